@@ -1,0 +1,62 @@
+"""Everything Aftershock raises on purpose.
+
+::
+
+    AftershockError              exit code 3 at the command line
+    ├── PlanError                the plan can't be run: every problem, with file:line:column
+    ├── EngineError              no Docker engine, or it refused
+    │   └── ImageError           an image is neither here, nor to be pulled, nor could it be built
+    ├── ClusterError             the cluster did not come up, or did not come back
+    │   └── AdminError           Kafka answered an administrative request with an error
+    ├── FaultError               a fault could not be injected, or not be healed
+    ├── WorkloadError            a client process died or can't be started
+    └── EvidenceError            evidence is missing, truncated or of the wrong shape
+
+A message says what happened, where, and what to do about it, in that order.
+"""
+
+from collections.abc import Sequence
+
+
+class AftershockError(Exception):
+    """Base of all errors that a user is expected to read; its text is one clear sentence or more."""
+
+
+class PlanError(AftershockError):
+    """A plan that can't be run. ``problems`` holds one ``file:line:column: what, and what to do`` each."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
+
+
+class EngineError(AftershockError):
+    """The Docker engine is absent, unreachable, or refused what was asked of it."""
+
+
+class ImageError(EngineError):
+    """An image is not here, can't be pulled, and could not be built; the text names the step and its log."""
+
+
+class ClusterError(AftershockError):
+    """The cluster did not become ready, or a node did not come back in time."""
+
+
+class AdminError(ClusterError):
+    """Kafka answered an administrative request with an error; ``code`` is Kafka's error name."""
+
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class FaultError(AftershockError):
+    """A fault could not be injected (its target is gone, say), or could not be healed."""
+
+
+class WorkloadError(AftershockError):
+    """A client process could not be started, or ended before it was told to."""
+
+
+class EvidenceError(AftershockError):
+    """A file of the evidence is missing, truncated, or not of the declared shape; the text names the file."""
