@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aftershock.tests.unit.workloads.mock_cluster import PARTITIONS, MockCluster
+from aftershock.workloads.assignment import ConsumeAssignment, ProduceAssignment
+from aftershock.workloads.clock import run_clock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class Bench:
+    """One made-up run: its directories, its clock, and assignments that differ only in what a test says."""
+
+    def __init__(self, home: Path, bootstrap: str, topic: str) -> None:
+        self.spool, self.events, self.logs = home / "spool", home / "events.jsonl", home / "logs"
+        self.outcomes, self.log = home / "outcomes", home / "log"
+        self.topic, self.origin_ns = topic, time.monotonic_ns()
+        self.now_us = run_clock(self.origin_ns)
+        self._common: dict[str, Any] = {
+            "run_id": "run-1",
+            "origin_ns": self.origin_ns,
+            "workload": "orders",
+            "arm": "baseline",
+            "topic": topic,
+            "topic_id": f"id-of-{topic}",
+            "partitions": PARTITIONS,
+            "bootstrap": bootstrap,
+            "rack": "a",
+            "spool": self.spool,
+            "events": self.events,
+        }
+
+    def produce(self, **changes: Any) -> ProduceAssignment:
+        plain = {"worker": "p0", "producer_id": 0, "rate_per_s": 200, "record_size_min": 50, "record_size_max": 90}
+        return ProduceAssignment(**(self._common | plain | {"seed": 7} | changes))
+
+    def consume(self, **changes: Any) -> ConsumeAssignment:
+        return ConsumeAssignment(**(self._common | {"worker": "c0"} | changes))
+
+
+@pytest.fixture(scope="session")
+def mock_cluster() -> Iterator[MockCluster]:
+    with MockCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def bench(tmp_path: Path, request: pytest.FixtureRequest) -> Bench:
+    """For tests that talk to nobody."""
+    return Bench(tmp_path, "127.0.0.1:1", request.node.originalname)
+
+
+@pytest.fixture
+def live_bench(tmp_path: Path, request: pytest.FixtureRequest, mock_cluster: MockCluster) -> Bench:
+    """For tests that talk to the mock cluster, each with a topic of its own."""
+    topic = request.node.originalname
+    mock_cluster.create(topic, PARTITIONS)
+    return Bench(tmp_path, mock_cluster.bootstrap, topic)

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka import Producer
+
+from aftershock.errors import WorkloadError
+from aftershock.tests.unit.workloads.mock_cluster import PARTITIONS, MockCluster
+from aftershock.workloads.logread import LOG_SCHEMA, Topic, end_offsets, read_log
+from aftershock.workloads.record import HEADER, pack
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TOPICS = [Topic("orders", "id-1", PARTITIONS), Topic("empty", "id-2", 2)]
+
+
+def fill(bootstrap: str) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1})
+    for seq in range(90):
+        producer.produce("orders", b"x", partition=seq % 3, headers=[(HEADER, pack(5, seq, 1))])
+    producer.produce("orders", b"somebody else's", partition=1)
+    assert producer.flush(20) == 0
+
+
+def test_whole_topics_are_read_foreign_records_too(tmp_path: Path) -> None:
+    """Every offset of every partition once and in order; a foreign record has neither sender nor number."""
+    with MockCluster() as cluster:
+        for topic in TOPICS:
+            cluster.create(topic.name, topic.partitions)
+        fill(cluster.bootstrap)
+        ends = read_log(cluster.bootstrap, TOPICS, tmp_path, 20)
+        assert ends == end_offsets(cluster.bootstrap, TOPICS, 20)
+    assert ends == {"orders": {0: 30, 1: 31, 2: 30, 3: 0}, "empty": {0: 0, 1: 0}}
+    table = pq.read_table(tmp_path / "part-orders.parquet")
+    assert table.schema.equals(LOG_SCHEMA)
+    rows = sorted(table.to_pylist(), key=lambda row: (row["partition"], row["offset"]))
+    ours = [row for row in rows if row["producer_id"] is not None]
+    assert [(row["producer_id"], row["seq"]) for row in ours] == [
+        (5, seq) for partition in range(3) for seq in range(partition, 90, 3)
+    ]
+    assert [row for row in rows if row["producer_id"] is None] == [
+        {"topic": "orders", "topic_id": "id-1", "partition": 1, "offset": 30, "producer_id": None, "seq": None}
+    ]
+    assert pq.read_table(tmp_path / "part-empty.parquet").num_rows == 0
+
+
+def test_half_a_log_is_an_error(tmp_path: Path) -> None:
+    """Brokers gone: a sentence that names the partition, and no file that would make the rest look lost."""
+    with MockCluster() as cluster:
+        cluster.create("orders", PARTITIONS)
+        fill(cluster.bootstrap)
+        cluster.down()
+        with pytest.raises(WorkloadError, match="the end of orders/0 could not be asked for in time"):
+            read_log(cluster.bootstrap, TOPICS[:1], tmp_path, 0.5)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,1 @@
+"""One client library a module, each behind the same small ``Client`` protocol."""

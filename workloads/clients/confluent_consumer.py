@@ -1,0 +1,171 @@
+"""A confluent-kafka consumer that notes every record delivered to it.
+
+Rules: where it begins is settled before it says that it is ready, so nothing produced later can be missed by being
+early; a record is noted when ``poll`` hands it over, which is when an application would see it; no error of the cluster
+ends the loop.
+"""
+
+from typing import Any, cast
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from aftershock.workloads.assignment import ConsumeAssignment
+from aftershock.workloads.clients.patience import ASK_TIMEOUT_S, until_answered
+from aftershock.workloads.clock import Clock
+from aftershock.workloads.events import Events
+from aftershock.workloads.load import US_PER_S
+from aftershock.workloads.orders import Drain, Order
+from aftershock.workloads.record import Headers, unpack
+from aftershock.workloads.settings import consumer_config
+from aftershock.workloads.spool import UNKNOWN, ConsumeSpool
+from aftershock.workloads.status import Status
+from aftershock.workloads.tally import Tally
+from aftershock.workloads.traffic import Traffic
+
+BATCH = 200  # records handled in one step, so that orders are heard under any load
+
+
+class ConfluentConsumer:
+    """``client.Client`` over ``confluent_kafka.Consumer``; ``KafkaException`` for settings that librdkafka refuses."""
+
+    def __init__(self, assignment: ConsumeAssignment, clock: Clock, events: Events) -> None:
+        self._told, self._clock, self._events, self._tally = assignment, clock, events, Tally()
+        self._traffic = Traffic()
+        self._foreign = self._assignments = 0
+        self._consumer = Consumer(
+            consumer_config(assignment) | {"error_cb": self._on_error, "stats_cb": self._traffic.on_statistics}
+        )
+        self._spool = ConsumeSpool(assignment.spool, assignment)
+        self._partitions = [TopicPartition(assignment.topic, number) for number in range(assignment.partitions)]
+        self._positions: dict[int, int] = {}
+        self._drain: Drain | None = None
+
+    def prepare(self) -> None:
+        """Settle where every partition begins, then take them all or join the group and wait to be given some."""
+        starts = until_answered(self._starts)
+        self._positions = {start.partition: start.offset for start in starts}
+        if self._told.group is None:
+            self._consumer.assign(starts)
+            self._on_assign(self._consumer, starts)
+            return
+        self._subscribe(starts)
+        while not self._assignments:
+            self.step(US_PER_S // 10)
+
+    def _starts(self) -> list[TopicPartition]:
+        """Where each partition begins: at the group's committed offset, else as ``from`` says."""
+        if self._told.group is None:
+            return [self._fresh(partition) for partition in self._partitions]
+        committed = self._consumer.committed(self._partitions, timeout=ASK_TIMEOUT_S)
+        return [start if start.offset >= 0 else self._fresh(start) for start in committed]
+
+    def _fresh(self, partition: TopicPartition) -> TopicPartition:
+        """The end or the beginning of the log, as it is now."""
+        marks = self._consumer.get_watermark_offsets(partition, timeout=ASK_TIMEOUT_S)
+        if marks is None:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001  # librdkafka's own errors
+        return TopicPartition(
+            partition.topic, partition.partition, marks[1] if self._told.from_ == "latest" else marks[0]
+        )
+
+    def _subscribe(self, starts: list[TopicPartition]) -> None:
+        if self._told.from_ == "latest":
+            # else the group would begin wherever the end is when the assignment arrives
+            until_answered(lambda: self._consumer.commit(offsets=starts, asynchronous=False))
+        self._consumer.subscribe(
+            [self._told.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke
+        )
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._assignments += 1
+        if self._told.group is not None:
+            self._spool.member(consumer.memberid() or "")
+        self._say_partitions("assigned", partitions)
+
+    def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._say_partitions("revoked", partitions)
+
+    def _say_partitions(self, event: str, partitions: list[TopicPartition]) -> None:
+        held = [[partition.topic, partition.partition] for partition in partitions]
+        self._events.emit(event, partitions=held)
+
+    def _on_error(self, error: KafkaError) -> None:
+        self._events.emit("client_error", error=error.name(), detail=error.str(), fatal=error.fatal())
+
+    def obey(self, order: Order) -> None:
+        """``drain`` sets the end; a consumer has no schedule, so ``go`` and ``stop`` are not for it."""
+        if isinstance(order, Drain):
+            self._drain = order
+
+    def step(self, wait_us: int) -> None:
+        """Take what is there, at most BATCH records, or wait for one."""
+        message = self._poll(wait_us / US_PER_S)
+        if message is None:
+            self._spool.idle()
+        for _ in range(BATCH):
+            if message is None:
+                return
+            self._take(message)
+            message = self._poll(0)
+        if message is not None:
+            self._take(message)
+
+    def _poll(self, wait_s: float) -> Message | None:
+        try:
+            return self._consumer.poll(wait_s)
+        except KafkaException as error:
+            self._on_error(error.args[0])
+            return None
+
+    def _take(self, message: Message) -> None:
+        done_us = self._clock()
+        error, partition, offset = message.error(), message.partition(), message.offset()
+        if error is not None or partition is None or offset is None:
+            self._on_error(error or KafkaError(KafkaError._BAD_MSG))  # noqa: SLF001  # librdkafka's own errors
+            return
+        mark = unpack(cast("Headers", message.headers()))
+        self._positions[partition] = max(offset + 1, self._positions.get(partition, 0))
+        epoch = message.leader_epoch()
+        self._spool.append(
+            producer_id=mark.producer_id if mark else UNKNOWN,
+            seq=mark.seq if mark else UNKNOWN,
+            intended_us=mark.intended_us if mark else UNKNOWN,
+            done_us=done_us,
+            partition=partition,
+            offset=offset,
+            high_watermark=self._high_watermark(partition),
+            leader_epoch=UNKNOWN if epoch is None else epoch,
+            size_bytes=len(message),
+        )
+        if mark:
+            self._tally.ended(Status.OK, done_us - mark.intended_us)
+        else:
+            self._foreign += 1
+
+    def _high_watermark(self, partition: int) -> int:
+        """What the last fetch answer said: asked of the client, not of the cluster."""
+        marks = self._consumer.get_watermark_offsets(self._partitions[partition], cached=True)
+        return marks[1] if marks and marks[1] >= 0 else UNKNOWN
+
+    def answer(self) -> dict[str, Any] | None:
+        """After ``drain``: how many offsets are missing, by partition; none when all were reached."""
+        if self._drain is None:
+            return None
+        ends = self._drain.end_offsets.items()
+        missing = {number: end - at for number, end in ends if (at := self._positions.get(number, 0)) < end}
+        if missing and self._clock() < self._drain.until_us:
+            return None
+        self._drain = None
+        return {"did": "drain", "missing": missing}
+
+    def progress(self) -> dict[str, Any]:
+        """Counts and end-to-end latencies since the last call; ``ok`` are the records delivered."""
+        return self._tally.progress() | {"traffic": self._traffic.by_broker}
+
+    def counters(self) -> dict[str, int]:
+        """Records delivered, ours and foreign, and how often partitions were assigned."""
+        return {"received": self._tally.done, "foreign": self._foreign, "assignments": self._assignments}
+
+    def close(self) -> None:
+        """Commit and leave the group."""
+        self._consumer.close()

@@ -1,0 +1,148 @@
+"""From an assignment to librdkafka's configuration.
+
+Three layers, the later wins: what the harness needs, what the plan says in its own words (acks, linger, deadline), and
+the arm's own ``settings``. An arm's settings are for its producer and its consumer alike; each takes what is meant for
+it, because librdkafka warns about the rest. The few settings the recorder can't live with are refused.
+
+Which setting is whose is the C/P column of librdkafka 2.16's own list (``rd_kafka_conf_properties_show``); a test
+compares the tables with the library.
+"""
+
+from aftershock.errors import WorkloadError
+from aftershock.workloads.assignment import ConsumeAssignment, ProduceAssignment, Setting
+from aftershock.workloads.traffic import STATISTICS_INTERVAL_MS
+
+Config = dict[str, Setting]
+
+PRODUCER_ONLY = frozenset(
+    [
+        "acks",
+        "batch.num.messages",
+        "batch.size",
+        "compression.codec",
+        "compression.level",
+        "compression.type",
+        "delivery.report.only.error",
+        "delivery.timeout.ms",
+        "enable.gapless.guarantee",
+        "enable.idempotence",
+        "linger.ms",
+        "message.send.max.retries",
+        "message.timeout.ms",
+        "partitioner",
+        "produce.offset.report",
+        "queue.buffering.backpressure.threshold",
+        "queue.buffering.max.kbytes",
+        "queue.buffering.max.messages",
+        "queue.buffering.max.ms",
+        "queuing.strategy",
+        "request.required.acks",
+        "request.timeout.ms",
+        "retries",
+        "sticky.partitioning.linger.ms",
+        "transaction.timeout.ms",
+        "transactional.id",
+    ]
+)
+CONSUMER_ONLY = frozenset(
+    [
+        "auto.commit.enable",
+        "auto.commit.interval.ms",
+        "auto.offset.reset",
+        "check.crcs",
+        "consume.callback.max.messages",
+        "coordinator.query.interval.ms",
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "enable.partition.eof",
+        "fetch.error.backoff.ms",
+        "fetch.max.bytes",
+        "fetch.message.max.bytes",
+        "fetch.min.bytes",
+        "fetch.queue.backoff.ms",
+        "fetch.wait.max.ms",
+        "group.id",
+        "group.instance.id",
+        "group.protocol",
+        "group.protocol.type",
+        "group.remote.assignor",
+        "heartbeat.interval.ms",
+        "isolation.level",
+        "max.partition.fetch.bytes",
+        "max.poll.interval.ms",
+        "max.poll.records",
+        "offset.store.method",
+        "offset.store.path",
+        "offset.store.sync.interval.ms",
+        "partition.assignment.strategy",
+        "queued.max.messages.kbytes",
+        "queued.min.messages",
+        "session.timeout.ms",
+        "share.acknowledgement.mode",
+    ]
+)
+
+_CANONICAL = {
+    "message.timeout.ms": "delivery.timeout.ms",
+    "metadata.broker.list": "bootstrap.servers",
+    "queue.buffering.max.ms": "linger.ms",
+    "request.required.acks": "acks",
+}
+
+_REFUSED = {
+    "bootstrap.servers": "the harness sends each client to its own rack",
+    "client.rack": "say client_rack in the arm",
+    "delivery.report.only.error": "successes would go unrecorded",
+    "enable.partition.eof": "ends of partitions would look like errors",
+    "group.id": "say group in the workload",
+    "produce.offset.report": "offsets would go unrecorded",
+    "statistics.interval.ms": "the harness counts each broker's traffic by them",
+    "transactional.id": "these producers begin no transactions",
+}
+
+
+def producer_config(assignment: ProduceAssignment) -> Config:
+    """The producer's configuration; ``WorkloadError`` for a setting we refuse."""
+    planned: Config = {
+        "acks": assignment.acks,
+        "enable.idempotence": assignment.idempotence,
+        "linger.ms": assignment.linger_ms,
+        "delivery.timeout.ms": assignment.deadline_ms,
+    }
+    return _common(assignment) | planned | _own(assignment, CONSUMER_ONLY)
+
+
+def consumer_config(assignment: ConsumeAssignment) -> Config:
+    """The consumer's configuration; ``WorkloadError`` for a setting we refuse.
+
+    librdkafka wants a ``group.id`` of every consumer. One without a group gets a name of its own that nothing is ever
+    committed under.
+    """
+    planned: Config = {
+        "group.id": assignment.group or f"aftershock-{assignment.run_id}-{assignment.worker}",
+        "enable.auto.commit": assignment.group is not None,
+        "auto.offset.reset": assignment.from_,
+    }
+    return _common(assignment) | planned | _own(assignment, PRODUCER_ONLY)
+
+
+def _common(assignment: ProduceAssignment | ConsumeAssignment) -> Config:
+    common: Config = {
+        "bootstrap.servers": assignment.bootstrap,
+        "client.id": assignment.worker,
+        "statistics.interval.ms": STATISTICS_INTERVAL_MS,
+    }
+    if assignment.client_rack is not None:
+        common["client.rack"] = assignment.client_rack
+    return common
+
+
+def _own(assignment: ProduceAssignment | ConsumeAssignment, not_ours: frozenset[str]) -> Config:
+    settings = {_CANONICAL.get(name, name): value for name, value in assignment.settings.items()}
+    for name in settings:
+        if name in _REFUSED:
+            raise WorkloadError(
+                f"arm {assignment.arm} of workload {assignment.workload}: the setting {name} can't be set, "
+                f"{_REFUSED[name]}; take it out of the arm's settings"
+            )
+    return {name: value for name, value in settings.items() if name not in not_ours}

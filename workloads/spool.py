@@ -1,0 +1,168 @@
+"""The recorder: what a client did, in fixed-size rows that a ``kill -9`` of the client can't take away.
+
+Rules:
+
+1. A row is packed straight into a file mapped into memory. It belongs to the kernel as soon as it is packed, so the
+   death of the process loses nothing; only the death of the machine would.
+2. The byte that makes a row count is the last one packed: half a row is no row.
+3. A producer's row is begun *before* the record is handed to the client library. A record that reached the log without
+   a row would look like a phantom.
+4. Files are grown a step ahead, when the client has time, with their space reserved: a full disk is an error when
+   growing, never a SIGBUS when packing.
+
+::
+
+    <home>/<worker>/assignment.json   who this is: read by ``outcomes.convert``
+                    members           member ids of the group, one a line, in the order they were held
+                    00000.rows ...    ROWS rows each
+"""
+
+import mmap
+import os
+from pathlib import Path
+from struct import Struct
+
+from aftershock.workloads.assignment import ConsumeAssignment, ProduceAssignment
+from aftershock.workloads.status import Status
+
+TMPFS = Path("/dev/shm")  # noqa: S108  # memory, so that no write-back of dirty pages can stall a client
+_SHIFT = 14
+ROWS = 1 << _SHIFT
+_MASK = ROWS - 1
+
+UNKNOWN = -1
+"""Stands for null in every number of a row that may be unknown; none of them is ever negative otherwise."""
+
+# intended_us, deadline_us, sent_us, bytes, begun
+_BEGUN = Struct("<qqqiB3x")
+# done_us, offset, partition, error code, status, ended
+_ENDED = Struct("<qqihBB8x")
+PRODUCE_ROW = _BEGUN.size + _ENDED.size
+# seq, intended_us, done_us, offset, high_watermark, producer_id, partition, leader_epoch, bytes, member, written
+_CONSUMED = Struct("<qqqqqiiiiHB5x")
+CONSUME_ROW = _CONSUMED.size
+
+
+def spool_home(run_id: str, run_dir: Path) -> Path:
+    """Where the spools of a run go: memory where the host has it, else the run's own directory. Not yet created."""
+    if TMPFS.is_dir() and os.access(TMPFS, os.W_OK):
+        return TMPFS / f"aftershock-{run_id}"
+    return run_dir / "spool"
+
+
+class _Segments:
+    """Files of ROWS rows each, mapped into memory and never moved."""
+
+    def __init__(self, directory: Path, row_bytes: int) -> None:
+        self._directory, self._bytes = directory, ROWS * row_bytes
+        self.maps: list[mmap.mmap] = []
+        self.grow()
+
+    def grow(self) -> None:
+        """One more segment; ``OSError`` when there is no room for it."""
+        path = self._directory / f"{len(self.maps):05}.rows"
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644)
+        try:
+            os.posix_fallocate(descriptor, 0, self._bytes)
+            self.maps.append(mmap.mmap(descriptor, self._bytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE))
+        finally:
+            os.close(descriptor)
+
+    def ahead(self, row: int) -> None:
+        """Grow when less than half a segment is left after ``row``. For moments when the client has nothing to do."""
+        if len(self.maps) * ROWS - row < ROWS // 2:
+            self.grow()
+
+
+def _open(home: Path, assignment: ProduceAssignment | ConsumeAssignment) -> Path:
+    directory = home / assignment.worker
+    directory.mkdir(parents=True)
+    draft = directory / ".assignment.json"
+    draft.write_text(assignment.model_dump_json())
+    draft.replace(directory / "assignment.json")
+    return directory
+
+
+class ProduceSpool:
+    """A slot per seq: begun when the record is sent, ended by its delivery report.
+
+    ``FileExistsError`` when this worker has a spool already: a worker is started once in a run.
+    """
+
+    def __init__(self, home: Path, assignment: ProduceAssignment) -> None:
+        self._segments = _Segments(_open(home, assignment), PRODUCE_ROW)
+        self._maps = self._segments.maps
+        self._next = 0
+
+    def begin(self, seq: int, *, intended_us: int, deadline_us: int, sent_us: int, size_bytes: int) -> None:
+        """Record ``seq`` is about to be handed to the client library. Call with 0, 1, 2 ... without gaps."""
+        if seq >> _SHIFT == len(self._maps):
+            self._segments.grow()
+        self._next = seq + 1
+        _BEGUN.pack_into(
+            self._maps[seq >> _SHIFT], (seq & _MASK) * PRODUCE_ROW, intended_us, deadline_us, sent_us, size_bytes, 1
+        )
+
+    def end(self, seq: int, *, done_us: int, status: Status, code: int, partition: int, offset: int) -> None:
+        """The final status of ``seq``; ``partition`` and ``offset`` are UNKNOWN (any negative number) if not known."""
+        at = (seq & _MASK) * PRODUCE_ROW + _BEGUN.size
+        _ENDED.pack_into(self._maps[seq >> _SHIFT], at, done_us, offset, partition, code, status, 1)
+
+    def idle(self) -> None:
+        """Use a quiet moment to grow ahead of need."""
+        self._segments.ahead(self._next)
+
+
+class ConsumeSpool:
+    """A row per record delivered to the application, in the order of delivery."""
+
+    def __init__(self, home: Path, assignment: ConsumeAssignment) -> None:
+        self._directory = _open(home, assignment)
+        self._segments = _Segments(self._directory, CONSUME_ROW)
+        self._maps = self._segments.maps
+        self._next = 0
+        self._member = 0
+
+    def append(
+        self,
+        *,
+        producer_id: int,
+        seq: int,
+        intended_us: int,
+        done_us: int,
+        partition: int,
+        offset: int,
+        high_watermark: int,
+        leader_epoch: int,
+        size_bytes: int,
+    ) -> None:
+        """One record was delivered; UNKNOWN for what isn't known (who sent a foreign record, say)."""
+        row = self._next
+        if row >> _SHIFT == len(self._maps):
+            self._segments.grow()
+        _CONSUMED.pack_into(
+            self._maps[row >> _SHIFT],
+            (row & _MASK) * CONSUME_ROW,
+            seq,
+            intended_us,
+            done_us,
+            offset,
+            high_watermark,
+            producer_id,
+            partition,
+            leader_epoch,
+            size_bytes,
+            self._member,
+            1,
+        )
+        self._next = row + 1
+
+    def member(self, member_id: str) -> None:
+        """Rows from here on were delivered to this member of the group."""
+        with (self._directory / "members").open("a") as members:
+            members.write(member_id + "\n")
+        self._member += 1
+
+    def idle(self) -> None:
+        """Use a quiet moment to grow ahead of need."""
+        self._segments.ahead(self._next)
