@@ -1,0 +1,30 @@
+# Every target sets up what is missing first (ci/bootstrap says what it installs) and needs no other command before it.
+.PHONY: demo test lint bench clean bootstrap
+
+BIN := .venv/bin
+PACKAGES := -m aftershock.errors $(addprefix -p aftershock.,faults harness results workloads)
+
+demo: bootstrap
+	$(BIN)/aftershock run demo
+
+# without an engine in two processes; with one, in one: the clusters of two would starve each other of the host's cores
+test: bootstrap
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not engine" tests
+	$(BIN)/aftershock images --ensure
+	$(BIN)/pytest -m engine tests
+
+lint: bootstrap
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	MYPYPATH=.venv/src $(BIN)/mypy --namespace-packages --explicit-package-bases $(PACKAGES)
+
+bench: bootstrap
+	@for script in tests/bench/*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
+
+# evidence (runs/), images and the build logs stay
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+bootstrap:
+	@ci/bootstrap
