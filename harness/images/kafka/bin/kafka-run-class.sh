@@ -1,0 +1,16 @@
+#!/bin/sh
+# Runs a main class of Kafka: kafka-run-class.sh CLASS [ARGUMENT ...]
+# The class path is this very string in training and at run time: a class archive is only valid for the one it saw.
+set -eu
+# the variables hold several flags each, so they are left to be split into words
+# shellcheck disable=SC2086
+exec "${JAVA_HOME:+$JAVA_HOME/bin/}java" \
+  ${KAFKA_HEAP_OPTS:--Xmx256M} \
+  ${KAFKA_JVM_PERFORMANCE_OPTS:-} \
+  ${KAFKA_GC_LOG_OPTS:-} \
+  ${KAFKA_JMX_OPTS:-} \
+  -Dkafka.logs.dir=/opt/kafka/logs \
+  ${KAFKA_LOG4J_OPTS:--Dlog4j2.configurationFile=file:/etc/kafka/docker/tools-log4j2.yaml} \
+  -cp '/opt/kafka/libs/*' \
+  ${KAFKA_OPTS:-} \
+  "$@"

@@ -1,0 +1,6 @@
+#!/bin/sh
+# Runs a node in the foreground: kafka-server-start.sh SERVER.PROPERTIES [--override KEY=VALUE ...]
+set -eu
+export KAFKA_HEAP_OPTS="${KAFKA_HEAP_OPTS:--Xmx1G -Xms1G}"
+export KAFKA_LOG4J_OPTS="${KAFKA_LOG4J_OPTS:--Dlog4j2.configurationFile=file:/opt/kafka/config/log4j2.yaml}"
+exec /opt/kafka/bin/kafka-run-class.sh kafka.Kafka "$@"
