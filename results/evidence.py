@@ -1,0 +1,188 @@
+"""What a run left behind, read once and checked: the only thing that crosses from the live half to the judging half.
+
+Rules: ``run.json`` and ``timeline.json`` must be there, the rest may be missing where the run did not finish; what is
+there must be whole. Paths and JSON end here: everybody else gets values.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aftershock.errors import EvidenceError
+from aftershock.results.files import check_parquet, read_json, read_lines
+
+ACKS_ALL = ("all", "-1")
+
+
+@dataclass(frozen=True, order=True)
+class Client:
+    """One arm of one workload and what its configuration promises; a topic is None where it lacks that side."""
+
+    workload: str
+    arm: str
+    produces_to: str | None
+    consumes_from: str | None
+    acks_all: bool
+    acks: str
+    idempotent: bool
+    from_latest: bool
+
+    @property
+    def key(self) -> str:
+        """``workload/arm``: how rows name it."""
+        return f"{self.workload}/{self.arm}"
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A window of the journal's real times: start inclusive, end exclusive, in microseconds of the run."""
+
+    name: str
+    fault: str | None
+    start_us: int
+    end_us: int
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The text of one SLO and where in the plan it stands."""
+
+    text: str
+    at: str | None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A run directory's contents. ``parquet`` maps ``outcomes|log|metrics`` to its checked files."""
+
+    home: Path
+    run: Mapping[str, Any]
+    timeline: Mapping[str, Any]
+    clients: tuple[Client, ...]
+    producers: Mapping[int, str]
+    phases: tuple[Phase, ...]
+    objectives: tuple[Objective, ...]
+    journal: tuple[Mapping[str, Any], ...]
+    events: tuple[Mapping[str, Any], ...]
+    parquet: Mapping[str, tuple[Path, ...]]
+    manifested: bool
+
+    @property
+    def complete(self) -> bool:
+        """Whether the run says of itself that it finished."""
+        return self.manifested and self.run.get("status") == "complete"
+
+    @property
+    def steps(self) -> tuple[Mapping[str, Any], ...]:
+        """The faults that the plan asked for, in the timeline's order."""
+        return tuple(self.timeline["steps"])
+
+    def window_of(self, fault: str) -> Phase | None:
+        """The first window of ``fault``, or None where it never began."""
+        return next((phase for phase in self.phases if phase.fault == fault), None)
+
+    def assigned_us(self, arm: str, workload: str) -> tuple[int, ...]:
+        """When partitions were assigned to the consumers of an arm, in order."""
+        told = (line for line in self.events if line.get("event") == "assigned" and line.get("arm") == arm)
+        return tuple(sorted(line["t_us"] for line in told if line.get("workload", workload) == workload))
+
+
+def read(home: Path, columns: Mapping[str, Mapping[str, str]]) -> Evidence:
+    """The evidence in ``home``; ``columns`` gives each table's columns and Spark types. Raises EvidenceError."""
+    run, timeline = _document(home / "run.json"), _document(home / "timeline.json")
+    manifested = (home / "manifest.json").exists()
+    names = _document(home / "manifest.json").get("files", []) if manifested else _found(home)
+    _all_there(home, names)
+    with _shape(home / "timeline.json"):
+        clients = tuple(_client(workload, arm) for workload in timeline["workloads"] for arm in workload["arms"])
+        objectives = tuple(Objective(slo["text"], slo.get("at")) for slo in timeline["slo"])
+        _ = [step["id"] for step in timeline["steps"]]
+    with _shape(home / "run.json"):
+        producers = {p["producer_id"]: f"{p['workload']}/{p['arm']}" for p in run.get("producers", [])}
+        _ = run["run_id"], run["status"]
+    return Evidence(
+        home=home,
+        run=run,
+        timeline=timeline,
+        clients=clients,
+        producers=producers,
+        phases=_phases(home / "phases.json"),
+        objectives=objectives,
+        journal=_journal(home / "journal.jsonl"),
+        events=tuple(read_lines(home / "events.jsonl")),
+        parquet={table: _parts(home, names, table, wanted) for table, wanted in columns.items()},
+        manifested=manifested,
+    )
+
+
+class _shape:  # noqa: N801 - reads as a statement
+    """Turns a missing or mistyped field of a JSON document into an EvidenceError that names the file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, broken: BaseException | None, _: object) -> None:
+        if isinstance(broken, (KeyError, TypeError, ValueError, AttributeError)):
+            what = f"field {broken} is missing" if isinstance(broken, KeyError) else str(broken)
+            raise EvidenceError(f"{self._path}: {what}; restore the file or run the plan again") from broken
+
+
+def _document(path: Path) -> dict[str, Any]:
+    document = read_json(path)
+    if not isinstance(document, dict):
+        raise EvidenceError(f"{path}: not a JSON object; restore the file or run the plan again")
+    return document
+
+
+def _found(home: Path) -> list[str]:
+    """Without a manifest (the run did not finish) the evidence is whatever is there."""
+    return sorted(path.relative_to(home).as_posix() for path in home.glob("[!._]*/[!._]*.parquet"))
+
+
+def _all_there(home: Path, names: Sequence[str]) -> None:
+    for name in names:
+        if not (home / name).is_file():
+            raise EvidenceError(f"{home / name}: named in the manifest, but missing; restore it or run the plan again")
+
+
+def _parts(home: Path, names: Sequence[str], table: str, columns: Mapping[str, str]) -> tuple[Path, ...]:
+    parts = tuple(home / name for name in sorted(names) if name.startswith(f"{table}/") and name.endswith(".parquet"))
+    for part in parts:
+        check_parquet(part, columns)
+    return parts
+
+
+def _client(workload: Mapping[str, Any], arm: str) -> Client:
+    produce, consume = workload.get("produce") or {}, workload.get("consume") or {}
+    acks = str(produce.get("acks", "all"))
+    return Client(
+        workload=workload["name"],
+        arm=arm,
+        produces_to=produce.get("topic"),
+        consumes_from=consume.get("topic"),
+        acks_all=acks in ACKS_ALL,
+        acks=acks,
+        idempotent=bool(produce.get("idempotence", False)),
+        from_latest=consume.get("from") == "latest",
+    )
+
+
+def _phases(path: Path) -> tuple[Phase, ...]:
+    """None where the run ended before they were cut."""
+    if not path.exists():
+        return ()
+    rows = read_json(path)
+    with _shape(path):
+        phases = [Phase(row["name"], row["fault"], int(row["start_us"]), int(row["end_us"])) for row in rows]
+    return tuple(sorted(phases, key=lambda phase: (phase.start_us, phase.end_us)))
+
+
+def _journal(path: Path) -> tuple[dict[str, Any], ...]:
+    lines = read_lines(path)
+    with _shape(path):
+        _ = [(line["t_us"], line["fault"], line["state"]) for line in lines]
+    return tuple(lines)

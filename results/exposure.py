@@ -1,0 +1,124 @@
+"""Whether workload traffic met a fault: what to look at for each, and the check. A fault nobody met proves nothing.
+
+===================  ============================================================================================
+target               met by
+===================  ============================================================================================
+brokers              (kill, pause) bytes that clients sent to them, from 3 s before inject
+client links         bytes that clients sent over them between inject and heal
+replication links    records produced, in the fault's window, to partitions whose followers fetch over them
+controller links     nothing that can be counted from outside: never proven
+topics               produce records of these topics intended in the fault's window
+===================  ============================================================================================
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aftershock.results.check import Check, Status
+from aftershock.results.evidence import Evidence, Phase
+from aftershock.results.facts import Crossed, Facts
+from aftershock.results.flows import Passage
+
+BEFORE_US = 3_000_000
+# librdkafka counts once a second, its worker tells twice and the runner samples once: what is sent is seen this late
+SAMPLING_US = 3_000_000
+BROKER_KINDS = ("kill", "pause")
+
+
+def targets_of(evidence: Evidence, fault: str) -> Mapping[str, Any]:
+    """What the fault was resolved to, by the last line of the journal that says."""
+    told = [line.get("targets") for line in evidence.journal if line["fault"] == fault]
+    return next((targets for targets in reversed(told) if targets), {})
+
+
+def passages(evidence: Evidence) -> list[Passage]:
+    """Which bytes to count for which fault; none for faults that never began or that are met otherwise."""
+    counted = [(_passage(evidence, step), evidence.window_of(step["id"])) for step in evidence.steps]
+    return [passage for passage, window in counted if passage and window]
+
+
+def crossing_of(evidence: Evidence, fault: str) -> Mapping[str, Sequence[int]]:
+    """The partitions (by topic) whose followers fetch over the fault's replication links, as the journal has them."""
+    roles = targets_of(evidence, fault).get("roles") or {}
+    return dict(roles.get("crossing") or {})
+
+
+def _passage(evidence: Evidence, step: Mapping[str, Any]) -> Passage | None:
+    targets, window = targets_of(evidence, step["id"]), evidence.window_of(step["id"])
+    if window is None:
+        return None
+    if step["kind"] in BROKER_KINDS:
+        return _to_brokers(step["id"], targets.get("brokers", ()), window)
+    if links := _client_links(targets):
+        proxies = "|".join(map(re.escape, links))
+        return Passage(step["id"], proxies, window.start_us, window.end_us + SAMPLING_US)
+    return None
+
+
+def _client_links(targets: Mapping[str, Any]) -> list[str]:
+    return [link for link in targets.get("links", ()) if link.startswith("client_")]
+
+
+def _to_brokers(fault: str, brokers: Sequence[int], window: Phase) -> Passage:
+    """The last sample that may count is taken just after inject; what it adds entered before."""
+    proxies = f"client_.*-k(?:{'|'.join(str(int(broker)) for broker in brokers)})"
+    return Passage(fault, proxies, window.start_us - BEFORE_US - SAMPLING_US, window.start_us + SAMPLING_US)
+
+
+def exposure(evidence: Evidence, facts: Facts, step: Mapping[str, Any]) -> Check:
+    """``exposure/<fault>``: PASS when traffic met the fault, INCONCLUSIVE when none did."""
+    met = _met(evidence, facts, step)
+    fault, exposed = step["id"], met.amount > 0
+    return Check(
+        id=f"exposure/{fault}",
+        kind="exposure",
+        subject=f"fault={fault}",
+        phase=f"fault/{fault}",
+        status=Status.PASS if exposed else Status.INCONCLUSIVE,
+        observed=float(met.amount),
+        threshold=0.0,
+        unit=met.unit,
+        n=met.n,
+        minimum=1,
+        why=f"{met.amount} {met.unit} met it: {met.how}" if exposed else f"no traffic met it: no {met.unit} {met.how}",
+        next=None if exposed else met.advice,
+    )
+
+
+@dataclass(frozen=True)
+class _Met:
+    """How much traffic met a fault, in which unit, of how many observations, and how it is known."""
+
+    amount: int
+    unit: str
+    n: int
+    how: str
+    advice: str = "aim the fault at links, brokers or topics that the workloads use"
+
+
+def _met(evidence: Evidence, facts: Facts, step: Mapping[str, Any]) -> _Met:
+    fault, targets = step["id"], targets_of(evidence, step["id"])
+    if step["kind"] in BROKER_KINDS or _client_links(targets):
+        crossed = facts.crossed.get(fault, Crossed())
+        where = f"to nodes {targets.get('brokers')}" if step["kind"] in BROKER_KINDS else _some(targets["links"])
+        return _Met(crossed.bytes, "bytes", crossed.n, f"sent by clients, {where}")
+    if not targets.get("links"):
+        records = _records(evidence, facts, fault, targets.get("topics", ()))
+        return _Met(records, "records", records, f"produced to {_some(targets.get('topics', ()))}")
+    if any(link.startswith("replication_") for link in targets["links"]):
+        records = facts.produced_in(f"fault/{fault}", crossing_of(evidence, fault))
+        return _Met(records, "records", records, f"produced to partitions replicated over {_some(targets['links'])}")
+    advice = "read its witness: what crosses controller links can't be counted from outside"
+    return _Met(0, "bytes", 0, f"counted over {_some(targets['links'])}", advice)
+
+
+def _records(evidence: Evidence, facts: Facts, fault: str, topics: Sequence[str]) -> int:
+    producers = [client.key for client in evidence.clients if client.produces_to in topics]
+    return sum(facts.distribution("produce.latency", key, f"fault/{fault}").n for key in producers)
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:3]) or "nothing"
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"  # noqa: PLR2004 - three names fit a line

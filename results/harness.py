@@ -1,0 +1,114 @@
+"""Whether the harness itself can be believed: the load generator, the host, the warm-up, and that the run finished.
+
+Limits, after warm-up: the 99th percentile of a generator's lateness at most 50 ms; at most 5 % of the host's 100 ms
+ticks more than 50 ms late; at most 10 % of the CPU stolen by the hypervisor on average. Beyond them nothing is proven:
+these checks are PASS or INCONCLUSIVE, never FAIL.
+"""
+
+from aftershock.results.check import Check, Status, subject_of
+from aftershock.results.evidence import Client, Evidence
+from aftershock.results.facts import Facts
+from aftershock.results.phases import RUN
+
+LATENESS_MS_MAX = 50.0
+LATENESS_Q = 0.99
+LATE_TICKS_PERCENT_MAX = 5.0
+STEAL_PERCENT_MAX = 10.0
+TICKS_MIN = 50
+
+
+def harness(evidence: Evidence, facts: Facts) -> list[Check]:
+    """The four kinds of check, the generator's for each producing client."""
+    producing = [client for client in evidence.clients if client.produces_to]
+    generators = [_generator(evidence, facts, client) for client in producing]
+    return [*generators, _host(facts), _warmup(evidence), _complete(evidence)]
+
+
+def _generator(evidence: Evidence, facts: Facts, client: Client) -> Check:
+    lateness = facts.distribution("produce.lateness", client.key, RUN)
+    late_us = lateness.at.get(LATENESS_Q)
+    late_ms = None if late_us is None else late_us / 1e3
+    punctual = late_ms is not None and late_ms <= LATENESS_MS_MAX
+    seen = "no record was sent after warm-up" if not lateness.n else f"{lateness.censored} records never left it"
+    seen = f"p99 of sent - intended is {late_ms:.1f} ms" if late_ms is not None else seen
+    return Check(
+        id="harness/generator",
+        kind="harness",
+        subject=subject_of(client, evidence.clients),
+        arm=client.arm,
+        status=Status.PASS if punctual else Status.INCONCLUSIVE,
+        observed=late_ms,
+        threshold=LATENESS_MS_MAX,
+        unit="ms",
+        n=lateness.n,
+        minimum=1,
+        censored=lateness.censored,
+        why=seen if punctual else f"the load generator lagged its own schedule: {seen}",
+        next=None if punctual else "free the host of other work, or lower the rate",
+    )
+
+
+def _host(facts: Facts) -> Check:
+    host = facts.host
+    late = 100 * host.late_ticks / host.ticks if host.ticks else None
+    steal = 100 * (host.steal or 0.0)
+    calm = (
+        host.ticks >= TICKS_MIN and late is not None and late <= LATE_TICKS_PERCENT_MAX and steal <= STEAL_PERCENT_MAX
+    )
+    busy = "" if host.cpu_busy is None else f"; CPU {100 * host.cpu_busy:.0f} % busy"
+    seen = (
+        f"{late:.1f} % of 100 ms ticks over 50 ms late, {steal:.1f} % stolen{busy}" if late is not None else "no ticks"
+    )
+    return Check(
+        id="harness/host",
+        kind="harness",
+        subject="host",
+        status=Status.PASS if calm else Status.INCONCLUSIVE,
+        observed=late,
+        threshold=LATE_TICKS_PERCENT_MAX,
+        unit="%",
+        n=host.ticks,
+        minimum=TICKS_MIN,
+        why=seen if calm else f"the host was starved, or not watched: {seen}",
+        next=None if calm else "free the host of other work, or give it more cores",
+    )
+
+
+def _warmup(evidence: Evidence) -> Check:
+    warmup = evidence.run.get("warmup") or {}
+    settled = bool(warmup.get("settled"))
+    after_ms = warmup.get("after_ms")
+    return Check(
+        id="harness/warmup",
+        kind="harness",
+        subject="run",
+        phase="warmup",
+        status=Status.PASS if settled else Status.INCONCLUSIVE,
+        observed=None if after_ms is None else after_ms / 1e3,
+        threshold=evidence.timeline.get("timing", {}).get("warmup_max_ms", 0) / 1e3 or None,
+        unit="s",
+        n=int("settled" in warmup),
+        minimum=1,
+        why=str(warmup.get("why") or ("latency settled" if settled else "the run ended before warm-up did")),
+        next=None if settled else "raise timing.warmup.max, or free the host of other work",
+    )
+
+
+def _complete(evidence: Evidence) -> Check:
+    status = str(evidence.run.get("status"))
+    why = "the run finished and named its evidence" if evidence.complete else f"the run is {status}"
+    if not evidence.complete:
+        why += f": {evidence.run['why']}" if evidence.run.get("why") else ", and its evidence partial"
+    files = sum(len(parts) for parts in evidence.parquet.values())
+    return Check(
+        id="harness/complete",
+        kind="harness",
+        subject="run",
+        status=Status.PASS if evidence.complete and files else Status.INCONCLUSIVE,
+        observed=float(files),
+        unit="files",
+        n=files,
+        minimum=1,
+        why=why if files else f"{why}; there are no records",
+        next=None if evidence.complete and files else "run the plan again, to its end",
+    )

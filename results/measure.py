@@ -1,0 +1,173 @@
+"""Runs the Spark jobs of a verdict, few and grouped, and brings their answers home. The only place that collects.
+
+Rules: the records are shuffled once, into the ledger, which everything else is read off; what comes back is small
+(clients x windows x metrics, or bins of the plot), never records.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from aftershock.results import flows, integrity, latency, recovery
+from aftershock.results.evidence import Client, Evidence
+from aftershock.results.exposure import crossing_of, passages
+from aftershock.results.facts import MAX, Bin, Crossed, Distribution, Facts, Finding, Host, Longest, Recovered
+from aftershock.results.ledger import ledger
+from aftershock.results.phases import RUN, Windows, windows_of, with_windows
+from aftershock.results.slo import Recovery
+from aftershock.results.tables import Tables, tables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+TABLE_QS = (0.5, 0.9, 0.95, 0.99, 0.999, MAX)
+YARDSTICK_Q = 0.95
+YARDSTICK_N = Recovery("", None, (), "<", 1, "").needs()
+BIN_US = 1_000_000
+BINS_MAX = 600
+_BY_WINDOW = ("metric", "client", "window")
+_BY_BIN = ("metric", "client", "bin")
+
+
+def measure(spark: "SparkSession", evidence: Evidence, qs: Sequence[float]) -> Facts:
+    """Every measurement that the checks and the report need; ``qs`` are the quantiles that SLOs ask for."""
+    windows, read = windows_of(evidence.phases), tables(spark, evidence)
+    readers = [client for client in evidence.clients if client.consumes_from]
+    with _kept(ledger(read.outcomes, read.log, readers)) as book:
+        samples = latency.samples(book, readers, _judged_from_us(windows))
+        distributions = _distributions(samples, windows, sorted({*TABLE_QS, *qs}))
+        bin_us = _bin_us(evidence)
+        return Facts(
+            distributions=distributions,
+            longest=_longest(book, readers, windows),
+            recoveries=_recoveries(book, evidence, windows, distributions),
+            findings=_findings(book, read, evidence, readers, _judged_from_us(windows)),
+            crossed=_crossed(read, evidence),
+            produced=_produced(read, evidence, windows),
+            host=_host(read, windows),
+            bins=_bins(samples, bin_us),
+            bin_us=bin_us,
+        )
+
+
+@contextmanager
+def _kept(rows: "DataFrame") -> "Iterator[DataFrame]":
+    kept = rows.persist()
+    try:
+        yield kept
+    finally:
+        kept.unpersist()
+
+
+def _judged_from_us(windows: Windows) -> int:
+    """When warm-up ended; without phases nothing is judged by time, and any moment does."""
+    return windows[RUN][0][0] if windows.get(RUN) else 0
+
+
+def _distributions(
+    samples: "DataFrame", windows: Windows, qs: Sequence[float]
+) -> dict[tuple[str, str, str], Distribution]:
+    hist = latency.histogram(latency.by_window(with_windows(samples, "intended_us", windows)), _BY_WINDOW)
+    rows = latency.quantiles(hist, _BY_WINDOW, qs).collect()
+    return {(row["metric"], row["client"], row["window"]): _distribution(row, qs) for row in rows}
+
+
+def _distribution(row: Any, qs: Sequence[float]) -> Distribution:
+    at = {q: row[f"q{index}"] for index, q in enumerate(qs)}
+    return Distribution(row["n"], row["censored"], row["slowest_us"], at)
+
+
+def _bin_us(evidence: Evidence) -> int:
+    """A second, or as much longer as keeps a long run's plot at 600 points."""
+    end_us = max((phase.end_us for phase in evidence.phases), default=0)
+    return max(1, -(-end_us // (BINS_MAX * BIN_US))) * BIN_US
+
+
+def _bins(samples: "DataFrame", bin_us: int) -> tuple[Bin, ...]:
+    hist = latency.histogram(latency.by_bin(samples, bin_us), _BY_BIN)
+    rows = latency.quantiles(hist, _BY_BIN, (0.5, 0.99)).collect()
+    return tuple(sorted((_bin(row, bin_us) for row in rows), key=lambda one: (one.metric, one.client, one.start_us)))
+
+
+def _bin(row: Any, bin_us: int) -> Bin:
+    seen = (row["n"], row["censored"], row["q0"], row["q1"], row["slowest_us"])
+    return Bin(row["metric"], row["client"], row["bin"] * bin_us, *seen)
+
+
+def _longest(book: "DataFrame", readers: Sequence[Client], windows: Windows) -> dict[tuple[str, str, str], Longest]:
+    if not windows:
+        return {}
+    rows = recovery.gaps(recovery.successes(book, readers), windows).collect()
+    return {(row["metric"], row["client"], row["window"]): _whole(row, windows) for row in rows}
+
+
+def _whole(row: Any, windows: Windows) -> Longest:
+    """An interval of the window without any success is a gap from its start to its end."""
+    silent = [end - start for start, end in windows[row["window"]] if start not in row["starts"]]
+    return Longest(row["n"], max([row["longest_us"], *silent]))
+
+
+def _recoveries(
+    book: "DataFrame",
+    evidence: Evidence,
+    windows: Windows,
+    distributions: Mapping[tuple[str, str, str], Distribution],
+) -> dict[tuple[str, str], Recovered]:
+    begun = {step["id"]: evidence.window_of(step["id"]) for step in evidence.steps}
+    injects_us = {fault: window.start_us for fault, window in begun.items() if window}
+    yardsticks = {
+        client.key: steady.at[YARDSTICK_Q]
+        for client in evidence.clients
+        if (steady := distributions.get(("produce.latency", client.key, "steady"))) and steady.n >= YARDSTICK_N
+    }
+    known_us = {key: p95 for key, p95 in yardsticks.items() if p95 is not None}
+    if not injects_us or not known_us:
+        return {}
+    end_us = windows[RUN][-1][1]
+    rows = recovery.recoveries(book, injects_us, known_us, end_us).collect()
+    return {(row["fault"], row["client"]): _recovered(row, end_us - injects_us[row["fault"]]) for row in rows}
+
+
+def _recovered(row: Any, after_us: int) -> Recovered:
+    return Recovered(row["n"], row["recovered_us"], max(0, after_us - recovery.CALM_US))
+
+
+def _findings(
+    book: "DataFrame", read: Tables, evidence: Evidence, readers: Sequence[Client], judged_from_us: int
+) -> dict[tuple[str, str, str], Finding]:
+    lossy = [client.key for client in evidence.clients if not client.acks_all]
+    assigned = {reader.key: evidence.assigned_us(reader.arm, reader.workload) for reader in readers}
+    counted = integrity.findings(book, readers, lossy, judged_from_us)
+    placed = integrity.positions(read.outcomes, read.log, evidence.producers, assigned)
+    found = [_finding(row) for row in counted.unionByName(placed).collect()]
+    return {(one.rule, one.side, one.client): one for one in found}
+
+
+def _finding(row: Any) -> Finding:
+    samples = tuple((record["producer_id"], record["seq"]) for record in row["samples"] or ())
+    return Finding(row["rule"], row["side"], row["client"], row["examined"], row["broken"], samples)
+
+
+def _crossed(read: Tables, evidence: Evidence) -> dict[str, Crossed]:
+    counted = passages(evidence)
+    if not counted:
+        return {}
+    return {
+        row["fault"]: Crossed(int(row["bytes"]), row["n"]) for row in flows.crossed(read.metrics, counted).collect()
+    }
+
+
+def _produced(read: Tables, evidence: Evidence, windows: Windows) -> dict[tuple[str, str, int], int]:
+    if not any(crossing_of(evidence, step["id"]) for step in evidence.steps):
+        return {}
+    rows = flows.produced(read.outcomes, windows).where("partition is not null").collect()
+    return {(row["window"], row["topic"], row["partition"]): row["n"] for row in rows}
+
+
+def _host(read: Tables, windows: Windows) -> Host:
+    if RUN not in windows:
+        return Host()
+    row = flows.host(read.metrics, windows[RUN][0][0], windows[RUN][-1][1]).collect()[0]
+    return Host(row["ticks"], row["late_ticks"], row["cpu_busy"], row["steal"])

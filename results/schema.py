@@ -1,0 +1,89 @@
+"""The declared shapes of the evidence tables (design 5.3) and of the verdict's rows: the one place they are written.
+
+Rules: a column may be added or widened, never renamed; Spark always reads with these schemas, so that an older file
+gives null for a newer column and nothing is inferred.
+"""
+
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+
+def _table(columns: dict[str, DataType], required: tuple[str, ...] = ()) -> StructType:
+    return StructType([StructField(name, kind, name not in required) for name, kind in columns.items()])
+
+
+_TEXT, _INT, _LONG, _DOUBLE = StringType(), IntegerType(), LongType(), DoubleType()
+
+OUTCOMES = _table(
+    {
+        "workload": _TEXT,
+        "arm": _TEXT,
+        "client": _TEXT,
+        "op": _TEXT,
+        "producer_id": _INT,
+        "seq": _LONG,
+        "topic": _TEXT,
+        "topic_id": _TEXT,
+        "partition": _INT,
+        "offset": _LONG,
+        "group": _TEXT,
+        "member": _TEXT,
+        "leader_epoch": _INT,
+        "broker_id": _INT,
+        "broker_rack": _TEXT,
+        "client_rack": _TEXT,
+        "high_watermark": _LONG,
+        "intended_us": _LONG,
+        "deadline_us": _LONG,
+        "sent_us": _LONG,
+        "done_us": _LONG,
+        "attempts": _INT,
+        "bytes": _INT,
+        "status": _TEXT,
+        "error": _TEXT,
+    }
+)
+
+LOG = _table(
+    {
+        "topic": _TEXT,
+        "topic_id": _TEXT,
+        "partition": _INT,
+        "offset": _LONG,
+        "producer_id": _INT,
+        "seq": _LONG,
+    }
+)
+
+METRICS = _table({"t_us": _LONG, "broker_id": _INT, "name": _TEXT, "value": _DOUBLE})
+
+TABLES = {"outcomes": OUTCOMES, "log": LOG, "metrics": METRICS}
+
+CHECKS = _table(
+    {
+        "id": _TEXT,
+        "kind": _TEXT,
+        "subject": _TEXT,
+        "arm": _TEXT,
+        "phase": _TEXT,
+        "status": _TEXT,
+        "observed": _DOUBLE,
+        "threshold": _DOUBLE,
+        "unit": _TEXT,
+        "n": _LONG,
+        "minimum": _LONG,
+        "censored": _LONG,
+        "at": _TEXT,
+        "why": _TEXT,
+        "next": _TEXT,
+        "samples": ArrayType(ArrayType(_LONG)),
+    }
+)

@@ -1,0 +1,64 @@
+"""The verdict of a run: its checks, and the worst of them (ERROR > FAIL > INCONCLUSIVE > PASS)."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aftershock.results.check import Check, Status
+
+SCHEMA_VERSION = 1
+EXIT_CODES = {Status.PASS: 0, Status.FAIL: 1, Status.INCONCLUSIVE: 2, Status.ERROR: 3}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What ``verdict.json`` says. A run without checks proved nothing: INCONCLUSIVE."""
+
+    run_id: str
+    plan: str
+    seed: int | None
+    arms: tuple[str, ...]
+    checks: tuple[Check, ...]
+
+    @property
+    def status(self) -> Status:
+        """The worst of the checks."""
+        return worst([check.status for check in self.checks])
+
+    @property
+    def exit_code(self) -> int:
+        """0 PASS, 1 FAIL, 2 INCONCLUSIVE, 3 ERROR."""
+        return EXIT_CODES[self.status]
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of design 5.4."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "run_id": self.run_id,
+            "status": self.status.value,
+            "plan": self.plan,
+            "seed": self.seed,
+            "arms": list(self.arms),
+            "checks": [check.to_json() for check in self.checks],
+        }
+
+    def text(self) -> str:
+        """``verdict.json`` as it is written."""
+        return json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n"
+
+
+def worst(statuses: Sequence[Status]) -> Status:
+    """The worst, INCONCLUSIVE for none."""
+    return max(statuses, key=lambda status: status.severity, default=Status.INCONCLUSIVE)
+
+
+def from_json(document: dict[str, Any]) -> Verdict:
+    """A verdict as ``to_json`` wrote it. Raises KeyError, TypeError or ValueError where it was not."""
+    checks = tuple(_check(dict(row)) for row in document["checks"])
+    return Verdict(document["run_id"], document["plan"], document["seed"], tuple(document["arms"]), checks)
+
+
+def _check(row: dict[str, Any]) -> Check:
+    samples = tuple((producer, seq) for producer, seq in row.pop("samples"))
+    return Check(**row | {"status": Status(row["status"]), "samples": samples})

@@ -1,0 +1,46 @@
+"""One Spark session and one good run for all tests of the results."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aftershock.results.evidence import Evidence, read
+from aftershock.results.facts import Facts
+from aftershock.results.tables import columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# import-mode=importlib leaves test helpers unimportable; ours stands beside the tests that use it
+sys.path.insert(0, str(Path(__file__).parent))
+
+from evidence_factory import Made, clean_run
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
+    from aftershock.results.session import session  # noqa: PLC0415 - tests without Spark should not load it
+
+    with session(tmp_path_factory.mktemp("spark") / "spark.log") as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def made() -> Made:
+    return clean_run(columns())
+
+
+@pytest.fixture(scope="session")
+def evidence(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Evidence:
+    return read(made.write(tmp_path_factory.mktemp("clean") / "run"), columns())
+
+
+@pytest.fixture(scope="session")
+def facts(spark: "SparkSession", evidence: Evidence) -> Facts:
+    from aftershock.results.judge import _quantiles  # noqa: PLC0415 - as above
+    from aftershock.results.measure import measure  # noqa: PLC0415 - as above
+
+    return measure(spark, evidence, _quantiles(evidence))

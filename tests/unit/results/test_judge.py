@@ -1,0 +1,80 @@
+"""The whole way from a run directory to its verdict and report, each in a process of its own; and no JVM stays."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from evidence_factory import Made
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+JUDGE = """
+import sys
+from pathlib import Path
+from aftershock.results.judge import judge
+from aftershock.results.report import write
+def say(text): print(text, flush=True)
+verdict = judge(Path(sys.argv[1]), None, say)
+write(Path(sys.argv[1]))
+sys.exit(verdict.exit_code)
+"""
+DEADLINE_S = 60
+
+
+def jvms_of(run: Path) -> list[str]:
+    """The processes that hold the run's Spark log open: its JVMs, whoever their parent is by now."""
+    log = run / "logs" / "spark.log"
+    found = []
+    for process in Path("/proc").iterdir():
+        try:
+            holds = process.name.isdigit() and any(link.resolve() == log for link in (process / "fd").iterdir())
+        except OSError:
+            continue
+        found += [process.name] if holds else []
+    return found
+
+
+def test_a_lost_and_a_repeated_record_fail_the_run(made: Made, tmp_path: Path) -> None:
+    """Show 4 of the issue: one consume row deleted, another doubled; exit 1, naming both; the report is written."""
+    spoiled = made.copy()
+    gone, twice = spoiled.consume[1000], spoiled.consume[2000]
+    spoiled.consume.remove(gone)
+    spoiled.consume.append(dict(twice))
+    home = spoiled.write(tmp_path / "run")
+    done = subprocess.run(
+        [sys.executable, "-c", JUDGE, str(home)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stderr) == (1, "")
+    checks = json.loads((home / "verdict.json").read_text())["checks"]
+    failed = {check["id"]: check["samples"] for check in checks if check["status"] == "FAIL"}
+    assert failed["integrity/lost"] == [[gone["producer_id"], gone["seq"]]]
+    assert failed["integrity/duplicate"] == [[twice["producer_id"], twice["seq"]]]
+    assert set(failed) == {"integrity/lost", "integrity/duplicate", "slo/lost"}
+    assert (home / "report.html").read_text().startswith("<!doctype html>")
+    assert jvms_of(home) == []
+
+
+@pytest.mark.parametrize("at", ["starting Spark", "measuring"])
+def test_an_interrupted_judgement_leaves_no_jvm(made: Made, tmp_path: Path, at: str) -> None:
+    """Ctrl-C while Spark starts and while it works: the process ends by KeyboardInterrupt, its JVM with it."""
+    home = made.write(tmp_path / "run")
+    judging = subprocess.Popen(
+        [sys.executable, "-c", JUDGE, str(home)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert judging.stdout
+    for line in judging.stdout:
+        if at in line:
+            break
+    judging.send_signal(signal.SIGINT)
+    _, errors = judging.communicate(timeout=DEADLINE_S)
+    assert judging.returncode == -signal.SIGINT
+    assert "KeyboardInterrupt" in errors
+    deadline = time.monotonic() + DEADLINE_S
+    while jvms_of(home) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert jvms_of(home) == []
+    assert not (home / "verdict.json").exists()

@@ -1,0 +1,247 @@
+"""SLOs, witnesses, exposure and the harness's checks, judged on a good run's measurements with one thing spoiled."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from aftershock.results.check import Check, Status
+from aftershock.results.evidence import Evidence, Objective
+from aftershock.results.facts import Crossed, Distribution, Facts, Finding, Host, Longest, Recovered
+from aftershock.results.judge import judged
+from aftershock.results.verdict import Verdict
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+BASELINE, PATIENT = "orders/baseline", "orders/patient"
+
+
+def one(evidence: Evidence, facts: Facts, text: str, subject: str = "arm=baseline") -> Check:
+    """The check that an SLO alone gives."""
+    asked = replace(evidence, objectives=(Objective(text, "plan.yaml:1:1"),))
+    return next(c for c in judged(asked, facts).checks if c.kind in ("slo", "compare") and c.subject == subject)
+
+
+def seen(facts: Facts, key: tuple[str, str, str], distribution: Distribution) -> Facts:
+    return replace(facts, distributions={**facts.distributions, key: distribution})
+
+
+def not_passed(verdict: Verdict) -> dict[tuple[str, str], Status]:
+    return {(c.id, c.subject): c.status for c in verdict.checks if c.status is not Status.PASS}
+
+
+def test_a_good_run_raises_no_alarm(evidence: Evidence, facts: Facts) -> None:
+    """Every check of the clean run passes, with n at or over its minimum; ids and subjects are unique."""
+    verdict = judged(evidence, facts)
+    assert not_passed(verdict) == {}
+    assert verdict.exit_code == 0
+    assert all(check.n >= check.minimum >= 1 for check in verdict.checks)
+    assert len({(check.id, check.subject) for check in verdict.checks}) == len(verdict.checks)
+    assert {check.kind for check in verdict.checks} == {
+        "slo", "compare", "integrity", "witness", "exposure", "harness",
+    }  # fmt: skip
+
+
+def test_a_latency_slo_is_held_against_the_measured_quantile(evidence: Evidence, facts: Facts) -> None:
+    """The factory adds 50 ms during the latency fault: under 60 ms passes, under 50 ms fails, in every arm."""
+    assert one(evidence, facts, "produce.latency p95 < 60ms in fault/latency-1").status is Status.PASS
+    failed = one(evidence, facts, "produce.latency p95 < 50ms in fault/latency-1", "arm=patient")
+    assert (failed.status, failed.threshold, failed.unit, failed.at) == (Status.FAIL, 50.0, "ms", "plan.yaml:1:1")
+    assert 50 < (failed.observed or 0) < 70
+    assert failed.next
+
+
+def test_too_few_records_decide_nothing(evidence: Evidence, facts: Facts) -> None:
+    """480 records in 8 s can't carry a p99, whatever it would be: INCONCLUSIVE, with the length that would do."""
+    for threshold in ("1us", "60s"):
+        check = one(evidence, facts, f"produce.latency p99 < {threshold} in fault/latency-1")
+        assert (check.status, check.n, check.minimum) == (Status.INCONCLUSIVE, 480, 1000)
+        assert check.next == "p99 needs 1000 records, saw 480: lengthen the fault to 17s or raise the rate"
+
+
+def test_a_censored_quantile_is_over_any_threshold(evidence: Evidence, facts: Facts) -> None:
+    """Where the rank falls on a failure, observed is null and the check fails."""
+    censored = Distribution(480, 40, 60_000, {0.95: None})
+    spoiled = seen(facts, ("produce.latency", BASELINE, "fault/latency-1"), censored)
+    check = one(evidence, spoiled, "produce.latency p95 < 60s in fault/latency-1")
+    assert (check.status, check.observed, check.censored) == (Status.FAIL, None, 40)
+
+
+@pytest.mark.parametrize(("failed", "status"), [(1, Status.PASS), (2, Status.FAIL)])
+def test_success_is_judged_exactly(evidence: Evidence, facts: Facts, failed: int, status: Status) -> None:
+    """999 of 1000 is at least 99.9 %, 998 is not."""
+    spoiled = seen(facts, ("produce.latency", BASELINE, "run"), Distribution(1000, failed, 5, {}))
+    assert one(evidence, spoiled, "produce.success >= 99.9%").status is status
+
+
+def test_silence_is_a_gap(evidence: Evidence, facts: Facts) -> None:
+    """7 s without a success break `< 6s`; a window in which nothing ever succeeded is INCONCLUSIVE, never PASS."""
+    key = ("produce.gap", BASELINE, "fault")
+    long = replace(facts, longest={**facts.longest, key: Longest(9, 7_000_000)})
+    assert one(evidence, long, "produce.gap < 6s in fault").status is Status.FAIL
+    none = replace(facts, longest={})
+    assert one(evidence, none, "produce.gap < 6s in fault").status is Status.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("recovered_us", "observed_us", "status"),
+    [
+        (4_999_999, 20_000_000, Status.PASS),
+        (5_000_000, 20_000_000, Status.FAIL),
+        (None, 20_000_000, Status.FAIL),
+        (None, 4_000_000, Status.INCONCLUSIVE),
+    ],
+)
+def test_recovery_is_seen_or_not(
+    evidence: Evidence, facts: Facts, recovered_us: int | None, observed_us: int, status: Status
+) -> None:
+    """Not recovered is a FAIL only if the load went on long enough to tell."""
+    told = {("kill-1", BASELINE): Recovered(100, recovered_us, observed_us)}
+    check = one(evidence, replace(facts, recoveries=told), "recovery < 5s after kill-1")
+    assert check.status is status
+
+
+def test_arms_are_compared_by_their_ratio(evidence: Evidence, facts: Facts) -> None:
+    """10 ms against 20 ms is 0.5; a censored yardstick compares with nothing."""
+    text = "p95(patient) <= 0.5 * p95(baseline) of produce.latency in steady"
+    ours = seen(facts, ("produce.latency", PATIENT, "steady"), Distribution(600, 0, 1, {0.95: 10_000}))
+    both = seen(ours, ("produce.latency", BASELINE, "steady"), Distribution(600, 0, 1, {0.95: 20_000}))
+    subject = "arm=patient against arm=baseline"
+    check = one(evidence, both, text, subject)
+    assert (check.status, check.observed, check.kind) == (Status.PASS, 0.5, "compare")
+    assert one(evidence, both, text.replace("0.5", "0.4"), subject).status is Status.FAIL
+    none = seen(ours, ("produce.latency", BASELINE, "steady"), Distribution(600, 60, 1, {0.95: None}))
+    assert one(evidence, none, text, subject).status is Status.INCONCLUSIVE
+
+
+def test_an_slo_for_nobody_is_inconclusive(evidence: Evidence, facts: Facts) -> None:
+    """An arm the plan lacks, or a side an arm lacks, gives a check that says so."""
+    check = one(evidence, facts, "produce.gap < 6s for nobody", "all arms")
+    assert (check.status, check.n) == (Status.INCONCLUSIVE, 0)
+
+
+def test_two_slos_of_one_kind_keep_apart(evidence: Evidence, facts: Facts) -> None:
+    """The later one of the same id and subject gets a number."""
+    texts = ("produce.latency p95 < 50ms in steady", "produce.latency p95 < 1ms in steady")
+    asked = replace(evidence, objectives=tuple(Objective(text, None) for text in texts))
+    ids = [check.id for check in judged(asked, facts).checks if check.kind == "slo"]
+    assert ids == ["slo/produce.latency-p95-steady"] * 2 + ["slo/produce.latency-p95-steady-2"] * 2
+
+
+def spoil_witness(evidence: Evidence, fault: str, change: Mapping[str, Any]) -> Evidence:
+    lines = [
+        {**line, "witness": {**line["witness"], **change}} if line["fault"] == fault and "witness" in line else line
+        for line in evidence.journal
+    ]
+    return replace(evidence, journal=tuple(lines))
+
+
+def test_a_failed_witness_leaves_that_faults_checks_undecided(evidence: Evidence, facts: Facts) -> None:
+    """A toxic gone in mid-fault: its windows and their union are INCONCLUSIVE; steady and integrity stand."""
+    spoiled = spoil_witness(evidence, "latency-1", {"observed": 0.4, "ok": False})
+    verdict = judged(spoiled, facts)
+    undecided = {id_ for id_, _ in not_passed(verdict)}
+    assert undecided == {
+        "witness/latency-1",
+        "slo/produce.latency-p95-fault/latency-1",
+        "slo/produce.success",
+        "slo/produce.gap-fault",
+        "slo/consume.latency-p99",
+        "slo/lost",
+    }
+    assert set(not_passed(verdict).values()) == {Status.INCONCLUSIVE}
+    assert verdict.exit_code == 2
+    told = next(check for check in verdict.checks if check.id == "slo/produce.gap-fault")
+    assert "witness/latency-1" in told.why
+
+
+def test_a_loss_stands_without_a_witness(evidence: Evidence, facts: Facts) -> None:
+    """An integrity FAIL is never retried away: it outweighs the failed witness, and so does `lost == 0`."""
+    key = ("lost", "consume", BASELINE)
+    lossy = replace(facts, findings={**facts.findings, key: Finding(*key, 6000, 1, ((0, 7),))})
+    verdict = judged(spoil_witness(evidence, "latency-1", {"ok": False}), lossy)
+    failed = [check.id for check in verdict.checks if check.status is Status.FAIL]
+    assert failed == ["slo/lost", "integrity/lost"]
+    assert verdict.exit_code == 1
+
+
+def test_a_fault_that_failed_or_never_came_has_no_witness(evidence: Evidence, facts: Facts) -> None:
+    """The journal's `failed` and an empty journal are told apart, and both are INCONCLUSIVE."""
+    failed = {"t_us": 1, "fault": "kill-1", "kind": "kill", "state": "failed", "why": "no such broker", "targets": {}}
+    for journal, says in (((*evidence.journal, failed), "no such broker"), ((), "never injected")):
+        checks = {check.id: check for check in judged(replace(evidence, journal=journal), facts).checks}
+        assert checks["witness/kill-1"].status is Status.INCONCLUSIVE
+        assert says in checks["witness/kill-1"].why
+
+
+@pytest.mark.parametrize("fault", ["latency-1", "kill-1"])
+def test_a_fault_nobody_met_proves_nothing(evidence: Evidence, facts: Facts, fault: str) -> None:
+    """No bytes over the links: the exposure check and the fault's own SLOs are INCONCLUSIVE."""
+    unmet = replace(facts, crossed={**facts.crossed, fault: Crossed(0, 30)})
+    verdict = judged(evidence, unmet)
+    assert not_passed(verdict)[f"exposure/{fault}", f"fault={fault}"] is Status.INCONCLUSIVE
+    assert any(fault in check.why for check in verdict.checks if check.kind == "slo")
+
+
+def test_topics_without_records_were_not_exposed(evidence: Evidence, facts: Facts) -> None:
+    """A reassignment of a topic that got no record in the fault's window."""
+    silent = {key: value for key, value in facts.distributions.items() if key[2] != "fault/reassign-1"}
+    verdict = judged(evidence, replace(facts, distributions=silent))
+    assert ("exposure/reassign-1", "fault=reassign-1") in not_passed(verdict)
+
+
+def on_links(evidence: Evidence, fault: str, links: list[str], crossing: dict[str, list[int]]) -> Evidence:
+    """The same run, had the fault been on these links."""
+    targets = {"brokers": [], "links": links, "topics": [], "roles": {"crossing": crossing}}
+    journal = [line | {"targets": targets} if line["fault"] == fault else line for line in evidence.journal]
+    return replace(evidence, journal=tuple(journal))
+
+
+def test_replication_is_met_by_the_records_that_followers_fetch(evidence: Evidence, facts: Facts) -> None:
+    """Records of partitions that cross the slowed link count; records of others, or of other windows, don't."""
+    slowed = on_links(evidence, "latency-1", ["replication_a-k2"], {"orders": [1]})
+    told = {("fault/latency-1", "orders", 1): 7, ("fault/latency-1", "orders", 2): 9, ("fault/kill-1", "orders", 1): 9}
+    for produced, status, amount in ((told, Status.PASS, 7.0), ({}, Status.INCONCLUSIVE, 0.0)):
+        checks = {check.id: check for check in judged(slowed, replace(facts, produced=produced)).checks}
+        met = checks["exposure/latency-1"]
+        assert (status, amount, "records") == (met.status, met.observed, met.unit)
+
+
+def test_controller_links_cannot_be_counted(evidence: Evidence, facts: Facts) -> None:
+    """What nobody can count is never called met; the clients' own bytes of that time don't stand in for it."""
+    slowed = on_links(evidence, "latency-1", ["controller_a-k2"], {})
+    checks = {check.id: check for check in judged(slowed, facts).checks}
+    assert Status.INCONCLUSIVE is checks["exposure/latency-1"].status
+
+
+def test_a_lagging_generator_decides_nothing(evidence: Evidence, facts: Facts) -> None:
+    """p99 of lateness over 50 ms: INCONCLUSIVE, and what would fail because of it is too; what passes, passes."""
+    late = seen(facts, ("produce.lateness", BASELINE, "run"), Distribution(2640, 0, 90_000, {0.99: 60_000}))
+    assert not_passed(judged(evidence, late)) == {("harness/generator", "arm=baseline"): Status.INCONCLUSIVE}
+    assert one(evidence, late, "produce.latency p95 < 1ms in steady").status is Status.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("host", [Host(), Host(400, 21, 0.9, 0.0), Host(400, 0, 0.9, 0.2)])
+def test_a_starved_host_decides_nothing(evidence: Evidence, facts: Facts, host: Host) -> None:
+    """No ticks at all, more than 5 % of them late, or more than 10 % stolen."""
+    verdict = judged(evidence, replace(facts, host=host))
+    assert not_passed(verdict) == {("harness/host", "host"): Status.INCONCLUSIVE}
+
+
+def test_an_unsettled_warm_up_or_an_unfinished_run_decides_nothing(evidence: Evidence, facts: Facts) -> None:
+    """Both are told by run.json, and each by its own check."""
+    drifting = {**evidence.run, "warmup": {"settled": False, "after_ms": 30_000, "why": "still falling"}}
+    assert set(not_passed(judged(replace(evidence, run=drifting), facts))) == {("harness/warmup", "run")}
+    stopped = {**evidence.run, "status": "interrupted", "why": "SIGINT"}
+    verdict = judged(replace(evidence, run=stopped), facts)
+    assert set(not_passed(verdict)) == {("harness/complete", "run")}
+    assert "SIGINT" in next(check.why for check in verdict.checks if check.id == "harness/complete")
+
+
+def test_arms_of_one_name_are_told_apart(evidence: Evidence, facts: Facts) -> None:
+    """Where two workloads have an arm `baseline`, the subject names the workload too."""
+    twin = replace(evidence.clients[0], workload="audit")
+    verdict = judged(replace(evidence, clients=(*evidence.clients, twin)), facts)
+    subjects = {check.subject for check in verdict.checks if check.id == "harness/generator"}
+    assert subjects == {"workload=orders arm=baseline", "arm=patient", "workload=audit arm=baseline"}
