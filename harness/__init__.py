@@ -1,0 +1,1 @@
+"""The cluster and the run: what launches, breaks, drives and assembles everything else."""

@@ -1,0 +1,179 @@
+"""The command line. Progress and prose go to stderr, the result to stdout; exit codes are `design.md` 5.1's.
+
+0 PASS, 1 FAIL, 2 INCONCLUSIVE, 3 ERROR (usage, plan, engine or harness), 130 interrupted.
+"""
+
+import json
+import shlex
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.exceptions import TyperException
+
+from aftershock.errors import AftershockError
+from aftershock.faults.check import load_plan
+from aftershock.faults.compile import compile_plan
+from aftershock.faults.lanes import lanes
+from aftershock.faults.plan import plan_schema
+from aftershock.faults.plans import find
+from aftershock.harness.progress import Progress
+
+ERROR = 3
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="aftershock",
+    help="Break a real Kafka cluster on purpose, and say with evidence whether its clients kept their promises.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+plans = typer.Typer(help="Validate, draw and describe plans.", no_args_is_help=True)
+app.add_typer(plans, name="plan")
+
+PlanArgument = Annotated[str, typer.Argument(metavar="PLAN", help="A path, or the name of a plan that ships (demo).")]
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run directory, or a run id under --out.")]
+SeedOption = Annotated[int, typer.Option(help="Seed of every random choice in the plan.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change the plan: timing.steady=5s, topics.0.partitions=6."),
+]
+OutOption = Annotated[Path, typer.Option(metavar="DIR", help="The folder that holds the runs.")]
+SparkOption = Annotated[str | None, typer.Option(metavar="MASTER", help="A Spark master; by default Spark runs here.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the verdict document instead of the summary.")]
+
+
+@app.command()
+def run(
+    plan: PlanArgument,
+    seed: SeedOption = 0,
+    out: OutOption = Path("runs"),
+    changes: SetOption = None,
+    as_json: JsonOption = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster running.")] = False,
+    kafka: Annotated[str | None, typer.Option(metavar="VERSION", help="Kafka version, 4.1.2 say.")] = None,
+    spark: SparkOption = None,
+) -> int:
+    """Launch a cluster, drive the load, inject the faults, and judge what happened."""
+    from aftershock.harness.run import Request, perform
+
+    command = shlex.join(["aftershock", *sys.argv[1:]])
+    request = Request(find(plan), tuple(changes or ()), seed, out, kafka, keep=keep, spark=spark, command=command)
+    return _show(*perform(request, Progress()), as_json=as_json)
+
+
+@app.command()
+def verdict(
+    run_dir: RunArgument, out: OutOption = Path("runs"), as_json: JsonOption = False, spark: SparkOption = None
+) -> int:
+    """Judge a run again, from its evidence alone."""
+    from aftershock.results.judge import judge
+
+    path = _find_run(run_dir, out)
+    return _show(path, judge(path, spark, Progress().say), as_json=as_json)
+
+
+@app.command()
+def report(run_dir: RunArgument, out: OutOption = Path("runs")) -> int:
+    """Write a judged run's report.html again; prints the file's path."""
+    from aftershock.results.report import write
+
+    print(write(_find_run(run_dir, out)))
+    return 0
+
+
+@app.command()
+def images(
+    ensure: Annotated[bool, typer.Option("--ensure", help="Get what is missing: pull it, or build it.")] = False,
+    kafka: Annotated[str | None, typer.Option(metavar="VERSION", help="Kafka version, 4.1.2 say.")] = None,
+) -> int:
+    """Say which images are here, and with --ensure get those that are missing."""
+    from aftershock.harness import engine
+
+    progress = Progress()
+    client = engine.connect()
+    if ensure:
+        engine.kafka_image(client, kafka or engine.DEFAULT_KAFKA, progress.say)
+        engine.toxiproxy_image(client, progress.say)
+    found = engine.images_here(client)
+    for image in found:
+        print(f"{image.name}  {image.size_bytes / 1e6:.0f} MB  {image.digest}")
+    if not found:
+        progress.say("no images here yet; `aftershock images --ensure` gets them, and so does a run")
+    return 0
+
+
+@app.command()
+def doctor() -> int:
+    """Say what is there, what is missing, and what to do about it."""
+    from aftershock.harness.doctor import examine
+
+    findings = examine()
+    for finding in findings:
+        print(f"{'ok     ' if finding.ok else 'MISSING'} {finding.what}: {finding.detail}")
+    return 0 if all(finding.ok for finding in findings) else ERROR
+
+
+@plans.command("check")
+def plan_check(plan: PlanArgument, changes: SetOption = None) -> int:
+    """Validate a plan; every problem at once, each with its place and what to do."""
+    checked = load_plan(find(plan), tuple(changes or ()))
+    for warning in checked.warnings:
+        print(warning, file=sys.stderr)
+    print(f"{checked.source}: {checked.plan.name} is a valid plan")
+    return 0
+
+
+@plans.command("show")
+def plan_show(plan: PlanArgument, seed: SeedOption = 0, changes: SetOption = None) -> int:
+    """Draw a plan's timeline as text lanes."""
+    checked = load_plan(find(plan), tuple(changes or ()))
+    print(lanes(compile_plan(checked.plan, seed, checked.source, checked.slo_positions)))
+    return 0
+
+
+@plans.command("schema")
+def schema() -> int:
+    """Print the JSON Schema of plans, for editors."""
+    print(json.dumps(plan_schema(), indent=1))
+    return 0
+
+
+def main() -> None:
+    """The console script: runs a command and exits with its code."""
+    # SIGTERM ends a run as Ctrl-C does: through the clean-up
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        code: Any = app(standalone_mode=False)
+    except TyperException as error:
+        print(f"{error.format_message()}; `aftershock --help` lists the commands", file=sys.stderr)
+        code = ERROR
+    except AftershockError as error:
+        print(error, file=sys.stderr)
+        code = ERROR
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    sys.exit(code)
+
+
+def _show(run_dir: Path, judged: "Verdict", *, as_json: bool) -> int:
+    from aftershock.results.summary import summary
+
+    print(judged.text() if as_json else summary(judged), end="" if as_json else "\n", flush=True)
+    print(f"run: {run_dir}", file=sys.stderr)
+    return judged.exit_code
+
+
+def _find_run(name: str, out: Path) -> Path:
+    """A run by path, or by its id under ``out``."""
+    for path in (Path(name), out / name):
+        if (path / "run.json").is_file():
+            return path
+    raise AftershockError(f"no run at {name} nor at {out / name} (a run directory holds a run.json); name one of those")
+
+
+if __name__ == "__main__":
+    main()

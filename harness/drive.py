@@ -1,0 +1,215 @@
+"""The live half of a run: topics, clients, warm-up, steady, faults, recovery, and the last look at the log.
+
+Phases are marked as they really happened; what the plan wanted is in the timeline.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import NoReturn, TypeVar
+
+from aftershock.faults.executor import execute
+from aftershock.faults.phases import Marks, phases
+from aftershock.faults.timeline import Timeline
+from aftershock.harness.assignments import Surroundings, assignments
+from aftershock.harness.clock import RunClock
+from aftershock.harness.cluster import Cluster
+from aftershock.harness.journal import Journal
+from aftershock.harness.metrics import Reading, Sampler
+from aftershock.harness.progress import ArmStatus, Progress, Status, p99_ms
+from aftershock.harness.racks import node_of
+from aftershock.harness.rundir import RunDir
+from aftershock.harness.world import ClusterWorld
+from aftershock.workloads.fleet import Fleet
+from aftershock.workloads.logread import Topic, read_log
+from aftershock.workloads.warmup import settled
+
+T = TypeVar("T")
+_START_DEADLINE_S = 30.0
+_DRAIN_DEADLINE_S = 30.0
+_IN_SYNC_DEADLINE_S = 30.0
+_LEAD_US = 300_000  # between telling the clients to go and their first record
+_LOOK_AT_WARMUP_US = 500_000
+
+
+async def drive(
+    timeline: Timeline, cluster: Cluster, home: RunDir, spool: Path, clock: RunClock, progress: Progress
+) -> None:
+    """Drive the load and the faults against a ready cluster; the evidence is in ``home`` and ``spool`` afterwards.
+
+    Raises:
+        WorkloadError: a client process died.
+        FaultError: a fault could not be healed.
+    """
+    topics = await asyncio.to_thread(_create_topics, timeline, cluster)
+    around = Surroundings(home.run_id, clock.origin_ns, spool, home.path / "events.jsonl", topics)
+    crew = assignments(timeline, cluster, around)
+    home.tell(
+        producers=[
+            {"producer_id": each.producer_id, "workload": each.workload, "arm": each.arm}
+            for each in crew
+            if each.op == "produce"
+        ],
+        topics=[asdict(topic) for topic in topics.values()],
+        **_whereabouts(cluster),
+    )
+    journal = Journal(home.path / "journal.jsonl", clock)
+    fleet = Fleet(crew, home.path / "logs")
+    act = _Act(timeline, cluster, home, clock, progress, fleet, journal, tuple(topics.values()))
+    try:
+        async with Sampler(home.path / "metrics", clock, act.counters), act.fleet:
+            async with progress.following(act.status):
+                await act.fleet.start(_START_DEADLINE_S)
+                await _unless(act.fleet.watch(), act.play())
+            await act.close()
+    finally:
+        journal.close()
+
+
+class _Act:
+    """The load from its first record to its last, with the phase it is in."""
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        cluster: Cluster,
+        home: RunDir,
+        clock: RunClock,
+        progress: Progress,
+        fleet: Fleet,
+        journal: Journal,
+        topics: Sequence[Topic],
+    ) -> None:
+        self._topics = topics
+        self._timeline = timeline
+        self._cluster = cluster
+        self._home = home
+        self._clock = clock
+        self._progress = progress
+        self.fleet = fleet
+        self._journal = journal
+        self._phase = "starting clients"
+        self._load_start_us = clock.now_us()
+
+    def status(self) -> Status:
+        """What is going on now."""
+        arms = [
+            ArmStatus(
+                f"{p.workload}/{p.arm} {p.op}",
+                p.sent if p.op == "produce" else None,
+                p.ok,
+                p.failed + p.in_doubt,
+                p99_ms(p.window_us),
+            )
+            for p in self.fleet.progress().values()
+        ]
+        elapsed_s = (self._clock.now_us() - self._load_start_us) / 1e6
+        return Status(self._phase, elapsed_s, self._journal.open_faults(), arms)
+
+    def counters(self) -> list[Reading]:
+        """Bytes over each link: Toxiproxy counts connections that closed, the clients those that last."""
+        readings = [
+            Reading(node_of(proxy), f"toxiproxy.received_bytes/{proxy}/{direction}", count)
+            for (proxy, direction), count in self._cluster.toxiproxy.received_bytes().items()
+        ]
+        for worker, told in self.fleet.progress().items():
+            for broker, (sent, received) in told.traffic.items():
+                link = f"client_{told.rack}-k{broker}/{worker}"
+                readings.append(Reading(broker, f"client.sent_bytes/{link}", sent))
+                readings.append(Reading(broker, f"client.received_bytes/{link}", received))
+        return readings
+
+    async def play(self) -> None:
+        """Warm-up, steady, faults, recovery; returns when the last record has its final status."""
+        timing = self._timeline.timing
+        self._load_start_us = self._clock.now_us() + _LEAD_US
+        await self.fleet.go(self._load_start_us)
+        self._enter("warmup")
+        await self._warm_up()
+        steady_start_us = self._clock.now_us()
+        self._enter("steady")
+        await self._clock.sleep_until_us(steady_start_us + timing.steady_ms * 1000)
+        faults_start_us = self._clock.now_us()
+        self._enter("fault")
+        world = ClusterWorld(self._cluster)
+        await execute(self._timeline, world, self._journal, self._clock, self._progress.say)
+        self._enter("recovery")
+        marks = Marks(self._load_start_us, steady_start_us, faults_start_us, self._clock.now_us())
+        load_end_us = self._last_window_end_us(marks) + timing.recovery_ms * 1000
+        await self._clock.sleep_until_us(load_end_us)
+        self._enter("ending")
+        await self.fleet.stop(load_end_us)
+        self._mark(Marks(self._load_start_us, steady_start_us, faults_start_us, load_end_us))
+
+    async def close(self) -> None:
+        """Read what the topics hold, let the consumers read as far, and end the clients."""
+        folder = self._home.path / "log"
+        self._progress.say("reading the topics as they are now")
+        ends = await asyncio.to_thread(read_log, self._cluster.bootstrap(None), self._topics, folder, _DRAIN_DEADLINE_S)
+        missing = await self.fleet.drain(ends, _DRAIN_DEADLINE_S)
+        for worker, partitions in missing.items():
+            self._progress.say(f"{worker} did not read to the end of {sorted(partitions)}")
+        await self.fleet.quit()
+
+    async def _warm_up(self) -> None:
+        """Wait until latency has stopped drifting, or the plan's limit is reached."""
+        timing = self._timeline.timing
+        earliest_us = self._load_start_us + timing.warmup_min_ms * 1000
+        latest_us = self._load_start_us + timing.warmup_max_ms * 1000
+        await self._clock.sleep_until_us(earliest_us)
+        while not (now := settled(self.fleet.medians_us())).ok and self._clock.now_us() < latest_us:
+            await self._clock.sleep_until_us(min(latest_us, self._clock.now_us() + _LOOK_AT_WARMUP_US))
+        after_ms = (self._clock.now_us() - self._load_start_us) // 1000
+        self._home.tell(warmup={"settled": now.ok, "after_ms": after_ms, "why": now.why})
+        self._progress.say(f"warm-up {'over' if now.ok else 'NOT settled'} after {after_ms / 1000:.1f} s: {now.why}")
+
+    def _last_window_end_us(self, marks: Marks) -> int:
+        windows = [p.end_us for p in phases(self._journal.lines, marks, self._timeline) if p.name == "fault"]
+        return max(windows, default=marks.faults_start_us)
+
+    def _mark(self, marks: Marks) -> None:
+        cut = phases(self._journal.lines, marks, self._timeline)
+        self._home.write_json("phases.json", [phase.as_json() for phase in cut])
+        self._home.tell(marks=marks.as_json())
+
+    def _enter(self, phase: str) -> None:
+        self._phase = phase
+        self._home.event(self._clock.now_us(), "phase", phase=phase)
+        self._progress.say(f"{(self._clock.now_us() - self._load_start_us) / 1e6:5.0f} s  {phase}")
+
+
+def _create_topics(timeline: Timeline, cluster: Cluster) -> dict[str, Topic]:
+    """Create the plan's topics and wait until they are in sync; by name."""
+    for topic in timeline.topics:
+        cluster.admin.create_topic(topic["name"], topic["partitions"], topic["replication"], topic["config"])
+    cluster.await_in_sync(_IN_SYNC_DEADLINE_S)
+    ids = cluster.admin.topic_ids()
+    return {t["name"]: Topic(t["name"], ids[t["name"]], t["partitions"]) for t in timeline.topics}
+
+
+def _whereabouts(cluster: Cluster) -> dict[str, object]:
+    """Where the cluster is dialled: what `cluster status` says."""
+    racks = cluster.spec.topology.racks
+    return {
+        "bootstrap": {"admin": cluster.bootstrap(None), **{rack: cluster.bootstrap(rack) for rack in racks}},
+        "toxiproxy": cluster.toxiproxy.url,
+        "brokers": [
+            {"id": node.node.id, "rack": node.node.rack, "container": node.volume, "state": node.state()}
+            for node in cluster.nodes.values()
+        ],
+    }
+
+
+async def _unless(failing: Coroutine[None, None, NoReturn], work: Coroutine[None, None, T]) -> T:
+    """The result of ``work``, unless ``failing`` raises first: then ``work`` is cancelled, and that is raised."""
+    watch, task = asyncio.ensure_future(failing), asyncio.ensure_future(work)
+    try:
+        await asyncio.wait((watch, task), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in (watch, task):
+            each.cancel()
+        await asyncio.gather(watch, task, return_exceptions=True)
+    if not task.cancelled():
+        return task.result()
+    return watch.result()

@@ -1,0 +1,129 @@
+"""What a person sees while a run goes on: a live panel on a terminal, plain lines without one. All of it on stderr."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+_PLAIN_EVERY_S = 5.0
+_LIVE_EVERY_S = 0.5
+
+
+@dataclass(frozen=True)
+class ArmStatus:
+    """One client process now: counts so far, and the p99 of its latest completions in ms (None: none completed).
+
+    ``sent`` is None for a consumer, whose ``ok`` counts what was delivered to it.
+    """
+
+    name: str
+    sent: int | None
+    ok: int
+    failed: int
+    p99_ms: float | None
+
+
+@dataclass(frozen=True)
+class Status:
+    """The run now; ``elapsed_s`` counts from the start of the load."""
+
+    phase: str
+    elapsed_s: float
+    faults: Sequence[str]
+    arms: Sequence[ArmStatus]
+
+
+class Progress:
+    """Shows prose at once, and a status for as long as one is given by `following`."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True, highlight=False)
+
+    def say(self, line: str) -> None:
+        """One line of prose."""
+        # plain text: a plan's names must not be read as markup
+        self._console.print(Text(line), soft_wrap=not self._console.is_terminal)
+
+    def following(self, status: Callable[[], Status]) -> "Following":
+        """Show ``status()`` again and again, until the context is left."""
+        return Following(self._console, status)
+
+
+class Following:
+    """The part of the progress that moves."""
+
+    def __init__(self, console: Console, status: Callable[[], Status]) -> None:
+        self._console = console
+        self._status = status
+        self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        if self._live:
+            self._live.start()
+        self._task = asyncio.create_task(self._go_on())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._task:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._live:
+            self._live.stop()
+
+    async def _go_on(self) -> None:
+        while True:
+            await asyncio.sleep(_LIVE_EVERY_S if self._live else _PLAIN_EVERY_S)
+            status = self._status()
+            if self._live:
+                self._live.update(panel(status), refresh=True)
+            else:
+                self._console.print(Text(plain(status)), soft_wrap=True)
+
+
+def plain(status: Status) -> str:
+    """The status on one line."""
+    return f"{status.elapsed_s:5.0f} s  {_phase(status)}  {'; '.join(map(_plain_arm, status.arms))}"
+
+
+def _plain_arm(arm: ArmStatus) -> str:
+    count = f"{arm.ok} read" if arm.sent is None else f"{arm.ok}/{arm.sent} ok"
+    return f"{arm.name} {count}, p99 {_ms(arm.p99_ms)}"
+
+
+def panel(status: Status) -> Group:
+    """The status as a small table under a headline."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("client")
+    for column in ("sent", "ok", "failed", "p99 now"):
+        table.add_column(column, justify="right")
+    for arm in status.arms:
+        style = "red" if arm.failed else ""
+        table.add_row(Text(arm.name), str(arm.sent), str(arm.ok), Text(str(arm.failed), style=style), _ms(arm.p99_ms))
+    headline = Text(f"{status.elapsed_s:4.0f} s  ")
+    headline.append(_phase(status), style="bold red" if status.faults else "bold")
+    return Group(headline, table)
+
+
+def p99_ms(latencies_us: Sequence[int]) -> float | None:
+    """Nearest-rank p99 of a window; None when it is empty."""
+    if not latencies_us:
+        return None
+    ordered = sorted(latencies_us)
+    return ordered[max(0, -(-len(ordered) * 99 // 100) - 1)] / 1000
+
+
+def _phase(status: Status) -> str:
+    return f"{status.phase}: {', '.join(status.faults)}" if status.faults else status.phase
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f} ms"

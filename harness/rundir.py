@@ -1,0 +1,114 @@
+"""The run directory: one folder with all the evidence of one run, readable at any moment, also of a broken run."""
+
+import json
+import os
+import re
+import secrets
+import subprocess
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from aftershock.errors import EvidenceError
+
+_EVIDENCE = ("plan.yaml", "timeline.json", "run.json", "journal.jsonl", "events.jsonl", "phases.json")
+_TABLES = ("outcomes", "log", "metrics")
+
+
+class RunDir:
+    """A run's folder; ``facts`` is what ``run.json`` says, rewritten whole at each `tell`."""
+
+    def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
+        self.path = path
+        self.facts: dict[str, Any] = dict(facts)
+
+    @classmethod
+    def create(cls, parent: Path, plan: str, seed: int, command: str) -> "RunDir":
+        """Make a new folder under ``parent``, named for the time and the plan.
+
+        Raises:
+            EvidenceError: it can't be written there.
+        """
+        now = datetime.now(UTC)
+        name = re.sub(r"[^a-z0-9]+", "-", plan.lower()).strip("-")[:32] or "plan"
+        run_id = f"{now:%Y%m%d-%H%M%S}-{name}-{secrets.token_hex(2)}"
+        path = parent / run_id
+        try:
+            for folder in ("logs", *_TABLES):
+                (path / folder).mkdir(parents=True)
+            for file in ("journal.jsonl", "events.jsonl"):
+                (path / file).touch()
+        except OSError as error:
+            raise EvidenceError(f"can't write evidence to {path}: {error.strerror}; choose another --out") from error
+        facts = {
+            "schema_version": 1,
+            "run_id": run_id,
+            "plan": plan,
+            "seed": seed,
+            "started_at": now.isoformat(timespec="seconds"),
+            "status": "running",
+            "why": None,
+            "rehearse": False,
+            "versions": _versions(),
+            "git": _git_revision(),
+            "host": _host(),
+            "faults": [],
+            "command": command,
+        }
+        home = cls(path, facts)
+        home.tell()
+        return home
+
+    @property
+    def run_id(self) -> str:
+        """The folder's name: unique on the host."""
+        return self.path.name
+
+    def tell(self, **facts: Any) -> None:
+        """Add facts to ``run.json``; a reader never sees half of it."""
+        self.facts |= facts
+        self.write_json("run.json", self.facts)
+
+    def write_json(self, name: str, document: Any) -> None:
+        """Write one JSON file atomically."""
+        temporary = self.path / f".{name}.inprogress"
+        temporary.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        temporary.replace(self.path / name)
+
+    def event(self, t_us: int, name: str, **fields: Any) -> None:
+        """Append one event of the harness itself (arm: null)."""
+        with (self.path / "events.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"t_us": t_us, "arm": None, "event": name, **fields}) + "\n")
+
+    def seal(self) -> None:
+        """Write the manifest: the list of evidence files, last of all, so that a truncated run can be told."""
+        tables = [f"{table}/{part.name}" for table in _TABLES for part in sorted((self.path / table).glob("*.parquet"))]
+        self.write_json("manifest.json", {"schema_version": 1, "files": [*_EVIDENCE, *tables]})
+
+
+def _versions() -> dict[str, str]:
+    packages = ("aftershock", "confluent-kafka", "pyspark")
+    return {"python": sys.version.split()[0], **{package: version(package) for package in packages}}
+
+
+def _host() -> dict[str, Any]:
+    system = os.uname()
+    return {
+        "cores": os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "kernel": f"{system.sysname} {system.release}",
+        "hostname": system.nodename,
+    }
+
+
+def _git_revision() -> str | None:
+    """The revision of the checkout we run from, "+" if it has changes; None outside a checkout."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+", "--exclude=*"]
+    try:
+        described = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
+    except OSError:
+        return None
+    return described.stdout.strip() or None

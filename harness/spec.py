@@ -1,0 +1,142 @@
+"""What a cluster is: its Kafka version, its nodes, the timings they run with, and every node's configuration.
+
+A recovery time means nothing without the timings it was measured under, so they come as a named profile that is stored
+with every result. The figures of ``fast`` come from Kafka's defaults divided until a fault plays out in seconds.
+"""
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aftershock.faults.plan import Cluster as ClusterPlan
+from aftershock.harness.engine import DEFAULT_KAFKA
+from aftershock.harness.racks import ADMIN_PORT, Node, Topology, controller_port, replication_port, topology
+
+LOG_DIR = "/var/lib/kafka/data"
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Broker timings and JVM flags that belong together."""
+
+    name: str
+    broker: Mapping[str, str]
+    jvm_flags: str
+    heap_flags: str
+
+
+FAST = Profile(
+    "fast",
+    {
+        "broker.session.timeout.ms": "3000",
+        "broker.heartbeat.interval.ms": "500",
+        "replica.lag.time.max.ms": "5000",
+        "replica.fetch.wait.max.ms": "100",
+        "group.initial.rebalance.delay.ms": "0",
+        "offsets.topic.num.partitions": "5",
+        "transaction.state.log.num.partitions": "5",
+        "share.coordinator.state.topic.num.partitions": "5",
+        # Kafka's 128 MiB for the log cleaner would fill half of this heap
+        "log.cleaner.dedupe.buffer.size": "16777216",
+    },
+    # on a small machine C2 is the loudest fault of all: p50 57 ms against 16 ms after half a minute, measured
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "-Xms192m -Xmx256m",
+)
+PRODUCTION = Profile("production", {}, "-XX:+UseG1GC", "-Xms512m -Xmx512m")
+PROFILES = {profile.name: profile for profile in (FAST, PRODUCTION)}
+
+
+@dataclass(frozen=True)
+class ClusterSpec:
+    """Everything needed to launch a cluster, and nothing that changes from one launch to the next."""
+
+    kafka: str
+    topology: Topology
+    profile: Profile
+    config: Mapping[str, str]
+
+    @classmethod
+    def of(cls, plan: ClusterPlan, kafka: str | None = None) -> "ClusterSpec":
+        """The plan's cluster, with ``kafka`` (a version) in place of the plan's own if given."""
+        version = kafka or (DEFAULT_KAFKA if plan.kafka == "default" else plan.kafka)
+        return cls(version, topology(plan.racks, plan.controllers), PROFILES[plan.profile], dict(plan.config))
+
+    def environment(self, node: Node, cluster_id: str, advertised: Mapping[str, str]) -> dict[str, str]:
+        """The container's environment, by the official image's contract (`KAFKA_*` become properties).
+
+        Args:
+            node: the node that will run with it.
+            cluster_id: the same for all nodes of the cluster.
+            advertised: ``host:port`` by listener name, for the listeners that are dialled through the host.
+        """
+        environment = {_variable(key): value for key, value in self._properties(node, advertised).items()}
+        environment["CLUSTER_ID"] = cluster_id
+        environment["KAFKA_HEAP_OPTS"] = self.profile.heap_flags
+        environment["KAFKA_JVM_PERFORMANCE_OPTS"] = self.profile.jvm_flags
+        return environment
+
+    def _properties(self, node: Node, advertised: Mapping[str, str]) -> dict[str, str]:
+        voters = ",".join(f"{v.id}@{v.name}:{controller_port(v.id)}" for v in self.topology.controllers)
+        listeners = self._listeners(node)
+        roles = [role for role, plays in (("broker", node.broker), ("controller", node.controller)) if plays]
+        properties = {
+            "node.id": str(node.id),
+            "process.roles": ",".join(roles),
+            "controller.quorum.voters": voters,
+            "controller.listener.names": "CONTROLLER",
+            "listeners": ",".join(f"{name}://:{port}" for name, port in listeners.items()),
+            "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in {**listeners, "CONTROLLER": 0}),
+            "log.dirs": LOG_DIR,
+            **self.profile.broker,
+        }
+        if node.broker:
+            properties |= self._broker_properties(node, advertised)
+        return {**properties, **self.config}
+
+    def _listeners(self, node: Node) -> dict[str, int]:
+        listeners = {}
+        if node.broker:
+            listeners = {client_listener(rack): self.topology.client_port(rack) for rack in self.topology.racks}
+            listeners |= {"BROKER": replication_port(node.id), "ADMIN": ADMIN_PORT}
+        if node.controller:
+            listeners["CONTROLLER"] = controller_port(node.id)
+        return listeners
+
+    def _broker_properties(self, node: Node, advertised: Mapping[str, str]) -> dict[str, str]:
+        addresses = {**advertised, "BROKER": f"{node.name}:{replication_port(node.id)}"}
+        replicas = str(min(3, len(self.topology.brokers)))
+        in_sync = str(min(2, len(self.topology.brokers)))
+        return {
+            "broker.rack": node.rack,
+            "advertised.listeners": ",".join(f"{name}://{address}" for name, address in addresses.items()),
+            "inter.broker.listener.name": "BROKER",
+            "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+            "auto.create.topics.enable": "false",
+            # an election nobody asked for would be a fault nobody planned
+            "auto.leader.rebalance.enable": "false",
+            "default.replication.factor": replicas,
+            "offsets.topic.replication.factor": replicas,
+            "transaction.state.log.replication.factor": replicas,
+            "transaction.state.log.min.isr": in_sync,
+            "share.coordinator.state.topic.replication.factor": replicas,
+            "share.coordinator.state.topic.min.isr": in_sync,
+        }
+
+
+def client_listener(rack: str) -> str:
+    """The listener that serves clients of ``rack``."""
+    return f"CLIENT_{rack.upper()}"
+
+
+def cluster_id_of(run_id: str) -> str:
+    """A Kafka cluster id (22 characters of URL-safe base64, 16 bytes) that belongs to this run."""
+    digest = hashlib.sha256(run_id.encode()).digest()[:16]
+    # an id that starts with "-" would be taken for an option by Kafka's storage tool
+    return base64.urlsafe_b64encode(b"\x40" + digest[1:]).decode().rstrip("=")
+
+
+def _variable(key: str) -> str:
+    """The variable that becomes property ``key`` (KafkaDockerWrapper: ``__`` is ``_``, ``___`` is ``-``)."""
+    return "KAFKA_" + key.replace("_", "__").replace("-", "___").replace(".", "_").upper()

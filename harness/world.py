@@ -1,0 +1,128 @@
+"""The cluster as faults see it: the protocols of `faults/world.py` over Docker, Toxiproxy and the admin listeners.
+
+Everything below blocks, so every call goes to a thread; each is bounded by the deadline of what it calls.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from kio.schema.api_versions.v3.request import ApiVersionsRequest
+
+from aftershock.errors import FaultError
+from aftershock.faults.world import BrokerId, BrokerState, Link, PartitionState, TopicPartition, Toxic
+from aftershock.harness.cluster import Cluster
+from aftershock.harness.racks import Proxy
+from aftershock.workloads.wire.connection import Address, Connection
+
+_PROBE_TIMEOUT_S = 2.0
+
+
+class ClusterWorld:
+    """A launched cluster, offering all that faults may do to one."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._proxies = {proxy.name: proxy for proxy in cluster.spec.topology.proxies()}
+
+    async def kill(self, broker: BrokerId) -> None:
+        """See `faults.world.Killable`."""
+        await asyncio.to_thread(self._cluster.nodes[broker].kill)
+
+    async def start(self, broker: BrokerId) -> None:
+        """See `faults.world.Killable`."""
+        await asyncio.to_thread(self._cluster.nodes[broker].restart)
+
+    async def pause(self, broker: BrokerId) -> None:
+        """See `faults.world.Pausable`."""
+        await asyncio.to_thread(self._cluster.nodes[broker].pause)
+
+    async def resume(self, broker: BrokerId) -> None:
+        """See `faults.world.Pausable`."""
+        await asyncio.to_thread(self._cluster.nodes[broker].resume)
+
+    def links(self) -> Sequence[Link]:
+        """See `faults.world.Linked`."""
+        return tuple(
+            Link(proxy.name, proxy.channel, proxy.source_rack, BrokerId(proxy.node))
+            for proxy in self._proxies.values()
+            if proxy.channel != "admin" and proxy.source_rack is not None
+        )
+
+    async def add_toxic(self, proxy: str, toxic: Toxic) -> None:
+        """See `faults.world.Linked`."""
+        await asyncio.to_thread(self._cluster.toxiproxy.add_toxic, proxy, toxic)
+
+    async def update_toxic(self, proxy: str, toxic: Toxic) -> None:
+        """See `faults.world.Linked`."""
+        await asyncio.to_thread(self._cluster.toxiproxy.update_toxic, proxy, toxic)
+
+    async def remove_toxic(self, proxy: str, name: str) -> None:
+        """See `faults.world.Linked`."""
+        await asyncio.to_thread(self._cluster.toxiproxy.remove_toxic, proxy, name)
+
+    async def toxics(self) -> Mapping[str, tuple[Toxic, ...]]:
+        """See `faults.world.Linked`."""
+        return await asyncio.to_thread(self._cluster.toxiproxy.toxics)
+
+    async def probe_ms(self, link: Link) -> float:
+        """See `faults.world.Linked`: one ApiVersions round trip, the dial not counted."""
+        address = self._address_of(self._proxies[link.proxy])
+        try:
+            return await asyncio.to_thread(_round_trip_ms, address)
+        except OSError as error:
+            raise FaultError(f"no answer through {link.proxy} ({address.host}:{address.port}): {error}") from error
+
+    async def partitions(self, topics: Sequence[str] | None = None) -> Sequence[PartitionState]:
+        """See `faults.world.Administered`."""
+        return await asyncio.to_thread(self._cluster.admin.partitions, topics)
+
+    async def reassign(self, assignment: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> None:
+        """See `faults.world.Administered`."""
+        await asyncio.to_thread(self._cluster.admin.reassign, assignment)
+
+    async def reassigning(self) -> frozenset[TopicPartition]:
+        """See `faults.world.Administered`."""
+        return await asyncio.to_thread(self._cluster.admin.reassigning)
+
+    async def cancel_reassign(self, partitions: Iterable[TopicPartition]) -> None:
+        """See `faults.world.Administered`."""
+        await asyncio.to_thread(self._cluster.admin.reassign, dict.fromkeys(partitions))
+
+    async def elect_preferred(self, partitions: Iterable[TopicPartition]) -> None:
+        """See `faults.world.Administered`."""
+        await asyncio.to_thread(self._cluster.admin.elect_preferred, partitions)
+
+    async def controller(self) -> BrokerId:
+        """See `faults.world.Administered`."""
+        return (await asyncio.to_thread(self._cluster.admin.quorum)).leader
+
+    async def coordinator(self, group: str) -> BrokerId:
+        """See `faults.world.Administered`."""
+        return await asyncio.to_thread(self._cluster.admin.coordinator, group)
+
+    async def registered(self) -> frozenset[BrokerId]:
+        """See `faults.world.Administered`."""
+        members = await asyncio.to_thread(self._cluster.admin.members)
+        return frozenset(member.id for member in members if not member.fenced)
+
+    def racks(self) -> Mapping[BrokerId, str]:
+        """See `faults.world.Observed`."""
+        return {BrokerId(node.id): node.rack for node in self._cluster.spec.topology.brokers}
+
+    async def state(self, broker: BrokerId) -> BrokerState:
+        """See `faults.world.Observed`."""
+        return await asyncio.to_thread(self._cluster.nodes[broker].state)
+
+    def _address_of(self, proxy: Proxy) -> Address:
+        if proxy.listen_rack is None:
+            return self._cluster.host_address(proxy.listen_port)
+        return self._cluster.link_address(proxy.listen_rack, proxy.listen_port)
+
+
+def _round_trip_ms(address: Address) -> float:
+    request = ApiVersionsRequest(client_software_name="aftershock", client_software_version="1")
+    with Connection(address, _PROBE_TIMEOUT_S) as connection:
+        started_s = time.perf_counter()
+        connection.ask(request)
+        return (time.perf_counter() - started_s) * 1000

@@ -1,0 +1,140 @@
+"""The launched cluster keeps the topology of the design: racks are real, links are counted, nothing is left behind."""
+
+import re
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import docker
+import pytest
+from kio.schema.metadata.v12.request import MetadataRequest
+
+from aftershock.errors import ClusterError
+from aftershock.faults.plan import Cluster as ClusterPlan
+from aftershock.faults.world import BrokerId
+from aftershock.harness import labels
+from aftershock.harness.admin import BROKER, TOPIC
+from aftershock.harness.cluster import Cluster
+from aftershock.workloads.wire.connection import Address, Connection
+
+Launch = Callable[[ClusterPlan, Path], AbstractContextManager[Cluster]]
+
+pytestmark = pytest.mark.engine
+
+
+def metadata_through(address: Address) -> set[str]:
+    """The broker addresses that a client sees who asks at ``address``."""
+    request = MetadataRequest(topics=(), include_topic_authorized_operations=False)
+    with Connection(address, 5) as connection:
+        response = connection.ask(request)
+    return {f"{broker.host}:{broker.port}" for broker in response.brokers}  # type: ignore[attr-defined]
+
+
+def test_a_client_sees_its_own_racks_addresses(cluster: Cluster) -> None:
+    """Kafka answers for the listener that was asked: clients of rack b get rack b's proxies, and only those."""
+    for rack in "abc":
+        bootstrap = cluster.bootstrap(rack)
+        host, port = bootstrap.split(",")[0].split(":")
+        assert set(bootstrap.split(",")) == metadata_through(Address(host, int(port)))
+
+
+def test_a_node_reaches_other_racks_only_through_toxiproxy(cluster: Cluster) -> None:
+    """k2 is Toxiproxy's address in rack a, its own in rack b; and b2 is no name at all in rack a."""
+    in_a = cluster.nodes[BrokerId(1)].exec(["getent", "hosts", "k2", "k1"]).output.decode().split()
+    assert cluster._toxiproxy_addresses["a"] == in_a[0]
+    assert cluster._toxiproxy_addresses["a"] not in in_a[2]
+    assert 0 != cluster.nodes[BrokerId(1)].exec(["getent", "hosts", "b2"]).exit_code
+
+
+def test_only_toxiproxy_publishes_ports_and_only_on_loopback(cluster: Cluster) -> None:
+    """No broker is reachable around its proxy, and nothing from outside the host."""
+    client = docker.from_env()
+    for container in client.containers.list(filters={"label": f"{labels.RUN}={cluster.run_id}"}):
+        bound = [b for bindings in container.attrs["NetworkSettings"]["Ports"].values() for b in bindings or ()]
+        assert bool(bound) == container.name.endswith("toxiproxy")
+        assert {"127.0.0.1"} >= {binding["HostIp"] for binding in bound}
+
+
+def test_admin_round_trip(cluster: Cluster) -> None:
+    """Topics, configs, reassignment, election and quorum do what they say, read back from the cluster."""
+    admin, topic = cluster.admin, f"t-{uuid.uuid4().hex[:6]}"
+    admin.create_topic(topic, 3, 2, {"retention.ms": "60000"})
+    cluster.await_in_sync(20)
+    assert "60000" == admin.configs(TOPIC, topic)["retention.ms"]
+    admin.alter_configs(TOPIC, topic, {"retention.ms": None, "segment.bytes": "1048576"})
+    assert "1048576" == admin.configs(TOPIC, topic)["segment.bytes"]
+    assert "60000" != admin.configs(TOPIC, topic)["retention.ms"]
+
+    rotated = {(topic, p.partition): (*p.replicas[1:], p.replicas[0]) for p in admin.partitions([topic])}
+    admin.reassign(rotated)
+    cluster.await_in_sync(20)
+    admin.elect_preferred(rotated)
+    moved = [(key, (replicas, replicas[0])) for key, replicas in sorted(rotated.items())]
+    # a broker answers from its own copy of the metadata, which follows the controller's by some milliseconds
+    eventually(lambda: moved == [((p.topic, p.partition), (p.replicas, p.leader)) for p in admin.partitions([topic])])
+    assert frozenset() == admin.reassigning()
+    admin.reassign(dict.fromkeys(rotated))  # nothing to cancel is no error
+
+    assert {1, 2, 3} == set(admin.quorum().voters)
+    assert admin.quorum().leader in {1, 2, 3}
+    assert admin.coordinator("some-group") in {1, 2, 3}
+    admin.delete_topic(topic)
+    eventually(lambda: topic not in {p.topic for p in admin.partitions()})
+
+
+def test_automatic_leader_rebalance_is_off(cluster: Cluster) -> None:
+    """No election but those a plan asks for."""
+    assert "false" == cluster.admin.configs(BROKER, "1")["auto.leader.rebalance.enable"]
+
+
+def test_two_clusters_at_once_and_other_shapes(launch: Launch, cluster: Cluster, tmp_path: Path) -> None:
+    """Beside the first cluster: two racks, three brokers, an isolated controller.
+
+    When the broker of rack b dies, its connections close and are counted: replication and controller traffic did cross
+    the proxies. Afterwards nothing of the second cluster is left.
+    """
+    plan = ClusterPlan(racks={"a": 2, "b": 1}, controllers=1)
+    with launch(plan, tmp_path) as other:
+        assert {"a", "b"} == {member.rack for member in other.admin.members()}
+        assert (11,) == other.admin.quorum().voters
+        assert other.admin.cluster_id() != cluster.admin.cluster_id()
+        run_id = other.run_id
+        # new replicas are in sync only once they have fetched, k3's from rack a and rack a's from k3
+        other.admin.create_topic("moved", 3, 1, {})
+        other.admin.reassign({("moved", partition): (1, 2, 3) for partition in range(3)})
+        other.await_in_sync(20)
+        other.nodes[BrokerId(3)].kill()
+        # Toxiproxy counts a connection's bytes when it closes
+        eventually(lambda: {"controller_b", "replication_b"} <= counted(other))
+    assert [] == leftovers(run_id)
+    assert leftovers(cluster.run_id)
+
+
+def test_a_broker_that_dies_at_boot_is_named_with_its_last_words(launch: Launch, tmp_path: Path) -> None:
+    """A configuration Kafka refuses: the error names the node and shows Kafka's own reason, and nothing is left."""
+    plan = ClusterPlan(racks={"a": 1}, config={"num.io.threads": "none"})
+    with pytest.raises(ClusterError) as raised, launch(plan, tmp_path):
+        pass
+    assert re.search(r"k1 \(rack a\) died.*num\.io\.threads", str(raised.value), re.DOTALL)
+    assert [] == leftovers(f"test-{tmp_path.name}")
+
+
+def counted(cluster: Cluster) -> set[str]:
+    """Channels and source racks with bytes counted: {"controller_b", …}."""
+    return {proxy.rpartition("-")[0] for (proxy, _), n in cluster.toxiproxy.received_bytes().items() if n}
+
+
+def eventually(true: Callable[[], bool], deadline_s: float = 20) -> None:
+    """Wait until ``true()``."""
+    give_up_s = time.monotonic() + deadline_s
+    while not true():
+        assert time.monotonic() < give_up_s, "it did not come true in time"
+        time.sleep(0.1)
+
+
+def leftovers(run_id: str) -> list[str]:
+    client, mine = docker.from_env(), {"label": f"{labels.RUN}={run_id}"}
+    found = [*client.containers.list(all=True, filters=mine), *client.networks.list(filters=mine)]
+    return [thing.name for thing in (*found, *client.volumes.list(filters=mine))]
