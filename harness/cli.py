@@ -20,6 +20,7 @@ from aftershock.faults.lanes import lanes
 from aftershock.faults.plan import plan_schema
 from aftershock.faults.plans import find
 from aftershock.harness.progress import Progress
+from aftershock.results.verdict import Verdict
 
 ERROR = 3
 INTERRUPTED = 130
@@ -159,7 +160,7 @@ def main() -> None:
     sys.exit(code)
 
 
-def _show(run_dir: Path, judged: "Verdict", *, as_json: bool) -> int:
+def _show(run_dir: Path, judged: Verdict, *, as_json: bool) -> int:
     from aftershock.results.summary import summary
 
     print(judged.text() if as_json else summary(judged), end="" if as_json else "\n", flush=True)

@@ -47,9 +47,10 @@ class Journal:
         os.fsync(self._file.fileno())
 
     def open_faults(self) -> list[str]:
-        """The faults that are in force now, in the order they began."""
-        last = {line["fault"]: line["state"] for line in self.lines}
-        return [fault for fault, state in last.items() if state not in ("healed", "failed")]
+        """The faults that are in force now, in the order they began: intended, and not yet healed."""
+        begun = dict.fromkeys(line["fault"] for line in self.lines if line["state"] == "intended")
+        healed = {line["fault"] for line in self.lines if line["state"] == "healed"}
+        return [fault for fault in begun if fault not in healed]
 
     def close(self) -> None:
         """Close the file; what was recorded stays in ``lines``."""

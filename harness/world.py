@@ -108,7 +108,7 @@ class ClusterWorld:
 
     def racks(self) -> Mapping[BrokerId, str]:
         """See `faults.world.Observed`."""
-        return {BrokerId(node.id): node.rack for node in self._cluster.spec.topology.brokers}
+        return {BrokerId(node.id): node.rack for node in self._cluster.spec.topology.nodes}
 
     async def state(self, broker: BrokerId) -> BrokerState:
         """See `faults.world.Observed`."""

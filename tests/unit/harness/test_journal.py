@@ -45,6 +45,9 @@ def test_witness_and_reason_are_kept_when_there_are_any(journal: Journal) -> Non
 
 def test_open_faults_are_those_not_yet_healed(journal: Journal) -> None:
     """The status line shows what is in force now."""
-    for fault, state in (("a", "injected"), ("b", "intended"), ("a", "healed"), ("c", "failed")):
+    told = [("a", "intended"), ("b", "intended"), ("a", "injected"), ("a", "healed")]
+    # c found nothing to hit; d could not be healed
+    told += [("c", "failed"), ("d", "intended"), ("d", "healing"), ("d", "failed")]
+    for fault, state in told:
         journal.record(fault, "kill", state, Targets(), START)  # type: ignore[arg-type]  # each is a State
-    assert ["b"] == journal.open_faults()
+    assert ["b", "d"] == journal.open_faults()

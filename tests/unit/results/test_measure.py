@@ -124,7 +124,8 @@ def test_connections_that_close_are_not_taken_for_workload_traffic(spark: "Spark
 def test_records_are_counted_by_the_windows_they_were_meant_for(spark: "SparkSession", made: Made) -> None:
     """By fault, topic and partition; what was meant for no fault's window is not there."""
     of_partition_0 = [row for row in made.produce if row["partition"] == 0 and 16 * S <= row["intended_us"] < 24 * S]
-    outcomes = spark.createDataFrame([tuple(row.get(name) for name in OUTCOMES.names) for row in made.produce], OUTCOMES)
+    rows = [tuple(row.get(name) for name in OUTCOMES.names) for row in made.produce]
+    outcomes = spark.createDataFrame(rows, OUTCOMES)
     windows = {"fault/latency-1": ((16 * S, 24 * S),), "steady": ((0, 16 * S),)}
     found = {(row["window"], row["topic"], row["partition"]): row["n"] for row in produced(outcomes, windows).collect()}
     assert len(of_partition_0) == found["fault/latency-1", "orders", 0]

@@ -1,0 +1,64 @@
+"""Faults that fight: overlaps that can't both be what the plan means. And faults too short for Kafka to notice.
+
+Overlaps as such are welcome; several latencies on one link add up. Only node ids are compared: two faults on
+``leader of orders/0`` hit two different brokers, because the first one moves the leader.
+"""
+
+from collections.abc import Iterator
+from itertools import combinations
+
+from aftershock.faults.draft import Draft
+from aftershock.faults.fault import Fault
+from aftershock.faults.kinds import Elect, Kill, Pause, Reassign
+from aftershock.faults.problem import Problem
+from aftershock.faults.units import format_duration
+
+SESSION_TIMEOUT_MS = {"fast": 3_000, "production": 9_000}
+"""``broker.session.timeout.ms`` of each profile: how long the controller waits before it fences a silent broker."""
+
+
+def conflicts(draft: Draft) -> Iterator[Problem]:
+    """Each pair that fights, at the later of the two in the plan."""
+    for (_, first), (index, second) in combinations(sorted(draft.faults.items()), 2):
+        what = _same_node(first, second) or _same_topic(first, second)
+        if what and _overlap(first, second):
+            name = draft.fault_ids[next(i for i, fault in draft.faults.items() if fault is first)]
+            sentence = (
+                f"this {second.kind} fights with `{name}`, which lasts till {format_duration(_end_ms(first))} on {what}"
+            )
+            yield Problem(("faults", index), sentence + ": let one end before the other begins")
+
+
+def grey_failures(draft: Draft) -> Iterator[Problem]:
+    """Kills and pauses that end before the controller would notice them."""
+    if draft.cluster is None:
+        return
+    timeout_ms = SESSION_TIMEOUT_MS[draft.cluster.profile]
+    for index, fault in draft.faults.items():
+        if isinstance(fault, Kill | Pause) and fault.for_ is not None and fault.for_ < timeout_ms:
+            sentence = (
+                f"a {fault.kind} of {format_duration(fault.for_)} is a grey failure: the controller fences a silent "
+                f"broker after {format_duration(timeout_ms)}, so no leader may move; lengthen it if one should"
+            )
+            yield Problem(("faults", index, "for"), sentence)
+
+
+def _same_node(first: Fault, second: Fault) -> str | None:
+    if not (isinstance(first, Kill | Pause) and isinstance(second, Kill | Pause)):
+        return None
+    return f"node {first.broker}" if first.broker == second.broker and first.broker.isdecimal() else None
+
+
+def _same_topic(first: Fault, second: Fault) -> str | None:
+    moves = isinstance(first, Reassign | Elect) and isinstance(second, Reassign | Elect)
+    topic = getattr(first, "topic", None)
+    return f"topic {topic}" if moves and topic == getattr(second, "topic", None) else None
+
+
+def _overlap(first: Fault, second: Fault) -> bool:
+    return first.at < _end_ms(second) and second.at < _end_ms(first)
+
+
+def _end_ms(fault: Fault) -> int:
+    """When its effect is over by plan; a move without ``for`` is over when it is done."""
+    return fault.at + (fault.allowance_ms if fault.for_ is None else fault.for_)

@@ -1,0 +1,168 @@
+"""What the parts of a plan say of each other: names that must be declared, numbers that must fit the cluster."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from aftershock.faults import links, roles
+from aftershock.faults.draft import Draft
+from aftershock.faults.fault import Fault
+from aftershock.faults.kinds import Latency, Reassign
+from aftershock.faults.plan import Cluster, Topic, Workload
+from aftershock.faults.problem import Loc, Problem, did_you_mean
+
+_MIN_ISR = "min.insync.replicas"
+
+
+def crosscheck(draft: Draft) -> Iterator[Problem]:
+    """Every name and number that doesn't fit."""
+    yield from _twice(draft)
+    for index, topic in draft.topics.items():
+        yield from _topic(draft, topic, ("topics", index))
+    for index, workload in draft.workloads.items():
+        yield from _workload(draft, workload, ("workloads", index))
+    for index, fault in draft.faults.items():
+        yield from _fault(draft, fault, ("faults", index))
+
+
+def _twice(draft: Draft) -> Iterator[Problem]:
+    named: list[tuple[str, Loc, Any]] = [
+        *(("topic", ("topics", i, "name"), topic.name) for i, topic in draft.topics.items()),
+        *(("workload", ("workloads", i, "name"), workload.name) for i, workload in draft.workloads.items()),
+        *(("fault id", ("faults", i, "id"), fault_id) for i, fault_id in draft.fault_ids.items()),
+    ]
+    seen: set[tuple[str, Any]] = set()
+    for what, loc, name in named:
+        if (what, name) in seen:
+            yield Problem(loc, f"the {what} `{name}` is here twice: give one of them another name")
+        seen.add((what, name))
+
+
+def _topic(draft: Draft, topic: Topic, loc: Loc) -> Iterator[Problem]:
+    cluster = draft.cluster
+    if cluster is None:
+        return
+    brokers = len(cluster.broker_racks)
+    if topic.replication > brokers:
+        sentence = f"replication {topic.replication} needs {topic.replication} brokers and the cluster has {brokers}: "
+        yield Problem((*loc, "replication"), sentence + f"say {brokers} at most, or add brokers")
+    min_isr = topic.config.get(_MIN_ISR, cluster.config.get(_MIN_ISR, "1"))
+    if not min_isr.isdecimal() or int(min_isr) < 1:
+        yield Problem((*loc, "config", _MIN_ISR), f"{_MIN_ISR} must be a whole number from 1, and `{min_isr}` is none")
+    elif int(min_isr) > topic.replication:
+        sentence = (
+            f"{_MIN_ISR} {min_isr} is more than replication {topic.replication}: nothing could be produced; lower it"
+        )
+        yield Problem((*loc, "config", _MIN_ISR), sentence)
+
+
+def _workload(draft: Draft, workload: Workload, loc: Loc) -> Iterator[Problem]:
+    if workload.produce:
+        yield from _declared(draft, workload.produce.topic, (*loc, "produce", "topic"))
+        yield from _rack(draft, workload.produce.rack, (*loc, "produce", "rack"))
+        if workload.produce.rate == 0:
+            yield Problem((*loc, "produce", "rate"), "a rate of 0/s sends nothing: give a rate above 0/s")
+    if workload.consume:
+        yield from _declared(draft, workload.consume.topic, (*loc, "consume", "topic"))
+        yield from _rack(draft, workload.consume.rack, (*loc, "consume", "rack"))
+    for name, arm in workload.arms.items():
+        yield from _rack(draft, arm.client_rack, (*loc, "arms", name, "client_rack"))
+
+
+def _fault(draft: Draft, fault: Fault, loc: Loc) -> Iterator[Problem]:
+    if fault.for_rule == "needed" and fault.for_ is None:
+        yield Problem(loc, f"a {fault.kind} needs `for`: say how long it lasts, like `for: 8s`")
+    if fault.for_rule == "refused" and fault.for_ is not None:
+        yield Problem((*loc, "for"), f"`for` means nothing for {fault.kind}, which has no inverse: take it away")
+    topic = getattr(fault, "topic", None)
+    if topic is not None:
+        yield from _declared(draft, topic, (*loc, "topic"))
+    for place, text in fault.roles().items():
+        yield from _role(draft, roles.parse(text), (*loc, *place))
+    if isinstance(fault, Latency):
+        yield from _link(draft, links.parse(fault.link), (*loc, "link"))
+    if isinstance(fault, Reassign):
+        yield from _reassign(draft, fault, loc)
+
+
+def _role(draft: Draft, role: roles.Role, loc: Loc) -> Iterator[Problem]:
+    if isinstance(role, roles.AnyExcept) and draft.cluster and len(draft.cluster.broker_racks) == 1:
+        yield Problem(loc, "the cluster has one broker, so there is none to spare: name it, or add brokers")
+    match roles.innermost(role):
+        case roles.Node(broker):
+            yield from _node(draft.cluster, broker, loc)
+        case roles.Leader(topic, partition):
+            yield from _partition(draft, topic, partition, loc)
+        case roles.Replica(topic, partition, rack):
+            yield from _partition(draft, topic, partition, loc)
+            yield from _rack(draft, rack, loc)
+        case roles.Coordinator(group):
+            yield from _group(draft, group, loc)
+
+
+def _node(cluster: Cluster | None, broker: int, loc: Loc) -> Iterator[Problem]:
+    if cluster is not None and cluster.controllers == 0 and broker not in cluster.broker_racks:
+        yield Problem(loc, f"the cluster has no node {broker}: its brokers are 1 to {len(cluster.broker_racks)}")
+
+
+def _partition(draft: Draft, topic: str, partition: int, loc: Loc) -> Iterator[Problem]:
+    yield from _declared(draft, topic, loc)
+    counts = (found.partitions for found in draft.topics.values() if found.name == topic)
+    partitions = next(counts, None)
+    if partitions is not None and partition >= partitions:
+        sentence = f"{topic} has no partition {partition}: its partitions are 0 to {partitions - 1}"
+        yield Problem(loc, sentence)
+
+
+def _declared(draft: Draft, topic: str, loc: Loc) -> Iterator[Problem]:
+    known = {found.name for found in draft.topics.values()} | draft.unreadable_topics
+    if topic not in known and not topic.startswith("__"):
+        sentence = f"the topic `{topic}` is not among the plan's `topics`; {did_you_mean(topic, known)}"
+        yield Problem(loc, sentence)
+
+
+def _rack(draft: Draft, rack: str | None, loc: Loc) -> Iterator[Problem]:
+    if rack not in (None, "*") and draft.cluster is not None and rack not in draft.cluster.racks:
+        yield Problem(loc, f"the cluster has no rack `{rack}`; {did_you_mean(rack, draft.cluster.racks)}")
+
+
+def _group(draft: Draft, group: str, loc: Loc) -> Iterator[Problem]:
+    known = {
+        f"{workload.consume.group}-{arm}"
+        for workload in draft.workloads.values()
+        if workload.consume and workload.consume.group
+        for arm in workload.arms
+    }
+    if group not in known and not draft.unreadable_workloads:
+        sentence = f"no arm consumes in a group `{group}` (an arm's is <group>-<arm>); {did_you_mean(group, known)}"
+        yield Problem(loc, sentence)
+
+
+def _link(draft: Draft, selector: links.Selector, loc: Loc) -> Iterator[Problem]:
+    racks = (selector.source, selector.target) if isinstance(selector, links.ToRack) else (selector.source,)
+    for rack in racks:
+        yield from _rack(draft, rack, loc)
+    if draft.cluster is None or any(rack not in ("*", *draft.cluster.racks) for rack in racks):
+        return
+    between = isinstance(selector, links.ToRack) or selector.channel != "client"
+    if between and len(draft.cluster.racks) == 1:
+        yield Problem(loc, "the cluster has one rack, and nodes of one rack have no link between them: add a rack")
+    elif between and isinstance(selector, links.ToBroker) and selector.role is not None:
+        yield from _across(draft.cluster.broker_racks, selector, roles.parse(selector.role), loc)
+
+
+def _across(homes: dict[int, str], selector: links.ToBroker, role: roles.Role, loc: Loc) -> Iterator[Problem]:
+    if isinstance(role, roles.Node) and homes.get(role.broker) == selector.source:
+        sentence = f"broker {role.broker} stands in rack {selector.source} itself, and nodes of one rack have no link "
+        yield Problem(loc, sentence + "between them: name another rack or broker")
+
+
+def _reassign(draft: Draft, fault: Reassign, loc: Loc) -> Iterator[Problem]:
+    if fault.move and fault.move.from_ == fault.move.to and "any" not in fault.move.to:
+        yield Problem((*loc, "move"), "`from` and `to` are the same, so nothing would move: name two brokers")
+    replications = (topic.replication for topic in draft.topics.values() if topic.name == fault.topic)
+    replication = next(replications, None)
+    if fault.rotate and replication and fault.rotate % replication == 0:
+        sentence = (
+            f"turning {replication} replicas {fault.rotate} times changes nothing: rotate by less, or by more replicas"
+        )
+        yield Problem((*loc, "rotate"), sentence)

@@ -1,0 +1,106 @@
+"""What every fault has: its words in a plan, its band in the plots, and how it strikes.
+
+A kind is one file with two classes. The *fault* is what the plan says (a frozen pydantic model). ``aim`` resolves its
+targets against the cluster as it is now and gives a *strike*: one live use of the fault, with its targets and its
+undo already known, before anything is touched. The executor journals those, and then lets the strike inject, hold and
+confirm.
+"""
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+
+from aftershock.faults.record import NOTHING, Clock, Targets, Undo, Witness
+from aftershock.faults.roles import needs_draw, parse
+from aftershock.faults.units import Duration
+from aftershock.faults.world import World
+
+READ_BACK_US = 1_000_000  # while a fault lasts, its witness is read again about once a second
+Draws = Mapping[str, Any]
+Report = Callable[[Witness], None]
+FaultId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}$")]
+
+
+@dataclass(frozen=True)
+class Band:
+    """How a fault is drawn: the colour of its band (sRGB hex) and the word on it."""
+
+    colour: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What a strike is given: the cluster, the run's clock, and the fault's id."""
+
+    world: World
+    clock: Clock
+    fault: str
+
+
+class Strike(ABC):
+    """One live use of a fault. ``targets`` and ``undo`` are known before ``inject`` is called."""
+
+    targets: Targets
+    undo: Undo
+
+    @abstractmethod
+    async def inject(self) -> None:
+        """Do the harm. FaultError if it could not be done; the undo is performed then as well."""
+
+    @abstractmethod
+    async def hold(self, until_us: int | None, report: Report) -> None:
+        """Report what is seen, at least once, and return at ``until_us`` (None: when seen once).
+
+        A witness that fails is reported with ``ok=False``, not raised.
+        """
+
+    async def confirm_healed(self) -> None:  # noqa: B027 -- most harm is gone when its undo returns
+        """Return once the cluster shows that the undo took hold; FaultError after a deadline."""
+
+    @property
+    def undo_after(self) -> Undo:
+        """What is left to undo once the action is done, for a fault without ``for``: nothing, it stays."""
+        return NOTHING
+
+
+class Fault(BaseModel, ABC):
+    """One thing that goes wrong. Its parameters are its fields, so schema, docs and check come from here."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    band: ClassVar[Band]
+    for_rule: ClassVar[Literal["needed", "optional", "refused"]]
+    allowance_ms: ClassVar[int]
+    """How long injecting and healing may take beyond ``for``; the compiler leaves this much room."""
+
+    kind: str
+    id: FaultId | None = None
+    at: Duration
+    for_: Annotated[Duration, Field(gt=0)] | None = Field(default=None, alias="for")
+
+    @model_serializer(mode="wrap")
+    def _with_kind(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {"kind": self.kind, **handler(self)}  # also when defaults are left out: `kind` says which fault it is
+
+    def parameters(self) -> dict[str, Any]:
+        """What makes this fault different from others of its kind, in the plan's own words."""
+        plain = self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return {key: value for key, value in plain.items() if key not in ("kind", "id", "at", "for")}
+
+    def draw(self, source: random.Random) -> dict[str, Any]:
+        """Every random choice this fault needs, drawn from a stream of its own. Most need none but ``any`` roles."""
+        anys = sorted(place for place, text in self.roles().items() if needs_draw(parse(text)))
+        return {"any." + ".".join(place): source.random() for place in anys}
+
+    def roles(self) -> dict[tuple[str, ...], str]:
+        """The roles it names, by where they stand in the fault: ``{("broker",): "leader of orders/0"}``."""
+        return {}
+
+    @abstractmethod
+    async def aim(self, scene: Scene, draws: Draws) -> Strike:
+        """Resolve the targets as the cluster is now. FaultError, with a sentence, when there is nothing to hit."""

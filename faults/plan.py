@@ -1,0 +1,242 @@
+"""The plan: what a YAML document says, as objects; the two are the same thing.
+
+Rules: a field is named as its key in YAML (``for`` and ``from``, which Python keeps for itself, are ``for_`` and
+``from_``); unknown keys are errors; durations are ms, sizes bytes, rates per second once parsed, and dump back to text
+with units. A model knows only itself: what refers to another part of the plan is judged by ``check``, all at once.
+"""
+
+import math
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    StrictBool,
+    StrictInt,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from aftershock.faults import settings as librdkafka
+from aftershock.faults.kinds import AnyFault
+from aftershock.faults.units import Duration, Rate, Size
+
+NODES_MAX = 9
+RACKS_MAX = 5
+_MIB = 1_048_576
+_NONE = "none"
+
+
+def _text_of(value: object) -> object:
+    """Kafka's configs are text: ``2`` -> ``"2"``, ``true`` -> ``"true"``."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _scalar(value: object) -> object:
+    if isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    raise _refused("a librdkafka setting is text, a number, true or false: write one of these")
+
+
+def _harmless(setting: str) -> str:
+    why_not = librdkafka.refusal(setting)
+    if why_not:
+        raise _refused(why_not)
+    return setting
+
+
+RackName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]{0,7}$")]
+TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
+GroupName = TopicName
+WorkloadName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,39}$")]
+ArmName = WorkloadName
+ConfigText = Annotated[str, BeforeValidator(_text_of)]
+SettingName = Annotated[str, AfterValidator(_harmless)]
+Setting = Annotated[StrictBool | StrictInt | float | str, BeforeValidator(_scalar)]
+Acks = Annotated[Literal["all", "1", "0"], BeforeValidator(_text_of)]
+
+
+class Part(BaseModel):
+    """Base of every part of a plan: no unknown keys, no change after the fact."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class Cluster(Part):
+    """The cluster to break. ``racks`` maps a rack to its number of brokers."""
+
+    kafka: Annotated[str, Field(pattern=r"^(default|\d+\.\d+\.\d+)$")] = "default"
+    racks: Annotated[
+        dict[RackName, Annotated[StrictInt, Field(ge=1, le=NODES_MAX)]], Field(min_length=1, max_length=RACKS_MAX)
+    ] = {"a": 1, "b": 1, "c": 1}
+    profile: Literal["fast", "production"] = "fast"
+    controllers: Annotated[Literal[0, 1, 3, 5], Field(description="isolated controllers; 0: combined nodes")] = 0
+    config: dict[str, ConfigText] = {}
+
+    @field_validator("racks")
+    @classmethod
+    def _not_too_many(cls, racks: dict[str, int]) -> dict[str, int]:
+        if sum(racks.values()) > NODES_MAX:
+            raise _refused(f"{sum(racks.values())} brokers are too many for one host: ask for {NODES_MAX} at most")
+        return racks
+
+    @property
+    def broker_racks(self) -> dict[int, str]:
+        """The rack of each broker: brokers are numbered from 1, rack after rack, as the plan lists them."""
+        homes = [rack for rack, brokers in self.racks.items() for _ in range(brokers)]
+        return dict(enumerate(homes, start=1))
+
+
+class Topic(Part):
+    """A topic, created before the load."""
+
+    name: TopicName
+    partitions: Annotated[StrictInt, Field(ge=1, le=1000)]
+    replication: Annotated[StrictInt, Field(ge=1)]
+    config: dict[str, ConfigText] = {}
+
+
+class RecordSize(Part):
+    """The size of a record's value: ``1000``, ``10kB``, or drawn between ``min`` and ``max``."""
+
+    min: Annotated[Size, Field(ge=1, le=_MIB)]
+    max: Annotated[Size, Field(ge=1, le=_MIB)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_one(cls, value: Any) -> Any:
+        return value if isinstance(value, dict | cls) else {"min": value, "max": value}
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.min > self.max:
+            raise _refused(f"min {self.min} is more than max {self.max}: swap them")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _to_one(self, handler: SerializerFunctionWrapHandler) -> Any:
+        return self.min if self.min == self.max else handler(self)
+
+
+class Produce(Part):
+    """Open-loop production at ``rate`` for each arm. ``keys``: how many distinct ones; none: no key."""
+
+    topic: TopicName
+    rate: Rate
+    record_size: RecordSize = RecordSize(min=1000, max=1000)
+    keys: Annotated[StrictInt, Field(ge=1)] | None = None
+    acks: Acks = "all"
+    idempotence: StrictBool = True
+    rack: RackName | None = None
+    linger: Duration = 5
+    deadline: Duration = 30_000
+
+    @field_validator("deadline")
+    @classmethod
+    def _sensible(cls, ms: int) -> int:
+        if not 100 <= ms <= 300_000:  # noqa: PLR2004 -- the message explains the numbers
+            raise _refused("a deadline is between 100ms and 5m: the run waits for the last record's before it ends")
+        return ms
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.idempotence and self.acks != "all":
+            raise _refused(
+                f"idempotence needs acks: all, and here acks is {self.acks}; say idempotence: false, or acks: all"
+            )
+        return self
+
+
+class Consume(Part):
+    """Consumption by each arm, in a group of its own (``<group>-<arm>``); without ``group``, of every partition."""
+
+    topic: TopicName
+    group: GroupName | None = None
+    from_: Annotated[Literal["earliest", "latest"], Field(alias="from")] = "earliest"
+    rack: RackName | None = None
+
+
+class Arm(Part):
+    """One variant of a client. ``client_rack`` is what the client tells Kafka (KIP-392); ``none``: nothing."""
+
+    client: Literal["confluent"] = "confluent"
+    settings: dict[SettingName, Setting] = {}
+    client_rack: RackName | None = None
+
+    @field_validator("client_rack", mode="before")
+    @classmethod
+    def _none(cls, value: Any) -> Any:
+        return None if value == _NONE else value
+
+
+class Workload(Part):
+    """Traffic: produce, consume or both, by every arm, side by side."""
+
+    name: WorkloadName
+    produce: Produce | None = None
+    consume: Consume | None = None
+    arms: Annotated[dict[ArmName, Arm], Field(min_length=1, max_length=8)] = {"baseline": Arm()}
+
+    @model_validator(mode="after")
+    def _does_something(self) -> Self:
+        if self.produce is None and self.consume is None:
+            raise _refused("a workload needs `produce`, `consume` or both; add one")
+        return self
+
+
+class Warmup(Part):
+    """Warm-up ends when latency has stopped drifting: not before ``min``, and the run is INCONCLUSIVE after ``max``."""
+
+    min: Duration = 5_000
+    max: Duration = 60_000
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.min > self.max:
+            raise _refused("min is more than max: swap them")
+        return self
+
+
+class Timing(Part):
+    """How long the phases last. ``fault`` is the window of a fault that has no ``for``."""
+
+    warmup: Warmup = Warmup()
+    steady: Duration = 10_000
+    fault: Duration = 5_000
+    recovery: Duration = 10_000
+
+
+class Plan(Part):
+    """A whole plan."""
+
+    name: WorkloadName
+    why: str = ""
+    cluster: Cluster = Cluster()
+    topics: Annotated[tuple[Topic, ...], Field(min_length=1)]
+    workloads: Annotated[tuple[Workload, ...], Field(min_length=1)]
+    timing: Timing = Timing()
+    faults: tuple[Annotated[AnyFault, Field(discriminator="kind")], ...] = ()
+    slo: tuple[str, ...] = ()
+
+
+def dump(plan: Plan) -> dict[str, Any]:
+    """The plan as plain data in the words of YAML, defaults left out; ``Plan.model_validate`` reads it back."""
+    return plan.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+
+
+def plan_schema() -> dict[str, Any]:
+    """JSON Schema 2020-12 of the YAML document, for editors; units are in the patterns."""
+    schema = Plan.model_json_schema(by_alias=True, mode="validation")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Aftershock plan", **schema}
+
+
+def _refused(sentence: str) -> PydanticCustomError:
+    return PydanticCustomError("refused", "{sentence}", {"sentence": sentence})

@@ -1,0 +1,23 @@
+"""The plans that ship, by name."""
+
+from pathlib import Path
+
+from aftershock.errors import PlanError
+from aftershock.faults.problem import did_you_mean
+
+_HOME = Path(__file__).parent
+
+
+def names() -> list[str]:
+    """The names of the shipped plans, sorted."""
+    return sorted(path.stem for path in _HOME.glob("*.yaml"))
+
+
+def find(plan: str) -> Path:
+    """PLAN as the command line takes it: a path, else the name of a shipped plan. Raises PlanError if it is neither."""
+    if plan in names() and not Path(plan).is_file():
+        return _HOME / f"{plan}.yaml"
+    path = Path(plan)
+    if path.is_file():
+        return path
+    raise PlanError([f"{plan}: there is no such file, and no shipped plan of that name; {did_you_mean(plan, names())}"])

@@ -1,0 +1,105 @@
+"""The compiled plan: every random choice made, every time in ms from the end of ``steady``.
+
+Rules: canonical JSON (sorted keys, one space of indent, a newline at the end), so that the same plan and seed give
+the same bytes; running a timeline again repeats the same faults. Later versions may add keys; readers ignore those
+they don't know.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from aftershock.errors import PlanError
+from aftershock.faults.fault import Fault
+from aftershock.faults.kinds import KINDS
+from aftershock.faults.units import format_duration
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Step:
+    """One fault, its id settled and its choices drawn. ``parameters`` are in the plan's own words."""
+
+    id: str
+    kind: str
+    at_ms: int
+    for_ms: int | None
+    parameters: Mapping[str, Any]
+    draws: Mapping[str, Any]
+
+    def fault(self) -> Fault:
+        """The fault as an object again."""
+        lasting = {} if self.for_ms is None else {"for": format_duration(self.for_ms)}
+        words = {"kind": self.kind, "id": self.id, "at": format_duration(self.at_ms), **lasting, **self.parameters}
+        return KINDS[self.kind].model_validate(words)
+
+
+@dataclass(frozen=True)
+class TimelineTiming:
+    """How long the phases last, in ms."""
+
+    warmup_min_ms: int
+    warmup_max_ms: int
+    steady_ms: int
+    fault_ms: int
+    recovery_ms: int
+
+
+@dataclass(frozen=True)
+class Objective:
+    """One line of the plan's ``slo``, and where it stands there."""
+
+    text: str
+    at: str
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """A compiled plan. ``cluster``, ``topics`` and ``workloads`` are plain data, defaults filled in.
+
+    ``length_ms``: the end of the load, from the end of ``steady``.
+    """
+
+    name: str
+    why: str
+    plan_source: str
+    seed: int
+    cluster: Mapping[str, Any]
+    topics: tuple[Mapping[str, Any], ...]
+    workloads: tuple[Mapping[str, Any], ...]
+    timing: TimelineTiming
+    steps: tuple[Step, ...]
+    length_ms: int
+    slo: tuple[Objective, ...]
+
+    def to_json(self) -> bytes:
+        """The bytes of ``timeline.json``."""
+        document = {"schema_version": SCHEMA_VERSION, **asdict(self)}
+        return (json.dumps(document, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def from_json(data: bytes) -> Timeline:
+    """The reverse of ``to_json``. Raises PlanError for bytes that are no timeline of a known version."""
+    try:
+        document = json.loads(data)
+        if document["schema_version"] != SCHEMA_VERSION:
+            raise PlanError(
+                [f"timeline.json: schema version {document['schema_version']} is unknown here; upgrade Aftershock"]
+            )
+        return Timeline(
+            name=document["name"],
+            why=document["why"],
+            plan_source=document["plan_source"],
+            seed=document["seed"],
+            cluster=document["cluster"],
+            topics=tuple(document["topics"]),
+            workloads=tuple(document["workloads"]),
+            timing=TimelineTiming(**document["timing"]),
+            steps=tuple(Step(**step) for step in document["steps"]),
+            length_ms=document["length_ms"],
+            slo=tuple(Objective(**objective) for objective in document["slo"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise PlanError([f"timeline.json: this is no timeline ({error!r}); compile the plan again"]) from error

@@ -1,0 +1,93 @@
+"""Performing an undo: the closed set of verbs that heals every fault, also from another process.
+
+Each verb is idempotent: undoing what is undone already changes nothing and raises nothing. Raises FaultError (or
+whatever AftershockError the cluster answers with) when it could not be done.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from aftershock.errors import FaultError
+from aftershock.faults.record import Clock, Undo
+from aftershock.faults.waiting import until
+from aftershock.faults.world import BrokerId, TopicPartition, World
+
+RESTORE_DEADLINE_MS = 30_000
+Assignment = Mapping[TopicPartition, tuple[BrokerId, ...]]
+
+
+async def perform(undo: Undo, world: World, clock: Clock) -> None:
+    """Undo one fault."""
+    args = undo.args
+    match undo.verb:
+        case "start":
+            await world.start(BrokerId(args["broker"]))
+        case "resume":
+            await world.resume(BrokerId(args["broker"]))
+        case "remove_toxics":
+            await _remove_toxics(args["toxics"], world)
+        case "restore_assignment":
+            await _restore(assignment_from(args["assignment"]), args["elect"], world, clock)
+        case "nothing":
+            return
+        case _:
+            raise FaultError(f"the undo `{undo.verb}` is unknown here; heal with the version that wrote the journal")
+
+
+def assignment_as_json(assignment: Assignment) -> list[list[Any]]:
+    """``[[topic, partition, [replicas]], ...]`` in order."""
+    return [[topic, partition, list(replicas)] for (topic, partition), replicas in sorted(assignment.items())]
+
+
+def assignment_from(rows: list[list[Any]]) -> dict[TopicPartition, tuple[BrokerId, ...]]:
+    """The reverse of ``assignment_as_json``."""
+    return {(topic, partition): tuple(map(BrokerId, replicas)) for topic, partition, replicas in rows}
+
+
+async def reassigned(assignment: Assignment, world: World) -> str | None:
+    """None once every partition has these replicas and no move is under way, else what is missing."""
+    moving = await world.reassigning() & assignment.keys()
+    states = await world.partitions(topics_of(assignment))
+    now = {(state.topic, state.partition): state.replicas for state in states}
+    behind = [where for where, replicas in assignment.items() if now.get(where) != replicas or where in moving]
+    return f"{len(behind)} of {len(assignment)} partitions are not yet reassigned" if behind else None
+
+
+async def led_by_preferred(partitions: frozenset[TopicPartition], world: World) -> str | None:
+    """Ask for a preferred election where it is needed; None once ``replicas[0]`` leads all of them."""
+    states = await world.partitions(sorted({topic for topic, _ in partitions}))
+    others = [
+        (s.topic, s.partition) for s in states if (s.topic, s.partition) in partitions if s.leader != s.replicas[0]
+    ]
+    if not others:
+        return None
+    await world.elect_preferred(others)
+    return f"{len(others)} of {len(partitions)} partitions are not led by their preferred replica"
+
+
+def topics_of(assignment: Assignment) -> list[str]:
+    """The topics an assignment names, sorted."""
+    return sorted({topic for topic, _ in assignment})
+
+
+async def _remove_toxics(toxics: list[list[str]], world: World) -> None:
+    failures = []
+    for proxy, name in toxics:
+        try:
+            await world.remove_toxic(proxy, name)
+        except FaultError as error:
+            failures.append(str(error))
+    if failures:
+        raise FaultError("; ".join(failures))
+
+
+async def _restore(assignment: Assignment, elect: list[list[Any]], world: World, clock: Clock) -> None:
+    under_way = await world.reassigning() & assignment.keys()
+    if under_way:
+        await world.cancel_reassign(sorted(under_way))
+    if await reassigned(assignment, world) is not None:
+        await world.reassign(assignment)
+    await until(lambda: reassigned(assignment, world), clock, RESTORE_DEADLINE_MS)
+    wanted = frozenset((topic, partition) for topic, partition in elect)
+    if wanted:
+        await until(lambda: led_by_preferred(wanted, world), clock, RESTORE_DEADLINE_MS)

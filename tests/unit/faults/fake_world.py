@@ -1,0 +1,291 @@
+"""A cluster in memory that keeps the protocols of ``faults/world.py`` faithfully, and a clock that jumps.
+
+Time only moves when every task waits for it, so a minute of faults takes milliseconds and nothing depends on the
+host. The cluster does what Kafka would, in small: dead or frozen brokers lose their leaderships and their place in
+the ISR, come back after ``BOOT_US``, and refuse to be started or asked about where a real one would. Defects are
+planted by setting ``broken[verb]`` to an error, or by changing its state from outside while a fault is held.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from aftershock.errors import FaultError
+from aftershock.faults.record import State, Targets, Undo, Witness
+from aftershock.faults.world import BrokerId, BrokerState, Link, PartitionState, TopicPartition, Toxic
+
+BOOT_US = 3_000_000
+SETTLED = 200  # turns of the event loop in which every runnable task has run as far as it can
+RACKS = {BrokerId(1): "a", BrokerId(2): "b", BrokerId(3): "c"}
+
+
+class JumpingClock:
+    """A run's clock that jumps to the next thing anybody waits for, as soon as everybody waits."""
+
+    def __init__(self) -> None:
+        self.t_us = 0
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._tickets = 0
+        self._pump: asyncio.Task[None] | None = None
+
+    def now_us(self) -> int:
+        return self.t_us
+
+    async def sleep_until_us(self, t_us: int) -> None:
+        future = asyncio.get_running_loop().create_future()
+        self._tickets += 1
+        heapq.heappush(self._waiting, (t_us, self._tickets, future))
+        if self._pump is None or self._pump.done():
+            self._pump = asyncio.create_task(self._run())
+        await future
+
+    async def _run(self) -> None:
+        while self._waiting:
+            for _ in range(SETTLED):
+                await asyncio.sleep(0)
+            t_us, _, future = heapq.heappop(self._waiting)
+            if not future.done():
+                self.t_us = max(self.t_us, t_us)
+                future.set_result(None)
+
+
+@dataclass(frozen=True)
+class Line:
+    t_us: int
+    fault: str
+    kind: str
+    state: State
+    targets: Targets
+    undo: Undo
+    witness: Witness | None
+    why: str | None
+
+
+@dataclass
+class ListJournal:
+    """A journal that keeps its lines; ``full_at`` states raise as a full disk would."""
+
+    clock: JumpingClock
+    lines: list[Line] = field(default_factory=list)
+    full_at: frozenset[str] = frozenset()
+
+    def record(
+        self,
+        fault: str,
+        kind: str,
+        state: State,
+        targets: Targets,
+        undo: Undo,
+        *,
+        witness: Witness | None = None,
+        why: str | None = None,
+    ) -> None:
+        if state in self.full_at:
+            raise OSError(28, "No space left on device")
+        self.lines.append(Line(self.clock.now_us(), fault, kind, state, targets, undo, witness, why))
+
+    def states(self, fault: str) -> list[str]:
+        """The states of one fault in order, repeated witnesses once."""
+        states = [line.state for line in self.lines if line.fault == fault]
+        return [state for place, state in enumerate(states) if place == 0 or states[place - 1] != state]
+
+    def witnesses(self, fault: str) -> list[Witness]:
+        return [line.witness for line in self.lines if line.fault == fault and line.witness]
+
+    def as_json(self) -> list[dict[str, object]]:
+        return [{"t_us": line.t_us, "fault": line.fault, "state": line.state} for line in self.lines]
+
+
+class FakeWorld:
+    """Three racks, a broker each, one topic ``orders`` whose replicas go round."""
+
+    def __init__(self, clock: JumpingClock, partitions: int = 6) -> None:
+        self.clock = clock
+        self.broken: dict[str, Exception] = {}
+        self.calls: list[tuple[int, str, object]] = []
+        self.states: dict[BrokerId, BrokerState] = dict.fromkeys(RACKS, "running")
+        self.back_us: dict[BrokerId, int] = dict.fromkeys(RACKS, 0)
+        self.proxies: dict[str, dict[str, Toxic]] = {link.proxy: {} for link in self.links()}
+        self.updated_us: dict[str, list[int]] = {}
+        self.active_controller = BrokerId(3)
+        self.stuck_moves = False
+        self.silent_links: set[str] = set()
+        self._moving: set[TopicPartition] = set()
+        ids = tuple(RACKS)
+        self._partitions = {
+            ("orders", p): PartitionState("orders", p, turned[0], 0, turned, turned)
+            for p in range(partitions)
+            for turned in [ids[p % 3 :] + ids[: p % 3]]
+        }
+
+    async def kill(self, broker: BrokerId) -> None:
+        await self._called("kill", broker)
+        self._lose(broker, "exited")
+
+    async def start(self, broker: BrokerId) -> None:
+        await self._called("start", broker)
+        self._regain(broker)
+
+    async def pause(self, broker: BrokerId) -> None:
+        await self._called("pause", broker)
+        self._lose(broker, "paused")
+
+    async def resume(self, broker: BrokerId) -> None:
+        await self._called("resume", broker)
+        self._regain(broker)
+
+    def links(self) -> Sequence[Link]:
+        into = [(source, broker, home) for source in "abc" for broker, home in RACKS.items()]
+        client = [Link(f"client_{source}-k{broker}", "client", source, broker) for source, broker, _ in into]
+        inner = [
+            Link(f"{channel}_{source}-k{broker}", channel, source, broker)
+            for channel in ("replication", "controller")
+            for source, broker, home in into
+            if source != home
+        ]
+        return [*client, *inner]
+
+    async def add_toxic(self, proxy: str, toxic: Toxic) -> None:
+        await self._called("add_toxic", (proxy, toxic.name))
+        if toxic.name in self.proxies[proxy]:
+            raise FaultError(f"{proxy} has a toxic {toxic.name} already")
+        self.proxies[proxy][toxic.name] = toxic
+
+    async def update_toxic(self, proxy: str, toxic: Toxic) -> None:
+        await self._called("update_toxic", (proxy, toxic.attributes["latency"]))
+        if toxic.name not in self.proxies[proxy]:
+            raise FaultError(f"{proxy} has no toxic {toxic.name}")
+        self.proxies[proxy][toxic.name] = toxic
+        self.updated_us.setdefault(proxy, []).append(self.clock.now_us())
+
+    async def remove_toxic(self, proxy: str, name: str) -> None:
+        await self._called("remove_toxic", (proxy, name))
+        self.proxies[proxy].pop(name, None)
+
+    async def toxics(self) -> Mapping[str, tuple[Toxic, ...]]:
+        await self._called("toxics", None)
+        return {proxy: tuple(toxics.values()) for proxy, toxics in self.proxies.items()}
+
+    async def probe_ms(self, link: Link) -> float:
+        """A round trip of 1 ms and what the toxics add; it takes that long on the clock, too.
+
+        As in Toxiproxy, what a toxic holds while it is updated goes on early.
+        """
+        if link.channel != "client":
+            raise FaultError(f"there is no way into {link.proxy}")
+        wait_ms = (
+            2000.0 if self.states[link.broker] == "paused" or link.proxy in self.silent_links else self._trip_ms(link)
+        )
+        began_us = self.clock.now_us()
+        await self.clock.sleep_until_us(began_us + int(wait_ms * 1000))
+        if self.states[link.broker] != "running" or link.proxy in self.silent_links:
+            raise FaultError(f"no answer through {link.proxy}")
+        early = [at_us for at_us in self.updated_us.get(link.proxy, ()) if began_us < at_us < self.clock.now_us()]
+        return (early[0] - began_us) / 1000 if early else wait_ms
+
+    async def partitions(self, topics: Sequence[str] | None = None) -> Sequence[PartitionState]:
+        await self._called("partitions", topics)
+        self._catch_up()
+        return [state for state in self._partitions.values() if topics is None or state.topic in topics]
+
+    async def reassign(self, assignment: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> None:
+        await self._called("reassign", dict(assignment))
+        if self.stuck_moves:
+            self._moving |= assignment.keys()
+            return
+        for where, replicas in assignment.items():
+            state = self._partitions[where]
+            isr = tuple(broker for broker in replicas if self._serves(broker))
+            leader = state.leader if state.leader in isr else next(iter(isr), None)
+            epoch = state.leader_epoch + (leader != state.leader)
+            self._partitions[where] = replace(state, replicas=replicas, isr=isr, leader=leader, leader_epoch=epoch)
+
+    async def reassigning(self) -> frozenset[TopicPartition]:
+        return frozenset(self._moving)
+
+    async def cancel_reassign(self, partitions: Iterable[TopicPartition]) -> None:
+        partitions = list(partitions)
+        await self._called("cancel_reassign", partitions)
+        self._moving -= set(partitions)
+        self.stuck_moves = False
+
+    async def elect_preferred(self, partitions: Iterable[TopicPartition]) -> None:
+        partitions = list(partitions)
+        await self._called("elect_preferred", partitions)
+        self._catch_up()
+        for where in partitions:
+            state = self._partitions[where]
+            if state.replicas[0] in state.isr:
+                self._lead(where, state.replicas[0])
+
+    async def controller(self) -> BrokerId:
+        await self._called("controller", None)
+        return self.active_controller
+
+    async def coordinator(self, group: str) -> BrokerId:
+        await self._called("coordinator", group)
+        return BrokerId(2)
+
+    async def registered(self) -> frozenset[BrokerId]:
+        await self._called("registered", None)
+        return frozenset(broker for broker in RACKS if self._serves(broker))
+
+    def racks(self) -> Mapping[BrokerId, str]:
+        return dict(RACKS)
+
+    async def state(self, broker: BrokerId) -> BrokerState:
+        await self._called("state", broker)
+        return self.states[broker]
+
+    def called(self, verb: str) -> list[object]:
+        """The arguments of every call of one verb, in order."""
+        return [args for _, name, args in self.calls if name == verb]
+
+    def leaders(self) -> list[int | None]:
+        return [state.leader for state in self._partitions.values()]
+
+    def replicas(self) -> list[tuple[BrokerId, ...]]:
+        return [state.replicas for state in self._partitions.values()]
+
+    def healthy(self) -> bool:
+        """Everything runs, nothing is on any link, nothing moves."""
+        quiet = not self._moving and not any(self.proxies.values())
+        return quiet and all(state == "running" for state in self.states.values())
+
+    async def _called(self, verb: str, args: object) -> None:
+        self.calls.append((self.clock.now_us(), verb, args))
+        await asyncio.sleep(0)  # a real call gives way, too
+        if verb in self.broken:
+            raise self.broken[verb]
+
+    def _serves(self, broker: BrokerId) -> bool:
+        return self.states[broker] == "running" and self.clock.now_us() >= self.back_us[broker]
+
+    def _lose(self, broker: BrokerId, state: BrokerState) -> None:
+        if self.states[broker] != "running":
+            raise FaultError(f"container k{broker} is not running")
+        self.states[broker] = state
+        for where, partition in self._partitions.items():
+            isr = tuple(other for other in partition.isr if other != broker)
+            self._partitions[where] = replace(partition, isr=isr)
+            if partition.leader == broker:
+                self._lead(where, next((other for other in partition.replicas if other in isr), None))
+
+    def _regain(self, broker: BrokerId) -> None:
+        if self.states[broker] != "running":
+            self.states[broker] = "running"
+            self.back_us[broker] = self.clock.now_us() + BOOT_US
+
+    def _catch_up(self) -> None:
+        for where, state in self._partitions.items():
+            isr = tuple(broker for broker in state.replicas if broker in state.isr or self._serves(broker))
+            self._partitions[where] = replace(state, isr=isr)
+
+    def _lead(self, where: TopicPartition, leader: BrokerId | None) -> None:
+        state = self._partitions[where]
+        if state.leader != leader:
+            self._partitions[where] = replace(state, leader=leader, leader_epoch=state.leader_epoch + 1)
+
+    def _trip_ms(self, link: Link) -> float:
+        return 1.0 + sum(toxic.attributes.get("latency", 0) for toxic in self.proxies[link.proxy].values())

@@ -1,0 +1,53 @@
+"""Faults that fight, and faults that nobody would notice."""
+
+import pytest
+
+from aftershock.errors import PlanError
+from aftershock.faults.check import load_plan
+from aftershock.tests.unit.faults.conftest import FRAME, timeline_of
+
+KILL = "{at: 0s, for: 8s, kind: kill, broker: 1}"
+TURN = "{at: 0s, for: 8s, kind: reassign, topic: orders, rotate: 1}"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (KILL, "{at: 7s, for: 8s, kind: kill, broker: 1}"),
+        (KILL, "{at: 7s, for: 8s, kind: pause, broker: 1}"),
+        ("{at: 7s, for: 8s, kind: pause, broker: 1}", KILL),
+        (TURN, "{at: 1s, kind: reassign, topic: orders, rotate: 1}"),
+        (TURN, "{at: 1s, kind: elect, topic: orders}"),
+    ],
+)
+def test_fight(first: str, second: str) -> None:
+    """Two on one node id, or two moves of one topic, at the same time: refused at the later one."""
+    with pytest.raises(PlanError, match=r"plan.yaml:11:5: this \w+ fights with"):
+        timeline_of(first, second)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (KILL, "{at: 8s, for: 8s, kind: kill, broker: 1}"),
+        (KILL, "{at: 1s, for: 8s, kind: kill, broker: 2}"),
+        ("{at: 0s, for: 8s, kind: kill, broker: leader of orders/0}",) * 2,
+        ('{at: 0s, for: 8s, kind: latency, link: "client(a) -> broker", delay: 5ms}',) * 2,
+        (TURN, "{at: 9s, kind: elect, topic: orders}"),
+        (KILL, TURN),
+    ],
+)
+def test_peace(first: str, second: str) -> None:
+    """One after the other, on other nodes, by role, and latencies that add up are all welcome."""
+    assert len(timeline_of(first, second).steps) == 2
+
+
+@pytest.mark.parametrize(
+    ("profile", "lasting", "warned"), [("fast", "2s", 1), ("fast", "3s", 0), ("production", "3s", 1)]
+)
+def test_grey_failure(profile: str, lasting: str, warned: int) -> None:
+    """A kill shorter than the profile's session timeout is allowed, with a warning at its `for`."""
+    text = f"{FRAME}  - {{at: 0s, for: {lasting}, kind: kill, broker: 1}}\ncluster: {{profile: {profile}}}\n"
+    warnings = load_plan(text).warnings
+    assert len(warnings) == warned
+    assert all(warning.startswith("plan.yaml:10:19: a kill of") for warning in warnings)

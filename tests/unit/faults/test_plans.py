@@ -1,0 +1,45 @@
+"""The plans that ship."""
+
+from pathlib import Path
+
+import pytest
+
+from aftershock.errors import PlanError
+from aftershock.faults.check import load_plan
+from aftershock.faults.compile import compile_plan
+from aftershock.faults.plans import find, names
+
+
+def test_names() -> None:
+    """These three ship."""
+    assert names() == ["broker-loss", "demo", "leader-rotation"]
+
+
+@pytest.mark.parametrize("name", ["broker-loss", "demo", "leader-rotation"])
+def test_valid_without_warnings(name: str) -> None:
+    """Each is a good plan, called as its file, with a reason and nothing to warn of."""
+    checked = load_plan(find(name))
+    assert checked.plan.name == name
+    assert checked.plan.why
+    assert checked.warnings == ()
+    assert len(compile_plan(checked.plan, 7, checked.source, checked.slo_positions).steps) >= 3
+
+
+def test_demo_is_about_a_minute() -> None:
+    """The demo's load after warm-up leaves room for a minute in all, with two arms that differ in one setting."""
+    checked = load_plan(find("demo"))
+    timeline = compile_plan(checked.plan, 7, checked.source, checked.slo_positions)
+    assert timeline.timing.steady_ms + timeline.length_ms <= 48_000
+    one, other = (dict(arm["settings"]) for arm in timeline.workloads[0]["arms"].values())
+    assert len([key for key in one.keys() | other.keys() if one.get(key) != other.get(key)]) == 1
+
+
+def test_a_path_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PLAN is a path, else a name; neither is a sentence with a guess."""
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text("name: x")
+    assert find("mine.yaml") == Path("mine.yaml")
+    Path("demo").write_text("name: x")
+    assert find("demo") == Path("demo")
+    with pytest.raises(PlanError, match="did you mean `broker-loss`"):
+        find("brokerloss")
