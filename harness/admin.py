@@ -150,12 +150,8 @@ class Admin:
         states = [_partition_state(t.name, p) for t in response.topics for p in t.partitions]
         return tuple(sorted(states, key=lambda state: (state.topic, state.partition)))
 
-    def topic_ids(self) -> dict[str, str]:
-        """Every topic's id as Kafka writes it (22 characters of URL-safe base64), by name."""
-        return {topic.name: _base64(topic.topic_id) for topic in self.ask(_metadata_request(None)).topics}
-
-    def create_topic(self, name: str, partitions: int, replication: int, config: Mapping[str, str]) -> None:
-        """Create a topic, its replicas placed by Kafka."""
+    def create_topic(self, name: str, partitions: int, replication: int, config: Mapping[str, str]) -> str:
+        """Create a topic, its replicas placed by Kafka; its id as Kafka writes it (22 characters of base64)."""
         configs = tuple(create.CreatableTopicConfig(name=key, value=value) for key, value in config.items())
         topic = create.CreatableTopic(
             name=cast("Any", name),
@@ -165,8 +161,9 @@ class Admin:
             configs=configs,
         )
         response = self._ask_controller(create.CreateTopicsRequest(topics=(topic,), timeout=_TIMEOUT))
-        for result in response.topics:
-            _raise_for(result.error_code, f"create topic {name}", result.error_message)
+        (result,) = response.topics
+        _raise_for(result.error_code, f"create topic {name}", result.error_message)
+        return _base64(result.topic_id)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic."""

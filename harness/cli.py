@@ -7,6 +7,7 @@ import json
 import shlex
 import signal
 import sys
+import traceback
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -153,10 +154,13 @@ def main() -> None:
         print(f"{error.format_message()}; `aftershock --help` lists the commands", file=sys.stderr)
         code = ERROR
     except AftershockError as error:
-        print(error, file=sys.stderr)
+        print(error, *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
         code = ERROR
     except KeyboardInterrupt:
         code = INTERRUPTED
+    except Exception:  # noqa: BLE001  # ours to mend, and never to be taken for a verdict
+        traceback.print_exc()
+        code = ERROR
     sys.exit(code)
 
 

@@ -9,7 +9,7 @@ ISR full; asked over Kafka's protocol, never read from a log.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -92,14 +92,14 @@ class Cluster:
         """Where a published port of Toxiproxy is dialled on the host."""
         return Address(_LOOPBACK, self._ports[inside_port])
 
-    def await_in_sync(self, deadline_s: float) -> None:
-        """Wait until every broker is unfenced and every partition's ISR is full.
+    def await_in_sync(self, deadline_s: float, topics: Sequence[str] | None = None) -> None:
+        """Wait until every broker is unfenced and every partition's ISR is full: of ``topics``, or of all there are.
 
         Raises:
             ClusterError: it did not happen in time; says what is missing.
         """
         give_up_s = time.monotonic() + deadline_s
-        while lacking := self._lacking():
+        while lacking := self._lacking(topics):
             self._raise_if_dead()
             if time.monotonic() > give_up_s:
                 raise self._late("in sync", deadline_s, lacking)
@@ -193,9 +193,9 @@ class Cluster:
         missing = sorted(wanted - ready)
         return f"not registered or fenced: {', '.join(f'k{broker}' for broker in missing)}" if missing else ""
 
-    def _lacking(self) -> str:
+    def _lacking(self, topics: Sequence[str] | None) -> str:
         try:
-            return self._unfenced_lacking() or _out_of_sync(self.admin.partitions())
+            return self._unfenced_lacking() or _out_of_sync(self.admin.partitions(topics))
         except AdminError as error:
             return str(error)
 

@@ -136,7 +136,7 @@ class _Act:
         await execute(self._timeline, world, self._journal, self._clock, self._progress.say)
         self._enter("recovery")
         marks = Marks(self._load_start_us, steady_start_us, faults_start_us, self._clock.now_us())
-        load_end_us = self._last_window_end_us(marks) + timing.recovery_ms * 1000
+        load_end_us = self._load_end_us(marks)
         await self._clock.sleep_until_us(load_end_us)
         self._enter("ending")
         await self.fleet.stop(load_end_us)
@@ -164,9 +164,10 @@ class _Act:
         self._home.tell(warmup={"settled": now.ok, "after_ms": after_ms, "why": now.why})
         self._progress.say(f"warm-up {'over' if now.ok else 'NOT settled'} after {after_ms / 1000:.1f} s: {now.why}")
 
-    def _last_window_end_us(self, marks: Marks) -> int:
+    def _load_end_us(self, marks: Marks) -> int:
+        """``recovery`` after the last fault's window; at once where nothing was broken."""
         windows = [p.end_us for p in phases(self._journal.lines, marks, self._timeline) if p.name == "fault"]
-        return max(windows, default=marks.faults_start_us)
+        return max(windows) + self._timeline.timing.recovery_ms * 1000 if windows else marks.faults_start_us
 
     def _mark(self, marks: Marks) -> None:
         cut = phases(self._journal.lines, marks, self._timeline)
@@ -181,11 +182,13 @@ class _Act:
 
 def _create_topics(timeline: Timeline, cluster: Cluster) -> dict[str, Topic]:
     """Create the plan's topics and wait until they are in sync; by name."""
+    topics = {}
     for topic in timeline.topics:
-        cluster.admin.create_topic(topic["name"], topic["partitions"], topic["replication"], topic["config"])
-    cluster.await_in_sync(_IN_SYNC_DEADLINE_S)
-    ids = cluster.admin.topic_ids()
-    return {t["name"]: Topic(t["name"], ids[t["name"]], t["partitions"]) for t in timeline.topics}
+        name, partitions = topic["name"], topic["partitions"]
+        topic_id = cluster.admin.create_topic(name, partitions, topic["replication"], topic["config"])
+        topics[name] = Topic(name, topic_id, partitions)
+    cluster.await_in_sync(_IN_SYNC_DEADLINE_S, list(topics))
+    return topics
 
 
 def _whereabouts(cluster: Cluster) -> dict[str, object]:

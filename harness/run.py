@@ -145,8 +145,8 @@ def _accounted_for(home: RunDir, progress: Progress) -> Iterator[None]:
         home.tell(status="interrupted", why="interrupted")
         progress.say(f"interrupted; everything is cleaned up, the evidence so far is kept\nrun: {home.path}")
         raise
-    except AftershockError as error:
-        home.tell(status="failed", why=str(error))
+    except Exception as error:
+        home.tell(status="failed", why=str(error) if isinstance(error, AftershockError) else repr(error))
         error.add_note(f"run: {home.path}")
         raise
 

@@ -14,7 +14,7 @@ LATENESS_MS_MAX = 50.0
 LATENESS_Q = 0.99
 LATE_TICKS_PERCENT_MAX = 5.0
 STEAL_PERCENT_MAX = 10.0
-TICKS_MIN = 50
+TICKS_MIN = 20  # one late tick of fewer would be over the limit
 
 
 def harness(evidence: Evidence, facts: Facts) -> list[Check]:
@@ -52,9 +52,9 @@ def _host(facts: Facts) -> Check:
     host = facts.host
     late = 100 * host.late_ticks / host.ticks if host.ticks else None
     steal = 100 * (host.steal or 0.0)
-    calm = (
-        host.ticks >= TICKS_MIN and late is not None and late <= LATE_TICKS_PERCENT_MAX and steal <= STEAL_PERCENT_MAX
-    )
+    watched = host.ticks >= TICKS_MIN
+    calm = watched and late is not None and late <= LATE_TICKS_PERCENT_MAX and steal <= STEAL_PERCENT_MAX
+    doubt = "the host was starved" if watched else "the host was watched for too short a time"
     busy = "" if host.cpu_busy is None else f"; CPU {100 * host.cpu_busy:.0f} % busy"
     seen = (
         f"{late:.1f} % of 100 ms ticks over 50 ms late, {steal:.1f} % stolen{busy}" if late is not None else "no ticks"
@@ -69,9 +69,13 @@ def _host(facts: Facts) -> Check:
         unit="%",
         n=host.ticks,
         minimum=TICKS_MIN,
-        why=seen if calm else f"the host was starved, or not watched: {seen}",
-        next=None if calm else "free the host of other work, or give it more cores",
+        why=seen if calm else f"{doubt}: {seen}",
+        next=None if calm else _advice(watched=watched),
     )
+
+
+def _advice(*, watched: bool) -> str:
+    return "free the host of other work, or give it more cores" if watched else "lengthen timing.steady to 2s or more"
 
 
 def _warmup(evidence: Evidence) -> Check:

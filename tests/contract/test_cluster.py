@@ -61,7 +61,7 @@ def test_admin_round_trip(cluster: Cluster) -> None:
     """Topics, configs, reassignment, election and quorum do what they say, read back from the cluster."""
     admin, topic = cluster.admin, f"t-{uuid.uuid4().hex[:6]}"
     admin.create_topic(topic, 3, 2, {"retention.ms": "60000"})
-    cluster.await_in_sync(20)
+    cluster.await_in_sync(20, [topic])
     assert "60000" == admin.configs(TOPIC, topic)["retention.ms"]
     admin.alter_configs(TOPIC, topic, {"retention.ms": None, "segment.bytes": "1048576"})
     assert "1048576" == admin.configs(TOPIC, topic)["segment.bytes"]
@@ -69,7 +69,7 @@ def test_admin_round_trip(cluster: Cluster) -> None:
 
     rotated = {(topic, p.partition): (*p.replicas[1:], p.replicas[0]) for p in admin.partitions([topic])}
     admin.reassign(rotated)
-    cluster.await_in_sync(20)
+    eventually(lambda: not admin.reassigning())
     admin.elect_preferred(rotated)
     moved = [(key, (replicas, replicas[0])) for key, replicas in sorted(rotated.items())]
     # a broker answers from its own copy of the metadata, which follows the controller's by some milliseconds
@@ -103,8 +103,9 @@ def test_two_clusters_at_once_and_other_shapes(launch: Launch, cluster: Cluster,
         run_id = other.run_id
         # new replicas are in sync only once they have fetched, k3's from rack a and rack a's from k3
         other.admin.create_topic("moved", 3, 1, {})
+        other.await_in_sync(20, ["moved"])
         other.admin.reassign({("moved", partition): (1, 2, 3) for partition in range(3)})
-        other.await_in_sync(20)
+        eventually(lambda: all({1, 2, 3} == set(p.isr) for p in other.admin.partitions(["moved"])))
         other.nodes[BrokerId(3)].kill()
         # Toxiproxy counts a connection's bytes when it closes
         eventually(lambda: {"controller_b", "replication_b"} <= counted(other))

@@ -1,0 +1,125 @@
+"""The product from outside: its command line, on a real cluster, judged by exit code, files and what is left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from aftershock.harness import labels
+from aftershock.workloads.spool import TMPFS
+
+DEADLINE_S = 300
+
+
+class Command:
+    """One ``aftershock`` process, its stderr read as it comes."""
+
+    def __init__(self, arguments: Sequence[str], out: Path) -> None:
+        self.out = out
+        self.mark = f"AFTERSHOCK_TEST={uuid.uuid4()}"
+        name, _, value = self.mark.partition("=")
+        self._lines: list[str] = []
+        self._ended = False
+        self._said = threading.Condition()
+        self._stdout = out.parent / "stdout"
+        with self._stdout.open("w") as stdout:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "aftershock.harness.cli", *arguments],
+                stdout=stdout,
+                stderr=subprocess.PIPE,
+                text=True,
+                env={**os.environ, name: value},
+            )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr
+        with self.process.stderr as stderr:
+            for line in stderr:
+                print(line, end="")
+                with self._said:
+                    self._lines.append(line.rstrip("\n"))
+                    self._said.notify_all()
+        with self._said:
+            self._ended = True
+            self._said.notify_all()
+
+    @property
+    def stderr(self) -> str:
+        return "\n".join(self._lines)
+
+    def wait_for(self, text: str) -> None:
+        """Wait until a line on stderr contains ``text``."""
+        with self._said:
+            heard = self._said.wait_for(lambda: text in self.stderr or self._ended, DEADLINE_S)
+        assert heard, f"{text!r} was not said in time"
+        assert text in self.stderr
+
+    def interrupt(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+
+    def finish(self) -> tuple[int, str]:
+        """Exit code and stdout."""
+        code = self.process.wait(DEADLINE_S)
+        self._reader.join()
+        stdout = self._stdout.read_text()
+        print(stdout)
+        return code, stdout
+
+    @property
+    def run_dir(self) -> Path:
+        (path,) = self.out.iterdir()
+        return path
+
+    def facts(self) -> dict[str, Any]:
+        return dict(json.loads((self.run_dir / "run.json").read_text()))
+
+    def left_behind(self) -> list[str]:
+        """Containers, networks, volumes, processes and spools of this run that are still there."""
+        client, mine = docker.from_env(), {"label": f"{labels.RUN}={self.run_dir.name}"}
+        things = [*client.containers.list(all=True, filters=mine), *client.networks.list(filters=mine)]
+        things += client.volumes.list(filters=mine)
+        spools = [str(path) for path in TMPFS.glob(f"*{self.run_dir.name}*")]
+        return [thing.name for thing in things] + spools + self._processes()
+
+    def _processes(self) -> list[str]:
+        found = []
+        for environment in Path("/proc").glob("[0-9]*/environ"):
+            try:
+                if self.mark in environment.read_text(errors="replace"):
+                    found.append(f"process {(environment.parent / 'cmdline').read_text()[:80]}")
+            except OSError:
+                continue
+        return found
+
+
+Aftershock = Callable[..., Command]
+
+
+@pytest.fixture
+def aftershock(tmp_path: Path) -> Iterator[Aftershock]:
+    """Starts ``aftershock run`` on a plan's text; whatever a failed test leaves running is interrupted."""
+    started: list[Command] = []
+
+    def start(plan: str, *arguments: str) -> Command:
+        path = tmp_path / "plan.yaml"
+        path.write_text(plan)
+        out = tmp_path / "runs"
+        started.append(Command(["run", str(path), "--out", str(out), *arguments], out))
+        return started[-1]
+
+    yield start
+    for command in started:
+        if command.process.poll() is None:
+            command.interrupt()
+            command.finish()
