@@ -34,7 +34,7 @@ def owner() -> str:
 def lives(owner_label: str) -> bool:
     """Whether the process that a label names is still the one that runs under that id."""
     pid, _, started = owner_label.partition(":")
-    return pid.isdigit() and _started(int(pid)) == started
+    return pid.isdigit() and bool(started) and _started(int(pid)) == started
 
 
 def _started(pid: int) -> str:

@@ -1,0 +1,48 @@
+"""The adapter against a real Toxiproxy: what it sets is read back, and what the server refuses is a sentence."""
+
+import pytest
+
+from aftershock.errors import FaultError
+from aftershock.faults.world import Toxic
+from aftershock.harness.cluster import Cluster
+from aftershock.harness.toxiproxy import Toxiproxy
+
+pytestmark = pytest.mark.engine
+SLOW = Toxic("slow", "latency", "upstream", {"latency": 5, "jitter": 0})
+
+
+def test_a_toxic_is_added_changed_and_removed(cluster: Cluster) -> None:
+    """Each step is read back; removing what is gone already is no error, so that heals can be repeated."""
+    api = cluster.toxiproxy
+    api.add_toxic("client_a-k1", SLOW)
+    assert (SLOW,) == api.toxics()["client_a-k1"]
+    slower = Toxic("slow", "latency", "upstream", {"latency": 9, "jitter": 0})
+    api.update_toxic("client_a-k1", slower)
+    assert (slower,) == api.toxics()["client_a-k1"]
+    for _ in range(2):
+        api.remove_toxic("client_a-k1", "slow")
+    assert () == api.toxics()["client_a-k1"]
+
+
+def test_refusals_are_sentences(cluster: Cluster) -> None:
+    """An unknown proxy, a toxic that is there already, an update of one that is gone, a server that isn't there."""
+    api = cluster.toxiproxy
+    with pytest.raises(FaultError, match="client_a-k9"):
+        api.add_toxic("client_a-k9", SLOW)
+    with pytest.raises(FaultError, match="slow"):
+        api.update_toxic("client_b-k1", SLOW)
+    api.add_toxic("client_b-k1", SLOW)
+    with pytest.raises(FaultError, match="refused"):
+        api.add_toxic("client_b-k1", SLOW)
+    api.remove_toxic("client_b-k1", "slow")
+    with pytest.raises(FaultError, match=r"127\.0\.0\.1:9"):
+        Toxiproxy("127.0.0.1", 9).toxics()
+
+
+def test_two_servers_in_one_process_keep_apart(cluster: Cluster) -> None:
+    """The library keeps one address for the whole process; the adapter must not."""
+    other = Toxiproxy("127.0.0.1", 9)
+    assert "client_a-k1" in cluster.toxiproxy.toxics()
+    with pytest.raises(FaultError):
+        other.version()
+    assert "2.12.0" == cluster.toxiproxy.version()

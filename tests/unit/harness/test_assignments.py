@@ -1,0 +1,77 @@
+"""From plan words to client words: every client is told the right thing, and no two send at one instant."""
+
+from pathlib import Path
+
+from aftershock.faults.check import load_plan
+from aftershock.faults.compile import compile_plan
+from aftershock.harness.assignments import Assignment, Surroundings, assignments
+from aftershock.workloads.assignment import ConsumeAssignment, ProduceAssignment
+from aftershock.workloads.logread import Topic
+
+PLAN = """
+name: two
+topics: [{name: orders, partitions: 3, replication: 3}]
+workloads:
+  - name: orders
+    produce:
+      {topic: orders, rate: 50/s, record_size: {min: 10, max: 20}, keys: 5, acks: "1", idempotence: false, rack: b}
+    consume: {topic: orders, group: readers, from: latest, rack: c}
+    arms: {x: {settings: {retry.backoff.ms: 7}}, y: {client_rack: c}}
+  - {name: extra, produce: {topic: orders, rate: 10/s}}
+"""
+
+
+class Doorways:
+    """A cluster, as far as assignments need one: where clients of a rack knock."""
+
+    def bootstrap(self, rack: str | None) -> str:
+        return f"door-{rack}"
+
+
+def told() -> dict[str, Assignment]:
+    checked = load_plan(PLAN)
+    timeline = compile_plan(checked.plan, 7, checked.source, checked.slo_positions)
+    around = Surroundings("r", 1, Path("spool"), Path("events"), {"orders": Topic("orders", "id", 3)})
+    all_told = assignments(timeline, Doorways(), around)  # type: ignore[arg-type]  # only `bootstrap` is asked
+    return {each.worker: each for each in all_told}
+
+
+def test_one_process_for_each_workload_arm_and_operation() -> None:
+    """Five clients, with names that say who they are."""
+    assert [
+        "orders-x-produce",
+        "orders-x-consume",
+        "orders-y-produce",
+        "orders-y-consume",
+        "extra-baseline-produce",
+    ] == [*told()]
+
+
+def test_clients_stand_where_the_plan_puts_them() -> None:
+    """Producers knock in rack b, consumers in c, and who gets no rack stands in the first."""
+    doors = {name: each.bootstrap for name, each in told().items()}
+    assert ("door-b", "door-c", "door-a") == (
+        doors["orders-x-produce"],
+        doors["orders-x-consume"],
+        doors["extra-baseline-produce"],
+    )
+
+
+def test_plan_words_become_client_words() -> None:
+    """Every knob of the plan reaches the process it belongs to."""
+    x, y = told()["orders-x-produce"], told()["orders-y-consume"]
+    assert isinstance(x, ProduceAssignment)
+    assert isinstance(y, ConsumeAssignment)
+    assert ("1", False, 10, 20, 5, 7) == (x.acks, x.idempotence, x.record_size_min, x.record_size_max, x.keys, x.seed)
+    assert {"retry.backoff.ms": 7} == x.settings
+    assert ("readers-y", "latest", "c") == (y.group, y.from_, y.client_rack)
+
+
+def test_arms_send_the_same_records_and_never_at_once() -> None:
+    """Same seed and rate, producer ids of their own, schedules half a period apart."""
+    x, y = told()["orders-x-produce"], told()["orders-y-produce"]
+    assert isinstance(x, ProduceAssignment)
+    assert isinstance(y, ProduceAssignment)
+    assert (x.seed, x.rate_per_s) == (y.seed, y.rate_per_s)
+    assert [0, 1] == [x.producer_id, y.producer_id]
+    assert 10_000 == y.offset_us - x.offset_us

@@ -1,0 +1,81 @@
+"""The command line from outside: exit codes, what goes to which stream, and nothing started for bad input."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+GOOD = """
+name: good
+topics: [{name: orders, partitions: 3, replication: 3}]
+workloads: [{name: orders, produce: {topic: orders, rate: 100/s}, consume: {topic: orders}}]
+faults: [{at: 0s, for: 5s, kind: kill, broker: leader of orders/0}]
+slo: ["lost == 0"]
+"""
+BAD = GOOD.replace("replication: 3", "replication: 5").replace("kind: kill", "kind: kil").replace("lost", "lots")
+
+
+def aftershock(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "aftershock.harness.cli", *arguments]
+    env = {**os.environ, **environment}
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, cwd=cwd, env=env)
+
+
+def test_every_problem_of_a_plan_at_once(tmp_path: Path) -> None:
+    """Three mistakes, three sentences with line and column, exit 3, nothing on stdout."""
+    (tmp_path / "bad.yaml").write_text(BAD)
+    ended = aftershock("plan", "check", "bad.yaml", cwd=tmp_path)
+    assert (3, "") == (ended.returncode, ended.stdout)
+    assert ["bad.yaml:3", "bad.yaml:5", "bad.yaml:6"] == [line[:10] for line in ended.stderr.splitlines()]
+
+
+def test_a_bad_plan_starts_nothing(tmp_path: Path) -> None:
+    """`run` of a plan that can't be run: the same sentences, exit 3, and not even a run directory."""
+    (tmp_path / "bad.yaml").write_text(BAD)
+    ended = aftershock("run", "bad.yaml", cwd=tmp_path)
+    assert 3 == ended.returncode
+    assert 3 == len(ended.stderr.splitlines())
+    assert not (tmp_path / "runs").exists()
+
+
+def test_without_an_engine_a_sentence(tmp_path: Path) -> None:
+    """No engine at DOCKER_HOST: one sentence that names it, exit 3, no run directory."""
+    (tmp_path / "good.yaml").write_text(GOOD)
+    ended = aftershock("run", "good.yaml", cwd=tmp_path, DOCKER_HOST="unix:///nowhere.sock")
+    assert 3 == ended.returncode
+    assert "nowhere.sock" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_usage_errors_are_errors(tmp_path: Path) -> None:
+    """A wrong option is exit 3, since 2 means INCONCLUSIVE."""
+    ended = aftershock("run", "--sed", "7", "demo", cwd=tmp_path)
+    assert 3 == ended.returncode
+    assert "--sed" in ended.stderr
+
+
+def test_an_unknown_plan_or_run_gets_a_sentence(tmp_path: Path) -> None:
+    """Names that stand for nothing: exit 3, and what would do."""
+    plan, run = aftershock("plan", "check", "dmeo", cwd=tmp_path), aftershock("verdict", "nope", cwd=tmp_path)
+    assert [3, 3] == [plan.returncode, run.returncode]
+    assert "demo" in plan.stderr
+    assert "nope" in run.stderr
+
+
+def test_changes_are_checked_like_the_plan(tmp_path: Path) -> None:
+    """--set changes what runs, and a change that breaks the plan is a problem of the plan."""
+    (tmp_path / "good.yaml").write_text(GOOD)
+    good = aftershock("plan", "show", "good.yaml", "--set", "timing.steady=3s", cwd=tmp_path)
+    bad = aftershock("plan", "check", "good.yaml", "--set", "workloads.0.produce.rate=0/s", cwd=tmp_path)
+    assert [0, 3] == [good.returncode, bad.returncode]
+    assert "rate" in bad.stderr
+    assert all(len(line) <= 80 for line in good.stdout.splitlines())
+
+
+def test_the_schema_is_json_schema(tmp_path: Path) -> None:
+    """What `plan schema` prints is a document editors take."""
+    ended = aftershock("plan", "schema", cwd=tmp_path)
+    assert 0 == ended.returncode
+    assert {"name", "topics", "workloads", "faults", "slo"} <= set(json.loads(ended.stdout)["properties"])

@@ -1,0 +1,65 @@
+"""Every node's configuration: complete, consistent between nodes, and readable back by Kafka's rule for variables."""
+
+import re
+
+import pytest
+
+from aftershock.faults.plan import Cluster as ClusterPlan
+from aftershock.harness.spec import FAST, PRODUCTION, ClusterSpec, cluster_id_of
+
+
+def properties_of(environment: dict[str, str]) -> dict[str, str]:
+    """What KafkaDockerWrapper makes of the environment (reference: `___` is `-`, `__` is `_`, `_` is `.`)."""
+    apart = {"KAFKA_HEAP_OPTS", "KAFKA_JVM_PERFORMANCE_OPTS", "CLUSTER_ID"}
+    marks = {"___": "-", "__": "_", "_": "."}
+    names = {name: name.removeprefix("KAFKA_").lower() for name in environment if name not in apart}
+    return {re.sub("_+", lambda m: marks[m[0]], name): environment[variable] for variable, name in names.items()}
+
+
+def environments(plan: ClusterPlan) -> dict[int, dict[str, str]]:
+    spec = ClusterSpec.of(plan)
+    advertised = {"CLIENT_A": "127.0.0.1:1", "ADMIN": "127.0.0.1:2"}
+    return {node.id: spec.environment(node, "id", advertised) for node in spec.topology.nodes}
+
+
+def test_plan_settings_reach_the_broker_unchanged() -> None:
+    """A property with dots, dashes and underscores survives the way through the environment."""
+    config = {"num.io.threads": "3", "listener.name.client_a.some-thing": "x"}
+    (environment,) = environments(ClusterPlan(racks={"a": 1}, config=config)).values()
+    assert config.items() <= properties_of(environment).items()
+
+
+def test_nodes_agree_on_the_quorum() -> None:
+    """All nodes name the same voters, each at its own port, by the name that crosses the proxies."""
+    nodes = environments(ClusterPlan(controllers=3))
+    assert {"11@k11:9311,12@k12:9312,13@k13:9313"} == {
+        properties_of(environment)["controller.quorum.voters"] for environment in nodes.values()
+    }
+
+
+def test_isolated_controllers_advertise_nothing() -> None:
+    """Kafka's image refuses a controller with advertised listeners."""
+    controller = properties_of(environments(ClusterPlan(controllers=1))[11])
+    assert "controller" == controller["process.roles"]
+    assert "advertised.listeners" not in controller
+    assert "broker.rack" not in controller
+
+
+@pytest.mark.parametrize("profile", [FAST, PRODUCTION])
+def test_no_leader_is_elected_unasked(profile: object) -> None:
+    """Automatic leader rebalance is off in every profile."""
+    nodes = environments(ClusterPlan(profile=profile.name))  # type: ignore[attr-defined]  # a Profile
+    assert {"false"} == {properties_of(e)["auto.leader.rebalance.enable"] for e in nodes.values()}
+
+
+def test_production_keeps_kafkas_timings() -> None:
+    """Nothing of the `fast` timings leaks into `production`."""
+    broker = properties_of(environments(ClusterPlan(profile="production"))[1])
+    assert not set(FAST.broker) & set(broker)
+
+
+def test_cluster_ids_are_kafkas_and_the_runs_own() -> None:
+    """22 characters of URL-safe base64, never starting with a dash, different for different runs."""
+    ids = {cluster_id_of(f"run-{number}") for number in range(200)}
+    assert 200 == len(ids)
+    assert all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{21}", cluster_id) for cluster_id in ids)
