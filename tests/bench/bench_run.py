@@ -1,7 +1,7 @@
 """What a run costs: time to a ready cluster, to the verdict and for Spark; memory of brokers, harness and Spark.
 
-Run by hand, on an otherwise idle host: ``make bench``. Figures wander by a third from run to run. The limits beside them
-are for two cores with the images present.
+Run by hand, on an otherwise idle host: ``make bench``. Figures wander by a third from run to run. The limits beside
+them are for two cores with the images present.
 """
 
 import re
