@@ -11,21 +11,24 @@ from aftershock.results.shown import observed, printable, sentence, threshold
 from aftershock.results.verdict import Verdict
 
 WIDTH = 80
-_ATTENTION_MAX = 12
+_ATTENTION_MAX = 6
 _COLUMNS = (12, 11, 11, 43)
 
 
 def summary(verdict: Verdict) -> str:
     """The text, with a newline at its end."""
-    troubled = sorted(
-        (check for check in verdict.checks if check.status is not Status.PASS), key=lambda check: -check.status.severity
-    )
+    troubled = sorted((check for check in verdict.checks if check.status is not Status.PASS), key=_urgency)
     blocks = [fill(sentence(verdict), WIDTH), *map(_attention, troubled[:_ATTENTION_MAX])]
     if len(troubled) > _ATTENTION_MAX:
         blocks.append(f"and {len(troubled) - _ATTENTION_MAX} more, in verdict.json")
     blocks.append(_table([check for check in verdict.checks if check.kind in ("slo", "compare")]))
     blocks.append(_kinds(verdict))
     return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _urgency(check: Check) -> tuple[int, bool]:
+    """The worst first; among equals the causes (witness, exposure, harness) before the objectives they leave undecided."""
+    return -check.status.severity, check.kind in ("slo", "compare")
 
 
 def _attention(check: Check) -> str:
