@@ -27,7 +27,7 @@ def summary(verdict: Verdict) -> str:
 
 
 def _urgency(check: Check) -> tuple[int, bool]:
-    """The worst first; among equals the causes (witness, exposure, harness) before the objectives they leave undecided."""
+    """The worst first; among equals the causes (witness, exposure, harness) before what they leave undecided."""
     return -check.status.severity, check.kind in ("slo", "compare")
 
 

@@ -1,11 +1,60 @@
-"""What faults on a node need to know of it: does it run, what is it doing, is it back in service."""
+"""A fault on one node: who it is, what it was doing, that it stays down, and that it is back in service."""
 
 from collections import Counter
-from typing import Any
+from typing import Any, ClassVar
 
 from aftershock.errors import AftershockError, FaultError
-from aftershock.faults.roles import brokers_of
-from aftershock.faults.world import BrokerId, World
+from aftershock.faults.fault import Draws, Fault, Scene, Strike
+from aftershock.faults.record import Targets, Undo, Verb, Witness
+from aftershock.faults.roles import RoleText, brokers_of, resolve
+from aftershock.faults.waiting import until
+from aftershock.faults.world import BrokerId, BrokerState, World
+
+BACK_DEADLINE_MS = 60_000
+
+
+class NodeStrike(Strike):
+    """One node, put into ``down`` and brought back by ``verb``."""
+
+    down: ClassVar[BrokerState]
+    verb: ClassVar[Verb]
+
+    def __init__(self, scene: Scene, victim: BrokerId, roles: dict[str, Any]) -> None:
+        self.scene = scene
+        self.victim = victim
+        self.targets = Targets(brokers=(victim,), roles=roles)
+        self.undo = Undo(self.verb, {"broker": victim})
+
+    async def read_back(self) -> Witness:
+        """The container's state as the engine has it now."""
+        is_down = await self.scene.world.state(self.victim) == self.down
+        what = f"node {self.victim}'s container, read back, is {self.down}"
+        return Witness(what, asked=1, observed=float(is_down), unit="reads", n=1, ok=is_down)
+
+    async def confirm_healed(self) -> None:
+        """Registered again, and in the ISR of every partition it holds."""
+        try:
+            await until(lambda: in_service(self.victim, self.scene.world), self.scene.clock, BACK_DEADLINE_MS)
+        except FaultError as error:
+            raise FaultError(f"node {self.victim} did not come back: {error}; look at its log") from error
+
+
+class NodeFault(Fault):
+    """A fault whose target is a node, named by its id or its role."""
+
+    strike: ClassVar[type[NodeStrike]]
+
+    broker: RoleText
+
+    def roles(self) -> dict[tuple[str, ...], str]:
+        """The victim."""
+        return {("broker",): self.broker}
+
+    async def aim(self, scene: Scene, draws: Draws) -> Strike:
+        """FaultError if the victim doesn't run."""
+        victim = await resolve(self.broker, scene.world, draws, "broker")
+        await require_running(victim, scene.world)
+        return self.strike(scene, victim, {"asked": self.broker, **await duties(victim, scene.world)})
 
 
 async def require_running(node: BrokerId, world: World) -> None:
