@@ -9,7 +9,7 @@ import signal
 import sys
 import traceback
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.exceptions import TyperException
@@ -36,6 +36,7 @@ app = typer.Typer(
 plans = typer.Typer(help="Validate, draw and describe plans.", no_args_is_help=True)
 app.add_typer(plans, name="plan")
 
+ReportFormat = Literal["html", "md"]
 PlanArgument = Annotated[str, typer.Argument(metavar="PLAN", help="A path, or the name of a plan that ships (demo).")]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run directory, or a run id under --out.")]
 SeedOption = Annotated[int, typer.Option(help="Seed of every random choice in the plan.")]
@@ -79,11 +80,16 @@ def verdict(
 
 
 @app.command()
-def report(run_dir: RunArgument, out: OutOption = Path("runs")) -> int:
-    """Write a judged run's report.html again; prints the file's path."""
-    from aftershock.results.report import write
+def report(
+    run_dirs: Annotated[list[str], typer.Argument(metavar="RUN…", help="Run directories, or run ids under --out.")],
+    out: OutOption = Path("runs"),
+    style: Annotated[ReportFormat, typer.Option("--format", help="A file beside the evidence, or text here.")] = "html",
+) -> int:
+    """Report judged runs: write each report.html again and print its path, or print Markdown."""
+    from aftershock.results.report import markdown, write
 
-    print(write(_find_run(run_dir, out)))
+    for path in [_find_run(run_dir, out) for run_dir in run_dirs]:
+        print(markdown(path) if style == "md" else write(path))
     return 0
 
 

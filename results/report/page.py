@@ -30,7 +30,7 @@ _CLIENTS_DRAWN_MAX = 8
 def write(run_dir: Path) -> Path:
     """Writes the report of a judged run and returns its path. Raises EvidenceError where the run was not judged."""
     evidence = read(run_dir, {})
-    verdict, analysis = _judged(run_dir)
+    verdict, analysis = judged(run_dir)
     environment = Environment(
         loader=PackageLoader("aftershock.results.report", "."), autoescape=True, undefined=StrictUndefined
     )
@@ -41,7 +41,8 @@ def write(run_dir: Path) -> Path:
     return draft.replace(path)
 
 
-def _judged(run_dir: Path) -> tuple[Verdict, Mapping[str, Any]]:
+def judged(run_dir: Path) -> tuple[Verdict, Mapping[str, Any]]:
+    """The verdict and the measurements, as they were written. Raises EvidenceError where the run was not judged."""
     for name in ("verdict.json", "analysis.json"):
         if not (run_dir / name).exists():
             raise EvidenceError(f"{run_dir / name}: missing; judge the run first: aftershock verdict {run_dir}")

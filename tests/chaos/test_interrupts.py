@@ -1,6 +1,7 @@
-"""Ctrl-C at every stage of a run: exit 130, nothing left running, and the evidence so far can be read."""
+"""Ctrl-C or SIGTERM at every stage of a run: exit 130, nothing left running, and the evidence so far can be read."""
 
 import json
+import signal
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -29,11 +30,11 @@ STAGES = {
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_ctrl_c_leaves_nothing_running(aftershock: Any, stage: str) -> None:
-    """Interrupted while launching, in steady, with two faults in force, and while Spark starts."""
+def test_an_interrupt_leaves_nothing_running(aftershock: Any, stage: str) -> None:
+    """Interrupted while launching, in steady (by SIGTERM), with two faults in force, and while Spark starts."""
     command = aftershock(PLAN)
     command.wait_for(STAGES[stage])
-    command.interrupt()
+    command.process.send_signal(signal.SIGTERM if stage == "steady" else signal.SIGINT)
     code, _ = command.finish()
     assert 130 == code
     assert [] == command.left_behind()
