@@ -104,7 +104,7 @@ class _Act:
             )
             for p in self.fleet.progress().values()
         ]
-        elapsed_s = (self._clock.now_us() - self._load_start_us) / 1e6
+        elapsed_s = max(0, self._clock.now_us() - self._load_start_us) / 1e6
         return Status(self._phase, elapsed_s, self._journal.open_faults(), arms)
 
     def counters(self) -> list[Reading]:
@@ -177,7 +177,8 @@ class _Act:
     def _enter(self, phase: str) -> None:
         self._phase = phase
         self._home.event(self._clock.now_us(), "phase", phase=phase)
-        self._progress.say(f"{(self._clock.now_us() - self._load_start_us) / 1e6:5.0f} s  {phase}")
+        elapsed_s = max(0, self._clock.now_us() - self._load_start_us) / 1e6
+        self._progress.say(f"{elapsed_s:5.0f} s  {phase}")
 
 
 def _create_topics(timeline: Timeline, cluster: Cluster) -> dict[str, Topic]:

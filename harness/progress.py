@@ -107,7 +107,8 @@ def panel(status: Status) -> Group:
         table.add_column(column, justify="right")
     for arm in status.arms:
         style = "red" if arm.failed else ""
-        table.add_row(Text(arm.name), str(arm.sent), str(arm.ok), Text(str(arm.failed), style=style), _ms(arm.p99_ms))
+        sent = "" if arm.sent is None else str(arm.sent)
+        table.add_row(Text(arm.name), sent, str(arm.ok), Text(str(arm.failed), style=style), _ms(arm.p99_ms))
     headline = Text(f"{status.elapsed_s:4.0f} s  ")
     headline.append(_phase(status), style="bold red" if status.faults else "bold")
     return Group(headline, table)
