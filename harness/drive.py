@@ -130,13 +130,14 @@ class _Act:
         steady_start_us = self._clock.now_us()
         self._enter("steady")
         await self._clock.sleep_until_us(steady_start_us + timing.steady_ms * 1000)
-        faults_start_us = self._clock.now_us()
-        self._enter("fault")
-        world = ClusterWorld(self._cluster)
-        await execute(self._timeline, world, self._journal, self._clock, self._progress.say)
-        self._enter("recovery")
-        marks = Marks(self._load_start_us, steady_start_us, faults_start_us, self._clock.now_us())
-        load_end_us = self._load_end_us(marks)
+        faults_start_us = load_end_us = self._clock.now_us()
+        if self._timeline.steps:
+            self._enter("fault")
+            world = ClusterWorld(self._cluster)
+            await execute(self._timeline, world, self._journal, self._clock, self._progress.say)
+            self._enter("recovery")
+            now = Marks(self._load_start_us, steady_start_us, faults_start_us, self._clock.now_us())
+            load_end_us = self._load_end_us(now)
         await self._clock.sleep_until_us(load_end_us)
         self._enter("ending")
         await self.fleet.stop(load_end_us)
@@ -165,9 +166,9 @@ class _Act:
         self._progress.say(f"warm-up {'over' if now.ok else 'NOT settled'} after {after_ms / 1000:.1f} s: {now.why}")
 
     def _load_end_us(self, marks: Marks) -> int:
-        """``recovery`` after the last fault's window; at once where nothing was broken."""
+        """``recovery`` after the last fault's window, or from now where no fault could be injected."""
         windows = [p.end_us for p in phases(self._journal.lines, marks, self._timeline) if p.name == "fault"]
-        return max(windows) + self._timeline.timing.recovery_ms * 1000 if windows else marks.faults_start_us
+        return max(windows, default=marks.load_end_us) + self._timeline.timing.recovery_ms * 1000
 
     def _mark(self, marks: Marks) -> None:
         cut = phases(self._journal.lines, marks, self._timeline)

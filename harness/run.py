@@ -12,13 +12,13 @@ import asyncio
 import shutil
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import docker
 
-from aftershock.errors import AftershockError
+from aftershock.errors import AftershockError, EvidenceError
 from aftershock.faults.check import Checked, load_plan
 from aftershock.faults.compile import compile_plan
 from aftershock.faults.timeline import Timeline
@@ -145,6 +145,12 @@ def _accounted_for(home: RunDir, progress: Progress) -> Iterator[None]:
         home.tell(status="interrupted", why="interrupted")
         progress.say(f"interrupted; everything is cleaned up, the evidence so far is kept\nrun: {home.path}")
         raise
+    except OSError as error:
+        # the folder may be what can't be written: then run.json goes on saying "running", and there is no manifest
+        with suppress(OSError):
+            home.tell(status="failed", why=str(error))
+        what = f"can't write evidence to {home.path}: {error.strerror or error}"
+        raise EvidenceError(f"{what}; make room there, or choose another --out\nrun: {home.path}") from error
     except Exception as error:
         home.tell(status="failed", why=str(error) if isinstance(error, AftershockError) else repr(error))
         error.add_note(f"run: {home.path}")

@@ -75,8 +75,11 @@ class RunDir:
     def write_json(self, name: str, document: Any) -> None:
         """Write one JSON file atomically."""
         temporary = self.path / f".{name}.inprogress"
-        temporary.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-        temporary.replace(self.path / name)
+        try:
+            temporary.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+            temporary.replace(self.path / name)
+        finally:
+            temporary.unlink(missing_ok=True)
 
     def event(self, t_us: int, name: str, **fields: Any) -> None:
         """Append one event of the harness itself (arm: null)."""

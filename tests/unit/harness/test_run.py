@@ -1,0 +1,98 @@
+"""How a run ends: whatever went wrong, run.json says so, and the person gets a sentence."""
+
+import asyncio
+import io
+import json
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from rich.console import Console
+
+from aftershock.errors import AftershockError, ClusterError, EvidenceError, WorkloadError
+from aftershock.harness.drive import _unless
+from aftershock.harness.progress import Progress
+from aftershock.harness.run import _accounted_for
+from aftershock.harness.rundir import RunDir
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> RunDir:
+    return RunDir.create(tmp_path, "demo", 0, "aftershock run demo")
+
+
+def ended(home: RunDir, error: BaseException | None) -> tuple[str, str | None]:
+    """What run.json says after a live half that raised ``error``."""
+    try:
+        with _accounted_for(home, Progress(Console(file=io.StringIO()))):
+            if error:
+                raise error
+    except (AftershockError, KeyboardInterrupt, ValueError):
+        pass
+    facts = json.loads((home.path / "run.json").read_text())
+    return facts["status"], facts["why"]
+
+
+def test_a_good_end_is_sealed(home: RunDir) -> None:
+    """Only a run that came to its end has a manifest."""
+    assert ("complete", None) == ended(home, None)
+    assert (home.path / "manifest.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "says"),
+    [
+        (KeyboardInterrupt(), "interrupted", "interrupted"),
+        (ClusterError("k1 died"), "failed", "k1 died"),
+        (OSError(28, "No space left on device"), "failed", "No space left"),
+        (ValueError("a bug"), "failed", "a bug"),
+    ],
+)
+def test_a_bad_end_is_told_and_not_sealed(home: RunDir, error: BaseException, status: str, says: str) -> None:
+    """An interrupt, our own errors, a full disk and a bug each leave their reason, and no manifest."""
+    told, why = ended(home, error)
+    assert status == told
+    assert says in (why or "")
+    assert not (home.path / "manifest.json").exists()
+
+
+def test_a_full_disk_is_a_sentence(home: RunDir) -> None:
+    """What, where, and what to do."""
+    with pytest.raises(EvidenceError, match="No space left.*choose another --out"):
+        with _accounted_for(home, Progress(Console(file=io.StringIO()))):
+            raise OSError(28, "No space left on device")
+
+
+async def test_work_is_given_up_when_a_client_dies() -> None:
+    """The death is raised at once, and the work is cancelled, not left running."""
+    cancelled = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    async def dying() -> NoReturn:
+        raise WorkloadError("it died")
+
+    with pytest.raises(WorkloadError, match="it died"):
+        await _unless(dying(), work())
+    assert cancelled.is_set()
+
+
+async def test_work_that_ends_is_what_counts() -> None:
+    """A watch that never returns does not keep the result waiting; an error of the work itself is raised."""
+
+    async def watch() -> NoReturn:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def work(error: Exception | None) -> int:
+        if error:
+            raise error
+        return 7
+
+    assert 7 == await _unless(watch(), work(None))
+    with pytest.raises(ClusterError):
+        await _unless(watch(), work(ClusterError("gone")))
