@@ -58,7 +58,7 @@ def test_a_bad_end_is_told_and_not_sealed(home: RunDir, error: BaseException, st
 
 def test_a_full_disk_is_a_sentence(home: RunDir) -> None:
     """What, where, and what to do."""
-    with pytest.raises(EvidenceError, match="No space left.*choose another --out"):
+    with pytest.raises(EvidenceError, match=r"No space left.*choose another --out"):
         with _accounted_for(home, Progress(Console(file=io.StringIO()))):
             raise OSError(28, "No space left on device")
 
