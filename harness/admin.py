@@ -6,9 +6,8 @@ the broker that answered last, then the others, each with a deadline; a dead or 
 
 import base64
 import threading
-import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import groupby
@@ -32,11 +31,13 @@ from kio.static.protocol import RequestPayload
 
 from aftershock.errors import AdminError
 from aftershock.faults.world import BrokerId, PartitionState
+from aftershock.harness.waiting import still_lacking
 from aftershock.workloads.wire.connection import Address, Connection
 
 Partition = tuple[str, int]
 _TIMEOUT = i32Timedelta.parse(timedelta(seconds=15))
 _ASK_TIMEOUT_S = 3.0
+_CONTROLLER_TIMEOUT_S = 15.0
 _DECLINED = {ErrorCode.election_not_needed, ErrorCode.no_reassignment_in_progress}
 _TRANSIENT = {
     ErrorCode.coordinator_not_available,
@@ -238,27 +239,31 @@ class Admin:
     def coordinator(self, group: str, deadline_s: float = 30.0) -> BrokerId:
         """The broker that coordinates ``group``; asking creates ``__consumer_offsets`` if it isn't there yet."""
         request = FindCoordinatorRequest(key_type=cast("Any", 0), coordinator_keys=(group,))
-        give_up_s = time.monotonic() + deadline_s
-        while True:
-            (found,) = self.ask(request).coordinators
-            if found.error_code not in _TRANSIENT or time.monotonic() > give_up_s:
-                _raise_for(found.error_code, f"find the coordinator of {group}")
-                return BrokerId(found.node_id)
-            time.sleep(0.1)
+        found = _settled(lambda: self.ask(request).coordinators[0], deadline_s)
+        _raise_for(found.error_code, f"find the coordinator of {group}")
+        return BrokerId(found.node_id)
 
-    def _ask_controller(self, request: RequestPayload, deadline_s: float = 15.0, only: BrokerId | None = None) -> Any:
-        """Ask, and again while the answer is that no controller is there: an election is under way."""
-        give_up_s = time.monotonic() + deadline_s
-        while True:
-            response = self.ask(request, 15.0, only)
-            if getattr(response, "error_code", None) not in _TRANSIENT or time.monotonic() > give_up_s:
-                return response
-            time.sleep(0.1)
+    def _ask_controller(self, request: RequestPayload, only: BrokerId | None = None) -> Any:
+        """Ask for something that takes the controller its time."""
+        return _settled(lambda: self.ask(request, _CONTROLLER_TIMEOUT_S, only), _CONTROLLER_TIMEOUT_S)
 
 
 Resource = int
 TOPIC: Resource = 2
 BROKER: Resource = 4
+
+
+def _settled(ask: Callable[[], Any], deadline_s: float) -> Any:
+    """The first answer that isn't an error which passes (an election is under way, say), or the last one."""
+    answers = []
+
+    def passing() -> str:
+        answers.append(ask())
+        code = getattr(answers[-1], "error_code", None)
+        return code.name if code in _TRANSIENT else ""
+
+    still_lacking(passing, deadline_s)
+    return answers[-1]
 
 
 def _metadata_request(topics: tuple[metadata.MetadataRequestTopic, ...] | None) -> metadata.MetadataRequest:

@@ -8,7 +8,6 @@ Ready means: every broker registered and unfenced, the internal topic that consu
 ISR full; asked over Kafka's protocol, never read from a log.
 """
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from docker.errors import APIError, DockerException
 
-from aftershock.errors import AdminError, ClusterError, EngineError
+from aftershock.errors import AdminError, ClusterError, EngineError, FaultError
 from aftershock.faults.world import BrokerId, PartitionState
 from aftershock.harness import engine, labels
 from aftershock.harness.admin import Admin
@@ -24,6 +23,7 @@ from aftershock.harness.node import Container, KafkaNode, RackNetwork
 from aftershock.harness.racks import TOXIPROXY_API_PORT, admin_proxy_port
 from aftershock.harness.spec import ClusterSpec, client_listener, cluster_id_of
 from aftershock.harness.toxiproxy import Toxiproxy
+from aftershock.harness.waiting import still_lacking
 from aftershock.workloads.wire.connection import Address
 
 _LOOPBACK = "127.0.0.1"
@@ -98,12 +98,7 @@ class Cluster:
         Raises:
             ClusterError: it did not happen in time; says what is missing.
         """
-        give_up_s = time.monotonic() + deadline_s
-        while lacking := self._lacking(topics):
-            self._raise_if_dead()
-            if time.monotonic() > give_up_s:
-                raise self._late("in sync", deadline_s, lacking)
-            time.sleep(0.1)
+        self._await("in sync", lambda: self._lacking(topics), deadline_s)
 
     def collect_logs(self, folder: Path) -> None:
         """Write every node's output to ``folder``/k<id>.log; a node that is gone is left out."""
@@ -132,19 +127,15 @@ class Cluster:
         self.toxiproxy.populate(topology.proxies(), self._toxiproxy_addresses)
 
     def _await_toxiproxy(self, container: Container, deadline_s: float = 10.0) -> None:
-        give_up_s = time.monotonic() + deadline_s
-        while True:
-            try:
-                self.toxiproxy.version()
-            except Exception as error:
-                if time.monotonic() > give_up_s:
-                    lines = container.last_log_lines()
-                    raise ClusterError(
-                        f"Toxiproxy does not answer at {self.toxiproxy.url}: {error}\n{lines}"
-                    ) from error
-                time.sleep(0.05)
-            else:
-                return
+        if missing := still_lacking(self._toxiproxy_lacking, deadline_s):
+            raise ClusterError(f"Toxiproxy does not answer: {missing}\n{container.last_log_lines()}")
+
+    def _toxiproxy_lacking(self) -> str:
+        try:
+            self.toxiproxy.version()
+        except FaultError as error:
+            return str(error)
+        return ""
 
     def _start_nodes(self, image: str, pool: ThreadPoolExecutor) -> None:
         cluster_id = cluster_id_of(self.run_id)
@@ -174,12 +165,7 @@ class Cluster:
         return self.host_address(admin_proxy_port(node))
 
     def _await_ready(self) -> None:
-        give_up_s = time.monotonic() + _READY_S
-        while lacking := self._unfenced_lacking():
-            self._raise_if_dead()
-            if time.monotonic() > give_up_s:
-                raise self._late("ready", _READY_S, lacking)
-            time.sleep(0.1)
+        self._await("ready", self._unfenced_lacking, _READY_S)
         self.admin.coordinator("aftershock")
         self.await_in_sync(_READY_S)
 
@@ -205,11 +191,19 @@ class Cluster:
                 name = node.node.name
                 raise ClusterError(f"{name} (rack {node.node.rack}) died; its last lines:\n{node.last_log_lines()}")
 
-    def _late(self, state: str, deadline_s: float, lacking: str) -> ClusterError:
-        """The error for what did not happen in time, with the last lines of the first node that ``lacking`` names."""
-        guilty = next((node for node in self.nodes.values() if node.node.name in lacking), None)
-        lines = f"\nlast lines of {guilty.node.name}:\n{guilty.last_log_lines()}" if guilty else ""
-        return ClusterError(f"the cluster is not {state} after {deadline_s:.0f} s: {lacking}{lines}")
+    def _await(self, state: str, lacking: Callable[[], str], deadline_s: float) -> None:
+        """Wait until nothing is lacking; a dead node ends it at once. The error has the guilty node's last lines."""
+
+        def alive_but_lacking() -> str:
+            missing = lacking()
+            if missing:
+                self._raise_if_dead()
+            return missing
+
+        if missing := still_lacking(alive_but_lacking, deadline_s):
+            guilty = next((node for node in self.nodes.values() if node.node.name in missing), None)
+            lines = f"\nlast lines of {guilty.node.name}:\n{guilty.last_log_lines()}" if guilty else ""
+            raise ClusterError(f"the cluster is not {state} after {deadline_s:.0f} s: {missing}{lines}")
 
 
 def _out_of_sync(partitions: tuple[PartitionState, ...]) -> str:

@@ -9,7 +9,6 @@ import os
 # Testcontainers reads its settings when it is imported
 os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -139,18 +138,6 @@ class KafkaNode(Container):
         """Thaw the process; one that isn't frozen stays as it is."""
         if self.state() == "paused":
             self._act("unpause")
-
-    def await_state(self, wanted: BrokerState, deadline_s: float = 10.0) -> None:
-        """Wait until the engine reports ``wanted``.
-
-        Raises:
-            ClusterError: it did not, in time.
-        """
-        give_up_s = time.monotonic() + deadline_s
-        while (state := self.state()) != wanted:
-            if time.monotonic() > give_up_s:
-                raise ClusterError(f"{self._name} is {state}, not {wanted}, after {deadline_s:.0f} s")
-            time.sleep(0.05)
 
     def _act(self, verb: str) -> None:
         try:
