@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from aftershock.errors import AftershockError, FaultError
 from aftershock.faults.fault import Scene, Strike
-from aftershock.faults.record import NOTHING, Clock, Journal, State, Targets, Witness
+from aftershock.faults.record import NOTHING, Clock, Journal, State, Targets, Undo, Witness
 from aftershock.faults.timeline import Step, Timeline
 from aftershock.faults.undo import perform
 from aftershock.faults.waiting import READ_DEADLINE_MS, patiently, to_the_end
@@ -21,13 +21,18 @@ from aftershock.faults.world import World
 Say = Callable[[str], None]
 
 
-async def execute(timeline: Timeline, world: World, journal: Journal, clock: Clock, say: Say) -> None:
+async def execute(
+    timeline: Timeline, world: World, journal: Journal, clock: Clock, say: Say, *, rehearse: bool = False
+) -> None:
     """Run every step, counting its time from now. ``say`` gets a line of prose for each thing that happens.
+
+    A rehearsal is the negative control: targets are resolved and witnesses asked at the same times, nothing is done.
 
     Raises FaultError with every fault that could not be healed.
     """
     began_us = clock.now_us()
-    runs = [_StepRun(step, world, journal, clock, say) for step in timeline.steps]
+    kind = _Rehearsal if rehearse else _StepRun
+    runs = [kind(step, world, journal, clock, say) for step in timeline.steps]
     tasks = [asyncio.create_task(run.run(began_us + run.step.at_ms * 1000)) for run in runs]
     try:
         await asyncio.gather(*tasks)
@@ -42,6 +47,8 @@ async def execute(timeline: Timeline, world: World, journal: Journal, clock: Clo
 
 class _StepRun:
     """One step on its way. ``unhealed`` says why its heal failed, if it did."""
+
+    nothing_left = "the action is the fault: nothing is left to undo"
 
     def __init__(self, step: Step, world: World, journal: Journal, clock: Clock, say: Say) -> None:
         self.step = step
@@ -60,7 +67,7 @@ class _StepRun:
         except Exception as error:  # noqa: BLE001 -- one step's failure, of whatever sort, must not stop the others
             self._failed(error)
             return
-        self.targets, self.undo = strike.targets, strike.undo
+        self.targets, self.undo = strike.targets, self._undo_of(strike)
         until_us = None if self.step.for_ms is None else at_us + self.step.for_ms * 1000
         await self._strike(strike, until_us)
 
@@ -73,7 +80,7 @@ class _StepRun:
         except asyncio.CancelledError:
             self._closed("undone at an interrupt; not seen to have taken hold")
             raise
-        self._closed(None if self.undo != NOTHING else "the action is the fault: nothing is left to undo")
+        self._closed(None if self.undo != NOTHING else self.nothing_left)
 
     async def _harm_and_undo(self, strike: Strike, until_us: int | None) -> None:
         try:
@@ -82,6 +89,9 @@ class _StepRun:
             self._failed(error)
         finally:
             await to_the_end(self._undo())
+
+    def _undo_of(self, strike: Strike) -> Undo:
+        return strike.undo
 
     async def _harm(self, strike: Strike, until_us: int | None) -> None:
         await strike.inject()
@@ -131,6 +141,20 @@ class _StepRun:
 
     def _record(self, state: State, witness: Witness | None = None, why: str | None = None) -> None:
         self.journal.record(self.step.id, self.step.kind, state, self.targets, self.undo, witness=witness, why=why)
+
+
+class _Rehearsal(_StepRun):
+    """One step of a rehearsal: nothing is done, so nothing is undone, and a witness that speaks is the one to mend."""
+
+    nothing_left = "a rehearsal: nothing was injected"
+
+    def _undo_of(self, strike: Strike) -> Undo:  # noqa: ARG002 -- whatever it would have done
+        return NOTHING
+
+    async def _harm(self, strike: Strike, until_us: int | None) -> None:
+        self._record("injected", why=self.nothing_left)
+        self.say(f"{self.step.id}: would be in force on {_whom(self.targets)}")
+        await strike.hold(until_us, lambda witness: self._record("witnessed", witness=witness))
 
 
 def _sentence(error: Exception) -> str:

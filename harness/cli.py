@@ -58,13 +58,26 @@ def run(
     as_json: JsonOption = False,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster running.")] = False,
     kafka: Annotated[str | None, typer.Option(metavar="VERSION", help="Kafka version, 4.1.2 say.")] = None,
+    rehearse: Annotated[
+        bool, typer.Option("--rehearse", help="Full load, nothing injected: all must be calm.")
+    ] = False,
     spark: SparkOption = None,
 ) -> int:
     """Launch a cluster, drive the load, inject the faults, and judge what happened."""
     from aftershock.harness.run import Request, perform
 
     command = shlex.join(["aftershock", *sys.argv[1:]])
-    request = Request(find(plan), tuple(changes or ()), seed, out, kafka, keep=keep, spark=spark, command=command)
+    request = Request(
+        find(plan),
+        tuple(changes or ()),
+        seed,
+        out,
+        kafka,
+        keep=keep,
+        rehearse=rehearse,
+        spark=spark,
+        command=command,
+    )
     return _show(*perform(request, Progress()), as_json=as_json)
 
 

@@ -34,7 +34,14 @@ _LOOK_AT_WARMUP_US = 500_000
 
 
 async def drive(
-    timeline: Timeline, cluster: Cluster, home: RunDir, spool: Path, clock: RunClock, progress: Progress
+    timeline: Timeline,
+    cluster: Cluster,
+    home: RunDir,
+    spool: Path,
+    clock: RunClock,
+    progress: Progress,
+    *,
+    rehearse: bool,
 ) -> None:
     """Drive the load and the faults against a ready cluster; the evidence is in ``home`` and ``spool`` afterwards.
 
@@ -61,7 +68,7 @@ async def drive(
         async with Sampler(home.path / "metrics", clock, act.counters), act.fleet:
             async with progress.following(act.status):
                 await act.fleet.start(_START_DEADLINE_S)
-                await _unless(act.fleet.watch(), act.play())
+                await _unless(act.fleet.watch(), act.play(rehearse=rehearse))
             await act.close()
     finally:
         journal.close()
@@ -120,7 +127,7 @@ class _Act:
                 readings.append(Reading(broker, f"client.received_bytes/{link}", received))
         return readings
 
-    async def play(self) -> None:
+    async def play(self, *, rehearse: bool) -> None:
         """Warm-up, steady, faults, recovery; returns when the last record has its final status."""
         timing = self._timeline.timing
         self._load_start_us = self._clock.now_us() + _LEAD_US
@@ -134,7 +141,8 @@ class _Act:
         if self._timeline.steps:
             self._enter("fault")
             world = ClusterWorld(self._cluster)
-            await execute(self._timeline, world, self._journal, self._clock, self._progress.say)
+            say = self._progress.say
+            await execute(self._timeline, world, self._journal, self._clock, say, rehearse=rehearse)
             self._enter("recovery")
             now = Marks(self._load_start_us, steady_start_us, faults_start_us, self._clock.now_us())
             load_end_us = self._load_end_us(now)

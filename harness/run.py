@@ -38,7 +38,10 @@ from aftershock.workloads.spool import spool_home
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for. ``changes`` are ``key=value`` changes to the plan; ``kafka`` replaces its version."""
+    """What was asked for. ``changes`` are ``key=value`` changes to the plan; ``kafka`` replaces its version.
+
+    ``rehearse``: full load, nothing injected.
+    """
 
     plan: Path
     changes: tuple[str, ...]
@@ -46,6 +49,7 @@ class Request:
     out: Path
     kafka: str | None
     keep: bool
+    rehearse: bool
     spark: str | None
     command: str
 
@@ -94,6 +98,7 @@ def _live(
     cluster = Cluster(spec, home.run_id, home.path, keep=request.keep)
     home.tell(
         origin_ns=clock.origin_ns,
+        rehearse=request.rehearse,
         profile={"name": spec.profile.name, **spec.profile.broker, "jvm": spec.profile.jvm_flags},
         images={"kafka": asdict(images[0]), "toxiproxy": asdict(images[1])},
         versions={**home.facts["versions"], "kafka": spec.kafka, "toxiproxy": engine.TOXIPROXY},
@@ -101,7 +106,7 @@ def _live(
     spool = spool_home(home.run_id, home.path)
     try:
         cluster.launch(images[0].name, images[1].name, progress.say)
-        asyncio.run(drive(timeline, cluster, home, spool, clock, progress))
+        asyncio.run(drive(timeline, cluster, home, spool, clock, progress, rehearse=request.rehearse))
     finally:
         with _undisturbed(progress):
             _put_away(cluster, spool, home, progress)

@@ -104,7 +104,8 @@ class LatencyStrike(Strike):
         self.delays_ms = delays_ms
         self.every_us = every_ms * 1000
         self.toxics = {stretch: _toxic(scene.fault, stretch, delays_ms[0]) for stretch in stretches}
-        self.slowness = Slowness(scene, {stretch: toxic.name for stretch, toxic in self.toxics.items()})
+        own = {stretch: toxic.name for stretch, toxic in self.toxics.items()}
+        self.slowness = Slowness(scene, own, delays_ms[0])
         proxies = sorted({stretch.link.proxy for stretch in stretches})
         self.targets = Targets(links=tuple(proxies), roles=roles)
         names = sorted([stretch.link.proxy, toxic.name] for stretch, toxic in self.toxics.items())
@@ -114,14 +115,13 @@ class LatencyStrike(Strike):
 
     async def inject(self) -> None:
         """Put all the toxics on."""
-        self.began_us = self.scene.clock.now_us()
         for stretch, toxic in self.toxics.items():
             await to_the_end(self.scene.world.add_toxic(stretch.link.proxy, toxic))
-        self.slowness.in_force_ms = self.delays_ms[0]
 
     async def hold(self, until_us: int | None, report: Report) -> None:
         """Probe, then read the toxics back once a second, and probe again right before the heal."""
-        until_us = until_us or self.scene.clock.now_us()
+        self.began_us = self.scene.clock.now_us()
+        until_us = until_us or self.began_us
         schedule = asyncio.create_task(self._follow_schedule(report))
         try:
             await self._watch(until_us, report)

@@ -45,14 +45,14 @@ class _Rise:
 class Slowness:
     """Probes some links before and during a latency fault. ``in_force_ms`` is the delay on each stream just now."""
 
-    def __init__(self, scene: Scene, own: Mapping[Stretch, str]) -> None:
+    def __init__(self, scene: Scene, own: Mapping[Stretch, str], delay_ms: int) -> None:
         self.scene = scene
         self.own = frozenset(own.values())
         self.streams: dict[Link, set[str]] = {}
         for stretch in own:
             self.streams.setdefault(stretch.link, set()).add(stretch.stream)
         self.before: dict[Link, float] = {}
-        self.in_force_ms = 0
+        self.in_force_ms = delay_ms
         self._lowest_ms = 0
         self._turns = 0  # odd while the delay is being changed
 

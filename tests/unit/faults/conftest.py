@@ -50,6 +50,11 @@ class Stage:
         """Execute a plan with these faults."""
         await execute(timeline_of(*faults, seed=seed), self.world, self.journal, self.clock, self.said.append)
 
+    async def rehearse(self, *faults: str) -> None:
+        """The same, with nothing injected."""
+        timeline = timeline_of(*faults)
+        await execute(timeline, self.world, self.journal, self.clock, self.said.append, rehearse=True)
+
     async def play_with(self, at_ms: int, then: Any, *faults: str) -> None:
         """The same, and call ``then`` at that moment; the play is over when the faults are."""
         playing = asyncio.create_task(self.play(*faults))

@@ -30,6 +30,24 @@ async def test_full_story(stage: Stage, fault: str) -> None:
     assert stage.world.healthy()
 
 
+@pytest.mark.parametrize("fault", [LATENCY, KILL, PAUSE, ROTATE, STAY])
+async def test_a_rehearsal_does_nothing_and_sees_nothing(stage: Stage, fault: str) -> None:
+    """The same times and targets, no call that breaks or mends anything, and every witness silent."""
+    await stage.rehearse(fault)
+    name = stage.journal.lines[0].fault
+    assert stage.journal.states(name) == ["intended", "injected", "witnessed", "healed"]
+    assert not any(witness.ok for witness in stage.journal.witnesses(name))
+    done = ("add_toxic", "remove_toxic", "kill", "start", "pause", "resume", "reassign", "elect_preferred")
+    assert [] == [call for verb in done for call in stage.world.called(verb)]
+    assert {"nothing"} == {line.undo.verb for line in stage.journal.lines}
+
+
+async def test_a_rehearsed_fault_has_the_window_of_a_real_one(stage: Stage) -> None:
+    """From `at` to `at` + `for`, so that the same objectives look at the same stretch of calm."""
+    await stage.rehearse(KILL)
+    assert (2_000_000, 8_000_000) == (stage.line("dead", "intended").t_us, stage.line("dead", "healed").t_us)
+
+
 async def test_journal_before_harm(stage: Stage) -> None:
     """When the kill reaches the engine, the journal holds its intent and its undo already."""
     seen: list[tuple[str, str]] = []

@@ -191,6 +191,23 @@ def test_topics_without_records_were_not_exposed(evidence: Evidence, facts: Fact
     assert ("exposure/reassign-1", "fault=reassign-1") in not_passed(verdict)
 
 
+def rehearsed(evidence: Evidence, *, spoken: bool) -> Evidence:
+    """The same run as a rehearsal, in which a witness spoke, or none did."""
+    journal = [
+        line | {"witness": line["witness"] | {"ok": spoken, "n": 3}} if line.get("witness") else line
+        for line in evidence.journal
+    ]
+    return replace(evidence, run={**evidence.run, "rehearse": True}, journal=tuple(journal))
+
+
+def test_in_a_rehearsal_silence_is_what_passes(evidence: Evidence, facts: Facts) -> None:
+    """Nothing was injected: silent witnesses pass, and one that speaks is named and proves the plan undecided."""
+    for spoken, status in ((False, Status.PASS), (True, Status.INCONCLUSIVE)):
+        checks = {check.id: check for check in judged(rehearsed(evidence, spoken=spoken), facts).checks}
+        assert {status} == {check.status for name, check in checks.items() if name.startswith("witness/")}
+        assert ("nothing was injected, yet" in checks["witness/kill-1"].why) == spoken
+
+
 def on_links(evidence: Evidence, fault: str, links: list[str], crossing: dict[str, list[int]]) -> Evidence:
     """The same run, had the fault been on these links."""
     targets = {"brokers": [], "links": links, "topics": [], "roles": {"crossing": crossing}}
