@@ -9,7 +9,9 @@ from itertools import combinations
 
 from aftershock.faults.draft import Draft
 from aftershock.faults.fault import Fault
-from aftershock.faults.kinds import Elect, Kill, Pause, Reassign
+from aftershock.faults.kinds import Elect, Kill, Pause, Reassign, Refuse
+from aftershock.faults.kinds.victim import NodeFault
+from aftershock.faults.links import shared
 from aftershock.faults.problem import Problem
 from aftershock.faults.units import format_duration
 
@@ -20,7 +22,7 @@ SESSION_TIMEOUT_MS = {"fast": 3_000, "production": 9_000}
 def conflicts(draft: Draft) -> Iterator[Problem]:
     """Each pair that fights, at the later of the two in the plan."""
     for (_, first), (index, second) in combinations(sorted(draft.faults.items()), 2):
-        what = _same_node(first, second) or _same_topic(first, second)
+        what = _same_node(first, second) or _same_topic(first, second) or _same_door(draft, first, second)
         if what and _overlap(first, second):
             name = draft.fault_ids[next(i for i, fault in draft.faults.items() if fault is first)]
             sentence = (
@@ -44,7 +46,7 @@ def grey_failures(draft: Draft) -> Iterator[Problem]:
 
 
 def _same_node(first: Fault, second: Fault) -> str | None:
-    if not (isinstance(first, Kill | Pause) and isinstance(second, Kill | Pause)):
+    if not (isinstance(first, NodeFault) and isinstance(second, NodeFault)):
         return None
     return f"node {first.broker}" if first.broker == second.broker and first.broker.isdecimal() else None
 
@@ -53,6 +55,13 @@ def _same_topic(first: Fault, second: Fault) -> str | None:
     moves = isinstance(first, Reassign | Elect) and isinstance(second, Reassign | Elect)
     topic = getattr(first, "topic", None)
     return f"topic {topic}" if moves and topic == getattr(second, "topic", None) else None
+
+
+def _same_door(draft: Draft, first: Fault, second: Fault) -> str | None:
+    """A proxy can't be disabled twice: the first heal would end both faults."""
+    if draft.cluster is None or not (isinstance(first, Refuse) and isinstance(second, Refuse)):
+        return None
+    return f"links of `{second.link}`" if shared(first.link, second.link, draft.cluster.broker_racks) else None
 
 
 def _overlap(first: Fault, second: Fault) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 from aftershock.faults import links, roles
 from aftershock.faults.draft import Draft
 from aftershock.faults.fault import Fault
-from aftershock.faults.kinds import Latency, Reassign
+from aftershock.faults.kinds import Cut, Latency, Reassign, Refuse
 from aftershock.faults.plan import Cluster, Topic, Workload
 from aftershock.faults.problem import Loc, Problem, did_you_mean
 
@@ -78,8 +78,10 @@ def _fault(draft: Draft, fault: Fault, loc: Loc) -> Iterator[Problem]:
         yield from _declared(draft, topic, (*loc, "topic"))
     for place, text in fault.roles().items():
         yield from _role(draft, roles.parse(text), (*loc, *place))
-    if isinstance(fault, Latency):
+    if isinstance(fault, Latency | Cut | Refuse) and fault.link is not None:
         yield from _link(draft, links.parse(fault.link), (*loc, "link"))
+    if isinstance(fault, Cut) and fault.rack is not None:
+        yield from _cut_rack(draft, fault.rack, (*loc, "rack"))
     if isinstance(fault, Reassign):
         yield from _reassign(draft, fault, loc)
 
@@ -148,6 +150,12 @@ def _link(draft: Draft, selector: links.Selector, loc: Loc) -> Iterator[Problem]
         yield Problem(loc, "the cluster has one rack, and nodes of one rack have no link between them: add a rack")
     elif between and isinstance(selector, links.ToBroker) and selector.role is not None:
         yield from _across(draft.cluster.broker_racks, selector, roles.parse(selector.role), loc)
+
+
+def _cut_rack(draft: Draft, rack: str, loc: Loc) -> Iterator[Problem]:
+    yield from _rack(draft, rack, loc)
+    if draft.cluster is not None and tuple(draft.cluster.racks) == (rack,):
+        yield Problem(loc, "the cluster has one rack, so there is nothing to cut it off from: add a rack")
 
 
 def _across(homes: dict[int, str], selector: links.ToBroker, role: roles.Role, loc: Loc) -> Iterator[Problem]:

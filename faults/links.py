@@ -14,8 +14,9 @@
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, WithJsonSchema
@@ -62,6 +63,7 @@ class Stretch:
 
 
 Selector = ToBroker | ToRack
+Ways = Literal["both", "in", "out"]
 
 
 def parse(text: str) -> Selector:
@@ -83,6 +85,33 @@ def _between_racks(source: str, both: bool, target: str) -> ToRack:  # noqa: FBT
     return ToRack(source, both, target)
 
 
+def shared(first: str, second: str, homes: Mapping[int, str]) -> bool:
+    """Whether two selectors are sure to name a link in common that their source dials. ``homes``: brokers' racks.
+
+    Two different roles may or may not be played by one broker; only the cluster knows.
+    """
+    pairs = product(_dialled(parse(first), homes), _dialled(parse(second), homes))
+    return any(_meet(one, other) for one, other in pairs)
+
+
+def _dialled(selector: Selector, homes: Mapping[int, str]) -> Iterator[ToBroker]:
+    if isinstance(selector, ToBroker):
+        yield selector
+        return
+    ends = [(selector.source, selector.target), *([(selector.target, selector.source)] if selector.both else [])]
+    channels: tuple[Channel, ...] = ("replication", "controller")
+    for channel, (source, target), (broker, home) in product(channels, ends, homes.items()):
+        if target in ("*", home) and source != home:
+            yield ToBroker(channel, source, both=False, role=str(broker))
+
+
+def _meet(one: ToBroker, other: ToBroker) -> bool:
+    sources = one.source == other.source or "*" in (one.source, other.source)
+    drawn = one.role is not None and roles.needs_draw(roles.parse(one.role))
+    ends = None in (one.role, other.role) or (one.role == other.role and not drawn)
+    return one.channel == other.channel and sources and ends
+
+
 async def resolve(text: str, world: World, draws: Mapping[str, object]) -> tuple[Stretch, ...]:
     """The streams this selects now, sorted by proxy and stream. FaultError if there are none."""
     selector = parse(text)
@@ -92,7 +121,36 @@ async def resolve(text: str, world: World, draws: Mapping[str, object]) -> tuple
         chosen = await _into(selector, world, draws)
     if not chosen:
         raise FaultError(f"`{text}` names no link of this cluster; nodes of one rack have no link between them")
-    return tuple(sorted(chosen, key=lambda stretch: (stretch.link.proxy, stretch.stream)))
+    return _ordered(chosen)
+
+
+async def around(rack: str, ways: Ways, world: World) -> tuple[Stretch, ...]:
+    """All that flows into the rack, out of it, or both, on every channel. FaultError if nothing does.
+
+    Clients of the rack keep their links to its own brokers.
+    """
+    flows = {"in": [("*", rack)], "out": [(rack, "*")], "both": [("*", rack), (rack, "*")]}[ways]
+    racks = world.racks()
+    apart = [
+        (link, racks[link.broker]) for link in world.links() if racks.get(link.broker) not in (None, link.source_rack)
+    ]
+    chosen = {stretch for link, home in apart for flow in flows for stretch in _carrying(flow, link, home)}
+    if not chosen:
+        raise FaultError(f"rack {rack} has no link to another rack, so there is nothing to cut")
+    return _ordered(chosen)
+
+
+async def crossing(links: set[Link], world: World) -> dict[str, list[int]]:
+    """The partitions, by topic, whose followers fetch over these links now; their records are what meets the fault."""
+    replication = [link for link in links if link.channel == "replication"]
+    if not replication:
+        return {}
+    racks, met = world.racks(), dict[str, list[int]]()
+    for state in await world.partitions():
+        homes = {racks[replica] for replica in state.replicas if replica != state.leader and replica in racks}
+        if any(link.broker == state.leader and link.source_rack in homes for link in replication):
+            met.setdefault(state.topic, []).append(state.partition)
+    return met
 
 
 async def _into(selector: ToBroker, world: World, draws: Mapping[str, object]) -> set[Stretch]:
@@ -125,6 +183,10 @@ def _carrying(flow: tuple[str, str], link: Link, home: str) -> list[Stretch]:
     if source in ("*", home) and target in ("*", link.source_rack):
         carrying.append(Stretch(link, "downstream"))
     return carrying
+
+
+def _ordered(chosen: set[Stretch]) -> tuple[Stretch, ...]:
+    return tuple(sorted(chosen, key=lambda stretch: (stretch.link.proxy, stretch.stream)))
 
 
 def _checked(text: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol
 
 State = Literal["intended", "injected", "witnessed", "healing", "healed", "failed"]
-Verb = Literal["start", "resume", "remove_toxics", "restore_assignment", "nothing"]
+Verb = Literal["start", "resume", "remove_toxics", "enable_proxies", "restore_assignment", "nothing"]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ Each verb is idempotent: undoing what is undone already changes nothing and rais
 whatever AftershockError the cluster answers with) when it could not be done.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any
 
 from aftershock.errors import FaultError
@@ -25,7 +25,9 @@ async def perform(undo: Undo, world: World, clock: Clock) -> None:
         case "resume":
             await world.resume(BrokerId(args["broker"]))
         case "remove_toxics":
-            await _remove_toxics(args["toxics"], world)
+            await _all(world.remove_toxic(proxy, name) for proxy, name in args["toxics"])
+        case "enable_proxies":
+            await _all(world.enable(proxy) for proxy in args["proxies"])
         case "restore_assignment":
             await _restore(assignment_from(args["assignment"]), args["elect"], world, clock)
         case "nothing":
@@ -70,11 +72,12 @@ def topics_of(assignment: Assignment) -> list[str]:
     return sorted({topic for topic, _ in assignment})
 
 
-async def _remove_toxics(toxics: list[list[str]], world: World) -> None:
+async def _all(heals: Iterable[Awaitable[None]]) -> None:
+    """One after the other; one that fails keeps none of the others from being tried."""
     failures = []
-    for proxy, name in toxics:
+    for heal in heals:
         try:
-            await world.remove_toxic(proxy, name)
+            await heal
         except FaultError as error:
             failures.append(str(error))
     if failures:

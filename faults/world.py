@@ -53,10 +53,13 @@ class PartitionState:
 
 
 class Killable(Protocol):
-    """Nodes whose process can be killed and started again."""
+    """Nodes whose process can be killed or stopped, and started again."""
 
     async def kill(self, broker: BrokerId) -> None:
         """SIGKILL the node's container; returns when the engine has been told, not when it is dead."""
+
+    async def stop(self, broker: BrokerId) -> None:
+        """SIGTERM; returns when the process has ended. FaultError or ClusterError if it had to be killed after all."""
 
     async def start(self, broker: BrokerId) -> None:
         """Start the same container again; no error if it runs already. Doesn't wait for the broker to register."""
@@ -89,6 +92,15 @@ class Linked(Protocol):
 
     async def toxics(self) -> Mapping[str, tuple[Toxic, ...]]:
         """The toxics of every proxy by proxy name, read back from Toxiproxy; a proxy with none may be absent."""
+
+    async def disable(self, proxy: str) -> None:
+        """Close every connection through a proxy and refuse new ones; no error if it is disabled already."""
+
+    async def enable(self, proxy: str) -> None:
+        """Let connections through again; no error if it is enabled already."""
+
+    async def disabled(self) -> frozenset[str]:
+        """The proxies that are disabled, read back from Toxiproxy."""
 
     async def probe_ms(self, link: Link) -> float:
         """One small Kafka request through that link on a connection of its own; the round trip in ms.

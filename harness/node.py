@@ -22,6 +22,8 @@ from aftershock.harness.racks import Node
 from aftershock.harness.spec import LOG_DIR
 
 _MEMORY = "1g"
+_SHUT_DOWN_S = 30
+_KILLED = 128 + 9  # the exit code that SIGKILL leaves
 
 
 class RackNetwork(Network):
@@ -126,6 +128,18 @@ class KafkaNode(Container):
         """SIGKILL. The page cache survives, so this tests no durability of the disk."""
         self._act("kill")
 
+    def shut_down(self) -> None:
+        """SIGTERM, and wait for the end of the process.
+
+        Raises:
+            ClusterError: it was killed, by the engine for taking too long or by somebody else.
+        """
+        self._act("stop", timeout=_SHUT_DOWN_S)
+        container = self.get_wrapped_container()
+        container.reload()
+        if container.attrs["State"]["ExitCode"] == _KILLED:
+            raise ClusterError(f"{self._name} ended by SIGKILL, not by its own shutdown ({_SHUT_DOWN_S} s at most)")
+
     def restart(self) -> None:
         """Start the stopped container again; a running one stays as it is."""
         self._act("start")
@@ -139,8 +153,8 @@ class KafkaNode(Container):
         if self.state() == "paused":
             self._act("unpause")
 
-    def _act(self, verb: str) -> None:
+    def _act(self, verb: str, **how: Any) -> None:
         try:
-            getattr(self.get_wrapped_container(), verb)()
+            getattr(self.get_wrapped_container(), verb)(**how)
         except APIError as error:
             raise ClusterError(f"can't {verb} {self._name}: {error.explanation or error}") from error

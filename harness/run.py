@@ -69,6 +69,8 @@ def perform(request: Request, progress: Progress) -> tuple[Path, Verdict]:
     for warning in checked.warnings:
         progress.say(f"warning: {warning}")
     timeline = compile_plan(checked.plan, request.seed, checked.source, checked.slo_positions)
+    if request.rehearse:
+        progress.say("a rehearsal: full load, nothing will be injected")
     client = engine.connect()
     _sweep(client, progress)
     home = RunDir.create(request.out, timeline.name, request.seed, request.command)

@@ -73,6 +73,15 @@ class Toxiproxy:
         """Remove a toxic; one that is gone already is no error, so that healing can be repeated."""
         self._ask("delete", f"/proxies/{proxy}/toxics/{name}", gone_is_fine=True)
 
+    def enable(self, proxy: str, *, enabled: bool) -> None:
+        """Let connections through a proxy, or close them all and refuse new ones. Its toxics stay as they are."""
+        self._ask("post", f"/proxies/{proxy}", json={"enabled": enabled})
+
+    def disabled(self) -> frozenset[str]:
+        """The proxies that let nothing through."""
+        proxies = self._ask("get", "/proxies").json()
+        return frozenset(name for name, proxy in proxies.items() if not proxy["enabled"])
+
     def received_bytes(self) -> dict[tuple[str, str], int]:
         """Bytes received so far by (proxy, "upstream" | "downstream"), from the server's Prometheus metrics."""
         counters = {}

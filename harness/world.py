@@ -6,6 +6,7 @@ Everything below blocks, so every call goes to a thread; each is bounded by the 
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from kio.schema.api_versions.v3.request import ApiVersionsRequest
 
@@ -24,10 +25,16 @@ class ClusterWorld:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._proxies = {proxy.name: proxy for proxy in cluster.spec.topology.proxies()}
+        # a probe of a silent link keeps its thread for seconds: nothing else, no heal above all, may queue behind those
+        self._probing = ThreadPoolExecutor(max_workers=2 * len(self._proxies), thread_name_prefix="probe")
 
     async def kill(self, broker: BrokerId) -> None:
         """See `faults.world.Killable`."""
         await asyncio.to_thread(self._cluster.nodes[broker].kill)
+
+    async def stop(self, broker: BrokerId) -> None:
+        """See `faults.world.Killable`."""
+        await asyncio.to_thread(self._cluster.nodes[broker].shut_down)
 
     async def start(self, broker: BrokerId) -> None:
         """See `faults.world.Killable`."""
@@ -65,11 +72,23 @@ class ClusterWorld:
         """See `faults.world.Linked`."""
         return await asyncio.to_thread(self._cluster.toxiproxy.toxics)
 
+    async def disable(self, proxy: str) -> None:
+        """See `faults.world.Linked`."""
+        await asyncio.to_thread(self._cluster.toxiproxy.enable, proxy, enabled=False)
+
+    async def enable(self, proxy: str) -> None:
+        """See `faults.world.Linked`."""
+        await asyncio.to_thread(self._cluster.toxiproxy.enable, proxy, enabled=True)
+
+    async def disabled(self) -> frozenset[str]:
+        """See `faults.world.Linked`."""
+        return await asyncio.to_thread(self._cluster.toxiproxy.disabled)
+
     async def probe_ms(self, link: Link) -> float:
         """See `faults.world.Linked`: one ApiVersions round trip, the dial not counted."""
         address = self._address_of(self._proxies[link.proxy])
         try:
-            return await asyncio.to_thread(_round_trip_ms, address)
+            return await asyncio.get_running_loop().run_in_executor(self._probing, _round_trip_ms, address)
         except OSError as error:
             raise FaultError(f"no answer through {link.proxy} ({address.host}:{address.port}): {error}") from error
 

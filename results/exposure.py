@@ -3,8 +3,9 @@
 ===================  ============================================================================================
 target               met by
 ===================  ============================================================================================
-brokers              (kill, pause) bytes that clients sent to them, from 3 s before inject
-client links         bytes that clients sent over them between inject and heal
+brokers              (kill, pause, stop, restart) bytes that clients sent to them, from 3 s before inject
+client links         bytes that clients sent over them between inject and heal; from 3 s before inject where the
+                     fault ends all traffic (cut, refuse)
 replication links    records produced, in the fault's window, to partitions whose followers fetch over them
 controller links     nothing that can be counted from outside: never proven
 topics               produce records of these topics intended in the fault's window
@@ -24,7 +25,8 @@ from aftershock.results.flows import Passage
 BEFORE_US = 3_000_000
 # librdkafka counts once a second, its worker tells twice and the runner samples once: what is sent is seen this late
 SAMPLING_US = 3_000_000
-BROKER_KINDS = ("kill", "pause")
+BROKER_KINDS = ("kill", "pause", "stop", "restart")
+SEVERING_KINDS = ("cut", "refuse")
 
 
 def targets_of(evidence: Evidence, fault: str) -> Mapping[str, Any]:
@@ -50,9 +52,11 @@ def _passage(evidence: Evidence, step: Mapping[str, Any]) -> Passage | None:
     if window is None:
         return None
     if step["kind"] in BROKER_KINDS:
-        return _to_brokers(step["id"], targets.get("brokers", ()), window)
+        return _before(step["id"], _to_brokers(targets.get("brokers", ())), window)
     if links := _client_links(targets):
         proxies = "|".join(map(re.escape, links))
+        if step["kind"] in SEVERING_KINDS:
+            return _before(step["id"], proxies, window)
         return Passage(step["id"], proxies, window.start_us, window.end_us + SAMPLING_US)
     return None
 
@@ -61,9 +65,12 @@ def _client_links(targets: Mapping[str, Any]) -> list[str]:
     return [link for link in targets.get("links", ()) if link.startswith("client_")]
 
 
-def _to_brokers(fault: str, brokers: Sequence[int], window: Phase) -> Passage:
+def _to_brokers(brokers: Sequence[int]) -> str:
+    return f"client_.*-k(?:{'|'.join(str(int(broker)) for broker in brokers)})"
+
+
+def _before(fault: str, proxies: str, window: Phase) -> Passage:
     """The last sample that may count is taken just after inject; what it adds entered before."""
-    proxies = f"client_.*-k(?:{'|'.join(str(int(broker)) for broker in brokers)})"
     return Passage(fault, proxies, window.start_us - BEFORE_US - SAMPLING_US, window.start_us + SAMPLING_US)
 
 

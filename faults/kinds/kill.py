@@ -6,10 +6,10 @@ death of a combined node takes seconds longer when the quorum must elect first (
 
 from typing import ClassVar, Literal
 
-from aftershock.faults.fault import READ_BACK_US, Band, Report
+from aftershock.faults.fault import Band
 from aftershock.faults.kinds.victim import NodeFault, NodeStrike
 from aftershock.faults.record import Verb
-from aftershock.faults.waiting import to_the_end, until
+from aftershock.faults.waiting import to_the_end
 from aftershock.faults.world import BrokerState
 
 DEAD_DEADLINE_MS = 5_000
@@ -24,20 +24,7 @@ class KillStrike(NodeStrike):
     async def inject(self) -> None:
         """Kill it and see it dead."""
         await to_the_end(self.scene.world.kill(self.victim))
-        await until(self._not_dead, self.scene.clock, DEAD_DEADLINE_MS)
-
-    async def hold(self, until_us: int | None, report: Report) -> None:
-        """It must stay dead: an engine's restart policy would make the fault a shorter one."""
-        while True:
-            report(await self.read_back())
-            now_us = self.scene.clock.now_us()
-            if until_us is None or now_us >= until_us:
-                return
-            await self.scene.clock.sleep_until_us(min(now_us + READ_BACK_US, until_us))
-
-    async def _not_dead(self) -> str | None:
-        state = await self.scene.world.state(self.victim)
-        return None if state == self.down else f"node {self.victim} was killed but its container is {state}"
+        await self.see_down(DEAD_DEADLINE_MS)
 
 
 class Kill(NodeFault):

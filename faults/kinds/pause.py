@@ -5,14 +5,12 @@ The difference from ``kill`` is what clients see: no reset, only silence until t
 
 from typing import ClassVar, Literal
 
-from aftershock.errors import FaultError
 from aftershock.faults.fault import READ_BACK_US, Band, Report
+from aftershock.faults.kinds.probing import ask
 from aftershock.faults.kinds.victim import NodeFault, NodeStrike
 from aftershock.faults.record import Verb, Witness
-from aftershock.faults.waiting import to_the_end, within
+from aftershock.faults.waiting import to_the_end
 from aftershock.faults.world import BrokerState, Link
-
-SILENCE_MS = 1_000  # how long a probe waits for an answer that must not come
 
 
 class PauseStrike(NodeStrike):
@@ -42,12 +40,9 @@ class PauseStrike(NodeStrike):
         return next(ways, None)
 
     async def _silent(self, link: Link) -> Witness:
-        try:
-            answer_ms = await within(self.scene.world.probe_ms(link), self.scene.clock, SILENCE_MS)
-        except FaultError:
-            answer_ms = None
+        answered = await ask(link, self.scene) == "answered"
         what = f"a request through {link.proxy} gets no answer"
-        return Witness(what, asked=0, observed=float(answer_ms is not None), unit="answers", n=1, ok=answer_ms is None)
+        return Witness(what, asked=0, observed=float(answered), unit="answers", n=1, ok=not answered)
 
 
 class Pause(NodeFault):

@@ -1,29 +1,44 @@
 """A fault on one node: who it is, what it was doing, that it stays down, and that it is back in service."""
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from aftershock.errors import AftershockError, FaultError
-from aftershock.faults.fault import Draws, Fault, Scene, Strike
+from aftershock.faults.fault import READ_BACK_US, Draws, Fault, Report, Scene, Strike
 from aftershock.faults.record import Targets, Undo, Verb, Witness
 from aftershock.faults.roles import RoleText, brokers_of, resolve
 from aftershock.faults.waiting import until
-from aftershock.faults.world import BrokerId, BrokerState, World
+from aftershock.faults.world import BrokerId, BrokerState, PartitionState, World
 
 BACK_DEADLINE_MS = 60_000
 
 
 class NodeStrike(Strike):
-    """One node, put into ``down`` and brought back by ``verb``."""
+    """One node, put into ``down`` and brought back by ``verb``. ``led``: the partitions it led before."""
 
     down: ClassVar[BrokerState]
     verb: ClassVar[Verb]
 
-    def __init__(self, scene: Scene, victim: BrokerId, roles: dict[str, Any]) -> None:
+    def __init__(self, scene: Scene, victim: BrokerId, roles: dict[str, Any], led: tuple[PartitionState, ...]) -> None:
         self.scene = scene
         self.victim = victim
+        self.led = led
         self.targets = Targets(brokers=(victim,), roles=roles)
         self.undo = Undo(self.verb, {"broker": victim})
+
+    async def see_down(self, deadline_ms: int) -> None:
+        """FaultError if the container is not ``down`` after the deadline."""
+        await until(self._not_down, self.scene.clock, deadline_ms)
+
+    async def hold(self, until_us: int | None, report: Report) -> None:
+        """It must stay down: an engine's restart policy would make the fault a shorter one."""
+        while True:
+            report(await self.read_back())
+            now_us = self.scene.clock.now_us()
+            if until_us is None or now_us >= until_us:
+                return
+            await self.scene.clock.sleep_until_us(min(now_us + READ_BACK_US, until_us))
 
     async def read_back(self) -> Witness:
         """The container's state as the engine has it now."""
@@ -33,10 +48,18 @@ class NodeStrike(Strike):
 
     async def confirm_healed(self) -> None:
         """Registered again, and in the ISR of every partition it holds."""
+        await self.see_back()
+
+    async def see_back(self) -> None:
+        """FaultError, which says what is missing, if it is not in service again after a deadline."""
         try:
             await until(lambda: in_service(self.victim, self.scene.world), self.scene.clock, BACK_DEADLINE_MS)
         except FaultError as error:
             raise FaultError(f"node {self.victim} did not come back: {error}; look at its log") from error
+
+    async def _not_down(self) -> str | None:
+        state = await self.scene.world.state(self.victim)
+        return None if state == self.down else f"node {self.victim} should be {self.down} but its container is {state}"
 
 
 class NodeFault(Fault):
@@ -54,7 +77,8 @@ class NodeFault(Fault):
         """FaultError if the victim doesn't run."""
         victim = await resolve(self.broker, scene.world, draws, "broker")
         await require_running(victim, scene.world)
-        return self.strike(scene, victim, {"asked": self.broker, **await duties(victim, scene.world)})
+        led = tuple(state for state in await scene.world.partitions() if state.leader == victim)
+        return self.strike(scene, victim, {"asked": self.broker, **await duties(victim, led, scene.world)}, led)
 
 
 async def require_running(node: BrokerId, world: World) -> None:
@@ -66,11 +90,11 @@ async def require_running(node: BrokerId, world: World) -> None:
         )
 
 
-async def duties(node: BrokerId, world: World) -> dict[str, Any]:
+async def duties(node: BrokerId, led: Iterable[PartitionState], world: World) -> dict[str, Any]:
     """``{"leads": {topic: partitions}, "controller": bool, "rack": str}``: what this node's loss takes away."""
-    led = Counter(state.topic for state in await world.partitions() if state.leader == node)
+    topics = Counter(state.topic for state in led)
     return {
-        "leads": dict(sorted(led.items())),
+        "leads": dict(sorted(topics.items())),
         "controller": await _is_controller(node, world),
         "rack": world.racks().get(node),
     }

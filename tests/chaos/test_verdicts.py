@@ -33,8 +33,12 @@ faults:
   - {at: 1s, for: 4s, kind: latency, link: "rack(a) <-> rack(b)", delay: 20ms}
   - {at: 7s, for: 5s, kind: pause, broker: any broker except controller}
   - {at: 16s, for: 5s, kind: kill, broker: leader of orders/0}
-  - {at: 36s, kind: elect, topic: orders}
-  - {at: 40s, kind: reassign, topic: orders, rotate: 1}
+  - {at: 34s, kind: elect, topic: orders}
+  - {at: 38s, kind: reassign, topic: orders, rotate: 1}
+  - {at: 44s, for: 4s, kind: refuse, link: "client(a) -> broker(2)"}
+  - {at: 50s, for: 5s, kind: cut, rack: c}
+  - {at: 60s, for: 3s, kind: stop, broker: leader of orders/0}
+  - {at: 74s, kind: restart, broker: leader of orders/1}
 slo:
   - "lost == 0"
   - "order == 0"
@@ -66,7 +70,7 @@ def spoil_deliveries(run: Path) -> tuple[list[int], list[int]]:
 
 
 def test_every_kind_bites_heals_and_loses_nothing(aftershock: Any) -> None:
-    """Five kinds, two overlapping: each is witnessed, met and healed, and all that was acknowledged is delivered.
+    """Nine kinds, two overlapping: each is witnessed, met and healed, and all that was acknowledged is delivered.
 
     Then the evidence is spoiled: a delivery deleted and another doubled are found, by id.
     """
@@ -76,7 +80,7 @@ def test_every_kind_bites_heals_and_loses_nothing(aftershock: Any) -> None:
     assert {} == checks_of(verdict, "FAIL")
     assert {} == {name: c["why"] for name, c in checks_of(verdict, "INCONCLUSIVE").items() if c["kind"] != "harness"}
     assert code in {0, 2}
-    assert 6 == len([check for check in verdict["checks"] if check["kind"] == "witness"])
+    assert 10 == len([check for check in verdict["checks"] if check["kind"] == "witness"])
     assert [] == command.left_behind()
     assert f"run: {command.run_dir}" == command.stderr.splitlines()[-1]
 
@@ -118,3 +122,21 @@ def delete_toxic(url: str, proxy: str, name: str) -> None:
     host, port = url.removeprefix("http://").split(":")
     api = type("Consumer", (APIConsumer,), {"host": host, "port": port})
     assert 204 == api.delete(f"/proxies/{proxy}/toxics/{name}", timeout=5).status_code
+
+
+def test_a_rehearsal_is_calm(aftershock: Any) -> None:
+    """Nothing is injected: every witness is silent, no undo is owed, and the objectives of the faults' windows hold."""
+    faults = """
+faults:
+  - {id: slow, at: 0s, for: 4s, kind: latency, link: "client(a) -> broker", delay: 40ms, jitter: 10ms}
+  - {id: dead, at: 1s, for: 4s, kind: kill, broker: leader of orders/0}
+slo: ["produce.gap < 2s in fault", "lost == 0", "recovery < 2s after dead"]
+"""
+    command = aftershock(PLAN + faults, "--rehearse", "--json")
+    _, stdout = command.finish()
+    verdict = json.loads(stdout)
+    undecided = checks_of(verdict, "FAIL") | checks_of(verdict, "INCONCLUSIVE")
+    assert set() == {name for name, check in undecided.items() if check["kind"] != "harness"}
+    assert {"witness/slow", "witness/dead"} <= set(checks_of(verdict, "PASS"))
+    lines = [json.loads(line) for line in (command.run_dir / "journal.jsonl").read_text().splitlines()]
+    assert {"nothing"} == {line["undo"]["verb"] for line in lines}

@@ -39,6 +39,20 @@ def test_refusals_are_sentences(cluster: Cluster) -> None:
         Toxiproxy("127.0.0.1", 9).toxics()
 
 
+def test_a_proxy_is_disabled_and_enabled(cluster: Cluster) -> None:
+    """Both can be repeated, both are read back, and the toxics on it are there after it all."""
+    api = cluster.toxiproxy
+    api.add_toxic("client_c-k1", SLOW)
+    for enabled, shut in ((False, {"client_c-k1"}), (True, set[str]())):
+        for _ in range(2):
+            api.enable("client_c-k1", enabled=enabled)
+            assert shut == api.disabled()
+    assert (SLOW,) == api.toxics()["client_c-k1"]
+    api.remove_toxic("client_c-k1", "slow")
+    with pytest.raises(FaultError, match="client_a-k9"):
+        api.enable("client_a-k9", enabled=False)
+
+
 def test_two_servers_in_one_process_keep_apart(cluster: Cluster) -> None:
     """The library keeps one address for the whole process; the adapter must not."""
     other = Toxiproxy("127.0.0.1", 9)

@@ -111,6 +111,7 @@ class FakeWorld:
         self.active_controller = BrokerId(3)
         self.stuck_moves = False
         self.silent_links: set[str] = set()
+        self.shut: set[str] = set()
         self._moving: set[TopicPartition] = set()
         ids = tuple(RACKS)
         self._partitions = {
@@ -121,6 +122,11 @@ class FakeWorld:
 
     async def kill(self, broker: BrokerId) -> None:
         await self._called("kill", broker)
+        self._lose(broker, "exited")
+
+    async def stop(self, broker: BrokerId) -> None:
+        """Leaders leave first, then the process ends: both before this returns."""
+        await self._called("stop", broker)
         self._lose(broker, "exited")
 
     async def start(self, broker: BrokerId) -> None:
@@ -167,6 +173,18 @@ class FakeWorld:
         await self._called("toxics", None)
         return {proxy: tuple(toxics.values()) for proxy, toxics in self.proxies.items()}
 
+    async def disable(self, proxy: str) -> None:
+        await self._called("disable", proxy)
+        self.shut.add(proxy)
+
+    async def enable(self, proxy: str) -> None:
+        await self._called("enable", proxy)
+        self.shut.discard(proxy)
+
+    async def disabled(self) -> frozenset[str]:
+        await self._called("disabled", None)
+        return frozenset(self.shut)
+
     async def probe_ms(self, link: Link) -> float:
         """A round trip of 1 ms and what the toxics add; it takes that long on the clock, too.
 
@@ -174,12 +192,13 @@ class FakeWorld:
         """
         if link.channel != "client":
             raise FaultError(f"there is no way into {link.proxy}")
-        wait_ms = (
-            2000.0 if self.states[link.broker] == "paused" or link.proxy in self.silent_links else self._trip_ms(link)
-        )
+        if link.proxy in self.shut:
+            raise FaultError(f"connection refused by {link.proxy}")
+        silent = self._silent(link)
+        wait_ms = 2000.0 if self.states[link.broker] == "paused" or silent else self._trip_ms(link)
         began_us = self.clock.now_us()
         await self.clock.sleep_until_us(began_us + int(wait_ms * 1000))
-        if self.states[link.broker] != "running" or link.proxy in self.silent_links:
+        if self.states[link.broker] != "running" or silent:
             raise FaultError(f"no answer through {link.proxy}")
         early = [at_us for at_us in self.updated_us.get(link.proxy, ()) if began_us < at_us < self.clock.now_us()]
         return (early[0] - began_us) / 1000 if early else wait_ms
@@ -250,7 +269,7 @@ class FakeWorld:
 
     def healthy(self) -> bool:
         """Everything runs, nothing is on any link, nothing moves."""
-        quiet = not self._moving and not any(self.proxies.values())
+        quiet = not self._moving and not self.shut and not any(self.proxies.values())
         return quiet and all(state == "running" for state in self.states.values())
 
     async def _called(self, verb: str, args: object) -> None:
@@ -286,6 +305,10 @@ class FakeWorld:
         state = self._partitions[where]
         if state.leader != leader:
             self._partitions[where] = replace(state, leader=leader, leader_epoch=state.leader_epoch + 1)
+
+    def _silent(self, link: Link) -> bool:
+        swallowed = any(toxic.type == "timeout" for toxic in self.proxies[link.proxy].values())
+        return link.proxy in self.silent_links or (swallowed and self.states[link.broker] != "exited")
 
     def _trip_ms(self, link: Link) -> float:
         return 1.0 + sum(toxic.attributes.get("latency", 0) for toxic in self.proxies[link.proxy].values())

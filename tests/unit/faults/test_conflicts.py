@@ -7,6 +7,7 @@ from aftershock.faults.check import load_plan
 from aftershock.tests.unit.faults.conftest import FRAME, timeline_of
 
 KILL = "{at: 0s, for: 8s, kind: kill, broker: 1}"
+SHUT = '{at: 0s, for: 8s, kind: refuse, link: "client(a) -> broker"}'
 TURN = "{at: 0s, for: 8s, kind: reassign, topic: orders, rotate: 1}"
 
 
@@ -16,6 +17,16 @@ TURN = "{at: 0s, for: 8s, kind: reassign, topic: orders, rotate: 1}"
         (KILL, "{at: 7s, for: 8s, kind: kill, broker: 1}"),
         (KILL, "{at: 7s, for: 8s, kind: pause, broker: 1}"),
         ("{at: 7s, for: 8s, kind: pause, broker: 1}", KILL),
+        (KILL, "{at: 7s, for: 8s, kind: stop, broker: 1}"),
+        ("{at: 0s, kind: restart, broker: 1}", "{at: 9s, for: 8s, kind: pause, broker: 1}"),
+        ("{at: 0s, for: 8s, kind: stop, broker: 1}", "{at: 1s, kind: restart, broker: 1}"),
+        (SHUT, SHUT),
+        (SHUT, SHUT.replace("broker", "broker(2)")),
+        (SHUT.replace("broker", "broker(leader of orders/0)"),) * 2,
+        (
+            SHUT.replace("client(a) ->", "rack(a) <->").replace("broker", "rack(b)"),
+            SHUT.replace("client(a) -> broker", "replication(*) -> broker(1)"),
+        ),
         (TURN, "{at: 1s, kind: reassign, topic: orders, rotate: 1}"),
         (TURN, "{at: 1s, kind: elect, topic: orders}"),
     ],
@@ -29,6 +40,13 @@ def test_fight(first: str, second: str) -> None:
 @pytest.mark.parametrize(
     ("first", "second"),
     [
+        (SHUT, SHUT.replace("at: 0s", "at: 8s")),
+        (SHUT, SHUT.replace("client(a)", "client(b)")),
+        (SHUT, SHUT.replace("client(a)", "replication(a)")),
+        (SHUT.replace("broker", "broker(1)"), SHUT.replace("broker", "broker(2)")),
+        (SHUT.replace("broker", "broker(any broker except 1)"),) * 2,
+        (SHUT, '{at: 0s, for: 8s, kind: cut, link: "client(a) -> broker"}'),
+        ("{at: 0s, kind: restart, broker: 1}", "{at: 10s, for: 8s, kind: pause, broker: 1}"),
         (KILL, "{at: 8s, for: 8s, kind: kill, broker: 1}"),
         (KILL, "{at: 1s, for: 8s, kind: kill, broker: 2}"),
         ("{at: 0s, for: 8s, kind: kill, broker: leader of orders/0}",) * 2,

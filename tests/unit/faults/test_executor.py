@@ -17,10 +17,15 @@ KILL = "{id: dead, at: 2s, for: 6s, kind: kill, broker: leader of orders/0}"
 PAUSE = "{id: frozen, at: 3s, for: 6s, kind: pause, broker: 2}"
 ROTATE = "{id: turn, at: 1s, for: 9s, kind: reassign, topic: orders, rotate: 1}"
 STAY = "{id: stay, at: 1s, kind: reassign, topic: orders, rotate: 1}"
+CUT = "{id: gone, at: 1s, for: 8s, kind: cut, rack: b}"
+REFUSE = '{id: shut, at: 1s, for: 8s, kind: refuse, link: "client(a) -> broker"}'
+STOP = "{id: down, at: 2s, for: 6s, kind: stop, broker: leader of orders/0}"
+RESTART = "{id: again, at: 2s, kind: restart, broker: 1}"
+LASTING = [LATENCY, CUT, REFUSE, KILL, STOP, PAUSE, ROTATE]
 FULL_STORY = ["intended", "injected", "witnessed", "healing", "healed"]
 
 
-@pytest.mark.parametrize("fault", [LATENCY, KILL, PAUSE, ROTATE])
+@pytest.mark.parametrize("fault", LASTING)
 async def test_full_story(stage: Stage, fault: str) -> None:
     """Every kind with `for` goes through all states in order, is witnessed, and leaves the cluster healthy."""
     await stage.play(fault)
@@ -30,14 +35,15 @@ async def test_full_story(stage: Stage, fault: str) -> None:
     assert stage.world.healthy()
 
 
-@pytest.mark.parametrize("fault", [LATENCY, KILL, PAUSE, ROTATE, STAY])
+@pytest.mark.parametrize("fault", [*LASTING, RESTART, STAY])
 async def test_a_rehearsal_does_nothing_and_sees_nothing(stage: Stage, fault: str) -> None:
     """The same times and targets, no call that breaks or mends anything, and every witness silent."""
     await stage.rehearse(fault)
     name = stage.journal.lines[0].fault
     assert stage.journal.states(name) == ["intended", "injected", "witnessed", "healed"]
     assert not any(witness.ok for witness in stage.journal.witnesses(name))
-    done = ("add_toxic", "remove_toxic", "kill", "start", "pause", "resume", "reassign", "elect_preferred")
+    links = ("add_toxic", "remove_toxic", "disable", "enable")
+    done = (*links, "kill", "stop", "start", "pause", "resume", "reassign", "elect_preferred")
     assert [] == [call for verb in done for call in stage.world.called(verb)]
     assert {"nothing"} == {line.undo.verb for line in stage.journal.lines}
 
@@ -135,7 +141,7 @@ async def test_broker_that_does_not_come_back(stage: Stage) -> None:
         await stage.play(KILL)
 
 
-@pytest.mark.parametrize("fault", [LATENCY, KILL, PAUSE, ROTATE])
+@pytest.mark.parametrize("fault", LASTING)
 @pytest.mark.parametrize("at_ms", [500, 1001, 2001, 3001, 5500, 8001, 8500])
 async def test_cancelled_in_any_state(stage: Stage, fault: str, at_ms: int) -> None:
     """Cancelled before, in injection, while held or in the heal: what was intended is healed, nothing stays broken."""

@@ -18,6 +18,9 @@ FAULTS = (
     '{id: slow, at: 0s, for: 60s, kind: latency, link: "client(a) <-> broker", delay: 50ms}',
     "{id: dead, at: 1s, for: 60s, kind: kill, broker: 1}",
     "{id: frozen, at: 1s, for: 60s, kind: pause, broker: 2}",
+    "{id: gone, at: 0s, for: 60s, kind: cut, rack: c}",
+    '{id: shut, at: 0s, for: 60s, kind: refuse, link: "client(*) -> broker"}',
+    "{id: down, at: 1s, for: 60s, kind: stop, broker: 1}",
     "{id: turn, at: 0s, for: 60s, kind: reassign, topic: orders, rotate: 1}",
 )
 

@@ -8,6 +8,7 @@ import pytest
 
 from aftershock.results.check import Check, Status
 from aftershock.results.evidence import Evidence, Objective
+from aftershock.results.exposure import passages
 from aftershock.results.facts import Crossed, Distribution, Facts, Finding, Host, Longest, Recovered
 from aftershock.results.judge import judged
 from aftershock.results.verdict import Verdict
@@ -223,6 +224,24 @@ def test_replication_is_met_by_the_records_that_followers_fetch(evidence: Eviden
         checks = {check.id: check for check in judged(slowed, replace(facts, produced=produced)).checks}
         met = checks["exposure/latency-1"]
         assert (status, amount, "records") == (met.status, met.observed, met.unit)
+
+
+@pytest.mark.parametrize(("kind", "before"), [("latency", False), ("refuse", True), ("cut", True)])
+def test_what_ends_all_traffic_is_met_by_what_came_before(evidence: Evidence, kind: str, before: bool) -> None:
+    """A slowed link is met by what crosses it meanwhile; a severed one only by who was using it when it was severed."""
+    steps = [step | {"kind": kind} if step["id"] == "latency-1" else step for step in evidence.steps]
+    told = replace(evidence, timeline={**evidence.timeline, "steps": steps})
+    (passage,) = [each for each in passages(told) if each.fault == "latency-1"]
+    assert before == (passage.from_us < 16_000_000)
+
+
+@pytest.mark.parametrize("kind", ["kill", "pause", "stop", "restart"])
+def test_faults_on_a_node_are_met_by_what_was_sent_to_it(evidence: Evidence, kind: str) -> None:
+    """Whichever way a node goes down, the traffic that meets it is the clients' to that node."""
+    steps = [step | {"kind": kind} if step["id"] == "kill-1" else step for step in evidence.steps]
+    told = replace(evidence, timeline={**evidence.timeline, "steps": steps})
+    (passage,) = [each for each in passages(told) if each.fault == "kill-1"]
+    assert passage.proxies.startswith("client_")
 
 
 def test_controller_links_cannot_be_counted(evidence: Evidence, facts: Facts) -> None:

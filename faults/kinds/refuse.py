@@ -1,0 +1,84 @@
+"""``refuse``: the doors at the end of some links are shut: connections are closed at once, and new ones refused.
+
+The difference from ``cut`` is that everybody is told. It is Toxiproxy's proxy disabled. A connection is refused to the
+side that opens it, so ``->`` shuts the doors that the source dials, and between racks ``<->`` shuts those of both.
+"""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+from aftershock.errors import FaultError
+from aftershock.faults.fault import Band, Draws, Fault, Scene, Strike
+from aftershock.faults.kinds.linked import LinkStrike, described, role_of, targets_of
+from aftershock.faults.kinds.probing import answer_again, answering, ask_all, counted
+from aftershock.faults.links import LinkText, resolve
+from aftershock.faults.record import Undo, Witness
+from aftershock.faults.waiting import to_the_end
+from aftershock.faults.world import Link
+
+PROBE_SLACK_MS = 200  # a refusal takes a ms or two
+
+
+class RefuseStrike(LinkStrike):
+    """The proxies of some links, disabled. ``reachable``: the links that answered before."""
+
+    measuring_us = PROBE_SLACK_MS * 1000
+
+    def __init__(self, scene: Scene, links: Sequence[Link], reachable: Sequence[Link], roles: dict[str, Any]) -> None:
+        self.scene = scene
+        self.reachable = reachable
+        self.targets = targets_of(links, roles)
+        self.undo = Undo("enable_proxies", {"proxies": list(self.targets.links)})
+
+    async def inject(self) -> None:
+        """Shut every door."""
+        for proxy in self.targets.links:
+            await to_the_end(self.scene.world.disable(proxy))
+
+    async def measure(self) -> Witness:
+        """Every link that answered before must say no, and at once: silence would be another fault."""
+        closed = counted(await ask_all(self.reachable, self.scene))["closed"]
+        asked = len(self.reachable)
+        what = "links on which a connection is refused or closed at once"
+        if not asked:
+            what = "no link answered before, so none can be probed; the proxies read back are the witness"
+        return Witness(what, asked, closed, "links", asked, ok=closed == asked)
+
+    async def read_back(self) -> Witness:
+        """How many of the proxies Toxiproxy has as disabled."""
+        shut = await self.scene.world.disabled()
+        opened = [proxy for proxy in self.targets.links if proxy not in shut]
+        what = "proxies disabled, read back from Toxiproxy" + (f"; {opened[0]} is enabled" if opened else "")
+        asked = len(self.targets.links)
+        return Witness(what, asked, asked - len(opened), "proxies", asked, not opened)
+
+    async def confirm_healed(self) -> None:
+        """Every link that answered before answers again."""
+        await answer_again(self.reachable, self.scene)
+
+
+class Refuse(Fault):
+    """Close the connections over some links and refuse new ones."""
+
+    band: ClassVar[Band] = Band("#e377c2", "refuse")
+    for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
+    allowance_ms: ClassVar[int] = 1_000
+
+    kind: Literal["refuse"] = "refuse"
+    link: LinkText
+
+    def roles(self) -> dict[tuple[str, ...], str]:
+        """The broker at the link's end, where it names one."""
+        return role_of(self.link)
+
+    async def aim(self, scene: Scene, draws: Draws) -> Strike:
+        """FaultError if there is no such link, or if another fault has shut one of them already."""
+        dialled = [each for each in await resolve(self.link, scene.world, draws) if each.stream == "upstream"]
+        links = [stretch.link for stretch in dialled]
+        shut = await scene.world.disabled()
+        if taken := sorted(link.proxy for link in links if link.proxy in shut):
+            raise FaultError(f"{taken[0]} is disabled already; let the other fault heal before this one begins")
+        roles = await described(self.link, dialled, scene.world)
+        if self.roles():
+            roles["broker"] = links[0].broker
+        return RefuseStrike(scene, links, await answering(links, scene), roles)
