@@ -14,6 +14,7 @@ from typing import Any
 
 from docker.errors import APIError, NotFound
 from testcontainers.core.container import DockerContainer
+from testcontainers.core.exceptions import ContainerStartException
 from testcontainers.core.network import Network
 
 from aftershock.errors import ClusterError, EngineError
@@ -86,10 +87,10 @@ class Container(DockerContainer):
         return {int(port.partition("/")[0]): int(b[0]["HostPort"]) for port, b in bindings.items() if b}
 
     def output(self) -> str:
-        """What the container has printed since it was created, restarts included; empty if it is gone."""
+        """What the container has printed since it was created, restarts included; empty if it is gone or never was."""
         try:
             return str(self.get_wrapped_container().logs().decode(errors="replace"))
-        except NotFound:
+        except (NotFound, ContainerStartException):
             return ""
 
     def last_log_lines(self, count: int = 15) -> str:

@@ -1,7 +1,6 @@
 """The launched cluster keeps the topology of the design: racks are real, links are counted, nothing is left behind."""
 
 import re
-import time
 import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -17,6 +16,8 @@ from aftershock.faults.world import BrokerId
 from aftershock.harness import labels
 from aftershock.harness.admin import BROKER, TOPIC
 from aftershock.harness.cluster import Cluster
+from aftershock.harness.node import Container
+from aftershock.harness.waiting import still_lacking
 from aftershock.workloads.wire.connection import Address, Connection
 
 Launch = Callable[[ClusterPlan, Path], AbstractContextManager[Cluster]]
@@ -129,13 +130,15 @@ def counted(cluster: Cluster) -> set[str]:
 
 def eventually(true: Callable[[], bool], deadline_s: float = 20) -> None:
     """Wait until ``true()``."""
-    give_up_s = time.monotonic() + deadline_s
-    while not true():
-        assert time.monotonic() < give_up_s, "it did not come true in time"
-        time.sleep(0.1)
+    assert "" == still_lacking(lambda: "" if true() else "it did not come true in time", deadline_s)
 
 
 def leftovers(run_id: str) -> list[str]:
     client, mine = docker.from_env(), {"label": f"{labels.RUN}={run_id}"}
     found = [*client.containers.list(all=True, filters=mine), *client.networks.list(filters=mine)]
     return [thing.name for thing in (*found, *client.volumes.list(filters=mine))]
+
+
+def test_a_container_that_never_was_has_no_output() -> None:
+    """Logs are collected after a launch that failed half-way: what was not created must not hide the reason."""
+    assert "" == Container("aftershock/none", "aftershock-never", {}).output()
