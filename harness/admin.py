@@ -16,7 +16,6 @@ from typing import Any, cast
 from kio.schema.alter_partition_reassignments.v0 import request as reassign
 from kio.schema.create_topics.v7 import request as create
 from kio.schema.delete_topics.v6 import request as delete
-from kio.schema.describe_cluster.v1.request import DescribeClusterRequest as DescribeClusterRequestV1
 from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
 from kio.schema.describe_configs.v4 import request as describe_configs
 from kio.schema.describe_quorum.v1 import request as quorum
@@ -121,12 +120,16 @@ class Admin:
 
     def members(self) -> tuple[Member, ...]:
         """All registered brokers, fenced ones too (DescribeCluster v2, KIP-1073)."""
-        request = DescribeClusterRequest(include_cluster_authorized_operations=False, include_fenced_brokers=True)
-        return tuple(Member(BrokerId(b.broker_id), b.rack, b.is_fenced) for b in self.ask(request).brokers)
+        return tuple(Member(BrokerId(b.broker_id), b.rack, b.is_fenced) for b in self._described().brokers)
 
     def cluster_id(self) -> str:
         """The id the cluster was formatted with."""
-        return str(self.ask(DescribeClusterRequestV1(include_cluster_authorized_operations=False)).cluster_id)
+        return str(self._described().cluster_id)
+
+    def _described(self) -> Any:
+        return self.ask(
+            DescribeClusterRequest(include_cluster_authorized_operations=False, include_fenced_brokers=True)
+        )
 
     def quorum(self) -> Quorum:
         """The quorum behind ``__cluster_metadata``."""

@@ -4,6 +4,8 @@ import asyncio
 import time
 from dataclasses import dataclass
 
+from aftershock.workloads.clock import run_clock
+
 
 @dataclass(frozen=True)
 class RunClock:
@@ -18,7 +20,7 @@ class RunClock:
 
     def now_us(self) -> int:
         """Microseconds since the origin."""
-        return (time.monotonic_ns() - self.origin_ns) // 1000
+        return run_clock(self.origin_ns)()
 
     async def sleep_until_us(self, t_us: int) -> None:
         """Return at ``t_us``, or at once if that has passed."""

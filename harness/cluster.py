@@ -20,7 +20,7 @@ from aftershock.faults.world import BrokerId, PartitionState
 from aftershock.harness import engine, labels
 from aftershock.harness.admin import Admin
 from aftershock.harness.node import Container, KafkaNode, RackNetwork
-from aftershock.harness.racks import TOXIPROXY_API_PORT, admin_proxy_port
+from aftershock.harness.racks import TOXIPROXY_API_PORT, Node, admin_proxy_port
 from aftershock.harness.spec import ClusterSpec, client_listener, cluster_id_of
 from aftershock.harness.toxiproxy import Toxiproxy
 from aftershock.harness.waiting import still_lacking
@@ -81,8 +81,8 @@ class Cluster:
         """``bootstrap.servers`` for clients that stand in ``rack``; None: for the harness itself."""
         brokers = self.spec.topology.brokers
         if rack is None:
-            return ",".join("{}:{}".format(*self._admin_address(node.id)) for node in brokers)
-        return ",".join(self._advertised(rack, node.id) for node in brokers)
+            return ",".join(str(self._admin_address(node.id)) for node in brokers)
+        return ",".join(str(self._advertised(rack, node.id)) for node in brokers)
 
     def link_address(self, rack: str, inside_port: int) -> Address:
         """Where a replication or controller proxy of ``rack`` listens, reached over the rack's own network."""
@@ -141,9 +141,7 @@ class Cluster:
         cluster_id = cluster_id_of(self.run_id)
         nodes = {}
         for node in self.spec.topology.nodes:
-            advertised = {client_listener(rack): self._advertised(rack, node.id) for rack in self.spec.topology.racks}
-            advertised["ADMIN"] = "{}:{}".format(*self._admin_address(node.id)) if node.broker else ""
-            environment = self.spec.environment(node, cluster_id, advertised)
+            environment = self.spec.environment(node, cluster_id, self._listeners(node) if node.broker else {})
             kafka = KafkaNode(node, image, self._prefix, self._labels, environment)
             kafka.with_network(self._networks[node.rack]).with_network_aliases(node.name, node.home_name)
             nodes[BrokerId(node.id)] = kafka
@@ -155,11 +153,14 @@ class Cluster:
         node.get_docker_client().client.volumes.create(node.volume, labels=self._labels)
         node.start()
 
-    def _advertised(self, rack: str, node: int) -> str:
-        """What a broker advertises to clients of ``rack``: the one place to put another proxy in between."""
-        if not any(broker.id == node for broker in self.spec.topology.brokers):
-            return ""
-        return "{}:{}".format(*self.host_address(self.spec.topology.client_proxy_port(rack, node)))
+    def _listeners(self, broker: Node) -> dict[str, str]:
+        """What a broker advertises on the listeners that are dialled through the host."""
+        clients = {client_listener(rack): self._advertised(rack, broker.id) for rack in self.spec.topology.racks}
+        return {name: str(address) for name, address in {**clients, "ADMIN": self._admin_address(broker.id)}.items()}
+
+    def _advertised(self, rack: str, broker: int) -> Address:
+        """Where clients of ``rack`` are sent for ``broker``: the one place to put another proxy in between."""
+        return self.host_address(self.spec.topology.client_proxy_port(rack, broker))
 
     def _admin_address(self, node: int) -> Address:
         return self.host_address(admin_proxy_port(node))

@@ -55,7 +55,7 @@ def _java() -> Finding:
     except (OSError, subprocess.SubprocessError) as error:
         return Finding("Java", ok=False, detail=f"{java} does not run ({error}); {advice}")
     version = re.search(r'version "(\d+)', said)
-    ok = bool(version) and int(version[1]) >= _JAVA_MIN if version else False
+    ok = version is not None and int(version[1]) >= _JAVA_MIN
     return Finding("Java", ok=ok, detail=said.splitlines()[0] if ok else f"{said.splitlines()[0]}; {advice}")
 
 

@@ -90,7 +90,7 @@ class ClusterWorld:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._probing, _round_trip_ms, address)
         except OSError as error:
-            raise FaultError(f"no answer through {link.proxy} ({address.host}:{address.port}): {error}") from error
+            raise FaultError(f"no answer through {link.proxy} ({address}): {error}") from error
 
     async def partitions(self, topics: Sequence[str] | None = None) -> Sequence[PartitionState]:
         """See `faults.world.Administered`."""

@@ -28,6 +28,9 @@ class Address(NamedTuple):
     host: str
     port: int
 
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
 
 class PeerError(ConnectionError):
     """The peer broke the protocol: the frame's length or correlation id is not what it must be."""
@@ -66,7 +69,7 @@ class Connection:
         self._socket.sendall(_frame(request, self._correlation_id))
         (length,) = struct.unpack(">i", self._receive(4, deadline_s))
         if not _FRAME_BYTES_MIN <= length <= FRAME_BYTES_MAX:
-            raise PeerError(f"{self.address.host}:{self.address.port} announced a message of {length} bytes")
+            raise PeerError(f"{self.address} announced a message of {length} bytes")
         return self._decode(request, self._receive(length, deadline_s))
 
     def _receive(self, count: int, deadline_s: float) -> bytes:
@@ -74,11 +77,11 @@ class Connection:
         while len(buffer) < count:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
-                raise TimeoutError(f"no answer from {self.address.host}:{self.address.port} in time")
+                raise TimeoutError(f"no answer from {self.address} in time")
             self._socket.settimeout(left_s)
             chunk = self._socket.recv(min(count - len(buffer), 1 << 16))
             if not chunk:
-                raise ConnectionResetError(f"{self.address.host}:{self.address.port} closed the connection")
+                raise ConnectionResetError(f"{self.address} closed the connection")
             buffer += chunk
         return bytes(buffer)
 
