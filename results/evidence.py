@@ -1,7 +1,8 @@
 """What a run left behind, read once and checked: the only thing that crosses from the live half to the judging half.
 
 Rules: ``run.json`` and ``timeline.json`` must be there, the rest may be missing where the run did not finish; what is
-there must be whole. Paths and JSON end here: everybody else gets values.
+there must be whole. Paths and JSON end here: everybody else gets values. ``expectations.jsonl`` holds what a test asked
+of the run besides the plan's own SLOs, one ``{"text", "at"}`` a line.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from aftershock.errors import EvidenceError
-from aftershock.results.files import check_parquet, read_json, read_lines
+from aftershock.results.files import check_parquet, read_json, read_lines, read_object, read_whole_lines
+from aftershock.results.slo import SloSyntaxError, parse
 
 ACKS_ALL = ("all", "-1")
 
 
 @dataclass(frozen=True, order=True)
 class Client:
-    """One arm of one workload and what its configuration promises; a topic is None where it lacks that side."""
+    """One arm of one workload and what its configuration promises; topic and rack are None where it lacks that side."""
 
     workload: str
     arm: str
@@ -27,6 +29,8 @@ class Client:
     acks: str
     idempotent: bool
     from_latest: bool
+    produce_rack: str | None = None
+    consume_rack: str | None = None
 
     @property
     def key(self) -> str:
@@ -46,7 +50,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Objective:
-    """The text of one SLO and where in the plan it stands."""
+    """The text of one SLO and where it stands: ``demo.yaml:21:5`` in the plan, ``tests/test_x.py:12`` in a test."""
 
     text: str
     at: str | None
@@ -90,9 +94,9 @@ class Evidence:
 
 def read(home: Path, columns: Mapping[str, Mapping[str, str]]) -> Evidence:
     """The evidence in ``home``; ``columns`` gives each table's columns and Spark types. Raises EvidenceError."""
-    run, timeline = _document(home / "run.json"), _document(home / "timeline.json")
+    run, timeline = read_object(home / "run.json"), read_object(home / "timeline.json")
     manifested = (home / "manifest.json").exists()
-    names = _document(home / "manifest.json").get("files", []) if manifested else _found(home)
+    names = read_object(home / "manifest.json").get("files", []) if manifested else _found(home)
     _all_there(home, names)
     with _shape(home / "timeline.json"):
         clients = tuple(_client(workload, arm) for workload in timeline["workloads"] for arm in workload["arms"])
@@ -108,7 +112,7 @@ def read(home: Path, columns: Mapping[str, Mapping[str, str]]) -> Evidence:
         clients=clients,
         producers=producers,
         phases=_phases(home / "phases.json"),
-        objectives=objectives,
+        objectives=(*objectives, *_expectations(home / "expectations.jsonl")),
         journal=_journal(home / "journal.jsonl"),
         events=tuple(read_lines(home / "events.jsonl")),
         parquet={table: _parts(home, names, table, wanted) for table, wanted in columns.items()},
@@ -129,13 +133,6 @@ class _shape:  # noqa: N801 - reads as a statement
         if isinstance(broken, (KeyError, TypeError, ValueError, AttributeError)):
             what = f"field {broken} is missing" if isinstance(broken, KeyError) else str(broken)
             raise EvidenceError(f"{self._path}: {what}; restore the file or run the plan again") from broken
-
-
-def _document(path: Path) -> dict[str, Any]:
-    document = read_json(path)
-    if not isinstance(document, dict):
-        raise EvidenceError(f"{path}: not a JSON object; restore the file or run the plan again")
-    return document
 
 
 def _found(home: Path) -> list[str]:
@@ -168,7 +165,25 @@ def _client(workload: Mapping[str, Any], arm: str) -> Client:
         acks=acks,
         idempotent=bool(produce.get("idempotence", False)),
         from_latest=consume.get("from") == "latest",
+        produce_rack=produce.get("rack"),
+        consume_rack=consume.get("rack"),
     )
+
+
+def _expectations(path: Path) -> list[Objective]:
+    """None where no test asked for more. None may be lost: what is not read would not be judged."""
+    return [_expectation(f"{path}:{number}", line) for number, line in read_whole_lines(path)]
+
+
+def _expectation(where: str, line: Mapping[str, Any]) -> Objective:
+    text, at = line.get("text"), line.get("at")
+    if not isinstance(text, str) or not (at is None or isinstance(at, str)):
+        raise EvidenceError(f'{where}: not {{"text": "<SLO>", "at": "<file>:<line>"}}; mend the line')
+    try:
+        parse(text)
+    except SloSyntaxError as broken:
+        raise EvidenceError(f"{where}: not an SLO: {broken}; mend the line, and the test that wrote it") from broken
+    return Objective(text, at)
 
 
 def _phases(path: Path) -> tuple[Phase, ...]:

@@ -21,7 +21,7 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Longest:
-    """The longest time without a success, of ``n`` successes; None where the window did not happen."""
+    """The longest time without a success, of ``n`` successes; None where nothing was due or the window never was."""
 
     n: int = 0
     longest_us: int | None = None
@@ -68,10 +68,11 @@ class Host:
 
 @dataclass(frozen=True)
 class Bin:
-    """One bin of the plot: latencies of the records intended in it."""
+    """One bin of the plot: latencies of the records intended in it; the rack is None where rows don't tell it."""
 
     metric: str
     client: str
+    rack: str | None
     start_us: int
     n: int
     censored: int

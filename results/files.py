@@ -1,11 +1,12 @@
-"""Reads the files of a run directory, and refuses the broken ones with a sentence.
+"""Reads and writes the files of a run directory, and refuses the broken ones with a sentence.
 
 Rules: a JSON file is whole or an EvidenceError; a JSONL file may lack its last line's end (its writer was killed), no
-other line; a Parquet file is looked at by its footer, before Spark sees it.
+other line, unless its reader can spare none; a Parquet file is looked at by its footer, before Spark sees it; what is
+written is there whole or not at all.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +38,30 @@ def read_json(path: Path) -> Any:
         ) from broken
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """As ``read_json``, of a document that must be an object."""
+    document = read_json(path)
+    if not isinstance(document, dict):
+        raise EvidenceError(f"{path}: not a JSON object; restore the file or run the plan again")
+    return document
+
+
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """The documents of a JSONL file, in order; none where there is no file. A torn last line is left out."""
     if not path.exists():
         return []
     *whole, last = path.read_bytes().split(b"\n")
-    lines = [_line(path, number, text) for number, text in enumerate(whole, 1) if text.strip()]
+    lines = [line for _, line in _numbered(path, whole)]
     return lines if not last.strip() else lines + _torn(last)
+
+
+def read_whole_lines(path: Path) -> list[tuple[int, dict[str, Any]]]:
+    """As ``read_lines``, each with its number, for a file of which no line may be lost: a torn one is an error too."""
+    return _numbered(path, path.read_bytes().split(b"\n")) if path.exists() else []
+
+
+def _numbered(path: Path, lines: Sequence[bytes]) -> list[tuple[int, dict[str, Any]]]:
+    return [(number, _line(path, number, text)) for number, text in enumerate(lines, 1) if text.strip()]
 
 
 def _line(path: Path, number: int, text: bytes) -> dict[str, Any]:
@@ -87,3 +105,10 @@ def _check_column(path: Path, schema: pa.Schema, name: str, declared: str) -> No
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     if kind not in _ARROW[declared]:
         raise EvidenceError(f"{path}: column {name!r} is {kind}, not {declared}; rewrite it or run the plan again")
+
+
+def write_whole(path: Path, content: str | bytes) -> Path:
+    """Writes ``path``, in UTF-8, whole or not at all, and returns it."""
+    draft = path.with_name(f".{path.name}.inprogress")
+    draft.write_bytes(content.encode() if isinstance(content, str) else content)
+    return draft.replace(path)

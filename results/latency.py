@@ -16,19 +16,22 @@ from aftershock.results.ledger import acked, owed
 
 
 def samples(ledger: DataFrame, readers: Sequence[Client], judged_from_us: int) -> DataFrame:
-    """``metric client intended_us latency_us``, one row a record and metric; null latency is a censored sample.
+    """``metric client rack intended_us latency_us``, one row a record and metric; null latency is a censored sample.
 
     Metrics: ``produce.latency`` (done - intended), ``produce.service`` (done - sent), ``produce.lateness`` (sent -
-    intended: the generator's own fault), ``consume.latency`` (first delivery - intended) for each reader.
+    intended: the generator's own fault), ``consume.latency`` (first delivery - intended) for each reader. The rack is
+    the producer's or the reader's own; of a record that a reader never saw, where the plan wants the reader to stand.
     """
     intended, sent, done = F.col("intended_us"), F.col("sent_us"), F.col("done_us")
+    client, rack = F.col("client"), F.col("client_rack")
     measured = [
-        _sample("produce.latency", F.col("client"), F.when(acked(), done - intended)),
-        _sample("produce.service", F.col("client"), F.when(acked(), done - sent)),
-        _sample("produce.lateness", F.col("client"), sent - intended),
+        _sample("produce.latency", client, rack, F.when(acked(), done - intended)),
+        _sample("produce.service", client, rack, F.when(acked(), done - sent)),
+        _sample("produce.lateness", client, rack, sent - intended),
     ]
     for index, reader in enumerate(readers):
-        sample = _sample("consume.latency", F.lit(reader.key), F.col(f"first_us_{index}") - intended)
+        stood = F.coalesce(F.col(f"rack_{index}"), F.lit(reader.consume_rack))
+        sample = _sample("consume.latency", F.lit(reader.key), stood, F.col(f"first_us_{index}") - intended)
         measured.append(F.when(acked() & owed(reader, judged_from_us), sample))
     return (
         ledger.where(F.col("client").isNotNull())
@@ -37,8 +40,9 @@ def samples(ledger: DataFrame, readers: Sequence[Client], judged_from_us: int) -
     )
 
 
-def _sample(metric: str, client: Column, latency_us: Column) -> Column:
-    return F.struct(F.lit(metric).alias("metric"), client.alias("client"), latency_us.alias("latency_us"))
+def _sample(metric: str, client: Column, rack: Column, latency_us: Column) -> Column:
+    named = {"metric": F.lit(metric), "client": client, "rack": rack, "latency_us": latency_us}
+    return F.struct(*[column.alias(name) for name, column in named.items()])
 
 
 def histogram(rows: DataFrame, dims: Sequence[str]) -> DataFrame:
@@ -74,6 +78,6 @@ def by_window(rows: DataFrame) -> DataFrame:
 
 
 def by_bin(rows: DataFrame, bin_us: int) -> DataFrame:
-    """Samples of latency as ``metric client bin latency_us``; bin 3 starts at ``3 * bin_us``."""
+    """Samples of latency as ``metric client rack bin latency_us``; bin 3 starts at ``3 * bin_us``."""
     drawn = rows.where(F.col("metric").isin("produce.latency", "consume.latency"))
-    return drawn.select("metric", "client", F.expr(f"intended_us div {bin_us}").alias("bin"), "latency_us")
+    return drawn.select("metric", "client", "rack", F.expr(f"intended_us div {bin_us}").alias("bin"), "latency_us")

@@ -15,8 +15,9 @@ def ledger(outcomes: DataFrame, log: DataFrame, readers: Sequence[Client]) -> Da
     """One row a record, from the tables ``OUTCOMES`` and ``LOG`` of the schema.
 
     Columns: ``producer_id seq``; of its produce row ``client`` (workload/arm, null for a phantom) ``topic status
-    intended_us sent_us done_us``; ``logged`` (copies in the log); ``places`` (offsets at which the log or a consumer
-    saw it); for the i-th reader ``first_us_i`` (first delivery, null if none) and ``deliveries_i``.
+    client_rack intended_us sent_us done_us``; ``logged`` (copies in the log); ``places`` (offsets at which the log or a
+    consumer saw it); for the i-th reader ``first_us_i`` and ``rack_i`` (of the first delivery, null if there was none)
+    and ``deliveries_i``.
     """
     return (
         _sightings(outcomes, log)
@@ -41,19 +42,20 @@ def _sightings(outcomes: DataFrame, log: DataFrame) -> DataFrame:
     )
     logged = log.select("producer_id", "seq", F.lit("log").alias("origin"), place)
     consumed = outcomes.where(F.col("op") == "consume").select(
-        "producer_id", "seq", key.alias("origin"), place, F.col("done_us").alias("delivered_us")
+        "producer_id", "seq", key.alias("origin"), place, F.col("done_us").alias("delivered_us"), "client_rack"
     )
     return produced.unionByName(logged, allowMissingColumns=True).unionByName(consumed, allowMissingColumns=True)
 
 
 def _sent(key: Column) -> Column:
-    return F.struct(key.alias("client"), "topic", "status", "intended_us", "sent_us", "done_us")
+    return F.struct(key.alias("client"), "topic", "status", "client_rack", "intended_us", "sent_us", "done_us")
 
 
-def _of_reader(index: int, reader: Client) -> tuple[Column, Column]:
+def _of_reader(index: int, reader: Client) -> tuple[Column, ...]:
     his = F.col("origin") == reader.key
     return (
         F.min(F.when(his, F.col("delivered_us"))).alias(f"first_us_{index}"),
+        F.min_by("client_rack", F.when(his, F.col("delivered_us"))).alias(f"rack_{index}"),
         F.count(F.when(his, True)).alias(f"deliveries_{index}"),
     )
 

@@ -27,9 +27,9 @@ TABLE_QS = (0.5, 0.9, 0.95, 0.99, 0.999, MAX)
 YARDSTICK_Q = 0.95
 YARDSTICK_N = Recovery("", None, (), "<", 1, "").needs()
 BIN_US = 1_000_000
-BINS_MAX = 600
+BINS_MAX, BINS_OF_ALL_MAX = 600, 2400
 _BY_WINDOW = ("metric", "client", "window")
-_BY_BIN = ("metric", "client", "bin")
+_BY_BIN = ("metric", "client", "rack", "bin")
 
 
 def measure(spark: "SparkSession", evidence: Evidence, qs: Sequence[float]) -> Facts:
@@ -43,7 +43,7 @@ def measure(spark: "SparkSession", evidence: Evidence, qs: Sequence[float]) -> F
         bin_us = _bin_us(evidence)
         with ThreadPoolExecutor(max_workers=2) as pool:
             findings = pool.submit(_findings, book, read, evidence, readers, _judged_from_us(windows))
-            longest = pool.submit(_longest, book, readers, windows)
+            longest = pool.submit(_longest, book, readers, windows, distributions)
             recoveries = pool.submit(_recoveries, book, evidence, windows, distributions)
             crossed = pool.submit(_crossed, read, evidence)
             produced = pool.submit(_produced, read, evidence, windows)
@@ -90,27 +90,46 @@ def _distribution(row: Any, qs: Sequence[float]) -> Distribution:
 
 
 def _bin_us(evidence: Evidence) -> int:
-    """A second, or as much longer as keeps a long run's plot at 600 points."""
+    """A second, or as much longer as keeps a long run's plot at 600 points, and fewer where there are many clients."""
     end_us = max((phase.end_us for phase in evidence.phases), default=0)
-    return max(1, -(-end_us // (BINS_MAX * BIN_US))) * BIN_US
+    bins = min(BINS_MAX, BINS_OF_ALL_MAX // max(1, len(evidence.clients)))
+    return max(1, -(-end_us // (bins * BIN_US))) * BIN_US
 
 
 def _bins(samples: "DataFrame", bin_us: int) -> tuple[Bin, ...]:
     hist = latency.histogram(latency.by_bin(samples, bin_us), _BY_BIN)
     rows = latency.quantiles(hist, _BY_BIN, (0.5, 0.99)).collect()
-    return tuple(sorted((_bin(row, bin_us) for row in rows), key=lambda one: (one.metric, one.client, one.start_us)))
+    return tuple(sorted((_bin(row, bin_us) for row in rows), key=_panel_and_time))
+
+
+def _panel_and_time(one: Bin) -> tuple[str, str, str, int]:
+    return one.metric, one.client, one.rack or "", one.start_us
 
 
 def _bin(row: Any, bin_us: int) -> Bin:
     seen = (row["n"], row["censored"], row["q0"], row["q1"], row["slowest_us"])
-    return Bin(row["metric"], row["client"], row["bin"] * bin_us, *seen)
+    return Bin(row["metric"], row["client"], row["rack"], row["bin"] * bin_us, *seen)
 
 
-def _longest(book: "DataFrame", readers: Sequence[Client], windows: Windows) -> dict[tuple[str, str, str], Longest]:
+def _longest(
+    book: "DataFrame",
+    readers: Sequence[Client],
+    windows: Windows,
+    distributions: Mapping[tuple[str, str, str], Distribution],
+) -> dict[tuple[str, str, str], Longest]:
     if not windows:
         return {}
     rows = recovery.gaps(recovery.successes(book, readers), windows).collect()
-    return {(row["metric"], row["client"], row["window"]): _whole(row, windows) for row in rows}
+    found = {(row["metric"], row["client"], row["window"]): _whole(row, windows) for row in rows}
+    return _silent(distributions, windows) | found
+
+
+def _silent(
+    distributions: Mapping[tuple[str, str, str], Distribution], windows: Windows
+) -> dict[tuple[str, str, str], Longest]:
+    """The gaps that windows have in which records were due and none succeeded: as long as the window."""
+    due = {(f"{metric.split('.')[0]}.gap", client, window) for metric, client, window in distributions}
+    return {key: Longest(0, max(end - start for start, end in windows[key[2]])) for key in due}
 
 
 def _whole(row: Any, windows: Windows) -> Longest:

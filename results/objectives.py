@@ -93,12 +93,14 @@ def _success(evidence: Evidence, facts: Facts, empty: Check, slo: Success, clien
 def _gap(facts: Facts, empty: Check, slo: Gap, client: Client) -> Check:
     window = slo.window or RUN
     longest = facts.longest.get((slo.metric, client.key, window), Longest())
-    check = replace(empty, n=longest.n, threshold=slo.threshold_us / 1e6, unit="s")
+    due = facts.distribution(f"{slo.side}.latency", client.key, window).n
+    check = replace(empty, n=longest.n or due, threshold=slo.threshold_us / 1e6, unit="s")
     if longest.longest_us is None:
-        why = f"nothing succeeded in {window_name(slo.window)}, or it did not happen"
+        why = f"no record was due in {window_name(slo.window)}, or it did not happen"
         return replace(check, why=why, next="see the clients' logs and the journal")
     longest_s = longest.longest_us / 1e6
-    return decided(check, longest_s, slo.op, f"the longest time without a success was {longest_s:.3f} s")
+    none = "" if longest.n else f": of {due} records none succeeded"
+    return decided(check, longest_s, slo.op, f"the longest time without a success was {longest_s:.3f} s{none}")
 
 
 def _recovery(facts: Facts, empty: Check, slo: Recovery, client: Client) -> Check:

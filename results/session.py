@@ -1,7 +1,9 @@
 """One Spark session: the only place with Spark's configuration, and the only one that starts or ends a JVM.
 
 Rules: the JVM's chatter goes to a file, never the terminal; it is gone when the block is left, however it is left; our
-caller's Ctrl-C handler is put back. Settings are those measured for small inputs: C1 and SerialGC halve the start.
+caller's Ctrl-C handler is put back. What Spark spills lies in a hidden folder beside the log: who is killed leaves it
+there, and who removes the run's leavings finds it. Settings are those measured for small inputs: C1 and SerialGC halve
+the start.
 """
 
 import shutil
@@ -15,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it ships no types
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
@@ -24,6 +27,10 @@ from aftershock.errors import EvidenceError
 
 DEFAULT_MASTER = "local[2]"
 JVM_EXIT_DEADLINE_S = 10
+SCRATCH_PREFIX = ".spark-"
+
+# what a call into a JVM raises that has died, or can't say what went wrong in it
+JVM_LOST = (Py4JError, OSError)
 
 _ALWAYS = {
     "spark.app.name": "aftershock",
@@ -51,15 +58,26 @@ _LOCAL = {
 def session(log: Path, master: str | None = None) -> Iterator[SparkSession]:
     """A session on ``master`` (default ``local[2]``) for the length of the block; ``log`` gets what the JVM prints.
 
-    Raises EvidenceError where no JVM can be started; it names the log.
+    Its folder is made where it is missing. Raises EvidenceError where no JVM can be started; it names the log.
     """
     master = master or DEFAULT_MASTER
-    scratch = Path(tempfile.mkdtemp(prefix="aftershock-spark-"))
+    log.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX, dir=log.parent.resolve()))
     try:
         with log.open("ab") as told, _jvm(_configuration(master, scratch), told, log) as (conf, gateway):
             yield _started(conf, gateway)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def reason(broken: Exception) -> str:
+    """What a call into the JVM raised, in a line. Ask while the session lasts: Py4J has the text from the JVM."""
+    try:
+        lines = str(broken).splitlines()
+    except JVM_LOST:
+        return "its JVM died"
+    told = (line.removeprefix(": ") for line in lines if not line.startswith("An error occurred while calling"))
+    return next(told, type(broken).__name__)
 
 
 def _configuration(master: str, scratch: Path) -> SparkConf:
@@ -86,7 +104,8 @@ def _jvm(conf: SparkConf, told: IO[bytes], log: Path) -> Iterator[tuple[SparkCon
     gateway = _launched(conf, told, log)
     try:
         yield conf, gateway
-        SparkSession.active().stop()
+        with suppress(*JVM_LOST):  # there is nothing left to stop
+            SparkSession.active().stop()
     finally:
         _end(gateway)
 

@@ -3,7 +3,8 @@
 Rules: names come from strangers' plans, so what can't be printed is replaced; a censored value says so.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from aftershock.results.check import Check, Status
 from aftershock.results.verdict import Verdict
@@ -23,12 +24,12 @@ def sentence(verdict: Verdict) -> str:
     return f"{verdict.status}: {printable(verdict.plan)}{seed}: {_SENTENCES[verdict.status]} ({counts})"
 
 
-def tally(statuses: Sequence[Status]) -> str:
-    """``2 of 40 checks failed, 1 inconclusive``, or ``40 of 40 checks passed``."""
+def tally(statuses: Sequence[Status], what: str = "checks") -> str:
+    """``2 of 40 checks failed, 1 inconclusive``, or ``40 of 40 checks passed``; ``what``: of what."""
     words = {Status.ERROR: "in error", Status.FAIL: "failed", Status.INCONCLUSIVE: "inconclusive"}
     counts = [(statuses.count(status), word) for status, word in words.items() if status in statuses]
     first, *others = counts or [(len(statuses), "passed")]
-    told = [f"{first[0]} of {len(statuses)} checks {first[1]}", *[f"{count} {word}" for count, word in others]]
+    told = [f"{first[0]} of {len(statuses)} {what} {first[1]}", *[f"{count} {word}" for count, word in others]]
     return ", ".join(told)
 
 
@@ -44,6 +45,34 @@ def threshold(check: Check) -> str:
     return "-" if check.threshold is None else amount(check.threshold, check.unit)
 
 
+def details(check: Check) -> list[tuple[str, str]]:
+    """What is known of a check besides its reason: names and values, without those that there are none of.
+
+    ``[("observed", "41.7 ms"), ("threshold", "25 ms"), ("n", "2000, at least 200"), ("records", "0:7, 1:12")]``
+    """
+    facts = {
+        "observed": observed(check),
+        "threshold": threshold(check),
+        "n": f"{check.n}, at least {check.minimum}" + (f", {check.censored} censored" if check.censored else ""),
+        "records": ", ".join(f"{producer}:{seq}" for producer, seq in check.samples),
+        "next": check.next or "",
+        "asked for at": check.at or "",
+    }
+    return [(name, value) for name, value in facts.items() if value not in ("", "-")]
+
+
+def troubled(verdict: Verdict) -> list[Check]:
+    """What needs attention: the worst first; among equals the causes (witness, harness) before what they leave open."""
+    unsettled = (check for check in verdict.checks if check.status is not Status.PASS)
+    return sorted(unsettled, key=lambda check: (-check.status.severity, check.kind in ("slo", "compare")))
+
+
+def run_s(run: Mapping[str, Any]) -> float | None:
+    """From the start of a run (its ``run.json``) to the end of its load; None where it did not come to that."""
+    end_us = (run.get("marks") or {}).get("load_end_us")
+    return None if end_us is None else end_us / 1e6
+
+
 def amount(value: float, unit: str) -> str:
     """Four significant digits, whole numbers whole: ``1712 ms``, ``0.052 s``, ``1080000 bytes``."""
     digits = f"{value:.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:.4g}"  # noqa: PLR2004 - four digits
@@ -53,6 +82,11 @@ def amount(value: float, unit: str) -> str:
 def milliseconds(value_us: int | None) -> str:
     """Microseconds as ms; a dash for none."""
     return "-" if value_us is None else amount(value_us / 1e3, "").strip()
+
+
+def seconds(value_s: float) -> str:
+    """``6.572 s``, ``63.83 s``."""
+    return amount(value_s, "s")
 
 
 def printable(text: str) -> str:

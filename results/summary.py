@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from textwrap import fill
 
 from aftershock.results.check import Check, Status
-from aftershock.results.shown import observed, printable, sentence, threshold
+from aftershock.results.shown import observed, printable, sentence, threshold, troubled
 from aftershock.results.verdict import Verdict
 
 WIDTH = 80
@@ -17,18 +17,13 @@ _COLUMNS = (12, 11, 11, 43)
 
 def summary(verdict: Verdict) -> str:
     """The text, with a newline at its end."""
-    troubled = sorted((check for check in verdict.checks if check.status is not Status.PASS), key=_urgency)
-    blocks = [fill(sentence(verdict), WIDTH), *map(_attention, troubled[:_ATTENTION_MAX])]
-    if len(troubled) > _ATTENTION_MAX:
-        blocks.append(f"and {len(troubled) - _ATTENTION_MAX} more, in verdict.json")
+    unsettled = troubled(verdict)
+    blocks = [fill(sentence(verdict), WIDTH), *map(_attention, unsettled[:_ATTENTION_MAX])]
+    if len(unsettled) > _ATTENTION_MAX:
+        blocks.append(f"and {len(unsettled) - _ATTENTION_MAX} more, in verdict.json")
     blocks.append(_table([check for check in verdict.checks if check.kind in ("slo", "compare")]))
     blocks.append(_kinds(verdict))
     return "\n\n".join(block for block in blocks if block) + "\n"
-
-
-def _urgency(check: Check) -> tuple[int, bool]:
-    """The worst first; among equals the causes (witness, exposure, harness) before what they leave undecided."""
-    return -check.status.severity, check.kind in ("slo", "compare")
 
 
 def _attention(check: Check) -> str:

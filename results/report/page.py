@@ -5,103 +5,75 @@ Rules: drawn from ``verdict.json`` and ``analysis.json``, so that no Spark is ne
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
-
-from aftershock.errors import EvidenceError
 from aftershock.results import shown
-from aftershock.results.check import Check, Status, subject_of
+from aftershock.results.check import Check, subject_of
 from aftershock.results.evidence import Evidence, read
 from aftershock.results.exposure import targets_of
-from aftershock.results.files import read_json
-from aftershock.results.phases import RUN
-from aftershock.results.report.bands import bands, colours
-from aftershock.results.report.chart import latency_svg
-from aftershock.results.verdict import Verdict, from_json
+from aftershock.results.files import write_whole
+from aftershock.results.phases import RUN, Interval, windows_of
+from aftershock.results.report.bands import colours
+from aftershock.results.report.judged import analysis_of, verdict_of
+from aftershock.results.report.plots import plots
+from aftershock.results.report.template import filled
+from aftershock.results.verdict import Verdict
 
-PLOTS = {"produce.latency": "Produce latency", "consume.latency": "End-to-end latency"}
+METRICS = {
+    "produce.latency": "Produce latency",
+    "consume.latency": "End-to-end latency",
+    "produce.service": "Service time",
+}
 QUANTILES = {"0.5": "p50", "0.9": "p90", "0.95": "p95", "0.99": "p99", "0.999": "p99.9", "1.0": "max"}
+ATTENTION_MAX = 12
 _WINDOWS = ("warmup", "steady", "fault", "recovery", RUN)
-_CLIENTS_DRAWN_MAX = 8
+_Spread: TypeAlias = dict[str, list[dict[str, Any]]]
+_GAP_OF = {"produce.latency": "produce.gap", "consume.latency": "consume.gap"}
 
 
 def write(run_dir: Path) -> Path:
     """Writes the report of a judged run and returns its path. Raises EvidenceError where the run was not judged."""
-    evidence = read(run_dir, {})
-    verdict, analysis = judged(run_dir)
-    environment = Environment(
-        loader=PackageLoader("aftershock.results.report", "."), autoescape=True, undefined=StrictUndefined
-    )
-    page = environment.get_template("page.html").render(_told(evidence, verdict, analysis, environment))
-    path = run_dir / "report.html"
-    draft = run_dir / ".report.html.inprogress"
-    draft.write_text(page, encoding="utf-8")
-    return draft.replace(path)
+    evidence, verdict = read(run_dir, {}), verdict_of(run_dir)
+    page = filled("page.html", **_told(evidence, verdict, analysis_of(run_dir)))
+    return write_whole(run_dir / "report.html", page)
 
 
-def judged(run_dir: Path) -> tuple[Verdict, Mapping[str, Any]]:
-    """The verdict and the measurements, as they were written. Raises EvidenceError where the run was not judged."""
-    for name in ("verdict.json", "analysis.json"):
-        if not (run_dir / name).exists():
-            raise EvidenceError(f"{run_dir / name}: missing; judge the run first: aftershock verdict {run_dir}")
-    try:
-        return from_json(read_json(run_dir / "verdict.json")), read_json(run_dir / "analysis.json")
-    except (KeyError, TypeError, ValueError) as broken:
-        again = f"judge the run again: aftershock verdict {run_dir}"
-        raise EvidenceError(f"{run_dir / 'verdict.json'}: not as it was written ({broken!r}); {again}") from broken
-
-
-def _told(
-    evidence: Evidence, verdict: Verdict, analysis: Mapping[str, Any], environment: Environment
-) -> dict[str, Any]:
+def _told(evidence: Evidence, verdict: Verdict, analysis: Mapping[str, Any]) -> dict[str, Any]:
     """All that the template is given."""
     labels = {client.key: subject_of(client, evidence.clients) for client in evidence.clients}
-    source = environment.loader.get_source(environment, "page.css")[0] if environment.loader else ""
     return {
-        "css": Markup(source),  # noqa: S704 - our own file
         "verdict": verdict,
         "sentence": shown.sentence(verdict),
         "why": evidence.timeline.get("why"),
-        "troubled": _troubled(verdict.checks),
-        "plots": _plots(evidence, analysis, labels),
-        "faults": [_fault(evidence, verdict, step) for step in evidence.steps],
-        "checks": verdict.checks,
-        "observed": shown.observed,
-        "threshold": shown.threshold,
-        "milliseconds": shown.milliseconds,
+        "about": _about(evidence, verdict),
+        "troubled": shown.troubled(verdict),
+        "attention_max": ATTENTION_MAX,
+        "groups": _groups(verdict.checks),
+        "plots": plots(evidence, analysis, labels),
         "quantiles": QUANTILES,
-        "spread": _spread(analysis, labels),
-        "gaps": _ordered(analysis["gaps"], labels),
-        "recoveries": [row | {"client": labels.get(row["client"], row["client"])} for row in analysis["recoveries"]],
+        "spreads": _spreads(evidence, analysis, labels),
+        "faults": [_fault(evidence, verdict, step) for step in evidence.steps],
+        "recoveries": _recoveries(evidence, analysis, labels),
+        "sampled": [check for check in verdict.checks if check.samples],
+        "producers": {id_: labels.get(key, key) for id_, key in sorted(evidence.producers.items())},
         "environment": _environment(evidence),
         "command": evidence.run.get("command"),
     }
 
 
-def _troubled(checks: Sequence[Check]) -> list[Check]:
-    """What needs attention, the worst first."""
-    return sorted((c for c in checks if c.status is not Status.PASS), key=lambda check: -check.status.severity)
+def _about(evidence: Evidence, verdict: Verdict) -> list[str]:
+    """The line below the sentence: which run, of when, how long, of which arms."""
+    took_s = shown.run_s(evidence.run)
+    told = [verdict.run_id, evidence.run.get("started_at"), None if took_s is None else shown.seconds(took_s)]
+    return [str(one) for one in (*told, f"arms: {', '.join(verdict.arms)}") if one]
 
 
-def _plots(evidence: Evidence, analysis: Mapping[str, Any], labels: Mapping[str, str]) -> list[tuple[str, Markup]]:
-    marks_s = [phase.end_us / 1e6 for phase in evidence.phases if phase.name == "warmup"]
-    drawn = []
-    for metric, title in PLOTS.items():
-        panels = _panels(analysis["bins"], metric, labels)
-        if panels:
-            svg = latency_svg(panels, bands(evidence), analysis["bin_us"] / 1e6, marks_s)
-            drawn.append((title, Markup(svg)))  # noqa: S704 - matplotlib escapes the text it is given
-    return drawn
-
-
-def _panels(bins: Sequence[Mapping[str, Any]], metric: str, labels: Mapping[str, str]) -> dict[str, Any]:
-    keys = [key for key in labels if any(row["client"] == key and row["metric"] == metric for row in bins)]
-    return {
-        labels[key]: [row for row in bins if row["client"] == key and row["metric"] == metric]
-        for key in keys[:_CLIENTS_DRAWN_MAX]
-    }
+def _groups(checks: Sequence[Check]) -> list[tuple[str, list[Check]]]:
+    """What the plan asked for first, then a group a kind, in the verdict's order."""
+    groups: dict[str, list[Check]] = {}
+    for check in checks:
+        groups.setdefault("objectives" if check.kind in ("slo", "compare") else check.kind, []).append(check)
+    return sorted(groups.items(), key=lambda group: group[0] != "objectives")
 
 
 def _fault(evidence: Evidence, verdict: Verdict, step: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,28 +101,44 @@ def _flat(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _spread(analysis: Mapping[str, Any], labels: Mapping[str, str]) -> list[dict[str, Any]]:
-    rows = [row for row in analysis["distributions"] if row["metric"] != "produce.lateness"]
-    return _ordered(rows, labels)
+def _spreads(evidence: Evidence, analysis: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, _Spread]:
+    """By metric, phases x percentiles: the windows as time passes, in each every client, with its longest gap."""
+    gaps_us = {(row["metric"], row["client"], row["window"]): row["longest_us"] for row in analysis["gaps"]}
+    begun = windows_of(evidence.phases)
+
+    def as_time_passes(row: Mapping[str, Any]) -> tuple[int, Sequence[Interval], str, str]:
+        kind, _, fault = row["window"].partition("/")
+        return _WINDOWS.index(kind), begun.get(row["window"], ()) if fault else (), fault, row["client"]
+
+    spreads: dict[str, _Spread] = {title: {} for title in METRICS.values()}
+    for row in sorted(analysis["distributions"], key=as_time_passes):
+        if title := METRICS.get(row["metric"]):
+            gap = (_GAP_OF.get(row["metric"]), row["client"], row["window"])
+            named = {"client": labels.get(row["client"], row["client"]), "gap_us": gaps_us.get(gap)}
+            spreads[title].setdefault("after warm-up" if row["window"] == RUN else row["window"], []).append(
+                row | named
+            )
+    return {title: windows for title, windows in spreads.items() if windows}
 
 
-def _ordered(rows: Sequence[Mapping[str, Any]], labels: Mapping[str, str]) -> list[dict[str, Any]]:
-    """By metric, window as time passes, client."""
-
-    def rank(row: Mapping[str, Any]) -> tuple[str, int, str, str]:
-        part = row["window"].split("/")[0]
-        place = _WINDOWS.index(part) if part in _WINDOWS else len(_WINDOWS)
-        return row["metric"], place, row["window"], row["client"]
-
-    named = {RUN: "after warm-up"}
-    return [
-        {**row, "client": labels.get(row["client"], row["client"]), "window": named.get(row["window"], row["window"])}
-        for row in sorted(rows, key=rank)
-    ]
+def _recoveries(
+    evidence: Evidence, analysis: Mapping[str, Any], labels: Mapping[str, str]
+) -> list[tuple[str, dict[str, Mapping[str, Any]]]]:
+    """Each fault's recoveries by client, in the timeline's order; faults that nobody's recovery is known of are out."""
+    found: dict[str, dict[str, Mapping[str, Any]]] = {step["id"]: {} for step in evidence.steps}
+    for row in analysis["recoveries"]:
+        found.setdefault(row["fault"], {})[labels.get(row["client"], row["client"])] = row
+    return [(fault, rows) for fault, rows in found.items() if rows]
 
 
-def _environment(evidence: Evidence) -> list[tuple[str, str]]:
+def _environment(evidence: Evidence) -> list[tuple[str, list[str]]]:
+    """Each fact with its lines: one for a plain value, else one an entry."""
     run = evidence.run
     facts = {"run": run["run_id"], "started": run.get("started_at"), "seed": run.get("seed"), "git": run.get("git")}
     facts |= {name: run.get(name) for name in ("versions", "images", "host", "profile", "warmup")}
-    return [(name, _flat(value)) for name, value in facts.items() if value not in (None, {}, "")]
+    return [(name, _lines(value)) for name, value in facts.items() if value not in (None, {}, "")]
+
+
+def _lines(value: Any) -> list[str]:
+    entries = value.items() if isinstance(value, Mapping) else ()
+    return [f"{key}: {_flat(entry)}" for key, entry in entries] or [_flat(value)]

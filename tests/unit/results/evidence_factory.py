@@ -136,6 +136,7 @@ def _row(op: str, arm: str, record: tuple[int, int], partition: int, intended_us
         "topic_id": "t1",
         "partition": partition,
         "intended_us": intended_us,
+        "client_rack": "a" if op == "produce" else "b",
         "bytes": 1000,
         "status": "ok",
     }

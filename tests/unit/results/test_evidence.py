@@ -9,7 +9,7 @@ from evidence_factory import Made
 
 from aftershock.errors import EvidenceError
 from aftershock.results.check import Check
-from aftershock.results.evidence import Phase, read
+from aftershock.results.evidence import Objective, Phase, read
 from aftershock.results.phases import RUN, merged, windows_of
 from aftershock.results.schema import CHECKS, TABLES
 from aftershock.results.tables import columns
@@ -85,6 +85,32 @@ def test_a_torn_last_line_is_left_out(home: Path) -> None:
     whole = len(read(home, columns()).events)
     path.write_text(path.read_text() + '{"t_us": 5, "arm"')
     assert len(read(home, columns()).events) == whole
+
+
+def test_what_a_test_expects_is_judged_as_well(home: Path) -> None:
+    """The lines of expectations.jsonl follow the plan's objectives, each with its place in the test."""
+    before = read(home, columns()).objectives
+    told('{"text": "lost == 0", "at": "tests/test_x.py:12"}\n\n{"text": "duplicate == 0"}')(home / "expectations.jsonl")
+    added = (Objective("lost == 0", "tests/test_x.py:12"), Objective("duplicate == 0", None))
+    assert read(home, columns()).objectives == (*before, *added)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"text": "lost == 0"}\n{"text": "lo', ":2: not JSON"),
+        ('{"text": "lost == 0"}\n\n["lost == 0"]\n', ":3: not a JSON object"),
+        ('{"at": "tests/test_x.py:12"}\n', ':1: not {"text"'),
+        ('{"text": "lost == 0", "at": 12}\n', ':1: not {"text"'),
+        ('{"text": "lost = 0"}\n', ":1: not an SLO"),
+    ],
+)
+def test_no_expectation_is_lost(home: Path, text: str, says: str) -> None:
+    """A line that is torn, of another shape or no SLO is an error with file and line, never a check left out."""
+    told(text)(home / "expectations.jsonl")
+    with pytest.raises(EvidenceError) as error:
+        read(home, columns())
+    assert f"{home / 'expectations.jsonl'}{says}" in str(error.value)
 
 
 def test_newer_columns_are_ignored_and_narrower_ones_accepted(home: Path) -> None:

@@ -55,6 +55,7 @@ def test_a_lost_and_a_repeated_record_fail_the_run(made: Made, tmp_path: Path) -
     assert failed["integrity/duplicate"] == [[twice["producer_id"], twice["seq"]]]
     assert set(failed) == {"integrity/lost", "integrity/duplicate", "slo/lost"}
     assert (home / "report.html").read_text().startswith("<!doctype html>")
+    assert 'failures="3" errors="0"' in (home / "junit.xml").read_text()
     assert jvms_of(home) == []
 
 
@@ -78,3 +79,53 @@ def test_an_interrupted_judgement_leaves_no_jvm(made: Made, tmp_path: Path, at: 
         time.sleep(0.05)
     assert jvms_of(home) == []
     assert not (home / "verdict.json").exists()
+
+
+MANY = """
+import sys
+from pathlib import Path
+from pyspark import SparkContext
+from aftershock.errors import EvidenceError
+from aftershock.results.judge import Judge
+log, *runs = map(Path, sys.argv[1:])
+def say(text):
+    print(text)
+    if run.name == "killed" and text == "judging: measuring":
+        SparkContext._gateway.proc.kill()
+with Judge(log, None, say) as judge:
+    for run in runs:
+        try:
+            print(run.name, judge(run).status)
+        except EvidenceError as broken:
+            print(run.name, broken)
+        print(run.name, "scratch", len(list(log.parent.glob(".spark-*"))))
+"""
+
+
+def unreadable_by_spark_alone(home: Path) -> Path:
+    """Spoils a file's pages and leaves its footer whole."""
+    part = home / "outcomes" / "consume-0.parquet"
+    spoiled = bytearray(part.read_bytes())
+    spoiled[4:2000] = bytes(1996)
+    part.write_bytes(spoiled)
+    return home
+
+
+def test_bad_evidence_ends_no_other_judgement(made: Made, tmp_path: Path) -> None:
+    """One run can't be read, Spark fails on one, its JVM is killed under one; the first and the last are judged."""
+    runs = {name: made.write(tmp_path / name) for name in ("good", "broken", "torn", "killed", "last")}
+    (runs["broken"] / "run.json").unlink()
+    unreadable_by_spark_alone(runs["torn"])
+    log = tmp_path / "judging" / "spark.log"
+    command = [sys.executable, "-c", MANY, *map(str, (log, *runs.values()))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stderr
+    told = done.stdout.splitlines()
+    assert {"good PASS", "last PASS"} <= set(told)
+    assert f"broken {runs['broken'] / 'run.json'}: missing" in done.stdout
+    assert f"torn {runs['torn']}: Spark could not read it: org.apache.spark.SparkException: " in done.stdout
+    assert f"killed {runs['killed']}: Spark could not read it: " in done.stdout
+    assert told.count("judging: starting Spark") == 3, "one session, and another after each that Spark failed on"
+    assert {"good scratch 1", "broken scratch 1", "torn scratch 0"} <= set(told), "what Spark spills is beside the log"
+    assert [log] == list(log.parent.iterdir())
+    assert not (runs["torn"] / "verdict.json").exists()

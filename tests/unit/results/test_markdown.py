@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+from evidence_factory import Made
 
 from aftershock.errors import EvidenceError
 from aftershock.results.check import Check, Status
-from aftershock.results.report import markdown
+from aftershock.results.report import markdown, step_summary
+from aftershock.results.report.markdown import SUMMARY_BYTES_MAX
 from aftershock.results.verdict import Verdict
 
 
@@ -41,3 +43,28 @@ def test_a_run_that_was_not_judged_is_an_error(tmp_path: Path) -> None:
     """There is nothing to report yet, and the sentence says what to do."""
     with pytest.raises(EvidenceError, match="aftershock verdict"):
         markdown(tmp_path)
+
+
+def test_a_summary_of_several_runs_has_a_table_and_the_bad_ones_in_full(made: Made, tmp_path: Path) -> None:
+    """A row a run, also of one that was not judged; then every check of those that did not pass, and of no other."""
+    homes = [made.write(tmp_path / name) for name in ("good", "bad", "waiting")]
+    write(homes[0], check(Status.PASS, "slo/x", "fine"))
+    write(homes[1], check(Status.PASS, "slo/y", "calm"), check(Status.INCONCLUSIVE, "slo/z", "too few"))
+    lines = step_summary(homes).splitlines()
+    table = lines[: lines.index("")]
+    assert [line.split(" | ")[0] for line in table[2:]] == ["| PASS", "| INCONCLUSIVE", "| NOT JUDGED"]
+    assert "aftershock verdict" in table[4]
+    rest = "\n".join(lines[len(table) :])
+    assert ("slo/y" in rest, "slo/z" in rest, "slo/x" in rest) == (True, True, False)
+    assert rest.count("###") == 1
+
+
+def test_a_summary_stays_below_githubs_limit(made: Made, tmp_path: Path) -> None:
+    """Where it would be too long it ends after a whole row, and says how much there is no room for."""
+    home = write(made.write(tmp_path / "run"), *(check(Status.FAIL, f"slo/{index}", "é" * 900) for index in range(700)))
+    text = step_summary([home, home])
+    assert SUMMARY_BYTES_MAX * 0.99 < len(text.encode()) < SUMMARY_BYTES_MAX + 100 < 2**20
+    *_, last, empty, note = text.splitlines()
+    assert last.endswith(" |")
+    assert empty == ""
+    assert note.startswith("Cut here: ")

@@ -9,7 +9,7 @@ from evidence_factory import Made, S, write_rows
 
 from aftershock.results.check import Status
 from aftershock.results.evidence import Evidence, read
-from aftershock.results.facts import Facts
+from aftershock.results.facts import Facts, Longest
 from aftershock.results.flows import Passage, crossed, host, produced
 from aftershock.results.judge import judged
 from aftershock.results.measure import measure
@@ -36,6 +36,20 @@ def test_the_clean_run_is_measured_as_it_was_made(facts: Facts, made: Made) -> N
     assert facts.crossed["latency-1"].bytes == 3 * 11 * 40_000
     assert (facts.host.ticks, facts.host.late_ticks) == (440, 0)
     assert len(facts.bins) == 2 * 2 * 50
+    assert {(one.metric, one.rack) for one in facts.bins} == {("produce.latency", "a"), ("consume.latency", "b")}
+
+
+def test_bins_are_told_apart_by_rack(spark: "SparkSession", made: Made, tmp_path: Path) -> None:
+    """An arm that stands in two racks has bins for each; a record that was never read belongs to the plan's rack."""
+    moved = made.copy()
+    for row in moved.produce:
+        row["client_rack"] = "c" if row["arm"] == "patient" and row["seq"] % 2 else "a"
+    moved.consume = [row for row in moved.consume if (row["producer_id"], row["seq"]) != (0, 600)]
+    found = measure(spark, read(moved.write(tmp_path / "run"), columns()), []).bins
+    sent = {(one.client, one.rack): one.n for one in found if one.metric == "produce.latency" and one.start_us == 0}
+    assert {("orders/baseline", "a"): 60, ("orders/patient", "a"): 30, ("orders/patient", "c"): 30} == sent
+    unread = {(one.client, one.rack, one.start_us) for one in found if one.censored}
+    assert {("orders/baseline", "b", 10 * S), ("orders/patient", "b", 10 * S)} == unread
 
 
 def test_shuffled_and_split_evidence_gives_the_same_facts(
@@ -65,6 +79,18 @@ def test_a_record_never_consumed_is_censored(spark: "SparkSession", made: Made, 
     produced = found.distribution("produce.latency", "orders/baseline", "steady")
     assert (produced.n, produced.censored) == (600, 1)
     assert sum(row.censored for row in found.bins if row.metric == "produce.latency") == 1
+
+
+def test_an_outage_as_long_as_its_window_is_a_gap(spark: "SparkSession", made: Made, tmp_path: Path) -> None:
+    """Where records were due and none succeeded, the gap is the window's whole length, for senders and readers."""
+    start, end = (second * S for second in (26, 34))
+    out = made.copy()
+    for row in out.produce + out.consume:
+        row["done_us"] = end + 1 if start <= row["done_us"] < end else row["done_us"]
+    found = measure(spark, read(out.write(tmp_path / "run"), columns()), []).longest
+    silent = {key[:2]: gap for key, gap in found.items() if key[2] == "fault/kill-1"}
+    metrics, clients = ("produce.gap", "consume.gap"), ("orders/baseline", "orders/patient")
+    assert silent == {(metric, client): Longest(0, 8 * S) for metric in metrics for client in clients}
 
 
 def test_no_rows_prove_nothing(spark: "SparkSession", made: Made, tmp_path: Path) -> None:

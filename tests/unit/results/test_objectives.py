@@ -77,12 +77,25 @@ def test_success_is_judged_exactly(evidence: Evidence, facts: Facts, failed: int
 
 
 def test_silence_is_a_gap(evidence: Evidence, facts: Facts) -> None:
-    """7 s without a success break `< 6s`; a window in which nothing ever succeeded is INCONCLUSIVE, never PASS."""
+    """7 s without a success break `< 6s`."""
     key = ("produce.gap", BASELINE, "fault")
     long = replace(facts, longest={**facts.longest, key: Longest(9, 7_000_000)})
     assert one(evidence, long, "produce.gap < 6s in fault").status is Status.FAIL
-    none = replace(facts, longest={})
-    assert one(evidence, none, "produce.gap < 6s in fault").status is Status.INCONCLUSIVE
+
+
+def test_an_outage_from_end_to_end_is_judged(evidence: Evidence, facts: Facts) -> None:
+    """480 records were due in the 8 s of the fault and none succeeded: a gap of 8 s, known of 480 records."""
+    silent = replace(facts, longest={("produce.gap", BASELINE, "fault/kill-1"): Longest(0, 8_000_000)})
+    check = one(evidence, silent, "produce.gap < 8s in fault/kill-1")
+    assert (Status.FAIL, 8.0, 480) == (check.status, check.observed, check.n)
+    assert check.why.endswith("of 480 records none succeeded")
+    assert one(evidence, silent, "produce.gap < 9s in fault/kill-1").status is Status.PASS
+
+
+def test_silence_where_nothing_was_due_is_no_gap(evidence: Evidence, facts: Facts) -> None:
+    """No record was meant for the window, or it never was: INCONCLUSIVE, never PASS."""
+    idle = replace(facts, longest={}, distributions={})
+    assert one(evidence, idle, "produce.gap < 60s in fault/kill-1").status is Status.INCONCLUSIVE
 
 
 @pytest.mark.parametrize(
