@@ -9,6 +9,7 @@
     ├── ClusterError             the cluster did not come up, or did not come back
     │   └── AdminError           Kafka answered an administrative request with an error
     ├── FaultError               a fault could not be injected, or not be healed
+    ├── LeaseError               the host or a cluster of a pool can't be leased
     ├── WorkloadError            a client process died or can't be started
     └── EvidenceError            evidence is missing, truncated or of the wrong shape
 
@@ -52,6 +53,10 @@ class AdminError(ClusterError):
 
 class FaultError(AftershockError):
     """A fault could not be injected (its target is gone, say), or could not be healed."""
+
+
+class LeaseError(AftershockError):
+    """The lease files of this host, or of a pool of clusters, can't be used: somebody else's, or not what they seem."""
 
 
 class WorkloadError(AftershockError):

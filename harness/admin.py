@@ -141,14 +141,24 @@ class Admin:
         _raise_for(state.error_code, "describe the quorum")
         return Quorum(state.leader_id, state.leader_epoch, tuple(v.replica_id for v in state.current_voters))
 
-    def partitions(self, topics: Sequence[str] | None = None) -> tuple[PartitionState, ...]:
-        """Leaders, epochs, replicas and ISR of ``topics``, or of every topic, by topic and number."""
+    def topics(self, seen_by: BrokerId | None = None) -> tuple[str, ...]:
+        """The topics there are, Kafka's internal ones left out; by the metadata of one broker, or of any."""
+        response = self.ask(_metadata_request(None), only=seen_by)
+        return tuple(sorted(topic.name for topic in response.topics if not topic.is_internal))
+
+    def partitions(
+        self, topics: Sequence[str] | None = None, seen_by: BrokerId | None = None
+    ) -> tuple[PartitionState, ...]:
+        """Leaders, epochs, replicas and ISR of ``topics``, or of every topic, by topic and number.
+
+        ``seen_by``: by the metadata of that broker, which follows the controller's; None: of any.
+        """
         wanted = (
             None
             if topics is None
             else tuple(metadata.MetadataRequestTopic(topic_id=None, name=cast("Any", t)) for t in topics)
         )
-        response = self.ask(_metadata_request(wanted))
+        response = self.ask(_metadata_request(wanted), only=seen_by)
         for topic in response.topics:
             _raise_for(topic.error_code, f"describe topic {topic.name}")
         states = [_partition_state(t.name, p) for t in response.topics for p in t.partitions]
@@ -169,12 +179,13 @@ class Admin:
         _raise_for(result.error_code, f"create topic {name}", result.error_message)
         return _base64(result.topic_id)
 
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic."""
-        state = delete.DeleteTopicState(name=cast("Any", name), topic_id=None)
-        response = self._ask_controller(delete.DeleteTopicsRequest(topics=(state,), timeout=_TIMEOUT))
+    def delete_topics(self, names: Iterable[str]) -> None:
+        """Delete topics; one that is gone already is no error."""
+        states = tuple(delete.DeleteTopicState(name=cast("Any", name), topic_id=None) for name in names)
+        response = self._ask_controller(delete.DeleteTopicsRequest(topics=states, timeout=_TIMEOUT))
         for result in response.responses:
-            _raise_for(result.error_code, f"delete topic {name}", result.error_message)
+            if result.error_code is not ErrorCode.unknown_topic_or_partition:
+                _raise_for(result.error_code, f"delete topic {result.name}", result.error_message)
 
     def configs(self, kind: "Resource", name: str) -> dict[str, str | None]:
         """The configuration in force of a topic or a broker."""

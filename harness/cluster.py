@@ -1,37 +1,37 @@
-"""A cluster from launch to removal.
+"""A cluster that runs, whoever launched it: its nodes, its proxies, its administration.
 
-::
-
-    launch ─▶ networks ─▶ Toxiproxy (its host ports are read) ─▶ proxies ─▶ nodes, all at once ─▶ ready
-
-Ready means: every broker registered and unfenced, the internal topic that consumers need created, and every partition's
-ISR full; asked over Kafka's protocol, never read from a log.
+`attach` needs only the cluster's home and the engine, so any process can heal what another one broke.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-from docker.errors import APIError, DockerException
+import docker
+from docker.errors import DockerException
+from docker.models.containers import Container
 
-from aftershock.errors import AdminError, ClusterError, EngineError, FaultError
+from aftershock.errors import AdminError, ClusterError
 from aftershock.faults.world import BrokerId, PartitionState
-from aftershock.harness import engine, labels
 from aftershock.harness.admin import Admin
-from aftershock.harness.node import Container, KafkaNode, RackNetwork
-from aftershock.harness.racks import TOXIPROXY_API_PORT, Node, admin_proxy_port
-from aftershock.harness.spec import ClusterSpec, client_listener, cluster_id_of
+from aftershock.harness.labels import NODE, RUN
+from aftershock.harness.node import KafkaNode, addresses, host_ports, last_log_lines, output
+from aftershock.harness.racks import TOXIPROXY_API_PORT, admin_proxy_port
+from aftershock.harness.spec import ClusterSpec
 from aftershock.harness.toxiproxy import Toxiproxy
 from aftershock.harness.waiting import still_lacking
 from aftershock.workloads.wire.connection import Address
 
-_LOOPBACK = "127.0.0.1"
-_READY_S = 90.0
+LOOPBACK = "127.0.0.1"
+CARD = "cluster.json"
+"""Written into the cluster's home when its launch is through; without it there is only what is left of a launch."""
 
 
 class Cluster:
-    """A launched cluster, or one that is being launched; `remove` undoes whatever `launch` got done.
+    """A launched cluster.
 
     Attributes:
         nodes: the Kafka nodes by id.
@@ -39,58 +39,54 @@ class Cluster:
         toxiproxy: the server every link goes through.
     """
 
-    nodes: Mapping[BrokerId, KafkaNode]
-    admin: Admin
-    toxiproxy: Toxiproxy
-
-    def __init__(self, spec: ClusterSpec, run_id: str, home: Path, *, keep: bool) -> None:
+    def __init__(
+        self, spec: ClusterSpec, run_id: str, proxies: "Crossing", nodes: Mapping[BrokerId, KafkaNode]
+    ) -> None:
         self.spec = spec
         self.run_id = run_id
-        self.keep = keep
-        self._prefix = f"aftershock-{run_id}"
-        self._labels = labels.labels_of(run_id, home, keep=keep)
-        self._networks: dict[str, RackNetwork] = {}
-        self._ports: dict[int, int] = {}
-        self._toxiproxy_addresses: dict[str, str] = {}
+        self.nodes = nodes
+        self._crossing = proxies
+        self.toxiproxy = proxies.toxiproxy
+        self.admin = Admin({BrokerId(n.id): proxies.admin_address(n.id) for n in spec.topology.brokers})
 
-    def launch(self, kafka_image: str, toxiproxy_image: str, say: Callable[[str], None]) -> None:
-        """Bring the cluster up and wait until it is ready.
-
-        Raises:
-            EngineError: the Docker engine refused.
-            ClusterError: a node died at boot, or the cluster was not ready in time; its last log lines are in the text.
-        """
-        topology = self.spec.topology
-        say(f"starting {len(topology.nodes)} Kafka nodes in {len(topology.racks)} racks behind Toxiproxy")
-        with ThreadPoolExecutor(max_workers=8) as pool:
-            self._networks = {rack: RackNetwork(f"{self._prefix}-{rack}", self._labels) for rack in topology.racks}
-            list(pool.map(RackNetwork.create, self._networks.values()))
-            self._start_toxiproxy(toxiproxy_image)
-            self._start_nodes(kafka_image, pool)
-        self.admin = Admin({BrokerId(n.id): self._admin_address(n.id) for n in topology.brokers})
-        self._await_ready()
-
-    def remove(self) -> None:
-        """Remove the cluster, unless it is to be kept."""
-        if hasattr(self, "admin"):
-            self.admin.close()
-        if not self.keep:
-            labels.remove_run(engine.connect(), self.run_id)
+    def close(self) -> None:
+        """Close our connections; the cluster stays as it is."""
+        self.admin.close()
 
     def bootstrap(self, rack: str | None) -> str:
         """``bootstrap.servers`` for clients that stand in ``rack``; None: for the harness itself."""
-        brokers = self.spec.topology.brokers
-        if rack is None:
-            return ",".join(str(self._admin_address(node.id)) for node in brokers)
-        return ",".join(str(self._advertised(rack, node.id)) for node in brokers)
+        crossing, brokers = self._crossing, [node.id for node in self.spec.topology.brokers]
+        return ",".join(str(crossing.advertised(rack, b) if rack else crossing.admin_address(b)) for b in brokers)
 
     def link_address(self, rack: str, inside_port: int) -> Address:
         """Where a replication or controller proxy of ``rack`` listens, reached over the rack's own network."""
-        return Address(self._toxiproxy_addresses[rack], inside_port)
+        return Address(self._crossing.address_in[rack], inside_port)
 
     def host_address(self, inside_port: int) -> Address:
         """Where a published port of Toxiproxy is dialled on the host."""
-        return Address(_LOOPBACK, self._ports[inside_port])
+        return self._crossing.host_address(inside_port)
+
+    def whereabouts(self) -> dict[str, Any]:
+        """Where the cluster is dialled and how its nodes are: what ``cluster status --json`` says of it."""
+        racks = self.spec.topology.racks
+        return {
+            "bootstrap": {"admin": self.bootstrap(None), **{rack: self.bootstrap(rack) for rack in racks}},
+            "toxiproxy": self.toxiproxy.url,
+            "brokers": [
+                {"id": node.node.id, "rack": node.node.rack, "container": node.container.name, "state": node.state()}
+                for node in self.nodes.values()
+            ],
+        }
+
+    def await_ready(self, deadline_s: float) -> None:
+        """Wait until every broker is unfenced, the topic that consumers need is there, and every ISR is full.
+
+        Raises:
+            ClusterError: a node died, or it did not happen in time; says what is missing.
+        """
+        self._await("ready", self._unfenced_lacking, deadline_s)
+        self.admin.coordinator("aftershock")
+        self.await_in_sync(deadline_s)
 
     def await_in_sync(self, deadline_s: float, topics: Sequence[str] | None = None) -> None:
         """Wait until every broker is unfenced and every partition's ISR is full: of ``topics``, or of all there are.
@@ -99,76 +95,6 @@ class Cluster:
             ClusterError: it did not happen in time; says what is missing.
         """
         self._await("in sync", lambda: self._lacking(topics), deadline_s)
-
-    def collect_logs(self, folder: Path) -> None:
-        """Write every node's output to ``folder``/k<id>.log; a node that is gone is left out."""
-        folder.mkdir(exist_ok=True)
-        for node in getattr(self, "nodes", {}).values():
-            with suppress(DockerException):
-                (folder / f"{node.node.name}.log").write_text(node.output(), encoding="utf-8")
-
-    def _start_toxiproxy(self, image: str) -> None:
-        topology = self.spec.topology
-        first, *others = topology.racks
-        container = Container(image, f"{self._prefix}-toxiproxy", self._labels)
-        container.with_command(["-host=0.0.0.0", "-proxy-metrics"])
-        container.with_network(self._networks[first]).with_network_aliases(*topology.foreign_names(first))
-        container.publish_on_loopback(topology.published_ports())
-        container.start()
-        for rack in others:
-            try:
-                self._networks[rack].connect(container.id, topology.foreign_names(rack))
-            except APIError as error:
-                raise EngineError(f"can't connect Toxiproxy to rack {rack}: {error.explanation or error}") from error
-        self._ports = container.host_ports()
-        self._toxiproxy_addresses = {rack: net.address_of(container.id) for rack, net in self._networks.items()}
-        self.toxiproxy = Toxiproxy(_LOOPBACK, self._ports[TOXIPROXY_API_PORT])
-        self._await_toxiproxy(container)
-        self.toxiproxy.populate(topology.proxies(), self._toxiproxy_addresses)
-
-    def _await_toxiproxy(self, container: Container, deadline_s: float = 10.0) -> None:
-        if missing := still_lacking(self._toxiproxy_lacking, deadline_s):
-            raise ClusterError(f"Toxiproxy does not answer: {missing}\n{container.last_log_lines()}")
-
-    def _toxiproxy_lacking(self) -> str:
-        try:
-            self.toxiproxy.version()
-        except FaultError as error:
-            return str(error)
-        return ""
-
-    def _start_nodes(self, image: str, pool: ThreadPoolExecutor) -> None:
-        cluster_id = cluster_id_of(self.run_id)
-        nodes = {}
-        for node in self.spec.topology.nodes:
-            environment = self.spec.environment(node, cluster_id, self._listeners(node) if node.broker else {})
-            kafka = KafkaNode(node, image, self._prefix, self._labels, environment)
-            kafka.with_network(self._networks[node.rack]).with_network_aliases(node.name, node.home_name)
-            nodes[BrokerId(node.id)] = kafka
-        self.nodes = nodes
-        list(pool.map(self._start_node, nodes.values()))
-
-    def _start_node(self, node: KafkaNode) -> None:
-        # created first: a volume that the container creates would not carry our labels
-        node.get_docker_client().client.volumes.create(node.volume, labels=self._labels)
-        node.start()
-
-    def _listeners(self, broker: Node) -> dict[str, str]:
-        """What a broker advertises on the listeners that are dialled through the host."""
-        clients = {client_listener(rack): self._advertised(rack, broker.id) for rack in self.spec.topology.racks}
-        return {name: str(address) for name, address in {**clients, "ADMIN": self._admin_address(broker.id)}.items()}
-
-    def _advertised(self, rack: str, broker: int) -> Address:
-        """Where clients of ``rack`` are sent for ``broker``: the one place to put another proxy in between."""
-        return self.host_address(self.spec.topology.client_proxy_port(rack, broker))
-
-    def _admin_address(self, node: int) -> Address:
-        return self.host_address(admin_proxy_port(node))
-
-    def _await_ready(self) -> None:
-        self._await("ready", self._unfenced_lacking, _READY_S)
-        self.admin.coordinator("aftershock")
-        self.await_in_sync(_READY_S)
 
     def _unfenced_lacking(self) -> str:
         """Which brokers aren't registered and unfenced yet, as a sentence; empty when all are."""
@@ -189,8 +115,8 @@ class Cluster:
     def _raise_if_dead(self) -> None:
         for node in self.nodes.values():
             if node.state() == "exited":
-                name = node.node.name
-                raise ClusterError(f"{name} (rack {node.node.rack}) died; its last lines:\n{node.last_log_lines()}")
+                name, lines = node.node.name, last_log_lines(node.container)
+                raise ClusterError(f"{name} (rack {node.node.rack}) died; its last lines:\n{lines}")
 
     def _await(self, state: str, lacking: Callable[[], str], deadline_s: float) -> None:
         """Wait until nothing is lacking; a dead node ends it at once. The error has the guilty node's last lines."""
@@ -203,8 +129,89 @@ class Cluster:
 
         if missing := still_lacking(alive_but_lacking, deadline_s):
             guilty = next((node for node in self.nodes.values() if node.node.name in missing), None)
-            lines = f"\nlast lines of {guilty.node.name}:\n{guilty.last_log_lines()}" if guilty else ""
+            lines = f"\nlast lines of {guilty.node.name}:\n{last_log_lines(guilty.container)}" if guilty else ""
             raise ClusterError(f"the cluster is not {state} after {deadline_s:.0f} s: {missing}{lines}")
+
+
+class Crossing:
+    """The Toxiproxy container as it is dialled: its ports on the host, its addresses on the racks' networks."""
+
+    def __init__(self, spec: ClusterSpec, prefix: str, container: Container) -> None:
+        self._topology = spec.topology
+        self._ports = host_ports(container)
+        if TOXIPROXY_API_PORT not in self._ports:
+            raise ClusterError(f"{container.name} does not run, and a cluster can't do without; take the cluster down")
+        own = addresses(container)
+        self.address_in = {rack: own[f"{prefix}-{rack}"] for rack in spec.topology.racks}
+        self.toxiproxy = Toxiproxy(LOOPBACK, self._ports[TOXIPROXY_API_PORT])
+
+    def host_address(self, inside_port: int) -> Address:
+        """Where a published port is dialled on the host."""
+        return Address(LOOPBACK, self._ports[inside_port])
+
+    def advertised(self, rack: str, broker: int) -> Address:
+        """Where clients of ``rack`` are sent for ``broker``: the one place to put another proxy in between."""
+        return self.host_address(self._topology.client_proxy_port(rack, broker))
+
+    def admin_address(self, node: int) -> Address:
+        """Where the harness itself dials a node."""
+        return self.host_address(admin_proxy_port(node))
+
+
+def prefix_of(run_id: str) -> str:
+    """What the names of everything that belongs to a cluster begin with."""
+    return f"aftershock-{run_id}"
+
+
+def attach(client: docker.DockerClient, home: Path) -> Cluster:
+    """The cluster whose home this is, by its card and what the engine says.
+
+    Raises:
+        ClusterError: there is no such cluster, or not all of it is left.
+    """
+    run_id, spec = _card(home)
+    found = {each.name: each for each in client.containers.list(all=True, filters={"label": f"{RUN}={run_id}"})}
+    prefix = prefix_of(run_id)
+    missing = [name for name in (f"{prefix}-{part}" for part in _parts(spec)) if name not in found]
+    if missing:
+        what = "is gone" if not found else f"lacks {', '.join(missing)}"
+        raise ClusterError(
+            f"the cluster {run_id} {what}; remove what is left of it with: aftershock heal, and start another"
+        )
+    nodes = {BrokerId(n.id): KafkaNode(n, found[f"{prefix}-{n.name}"]) for n in spec.topology.nodes}
+    return Cluster(spec, run_id, Crossing(spec, prefix, found[f"{prefix}-toxiproxy"]), nodes)
+
+
+def write_card(home: Path, run_id: str, spec: ClusterSpec) -> None:
+    """Write down that the launch is through, and of what."""
+    draft = home / f".{CARD}.inprogress"
+    draft.write_text(json.dumps({"run_id": run_id, "spec": spec.to_json()}, indent=1) + "\n", encoding="utf-8")
+    draft.replace(home / CARD)
+
+
+def collect_logs(client: docker.DockerClient, run_id: str, folder: Path, since: datetime | None = None) -> None:
+    """Write every node's output (since then) to ``folder``/k<id>.log; a node that is gone is left out."""
+    folder.mkdir(exist_ok=True)
+    for container in client.containers.list(all=True, filters={"label": [f"{RUN}={run_id}", NODE]}):
+        with suppress(DockerException):
+            text = output(container, since)
+            (folder / f"k{container.labels[NODE]}.log").write_text(text, encoding="utf-8")
+
+
+def _card(home: Path) -> tuple[str, ClusterSpec]:
+    try:
+        document = json.loads((home / CARD).read_text(encoding="utf-8"))
+        return document["run_id"], ClusterSpec.from_json(document["spec"])
+    except FileNotFoundError:
+        raise ClusterError(f"no cluster was launched from {home} ({CARD} is missing)") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ClusterError(
+            f"{home / CARD} can't be read ({error!r}); remove its cluster with: aftershock heal"
+        ) from error
+
+
+def _parts(spec: ClusterSpec) -> list[str]:
+    return ["toxiproxy", *(node.name for node in spec.topology.nodes)]
 
 
 def _out_of_sync(partitions: tuple[PartitionState, ...]) -> str:

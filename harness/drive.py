@@ -59,7 +59,7 @@ async def drive(
             if each.op == "produce"
         ],
         topics=[asdict(topic) for topic in topics.values()],
-        **_whereabouts(cluster),
+        **cluster.whereabouts(),
     )
     journal = Journal(home.path / "journal.jsonl", clock)
     fleet = Fleet(crew, home.path / "logs")
@@ -199,19 +199,6 @@ def _create_topics(timeline: Timeline, cluster: Cluster) -> dict[str, Topic]:
         topics[name] = Topic(name, topic_id, partitions)
     cluster.await_in_sync(_IN_SYNC_DEADLINE_S, list(topics))
     return topics
-
-
-def _whereabouts(cluster: Cluster) -> dict[str, object]:
-    """Where the cluster is dialled: what `cluster status` says."""
-    racks = cluster.spec.topology.racks
-    return {
-        "bootstrap": {"admin": cluster.bootstrap(None), **{rack: cluster.bootstrap(rack) for rack in racks}},
-        "toxiproxy": cluster.toxiproxy.url,
-        "brokers": [
-            {"id": node.node.id, "rack": node.node.rack, "container": node.volume, "state": node.state()}
-            for node in cluster.nodes.values()
-        ],
-    }
 
 
 async def _unless(failing: Coroutine[None, None, NoReturn], work: Coroutine[None, None, T]) -> T:

@@ -9,10 +9,9 @@ the evidence so far is kept and readable, and the cluster is removed unless it i
 """
 
 import asyncio
-import shutil
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -24,16 +23,18 @@ from aftershock.faults.compile import compile_plan
 from aftershock.faults.timeline import Timeline
 from aftershock.harness import engine, labels
 from aftershock.harness.clock import RunClock
-from aftershock.harness.cluster import Cluster
+from aftershock.harness.cluster import CARD, Cluster, collect_logs
 from aftershock.harness.drive import drive
+from aftershock.harness.heal import heal
+from aftershock.harness.launching import Images, Say, images_for, launch
+from aftershock.harness.lease import host_lease, judged_on
 from aftershock.harness.progress import Progress
 from aftershock.harness.rundir import RunDir
 from aftershock.harness.spec import ClusterSpec
+from aftershock.harness.spools import spool_for
 from aftershock.results.judge import judge
 from aftershock.results.report import write as write_report
 from aftershock.results.verdict import Verdict
-from aftershock.workloads.outcomes import convert
-from aftershock.workloads.spool import spool_home
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,35 @@ class Request:
     command: str
 
 
+@dataclass(frozen=True)
+class Job:
+    """A plan that is ready to be driven on a cluster of its specification. ``file``: the plan's, if it is in one."""
+
+    file: Path | None
+    checked: Checked
+    timeline: Timeline
+    spec: ClusterSpec
+    rehearse: bool
+
+
+def prepare(
+    plan: Path | str, changes: Sequence[str], seed: int, say: Say, *, kafka: str | None = None, rehearse: bool = False
+) -> Job:
+    """Read, check and compile a plan: a file (Path) or its text (str). PlanError if it can't be run."""
+    checked = load_plan(plan, changes)
+    for warning in checked.warnings:
+        say(f"warning: {warning}")
+    timeline = compile_plan(checked.plan, seed, checked.source, checked.slo_positions)
+    if rehearse:
+        say("a rehearsal: full load, nothing will be injected")
+    file = plan.resolve() if isinstance(plan, Path) else None
+    return Job(file, checked, timeline, ClusterSpec.of(checked.plan.cluster, kafka), rehearse)
+
+
 def perform(request: Request, progress: Progress) -> tuple[Path, Verdict]:
     """Run a plan and judge it; gives the run directory and the verdict.
+
+    A run that is judged on latency has the host to itself meanwhile, and waits for that.
 
     Raises:
         PlanError: the plan can't be run; nothing was started.
@@ -63,82 +91,75 @@ def perform(request: Request, progress: Progress) -> tuple[Path, Verdict]:
         ClusterError: the cluster did not come up.
         FaultError: a fault could not be healed.
         WorkloadError: a client process died.
+        LeaseError: the host's lease can't be had.
         KeyboardInterrupt: interrupted; everything is cleaned up by then.
     """
-    checked = load_plan(request.plan, request.changes)
-    for warning in checked.warnings:
-        progress.say(f"warning: {warning}")
-    timeline = compile_plan(checked.plan, request.seed, checked.source, checked.slo_positions)
-    if request.rehearse:
-        progress.say("a rehearsal: full load, nothing will be injected")
+    say = progress.say
+    job = prepare(request.plan, request.changes, request.seed, say, kafka=request.kafka, rehearse=request.rehearse)
     client = engine.connect()
-    _sweep(client, progress)
-    home = RunDir.create(request.out, timeline.name, request.seed, request.command)
-    with _accounted_for(home, progress):
-        _live(request, checked, timeline, client, home, progress)
-    progress.say("judging the evidence with Spark")
-    verdict = judge(home.path, request.spark, progress.say)
+    for sentence in heal(client, None, say):
+        say(f"left by a dead run: {sentence}")
+    images = images_for(client, job.spec, say)
+    with host_lease(judged_on(job.checked.plan.slo), f"aftershock run {job.timeline.name}", say):
+        home = RunDir.create(request.out, job.timeline.name, request.seed, request.command)
+        _launched(job, client, home, images, progress, keep=request.keep)
+        say("judging the evidence with Spark")
+        verdict = judge(home.path, request.spark, say)
     write_report(home.path)
-    progress.say(f"report: {home.path / 'report.html'}")
+    say(f"report: {home.path / 'report.html'}")
     return home.path, verdict
 
 
-def _live(
-    request: Request,
-    checked: Checked,
-    timeline: Timeline,
-    client: docker.DockerClient,
-    home: RunDir,
-    progress: Progress,
+def live(job: Job, cluster: Cluster, home: RunDir, images: Images, progress: Progress) -> None:
+    """Drive a job on a ready cluster; afterwards its evidence is complete, or the run directory says why not.
+
+    Raises what goes wrong; see `perform`.
+    """
+    with _accounted_for(home, progress):
+        _drive(job, cluster, home, images, progress)
+
+
+def _launched(
+    job: Job, client: docker.DockerClient, home: RunDir, images: Images, progress: Progress, *, keep: bool
 ) -> None:
-    """Everything that needs the cluster; afterwards the evidence is complete and the cluster gone."""
-    spec = ClusterSpec.of(checked.plan.cluster, request.kafka)
-    (home.path / "plan.yaml").write_text(checked.text, encoding="utf-8")
-    (home.path / "timeline.json").write_bytes(timeline.to_json())
-    images = engine.kafka_image(client, spec.kafka, progress.say), engine.toxiproxy_image(client, progress.say)
-    clock = RunClock.starting_now()
-    cluster = Cluster(spec, home.run_id, home.path, keep=request.keep)
+    """Drive a job on a cluster of its own, which is gone afterwards unless it is to be kept."""
+    with _accounted_for(home, progress):
+        try:
+            with closing(launch(job.spec, home.run_id, home.path, images, progress.say, keep=keep)) as cluster:
+                _drive(job, cluster, home, images, progress)
+        finally:
+            with _undisturbed(progress):
+                collect_logs(client, home.run_id, home.path / "logs")
+                if not (keep and (home.path / CARD).exists()):
+                    labels.remove_run(client, home.run_id)
+    if keep:
+        progress.say(f"the cluster is kept: bootstrap {cluster.bootstrap(None)}; remove it with: {_down(home)}")
+
+
+def _down(home: RunDir) -> str:
+    return f"aftershock cluster down --run {home.run_id}"
+
+
+def _drive(job: Job, cluster: Cluster, home: RunDir, images: Images, progress: Progress) -> None:
+    """The live half proper: the plan, its timeline and the clock are on disk before the first record is sent."""
+    (home.path / "plan.yaml").write_text(job.checked.text, encoding="utf-8")
+    (home.path / "timeline.json").write_bytes(job.timeline.to_json())
+    clock, profile = RunClock.starting_now(), job.spec.profile
     home.tell(
+        plan_file=str(job.file) if job.file else None,
+        cluster=cluster.run_id,
         origin_ns=clock.origin_ns,
-        rehearse=request.rehearse,
-        profile={"name": spec.profile.name, **spec.profile.broker, "jvm": spec.profile.jvm_flags},
-        images={"kafka": asdict(images[0]), "toxiproxy": asdict(images[1])},
-        versions={**home.facts["versions"], "kafka": spec.kafka, "toxiproxy": engine.TOXIPROXY},
+        rehearse=job.rehearse,
+        profile={"name": profile.name, **profile.broker, "jvm": profile.jvm_flags},
+        images=asdict(images),
+        versions={**home.facts["versions"], "kafka": job.spec.kafka, "toxiproxy": engine.TOXIPROXY},
     )
-    spool = spool_home(home.run_id, home.path)
+    spool = spool_for(home.run_id, home.path)
     try:
-        cluster.launch(images[0].name, images[1].name, progress.say)
-        asyncio.run(drive(timeline, cluster, home, spool, clock, progress, rehearse=request.rehearse))
+        asyncio.run(drive(job.timeline, cluster, home, spool.path, clock, progress, rehearse=job.rehearse))
     finally:
         with _undisturbed(progress):
-            _put_away(cluster, spool, home, progress)
-
-
-def _put_away(cluster: Cluster, spool: Path, home: RunDir, progress: Progress) -> None:
-    """Keep the evidence, let go of everything else."""
-    try:
-        convert(spool, home.path / "outcomes")
-        shutil.rmtree(spool, ignore_errors=True)
-        cluster.collect_logs(home.path / "logs")
-    finally:
-        cluster.remove()
-    if cluster.keep:
-        progress.say(_how_to_remove(cluster))
-
-
-def _how_to_remove(cluster: Cluster) -> str:
-    mine = f"--filter label={labels.RUN}={cluster.run_id}"
-    return (
-        f"the cluster is kept: bootstrap {cluster.bootstrap(None)}; remove it with\n"
-        f"  docker rm -fv $(docker ps -aq {mine})\n"
-        f"  docker network rm $(docker network ls -q {mine}); docker volume rm $(docker volume ls -q {mine})"
-    )
-
-
-def _sweep(client: docker.DockerClient, progress: Progress) -> None:
-    removed = labels.sweep_orphans(client)
-    if removed:
-        progress.say(f"removed what a dead run left behind: {', '.join(removed)}")
+            spool.salvage()
 
 
 @contextmanager

@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from aftershock.errors import EvidenceError
+from aftershock.harness.labels import owner
+from aftershock.results.files import read_json
 
 _EVIDENCE = ("plan.yaml", "timeline.json", "run.json", "journal.jsonl", "events.jsonl", "phases.json")
+_OPTIONAL = ("expectations.jsonl",)
 _TABLES = ("outcomes", "log", "metrics")
 
 
@@ -55,12 +58,18 @@ class RunDir:
             "versions": _versions(),
             "git": _git_revision(),
             "host": _host(),
+            "owner": owner(),
             "faults": [],
             "command": command,
         }
         home = cls(path, facts)
         home.tell()
         return home
+
+    @classmethod
+    def open(cls, path: Path) -> "RunDir":
+        """The run directory that is there already; EvidenceError where ``path`` is none."""
+        return cls(path, read_json(path / "run.json"))
 
     @property
     def run_id(self) -> str:
@@ -89,7 +98,8 @@ class RunDir:
     def seal(self) -> None:
         """Write the manifest: the list of evidence files, last of all, so that a truncated run can be told."""
         tables = [f"{table}/{part.name}" for table in _TABLES for part in sorted((self.path / table).glob("*.parquet"))]
-        self.write_json("manifest.json", {"schema_version": 1, "files": [*_EVIDENCE, *tables]})
+        optional = [name for name in _OPTIONAL if (self.path / name).exists()]
+        self.write_json("manifest.json", {"schema_version": 1, "files": [*_EVIDENCE, *optional, *tables]})
 
 
 def _versions() -> dict[str, str]:

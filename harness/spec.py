@@ -8,6 +8,8 @@ import base64
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
 
 from aftershock.faults.plan import Cluster as ClusterPlan
 from aftershock.harness.engine import DEFAULT_KAFKA
@@ -50,18 +52,49 @@ PROFILES = {profile.name: profile for profile in (FAST, PRODUCTION)}
 
 @dataclass(frozen=True)
 class ClusterSpec:
-    """Everything needed to launch a cluster, and nothing that changes from one launch to the next."""
+    """Everything needed to launch a cluster, and nothing that changes from one launch to the next.
+
+    ``racks``: brokers by rack, in the order that numbers them; ``controllers``: how many are isolated.
+    """
 
     kafka: str
-    topology: Topology
+    racks: Mapping[str, int]
+    controllers: int
     profile: Profile
     config: Mapping[str, str]
+
+    @cached_property
+    def topology(self) -> Topology:
+        """Its racks and nodes."""
+        return topology(self.racks, self.controllers)
 
     @classmethod
     def of(cls, plan: ClusterPlan, kafka: str | None = None) -> "ClusterSpec":
         """The plan's cluster, with ``kafka`` (a version) in place of the plan's own if given."""
         version = kafka or (DEFAULT_KAFKA if plan.kafka == "default" else plan.kafka)
-        return cls(version, topology(plan.racks, plan.controllers), PROFILES[plan.profile], dict(plan.config))
+        return cls(version, dict(plan.racks), plan.controllers, PROFILES[plan.profile], dict(plan.config))
+
+    def as_plan(self) -> ClusterPlan:
+        """The cluster as a plan says it: the reverse of ``of``."""
+        return ClusterPlan(
+            kafka=self.kafka,
+            racks=dict(self.racks),
+            profile=cast("Any", self.profile.name),
+            controllers=cast("Any", self.controllers),
+            config=dict(self.config),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; equal for specifications that one cluster can serve. The order of racks is part of it."""
+        racks = [[rack, count] for rack, count in self.racks.items()]
+        named = {"kafka": self.kafka, "racks": racks, "controllers": self.controllers, "profile": self.profile.name}
+        return {**named, "config": dict(sorted(self.config.items()))}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "ClusterSpec":
+        """The reverse of ``to_json``. KeyError, TypeError or ValueError for what isn't one."""
+        racks, profile = dict(document["racks"]), PROFILES[document["profile"]]
+        return cls(document["kafka"], racks, document["controllers"], profile, dict(document["config"]))
 
     def environment(self, node: Node, cluster_id: str, advertised: Mapping[str, str]) -> dict[str, str]:
         """The container's environment, by the official image's contract (`KAFKA_*` become properties).

@@ -82,6 +82,14 @@ class Toxiproxy:
         proxies = self._ask("get", "/proxies").json()
         return frozenset(name for name, proxy in proxies.items() if not proxy["enabled"])
 
+    def upstreams(self) -> dict[str, str]:
+        """Where each proxy leads, ``host:port`` as the server dials it, by proxy."""
+        return {name: proxy["upstream"] for name, proxy in self._ask("get", "/proxies").json().items()}
+
+    def reset(self) -> None:
+        """Remove every toxic and enable every proxy."""
+        self._ask("post", "/reset")
+
     def received_bytes(self) -> dict[tuple[str, str], int]:
         """Bytes received so far by (proxy, "upstream" | "downstream"), from the server's Prometheus metrics."""
         counters = {}

@@ -65,9 +65,9 @@ class WorkerProcess:
         """Start the process and hand over its assignment; returns when it is ready, ``WorkloadError`` if it ends."""
         ready = self._awaited("ready")
         with self.log.open("ab") as log:
-            # a session of its own: a terminal's Ctrl-C is for the runner to judge
+            # a session of its own: a terminal's Ctrl-C is for the runner to judge; the run's id is there for `heal`
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", "aftershock.workloads.worker"),
+                *(sys.executable, "-P", "-m", "aftershock.workloads.worker", self.assignment.run_id),
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=log,

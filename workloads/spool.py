@@ -43,10 +43,10 @@ _CONSUMED = Struct("<qqqqqiiiiHB5x")
 CONSUME_ROW = _CONSUMED.size
 
 
-def spool_home(run_id: str, run_dir: Path) -> Path:
+def spool_home(name: str, run_dir: Path) -> Path:
     """Where the spools of a run go: memory where the host has it, else the run's own directory. Not yet created."""
     if TMPFS.is_dir() and os.access(TMPFS, os.W_OK):
-        return TMPFS / f"aftershock-{run_id}"
+        return TMPFS / f"aftershock-{name}"
     return run_dir / "spool"
 
 

@@ -15,6 +15,7 @@ import docker
 import pytest
 
 from aftershock.harness import labels
+from aftershock.harness.waiting import still_lacking
 from aftershock.workloads.spool import TMPFS
 
 DEADLINE_S = 300
@@ -84,8 +85,14 @@ class Command:
     def facts(self) -> dict[str, Any]:
         return dict(json.loads((self.run_dir / "run.json").read_text()))
 
-    def left_behind(self) -> list[str]:
-        """Containers, networks, volumes, processes and spools of this run that are still there."""
+    def left_behind(self, within_s: float = 5) -> str:
+        """What of this run's containers, networks, volumes, processes and spools is still there after a moment.
+
+        The moment is the watchdog's, which sees that its runner has ended and looks whether anything is left to do.
+        """
+        return still_lacking(lambda: ", ".join(self._still_there()), within_s)
+
+    def _still_there(self) -> list[str]:
         client, mine = docker.from_env(), {"label": f"{labels.RUN}={self.run_dir.name}"}
         things = [*client.containers.list(all=True, filters=mine), *client.networks.list(filters=mine)]
         things += client.volumes.list(filters=mine)

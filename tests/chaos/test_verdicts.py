@@ -81,7 +81,7 @@ def test_every_kind_bites_heals_and_loses_nothing(aftershock: Any) -> None:
     assert {} == {name: c["why"] for name, c in checks_of(verdict, "INCONCLUSIVE").items() if c["kind"] != "harness"}
     assert code in {0, 2}
     assert 10 == len([check for check in verdict["checks"] if check["kind"] == "witness"])
-    assert [] == command.left_behind()
+    assert "" == command.left_behind()
     assert f"run: {command.run_dir}" == command.stderr.splitlines()[-1]
 
     lost, doubled = spoil_deliveries(command.run_dir)
@@ -100,7 +100,7 @@ def test_an_slo_that_is_missed_fails_the_run(aftershock: Any) -> None:
     assert stdout.startswith("FAIL")
     verdict = json.loads((command.run_dir / "verdict.json").read_text())
     assert {"slo/produce.latency-p50-steady"} == set(checks_of(verdict, "FAIL"))
-    assert [] == command.left_behind()
+    assert "" == command.left_behind()
 
 
 def test_a_toxic_that_vanishes_makes_the_run_inconclusive(aftershock: Any) -> None:
@@ -115,7 +115,7 @@ def test_a_toxic_that_vanishes_makes_the_run_inconclusive(aftershock: Any) -> No
     undecided = checks_of(json.loads((command.run_dir / "verdict.json").read_text()), "INCONCLUSIVE")
     assert {"witness/slow", "slo/produce.latency-p50-fault/slow"} <= set(undecided)
     assert "client_a-k2" in undecided["witness/slow"]["why"]
-    assert [] == command.left_behind()
+    assert "" == command.left_behind()
 
 
 def delete_toxic(url: str, proxy: str, name: str) -> None:

@@ -1,14 +1,16 @@
 """One three-rack cluster for all contract tests that only look; tests that break things start their own."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from aftershock.faults.plan import Cluster as ClusterPlan
-from aftershock.harness import engine
+from aftershock.harness import engine, labels
 from aftershock.harness.cluster import Cluster
+from aftershock.harness.launching import images_for
+from aftershock.harness.launching import launch as launch_cluster
 from aftershock.harness.spec import ClusterSpec
 
 Launch = Callable[[ClusterPlan, Path], AbstractContextManager[Cluster]]
@@ -18,16 +20,15 @@ Launch = Callable[[ClusterPlan, Path], AbstractContextManager[Cluster]]
 def launch() -> Launch:
     """Launches a plan's cluster under a run id of the folder's name; it is gone when the block is left, however."""
     client = engine.connect()
-    images = engine.kafka_image(client, engine.DEFAULT_KAFKA, print), engine.toxiproxy_image(client, print)
 
     @contextmanager
     def launched(plan: ClusterPlan, home: Path) -> Iterator[Cluster]:
-        cluster = Cluster(ClusterSpec.of(plan), f"test-{home.name.lower()}", home, keep=False)
+        spec, run_id = ClusterSpec.of(plan), f"test-{home.name.lower()}"
         try:
-            cluster.launch(images[0].name, images[1].name, print)
-            yield cluster
+            with closing(launch_cluster(spec, run_id, home, images_for(client, spec, print), print)) as cluster:
+                yield cluster
         finally:
-            cluster.remove()
+            labels.remove_run(client, run_id)
 
     return launched
 

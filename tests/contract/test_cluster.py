@@ -3,7 +3,8 @@
 import re
 import uuid
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import docker
@@ -15,8 +16,7 @@ from aftershock.faults.plan import Cluster as ClusterPlan
 from aftershock.faults.world import BrokerId
 from aftershock.harness import labels
 from aftershock.harness.admin import BROKER, TOPIC
-from aftershock.harness.cluster import Cluster
-from aftershock.harness.node import Container
+from aftershock.harness.cluster import Cluster, attach, collect_logs
 from aftershock.harness.waiting import still_lacking
 from aftershock.workloads.wire.connection import Address, Connection
 
@@ -43,10 +43,10 @@ def test_a_client_sees_its_own_racks_addresses(cluster: Cluster) -> None:
 
 def test_a_node_reaches_other_racks_only_through_toxiproxy(cluster: Cluster) -> None:
     """k2 is Toxiproxy's address in rack a, its own in rack b; and b2 is no name at all in rack a."""
-    in_a = cluster.nodes[BrokerId(1)].exec(["getent", "hosts", "k2", "k1"]).output.decode().split()
-    assert cluster._toxiproxy_addresses["a"] == in_a[0]
-    assert cluster._toxiproxy_addresses["a"] not in in_a[2]
-    assert 0 != cluster.nodes[BrokerId(1)].exec(["getent", "hosts", "b2"]).exit_code
+    in_a = cluster.nodes[BrokerId(1)].container.exec_run(["getent", "hosts", "k2", "k1"]).output.decode().split()
+    assert cluster.link_address("a", 0).host == in_a[0]
+    assert cluster.link_address("a", 0).host not in in_a[2]
+    assert 0 != cluster.nodes[BrokerId(1)].container.exec_run(["getent", "hosts", "b2"]).exit_code
 
 
 def test_only_toxiproxy_publishes_ports_and_only_on_loopback(cluster: Cluster) -> None:
@@ -81,7 +81,7 @@ def test_admin_round_trip(cluster: Cluster) -> None:
     assert {1, 2, 3} == set(admin.quorum().voters)
     assert admin.quorum().leader in {1, 2, 3}
     assert admin.coordinator("some-group") in {1, 2, 3}
-    admin.delete_topic(topic)
+    admin.delete_topics([topic])
     eventually(lambda: topic not in {p.topic for p in admin.partitions()})
 
 
@@ -139,6 +139,34 @@ def leftovers(run_id: str) -> list[str]:
     return [thing.name for thing in (*found, *client.volumes.list(filters=mine))]
 
 
-def test_a_container_that_never_was_has_no_output() -> None:
-    """Logs are collected after a launch that failed half-way: what was not created must not hide the reason."""
-    assert "" == Container("aftershock/none", "aftershock-never", {}).output()
+def test_any_process_can_attach(launch: Launch, tmp_path: Path) -> None:
+    """A launched cluster is found again by its home alone: same addresses, same nodes, and its nodes obey.
+
+    Whatever is missing of it is named.
+    """
+    client = docker.from_env()
+    with launch(ClusterPlan(racks={"b": 1, "a": 1}), tmp_path) as cluster:
+        with closing(attach(client, tmp_path)) as again:
+            assert cluster.spec == again.spec
+            assert cluster.whereabouts() == again.whereabouts()
+            again.nodes[BrokerId(1)].pause()
+            assert "paused" == cluster.nodes[BrokerId(1)].state()
+            again.nodes[BrokerId(1)].resume()
+            again.await_in_sync(30)
+        cluster.nodes[BrokerId(2)].container.remove(force=True)
+        with pytest.raises(ClusterError, match=r"lacks aftershock-.*-k2"):
+            attach(client, tmp_path)
+    with pytest.raises(ClusterError, match="is gone"):
+        attach(client, tmp_path)
+
+
+def test_logs_are_collected_as_far_as_there_are_any(cluster: Cluster, tmp_path: Path) -> None:
+    """Each node's output is in a file of its name, cut at a moment if one is given; nobody's cluster has no logs."""
+    client = docker.from_env()
+    collect_logs(client, cluster.run_id, tmp_path / "all")
+    assert {"k1.log", "k2.log", "k3.log"} == {path.name for path in (tmp_path / "all").iterdir()}
+    assert "Kafka Server started" in (tmp_path / "all" / "k1.log").read_text()
+    collect_logs(client, cluster.run_id, tmp_path / "late", since=datetime.now(UTC))
+    assert "Kafka Server started" not in (tmp_path / "late" / "k1.log").read_text()
+    collect_logs(client, "nobody", tmp_path / "none")
+    assert [] == list((tmp_path / "none").iterdir())

@@ -1,0 +1,201 @@
+"""Cleaning up after the dead: what a runner that was killed left broken is healed, what it left behind is removed.
+
+Rules. What somebody answers for is left alone: a cluster whose owner lives, a fault whose injector lives. A kept
+cluster is healed and stays; everything else that a dead owner left goes: containers, networks, volumes, client
+processes and spools, what the clients wrote there being made evidence first. All of it may be repeated, and done by
+several at once. A cluster is kept once its launch was through: half of one is nobody's.
+"""
+
+import asyncio
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import docker
+
+from aftershock.errors import AftershockError, ClusterError, EvidenceError, FaultError
+from aftershock.faults.record import Undo
+from aftershock.faults.undo import perform
+from aftershock.harness import labels, spools
+from aftershock.harness.clock import RunClock
+from aftershock.harness.cluster import CARD, Cluster, attach
+from aftershock.harness.journal import Journal, open_faults, read_journal
+from aftershock.harness.labels import Standing
+from aftershock.harness.rundir import RunDir
+from aftershock.harness.world import ClusterWorld
+
+Say = Callable[[str], None]
+_IN_SYNC_S = 60.0
+_STRAGGLER_S = 0.5
+_LAST_VERBS = ("restore_assignment",)  # replicas can only move once their nodes are back
+
+
+def heal(client: docker.DockerClient, run_id: str | None, say: Say, *, asked: bool | None = None) -> list[str]:
+    """Heal and remove what the dead left, of one run or of all; gives a sentence for each thing done.
+
+    ``asked`` (default: when a run is named): a kept cluster's faults are healed also where their injector lives, and
+    what stands in the way is an error. Else that is said, and the rest done.
+
+    Raises:
+        ClusterError: the named run is being driven, or its cluster can't be reached any more.
+        FaultError: a fault could not be healed.
+    """
+    asked = run_id is not None if asked is None else asked
+    done: list[str] = []
+    for cluster in labels.standing(client):
+        if run_id in (None, cluster.run_id):
+            try:
+                with _alone(cluster.home):
+                    done += _healed(client, cluster, say, asked=asked)
+            except AftershockError as error:
+                if asked:
+                    raise
+                say(f"{cluster.run_id}: {error}")
+    for spool in spools.orphaned():
+        if run_id in (None, spool.run_id):
+            done += _cleared(spool, say)
+    return done
+
+
+def leavings(client: docker.DockerClient, run_id: str) -> bool:
+    """Whether anything of a run whose owner is dead is left to heal or to remove."""
+    mine = [cluster for cluster in labels.standing(client) if cluster.run_id == run_id]
+    unhealed = [cluster for cluster in mine if not _is_kept(cluster) or _open(cluster.home)]
+    return bool(unhealed) or any(spool.run_id == run_id for spool in spools.orphaned())
+
+
+async def undo_open(
+    journal: Path, origin_ns: int, cluster: Cluster, say: Say, *, whose: Callable[[str], bool]
+) -> list[str]:
+    """Heal every fault that a journal says is in force and whose owner ``whose`` accepts; gives their ids.
+
+    Every one is tried. Raises FaultError with those that could not be healed.
+    """
+    owed = [line for line in open_faults(read_journal(journal)) if whose(line.get("owner", ""))]
+    owed.sort(key=lambda line: line["undo"]["verb"] in _LAST_VERBS)
+    failures = []
+    clock = RunClock(origin_ns)
+    with closing(Journal(journal, clock)) as book:
+        for line in owed:
+            try:
+                await _undo(line, cluster, book, clock)
+            except AftershockError as error:
+                failures.append(f"{line['fault']} could not be healed: {error}")
+                book.append({**_again(line, clock), "state": "failed", "why": str(error)})
+            else:
+                say(f"{line['fault']}: healed")
+    if failures:
+        raise FaultError("; ".join(failures))
+    return [line["fault"] for line in owed]
+
+
+async def _undo(line: Any, cluster: Cluster, book: Journal, clock: RunClock) -> None:
+    book.append({**_again(line, clock), "state": "healing"})
+    await perform(Undo(line["undo"]["verb"], line["undo"]["args"]), ClusterWorld(cluster), clock)
+    book.append(
+        {**_again(line, clock), "state": "healed", "why": "healed for its injector, which is gone or was overruled"}
+    )
+
+
+def _again(line: Any, clock: RunClock) -> dict[str, Any]:
+    kept = {name: line[name] for name in ("fault", "kind", "targets", "undo") if name in line}
+    return {"t_us": clock.now_us(), **kept}
+
+
+def _healed(client: docker.DockerClient, cluster: Standing, say: Say, *, asked: bool) -> list[str]:
+    if not cluster.home.is_dir() and cluster.keep:
+        raise ClusterError(
+            f"its folder {cluster.home} is gone; remove it with: aftershock cluster down --run {cluster.run_id}"
+        )
+    if cluster.owned:
+        if asked:
+            raise ClusterError(_driven(cluster))
+        return []
+    if _is_kept(cluster):
+        return _mended(client, cluster, say, overrule=asked)
+    return _removed(client, cluster)
+
+
+def _driven(cluster: Standing) -> str:
+    pid = cluster.owner.partition(":")[0]
+    where = f"process {pid}, which lives: interrupt that, and it heals itself" if cluster.here else "another host"
+    return f"{cluster.run_id} belongs to {where}; it is left alone"
+
+
+def _is_kept(cluster: Standing) -> bool:
+    return cluster.keep and (not cluster.home.is_dir() or (cluster.home / CARD).exists())
+
+
+def _open(home: Path) -> bool:
+    with suppress(EvidenceError):
+        return any(
+            not labels.lives(line.get("owner", "")) for line in open_faults(read_journal(home / "journal.jsonl"))
+        )
+    return False
+
+
+def _mended(client: docker.DockerClient, standing: Standing, say: Say, *, overrule: bool) -> list[str]:
+    """A kept cluster with no fault left in force that somebody doesn't answer for."""
+    journal = standing.home / "journal.jsonl"
+    if not (overrule and open_faults(read_journal(journal))) and not _open(standing.home):
+        return []
+    with closing(attach(client, standing.home)) as cluster:
+        origin_ns = RunDir.open(standing.home).facts.get("origin_ns", 0)
+        whose = (lambda _: True) if overrule else (lambda owner: not labels.lives(owner))
+        faults = asyncio.run(undo_open(journal, origin_ns, cluster, say, whose=whose))
+        cluster.await_in_sync(_IN_SYNC_S)
+    return [f"{standing.run_id}: healed {', '.join(faults)}"]
+
+
+def _removed(client: docker.DockerClient, cluster: Standing) -> list[str]:
+    spools.end_workers(cluster.run_id)
+    names: list[str] = []
+    # the engine may still be creating what the dead asked for last: look until nothing more turns up
+    while found := labels.remove_run(client, cluster.run_id):
+        names += found
+        time.sleep(_STRAGGLER_S)
+    close_books(cluster.home)
+    return [f"{cluster.run_id}: removed {', '.join(names)}"]
+
+
+def _cleared(spool: spools.Spool, say: Say) -> list[str]:
+    spools.end_workers(spool.run_id)
+    home = spool.home
+    try:
+        spool.salvage()
+    except OSError as error:
+        say(f"{spool.run_id}: what its clients wrote could not be kept: {error}")
+        spool.discard()
+    if home:
+        close_books(home)
+    return [f"{spool.run_id}: cleared {spool.path}"]
+
+
+def close_books(home: Path) -> None:
+    """Say in the run directory how the run ended, and remove what Spark left there."""
+    with suppress(EvidenceError, OSError):
+        run = RunDir.open(home)
+        if run.facts.get("status") == "running" and not labels.lives(run.facts.get("owner", "")):
+            run.tell(status="failed", why="its runner died; what it left was healed and removed")
+    for scratch in (home / "logs").glob(".spark-*"):
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextmanager
+def _alone(home: Path) -> Iterator[None]:
+    """One healer at a time for a cluster; without a folder there is nothing to agree on."""
+    try:
+        folder = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        yield
+        return
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)

@@ -1,0 +1,141 @@
+"""Launching a cluster.
+
+::
+
+    watchdog ─▶ networks ─▶ Toxiproxy (its host ports are read) ─▶ proxies ─▶ nodes, all at once ─▶ ready ─▶ card
+
+Ready means: every broker registered and unfenced, the internal topic that consumers need created, and every partition's
+ISR full; asked over Kafka's protocol, never read from a log. Whatever goes wrong, what was begun carries our labels:
+`labels.remove_run` undoes it, and the watchdog does when we can't.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import docker
+from docker.errors import APIError
+from docker.models.containers import Container as Handle
+
+from aftershock.errors import ClusterError, EngineError, FaultError
+from aftershock.faults.world import BrokerId
+from aftershock.harness import engine, labels, watchdog
+from aftershock.harness.cluster import Cluster, Crossing, prefix_of, write_card
+from aftershock.harness.containers import Container, KafkaContainer, RackNetwork
+from aftershock.harness.engine import Image
+from aftershock.harness.node import KafkaNode, last_log_lines
+from aftershock.harness.racks import Node
+from aftershock.harness.spec import ClusterSpec, client_listener, cluster_id_of
+from aftershock.harness.waiting import still_lacking
+
+Say = Callable[[str], None]
+_READY_S = 90.0
+_TOXIPROXY_S = 10.0
+
+
+@dataclass(frozen=True)
+class Images:
+    """The two images of a cluster."""
+
+    kafka: Image
+    toxiproxy: Image
+
+
+def images_for(client: docker.DockerClient, spec: ClusterSpec, say: Say) -> Images:
+    """Find, pull or build what a cluster needs; ImageError where that can't be done."""
+    return Images(engine.kafka_image(client, spec.kafka, say), engine.toxiproxy_image(client, say))
+
+
+def launch(
+    spec: ClusterSpec,
+    run_id: str,
+    home: Path,
+    images: Images,
+    say: Say,
+    *,
+    keep: bool = False,
+    owner: str | None = None,
+) -> Cluster:
+    """Bring a cluster up and wait until it is ready. It belongs to ``owner``, by default this process.
+
+    On an error what was begun stays, logs included, and it is the caller's to remove (`labels.remove_run`).
+
+    Raises:
+        EngineError: the Docker engine refused.
+        ClusterError: a node died at boot, or the cluster was not ready in time; its last log lines are in the text.
+    """
+    topology = spec.topology
+    say(f"starting {len(topology.nodes)} Kafka nodes in {len(topology.racks)} racks behind Toxiproxy")
+    watchdog.watch(owner or labels.owner(), run_id, home)
+    marks = labels.labels_of(run_id, home, keep=keep, owned_by=owner)
+    cluster = _Launch(spec, run_id, marks, images).perform()
+    cluster.await_ready(_READY_S)
+    write_card(home, run_id, spec)
+    return cluster
+
+
+class _Launch:
+    """One launch: what its steps have in common."""
+
+    def __init__(self, spec: ClusterSpec, run_id: str, marks: dict[str, str], images: Images) -> None:
+        self._spec = spec
+        self._run_id = run_id
+        self._prefix = prefix_of(run_id)
+        self._labels = marks
+        self._images = images
+        self._networks = {rack: RackNetwork(f"{self._prefix}-{rack}", marks) for rack in spec.topology.racks}
+
+    def perform(self) -> Cluster:
+        with ThreadPoolExecutor(max_workers=8) as pool:
+            list(pool.map(RackNetwork.create, self._networks.values()))
+            crossing = self._start_toxiproxy()
+            nodes = {BrokerId(node.id): self._kafka(node, crossing) for node in self._spec.topology.nodes}
+            started = dict(zip(nodes, pool.map(KafkaContainer.start, nodes.values()), strict=True))
+        names = {BrokerId(node.id): node for node in self._spec.topology.nodes}
+        running = {broker: KafkaNode(names[broker], each.get_wrapped_container()) for broker, each in started.items()}
+        return Cluster(self._spec, self._run_id, crossing, running)
+
+    def _start_toxiproxy(self) -> Crossing:
+        topology = self._spec.topology
+        first, *others = topology.racks
+        container = Container(self._images.toxiproxy.name, f"{self._prefix}-toxiproxy", self._labels)
+        container.with_command(["-host=0.0.0.0", "-proxy-metrics"])
+        container.with_network(self._networks[first]).with_network_aliases(*topology.foreign_names(first))
+        container.publish_on_loopback(topology.published_ports())
+        handle: Handle = container.start().get_wrapped_container()
+        for rack in others:
+            try:
+                self._networks[rack].connect(handle.id, topology.foreign_names(rack))
+            except APIError as error:
+                raise EngineError(f"can't connect Toxiproxy to rack {rack}: {error.explanation or error}") from error
+        crossing = Crossing(self._spec, self._prefix, handle)
+        _await_answer(crossing, handle)
+        crossing.toxiproxy.populate(topology.proxies(), crossing.address_in)
+        return crossing
+
+    def _kafka(self, node: Node, crossing: Crossing) -> KafkaContainer:
+        advertised = self._advertised(node, crossing) if node.broker else {}
+        environment = self._spec.environment(node, cluster_id_of(self._run_id), advertised)
+        name = f"{self._prefix}-{node.name}"
+        kafka = KafkaContainer(node, self._images.kafka.name, name, self._labels, environment)
+        kafka.with_network(self._networks[node.rack]).with_network_aliases(node.name, node.home_name)
+        return kafka
+
+    def _advertised(self, broker: Node, crossing: Crossing) -> dict[str, str]:
+        """What a broker advertises on the listeners that are dialled through the host."""
+        racks = self._spec.topology.racks
+        clients = {client_listener(rack): crossing.advertised(rack, broker.id) for rack in racks}
+        return {name: str(at) for name, at in {**clients, "ADMIN": crossing.admin_address(broker.id)}.items()}
+
+
+def _await_answer(crossing: Crossing, container: Handle) -> None:
+    def lacking() -> str:
+        try:
+            crossing.toxiproxy.version()
+        except FaultError as error:
+            return str(error)
+        return ""
+
+    if missing := still_lacking(lacking, _TOXIPROXY_S):
+        raise ClusterError(f"Toxiproxy does not answer: {missing}\n{last_log_lines(container)}")

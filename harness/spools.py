@@ -1,0 +1,89 @@
+"""Where the clients of a run leave their rows until they are evidence: memory, which outlives a runner that is killed.
+
+A spool's name says whose it is (``aftershock-<run>.<owner>``), so that a dead run's can be told; its link ``home``
+leads to the run directory, so that what it holds can still become evidence.
+"""
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from aftershock.harness.labels import lives, owner
+from aftershock.workloads.outcomes import convert
+from aftershock.workloads.spool import TMPFS, spool_home
+
+_HOME = "home"
+_WORKER = b"aftershock.workloads.worker"
+
+
+@dataclass(frozen=True)
+class Spool:
+    """The spools of one run's clients. ``home``: its run directory, where that is still known and there."""
+
+    run_id: str
+    owner: str
+    path: Path
+
+    @property
+    def home(self) -> Path | None:
+        """The run directory."""
+        home = self.path / _HOME
+        return home.resolve() if home.is_dir() else None
+
+    def salvage(self) -> None:
+        """Turn what the clients wrote into evidence, and let go of the memory."""
+        if self.home:
+            convert(self.path, self.home / "outcomes")
+        self.discard()
+
+    def discard(self) -> None:
+        """Let go of the memory; the run directory is left alone."""
+        with suppress(OSError):
+            (self.path / _HOME).unlink()
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def spool_for(run_id: str, run_dir: Path) -> Spool:
+    """A new spool of this process's run."""
+    mine = owner()
+    path = spool_home(f"{run_id}.{mine}", run_dir)
+    path.mkdir(mode=0o700)
+    (path / _HOME).symlink_to(run_dir.resolve(), target_is_directory=True)
+    return Spool(run_id, mine, path)
+
+
+def orphaned() -> list[Spool]:
+    """The spools of runners that are dead, and are ours to remove."""
+    found = [_spool(path) for path in sorted(TMPFS.glob("aftershock-*")) if path.stat().st_uid == os.getuid()]
+    return [spool for spool in found if spool and not lives(spool.owner)]
+
+
+def end_workers(run_id: str) -> None:
+    """Kill the client processes of a run whose runner is dead; by itself each ends in half a second, unless frozen."""
+    for pid in _workers(run_id):
+        with suppress(ProcessLookupError):
+            descriptor = os.pidfd_open(pid)
+            try:
+                if pid in _workers(run_id):  # the id may have been used again before it was opened
+                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+            finally:
+                os.close(descriptor)
+
+
+def _spool(path: Path) -> Spool | None:
+    run_id, dot, owned_by = path.name.removeprefix("aftershock-").rpartition(".")
+    return Spool(run_id, owned_by, path) if dot and ":" in owned_by else None
+
+
+def _workers(run_id: str) -> Iterator[int]:
+    """Our own processes whose command line says that they are clients of that run."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if process.stat().st_uid == os.getuid():
+                words = (process / "cmdline").read_bytes().split(b"\0")
+                if _WORKER in words and run_id.encode() in words:
+                    yield int(process.name)

@@ -1,0 +1,134 @@
+"""SIGKILL of the runner at random moments, faults overlapping: nothing of it remains, a neighbour feels nothing.
+
+Two moments a run by default, twenty in the nightly (AFTERSHOCK_KILLS); half are cleaned up by ``aftershock heal``, half
+by the watchdog alone.
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from aftershock.faults.plan import Cluster as ClusterPlan
+from aftershock.harness import labels
+from aftershock.harness.cluster import Cluster
+from aftershock.harness.launching import images_for, launch
+from aftershock.harness.spec import ClusterSpec
+from aftershock.harness.waiting import still_lacking
+
+pytestmark = pytest.mark.engine
+
+KILLS = int(os.environ.get("AFTERSHOCK_KILLS", "2"))
+SEED = int(os.environ.get("AFTERSHOCK_KILLS_SEED", "4"))
+LIFE_S = 24.0  # launch 7 s, warm-up 1 s, steady 3 s, faults 9 s, and into the judging
+PLAN = """
+name: doomed
+cluster: {racks: {a: 1, b: 1}}
+topics: [{name: orders, partitions: 3, replication: 2}]
+workloads:
+  - name: orders
+    produce: {topic: orders, rate: 60/s, record_size: 200}
+    consume: {topic: orders}
+timing: {warmup: {min: 1s, max: 1s}, steady: 3s, fault: 3s, recovery: 1s}
+faults:
+  - {id: slow, at: 0s, for: 8s, kind: latency, link: "client(a) -> broker", delay: 40ms}
+  - {id: dead, at: 1s, for: 5s, kind: kill, broker: any broker except leader of orders/0}
+  - {id: refused, at: 2s, for: 6s, kind: refuse, link: "client(b) -> broker"}
+"""
+
+
+@pytest.fixture(scope="module")
+def neighbour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Somebody else's cluster on the same engine, owned by this process."""
+    client, home = docker.from_env(), tmp_path_factory.mktemp("neighbour")
+    spec, run_id = ClusterSpec.of(ClusterPlan(racks={"a": 1})), f"test-{home.name}"
+    try:
+        with closing(launch(spec, run_id, home, images_for(client, spec, print), print)) as cluster:
+            yield cluster
+    finally:
+        labels.remove_run(client, run_id)
+
+
+@pytest.mark.parametrize("number", range(KILLS))
+def test_nothing_remains_of_a_killed_runner(aftershock: Any, neighbour: Cluster, number: int) -> None:
+    """Killed -9 somewhere between its first container and its verdict."""
+    moment_s = random.Random(SEED * 1000 + number).uniform(0.2, LIFE_S)  # noqa: S311  # reproducible, not secret
+    before = container_ids(neighbour)
+    command = aftershock(PLAN)
+    command.wait_for("starting 2 Kafka nodes")
+    ended = still_lacking(lambda: "" if command.process.poll() is not None else "it lives", moment_s) == ""
+    command.process.kill()
+    command.finish()
+    print(f"killed after {moment_s:.1f} s" if not ended else "it had ended by itself")
+    if number % 2 == 0:
+        healed = heal()
+        assert 0 == healed.returncode
+    assert "" == command.left_behind(within_s=20)
+    assert before == container_ids(neighbour)
+    assert ["running"] == [node.state() for node in neighbour.nodes.values()]
+    neighbour.await_in_sync(5)
+    assert command.facts()["status"] in {"failed", "complete"}
+
+
+def test_heal_with_nothing_to_heal_says_so() -> None:
+    """Exit 0, and a sentence."""
+    heal()
+    healed = heal()
+    assert 0 == healed.returncode
+    assert "nothing to heal" in healed.stdout
+
+
+@pytest.mark.parametrize("healer", ["heal", "watchdog"])
+def test_a_kept_cluster_is_healed_and_stays(aftershock: Any, healer: str) -> None:
+    """`run --keep` killed -9 in the midst of its faults: each fault's undo is performed, the cluster is whole again."""
+    command = aftershock(PLAN, "--keep")
+    try:
+        command.wait_for("refused: in force")
+        command.process.kill()
+        command.finish()
+        if healer == "heal":
+            assert 0 == heal("--run", command.run_dir.name).returncode
+        assert "" == still_lacking(lambda: still_open(command.run_dir), 60)
+        status = subprocess.run(
+            aftershock_command("cluster", "status", "--json", "--run", command.run_dir.name),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        told = json.loads(status.stdout)
+        assert [] == told["faults"]
+        assert {"running"} == {broker["state"] for broker in told["brokers"]}
+    finally:
+        labels.remove_run(docker.from_env(), command.run_dir.name)
+    assert "" == command.left_behind(within_s=20)
+
+
+def still_open(run_dir: Path) -> str:
+    lines = [json.loads(line) for line in (run_dir / "journal.jsonl").read_text().splitlines()]
+    last = {line["fault"]: line["state"] for line in lines}
+    return ", ".join(fault for fault, state in last.items() if state != "healed")
+
+
+def container_ids(cluster: Cluster) -> list[str]:
+    mine = {"label": f"{labels.RUN}={cluster.run_id}"}
+    return sorted(container.id for container in docker.from_env().containers.list(all=True, filters=mine))
+
+
+def aftershock_command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "aftershock.harness.cli", *arguments]
+
+
+def heal(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    healed = subprocess.run(
+        aftershock_command("heal", *arguments), capture_output=True, text=True, check=False, timeout=120
+    )
+    print(healed.stdout, healed.stderr)
+    return healed
