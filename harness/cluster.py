@@ -98,19 +98,23 @@ class Cluster:
 
     def _unfenced_lacking(self) -> str:
         """Which brokers aren't registered and unfenced yet, as a sentence; empty when all are."""
-        wanted = {BrokerId(node.id) for node in self.spec.topology.brokers}
         try:
             ready = {member.id for member in self.admin.members() if not member.fenced}
         except AdminError as error:
             return str(error)
-        missing = sorted(wanted - ready)
+        missing = sorted(set(self._brokers()) - ready)
         return f"not registered or fenced: {', '.join(f'k{broker}' for broker in missing)}" if missing else ""
 
     def _lacking(self, topics: Sequence[str] | None) -> str:
+        """Every broker is asked itself: what the others say of one that was away may be from before."""
         try:
-            return self._unfenced_lacking() or _out_of_sync(self.admin.partitions(topics))
+            views = [self.admin.partitions(topics, seen_by=broker) for broker in self._brokers()]
+            return self._unfenced_lacking() or next(filter(None, map(_out_of_sync, views)), "")
         except AdminError as error:
             return str(error)
+
+    def _brokers(self) -> list[BrokerId]:
+        return [BrokerId(node.id) for node in self.spec.topology.brokers]
 
     def _raise_if_dead(self) -> None:
         for node in self.nodes.values():

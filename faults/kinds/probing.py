@@ -11,7 +11,7 @@ from typing import Literal
 from aftershock.errors import FaultError
 from aftershock.faults.fault import Scene
 from aftershock.faults.waiting import until, within
-from aftershock.faults.world import Link
+from aftershock.faults.world import BrokerId, Link
 
 SILENCE_MS = 1_000  # how long a probe waits for an answer that must not come
 AGAIN_DEADLINE_MS = 30_000
@@ -43,6 +43,13 @@ async def answering(links: Iterable[Link], scene: Scene) -> tuple[Link, ...]:
 async def answer_again(links: Sequence[Link], scene: Scene) -> None:
     """Return once they all answer; FaultError after a deadline. What another fault sits on is that fault's to heal."""
     await until(lambda: _missing(links, scene), scene.clock, AGAIN_DEADLINE_MS)
+
+
+async def silent(node: BrokerId, scene: Scene) -> str | None:
+    """None once a broker answers through a client link that no fault sits on, or has none; else that it doesn't."""
+    ways = [link for link in scene.world.links() if link.channel == "client" and link.broker == node]
+    free = await _free(ways, scene)
+    return None if not free or "answered" in await ask_all(free, scene) else "it does not answer"
 
 
 def counted(answers: Iterable[Answer]) -> dict[Answer, int]:

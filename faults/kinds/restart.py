@@ -32,7 +32,7 @@ class RestartStrike(StopStrike):
             report(await self._epochs())
 
     async def _back(self) -> Witness:
-        missing = await in_service(self.victim, self.scene.world)
+        missing = await in_service(self.victim, self.scene)
         ok = self.was_down and missing is None
         what = f"node {self.victim} was seen exited and then back in service"
         return Witness(what, asked=1, observed=float(ok), unit="restarts", n=1, ok=ok)
@@ -50,6 +50,8 @@ class Restart(NodeFault):
     """Shut a node down and start it again at once."""
 
     band: ClassVar[Band] = Band("#17becf", "restart")
+    proof: ClassVar[str] = "the node seen exited and then back in service; leader epochs that grew"
+    remedy: ClassVar[str] = "the action ends with the node in service; interrupted, the node is started"
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "refused"
     allowance_ms: ClassVar[int] = 10_000  # a stop of 1-3 s, and 3-7 s until it is in service
     strike: ClassVar[type[NodeStrike]] = RestartStrike

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from aftershock.errors import AftershockError, FaultError
 from aftershock.faults.fault import READ_BACK_US, Draws, Fault, Report, Scene, Strike
+from aftershock.faults.kinds.probing import silent
 from aftershock.faults.record import Targets, Undo, Verb, Witness
 from aftershock.faults.roles import RoleText, brokers_of, resolve
 from aftershock.faults.waiting import until
@@ -47,13 +48,13 @@ class NodeStrike(Strike):
         return Witness(what, asked=1, observed=float(is_down), unit="reads", n=1, ok=is_down)
 
     async def confirm_healed(self) -> None:
-        """Registered again, and in the ISR of every partition it holds."""
+        """It answers, is registered again, and in the ISR of every partition it holds."""
         await self.see_back()
 
     async def see_back(self) -> None:
         """FaultError, which says what is missing, if it is not in service again after a deadline."""
         try:
-            await until(lambda: in_service(self.victim, self.scene.world), self.scene.clock, BACK_DEADLINE_MS)
+            await until(lambda: in_service(self.victim, self.scene), self.scene.clock, BACK_DEADLINE_MS)
         except FaultError as error:
             raise FaultError(f"node {self.victim} did not come back: {error}; look at its log") from error
 
@@ -100,12 +101,18 @@ async def duties(node: BrokerId, led: Iterable[PartitionState], world: World) ->
     }
 
 
-async def in_service(node: BrokerId, world: World) -> str | None:
-    """None once the node is registered and in the ISR of all it holds, else what is missing."""
+async def in_service(node: BrokerId, scene: Scene) -> str | None:
+    """None once the node answers, is registered and in the ISR of all it holds, else what is missing.
+
+    It must answer first: until the cluster has noticed that it was away, registration and ISR are those from before.
+    """
+    world = scene.world
     if await world.state(node) != "running":
         return f"its container is {await world.state(node)}"
     if node not in brokers_of(world):
         return None  # an isolated controller holds no partitions; that the quorum has it back is Kafka's own affair
+    if dumb := await silent(node, scene):
+        return dumb
     if node not in await world.registered():
         return "it is not registered"
     out = [s for s in await world.partitions() if node in s.replicas and node not in s.isr]

@@ -110,6 +110,7 @@ class FakeWorld:
         self.updated_us: dict[str, list[int]] = {}
         self.active_controller = BrokerId(3)
         self.stuck_moves = False
+        self.unnoticed = False  # whether the cluster is yet to see that a broker is gone
         self.silent_links: set[str] = set()
         self.shut: set[str] = set()
         self._moving: set[TopicPartition] = set()
@@ -194,6 +195,8 @@ class FakeWorld:
             raise FaultError(f"there is no way into {link.proxy}")
         if link.proxy in self.shut:
             raise FaultError(f"connection refused by {link.proxy}")
+        if self.states[link.broker] == "running" and not self._serves(link.broker):
+            raise FaultError(f"connection closed by {link.proxy}: its broker is booting")
         silent = self._silent(link)
         wait_ms = 2000.0 if self.states[link.broker] == "paused" or silent else self._trip_ms(link)
         began_us = self.clock.now_us()
@@ -228,6 +231,7 @@ class FakeWorld:
         await self._called("cancel_reassign", partitions)
         self._moving -= set(partitions)
         self.stuck_moves = False
+        self.unnoticed = False  # whether the cluster is yet to see that a broker is gone
 
     async def elect_preferred(self, partitions: Iterable[TopicPartition]) -> None:
         partitions = list(partitions)
@@ -248,7 +252,7 @@ class FakeWorld:
 
     async def registered(self) -> frozenset[BrokerId]:
         await self._called("registered", None)
-        return frozenset(broker for broker in RACKS if self._serves(broker))
+        return frozenset(broker for broker in RACKS if self._serves(broker) or self.unnoticed)
 
     def racks(self) -> Mapping[BrokerId, str]:
         return dict(RACKS)
@@ -285,7 +289,7 @@ class FakeWorld:
         if self.states[broker] != "running":
             raise FaultError(f"container k{broker} is not running")
         self.states[broker] = state
-        for where, partition in self._partitions.items():
+        for where, partition in () if self.unnoticed else self._partitions.items():
             isr = tuple(other for other in partition.isr if other != broker)
             self._partitions[where] = replace(partition, isr=isr)
             if partition.leader == broker:

@@ -38,6 +38,13 @@ async def test_healed_when_in_service(stage: Stage) -> None:
     assert all(broker in state.isr for state in await stage.world.partitions() for broker in state.replicas)
 
 
+async def test_a_death_that_nobody_noticed_is_no_service(stage: Stage) -> None:
+    """Registered and in every ISR all along, as the cluster sees it: healed is only a node that answers again."""
+    stage.world.unnoticed = True
+    await stage.play(KILL)
+    assert stage.line("dead", "healed").t_us >= 10_000_000
+
+
 async def test_kill_that_does_not_take(stage: Stage) -> None:
     """A container still running after SIGKILL is a failed injection, in words."""
 
