@@ -7,17 +7,15 @@ the same code, with positions like ``plan.faults[2].topic``.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
 
 from pydantic import ValidationError
-from ruamel.yaml import YAML
 
 from aftershock.errors import PlanError
 from aftershock.faults.changes import apply_changes
 from aftershock.faults.conflicts import conflicts, grey_failures
 from aftershock.faults.crosscheck import crosscheck
-from aftershock.faults.document import Document, load
+from aftershock.faults.document import Document, dump, load
 from aftershock.faults.draft import Draft, draft_of, read_draft
 from aftershock.faults.feed import objectives
 from aftershock.faults.plan import Plan
@@ -73,11 +71,7 @@ def warnings(plan: Plan, places: Places | None = None) -> list[str]:
 
 
 def _rewritten(document: Document, changes: Sequence[str]) -> str:
-    text = StringIO()
-    yaml = YAML(typ="safe", pure=True)
-    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]  # the order of racks numbers the brokers
-    yaml.dump(document.data, text)
-    return f"# {document.name}, changed by: {' '.join(map(repr, changes))}\n{text.getvalue()}"
+    return f"# {document.name}, changed by: {' '.join(map(repr, changes))}\n{dump(document.data)}"
 
 
 def _judged(draft: Draft) -> list[Problem]:

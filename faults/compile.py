@@ -28,7 +28,7 @@ def compile_plan(plan: Plan, seed: int, source: str, slo_positions: Sequence[str
         topics=tuple(_topic(topic) for topic in plan.topics),
         workloads=tuple(_workload(workload, first_rack) for workload in plan.workloads),
         timing=_timing(plan.timing),
-        steps=tuple(sorted(_steps(plan.faults, seed), key=lambda step: step.at_ms)),
+        steps=tuple(sorted(steps_of(plan.faults, seed), key=lambda step: step.at_ms)),
         length_ms=length_ms(plan.faults, plan.timing),
         slo=tuple(Objective(text, at) for text, at in zip(plan.slo, slo_positions, strict=True)),
     )
@@ -55,7 +55,8 @@ def length_ms(faults: Iterable[Fault], timing: Timing) -> int:
     return max(ends, default=timing.fault) + timing.recovery
 
 
-def _steps(faults: Iterable[Fault], seed: int) -> Iterator[Step]:
+def steps_of(faults: Iterable[Fault], seed: int) -> Iterator[Step]:
+    """The faults in their order, their ids settled and their choices drawn."""
     faults = list(faults)
     for fault, fault_id, stream in zip(faults, fault_ids(faults), _streams(faults), strict=True):
         draws = fault.draw(_random(seed, stream))

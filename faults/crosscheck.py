@@ -118,7 +118,7 @@ def _partition(draft: Draft, topic: str, partition: int, loc: Loc) -> Iterator[P
 def _declared(draft: Draft, topic: str, loc: Loc) -> Iterator[Problem]:
     known = {found.name for found in draft.topics.values()} | draft.unreadable_topics
     if topic not in known and not topic.startswith("__"):
-        sentence = f"the topic `{topic}` is not among the plan's `topics`; {did_you_mean(topic, known)}"
+        sentence = f"the topic `{topic}` is not {draft.topics_are}; {did_you_mean(topic, known)}"
         yield Problem(loc, sentence)
 
 

@@ -5,7 +5,8 @@ runs); tags, anchors' aliases and repeated keys are refused with their position,
 gets in; size and depth are bounded. Dates stay text.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from aftershock.errors import PlanError
 
 BYTES_MAX = 64 * 1024
 DEPTH_MAX = 24
+_WIDTH = 1000  # a line for each fault, however long
 Loc = tuple[str | int, ...]
 _CORE = "tag:yaml.org,2002:"
 _TEXT_TAGS = frozenset(_CORE + tag for tag in ("str", "timestamp", "merge"))
@@ -73,6 +75,16 @@ def load(source: Path | str, name: str | None = None) -> Document:
         where = _at(name, root) if root is not None else f"{name}:1:1"
         raise PlanError([f"{where}: a plan is a mapping of keys to values; start it with `name: ...`"])
     return _Reader(name).document(root, text)
+
+
+def dump(data: Mapping[str, Any]) -> str:
+    """Plain data as YAML text that ``load`` reads back; keys in the order they have (that of racks numbers brokers)."""
+    text = StringIO()
+    yaml = YAML(typ="safe", pure=True)
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    yaml.width = _WIDTH
+    yaml.dump(data, text)
+    return text.getvalue()
 
 
 class _Reader:

@@ -25,7 +25,10 @@ _LISTS = ("topics", "workloads", "faults", "slo")
 
 @dataclass(frozen=True)
 class Draft:
-    """What can be judged. The mappings are keyed by the index in the plan; a part that can't be read is absent."""
+    """What can be judged. The mappings are keyed by the index in the plan; a part that can't be read is absent.
+
+    ``topics_are``: where its topics stand, for the sentence about one that doesn't.
+    """
 
     cluster: Cluster | None
     topics: Mapping[int, Topic]
@@ -39,6 +42,7 @@ class Draft:
     unreadable_faults: bool = False
     nameless_faults: bool = False
     unreadable_workloads: bool = False
+    topics_are: str = "among the plan's `topics`"
 
 
 @dataclass

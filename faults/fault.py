@@ -74,6 +74,10 @@ class Fault(BaseModel, ABC):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     band: ClassVar[Band]
+    proof: ClassVar[str]
+    """What its witness sees, for the catalogue."""
+    remedy: ClassVar[str]
+    """What its heal brings back, for the catalogue."""
     for_rule: ClassVar[Literal["needed", "optional", "refused"]]
     allowance_ms: ClassVar[int]
     """How long injecting and healing may take beyond ``for``; the compiler leaves this much room."""

@@ -14,12 +14,13 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.exceptions import TyperException
 
-from aftershock.errors import AftershockError
+from aftershock.errors import AftershockError, EvidenceError
 from aftershock.faults.check import load_plan
 from aftershock.faults.compile import compile_plan
 from aftershock.faults.lanes import lanes
 from aftershock.faults.plan import plan_schema
 from aftershock.faults.plans import find
+from aftershock.harness import cli_adhoc
 from aftershock.harness.progress import Progress
 from aftershock.results.verdict import Verdict
 
@@ -86,9 +87,10 @@ def verdict(
     run_dir: RunArgument, out: OutOption = Path("runs"), as_json: JsonOption = False, spark: SparkOption = None
 ) -> int:
     """Judge a run again, from its evidence alone."""
+    from aftershock.harness.runs import find_run
     from aftershock.results.judge import judge
 
-    path = _find_run(run_dir, out)
+    path = find_run(run_dir, out)
     return _show(path, judge(path, spark, Progress().say), as_json=as_json)
 
 
@@ -98,11 +100,15 @@ def report(
     out: OutOption = Path("runs"),
     style: Annotated[ReportFormat, typer.Option("--format", help="A file beside the evidence, or text here.")] = "html",
 ) -> int:
-    """Report judged runs: write each report.html again and print its path, or print Markdown."""
-    from aftershock.results.report import markdown, write
+    """Report judged runs: write each report.html again and, of several in one folder, an index; or print Markdown."""
+    from aftershock.harness.runs import find_run
+    from aftershock.results.report import markdown
 
-    for path in [_find_run(run_dir, out) for run_dir in run_dirs]:
-        print(markdown(path) if style == "md" else write(path))
+    paths = [find_run(run_dir, out) for run_dir in run_dirs]
+    if style == "html":
+        return _report_html(paths)
+    for path in paths:
+        print(markdown(path))
     return 0
 
 
@@ -163,6 +169,9 @@ def schema() -> int:
     return 0
 
 
+cli_adhoc.register(app, plans)
+
+
 def main() -> None:
     """The console script: runs a command and exits with its code."""
     # SIGTERM ends a run as Ctrl-C does: through the clean-up
@@ -183,20 +192,33 @@ def main() -> None:
     sys.exit(code)
 
 
+def _report_html(paths: list[Path]) -> int:
+    """Writes the reports and the index and prints their paths; a run that can't be reported is said, and skipped."""
+    from aftershock.results.report import write, write_index
+
+    code = 0
+    for path in paths:
+        try:
+            print(write(path))
+        except EvidenceError as unjudged:
+            print(unjudged, file=sys.stderr)
+            code = ERROR
+    folders = {path.resolve().parent for path in paths}
+    if len(paths) > 1 and len(folders) == 1:
+        print(write_index(paths, folder := folders.pop(), f"{len(paths)} runs in {folder.name}"))
+    elif len(paths) > 1:
+        print("no index: the runs are not in one folder; move them together, or report those of each", file=sys.stderr)
+    return code
+
+
 def _show(run_dir: Path, judged: Verdict, *, as_json: bool) -> int:
+    from aftershock.harness import github
     from aftershock.results.summary import summary
 
+    github.tell([run_dir])
     print(judged.text() if as_json else summary(judged), end="" if as_json else "\n", flush=True)
     print(f"run: {run_dir}", file=sys.stderr)
     return judged.exit_code
-
-
-def _find_run(name: str, out: Path) -> Path:
-    """A run by path, or by its id under ``out``."""
-    for path in (Path(name), out / name):
-        if (path / "run.json").is_file():
-            return path
-    raise AftershockError(f"no run at {name} nor at {out / name} (a run directory holds a run.json); name one of those")
 
 
 if __name__ == "__main__":

@@ -179,9 +179,7 @@ def attach(client: docker.DockerClient, home: Path) -> Cluster:
     missing = [name for name in (f"{prefix}-{part}" for part in _parts(spec)) if name not in found]
     if missing:
         what = "is gone" if not found else f"lacks {', '.join(missing)}"
-        raise ClusterError(
-            f"the cluster {run_id} {what}; remove what is left of it with: aftershock heal, and start another"
-        )
+        raise ClusterError(f"the cluster {run_id} {what}")
     nodes = {BrokerId(n.id): KafkaNode(n, found[f"{prefix}-{n.name}"]) for n in spec.topology.nodes}
     return Cluster(spec, run_id, Crossing(spec, prefix, found[f"{prefix}-toxiproxy"]), nodes)
 

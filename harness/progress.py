@@ -91,7 +91,7 @@ class Following:
 
 def plain(status: Status) -> str:
     """The status on one line."""
-    return f"{status.elapsed_s:5.0f} s  {_phase(status)}  {'; '.join(map(_plain_arm, status.arms))}"
+    return f"{status.elapsed_s:5.0f} s  {_phase(status)}  {'; '.join(map(_plain_arm, status.arms))}".rstrip()
 
 
 def _plain_arm(arm: ArmStatus) -> str:
@@ -100,7 +100,7 @@ def _plain_arm(arm: ArmStatus) -> str:
 
 
 def panel(status: Status) -> Group:
-    """The status as a small table under a headline."""
+    """The status as a headline, over a small table of its clients if it has any."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("client")
     for column in ("sent", "ok", "failed", "p99 now"):
@@ -111,7 +111,7 @@ def panel(status: Status) -> Group:
         table.add_row(Text(arm.name), sent, str(arm.ok), Text(str(arm.failed), style=style), _ms(arm.p99_ms))
     headline = Text(f"{status.elapsed_s:4.0f} s  ")
     headline.append(_phase(status), style="bold red" if status.faults else "bold")
-    return Group(headline, table)
+    return Group(headline, table) if status.arms else Group(headline)
 
 
 def p99_ms(latencies_us: Sequence[int]) -> float | None:

@@ -9,7 +9,6 @@ the evidence so far is kept and readable, and the cluster is removed unless it i
 """
 
 import asyncio
-import signal
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -26,6 +25,7 @@ from aftershock.harness.clock import RunClock
 from aftershock.harness.cluster import CARD, Cluster, collect_logs
 from aftershock.harness.drive import drive
 from aftershock.harness.heal import heal
+from aftershock.harness.interrupts import undisturbed
 from aftershock.harness.launching import Images, Say, images_for, launch
 from aftershock.harness.lease import host_lease, judged_on
 from aftershock.harness.progress import Progress
@@ -128,7 +128,7 @@ def _launched(
             with closing(launch(job.spec, home.run_id, home.path, images, progress.say, keep=keep)) as cluster:
                 _drive(job, cluster, home, images, progress)
         finally:
-            with _undisturbed(progress):
+            with undisturbed(progress.say):
                 collect_logs(client, home.run_id, home.path / "logs")
                 if not (keep and (home.path / CARD).exists()):
                     labels.remove_run(client, home.run_id)
@@ -158,7 +158,7 @@ def _drive(job: Job, cluster: Cluster, home: RunDir, images: Images, progress: P
     try:
         asyncio.run(drive(job.timeline, cluster, home, spool.path, clock, progress, rehearse=job.rehearse))
     finally:
-        with _undisturbed(progress):
+        with undisturbed(progress.say):
             spool.salvage()
 
 
@@ -183,13 +183,3 @@ def _accounted_for(home: RunDir, progress: Progress) -> Iterator[None]:
         home.tell(status="failed", why=str(error) if isinstance(error, AftershockError) else repr(error))
         error.add_note(f"run: {home.path}")
         raise
-
-
-@contextmanager
-def _undisturbed(progress: Progress) -> Iterator[None]:
-    """Let a second Ctrl-C wait until the clean-up is through: it takes seconds, and half a clean-up is none."""
-    before = signal.signal(signal.SIGINT, lambda *_: progress.say("still cleaning up; a few seconds more"))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -52,6 +52,8 @@ class Cut(Fault):
     """Let all that is sent over some links, or into and out of a rack, vanish."""
 
     band: ClassVar[Band] = Band("#8c564b", "cut")
+    proof: ClassVar[str] = "no answer through any link that answered before; the toxics, read back each second"
+    remedy: ClassVar[str] = "the toxics are removed, and every link answers again"
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
     allowance_ms: ClassVar[int] = 2_000  # toxics go on and off in 30 ms; connections are made anew within 0.6 s
 

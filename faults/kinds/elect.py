@@ -21,6 +21,8 @@ class Elect(Fault):
     """Elect the preferred leaders of a topic."""
 
     band: ClassVar[Band] = Band("#17becf", "elect")
+    proof: ClassVar[str] = "leaders that moved to the preferred replica, at a higher epoch"
+    remedy: ClassVar[str] = "nothing: the leaders stay where they were elected"
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "refused"
     allowance_ms: ClassVar[int] = 1_000
 

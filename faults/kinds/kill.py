@@ -31,6 +31,8 @@ class Kill(NodeFault):
     """SIGKILL a node for a while."""
 
     band: ClassVar[Band] = Band("#d62728", "kill")
+    proof: ClassVar[str] = "the container's state, read back each second"
+    remedy: ClassVar[str] = "the node is started, and back in the ISR of all it holds"
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
     allowance_ms: ClassVar[int] = 8_000  # a broker is back in service 3-7 s after `docker start`
     strike: ClassVar[type[NodeStrike]] = KillStrike

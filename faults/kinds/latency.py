@@ -30,6 +30,8 @@ class Latency(Fault):
     """Delay one or both directions of some links."""
 
     band: ClassVar[Band] = Band("#ff7f0e", "latency")
+    proof: ClassVar[str] = "probes through each link, slower by the delay asked for; the toxics, read back each second"
+    remedy: ClassVar[str] = "the toxics are removed"
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
     allowance_ms: ClassVar[int] = 500
 

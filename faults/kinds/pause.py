@@ -49,6 +49,8 @@ class Pause(NodeFault):
     """Freeze a node for a while."""
 
     band: ClassVar[Band] = Band("#9467bd", "pause")
+    proof: ClassVar[str] = "the container's state, read back each second, and no answer from the node"
+    remedy: ClassVar[str] = "the node is thawed, and back in the ISR of all it holds"
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
     allowance_ms: ClassVar[int] = 4_000  # a thawed broker must first learn that it was fenced
     strike: ClassVar[type[NodeStrike]] = PauseStrike

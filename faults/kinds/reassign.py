@@ -37,6 +37,8 @@ class Reassign(Fault):
     """Rotate or move the replicas of a topic."""
 
     band: ClassVar[Band] = Band("#2ca02c", "reassign")
+    proof: ClassVar[str] = "leaders at a higher epoch (rotate), or the replica lists read back (move)"
+    remedy: ClassVar[str] = "with `for`: the assignment and the leaders of before; without: it stays"
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "optional"
     allowance_ms: ClassVar[int] = 2_000  # a rotation takes 0.2 s for a hundred partitions; a move depends on the data
 

@@ -61,6 +61,8 @@ class Refuse(Fault):
     """Close the connections over some links and refuse new ones."""
 
     band: ClassVar[Band] = Band("#e377c2", "refuse")
+    proof: ClassVar[str] = "a refusal on every link that answered before; the proxies, read back each second"
+    remedy: ClassVar[str] = "the proxies are enabled, and every link answers again"
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
     allowance_ms: ClassVar[int] = 1_000
 

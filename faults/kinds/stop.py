@@ -44,6 +44,8 @@ class Stop(NodeFault):
     """Shut a node down for a while."""
 
     band: ClassVar[Band] = Band("#bcbd22", "stop")
+    proof: ClassVar[str] = "no partition still led when it had exited; the container's state, read back each second"
+    remedy: ClassVar[str] = "the node is started, and back in the ISR of all it holds"
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
     allowance_ms: ClassVar[int] = 8_000  # a broker is back in service 3-7 s after `docker start`
     strike: ClassVar[type[NodeStrike]] = StopStrike

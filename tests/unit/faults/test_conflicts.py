@@ -4,6 +4,7 @@ import pytest
 
 from aftershock.errors import PlanError
 from aftershock.faults.check import load_plan
+from aftershock.faults.conflicts import clash
 from aftershock.tests.unit.faults.conftest import FRAME, timeline_of
 
 KILL = "{at: 0s, for: 8s, kind: kill, broker: 1}"
@@ -69,3 +70,39 @@ def test_grey_failure(profile: str, lasting: str, warned: int) -> None:
     warnings = load_plan(text).warnings
     assert len(warnings) == warned
     assert all(warning.startswith("plan.yaml:10:19: a kill of") for warning in warnings)
+
+
+ONE, TWO = {"brokers": [1], "links": [], "topics": []}, {"brokers": [2], "links": [], "topics": []}
+DOORS = {"brokers": [], "links": ["client_a-k1", "client_a-k2"], "topics": []}
+MOVED = {"brokers": [1, 2], "links": [], "topics": ["orders"]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "targets", "other", "other_targets", "what"),
+    [
+        ("pause", ONE, "kill", ONE, "node 1"),
+        ("restart", ONE, "stop", ONE, "node 1"),
+        ("reassign", MOVED, "elect", MOVED, "topic orders"),
+        ("cut", DOORS, "refuse", {**DOORS, "links": ["client_a-k2"]}, "link client_a-k2"),
+        ("cut", DOORS, "cut", DOORS, "link client_a-k1"),
+    ],
+)
+def test_clash(kind: str, targets: object, other: str, other_targets: object, what: str) -> None:
+    """Two faults in force on one node, topic or severed link: said by name, whichever came first."""
+    assert what == clash(kind, targets, other, other_targets)  # type: ignore[arg-type]
+    assert what == clash(other, other_targets, kind, targets)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("kind", "targets", "other", "other_targets"),
+    [
+        ("pause", ONE, "pause", TWO),
+        ("latency", DOORS, "latency", DOORS),
+        ("latency", DOORS, "cut", DOORS),
+        ("reassign", MOVED, "kill", ONE),
+        ("pause", ONE, "a kind of a later version", ONE),
+    ],
+)
+def test_no_clash(kind: str, targets: object, other: str, other_targets: object) -> None:
+    """Another node, latencies that add up, a move among nodes that are down: faults that may overlap."""
+    assert clash(kind, targets, other, other_targets) is None  # type: ignore[arg-type]

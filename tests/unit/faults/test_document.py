@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from aftershock.errors import PlanError
-from aftershock.faults.document import BYTES_MAX, load
+from aftershock.faults.document import BYTES_MAX, dump, load
 
 GOOD = """\
 name: x
@@ -22,6 +22,14 @@ def test_plain_data() -> None:
     """Only plain Python comes out, and dates stay text."""
     expected = {"name": "x", "list": [{"a": 1, "b": [2, 3.5]}, "two"], "when": "2020-01-01", "none": None, "yes_": True}
     assert load(GOOD).data == expected
+
+
+def test_what_is_dumped_is_read_again() -> None:
+    """Texts that look like numbers, dates or YAML stay texts; keys keep their order; a long line stays one."""
+    tricky = ["2", "true", "2020-01-01", "~", "a: b", "- x", "client(a) <-> broker", "lost == 0", "#", "x" * 300]
+    data = {"racks": {"b": 1, "a": 2}, "list": [{"id": text} for text in tricky], "none": None, "no": False}
+    assert load(dump(data)).data == data
+    assert ["b", "a"] == list(load(dump(data)).data["racks"])
 
 
 @pytest.mark.parametrize(

@@ -30,3 +30,15 @@ def test_names_are_not_markup() -> None:
     shown = console.file.getvalue()  # type: ignore[attr-defined]  # it is a StringIO
     assert "None" not in shown
     assert 2 == shown.count("[red]x")
+
+
+def test_without_clients_there_is_no_table() -> None:
+    """An injection by hand has no clients: a headline, and no columns of nothing."""
+    status = Status("pause-1 witnessed", 2.0, ["3 s left"], ())
+    assert "    2 s  pause-1 witnessed: 3 s left" == plain(status)
+    console = Console(file=io.StringIO(), width=80, force_terminal=False)
+    console.print(panel(status))
+    assert ["2 s  pause-1 witnessed: 3 s left"] == [
+        line.strip()
+        for line in console.file.getvalue().splitlines()  # type: ignore[attr-defined]  # it is a StringIO
+    ]
