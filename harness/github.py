@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TextIO
 
 from aftershock.results.annotations import annotations
 from aftershock.results.files import read_json
@@ -15,14 +16,14 @@ from aftershock.results.report import step_summary
 from aftershock.results.report.judged import verdict_of
 
 
-def tell(run_dirs: Iterable[Path], environment: Mapping[str, str] = os.environ) -> None:
-    """Annotate what did not pass in these judged runs, and add them to the step's summary."""
+def tell(run_dirs: Iterable[Path], environment: Mapping[str, str] = os.environ, out: TextIO | None = None) -> None:
+    """Annotate what did not pass in these judged runs (on ``out``, default stderr), and add them to the summary."""
     if environment.get("GITHUB_ACTIONS") != "true":
         return
     paths = list(run_dirs)
     for path in paths:
         verdict = verdict_of(path)
-        sys.stderr.writelines(f"{line}\n" for line in annotations(verdict, plan_file(path, environment)))
+        (out or sys.stderr).writelines(f"{line}\n" for line in annotations(verdict, plan_file(path, environment)))
     if summary := environment.get("GITHUB_STEP_SUMMARY"):
         with Path(summary).open("a", encoding="utf-8") as file:
             file.write(step_summary(paths))

@@ -38,7 +38,8 @@ class Command:
                 stdout=stdout,
                 stderr=subprocess.PIPE,
                 text=True,
-                env={**os.environ, name: value},
+                # what is planted to fail is not to be annotated in the run that plants it
+                env={**os.environ, name: value, "GITHUB_ACTIONS": "false"},
             )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

@@ -1,0 +1,187 @@
+"""The product through pytest: chaos tests of somebody's suite, two at a time, on real clusters."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from aftershock.harness import labels
+from aftershock.workloads.spool import TMPFS
+
+# import-mode=importlib leaves test helpers unimportable; this one stands beside the plugin's unit tests
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "harness"))
+
+from foreign_suite import Told, run_suite
+
+pytestmark = pytest.mark.engine
+
+PLAN = """
+name: {name}
+topics: [{{name: orders, partitions: 6, replication: 3, config: {{min.insync.replicas: 2}}}}]
+workloads:
+  - name: orders
+    produce: {{topic: orders, rate: 80/s, record_size: 200, deadline: 15s}}
+    consume: {{topic: orders, rack: b}}
+timing: {{warmup: {{min: 3s, max: 40s}}, steady: 4s, fault: 3s, recovery: 3s}}
+slo: ["{slo}"]
+"""
+SUITE = """
+def test_integrity(chaos): chaos.run("integrity.yaml").expect("duplicate == 0")
+
+def test_too_slow(chaos): chaos.run("too-slow.yaml")
+
+def test_fast_enough(chaos): chaos.run("fast-enough.yaml")
+"""
+SLOS = {
+    "integrity": "lost == 0",
+    "too-slow": "produce.latency p50 < 1ms in steady",
+    "fast-enough": "produce.latency p50 < 5s in steady",
+}
+DEADLINE_S = 400
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, slo in SLOS.items():
+        (tmp_path / f"{name}.yaml").write_text(PLAN.format(name=name, slo=slo))
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    return tmp_path
+
+
+def runs(told: Told) -> list[dict[str, Any]]:
+    """What each run of the session says of itself."""
+    return [json.loads((told.folder / "runs" / run["run"] / "run.json").read_text()) for run in told.session["runs"]]
+
+
+def left_behind(clusters: set[str]) -> list[str]:
+    """Containers, networks, volumes and spools of these clusters that are still there."""
+    client = docker.from_env()
+    found = []
+    for cluster in clusters:
+        mine = {"label": f"{labels.RUN}={cluster}"}
+        things = [*client.containers.list(all=True, filters=mine), *client.networks.list(filters=mine)]
+        found += [thing.name for thing in (*things, *client.volumes.list(filters=mine))]
+        found += [str(path) for path in TMPFS.glob(f"*{cluster}*")]
+    return found
+
+
+@pytest.mark.parametrize("workers", [("-n", "2"), ()], ids=["xdist", "alone"])
+def test_exactly_the_failing_test_fails(folder: Path, workers: tuple[str, ...]) -> None:
+    """One of three: one node id in the terminal, JUnit, --lf and the exit status; nothing of the clusters is left."""
+    (folder / "test_suite.py").write_text(SUITE)
+    told = run_suite(folder, *workers, deadline_s=DEADLINE_S)
+    assert {"test_too_slow"} == told.last_failed
+    assert 1 == told.code
+    assert "1 failed, 2 passed" in told.lines[-1]
+    failed = [name for name, case in told.cases.items() if case.find("failure") is not None]
+    assert ["test_too_slow"] == failed
+    assert any("slo/produce.latency-p50-steady" in line for line in told.section("FAILURES"))
+    clusters = {facts["cluster"] for facts in runs(told)}
+    assert len(clusters) <= 2
+    assert [] == left_behind(clusters)
+    for run in told.session["runs"]:
+        logs = {path.name for path in (folder / "runs" / run["run"] / "logs").glob("k*.log")}
+        assert {"k1.log", "k2.log", "k3.log"} == logs
+
+
+def test_six_tests_launch_two_clusters_at_most(folder: Path) -> None:
+    """Warm clusters go from test to test and from worker to worker, whatever the verdicts on these short runs are."""
+    short = ["timing.warmup.min=1s", "timing.warmup.max=1s", "timing.steady=2s"]
+    tests = [f'def test_{n}(chaos): chaos.run("integrity.yaml", seed={n}, changes={short})\n' for n in range(6)]
+    (folder / "test_suite.py").write_text("".join(tests))
+    told = run_suite(folder, "-n", "2", deadline_s=DEADLINE_S)
+    assert {f"test_{n}" for n in range(6)} == set(told.cases)
+    assert [] == [name for name, case in told.cases.items() if case.find("failure") is not None]
+    clusters = {facts["cluster"] for facts in runs(told)}
+    assert len(clusters) <= 2
+    assert [] == left_behind(clusters)
+
+
+def test_the_cluster_of_a_failed_test_is_kept(folder: Path) -> None:
+    """It stands when pytest has ended, by the commands that the summary names it is found and taken down."""
+    (folder / "test_suite.py").write_text('def test_too_slow(chaos): chaos.run("too-slow.yaml")\n')
+    told = run_suite(folder, "--aftershock-keep=failed", deadline_s=DEADLINE_S)
+    (cluster,) = told.session["kept"]
+    commands = [line.partition(": ")[2].split() for line in told.section("aftershock") if "aftershock cluster" in line]
+    assert [["status", "--run", cluster], ["down", "--run", cluster]] == [command[2:] for command in commands]
+    for command in commands:
+        assert left_behind({cluster})
+        subprocess.run([sys.executable, "-m", "aftershock.harness.cli", *command[1:]], check=True, timeout=60)
+    assert [] == left_behind({cluster})
+
+
+def test_a_killed_worker_takes_nobody_with_it(folder: Path) -> None:
+    """`kill -9` in mid-load: the suite ends, the next test has a healthy cluster, and nothing is left behind."""
+    tests = 'def test_killed(chaos): chaos.run("integrity.yaml")\ndef test_next(chaos): chaos.run("integrity.yaml")\n'
+    (folder / "test_suite.py").write_text(tests)
+    with session(folder, "-n", "1") as (_, end):
+        os.kill(driver_in_steady(folder), signal.SIGKILL)
+        told = end()
+    assert "1 failed, 1 passed" in told.lines[-1]
+    (line,) = [line for line in told.section("aftershock") if "test_killed" in line]
+    assert line.startswith("not judged")
+    assert [] == left_behind({facts["cluster"] for facts in runs(told)})
+
+
+@pytest.mark.parametrize("workers", [("-n", "2"), ()], ids=["xdist", "alone"])
+def test_an_interrupt_leaves_nothing_running(folder: Path, workers: tuple[str, ...]) -> None:
+    """Ctrl-C in mid-load, which a terminal sends to pytest and its workers alike: exit 2, clusters and clients gone."""
+    (folder / "test_suite.py").write_text('def test_a(chaos): chaos.run("integrity.yaml")\ndef test_b(): pass\n')
+    with session(folder, *workers) as (process, end):
+        driver = driver_in_steady(folder)
+        os.killpg(process.pid, signal.SIGINT)
+        told = end()
+    assert 2 == told.code
+    (line,) = [line for line in told.section("aftershock") if "test_a" in line]
+    assert line.startswith("not judged")
+    assert [] == left_behind({facts["cluster"] for facts in runs(told)})
+    assert not Path(f"/proc/{driver}").exists()
+
+
+@contextmanager
+def session(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], Callable[[], Told]]]:
+    """A session of pytest that goes on, in a process group of its own; the second value waits for its end."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
+    with (folder / "output").open("w") as output:
+        process = subprocess.Popen(
+            command, cwd=folder, stdout=output, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        )
+
+    def end() -> Told:
+        code = process.wait(DEADLINE_S)
+        text = (folder / "output").read_text()
+        print(text)
+        return Told(folder, code, text)
+
+    try:
+        yield process, end
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait(DEADLINE_S)
+
+
+def driver_in_steady(folder: Path) -> int:
+    """The process that drives the first run, once the load has reached ``steady``."""
+    for _ in _moments(DEADLINE_S):
+        for events in folder.glob("runs/*/events.jsonl"):
+            if '"phase": "steady"' in events.read_text():
+                owner = json.loads((events.parent / "run.json").read_text())["owner"]
+                return int(owner.split(":")[0])
+    raise AssertionError("no run reached steady in time")
+
+
+def _moments(deadline_s: float) -> Iterator[None]:
+    until = time.monotonic() + deadline_s
+    while time.monotonic() < until:
+        yield
+        time.sleep(0.1)

@@ -1,0 +1,121 @@
+"""The plugin in somebody else's project: a wheel in a fresh environment, a suite with its own `results/`."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NOT_OURS = shutil.ignore_patterns(".*", "runs", "build", "*.egg-info", "__pycache__")
+TESTS = """
+import importlib.metadata
+import results
+
+def test_own_packages():
+    assert "mine" == results.MINE
+
+def test_ours_beside_them():
+    import aftershock.results.slo
+    assert aftershock.results.slo.__file__ != results.__file__
+    assert "site-packages" in aftershock.__file__
+
+def test_chaos(chaos):
+    run = chaos.run("plan.yaml")
+    run.expect("duplicate == 0")
+"""
+PLAN = """
+name: theirs
+topics: [{name: orders, partitions: 3, replication: 3}]
+workloads:
+  - name: orders
+    produce: {topic: orders, rate: 60/s, record_size: 200, deadline: 15s}
+    consume: {topic: orders}
+timing: {warmup: {min: 2s, max: 30s}, steady: 3s, fault: 2s, recovery: 2s}
+slo: ["lost == 0"]
+"""
+
+
+@dataclass(frozen=True)
+class Project:
+    """Somebody's project, and the interpreter of their environment."""
+
+    folder: Path
+    python: Path
+
+    def pytest(self, *options: str) -> subprocess.CompletedProcess[str]:
+        command = [str(self.python), "-m", "pytest", *options]
+        # coverage, import paths and options of this session are none of theirs
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PYTHON"))}
+        done = subprocess.run(
+            command, cwd=self.folder, env=clean, capture_output=True, text=True, timeout=300, check=False
+        )
+        print(done.stdout, done.stderr)
+        return done
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """Aftershock's wheel in an environment of its own; what it depends on is lent by ours, which can't be fetched."""
+    folder = tmp_path_factory.mktemp("foreign")
+    fresh = folder / "venv"
+    venv.create(fresh, with_pip=False)
+    python = fresh / "bin" / "python"
+    site = fresh / sysconfig.get_path("purelib", vars={"base": "."})
+    (site / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    _pip("--python", str(python), "install", "--no-deps", "--no-index", str(_wheel(folder)))
+    home = folder / "project"
+    for package in ("results", "tests"):
+        (home / package).mkdir(parents=True)
+    (home / "results" / "__init__.py").write_text('MINE = "mine"\n')
+    (home / "tests" / "__init__.py").touch()
+    (home / "tests" / "test_theirs.py").write_text(TESTS)
+    (home / "tests" / "plan.yaml").write_text(PLAN)
+    return Project(home, python)
+
+
+def _wheel(folder: Path) -> Path:
+    """Built from a copy: setuptools leaves its work beside the sources."""
+    shutil.copytree(ROOT, folder / "copy", ignore=NOT_OURS)
+    _pip("wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(folder), str(folder / "copy"))
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def _pip(*arguments: str) -> None:
+    command = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check", *arguments]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    assert 0 == done.returncode, done.stdout
+
+
+def test_a_plain_suite_runs_beside_us(project: Project) -> None:
+    """Their `results` and `tests` are theirs, ours is found within our own package, and nothing of ours is left."""
+    done = project.pytest("-k", "not chaos")
+    assert (0, True) == (done.returncode, "2 passed" in done.stdout)
+    assert not (project.folder / "runs").exists()
+
+
+def test_the_options_are_there(project: Project) -> None:
+    """The wheel brings the entry point: nobody has to name the plugin."""
+    assert "--aftershock-keep={failed}" in project.pytest("--help").stdout
+
+
+def test_collecting_starts_nothing(project: Project) -> None:
+    """Chaos tests are listed without an engine, without a session."""
+    done = project.pytest("--collect-only", "-q", "-p", "no:xdist")
+    assert (0, True) == (done.returncode, "tests/test_theirs.py::test_chaos" in done.stdout)
+    assert not (project.folder / "runs").exists()
+
+
+@pytest.mark.engine
+def test_a_chaos_test_runs(project: Project) -> None:
+    """Their plan, a cluster of ours, a verdict in their terminal."""
+    done = project.pytest("-k", "chaos")
+    assert 0 == done.returncode
+    assert "1 passed" in done.stdout
+    assert "PASS         tests/test_theirs.py::test_chaos  runs/" in done.stdout
