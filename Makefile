@@ -9,9 +9,9 @@ demo: bootstrap
 
 # without an engine in two processes; with one, in one: the clusters of two would starve each other of the host's cores
 test: bootstrap
-	$(BIN)/pytest -n 2 --dist loadgroup -m "not engine" tests
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not engine and not nightly" tests
 	$(BIN)/aftershock images --ensure
-	$(BIN)/pytest -m engine tests
+	$(BIN)/pytest -m "engine and not nightly" tests
 
 lint: bootstrap
 	$(BIN)/ruff check .

@@ -51,7 +51,8 @@ def up(
     """Launch a cluster that stays until it is taken down."""
     from aftershock.faults.outline import Outline, read_outline
     from aftershock.faults.plans import find
-    from aftershock.harness import cluster_up, engine
+    from aftershock.harness import engine
+    from aftershock.harness.adhoc import cluster_up
     from aftershock.harness.progress import Progress
 
     say = Progress().say
@@ -70,8 +71,9 @@ def status(as_json: JsonOption = False, run_id: RunOption = None) -> int:
     """Show the kept clusters: nodes, faults in force, time left, how to heal. With --json: one of them, or null."""
     from rich.console import Console
 
-    from aftershock.harness import engine, status
-    from aftershock.harness.kept import kept, the_one
+    from aftershock.harness import engine
+    from aftershock.harness.adhoc import status
+    from aftershock.harness.adhoc.kept import kept, the_one
 
     client = engine.connect()
     there = kept(client)
@@ -89,7 +91,8 @@ def status(as_json: JsonOption = False, run_id: RunOption = None) -> int:
 @clusters.command()
 def down(run_id: RunOption = None) -> int:
     """Remove a kept cluster; its run directory stays."""
-    from aftershock.harness import cluster_up, engine
+    from aftershock.harness import engine
+    from aftershock.harness.adhoc import cluster_up
 
     print(f"took down {cluster_up.down(engine.connect(), run_id)}")
     return 0
@@ -107,7 +110,7 @@ def inject(
 ) -> int:
     """Inject one fault into the kept cluster, and heal it on time and on Ctrl-C."""
     from aftershock.harness import engine
-    from aftershock.harness import inject as injection
+    from aftershock.harness.adhoc import inject as injection
     from aftershock.harness.progress import Progress
 
     client, progress = engine.connect(), Progress()
@@ -152,7 +155,7 @@ def plan_from(
     out: OutOption = Path("runs"),
 ) -> int:
     """Print what was injected by hand into a run, or into a kept cluster, as a plan that runs."""
-    from aftershock.harness.plan_from import plan_of
+    from aftershock.harness.adhoc.plan_from import plan_of
     from aftershock.harness.runs import find_run
 
     written = plan_of(find_run(run, out))

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aftershock.errors import EvidenceError
-from aftershock.harness.deferred import Deferred, Driven, Held, Outcome, Shown, judged, shown
-from aftershock.harness.suite import Suite
+from aftershock.harness.suite.deferred import Deferred, Driven, Held, Outcome, Shown, judged, shown
+from aftershock.harness.suite.session import Suite
 
 if TYPE_CHECKING:
-    from aftershock.harness.chaos import Chaos
-    from aftershock.harness.suite_verdicts import Judged
+    from aftershock.harness.suite.chaos import Chaos
+    from aftershock.harness.suite.verdicts import Judged
 
 _WORKER_INPUT = "aftershock"
 _PROPERTY = "aftershock.run"
@@ -72,7 +72,7 @@ def chaos(request: pytest.FixtureRequest) -> "Chaos":
 
     The verdicts come when all tests are over, and this test passes or fails by them.
     """
-    from aftershock.harness.chaos import Chaos, Origin
+    from aftershock.harness.suite.chaos import Chaos, Origin
 
     def finished(run_id: str) -> None:
         request.node.stash.setdefault(_RUNS, []).append(run_id)
@@ -158,7 +158,7 @@ class _Controller:
     def _conclude(self, *, judging: bool, repeatable: Collection[str] = ()) -> None:
         if not self._suite.entries():
             return
-        from aftershock.harness.suite_verdicts import judge_all
+        from aftershock.harness.suite.verdicts import judge_all
 
         master = self._config.getoption("aftershock_spark")
         try:
@@ -177,13 +177,13 @@ class _Controller:
                 self._config.hook.pytest_runtest_logreport(report=judged(report, outcome))
 
     def _finish(self) -> None:
-        from aftershock.harness.suite_summary import finish
+        from aftershock.harness.suite.summary import finish
 
         self._lines = finish(self._suite, self._judged, self._failed, self._config.invocation_params.dir)
         self._graft()
 
     def _outcome(self, held: Held) -> Outcome:
-        from aftershock.harness.suite_verdicts import outcome_of, unjudged
+        from aftershock.harness.suite.verdicts import outcome_of, unjudged
 
         runs = [self._judged.get(run_id) or unjudged(self._suite.out / run_id) for run_id in held.runs]
         return outcome_of(runs)
@@ -193,7 +193,7 @@ class _Controller:
         asked = self._config.getoption("xmlpath", None)
         if not asked:
             return
-        from aftershock.harness.junit_graft import graft, scions
+        from aftershock.harness.suite.junit_graft import graft, scions
 
         path = self._config.invocation_params.dir / Path(os.path.expandvars(asked)).expanduser()
         held = {test.nodeid: self._outcome(test) for test in self._deferred.held}

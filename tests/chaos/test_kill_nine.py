@@ -86,7 +86,7 @@ def test_heal_with_nothing_to_heal_says_so() -> None:
     assert "nothing to heal" in healed.stdout
 
 
-@pytest.mark.parametrize("healer", ["heal", "watchdog"])
+@pytest.mark.parametrize("healer", ["heal", pytest.param("watchdog", marks=pytest.mark.nightly)])
 def test_a_kept_cluster_is_healed_and_stays(aftershock: Any, healer: str) -> None:
     """`run --keep` killed -9 in the midst of its faults: each fault's undo is performed, the cluster is whole again."""
     command = aftershock(PLAN, "--keep")

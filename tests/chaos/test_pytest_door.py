@@ -15,12 +15,8 @@ import docker
 import pytest
 
 from aftershock.harness import labels
+from aftershock.tests.unit.harness.suite.foreign_suite import Told, run_suite
 from aftershock.workloads.spool import TMPFS
-
-# import-mode=importlib leaves test helpers unimportable; this one stands beside the plugin's unit tests
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "harness"))
-
-from foreign_suite import Told, run_suite
 
 pytestmark = pytest.mark.engine
 
@@ -74,7 +70,7 @@ def left_behind(clusters: set[str]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("workers", [("-n", "2"), ()], ids=["xdist", "alone"])
+@pytest.mark.parametrize("workers", [("-n", "2"), pytest.param((), marks=pytest.mark.nightly)], ids=["xdist", "alone"])
 def test_exactly_the_failing_test_fails(folder: Path, workers: tuple[str, ...]) -> None:
     """One of three: one node id in the terminal, JUnit, --lf and the exit status; nothing of the clusters is left."""
     (folder / "test_suite.py").write_text(SUITE)
@@ -93,6 +89,7 @@ def test_exactly_the_failing_test_fails(folder: Path, workers: tuple[str, ...]) 
         assert {"k1.log", "k2.log", "k3.log"} == logs
 
 
+@pytest.mark.nightly
 def test_six_tests_launch_two_clusters_at_most(folder: Path) -> None:
     """Warm clusters go from test to test and from worker to worker, whatever the verdicts on these short runs are."""
     short = ["timing.warmup.min=1s", "timing.warmup.max=1s", "timing.steady=2s"]
@@ -106,6 +103,7 @@ def test_six_tests_launch_two_clusters_at_most(folder: Path) -> None:
     assert [] == left_behind(clusters)
 
 
+@pytest.mark.nightly
 def test_the_cluster_of_a_failed_test_is_kept(folder: Path) -> None:
     """It stands when pytest has ended, by the commands that the summary names it is found and taken down."""
     (folder / "test_suite.py").write_text('def test_too_slow(chaos): chaos.run("too-slow.yaml")\n')
@@ -119,6 +117,7 @@ def test_the_cluster_of_a_failed_test_is_kept(folder: Path) -> None:
     assert [] == left_behind({cluster})
 
 
+@pytest.mark.nightly
 def test_a_killed_worker_takes_nobody_with_it(folder: Path) -> None:
     """`kill -9` in mid-load: the suite ends, the next test has a healthy cluster, and nothing is left behind."""
     tests = 'def test_killed(chaos): chaos.run("integrity.yaml")\ndef test_next(chaos): chaos.run("integrity.yaml")\n'
@@ -132,6 +131,7 @@ def test_a_killed_worker_takes_nobody_with_it(folder: Path) -> None:
     assert [] == left_behind({facts["cluster"] for facts in runs(told)})
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("workers", [("-n", "2"), ()], ids=["xdist", "alone"])
 def test_an_interrupt_leaves_nothing_running(folder: Path, workers: tuple[str, ...]) -> None:
     """Ctrl-C in mid-load, which a terminal sends to pytest and its workers alike: exit 2, clusters and clients gone."""

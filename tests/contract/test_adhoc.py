@@ -16,9 +16,9 @@ import pytest
 from aftershock.faults.check import load_plan
 from aftershock.faults.world import Toxic
 from aftershock.harness import labels
+from aftershock.harness.adhoc.kept import clock_of
 from aftershock.harness.cluster import attach
 from aftershock.harness.journal import read_journal
-from aftershock.harness.kept import clock_of
 from aftershock.harness.waiting import still_lacking
 
 pytestmark = pytest.mark.engine

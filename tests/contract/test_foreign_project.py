@@ -112,6 +112,7 @@ def test_collecting_starts_nothing(project: Project) -> None:
     assert not (project.folder / "runs").exists()
 
 
+@pytest.mark.nightly
 @pytest.mark.engine
 def test_a_chaos_test_runs(project: Project) -> None:
     """Their plan, a cluster of ours, a verdict in their terminal."""

@@ -8,12 +8,13 @@ import pytest
 
 from aftershock.faults.plan import Cluster as ClusterPlan
 from aftershock.faults.world import BrokerId, Toxic
-from aftershock.harness import engine, labels, restore
+from aftershock.harness import engine, labels
 from aftershock.harness.cluster import Cluster, prefix_of
-from aftershock.harness.groups import groups
 from aftershock.harness.heal import heal
 from aftershock.harness.journal import open_faults, read_journal
-from aftershock.harness.pool import Pool
+from aftershock.harness.pool import restore
+from aftershock.harness.pool.groups import groups
+from aftershock.harness.pool.pool import Pool
 from aftershock.harness.rundir import RunDir
 from aftershock.harness.spec import ClusterSpec
 from aftershock.harness.waiting import still_lacking
@@ -43,7 +44,7 @@ from aftershock.faults.record import Targets, Undo
 from aftershock.faults.world import BrokerId
 from aftershock.harness.clock import RunClock
 from aftershock.harness.journal import Journal
-from aftershock.harness.pool import Pool
+from aftershock.harness.pool.pool import Pool
 from aftershock.tests.contract.test_pool import SPEC
 folder, owner, run = sys.argv[1:]
 with Pool(Path(folder), owner, 1).lease(SPEC, "victim", lambda line: print(line, file=sys.stderr)) as leased:

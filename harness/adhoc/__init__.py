@@ -1,0 +1,1 @@
+"""Clusters kept for ad-hoc work, and faults injected into them by hand."""

@@ -1,0 +1,1 @@
+"""Warm clusters by specification, leased across tests and processes."""

@@ -1,0 +1,82 @@
+"""What an injection by hand came to, told from its journal."""
+
+from typing import Any
+
+import pytest
+
+from aftershock.errors import FaultError
+from aftershock.harness.adhoc.aftermath import left_s, outcome, stage
+
+TARGETS = {"brokers": [2], "links": [], "topics": [], "roles": {}}
+SEEN = {"what": "it is paused", "asked": 1, "observed": 1, "unit": "reads", "n": 1, "ok": True}
+UNSEEN = {**SEEN, "observed": 0, "ok": False}
+
+
+def lines(*told: tuple[str, float, Any]) -> list[dict[str, Any]]:
+    """Journal lines of ``pause-1``: state, second, witness or reason."""
+    made = []
+    for state, t_s, more in told:
+        line = {"fault": "pause-1", "state": state, "t_us": int(t_s * 1e6), "targets": TARGETS}
+        made.append(line | ({"witness": more} if isinstance(more, dict) else {"why": more} if more else {}))
+    return made
+
+
+STORY = lines(("intended", 1, None), ("injected", 1.1, None), ("witnessed", 1.2, SEEN))
+HEALED = lines(("healing", 6, None), ("healed", 7, None))
+
+
+def test_witnessed_and_healed() -> None:
+    """Exit 0, and the line says on whom and for how long."""
+    told = outcome("pause-1", [*STORY, *HEALED], stopped=False)
+    assert (0, "pause-1: on node 2 for 5.0 s: witnessed, healed") == (told.exit_code, told.text)
+
+
+def test_one_witness_that_saw_nothing_is_enough() -> None:
+    """Exit 2 if any look failed, with the figures of the first that did: what held for a moment did not hold."""
+    told = outcome(
+        "pause-1", [*STORY, *lines(("witnessed", 2, UNSEEN), ("witnessed", 3, SEEN)), *HEALED], stopped=False
+    )
+    assert (2, "pause-1: on node 2 for 5.0 s: NOT witnessed (it is paused: 0 of 1 reads), healed") == (
+        told.exit_code,
+        told.text,
+    )
+
+
+def test_never_looked_at_is_not_witnessed() -> None:
+    """Nothing observed is never a success."""
+    assert 2 == outcome("pause-1", [*STORY[:2], *HEALED], stopped=False).exit_code
+
+
+def test_an_action_without_inverse() -> None:
+    """What needs no heal is done, not healed."""
+    told = outcome("elect-1", [*STORY, *lines(("healed", 3, None))], stopped=False)
+    assert (0, "elect-1: on node 2 for 2.0 s: witnessed, done") == (told.exit_code, told.text)
+
+
+def test_stopped() -> None:
+    """Exit 130 whatever was seen; and where nothing was touched yet, it says that."""
+    assert (130, "pause-1: on node 2 for 5.0 s: stopped, witnessed, healed") == (
+        outcome("pause-1", [*STORY, *HEALED], stopped=True).exit_code,
+        outcome("pause-1", [*STORY, *HEALED], stopped=True).text,
+    )
+    assert (130, "pause-1: stopped before anything was touched") == (
+        outcome("pause-1", [], stopped=True).exit_code,
+        outcome("pause-1", [], stopped=True).text,
+    )
+
+
+def test_failed() -> None:
+    """An error with the journal's reason, and what else is in force, which may be why."""
+    with pytest.raises(FaultError, match="pause-1 failed: it runs not; in force now: kill-1"):
+        outcome("pause-1", lines(("failed", 1, "it runs not")), stopped=False, meanwhile="in force now: kill-1")
+
+
+def test_on_its_way() -> None:
+    """The stage is the journal's last word; time left is counted only while the fault is in force."""
+    assert ["aiming", "pause-1 witnessed"] == [stage([]), stage(STORY)]
+    assert [None, 3.0, None, None] == [
+        left_s(STORY[:1], 5_000, 3_000_000),
+        left_s(STORY, 5_000, 3_000_000),
+        left_s(STORY, None, 3_000_000),
+        left_s([*STORY, *HEALED], 5_000, 3_000_000),
+    ]

@@ -1,0 +1,126 @@
+"""Several who inject at once, as real processes: every id is one fault's own, and no two faults fight."""
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from aftershock.errors import FaultError
+from aftershock.faults.kinds import Kill, Pause
+from aftershock.faults.record import Targets, Undo
+from aftershock.harness.adhoc.claims import SharedJournal, claim, free_id
+from aftershock.harness.clock import RunClock
+from aftershock.harness.journal import read_journal
+from aftershock.harness.rundir import RunDir
+from aftershock.tests.unit.harness.child import Child
+
+PAUSE = Pause.model_validate({"at": "0s", "for": "5s", "broker": "2"})
+UNDO = Undo("resume", {"broker": 2})
+CLAIMING = """
+import sys
+from pathlib import Path
+from aftershock.faults.kinds import Pause
+from aftershock.harness.adhoc.claims import claim
+from aftershock.harness.rundir import RunDir
+home = RunDir.open(Path(sys.argv[1]))
+print("ready"); input()
+pause = Pause.model_validate({"at": "0s", "for": "5s", "broker": "2"})
+topics = [{"name": f"topic-{n}", "partitions": 3, "replication": 3} for n in range(300)]
+print(" ".join(claim(home, pause, topics, 0).id for _ in range(10)))
+"""
+STRIKING = """
+import sys
+from pathlib import Path
+from aftershock.errors import FaultError
+from aftershock.faults.record import Targets, Undo
+from aftershock.harness.adhoc.claims import SharedJournal
+from aftershock.harness.clock import RunClock
+from aftershock.harness.rundir import RunDir
+journal = SharedJournal(RunDir.open(Path(sys.argv[1])), RunClock.starting_now(), print)
+print("ready"); input()
+try:
+    journal.record(sys.argv[2], "pause", "intended", Targets(brokers=(2,)), Undo("resume", {"broker": 2}))
+    print("taken")
+except FaultError as error:
+    print(error)
+input()
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> RunDir:
+    return RunDir.create(tmp_path, "cluster", 0, "aftershock cluster up")
+
+
+@pytest.fixture
+def journal(home: RunDir) -> Iterator[SharedJournal]:
+    with closing(SharedJournal(home, RunClock.starting_now(), print)) as journal:
+        yield journal
+
+
+def test_ids_of_many_processes(home: RunDir) -> None:
+    """Four processes claim ten ids each at the same moment: forty ids, and forty whole lines, long as they are."""
+    with ExitStack() as stack:
+        children = [stack.enter_context(Child(CLAIMING, str(home.path))) for _ in range(4)]
+        assert ["ready"] * 4 == [child.line() for child in children]
+        for child in children:
+            child.tell()
+        ids = [name for child in children for name in child.line().split()]
+    assert sorted(ids) == sorted(f"pause-{number}" for number in range(1, 41))
+    events = [json.loads(line) for line in (home.path / "events.jsonl").read_text().splitlines()]
+    assert sorted(ids) == sorted(event["fault"]["id"] for event in events)
+    assert {300} == {len(event["topics"]) for event in events}
+
+
+def test_one_target_of_many_processes(home: RunDir) -> None:
+    """Four processes strike one node at the same moment: one does, the others are told who has it."""
+    with ExitStack() as stack:
+        children = [stack.enter_context(Child(STRIKING, str(home.path), f"pause-{n}")) for n in range(4)]
+        assert ["ready"] * 4 == [child.line() for child in children]
+        for child in children:
+            child.tell()
+        answers = [child.line() for child in children]
+        assert 1 == answers.count("taken")
+        winner = children[answers.index("taken")]
+        refused = [answer for answer in answers if answer != "taken"]
+        assert all(f"held by process {winner.pid}" in answer for answer in refused), answers
+    assert 1 == len(read_journal(home.path / "journal.jsonl"))
+
+
+def test_ids_of_the_plan_and_of_the_journal_are_taken(home: RunDir, journal: SharedJournal) -> None:
+    """A plan's fault that is still to come, and one that nobody announced, keep their ids."""
+    (home.path / "timeline.json").write_text(json.dumps({"steps": [{"id": "pause-1", "for_ms": 1000}]}))
+    journal.record("pause-2", "pause", "intended", Targets(brokers=(1,)), UNDO)
+    assert "pause-3" == claim(home, PAUSE, [], 0).id
+    assert ("pause-4", "kill-1") == (free_id(home.path, "pause"), free_id(home.path, "kill"))
+
+
+def test_the_event_is_the_fault_as_a_plan_says_it(home: RunDir) -> None:
+    """Kind, id, duration and parameters; not `at`, which only a plan has."""
+    kill = Kill.model_validate({"at": "0s", "for": "1500ms", "broker": "any broker except controller"})
+    claim(home, kill, [{"name": "t", "partitions": 3, "replication": 3}], 17)
+    (event,) = map(json.loads, (home.path / "events.jsonl").read_text().splitlines())
+    words = {"kind": "kill", "id": "kill-1", "for": "1500ms", "broker": "any broker except controller"}
+    assert words == event["fault"]
+    assert (17, None, "injected_by_hand") == (event["t_us"], event["arm"], event["event"])
+
+
+def test_a_fight_is_refused_before_anything_is_written(home: RunDir, journal: SharedJournal) -> None:
+    """Who has the node, with what, and what to do; the journal doesn't hear of the second fault."""
+    journal.record("pause-1", "pause", "intended", Targets(brokers=(2,)), UNDO)
+    with pytest.raises(FaultError, match="node 2 is taken by pause-1: pause on node 2; held by process") as refused:
+        journal.record("kill-1", "kill", "intended", Targets(brokers=(2,)), UNDO)
+    assert f"aftershock heal --run {home.run_id}" in str(refused.value)
+    assert {"pause-1"} == {line["fault"] for line in read_journal(home.path / "journal.jsonl")}
+
+
+def test_after_the_heal_the_target_is_free(journal: SharedJournal) -> None:
+    """A healed fault is in nobody's way, and one on another node never was."""
+    journal.record("pause-1", "pause", "intended", Targets(brokers=(2,)), UNDO)
+    journal.record("pause-2", "pause", "intended", Targets(brokers=(1,)), UNDO)
+    journal.record("pause-1", "pause", "healed", Targets(brokers=(2,)), UNDO)
+    journal.record("kill-1", "kill", "intended", Targets(brokers=(2,)), UNDO)
+    assert "pause-2" in journal.in_force()
+    assert "pause-1" not in journal.in_force()

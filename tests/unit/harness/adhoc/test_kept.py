@@ -1,0 +1,103 @@
+"""Naming one kept cluster: by its id, or because there is no other; every other case is a sentence."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from aftershock.errors import ClusterError, EvidenceError
+from aftershock.harness import labels
+from aftershock.harness.adhoc.kept import attached, clock_of, kept, the_one, whose
+from aftershock.harness.rundir import RunDir
+
+DEAD = "1:1"
+
+
+def engine(*clusters: dict[str, str]) -> Any:
+    """An engine on which one container, network or volume stands for each cluster, with these labels."""
+    containers = [SimpleNamespace(labels=each) for each in clusters[:1]]
+    networks = [SimpleNamespace(attrs={"Labels": each}) for each in clusters[1:2]]
+    volumes = [SimpleNamespace(attrs={"Labels": each}) for each in clusters[2:]]
+    kinds = {"containers": containers, "networks": networks, "volumes": volumes}
+    return SimpleNamespace(
+        **{kind: SimpleNamespace(list=lambda found=found, **_: found) for kind, found in kinds.items()}
+    )
+
+
+def cluster(run_id: str, home: Path, *, keep: bool = True, owner: str = DEAD) -> dict[str, str]:
+    return labels.labels_of(run_id, home, keep=keep, owned_by=owner)
+
+
+def test_the_only_one(tmp_path: Path) -> None:
+    """Without a name the only kept cluster is meant; those that aren't kept don't count."""
+    client = engine(cluster("live", tmp_path, keep=False), cluster("mine", tmp_path))
+    assert "mine" == the_one(client, None).run_id
+    assert ["mine"] == [each.run_id for each in kept(client)]
+
+
+def test_none_and_several(tmp_path: Path) -> None:
+    """None: how to start one. Several: their names, and --run."""
+    with pytest.raises(ClusterError, match="no cluster is kept; start one with: aftershock cluster up"):
+        the_one(engine(), None)
+    client = engine(cluster("one", tmp_path), cluster("two", tmp_path))
+    with pytest.raises(ClusterError, match=r"several clusters are kept: one, two; say which one with --run"):
+        the_one(client, None)
+    assert "two" == the_one(client, "two").run_id
+
+
+def test_one_that_vanished(tmp_path: Path) -> None:
+    """A name that nothing on the engine has."""
+    with pytest.raises(ClusterError, match="no cluster gone stands on this engine"):
+        the_one(engine(cluster("one", tmp_path)), "gone")
+
+
+def test_one_that_is_not_kept(tmp_path: Path) -> None:
+    """A run's or a pool's cluster is its process's: a sentence that says whose, dead or alive."""
+    client = engine(
+        cluster("pool-3f-0-1a", tmp_path, keep=False, owner=labels.owner()), cluster("left", tmp_path, keep=False)
+    )
+    with pytest.raises(ClusterError, match=r"pool-3f-0-1a is not a kept one: it belongs to process \d+, which lives"):
+        the_one(client, "pool-3f-0-1a")
+    with pytest.raises(ClusterError, match=r"left is not a kept one: it belongs to process 1, which is dead"):
+        the_one(client, "left")
+
+
+def test_kept_by_a_file(tmp_path: Path) -> None:
+    """A pool's cluster that was kept afterwards is kept, though its label can't say so."""
+    client = engine(cluster("pool-3f-0-1a", tmp_path, keep=False))
+    (tmp_path / labels.KEPT).touch()
+    assert "pool-3f-0-1a" == the_one(client, None).run_id
+
+
+def test_of_another_host(tmp_path: Path) -> None:
+    """A process id of another host says nothing here."""
+    made = {**cluster("far", tmp_path), labels.HOST: "elsewhere/1"}
+    assert "it belongs to a process of another host or container" == whose(the_one(engine(made), "far"))
+
+
+def test_the_clock_of_a_home(tmp_path: Path) -> None:
+    """The run's origin; a sentence while the launch is under way, and where there is no run.json."""
+    home = RunDir.create(tmp_path, "cluster", 0, "")
+    with pytest.raises(ClusterError, match="is not ready yet"):
+        clock_of(home.path)
+    home.tell(origin_ns=17)
+    assert 17 == clock_of(home.path).origin_ns
+    with pytest.raises(EvidenceError, match=r"run\.json: missing"):
+        clock_of(tmp_path)
+
+
+def test_one_that_is_being_launched(tmp_path: Path) -> None:
+    """Half a cluster whose launcher lives is to be waited for, not to be taken down."""
+    client = engine(cluster("young", tmp_path, owner=labels.owner()))
+    with pytest.raises(ClusterError, match=r"young is still being launched: it belongs to process \d+, which lives"):
+        with attached(client, the_one(client, None)):
+            pass
+
+
+def test_one_whose_folder_is_gone(tmp_path: Path) -> None:
+    """Somebody removed the runs: the cluster can't be reached any more, only be taken down."""
+    client = engine(cluster("orphan", tmp_path / "gone"))
+    with pytest.raises(ClusterError, match="take it down with: aftershock cluster down --run orphan"):
+        with attached(client, the_one(client, None)):
+            pass

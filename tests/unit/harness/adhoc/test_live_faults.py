@@ -1,0 +1,77 @@
+"""What is in force on a cluster: read from the journal, with the time left and who holds it."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from aftershock.faults.record import Targets, Undo
+from aftershock.faults.world import Toxic
+from aftershock.harness import labels
+from aftershock.harness.adhoc.live_faults import live_faults, not_ours
+from aftershock.harness.clock import RunClock
+from aftershock.harness.journal import Journal, read_journal
+
+DEAD = "1:1"
+PAUSED, SLOW, SHUT = (
+    Undo("resume", {"broker": 2}),
+    Undo("remove_toxics", {"toxics": [["client_a-k1", "slow:client_a-k1:upstream"]]}),
+    Undo("enable_proxies", {"proxies": ["client_b-k2"]}),
+)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Three faults in force since 10 s: of the plan, by hand, and one whose end nobody knows; one healed."""
+    (tmp_path / "timeline.json").write_text(json.dumps({"steps": [{"id": "p", "for_ms": 8_000}]}))
+    event = {"event": "injected_by_hand", "fault": {"id": "slow", "kind": "latency", "for": "20s"}, "topics": []}
+    (tmp_path / "events.jsonl").write_text(json.dumps(event) + "\n")
+    with closing(Journal(tmp_path / "journal.jsonl", RunClock(0))) as journal:
+        for fault, kind, state, undo, targets in (
+            ("gone", "kill", "intended", PAUSED, Targets(brokers=(1,))),
+            ("gone", "kill", "healed", PAUSED, Targets(brokers=(1,))),
+            ("p", "pause", "intended", PAUSED, Targets(brokers=(2,))),
+            ("slow", "latency", "intended", SLOW, Targets(links=("client_a-k1",))),
+            ("shut", "refuse", "intended", SHUT, Targets(links=("client_b-k2",))),
+        ):
+            journal.record(fault, kind, state, targets, undo)  # type: ignore[arg-type]
+    lines = [{**line, "t_us": 10_000_000} for line in read_journal(tmp_path / "journal.jsonl")]
+    lines[-1]["owner"] = DEAD
+    (tmp_path / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return tmp_path
+
+
+def test_what_is_open_with_its_time_left(home: Path) -> None:
+    """The plan's `for`, the hand's, and none; never less than nothing; the healed one is no more."""
+    assert [("p", 3_000), ("slow", 15_000), ("shut", None)] == [
+        (f.id, f.left_ms) for f in live_faults(home, 15_000_000)
+    ]
+    assert [0, 0, None] == [fault.left_ms for fault in live_faults(home, 99_000_000)]
+
+
+def test_who_holds_it(home: Path) -> None:
+    """This process for its own; nobody for one whose injector is dead."""
+    paused, _, shut = live_faults(home, 15_000_000)
+    pid = labels.owner().partition(":")[0]
+    assert f"p: pause on node 2; held by process {pid}, 3 s left" == paused.told()
+    assert "shut: refuse on client_b-k2; orphaned, process 1 is dead" == shut.told()
+    told = shut.to_json("r1")
+    assert ({"pid": 1, "alive": False}, "aftershock heal --run r1") == (told["held_by"], told["heal"])
+
+
+def test_what_is_not_ours(home: Path) -> None:
+    """A toxic and a disabled proxy that an open fault will undo are ours; others are named, wherever they sit."""
+    lines = [line for line in read_journal(home / "journal.jsonl") if line["fault"] != "gone"]
+    mine = Toxic("slow:client_a-k1:upstream", "latency", "upstream")
+    toxics = {"client_a-k1": (mine, Toxic("mystery", "timeout", "downstream")), "client_c-k3": (mine,)}
+    assert [
+        "not ours: toxic mystery (timeout, downstream) on proxy client_a-k1",
+        "not ours: toxic slow:client_a-k1:upstream (latency, upstream) on proxy client_c-k3",
+        "not ours: proxy client_c-k1 is disabled",
+    ] == list(not_ours(lines, toxics, {"client_b-k2", "client_c-k1"}))
+
+
+def test_nothing(tmp_path: Path) -> None:
+    """A home without a journal has no faults."""
+    assert [] == live_faults(tmp_path, 0)

@@ -1,0 +1,81 @@
+"""The files of a run directory, made a plan of what was injected by hand."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from aftershock.errors import EvidenceError, PlanError
+from aftershock.faults.check import load_plan
+from aftershock.faults.kinds import Pause
+from aftershock.faults.plan import Cluster
+from aftershock.faults.plans import find
+from aftershock.faults.record import Targets, Undo
+from aftershock.harness.adhoc.claims import claim
+from aftershock.harness.adhoc.plan_from import plan_of
+from aftershock.harness.clock import RunClock
+from aftershock.harness.cluster import CARD
+from aftershock.harness.journal import Journal
+from aftershock.harness.rundir import RunDir
+from aftershock.harness.spec import ClusterSpec
+
+PAUSE = Pause.model_validate({"at": "0s", "for": "5s", "broker": "leader of t/0"})
+TOPIC = {"name": "t", "partitions": 3, "replication": 3}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> RunDir:
+    """A kept cluster into which one pause was injected."""
+    home = RunDir.create(tmp_path, "cluster", 0, "")
+    (home.path / "plan.yaml").write_text("cluster: {racks: {a: 1, b: 1, c: 1}, kafka: 4.3.1}\ntopics: []\n")
+    fault = str(claim(home, PAUSE, [TOPIC], 0).id)
+    with closing(Journal(home.path / "journal.jsonl", RunClock.starting_now())) as journal:
+        for state in ("intended", "injected", "healing", "healed"):
+            journal.record(fault, "pause", state, Targets(brokers=(3,)), Undo("resume", {"broker": 3}))
+    return home
+
+
+def test_of_a_kept_cluster(home: RunDir) -> None:
+    """What the files say is a plan that checks: the cluster, the topic that the role names, the fault."""
+    plan = load_plan(plan_of(home.path).text).plan
+    assert ("4.3.1", ["t"]) == (plan.cluster.kafka, [topic.name for topic in plan.topics])
+    assert [("pause-1", {"broker": "leader of t/0"})] == [(fault.id, fault.parameters()) for fault in plan.faults]
+
+
+def test_of_a_run(home: RunDir) -> None:
+    """With marks, times count from the end of steady: this pause was injected before, so it comes at once."""
+    (home.path / "plan.yaml").write_text(find("demo").read_text())
+    home.tell(
+        marks={"load_start_us": 0, "steady_start_us": 1, "faults_start_us": 60_000_000, "load_end_us": 99_000_000}
+    )
+    plan = load_plan(plan_of(home.path).text).plan
+    assert ["slow-a", "kill-leader", "rotate", "pause-1"] == [fault.id for fault in plan.faults]
+    assert 0 == plan.faults[-1].at
+
+
+def test_of_a_pool_s_cluster(home: RunDir) -> None:
+    """Without a plan, the cluster is what its card says."""
+    (home.path / "plan.yaml").unlink()
+    spec = ClusterSpec.of(Cluster(racks={"b": 2, "a": 1}, profile="production"))
+    (home.path / CARD).write_text(json.dumps({"run_id": "pool-1", "spec": spec.to_json()}))
+    plan = load_plan(plan_of(home.path).text).plan
+    assert (["b", "a"], "production") == (list(plan.cluster.racks), plan.cluster.profile)
+
+
+def test_a_torn_last_line_is_no_obstacle(home: RunDir) -> None:
+    """An injector that was killed while it wrote leaves half a line, which never counted."""
+    for name in ("events.jsonl", "journal.jsonl"):
+        with (home.path / name).open("a") as file:
+            file.write('{"t_us": 12, "event": "inj')
+    assert "pause-1" in plan_of(home.path).text
+
+
+def test_broken_files(home: RunDir) -> None:
+    """A journal of nonsense and a plan that is gone: a sentence each, with the file's name."""
+    (home.path / "plan.yaml").unlink()
+    with pytest.raises(PlanError, match=r"plan\.yaml: the plan can't be read"):
+        plan_of(home.path)
+    (home.path / "journal.jsonl").write_text("nonsense\n")
+    with pytest.raises(EvidenceError, match=r"journal\.jsonl:1: not JSON"):
+        plan_of(home.path)
