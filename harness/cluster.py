@@ -174,7 +174,7 @@ def attach(client: docker.DockerClient, home: Path) -> Cluster:
         ClusterError: there is no such cluster, or not all of it is left.
     """
     run_id, spec = _card(home)
-    found = {each.name: each for each in client.containers.list(all=True, filters={"label": f"{RUN}={run_id}"})}
+    found = {each.name: each for each in _containers(client, f"{RUN}={run_id}")}
     prefix = prefix_of(run_id)
     missing = [name for name in (f"{prefix}-{part}" for part in _parts(spec)) if name not in found]
     if missing:
@@ -194,7 +194,7 @@ def write_card(home: Path, run_id: str, spec: ClusterSpec) -> None:
 def collect_logs(client: docker.DockerClient, run_id: str, folder: Path, since: datetime | None = None) -> None:
     """Write every node's output (since then) to ``folder``/k<id>.log; a node that is gone is left out."""
     folder.mkdir(exist_ok=True)
-    for container in client.containers.list(all=True, filters={"label": [f"{RUN}={run_id}", NODE]}):
+    for container in _containers(client, f"{RUN}={run_id}", NODE):
         with suppress(DockerException):
             text = output(container, since)
             (folder / f"k{container.labels[NODE]}.log").write_text(text, encoding="utf-8")
@@ -221,3 +221,9 @@ def _out_of_sync(partitions: tuple[PartitionState, ...]) -> str:
     shown = ", ".join(f"{p.topic}/{p.partition} (in sync: {sorted(p.isr)} of {sorted(p.replicas)})" for p in behind[:3])
     missing = sorted({broker for p in behind for broker in set(p.replicas) - set(p.isr)})
     return f"{len(behind)} partitions lack replicas {', '.join(f'k{b}' for b in missing)}: {shown}" if behind else ""
+
+
+def _containers(client: docker.DockerClient, *labels: str) -> list[Container]:
+    """Those with all of these labels; one that goes while they are listed is left out."""
+    found: list[Container] = client.containers.list(all=True, filters={"label": [*labels]}, ignore_removed=True)
+    return found

@@ -58,7 +58,8 @@ def heal(client: docker.DockerClient, run_id: str | None, say: Say, *, asked: bo
                 say(f"{cluster.run_id}: {error}")
     for spool in spools.orphaned():
         if run_id in (None, spool.run_id):
-            done += _cleared(spool, say)
+            with _alone(spool.home):
+                done += _cleared(spool, say) if spool.path.exists() else []
     return done
 
 
@@ -187,10 +188,10 @@ def close_books(home: Path) -> None:
 
 
 @contextmanager
-def _alone(home: Path) -> Iterator[None]:
-    """One healer at a time for a cluster; without a folder there is nothing to agree on."""
+def _alone(home: Path | None) -> Iterator[None]:
+    """One healer at a time for a run; without its folder there is nothing to agree on."""
     try:
-        folder = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
+        folder = os.open(home or "", os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
         yield
         return

@@ -95,7 +95,10 @@ class Command:
 
     def _still_there(self) -> list[str]:
         client, mine = docker.from_env(), {"label": f"{labels.RUN}={self.run_dir.name}"}
-        things = [*client.containers.list(all=True, filters=mine), *client.networks.list(filters=mine)]
+        things = [
+            *client.containers.list(all=True, filters=mine, ignore_removed=True),
+            *client.networks.list(filters=mine),
+        ]
         things += client.volumes.list(filters=mine)
         spools = [str(path) for path in TMPFS.glob(f"*{self.run_dir.name}*")]
         return [thing.name for thing in things] + spools + self._processes()

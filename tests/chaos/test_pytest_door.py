@@ -64,7 +64,10 @@ def left_behind(clusters: set[str]) -> list[str]:
     found = []
     for cluster in clusters:
         mine = {"label": f"{labels.RUN}={cluster}"}
-        things = [*client.containers.list(all=True, filters=mine), *client.networks.list(filters=mine)]
+        things = [
+            *client.containers.list(all=True, filters=mine, ignore_removed=True),
+            *client.networks.list(filters=mine),
+        ]
         found += [thing.name for thing in (*things, *client.volumes.list(filters=mine))]
         found += [str(path) for path in TMPFS.glob(f"*{cluster}*")]
     return found
