@@ -128,16 +128,19 @@ def heal(
     out: OutOption = Path("runs"),
 ) -> int:
     """Undo what dead processes left broken, and remove what dead runs left behind; what lives is left alone."""
-    from aftershock.harness import engine
+    from aftershock.harness import engine, labels
     from aftershock.harness import heal as healing
     from aftershock.harness.progress import Progress
 
-    client = engine.connect()
+    client, say = engine.connect(), Progress().say
     if run_id is not None and not (_is_here(client, run_id) or (out / run_id / "run.json").is_file()):
         raise AftershockError(
             f"nothing of a run {run_id} is on this machine, nor in {out}; `aftershock runs` lists them"
         )
-    done = healing.heal(client, run_id, Progress().say)
+    done = healing.heal(client, run_id, say)
+    for cluster in labels.standing(client):
+        if cluster.owned and run_id is None:
+            say(healing.driven(cluster))
     print("\n".join(done) or "nothing to heal")
     return 0
 

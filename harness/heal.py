@@ -115,14 +115,15 @@ def _healed(client: docker.DockerClient, cluster: Standing, say: Say, *, asked: 
         )
     if cluster.owned:
         if asked:
-            raise ClusterError(_driven(cluster))
+            raise ClusterError(driven(cluster))
         return []
     if _is_kept(cluster):
         return _mended(client, cluster, say, overrule=asked)
     return _removed(client, cluster)
 
 
-def _driven(cluster: Standing) -> str:
+def driven(cluster: Standing) -> str:
+    """Why a cluster that somebody answers for is left alone."""
     pid = cluster.owner.partition(":")[0]
     where = f"process {pid}, which lives: interrupt that, and it heals itself" if cluster.here else "another host"
     return f"{cluster.run_id} belongs to {where}; it is left alone"

@@ -92,6 +92,7 @@ def test_every_kind_bites_heals_and_loses_nothing(aftershock: Any) -> None:
     assert [doubled] == failed["integrity/duplicate"]["samples"]
 
 
+@pytest.mark.nightly
 def test_an_slo_that_is_missed_fails_the_run(aftershock: Any) -> None:
     """Three replicas behind a proxy acknowledge nothing within a millisecond: exit 1, by that check alone."""
     command = aftershock(PLAN + 'slo: ["produce.latency p50 < 1ms in steady", "lost == 0"]')
@@ -124,6 +125,7 @@ def delete_toxic(url: str, proxy: str, name: str) -> None:
     assert 204 == api.delete(f"/proxies/{proxy}/toxics/{name}", timeout=5).status_code
 
 
+@pytest.mark.nightly
 def test_a_rehearsal_is_calm(aftershock: Any) -> None:
     """Nothing is injected: every witness is silent, no undo is owed, and the objectives of the faults' windows hold."""
     faults = """
