@@ -36,7 +36,9 @@ def test_starved(chaos): chaos.run("plan.yaml", changes=["name=starved"])
 ALONE, XDIST = ("-p", "no:xdist", "--deselect", "test_suite.py::test_starved"), ("-n", "2")
 
 
-@pytest.fixture(scope="module", params=[pytest.param(ALONE, id="alone"), pytest.param(XDIST, id="xdist")])
+@pytest.fixture(
+    scope="module", params=[pytest.param(ALONE, id="alone", marks=pytest.mark.nightly), pytest.param(XDIST, id="xdist")]
+)
 def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Told:
     folder = tmp_path_factory.mktemp("suite")
     project(folder, SUITE, (*GOOD, *SPOILT, TRUNCATED))
