@@ -43,7 +43,8 @@ class Up:
         lines += [
             f"  toxiproxy        {self.toxiproxy}",
             "  see it:          aftershock cluster status",
-            "  break it:        aftershock inject pause broker=1 --for 10s   (kinds: aftershock plan faults)",
+            "  break it:        aftershock inject pause broker=1 --for 10s",
+            "  the kinds:       aftershock plan faults",
             f"  make it a plan:  aftershock plan from {self.run_id}",
             f"  take it down:    aftershock cluster down --run {self.run_id}",
         ]
