@@ -29,7 +29,12 @@ STAGES = {
 }
 
 
-@pytest.mark.parametrize("stage", STAGES)
+LONG = ("steady", "analysis")
+
+
+@pytest.mark.parametrize(
+    "stage", [pytest.param(stage, marks=pytest.mark.nightly if stage in LONG else ()) for stage in STAGES]
+)
 def test_an_interrupt_leaves_nothing_running(aftershock: Any, stage: str) -> None:
     """Interrupted while launching, in steady (by SIGTERM), with two faults in force, and while Spark starts."""
     command = aftershock(PLAN)

@@ -104,6 +104,7 @@ def test_an_slo_that_is_missed_fails_the_run(aftershock: Any) -> None:
     assert "" == command.left_behind()
 
 
+@pytest.mark.nightly
 def test_a_toxic_that_vanishes_makes_the_run_inconclusive(aftershock: Any) -> None:
     """Deleted over Toxiproxy's own API while it should be in force: exit 2, and the witness is named."""
     faults = 'faults: [{id: slow, at: 0s, for: 6s, kind: latency, link: "client(a) -> broker", delay: 40ms}]\n'

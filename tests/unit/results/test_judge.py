@@ -111,6 +111,7 @@ def unreadable_by_spark_alone(home: Path) -> Path:
     return home
 
 
+@pytest.mark.nightly
 def test_bad_evidence_ends_no_other_judgement(made: Made, tmp_path: Path) -> None:
     """One run can't be read, Spark fails on one, its JVM is killed under one; the first and the last are judged."""
     runs = {name: made.write(tmp_path / name) for name in ("good", "broken", "torn", "killed", "last")}
