@@ -13,13 +13,17 @@ from aftershock.results.verdict import Verdict, from_json
 
 @dataclass(frozen=True)
 class Run:
-    """A run of several: its verdict, or ``why`` it has none. ``took_s`` is None where it did not get that far."""
+    """A run of several: its verdict, or ``why`` it has none. ``took_s`` is None where it did not get that far.
+
+    ``rehearsal``: nothing was injected.
+    """
 
     home: Path
     id: str
     verdict: Verdict | None
     why: str
     took_s: float | None
+    rehearsal: bool = False
 
 
 def verdict_of(home: Path) -> Verdict:
@@ -43,11 +47,11 @@ def run_at(home: Path) -> Run:
         told = read_object(home / "run.json")
     except EvidenceError as broken:
         return Run(home, home.name, None, str(broken), None)
-    name = str(told.get("run_id", home.name))
+    name, rehearsal = str(told.get("run_id", home.name)), told.get("rehearse") is True
     try:
-        return Run(home, name, verdict_of(home), "", run_s(told))
+        return Run(home, name, verdict_of(home), "", run_s(told), rehearsal)
     except EvidenceError as unjudged:
-        return Run(home, name, None, _why(told, unjudged), run_s(told))
+        return Run(home, name, None, _why(told, unjudged), run_s(told), rehearsal)
 
 
 def _why(told: Mapping[str, Any], unjudged: EvidenceError) -> str:

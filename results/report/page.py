@@ -64,7 +64,9 @@ def _told(evidence: Evidence, verdict: Verdict, analysis: Mapping[str, Any]) -> 
 def _about(evidence: Evidence, verdict: Verdict) -> list[str]:
     """The line below the sentence: which run, of when, how long, of which arms."""
     took_s = shown.run_s(evidence.run)
-    told = [verdict.run_id, evidence.run.get("started_at"), None if took_s is None else shown.seconds(took_s)]
+    took = None if took_s is None else shown.seconds(took_s)
+    rehearsal = "a rehearsal: nothing was injected" if evidence.run.get("rehearse") else None
+    told = [rehearsal, verdict.run_id, evidence.run.get("started_at"), took]
     return [str(one) for one in (*told, f"arms: {', '.join(verdict.arms)}") if one]
 
 

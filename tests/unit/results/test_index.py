@@ -43,6 +43,13 @@ def test_every_run_is_listed_with_what_did_not_pass(made: Made, tmp_path: Path) 
     assert "all well" not in page
 
 
+def test_a_rehearsal_is_called_one(made: Made, tmp_path: Path) -> None:
+    """Its PASS means another thing: nothing was injected."""
+    made.run["rehearse"] = True
+    run = judged(made, tmp_path / "calm", check(Status.PASS))
+    assert "(rehearsal)" in write_index([run], tmp_path, "nightly").read_text()
+
+
 def test_runs_that_were_not_judged_say_why(made: Made, tmp_path: Path) -> None:
     """Interrupted, finished but not judged, damaged, not there at all: each is a row with its reason, and no link."""
     cut = made.copy()
