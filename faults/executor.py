@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from aftershock.errors import AftershockError, FaultError
 from aftershock.faults.fault import Scene, Strike
-from aftershock.faults.record import NOTHING, Clock, Journal, State, Targets, Undo, Witness
+from aftershock.faults.record import NOTHING, Clock, Entry, Journal, State, Targets, Undo, Witness
 from aftershock.faults.timeline import Step, Timeline
 from aftershock.faults.undo import perform
 from aftershock.faults.waiting import READ_DEADLINE_MS, patiently, to_the_end
@@ -140,7 +140,7 @@ class _StepRun:
         self.say(f"{self.step.id}: failed: {_sentence(error)}")
 
     def _record(self, state: State, witness: Witness | None = None, why: str | None = None) -> None:
-        self.journal.record(self.step.id, self.step.kind, state, self.targets, self.undo, witness=witness, why=why)
+        self.journal.record(Entry(self.step.id, self.step.kind, state, self.targets, self.undo, witness, why))
 
 
 class _Rehearsal(_StepRun):

@@ -62,20 +62,30 @@ class Witness:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class Entry:
+    """One line of the journal, but for when it was written and by whom."""
+
+    fault: str
+    kind: str
+    state: State
+    targets: Targets
+    undo: Undo
+    witness: Witness | None = None
+    why: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields as they are; ``witness`` and ``why`` only where there is one."""
+        line: dict[str, Any] = {"fault": self.fault, "kind": self.kind, "state": self.state}
+        line |= {"targets": self.targets.as_json(), "undo": self.undo.as_json()}
+        line |= {"witness": self.witness.as_json()} if self.witness else {}
+        return line | ({"why": self.why} if self.why else {})
+
+
 class Journal(Protocol):
     """The write-ahead log of faults. ``record`` returns when the line is on the disk."""
 
-    def record(
-        self,
-        fault: str,
-        kind: str,
-        state: State,
-        targets: Targets,
-        undo: Undo,
-        *,
-        witness: Witness | None = None,
-        why: str | None = None,
-    ) -> None:
+    def record(self, entry: Entry) -> None:
         """Write one line and fsync it."""
 
 

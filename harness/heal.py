@@ -24,7 +24,7 @@ from aftershock.faults.undo import perform
 from aftershock.harness import labels, spools
 from aftershock.harness.clock import RunClock
 from aftershock.harness.cluster import CARD, Cluster, attach
-from aftershock.harness.journal import Journal, open_faults, read_journal
+from aftershock.harness.journal import Journal, Line, open_faults, read_journal
 from aftershock.harness.labels import Standing
 from aftershock.harness.rundir import RunDir
 from aftershock.harness.world import ClusterWorld
@@ -87,7 +87,7 @@ async def undo_open(
                 await _undo(line, cluster, book, clock)
             except AftershockError as error:
                 failures.append(f"{line['fault']} could not be healed: {error}")
-                book.append({**_again(line, clock), "state": "failed", "why": str(error)})
+                book.append({**_same(line), "state": "failed", "why": str(error)})
             else:
                 say(f"{line['fault']}: healed")
     if failures:
@@ -95,17 +95,14 @@ async def undo_open(
     return [line["fault"] for line in owed]
 
 
-async def _undo(line: Any, cluster: Cluster, book: Journal, clock: RunClock) -> None:
-    book.append({**_again(line, clock), "state": "healing"})
+async def _undo(line: Line, cluster: Cluster, book: Journal, clock: RunClock) -> None:
+    book.append({**_same(line), "state": "healing"})
     await perform(Undo(line["undo"]["verb"], line["undo"]["args"]), ClusterWorld(cluster), clock)
-    book.append(
-        {**_again(line, clock), "state": "healed", "why": "healed for its injector, which is gone or was overruled"}
-    )
+    book.append({**_same(line), "state": "healed", "why": "healed for its injector, which is gone or was overruled"})
 
 
-def _again(line: Any, clock: RunClock) -> dict[str, Any]:
-    kept = {name: line[name] for name in ("fault", "kind", "targets", "undo") if name in line}
-    return {"t_us": clock.now_us(), **kept}
+def _same(line: Line) -> dict[str, Any]:
+    return {name: line[name] for name in ("fault", "kind", "targets", "undo") if name in line}
 
 
 def _healed(client: docker.DockerClient, cluster: Standing, say: Say, *, asked: bool) -> list[str]:

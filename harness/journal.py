@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from aftershock.errors import EvidenceError
-from aftershock.faults.record import State, Targets, Undo, Witness
+from aftershock.faults.record import Entry
 from aftershock.harness.clock import RunClock
 from aftershock.harness.labels import owner
 from aftershock.results.files import read_lines
@@ -28,32 +28,13 @@ class Journal:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self.lines: list[dict[str, Any]] = []
 
-    def record(
-        self,
-        fault: str,
-        kind: str,
-        state: State,
-        targets: Targets,
-        undo: Undo,
-        witness: Witness | None = None,
-        why: str | None = None,
-    ) -> None:
+    def record(self, entry: Entry) -> None:
         """Append one line and wait until it is on disk."""
-        line: dict[str, Any] = {
-            "t_us": self._clock.now_us(),
-            "fault": fault,
-            "kind": kind,
-            "state": state,
-            "targets": targets.as_json(),
-            "undo": undo.as_json(),
-        }
-        line |= {"witness": witness.as_json()} if witness else {}
-        line |= {"why": why} if why else {}
-        self.append(line)
+        self.append(entry.as_json())
 
     def append(self, line: Line) -> None:
-        """Append one line that is complete but for who wrote it."""
-        line = {**line, "owner": self._owner}
+        """Append one line that is complete but for when it was written and by whom."""
+        line = {"t_us": self._clock.now_us(), **line, "owner": self._owner}
         self.lines.append(line)
         data = (json.dumps(line) + "\n").encode()
         if os.write(self._file, data) < len(data):

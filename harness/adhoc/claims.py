@@ -15,7 +15,7 @@ from aftershock.errors import FaultError
 from aftershock.faults.conflicts import clash
 from aftershock.faults.fault import Fault
 from aftershock.faults.from_run import EVENT
-from aftershock.faults.record import State, Targets, Undo, Witness
+from aftershock.faults.record import Entry, Targets
 from aftershock.harness.adhoc.kept import how_to_heal
 from aftershock.harness.adhoc.live_faults import live_faults
 from aftershock.harness.clock import RunClock
@@ -49,30 +49,21 @@ class SharedJournal(Journal):
         self._say = say
         super().__init__(home.path / "journal.jsonl", clock)
 
-    def record(
-        self,
-        fault: str,
-        kind: str,
-        state: State,
-        targets: Targets,
-        undo: Undo,
-        witness: Witness | None = None,
-        why: str | None = None,
-    ) -> None:
+    def record(self, entry: Entry) -> None:
         """See `Journal`. The first witness that sees the fault is told.
 
         Raises:
             FaultError: a fault in force is on the same target; nothing was written, so nothing may be touched.
         """
-        if state != "intended":
-            if witness and witness.ok and not any("witness" in line for line in self.lines):
-                self._say(f"{fault}: seen: {witness.what}")
-            super().record(fault, kind, state, targets, undo, witness, why)
+        if entry.state != "intended":
+            if entry.witness and entry.witness.ok and not any("witness" in line for line in self.lines):
+                self._say(f"{entry.fault}: seen: {entry.witness.what}")
+            super().record(entry)
             return
         with _alone(self._home.path):
-            if fight := self.fight(kind, targets):
+            if fight := self.fight(entry.kind, entry.targets):
                 raise FaultError(fight)
-            super().record(fault, kind, state, targets, undo, witness, why)
+            super().record(entry)
 
     @property
     def cluster(self) -> str:

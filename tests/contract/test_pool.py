@@ -40,7 +40,7 @@ input()
 LESSEE = """
 import sys
 from pathlib import Path
-from aftershock.faults.record import Targets, Undo
+from aftershock.faults.record import Entry, Targets, Undo
 from aftershock.faults.world import BrokerId
 from aftershock.harness.clock import RunClock
 from aftershock.harness.journal import Journal
@@ -51,7 +51,7 @@ with Pool(Path(folder), owner, 1).lease(SPEC, "victim", lambda line: print(line,
     leased.run(Path(run))
     journal = Journal(Path(run, "journal.jsonl"), RunClock.starting_now())
     undo = Undo("resume", {"broker": 1})
-    journal.record("pause-1", "pause", "intended", Targets(brokers=(BrokerId(1),)), undo)
+    journal.record(Entry("pause-1", "pause", "intended", Targets(brokers=(BrokerId(1),)), undo))
     leased.cluster.nodes[BrokerId(1)].pause()
     print(leased.cluster.run_id)
     input()

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from aftershock.errors import FaultError
-from aftershock.faults.record import State, Targets, Undo, Witness
+from aftershock.faults.record import Entry, Witness
 from aftershock.faults.world import BrokerId, BrokerState, Link, PartitionState, TopicPartition, Toxic
 
 BOOT_US = 3_000_000
@@ -50,16 +50,9 @@ class JumpingClock:
                 future.set_result(None)
 
 
-@dataclass(frozen=True)
-class Line:
+@dataclass(frozen=True, kw_only=True)
+class Line(Entry):
     t_us: int
-    fault: str
-    kind: str
-    state: State
-    targets: Targets
-    undo: Undo
-    witness: Witness | None
-    why: str | None
 
 
 @dataclass
@@ -70,20 +63,10 @@ class ListJournal:
     lines: list[Line] = field(default_factory=list)
     full_at: frozenset[str] = frozenset()
 
-    def record(
-        self,
-        fault: str,
-        kind: str,
-        state: State,
-        targets: Targets,
-        undo: Undo,
-        *,
-        witness: Witness | None = None,
-        why: str | None = None,
-    ) -> None:
-        if state in self.full_at:
+    def record(self, entry: Entry) -> None:
+        if entry.state in self.full_at:
             raise OSError(28, "No space left on device")
-        self.lines.append(Line(self.clock.now_us(), fault, kind, state, targets, undo, witness, why))
+        self.lines.append(Line(t_us=self.clock.now_us(), **vars(entry)))
 
     def states(self, fault: str) -> list[str]:
         """The states of one fault in order, repeated witnesses once."""

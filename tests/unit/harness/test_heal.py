@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aftershock.errors import FaultError
-from aftershock.faults.record import Targets, Undo
+from aftershock.faults.record import Entry, Targets, Undo
 from aftershock.harness import heal as healing
 from aftershock.harness import labels, spools
 from aftershock.harness.clock import RunClock
@@ -91,10 +91,10 @@ def test_two_journals_on_one_file_keep_their_lines_whole(tmp_path: Path) -> None
     path = tmp_path / "journal.jsonl"
     script = (
         "import sys; from pathlib import Path; from aftershock.harness.journal import Journal;"
-        "from aftershock.harness.clock import RunClock; from aftershock.faults.record import Targets, Undo;"
+        "from aftershock.harness.clock import RunClock; from aftershock.faults.record import Entry, Targets, Undo;"
         "j = Journal(Path(sys.argv[1]), RunClock(0));"
         "big = Targets(topics=('x' * 30_000,));"
-        "[j.record(f'{sys.argv[2]}-{n}', 'k', 'intended', big, Undo('nothing')) for n in range(30)]"
+        "[j.record(Entry(f'{sys.argv[2]}-{n}', 'k', 'intended', big, Undo('nothing'))) for n in range(30)]"
     )
     writers = [subprocess.Popen([sys.executable, "-c", script, str(path), name]) for name in "ab"]
     assert [0, 0] == [writer.wait(60) for writer in writers]
@@ -105,7 +105,7 @@ def test_two_journals_on_one_file_keep_their_lines_whole(tmp_path: Path) -> None
 def test_a_journals_lines_say_who_owes_the_undo(tmp_path: Path) -> None:
     """Every line names this process, by id and start time."""
     journal = Journal(tmp_path / "journal.jsonl", RunClock(0))
-    journal.record("a", "k", "intended", Targets(), START)
+    journal.record(Entry("a", "k", "intended", Targets(), START))
     journal.close()
     assert [labels.owner()] == [line["owner"] for line in read_journal(tmp_path / "journal.jsonl")]
 

@@ -9,7 +9,7 @@ import pytest
 
 from aftershock.errors import FaultError
 from aftershock.faults.kinds import Kill, Pause
-from aftershock.faults.record import Targets, Undo
+from aftershock.faults.record import Entry, Targets, Undo
 from aftershock.harness.adhoc.claims import SharedJournal, claim, free_id
 from aftershock.harness.clock import RunClock
 from aftershock.harness.journal import read_journal
@@ -34,14 +34,14 @@ STRIKING = """
 import sys
 from pathlib import Path
 from aftershock.errors import FaultError
-from aftershock.faults.record import Targets, Undo
+from aftershock.faults.record import Entry, Targets, Undo
 from aftershock.harness.adhoc.claims import SharedJournal
 from aftershock.harness.clock import RunClock
 from aftershock.harness.rundir import RunDir
 journal = SharedJournal(RunDir.open(Path(sys.argv[1])), RunClock.starting_now(), print)
 print("ready"); input()
 try:
-    journal.record(sys.argv[2], "pause", "intended", Targets(brokers=(2,)), Undo("resume", {"broker": 2}))
+    journal.record(Entry(sys.argv[2], "pause", "intended", Targets(brokers=(2,)), Undo("resume", {"broker": 2})))
     print("taken")
 except FaultError as error:
     print(error)
@@ -92,7 +92,7 @@ def test_one_target_of_many_processes(home: RunDir) -> None:
 def test_ids_of_the_plan_and_of_the_journal_are_taken(home: RunDir, journal: SharedJournal) -> None:
     """A plan's fault that is still to come, and one that nobody announced, keep their ids."""
     (home.path / "timeline.json").write_text(json.dumps({"steps": [{"id": "pause-1", "for_ms": 1000}]}))
-    journal.record("pause-2", "pause", "intended", Targets(brokers=(1,)), UNDO)
+    journal.record(Entry("pause-2", "pause", "intended", Targets(brokers=(1,)), UNDO))
     assert "pause-3" == claim(home, PAUSE, [], 0).id
     assert ("pause-4", "kill-1") == (free_id(home.path, "pause"), free_id(home.path, "kill"))
 
@@ -109,18 +109,18 @@ def test_the_event_is_the_fault_as_a_plan_says_it(home: RunDir) -> None:
 
 def test_a_fight_is_refused_before_anything_is_written(home: RunDir, journal: SharedJournal) -> None:
     """Who has the node, with what, and what to do; the journal doesn't hear of the second fault."""
-    journal.record("pause-1", "pause", "intended", Targets(brokers=(2,)), UNDO)
+    journal.record(Entry("pause-1", "pause", "intended", Targets(brokers=(2,)), UNDO))
     with pytest.raises(FaultError, match="node 2 is taken by pause-1: pause on node 2; held by process") as refused:
-        journal.record("kill-1", "kill", "intended", Targets(brokers=(2,)), UNDO)
+        journal.record(Entry("kill-1", "kill", "intended", Targets(brokers=(2,)), UNDO))
     assert f"aftershock heal --run {home.run_id}" in str(refused.value)
     assert {"pause-1"} == {line["fault"] for line in read_journal(home.path / "journal.jsonl")}
 
 
 def test_after_the_heal_the_target_is_free(journal: SharedJournal) -> None:
     """A healed fault is in nobody's way, and one on another node never was."""
-    journal.record("pause-1", "pause", "intended", Targets(brokers=(2,)), UNDO)
-    journal.record("pause-2", "pause", "intended", Targets(brokers=(1,)), UNDO)
-    journal.record("pause-1", "pause", "healed", Targets(brokers=(2,)), UNDO)
-    journal.record("kill-1", "kill", "intended", Targets(brokers=(2,)), UNDO)
+    journal.record(Entry("pause-1", "pause", "intended", Targets(brokers=(2,)), UNDO))
+    journal.record(Entry("pause-2", "pause", "intended", Targets(brokers=(1,)), UNDO))
+    journal.record(Entry("pause-1", "pause", "healed", Targets(brokers=(2,)), UNDO))
+    journal.record(Entry("kill-1", "kill", "intended", Targets(brokers=(2,)), UNDO))
     assert "pause-2" in journal.in_force()
     assert "pause-1" not in journal.in_force()

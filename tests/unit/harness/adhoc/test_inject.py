@@ -13,7 +13,7 @@ from rich.console import Console
 
 from aftershock.errors import FaultError
 from aftershock.faults.kinds import KINDS
-from aftershock.faults.record import Targets, Undo
+from aftershock.faults.record import Entry, Targets, Undo
 from aftershock.faults.world import BrokerId, PartitionState
 from aftershock.harness.adhoc.aftermath import Outcome
 from aftershock.harness.adhoc.claims import SharedJournal
@@ -156,7 +156,7 @@ def test_it_can_not_be_injected(terminal: Terminal) -> None:
 def test_nobody_to_hit(terminal: Terminal) -> None:
     """A node that somebody else's fault has down: the error says what is in force, by whom and for how long."""
     terminal.world.states[BrokerId(2)] = "paused"
-    terminal.journal.record("kill-9", "pause", "intended", Targets(brokers=(2,)), Undo("resume", {"broker": 2}))
+    terminal.journal.record(Entry("kill-9", "pause", "intended", Targets(brokers=(2,)), Undo("resume", {"broker": 2})))
     terminal.journal.lines.clear()  # as if another process had written it
     with pytest.raises(FaultError, match="node 2 is paused already") as caught:
         terminal.inject({"kind": "pause", "broker": "2"})
@@ -165,7 +165,7 @@ def test_nobody_to_hit(terminal: Terminal) -> None:
 
 def test_a_link_that_is_taken(terminal: Terminal) -> None:
     """A cut where a cut is in force is refused with its holder, and nothing is put on any link."""
-    terminal.journal.record("cut-9", "cut", "intended", Targets(links=("client_a-k1",)), Undo("nothing"))
+    terminal.journal.record(Entry("cut-9", "cut", "intended", Targets(links=("client_a-k1",)), Undo("nothing")))
     terminal.journal.lines.clear()
     with pytest.raises(FaultError, match="link client_a-k1 is taken by cut-9"):
         terminal.inject({"kind": "cut", "link": "client(a) -> broker"})

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aftershock.faults.record import Targets, Undo
+from aftershock.faults.record import Entry, Targets, Undo
 from aftershock.faults.world import Toxic
 from aftershock.harness import labels
 from aftershock.harness.adhoc.live_faults import live_faults, not_ours
@@ -35,7 +35,7 @@ def home(tmp_path: Path) -> Path:
             ("slow", "latency", "intended", SLOW, Targets(links=("client_a-k1",))),
             ("shut", "refuse", "intended", SHUT, Targets(links=("client_b-k2",))),
         ):
-            journal.record(fault, kind, state, targets, undo)  # type: ignore[arg-type]
+            journal.record(Entry(fault, kind, state, targets, undo))  # type: ignore[arg-type]
     lines = [{**line, "t_us": 10_000_000} for line in read_journal(tmp_path / "journal.jsonl")]
     lines[-1]["owner"] = DEAD
     (tmp_path / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -11,7 +11,7 @@ from aftershock.faults.check import load_plan
 from aftershock.faults.kinds import Pause
 from aftershock.faults.plan import Cluster
 from aftershock.faults.plans import find
-from aftershock.faults.record import Targets, Undo
+from aftershock.faults.record import Entry, Targets, Undo
 from aftershock.harness.adhoc.claims import claim
 from aftershock.harness.adhoc.plan_from import plan_of
 from aftershock.harness.clock import RunClock
@@ -32,7 +32,7 @@ def home(tmp_path: Path) -> RunDir:
     fault = str(claim(home, PAUSE, [TOPIC], 0).id)
     with closing(Journal(home.path / "journal.jsonl", RunClock.starting_now())) as journal:
         for state in ("intended", "injected", "healing", "healed"):
-            journal.record(fault, "pause", state, Targets(brokers=(3,)), Undo("resume", {"broker": 3}))
+            journal.record(Entry(fault, "pause", state, Targets(brokers=(3,)), Undo("resume", {"broker": 3})))
     return home
 
 
