@@ -11,12 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import docker
 import pytest
 
-from aftershock.harness import labels
 from aftershock.harness.waiting import still_lacking
-from aftershock.workloads.spool import TMPFS
+from aftershock.tests.left import left_of
 
 DEADLINE_S = 300
 
@@ -94,14 +92,7 @@ class Command:
         return still_lacking(lambda: ", ".join(self._still_there()), within_s)
 
     def _still_there(self) -> list[str]:
-        client, mine = docker.from_env(), {"label": f"{labels.RUN}={self.run_dir.name}"}
-        things = [
-            *client.containers.list(all=True, filters=mine, ignore_removed=True),
-            *client.networks.list(filters=mine),
-        ]
-        things += client.volumes.list(filters=mine)
-        spools = [str(path) for path in TMPFS.glob(f"*{self.run_dir.name}*")]
-        return [thing.name for thing in things] + spools + self._processes()
+        return left_of(self.run_dir.name) + self._processes()
 
     def _processes(self) -> list[str]:
         found = []

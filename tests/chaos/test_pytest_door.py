@@ -11,12 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import docker
 import pytest
 
-from aftershock.harness import labels
+from aftershock.tests.left import left_of
 from aftershock.tests.unit.harness.suite.foreign_suite import Told, run_suite
-from aftershock.workloads.spool import TMPFS
 
 pytestmark = pytest.mark.engine
 
@@ -59,18 +57,7 @@ def runs(told: Told) -> list[dict[str, Any]]:
 
 
 def left_behind(clusters: set[str]) -> list[str]:
-    """Containers, networks, volumes and spools of these clusters that are still there."""
-    client = docker.from_env()
-    found = []
-    for cluster in clusters:
-        mine = {"label": f"{labels.RUN}={cluster}"}
-        things = [
-            *client.containers.list(all=True, filters=mine, ignore_removed=True),
-            *client.networks.list(filters=mine),
-        ]
-        found += [thing.name for thing in (*things, *client.volumes.list(filters=mine))]
-        found += [str(path) for path in TMPFS.glob(f"*{cluster}*")]
-    return found
+    return [name for cluster in clusters for name in left_of(cluster)]
 
 
 @pytest.mark.parametrize("workers", [("-n", "2"), pytest.param((), marks=pytest.mark.nightly)], ids=["xdist", "alone"])

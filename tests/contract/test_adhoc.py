@@ -20,6 +20,7 @@ from aftershock.harness.adhoc.kept import clock_of
 from aftershock.harness.cluster import attach
 from aftershock.harness.journal import read_journal
 from aftershock.harness.waiting import still_lacking
+from aftershock.tests.left import left_of
 
 pytestmark = pytest.mark.engine
 
@@ -104,12 +105,6 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
         yield Kept(home.name, folder)
     finally:
         labels.remove_run(docker.from_env(), home.name)
-
-
-def left_of(run_id: str) -> list[str]:
-    client, mine = docker.from_env(), {"label": f"{labels.RUN}={run_id}"}
-    things = [*client.containers.list(all=True, filters=mine), *client.networks.list(filters=mine)]
-    return [thing.name for thing in (*things, *client.volumes.list(filters=mine))]
 
 
 def test_status_keeps_its_contract(kept: Kept) -> None:

@@ -18,6 +18,7 @@ from aftershock.harness import labels
 from aftershock.harness.admin import BROKER, TOPIC
 from aftershock.harness.cluster import Cluster, attach, collect_logs
 from aftershock.harness.waiting import still_lacking
+from aftershock.tests.left import left_of
 from aftershock.workloads.wire.connection import Address, Connection
 
 Launch = Callable[[ClusterPlan, Path], AbstractContextManager[Cluster]]
@@ -110,8 +111,8 @@ def test_two_clusters_at_once_and_other_shapes(launch: Launch, cluster: Cluster,
         other.nodes[BrokerId(3)].kill()
         # Toxiproxy counts a connection's bytes when it closes
         eventually(lambda: {"controller_b", "replication_b"} <= counted(other))
-    assert [] == leftovers(run_id)
-    assert leftovers(cluster.run_id)
+    assert [] == left_of(run_id)
+    assert left_of(cluster.run_id)
 
 
 def test_a_broker_that_dies_at_boot_is_named_with_its_last_words(launch: Launch, tmp_path: Path) -> None:
@@ -120,7 +121,7 @@ def test_a_broker_that_dies_at_boot_is_named_with_its_last_words(launch: Launch,
     with pytest.raises(ClusterError) as raised, launch(plan, tmp_path):
         pass
     assert re.search(r"k1 \(rack a\) died.*num\.io\.threads", str(raised.value), re.DOTALL)
-    assert [] == leftovers(f"test-{tmp_path.name}")
+    assert [] == left_of(f"test-{tmp_path.name}")
 
 
 def counted(cluster: Cluster) -> set[str]:
@@ -131,12 +132,6 @@ def counted(cluster: Cluster) -> set[str]:
 def eventually(true: Callable[[], bool], deadline_s: float = 20) -> None:
     """Wait until ``true()``."""
     assert "" == still_lacking(lambda: "" if true() else "it did not come true in time", deadline_s)
-
-
-def leftovers(run_id: str) -> list[str]:
-    client, mine = docker.from_env(), {"label": f"{labels.RUN}={run_id}"}
-    found = [*client.containers.list(all=True, filters=mine), *client.networks.list(filters=mine)]
-    return [thing.name for thing in (*found, *client.volumes.list(filters=mine))]
 
 
 def test_any_process_can_attach(launch: Launch, tmp_path: Path) -> None:
