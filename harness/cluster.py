@@ -23,6 +23,7 @@ from aftershock.harness.racks import TOXIPROXY_API_PORT, admin_proxy_port
 from aftershock.harness.spec import ClusterSpec
 from aftershock.harness.toxiproxy import Toxiproxy
 from aftershock.harness.waiting import still_lacking
+from aftershock.results.files import write_whole
 from aftershock.workloads.wire.connection import Address
 
 LOOPBACK = "127.0.0.1"
@@ -186,9 +187,7 @@ def attach(client: docker.DockerClient, home: Path) -> Cluster:
 
 def write_card(home: Path, run_id: str, spec: ClusterSpec) -> None:
     """Write down that the launch is through, and of what."""
-    draft = home / f".{CARD}.inprogress"
-    draft.write_text(json.dumps({"run_id": run_id, "spec": spec.to_json()}, indent=1) + "\n", encoding="utf-8")
-    draft.replace(home / CARD)
+    write_whole(home / CARD, json.dumps({"run_id": run_id, "spec": spec.to_json()}, indent=1) + "\n")
 
 
 def collect_logs(client: docker.DockerClient, run_id: str, folder: Path, since: datetime | None = None) -> None:

@@ -63,6 +63,12 @@ def heal(client: docker.DockerClient, run_id: str | None, say: Say, *, asked: bo
     return done
 
 
+def sweep(client: docker.DockerClient, say: Say) -> None:
+    """Heal and remove what any dead run left, before a cluster takes room beside it."""
+    for sentence in heal(client, None, say):
+        say(f"left by a dead run: {sentence}")
+
+
 def leavings(client: docker.DockerClient, run_id: str) -> bool:
     """Whether anything of a run whose owner is dead is left to heal or to remove."""
     mine = [cluster for cluster in labels.standing(client) if cluster.run_id == run_id]

@@ -11,8 +11,9 @@ ISR full; asked over Kafka's protocol, never read from a log. Whatever goes wron
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import docker
 from docker.errors import APIError
@@ -26,6 +27,7 @@ from aftershock.harness.containers import Container, KafkaContainer, RackNetwork
 from aftershock.harness.engine import Image
 from aftershock.harness.node import KafkaNode, last_log_lines
 from aftershock.harness.racks import Node
+from aftershock.harness.rundir import RunDir
 from aftershock.harness.spec import ClusterSpec, client_listener, cluster_id_of
 from aftershock.harness.waiting import still_lacking
 
@@ -45,6 +47,17 @@ class Images:
 def images_for(client: docker.DockerClient, spec: ClusterSpec, say: Say) -> Images:
     """Find, pull or build what a cluster needs; ImageError where that can't be done."""
     return Images(engine.kafka_image(client, spec.kafka, say), engine.toxiproxy_image(client, say))
+
+
+def provenance(home: RunDir, cluster: Cluster, images: Images) -> dict[str, Any]:
+    """What ``run.json`` says of the cluster that a run stands on: which, and of what it was made."""
+    profile, kafka = cluster.spec.profile, cluster.spec.kafka
+    return {
+        "cluster": cluster.run_id,
+        "profile": {"name": profile.name, **profile.broker, "jvm": profile.jvm_flags},
+        "images": asdict(images),
+        "versions": {**home.facts["versions"], "kafka": kafka, "toxiproxy": engine.TOXIPROXY},
+    }
 
 
 def launch(

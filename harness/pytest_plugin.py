@@ -19,14 +19,13 @@ import pytest
 
 from aftershock.errors import EvidenceError
 from aftershock.harness.suite.deferred import Deferred, Driven, Held, Outcome, Shown, judged, shown
-from aftershock.harness.suite.session import Suite
+from aftershock.harness.suite.session import PROPERTY, Suite
 
 if TYPE_CHECKING:
     from aftershock.harness.suite.chaos import Chaos
     from aftershock.harness.suite.verdicts import Judged
 
 _WORKER_INPUT = "aftershock"
-_PROPERTY = "aftershock.run"
 _SUITE = pytest.StashKey[Suite]()
 _RUNS = pytest.StashKey[list[str]]()
 _MARK = "chaos(seed=N, judged='latency'|'integrity'): how the runs of this test are driven; see the `chaos` fixture"
@@ -76,7 +75,7 @@ def chaos(request: pytest.FixtureRequest) -> "Chaos":
 
     def finished(run_id: str) -> None:
         request.node.stash.setdefault(_RUNS, []).append(run_id)
-        request.node.user_properties.append((_PROPERTY, run_id))
+        request.node.user_properties.append((PROPERTY, run_id))
 
     config = request.config
     mark = request.node.get_closest_marker("chaos")

@@ -11,7 +11,7 @@ the evidence so far is kept and readable, and the cluster is removed unless it i
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import docker
@@ -24,9 +24,9 @@ from aftershock.harness import engine, labels
 from aftershock.harness.clock import RunClock
 from aftershock.harness.cluster import CARD, Cluster, collect_logs
 from aftershock.harness.drive import drive
-from aftershock.harness.heal import heal
+from aftershock.harness.heal import sweep
 from aftershock.harness.interrupts import undisturbed
-from aftershock.harness.launching import Images, Say, images_for, launch
+from aftershock.harness.launching import Images, Say, images_for, launch, provenance
 from aftershock.harness.lease import host_lease, judged_on
 from aftershock.harness.progress import Progress
 from aftershock.harness.rundir import RunDir
@@ -97,8 +97,7 @@ def perform(request: Request, progress: Progress) -> tuple[Path, Verdict]:
     say = progress.say
     job = prepare(request.plan, request.changes, request.seed, say, kafka=request.kafka, rehearse=request.rehearse)
     client = engine.connect()
-    for sentence in heal(client, None, say):
-        say(f"left by a dead run: {sentence}")
+    sweep(client, say)
     images = images_for(client, job.spec, say)
     with host_lease(judged_on(job.checked.plan.slo), f"aftershock run {job.timeline.name}", say):
         home = RunDir.create(request.out, job.timeline.name, request.seed, request.command)
@@ -144,15 +143,12 @@ def _drive(job: Job, cluster: Cluster, home: RunDir, images: Images, progress: P
     """The live half proper: the plan, its timeline and the clock are on disk before the first record is sent."""
     (home.path / "plan.yaml").write_text(job.checked.text, encoding="utf-8")
     (home.path / "timeline.json").write_bytes(job.timeline.to_json())
-    clock, profile = RunClock.starting_now(), job.spec.profile
+    clock = RunClock.starting_now()
     home.tell(
         plan_file=str(job.file) if job.file else None,
-        cluster=cluster.run_id,
         origin_ns=clock.origin_ns,
         rehearse=job.rehearse,
-        profile={"name": profile.name, **profile.broker, "jvm": profile.jvm_flags},
-        images=asdict(images),
-        versions={**home.facts["versions"], "kafka": job.spec.kafka, "toxiproxy": engine.TOXIPROXY},
+        **provenance(home, cluster, images),
     )
     spool = spool_for(home.run_id, home.path)
     try:

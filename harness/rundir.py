@@ -14,7 +14,7 @@ from typing import Any
 
 from aftershock.errors import EvidenceError
 from aftershock.harness.labels import owner
-from aftershock.results.files import read_json
+from aftershock.results.files import read_json, write_whole
 
 _EVIDENCE = ("plan.yaml", "timeline.json", "run.json", "journal.jsonl", "events.jsonl", "phases.json")
 _OPTIONAL = ("expectations.jsonl",)
@@ -83,12 +83,7 @@ class RunDir:
 
     def write_json(self, name: str, document: Any) -> None:
         """Write one JSON file atomically."""
-        temporary = self.path / f".{name}.inprogress"
-        try:
-            temporary.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-            temporary.replace(self.path / name)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_whole(self.path / name, json.dumps(document, indent=1) + "\n")
 
     def event(self, t_us: int, name: str, **fields: Any) -> None:
         """Append one event of the harness itself (arm: null)."""

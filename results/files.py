@@ -110,5 +110,8 @@ def _check_column(path: Path, schema: pa.Schema, name: str, declared: str) -> No
 def write_whole(path: Path, content: str | bytes) -> Path:
     """Writes ``path``, in UTF-8, whole or not at all, and returns it."""
     draft = path.with_name(f".{path.name}.inprogress")
-    draft.write_bytes(content.encode() if isinstance(content, str) else content)
-    return draft.replace(path)
+    try:
+        draft.write_bytes(content.encode() if isinstance(content, str) else content)
+        return draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)

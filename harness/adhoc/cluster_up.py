@@ -5,21 +5,21 @@ It has a run directory of its own, so that what is injected into it has a journa
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import docker
 
 from aftershock.errors import ClusterError, EvidenceError
 from aftershock.faults.outline import Outline
-from aftershock.harness import engine, labels
+from aftershock.harness import labels
 from aftershock.harness.adhoc.kept import clock_of, kept, the_one, whose
 from aftershock.harness.adhoc.live_faults import live_faults
 from aftershock.harness.clock import RunClock
 from aftershock.harness.cluster import Cluster, collect_logs
-from aftershock.harness.heal import heal
+from aftershock.harness.heal import sweep
 from aftershock.harness.interrupts import undisturbed
-from aftershock.harness.launching import Images, images_for, launch
+from aftershock.harness.launching import Images, images_for, launch, provenance
 from aftershock.harness.lease import host_lease
 from aftershock.harness.rundir import RunDir
 from aftershock.harness.spec import ClusterSpec
@@ -59,8 +59,7 @@ def up(client: docker.DockerClient, outline: Outline, kafka: str | None, out: Pa
         ClusterError: the cluster did not come up, or Kafka refused a topic.
         LeaseError: the host's lease can't be had.
     """
-    for sentence in heal(client, None, say):
-        say(f"left by a dead run: {sentence}")
+    sweep(client, say)
     if others := kept(client):
         say(f"another kept cluster is up too: {', '.join(cluster.run_id for cluster in others)}")
     spec = ClusterSpec.of(outline.cluster, kafka)
@@ -116,16 +115,8 @@ def _create_topics(cluster: Cluster, outline: Outline) -> None:
 
 def _told(home: RunDir, cluster: Cluster, images: Images) -> Up:
     """Write down what it is; from here on it is kept."""
-    profile, whereabouts = cluster.spec.profile, cluster.whereabouts()
-    home.tell(
-        cluster=cluster.run_id,
-        origin_ns=RunClock.starting_now().origin_ns,
-        profile={"name": profile.name, **profile.broker, "jvm": profile.jvm_flags},
-        images=asdict(images),
-        versions={**home.facts["versions"], "kafka": cluster.spec.kafka, "toxiproxy": engine.TOXIPROXY},
-        status="kept",
-        **whereabouts,
-    )
+    whereabouts, origin_ns = cluster.whereabouts(), RunClock.starting_now().origin_ns
+    home.tell(origin_ns=origin_ns, status="kept", **provenance(home, cluster, images), **whereabouts)
     return Up(home.run_id, whereabouts["bootstrap"], whereabouts["toxiproxy"])
 
 

@@ -24,6 +24,7 @@ from typing import Any, Literal, TypeVar
 
 from aftershock.errors import LeaseError
 from aftershock.harness.flock import Lock
+from aftershock.results.files import write_whole
 
 State = Literal["launching", "used", "clean"]
 _CARD = "pool.json"
@@ -112,6 +113,4 @@ def _read(file: Path, kind: type[_Document]) -> _Document | None:
 
 def _write(file: Path, document: Card | Record) -> None:
     """Write it so that a reader never sees half of it."""
-    draft = file.with_name(f".{file.name}.inprogress")
-    draft.write_text(json.dumps(asdict(document), indent=1) + "\n", encoding="utf-8")
-    draft.replace(file)
+    write_whole(file, json.dumps(asdict(document), indent=1) + "\n")

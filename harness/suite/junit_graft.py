@@ -11,12 +11,12 @@ from pathlib import Path
 
 from aftershock.errors import EvidenceError
 from aftershock.harness.suite.deferred import Outcome
-from aftershock.harness.suite.session import Entry
+from aftershock.harness.suite.session import PROPERTY, Entry
 from aftershock.harness.suite.verdicts import Judged
+from aftershock.results.files import write_whole
 from aftershock.results.junit import cases
 from aftershock.results.verdict import Verdict
 
-PROPERTY = "aftershock.run"
 _NOT_SETUP = 'failed on setup with "'  # pytest's words for an error of any phase but teardown
 
 
@@ -47,10 +47,8 @@ def graft(path: Path, scions: Sequence[Scion]) -> None:
     try:
         root = ET.parse(path).getroot()  # noqa: S314 - pytest wrote it a moment ago
         _graft(root, scions)
-        draft = path.with_name(f".{path.name}.inprogress")
         text = ET.tostring(root, encoding="unicode")
-        draft.write_text(f'<?xml version="1.0" encoding="utf-8"?>{text}', encoding="utf-8")
-        draft.replace(path)
+        write_whole(path, f'<?xml version="1.0" encoding="utf-8"?>{text}')
     except (OSError, ET.ParseError) as error:
         raise EvidenceError(f"{path}: the checks could not be added to pytest's JUnit file: {error}") from error
 

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from aftershock.harness import engine
 from aftershock.harness.cluster import collect_logs
-from aftershock.harness.heal import heal
+from aftershock.harness.heal import sweep
 from aftershock.harness.labels import owner
 from aftershock.harness.lease import Kind, host_lease
 from aftershock.harness.pool.pool import Pool
@@ -59,7 +59,8 @@ def drive(errand: Errand) -> RunDir:
         LeaseError: a lease can't be had.
     """
     progress = Progress(errand.console)
-    _sweep(errand.suite, progress)
+    if not _pool(errand.suite).exists():
+        sweep(engine.connect(), progress.say)
     with ExitStack() as alone:
         alone.enter_context(host_lease(errand.kind, errand.test, progress.say))
         with pool_of(errand.suite).lease(errand.job.spec, errand.test, progress.say) as leased:
@@ -72,13 +73,6 @@ def drive(errand: Errand) -> RunDir:
                 alone.close()
                 collect_logs(engine.connect(), leased.cluster.run_id, home.path / "logs", leased.since)
     return home
-
-
-def _sweep(suite: Suite, progress: Progress) -> None:
-    """Remove what dead runs left, before the session's first cluster takes room beside it."""
-    if not _pool(suite).exists():
-        for sentence in heal(engine.connect(), None, progress.say):
-            progress.say(f"left by a dead run: {sentence}")
 
 
 def _pool(suite: Suite) -> Path:

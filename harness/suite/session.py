@@ -17,6 +17,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+PROPERTY = "aftershock.run"
+"""Of a test in JUnit's file: the id of a run that it drove."""
+
 
 @dataclass(frozen=True)
 class Entry:
