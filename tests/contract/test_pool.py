@@ -179,6 +179,7 @@ def test_a_kept_cluster_outlives_its_owner(tmp_path: Path) -> None:
         with pool.lease(SPEC, "failed", print) as leased:
             leased.run(run.path)
             leased.cluster.admin.create_topic("orders", 1, 1, {})
+            leased.cluster.await_in_sync(20, ["orders"])  # known to every broker, whichever is asked later
         cluster = pool.keep(run.path)
         pool.close(print)
     assert cluster
