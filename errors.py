@@ -11,6 +11,12 @@
     ├── FaultError               a fault could not be injected, or not be healed
     ├── LeaseError               the host or a cluster of a pool can't be leased
     ├── WorkloadError            a client process died or can't be started
+    │   └── ClientError          a reference client can't do what it was asked to
+    │       ├── ProtocolError    the peer sent what is no Kafka message, or one beyond its limits
+    │       ├── UnsupportedError a version, an API or a codec that one side lacks
+    │       ├── SettingError     a setting that does not exist, or a value it can't have
+    │       ├── RecordError      a record that can't be taken: too large, or no room for it in time
+    │       └── BrokerError      Kafka answered with an error that trying again won't mend
     └── EvidenceError            evidence is missing, truncated or of the wrong shape
 
 A message says what happened, where, and what to do about it, in that order.
@@ -61,6 +67,38 @@ class LeaseError(AftershockError):
 
 class WorkloadError(AftershockError):
     """A client process could not be started, or ended before it was told to."""
+
+
+class ClientError(WorkloadError):
+    """A reference client could not go on, or could not begin."""
+
+
+class ProtocolError(ClientError):
+    """The peer sent what is no Kafka message, or one beyond its limits. Its connection is closed."""
+
+
+class UnsupportedError(ClientError):
+    """A version, an API or a compression codec that one side lacks; the text names it and both sides' ranges."""
+
+
+class SettingError(ClientError):
+    """A setting that does not exist, or a value that it can't have; the text names the nearest that would do."""
+
+
+class RecordError(ClientError):
+    """A record that can't be taken: larger than the limit, or no room for it within ``max_block_ms``."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class BrokerError(ClientError):
+    """Kafka answered with an error that trying again won't mend: ``code`` is Kafka's error code."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class EvidenceError(AftershockError):

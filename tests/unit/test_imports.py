@@ -12,6 +12,18 @@ ROOT = Path(__file__).parents[2]
 ALLOWED = {
     "aftershock.errors": (),
     "aftershock.workloads.wire": ("aftershock.errors", "aftershock.workloads.wire"),
+    # the reference clients, from bottom to top: bytes, rules, shells
+    "aftershock.workloads.rules": (
+        "aftershock.errors",
+        "aftershock.workloads.rules",
+        "aftershock.workloads.wire.codes",
+    ),
+    "aftershock.workloads.reference": (
+        "aftershock.errors",
+        "aftershock.workloads.reference",
+        "aftershock.workloads.rules",
+        "aftershock.workloads.wire",
+    ),
     "aftershock.workloads": ("aftershock.errors", "aftershock.workloads"),
     "aftershock.results": ("aftershock.errors", "aftershock.results"),
     # the SLO grammar is a pure leaf: `plan check` and the judge must read the same language
