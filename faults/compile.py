@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from aftershock.faults.fault import Fault
-from aftershock.faults.plan import Arm, Cluster, Consume, Plan, Produce, Timing, Topic, Workload
+from aftershock.faults.plan import Arm, Cluster, Commit, Consume, Plan, Produce, Timing, Topic, Workload
 from aftershock.faults.timeline import Objective, Step, Timeline, TimelineTiming
 
 
@@ -26,7 +26,7 @@ def compile_plan(plan: Plan, seed: int, source: str, slo_positions: Sequence[str
         seed=seed,
         cluster=_cluster(plan.cluster),
         topics=tuple(_topic(topic) for topic in plan.topics),
-        workloads=tuple(_workload(workload, first_rack) for workload in plan.workloads),
+        workloads=tuple(_workload(workload, first_rack, plan.topics[0].name) for workload in plan.workloads),
         timing=_timing(plan.timing),
         steps=tuple(sorted(steps_of(plan.faults, seed), key=lambda step: step.at_ms)),
         length_ms=length_ms(plan.faults, plan.timing),
@@ -87,11 +87,13 @@ def _topic(topic: Topic) -> dict[str, Any]:
     return topic.model_dump(mode="json")
 
 
-def _workload(workload: Workload, first_rack: str) -> dict[str, Any]:
+def _workload(workload: Workload, first_rack: str, first_topic: str) -> dict[str, Any]:
+    commit = workload.commit
     return {
         "name": workload.name,
         "produce": _produce(workload.produce, first_rack) if workload.produce else None,
         "consume": _consume(workload.consume, first_rack) if workload.consume else None,
+        **({"commit": _commit(commit, first_rack, first_topic)} if commit else {}),
         "arms": {name: _arm(arm) for name, arm in workload.arms.items()},
     }
 
@@ -120,8 +122,23 @@ def _consume(consume: Consume, first_rack: str) -> dict[str, Any]:
     }
 
 
+def _commit(commit: Commit, first_rack: str, first_topic: str) -> dict[str, Any]:
+    return {
+        "topic": commit.topic or first_topic,
+        "groups": commit.groups,
+        "rate_per_s": commit.rate,
+        "rack": commit.rack or first_rack,
+        "deadline_ms": commit.deadline,
+    }
+
+
 def _arm(arm: Arm) -> dict[str, Any]:
-    return {"client": arm.client, "settings": dict(arm.settings), "client_rack": arm.client_rack}
+    said = {"client": arm.client, "settings": dict(arm.settings), "client_rack": arm.client_rack}
+    if arm.switches:
+        said["switches"] = arm.switches
+    if arm.command:
+        said["command"] = list(arm.command)
+    return said
 
 
 def _timing(timing: Timing) -> TimelineTiming:

@@ -7,8 +7,9 @@ from aftershock.faults import links, roles
 from aftershock.faults.draft import Draft
 from aftershock.faults.fault import Fault
 from aftershock.faults.kinds import Cut, Latency, Reassign, Refuse
-from aftershock.faults.plan import Cluster, Topic, Workload
+from aftershock.faults.plan import Arm, Cluster, Commit, Consume, Produce, Topic, Workload
 from aftershock.faults.problem import Loc, Problem, did_you_mean
+from aftershock.faults.settings import refusal
 
 _MIN_ISR = "min.insync.replicas"
 
@@ -56,16 +57,27 @@ def _topic(draft: Draft, topic: Topic, loc: Loc) -> Iterator[Problem]:
 
 
 def _workload(draft: Draft, workload: Workload, loc: Loc) -> Iterator[Problem]:
-    if workload.produce:
-        yield from _declared(draft, workload.produce.topic, (*loc, "produce", "topic"))
-        yield from _rack(draft, workload.produce.rack, (*loc, "produce", "rack"))
-        if workload.produce.rate == 0:
-            yield Problem((*loc, "produce", "rate"), "a rate of 0/s sends nothing: give a rate above 0/s")
-    if workload.consume:
-        yield from _declared(draft, workload.consume.topic, (*loc, "consume", "topic"))
-        yield from _rack(draft, workload.consume.rack, (*loc, "consume", "rack"))
+    for part in ("produce", "consume", "commit"):
+        told = getattr(workload, part)
+        if told is not None:
+            yield from _traffic(draft, told, (*loc, part))
     for name, arm in workload.arms.items():
-        yield from _rack(draft, arm.client_rack, (*loc, "arms", name, "client_rack"))
+        yield from _arm(draft, arm, (*loc, "arms", name))
+
+
+def _traffic(draft: Draft, told: Produce | Consume | Commit, loc: Loc) -> Iterator[Problem]:
+    if told.topic is not None:
+        yield from _declared(draft, told.topic, (*loc, "topic"))
+    yield from _rack(draft, told.rack, (*loc, "rack"))
+    if not isinstance(told, Consume) and told.rate == 0:
+        yield Problem((*loc, "rate"), "a rate of 0/s sends nothing: give a rate above 0/s")
+
+
+def _arm(draft: Draft, arm: Arm, loc: Loc) -> Iterator[Problem]:
+    yield from _rack(draft, arm.client_rack, (*loc, "client_rack"))
+    for setting in arm.settings:
+        if why_not := refusal(setting, arm.client):
+            yield Problem((*loc, "settings", setting), why_not, on_key=True)
 
 
 def _fault(draft: Draft, fault: Fault, loc: Loc) -> Iterator[Problem]:
@@ -133,6 +145,12 @@ def _group(draft: Draft, group: str, loc: Loc) -> Iterator[Problem]:
         for workload in draft.workloads.values()
         if workload.consume and workload.consume.group
         for arm in workload.arms
+    } | {
+        f"{workload.name}-{arm}-{number}"
+        for workload in draft.workloads.values()
+        if workload.commit
+        for arm in workload.arms
+        for number in range(workload.commit.groups)
     }
     if group not in known and not draft.unreadable_workloads:
         sentence = f"no arm consumes in a group `{group}` (an arm's is <group>-<arm>); {did_you_mean(group, known)}"

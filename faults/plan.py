@@ -23,7 +23,6 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from aftershock.faults import settings as librdkafka
 from aftershock.faults.kinds import AnyFault
 from aftershock.faults.units import Duration, Rate, Size
 
@@ -43,23 +42,22 @@ def _text_of(value: object) -> object:
 def _scalar(value: object) -> object:
     if isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    raise _refused("a librdkafka setting is text, a number, true or false: write one of these")
+    raise _refused("a client's setting is text, a number, true or false: write one of these")
 
 
-def _harmless(setting: str) -> str:
-    why_not = librdkafka.refusal(setting)
-    if why_not:
-        raise _refused(why_not)
-    return setting
+def _bearable(ms: int) -> int:
+    if not 100 <= ms <= 300_000:  # noqa: PLR2004 -- the message explains the numbers
+        raise _refused("a deadline is between 100ms and 5m: the run waits for the last record's before it ends")
+    return ms
 
 
+Deadline = Annotated[Duration, AfterValidator(_bearable)]
 RackName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]{0,7}$")]
 TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 GroupName = TopicName
 WorkloadName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,39}$")]
 ArmName = WorkloadName
 ConfigText = Annotated[str, BeforeValidator(_text_of)]
-SettingName = Annotated[str, AfterValidator(_harmless)]
 Setting = Annotated[StrictBool | StrictInt | float | str, BeforeValidator(_scalar)]
 Acks = Annotated[Literal["all", "1", "0"], BeforeValidator(_text_of)]
 
@@ -137,14 +135,7 @@ class Produce(Part):
     idempotence: StrictBool = True
     rack: RackName | None = None
     linger: Duration = 5
-    deadline: Duration = 30_000
-
-    @field_validator("deadline")
-    @classmethod
-    def _sensible(cls, ms: int) -> int:
-        if not 100 <= ms <= 300_000:  # noqa: PLR2004 -- the message explains the numbers
-            raise _refused("a deadline is between 100ms and 5m: the run waits for the last record's before it ends")
-        return ms
+    deadline: Deadline = 30_000
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -164,31 +155,92 @@ class Consume(Part):
     rack: RackName | None = None
 
 
-class Arm(Part):
-    """One variant of a client. ``client_rack`` is what the client tells Kafka (KIP-392); ``none``: nothing."""
+class Commit(Part):
+    """Open-loop OffsetCommits at ``rate`` for each arm, dealt in turn to ``groups`` groups without members (KIP-1224).
 
-    client: Literal["confluent"] = "confluent"
-    settings: dict[SettingName, Setting] = {}
+    What is committed are positions in ``topic``, the plan's first one where none is named.
+    """
+
+    groups: Annotated[StrictInt, Field(ge=1, le=10_000)] = 1
+    rate: Rate
+    topic: TopicName | None = None
+    rack: RackName | None = None
+    deadline: Deadline = 30_000
+
+
+class LeaderDiscovery(Part):
+    """The rules of KIP-951 one by one; ``response`` is all of them, ``metadata`` none."""
+
+    hints: StrictBool = True
+    immediate_retry: StrictBool = True
+    endpoint_merge: StrictBool = True
+    highest_version: StrictBool = True
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_word(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        if value not in ("response", "metadata"):
+            raise _refused(f"`{value}` is no way to find a leader: say response, metadata, or its rules one by one")
+        return dict.fromkeys(cls.model_fields, value == "response")
+
+
+class Arm(Part):
+    """One variant of a client. ``client_rack`` is what the client tells Kafka (KIP-392); ``none``: nothing.
+
+    ``settings`` are in the client's own words: librdkafka's for ``confluent``, Kafka's for ``reference`` and ``java``,
+    whatever the program of ``exec`` takes. The last four are rules of the ``reference`` client, each on its own switch.
+    """
+
+    client: Literal["confluent", "reference", "java", "exec"] = "confluent"
+    command: Annotated[tuple[str, ...], Field(description="how to start the program of an `exec` client")] = ()
+    settings: dict[str, Setting] = {}
     client_rack: RackName | None = None
+    leader_discovery: LeaderDiscovery | None = None
+    fetch_session: StrictBool | None = None
+    read_replica: StrictBool | None = None
+    partitioner: Literal["sticky", "uniform", "adaptive", "availability"] | None = None
 
     @field_validator("client_rack", mode="before")
     @classmethod
     def _none(cls, value: Any) -> Any:
         return None if value == _NONE else value
 
+    @model_validator(mode="after")
+    def _words_of_its_client(self) -> Self:
+        if self.switches and self.client != "reference":
+            switch = next(iter(self.switches))
+            raise _refused(f"`{switch}` is a switch of `client: reference`, and this is {self.client}: take it away")
+        if bool(self.command) != (self.client == "exec"):
+            raise _refused("`client: exec` needs a `command`, a list like [python3, my_client.py], and only it has one")
+        return self
+
+    @property
+    def switches(self) -> dict[str, Any]:
+        """The rules of the reference client that the plan speaks of, by name."""
+        said = {name: getattr(self, name) for name in ("leader_discovery", "fetch_session", "read_replica")}
+        said["partitioner"] = self.partitioner
+        return {name: _plain(value) for name, value in said.items() if value is not None}
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump() if isinstance(value, BaseModel) else value
+
 
 class Workload(Part):
-    """Traffic: produce, consume or both, by every arm, side by side."""
+    """Traffic: produce, consume, commit or several of these, by every arm, side by side."""
 
     name: WorkloadName
     produce: Produce | None = None
     consume: Consume | None = None
+    commit: Commit | None = None
     arms: Annotated[dict[ArmName, Arm], Field(min_length=1, max_length=8)] = {"baseline": Arm()}
 
     @model_validator(mode="after")
     def _does_something(self) -> Self:
-        if self.produce is None and self.consume is None:
-            raise _refused("a workload needs `produce`, `consume` or both; add one")
+        if self.produce is None and self.consume is None and self.commit is None:
+            raise _refused("a workload needs `produce`, `consume` or `commit`; add one")
         return self
 
 

@@ -1,10 +1,11 @@
-"""Which librdkafka settings a plan may set.
+"""Which settings of a client a plan may set.
 
 A plan may come from a stranger, and some settings load code (``plugin.library.paths``, ``ssl.providers``), run
 commands (``sasl.kerberos.kinit.cmd``), read or write files (``*.location``, ``*.keytab``, ``offset.store.path``) or
 dial elsewhere (``sasl.oauthbearer.*``). So the rule is a list of what is *allowed*, taken from librdkafka 2.16's
-CONFIGURATION: what is not on it is refused, whatever a later librdkafka makes of it. Settings that the plan has words
-of its own for are refused by naming the word, so that there is one way to say each thing.
+CONFIGURATION and, for the reference and the Java client, from Kafka 4.3's: what is not on it is refused, whatever a
+later version makes of it. Settings that the plan has words of its own for are refused by naming the word, so that there
+is one way to say each thing. The program of an ``exec`` client is the user's own: it is given what the plan says.
 """
 
 from difflib import get_close_matches
@@ -30,6 +31,24 @@ _ALLOWED = """
     topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.interval.ms topic.metadata.refresh.sparse
 """
 ALLOWED = frozenset(_ALLOWED.split())
+
+_OF_REFERENCE = """
+    auto.commit.interval.ms batch.size buffer.memory check.crcs compression.type fetch.max.bytes fetch.max.wait.ms
+    fetch.min.bytes max.block.ms max.in.flight.requests.per.connection max.partition.fetch.bytes max.poll.records
+    max.request.size metadata.max.age.ms partitioner.availability.timeout.ms partitioner.ignore.keys
+    partitioner.rack.aware reconnect.backoff.max.ms reconnect.backoff.ms request.timeout.ms retries
+    retry.backoff.max.ms retry.backoff.ms socket.connection.setup.timeout.ms
+"""
+_OF_JAVA = """
+    connections.max.idle.ms enable.auto.commit enable.metrics.push group.protocol group.remote.assignor
+    heartbeat.interval.ms isolation.level max.poll.interval.ms metadata.max.idle.ms metadata.recovery.strategy
+    partitioner.adaptive.partitioning.enable receive.buffer.bytes send.buffer.bytes session.timeout.ms
+    socket.connection.setup.timeout.max.ms
+"""
+OF_REFERENCE = frozenset(_OF_REFERENCE.split())
+OF_JAVA = OF_REFERENCE | frozenset(_OF_JAVA.split())
+_MAY = {"confluent": ALLOWED, "reference": OF_REFERENCE, "java": OF_JAVA}
+_WHOSE = {"confluent": "librdkafka", "reference": "reference client", "java": "Kafka"}
 
 OWN_WORDS = {
     "acks": "`acks` under `produce`",
@@ -70,9 +89,9 @@ _DANGEROUS = (
 )
 
 
-def refusal(setting: str) -> str | None:
-    """Why a plan may not set this librdkafka setting, and what to do; None if it may."""
-    if setting in ALLOWED:
+def refusal(setting: str, client: str = "confluent") -> str | None:
+    """Why a plan may not set this setting of that client, and what to do; None if it may."""
+    if client == "exec" or setting in _MAY[client]:
         return None
     if setting in OWN_WORDS:
         return f"`{setting}` has a word of its own in a plan: say {OWN_WORDS[setting]}"
@@ -83,7 +102,7 @@ def refusal(setting: str) -> str | None:
     for prefix, why in _DANGEROUS:
         if setting.startswith(prefix):
             return f"`{setting}` is refused, it {why}: take it away"
-    close = get_close_matches(setting, sorted(ALLOWED), n=1)
-    return f"`{setting}` is no librdkafka setting that plans may use" + (
+    close = get_close_matches(setting, sorted(_MAY[client]), n=1)
+    return f"`{setting}` is no {_WHOSE[client]} setting that plans may use" + (
         f"; did you mean `{close[0]}`?" if close else ": take it away"
     )

@@ -36,6 +36,9 @@ WHAT_IS_SAID = """\
 plan.yaml:2:38: unknown key `profil`; did you mean `profile`?
 plan.yaml:4:49: replication 5 needs 5 brokers and the cluster has 3: say 3 at most, or add brokers
 plan.yaml:5:80: min.insync.replicas 4 is more than replication 3: nothing could be produced; lower it
+plan.yaml:8:22: the topic `odrers` is not among the plan's `topics`; did you mean `orders`?
+plan.yaml:8:36: a rate of 0/s sends nothing: give a rate above 0/s
+plan.yaml:8:47: the cluster has no rack `d`; known here: a, b, c
 plan.yaml:10:45: `plugin.library.paths` is refused, it loads code: take it away
 plan.yaml:15:20: there is no fault of kind `kil`; did you mean `kill`? The kinds are latency, cut, refuse, kill, stop, restart, pause, reassign, elect
 plan.yaml:17:5: this pause fights with `k`, which lasts till 9s on node 2: let one end before the other begins
@@ -43,7 +46,8 @@ plan.yaml:18:5: a kill needs `for`: say how long it lasts, like `for: 8s`
 plan.yaml:18:35: orders has no partition 99: its partitions are 0 to 11
 plan.yaml:19:77: `delay`: 50 is no duration: give a number with its unit: 50ms, 4s, 1.5s or 2m
 plan.yaml:19:81: unknown key `jiter`; did you mean `jitter`?
-plan.yaml:21:5: this is no SLO, at its character 1: a metric expected, got 'produce.latncy'; did you mean 'produce.latency'?\
+plan.yaml:21:5: this is no SLO, at its character 1: a metric expected, got 'produce.latncy'; did you mean 'produce.latency'?
+plan.yaml:22:5: the arm `risky` does not produce anything, so this SLO matches nothing: give a workload a `produce`\
 """
 
 

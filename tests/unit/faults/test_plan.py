@@ -141,10 +141,41 @@ def test_frozen() -> None:
         Cluster().kafka = "4.1.2"  # type: ignore[misc]
 
 
-def test_dangerous_settings_never_become_an_arm() -> None:
+def test_dangerous_settings_pass_no_check() -> None:
     """A plan built in Python can't load code either."""
-    with pytest.raises(ValidationError, match="loads code"):
-        Arm(settings={"plugin.library.paths": "evil.so"})
+    arms = {"risky": Arm(settings={"plugin.library.paths": "evil.so"})}
+    workload = Workload(name="w", produce=Produce(topic="t", rate="1/s"), arms=arms)  # type: ignore[arg-type]
+    with pytest.raises(PlanError, match="loads code"):
+        check(Plan(name="p", topics=(Topic(name="t", partitions=1, replication=1),), workloads=(workload,)))
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"client": "confluent", "fetch_session": True}, "`fetch_session` is a switch of `client: reference`"),
+        ({"client": "java", "leader_discovery": "metadata"}, "`leader_discovery` is a switch of `client: reference`"),
+        ({"client": "exec"}, "needs a `command`"),
+        ({"client": "reference", "command": ["./mine"]}, "only it has one"),
+        ({"client": "reference", "partitioner": "round"}, "'sticky', 'uniform', 'adaptive' or 'availability'"),
+        ({"client": "reference", "leader_discovery": "metdata"}, "say response, metadata"),
+    ],
+)
+def test_an_arm_speaks_the_words_of_its_client(said: dict[str, Any], why: str) -> None:
+    """A switch where it would do nothing, and a program without a command, are refused."""
+    with pytest.raises(ValidationError, match=why):
+        Arm.model_validate(said)
+
+
+def test_the_words_of_leader_discovery() -> None:
+    """``response`` is every rule of KIP-951, ``metadata`` none, and each can be said by itself."""
+    on, off = Arm(client="reference", leader_discovery="response"), Arm(client="reference", leader_discovery="metadata")  # type: ignore[arg-type]
+    assert {True} == set(on.switches["leader_discovery"].values())
+    assert {False} == set(off.switches["leader_discovery"].values())
+    one = Arm.model_validate({"client": "reference", "leader_discovery": {"immediate_retry": False}})
+    assert {"hints": True, "immediate_retry": False, "endpoint_merge": True, "highest_version": True} == one.switches[
+        "leader_discovery"
+    ]
+    assert {} == Arm(client="reference").switches
 
 
 def test_brokers_are_numbered_as_listed() -> None:
