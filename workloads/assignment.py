@@ -5,11 +5,13 @@ spool can be turned into evidence without the worker (it may have been killed).
 """
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 Setting = str | int | float | bool
+Number = TypeVar("Number", int, np.ndarray[Any, Any])
 
 
 class _Assignment(BaseModel):
@@ -18,7 +20,9 @@ class _Assignment(BaseModel):
     ``worker`` names the process, its log file and its spool: unique in the run. ``rack`` is where the client stands
     (its bootstrap address belongs to that rack); ``client_rack`` is what it says about itself, null for nothing.
     ``origin_ns`` is ``time.monotonic_ns()`` at the start of the run: all times are integer microseconds since then.
-    ``settings`` are the plan's own librdkafka settings and win over ours.
+    ``settings`` are the plan's own settings of the client, in its own words (librdkafka's, Kafka's), and win over
+    ours. ``switches`` are the rules of a reference client that the plan turned on or off. ``command`` starts the
+    program of an ``exec`` or ``java`` client. ``broker_racks`` says in which rack each broker stands.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -28,7 +32,7 @@ class _Assignment(BaseModel):
     worker: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
     workload: str
     arm: str
-    client: Literal["confluent"] = "confluent"
+    client: Literal["confluent", "reference", "java", "exec"] = "confluent"
     topic: str
     topic_id: str
     partitions: int = Field(ge=1)
@@ -36,6 +40,9 @@ class _Assignment(BaseModel):
     rack: str
     client_rack: str | None = None
     settings: dict[str, Setting] = Field(default_factory=dict)
+    switches: dict[str, Any] = Field(default_factory=dict)
+    command: tuple[str, ...] = ()
+    broker_racks: dict[int, str] = Field(default_factory=dict)
     spool: Path
     events: Path
 
@@ -68,6 +75,33 @@ class ProduceAssignment(_Assignment):
         return self
 
 
+class CommitAssignment(_Assignment):
+    """One committer: ``rate_per_s`` OffsetCommits a second, dealt to ``groups`` groups in turn.
+
+    Commit n is of group n mod ``groups``; what a group commits is 0, 1, 2 ... for one partition of ``topic``, so its
+    offsets must never be seen to go back. The groups have no members.
+    """
+
+    op: Literal["commit"] = "commit"
+    producer_id: int = Field(ge=0, lt=2**31)
+    rate_per_s: float = Field(gt=0)
+    offset_us: int = Field(default=0, ge=0)
+    groups: int = Field(ge=1)
+    deadline_ms: int = Field(default=30_000, ge=1)
+
+    def group_of(self, seq: int) -> str:
+        """The group that commit ``seq`` is of."""
+        return f"{self.workload}-{self.arm}-{seq % self.groups}"
+
+    def partition_of(self, seq: Number) -> Number:
+        """The partition of ``topic`` that commit ``seq`` is of (one, or an array): always the same one for a group."""
+        return seq % self.groups % self.partitions
+
+    def offset_of(self, seq: Number) -> Number:
+        """The offset that commit ``seq`` commits (one, or an array)."""
+        return seq // self.groups
+
+
 class ConsumeAssignment(_Assignment):
     """One consumer: with a ``group`` it subscribes and commits; without, it is assigned every partition."""
 
@@ -76,11 +110,11 @@ class ConsumeAssignment(_Assignment):
     from_: Literal["earliest", "latest"] = "earliest"
 
 
-Assignment = Annotated[ProduceAssignment | ConsumeAssignment, Field(discriminator="op")]
+Assignment = ProduceAssignment | ConsumeAssignment | CommitAssignment
 
-_ADAPTER: TypeAdapter[ProduceAssignment | ConsumeAssignment] = TypeAdapter(Assignment)
+_ADAPTER: TypeAdapter[Assignment] = TypeAdapter(Annotated[Assignment, Field(discriminator="op")])
 
 
-def parse_assignment(line: str | bytes) -> ProduceAssignment | ConsumeAssignment:
+def parse_assignment(line: str | bytes) -> Assignment:
     """The assignment in one line of JSON; pydantic's ``ValidationError`` when it isn't one."""
     return _ADAPTER.validate_json(line)

@@ -7,14 +7,14 @@ import json
 import os
 from typing import Any
 
-from aftershock.workloads.assignment import ConsumeAssignment, ProduceAssignment
+from aftershock.workloads.assignment import Assignment
 from aftershock.workloads.clock import Clock
 
 
 class Events:
     """Appends the events of one worker to ``assignment.events``."""
 
-    def __init__(self, assignment: ProduceAssignment | ConsumeAssignment, clock: Clock) -> None:
+    def __init__(self, assignment: Assignment, clock: Clock) -> None:
         self._descriptor = os.open(assignment.events, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o644)
         self._who = {name: getattr(assignment, name) for name in ("arm", "workload", "worker", "op")}
         self._clock = clock

@@ -10,9 +10,9 @@ import contextlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NoReturn, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
-from aftershock.workloads.assignment import ConsumeAssignment, ProduceAssignment
+from aftershock.workloads.assignment import Assignment
 from aftershock.workloads.clock import run_clock
 from aftershock.workloads.load import US_PER_MS, US_PER_S
 from aftershock.workloads.orders import Drain, Go, Quit, Stop
@@ -23,13 +23,17 @@ __all__ = ["Fleet", "Progress"]
 MARGIN_S = 20.0
 """How much longer than a worker's own limit the runner waits for it: past that the worker hangs."""
 
+SENDERS = frozenset({"produce", "commit"})
+READERS = frozenset({"consume"})
+EVERYBODY = SENDERS | READERS
+
 T = TypeVar("T")
 
 
 class Fleet:
     """The client processes of one run. ``logs`` is the directory for ``<worker>.log``, created when missing."""
 
-    def __init__(self, assignments: Sequence[ProduceAssignment | ConsumeAssignment], logs: Path) -> None:
+    def __init__(self, assignments: Sequence[Assignment], logs: Path) -> None:
         names = [assignment.worker for assignment in assignments]
         if len(set(names)) < len(names):
             raise ValueError(f"workers need names of their own: {sorted(names)}")
@@ -51,21 +55,21 @@ class Fleet:
 
         ``WorkloadError`` when one ends, or isn't ready within ``deadline_s``.
         """
-        await self._all(None, WorkerProcess.start, deadline_s, "ready")
+        await self._all(EVERYBODY, WorkerProcess.start, deadline_s, "ready")
 
     async def go(self, start_us: int) -> None:
-        """Producers begin their schedules at ``start_us`` (run clock), each shifted by its own offset."""
-        await self._all("produce", lambda worker: worker.order(Go(start_us=start_us)), MARGIN_S, "told to go")
+        """Senders begin their schedules at ``start_us`` (run clock), each shifted by its own offset."""
+        await self._all(SENDERS, lambda worker: worker.order(Go(start_us=start_us)), MARGIN_S, "told to go")
 
     async def stop(self, at_us: int) -> None:
-        """Producers send nothing intended at or after ``at_us``; returns when every record has its final status.
+        """Senders send nothing intended at or after ``at_us``; returns when every record has its final status.
 
         That takes at most the longest deadline after ``at_us``, and some seconds. ``WorkloadError`` when a worker ends
         or hangs.
         """
-        longest_us = max((told.deadline_ms for told in self._told if told.op == "produce"), default=0) * US_PER_MS
+        longest_us = max((told.deadline_ms for told in self._told if told.op != "consume"), default=0) * US_PER_MS
         limit_s = (max(0, at_us - self._now_us()) + longest_us) / US_PER_S + MARGIN_S
-        await self._all("produce", lambda worker: worker.ask(Stop(at_us=at_us)), limit_s, "done with its records")
+        await self._all(SENDERS, lambda worker: worker.ask(Stop(at_us=at_us)), limit_s, "done with its records")
 
     async def drain(
         self, end_offsets: Mapping[str, Mapping[int, int]], deadline_s: float
@@ -81,7 +85,7 @@ class Fleet:
             answer = await worker.ask(Drain(end_offsets=ends, until_us=until_us))
             return worker.assignment.worker, {int(number): count for number, count in answer["missing"].items()}
 
-        answers = await self._all("consume", drain, deadline_s + MARGIN_S, "done reading")
+        answers = await self._all(READERS, drain, deadline_s + MARGIN_S, "done reading")
         return {name: missing for name, missing in answers if missing}
 
     async def quit(self, deadline_s: float = 10.0) -> None:
@@ -112,13 +116,13 @@ class Fleet:
 
     async def _all(
         self,
-        op: Literal["produce", "consume"] | None,
+        ops: frozenset[str],
         act: Callable[[WorkerProcess], Coroutine[Any, Any, T]],
         deadline_s: float,
         what: str,
     ) -> list[T]:
-        """What ``act`` returns for every worker of that ``op`` (None: all); ``WorkloadError`` when one is too late."""
-        workers = [worker for worker in self._workers if op in {None, worker.assignment.op}]
+        """What ``act`` returns for every worker of those ``ops``; ``WorkloadError`` when one is too late."""
+        workers = [worker for worker in self._workers if worker.assignment.op in ops]
         results, late = await _together([act(worker) for worker in workers], deadline_s)
         if late:
             raise workers[late[0]].lateness(f"is not {what} after {deadline_s:.0f} s")

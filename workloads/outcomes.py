@@ -17,7 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from aftershock.workloads.assignment import ConsumeAssignment, ProduceAssignment, parse_assignment
+from aftershock.workloads.assignment import (
+    Assignment,
+    CommitAssignment,
+    ConsumeAssignment,
+    ProduceAssignment,
+    parse_assignment,
+)
 from aftershock.workloads.spool import UNKNOWN
 from aftershock.workloads.status import Status, error_name
 
@@ -58,17 +64,24 @@ _PRODUCED = np.dtype(
     [
         *(("intended_us", "<i8"), ("deadline_us", "<i8"), ("sent_us", "<i8"), ("bytes", "<i4"), ("begun", "u1")),
         ("pad", "V3"),
-        *(("done_us", "<i8"), ("offset", "<i8"), ("partition", "<i4"), ("code", "<i2"), ("status", "u1")),
-        *(("ended", "u1"), ("rest", "V8")),
+        *(("done_us", "<i8"), ("offset", "<i8"), ("partition", "<i4"), ("leader_epoch", "<i4"), ("code", "<i2")),
+        *(("broker_id", "<i2"), ("attempts", "<u2"), ("status", "u1"), ("ended", "u1")),
     ]
 )
 _CONSUMED = np.dtype(
     [
         *(("seq", "<i8"), ("intended_us", "<i8"), ("done_us", "<i8"), ("offset", "<i8"), ("high_watermark", "<i8")),
-        *(("producer_id", "<i4"), ("partition", "<i4"), ("leader_epoch", "<i4"), ("bytes", "<i4")),
-        *(("member", "<u2"), ("written", "u1"), ("pad", "V5")),
+        *(
+            ("producer_id", "<i4"),
+            ("partition", "<i4"),
+            ("leader_epoch", "<i4"),
+            ("bytes", "<i4"),
+            ("broker_id", "<i2"),
+        ),
+        *(("member", "<u2"), ("written", "u1"), ("pad", "V3")),
     ]
 )
+_TOLD_AT_THE_END = ("done_us", "offset", "partition", "leader_epoch", "broker_id")
 _NUMBERS = tuple(name for name in _CONSUMED.names or () if name not in {"member", "written", "pad"})
 
 Columns = dict[str, Any]
@@ -90,10 +103,12 @@ def _convert_worker(spool: Path, outcomes: Path) -> Path:
     return path
 
 
-def _rows(assignment: ProduceAssignment | ConsumeAssignment, spool: Path) -> Iterator[Columns]:
-    if isinstance(assignment, ProduceAssignment):
-        return _produced(assignment, spool)
-    return _consumed(assignment, spool)
+def _rows(assignment: Assignment, spool: Path) -> Iterator[Columns]:
+    if isinstance(assignment, ConsumeAssignment):
+        return _consumed(assignment, spool)
+    if isinstance(assignment, CommitAssignment):
+        return _committed(assignment, spool)
+    return _produced(assignment, spool)
 
 
 def write_whole(path: Path, schema: pa.Schema, groups: Iterator[Columns]) -> None:
@@ -141,21 +156,37 @@ def _array(values: Any, kind: pa.DataType) -> pa.Array:
     return pa.array(values, kind)
 
 
-def _produced(assignment: ProduceAssignment, spool: Path) -> Iterator[Columns]:
+def _produced(assignment: ProduceAssignment | CommitAssignment, spool: Path) -> Iterator[Columns]:
     seq = 0
     for rows in _groups(spool, _PRODUCED, "begun"):
         ended = rows["ended"] == 1
-        yield _facts(assignment, len(rows)) | {
-            "producer_id": np.full(len(rows), assignment.producer_id),
-            "seq": np.arange(seq, seq + len(rows)),
-            "partition": np.where(ended, rows["partition"], UNKNOWN),
-            "offset": np.where(ended, rows["offset"], UNKNOWN),
-            **{name: rows[name].copy() for name in ("intended_us", "deadline_us", "sent_us", "bytes")},
-            "done_us": np.where(ended, rows["done_us"], UNKNOWN),
-            "status": _named(np.where(ended, rows["status"], Status.IN_DOUBT), lambda value: Status(value).text),
-            "error": _named(np.where(ended, rows["code"], 0), error_name),
-        }
+        known = {name: np.where(ended, rows[name], UNKNOWN) for name in _TOLD_AT_THE_END}
+        yield (
+            _facts(assignment, len(rows))
+            | known
+            | {
+                "producer_id": np.full(len(rows), assignment.producer_id),
+                "seq": np.arange(seq, seq + len(rows)),
+                **{name: rows[name].copy() for name in ("intended_us", "deadline_us", "sent_us", "bytes")},
+                "broker_rack": _named(known["broker_id"], assignment.broker_racks.get),
+                "attempts": np.where(ended & (rows["attempts"] > 0), rows["attempts"].astype("i4"), UNKNOWN),
+                "status": _named(np.where(ended, rows["status"], Status.IN_DOUBT), lambda value: Status(value).text),
+                "error": _named(np.where(ended, rows["code"], 0), error_name),
+            }
+        )
         seq += len(rows)
+
+
+def _committed(assignment: CommitAssignment, spool: Path) -> Iterator[Columns]:
+    """Commits: what was committed, and where, follows from a commit's number; ``bytes`` means nothing."""
+    for rows in _produced(assignment, spool):
+        seqs = rows["seq"]
+        yield rows | {
+            "group": _named(seqs % assignment.groups, assignment.group_of),
+            "partition": assignment.partition_of(seqs),
+            "offset": assignment.offset_of(seqs),
+            "bytes": np.full(len(seqs), UNKNOWN),
+        }
 
 
 def _consumed(assignment: ConsumeAssignment, spool: Path) -> Iterator[Columns]:
@@ -167,13 +198,14 @@ def _consumed(assignment: ConsumeAssignment, spool: Path) -> Iterator[Columns]:
             | numbers
             | {
                 "group": [assignment.group] * len(rows),
+                "broker_rack": _named(rows["broker_id"], assignment.broker_racks.get),
                 "member": _named(rows["member"], lambda index: members[index]),
                 "status": [Status.OK.text] * len(rows),
             }
         )
 
 
-def _facts(assignment: ProduceAssignment | ConsumeAssignment, rows: int) -> Columns:
+def _facts(assignment: Assignment, rows: int) -> Columns:
     facts = ("workload", "arm", "client", "op", "topic", "topic_id")
     named = {name: [getattr(assignment, name)] * rows for name in facts}
     return named | {"client_rack": [assignment.rack] * rows}

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from aftershock.errors import WorkloadError
-from aftershock.workloads.assignment import ConsumeAssignment, ProduceAssignment
+from aftershock.workloads.assignment import Assignment
 from aftershock.workloads.orders import Order, Quit
 from aftershock.workloads.seconds import Seconds
 
 LOG_LINES = 5
+_ROLES = {"produce": "producer", "consume": "consumer", "commit": "committer"}
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Progress:
     worker: str
     workload: str
     arm: str
-    op: Literal["produce", "consume"]
+    op: Literal["produce", "consume", "commit"]
     rack: str
     t_us: int
     sent: int
@@ -44,7 +45,7 @@ class Progress:
 class WorkerProcess:
     """Starts one worker, hands it orders, keeps what it says. All of it on the event loop's thread."""
 
-    def __init__(self, assignment: ProduceAssignment | ConsumeAssignment, logs: Path) -> None:
+    def __init__(self, assignment: Assignment, logs: Path) -> None:
         self.assignment = assignment
         self.log = logs / f"{assignment.worker}.log"
         self.seconds = Seconds()
@@ -119,7 +120,7 @@ class WorkerProcess:
 
     def _sentence(self, what: str, lines: str) -> WorkloadError:
         told = self.assignment
-        who = f"the {told.op}r of arm {told.arm} in workload {told.workload}"
+        who = f"the {_ROLES[told.op]} of arm {told.arm} in workload {told.workload}"
         return WorkloadError(f"{who} {what}; its log is {self.log}{lines}")
 
     def _exit(self) -> str:

@@ -22,7 +22,7 @@ import os
 from pathlib import Path
 from struct import Struct
 
-from aftershock.workloads.assignment import ConsumeAssignment, ProduceAssignment
+from aftershock.workloads.assignment import Assignment, CommitAssignment, ConsumeAssignment, ProduceAssignment
 from aftershock.workloads.status import Status
 
 TMPFS = Path("/dev/shm")  # noqa: S108  # memory, so that no write-back of dirty pages can stall a client
@@ -35,11 +35,13 @@ UNKNOWN = -1
 
 # intended_us, deadline_us, sent_us, bytes, begun
 _BEGUN = Struct("<qqqiB3x")
-# done_us, offset, partition, error code, status, ended
-_ENDED = Struct("<qqihBB8x")
+# done_us, offset, partition, leader epoch, error code, broker id, attempts, status, ended
+_ENDED = Struct("<qqiihhHBB")
 PRODUCE_ROW = _BEGUN.size + _ENDED.size
-# seq, intended_us, done_us, offset, high_watermark, producer_id, partition, leader_epoch, bytes, member, written
-_CONSUMED = Struct("<qqqqqiiiiHB5x")
+_ATTEMPTS_MAX = 2**16 - 1
+# seq, intended_us, done_us, offset, high_watermark, producer_id, partition, leader_epoch, bytes, broker id, member,
+# written
+_CONSUMED = Struct("<qqqqqiiiihHB3x")
 CONSUME_ROW = _CONSUMED.size
 
 
@@ -74,7 +76,7 @@ class _Segments:
             self.grow()
 
 
-def _open(home: Path, assignment: ProduceAssignment | ConsumeAssignment) -> Path:
+def _open(home: Path, assignment: Assignment) -> Path:
     directory = home / assignment.worker
     directory.mkdir(parents=True)
     draft = directory / ".assignment.json"
@@ -84,12 +86,12 @@ def _open(home: Path, assignment: ProduceAssignment | ConsumeAssignment) -> Path
 
 
 class ProduceSpool:
-    """A slot per seq: begun when the record is sent, ended by its delivery report.
+    """A slot per seq: begun when the record (or the commit) is sent, ended by its delivery report.
 
     ``FileExistsError`` when this worker has a spool already: a worker is started once in a run.
     """
 
-    def __init__(self, home: Path, assignment: ProduceAssignment) -> None:
+    def __init__(self, home: Path, assignment: ProduceAssignment | CommitAssignment) -> None:
         self._segments = _Segments(_open(home, assignment), PRODUCE_ROW)
         self._maps = self._segments.maps
         self._next = 0
@@ -103,10 +105,33 @@ class ProduceSpool:
             self._maps[seq >> _SHIFT], (seq & _MASK) * PRODUCE_ROW, intended_us, deadline_us, sent_us, size_bytes, 1
         )
 
-    def end(self, seq: int, *, done_us: int, status: Status, code: int, partition: int, offset: int) -> None:
-        """The final status of ``seq``; ``partition`` and ``offset`` are UNKNOWN (any negative number) if not known."""
-        at = (seq & _MASK) * PRODUCE_ROW + _BEGUN.size
-        _ENDED.pack_into(self._maps[seq >> _SHIFT], at, done_us, offset, partition, code, status, 1)
+    def end(
+        self,
+        seq: int,
+        *,
+        done_us: int,
+        status: Status,
+        code: int,
+        partition: int,
+        offset: int,
+        leader_epoch: int = UNKNOWN,
+        broker_id: int = UNKNOWN,
+        attempts: int = 0,
+    ) -> None:
+        """The final status of ``seq``; UNKNOWN (any negative number) for what isn't known, and 0 ``attempts``."""
+        _ENDED.pack_into(
+            self._maps[seq >> _SHIFT],
+            (seq & _MASK) * PRODUCE_ROW + _BEGUN.size,
+            done_us,
+            offset,
+            partition,
+            leader_epoch,
+            code,
+            broker_id,
+            min(attempts, _ATTEMPTS_MAX),
+            status,
+            1,
+        )
 
     def idle(self) -> None:
         """Use a quiet moment to grow ahead of need."""
@@ -135,6 +160,7 @@ class ConsumeSpool:
         high_watermark: int,
         leader_epoch: int,
         size_bytes: int,
+        broker_id: int = UNKNOWN,
     ) -> None:
         """One record was delivered; UNKNOWN for what isn't known (who sent a foreign record, say)."""
         row = self._next
@@ -152,6 +178,7 @@ class ConsumeSpool:
             partition,
             leader_epoch,
             size_bytes,
+            broker_id,
             self._member,
             1,
         )
