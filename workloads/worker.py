@@ -26,10 +26,9 @@ import sys
 from confluent_kafka import KafkaException
 
 from aftershock.errors import WorkloadError
-from aftershock.workloads.assignment import ConsumeAssignment, ProduceAssignment, parse_assignment
+from aftershock.workloads.assignment import parse_assignment
+from aftershock.workloads.clients import make_client
 from aftershock.workloads.clients.client import Client
-from aftershock.workloads.clients.confluent_consumer import ConfluentConsumer
-from aftershock.workloads.clients.confluent_producer import ConfluentProducer
 from aftershock.workloads.clock import Clock, run_clock
 from aftershock.workloads.events import Events
 from aftershock.workloads.load import US_PER_MS
@@ -71,7 +70,7 @@ def _work(inbox: Inbox, outbox: Outbox) -> None:
     assignment = parse_assignment(inbox.wait())
     clock = run_clock(assignment.origin_ns)
     events = Events(assignment, clock)
-    client = _client(assignment, clock, events)
+    client = make_client(assignment, clock, events)
     client.prepare()
     gc.collect()
     gc.freeze()  # what set-up left behind is never garbage; a full collection would stall the schedule
@@ -81,12 +80,6 @@ def _work(inbox: Inbox, outbox: Outbox) -> None:
     client.close()
     outbox.say("done", did="quit")
     outbox.flush(_FLUSH_S)
-
-
-def _client(assignment: ProduceAssignment | ConsumeAssignment, clock: Clock, events: Events) -> Client:
-    if isinstance(assignment, ProduceAssignment):
-        return ConfluentProducer(assignment, clock, events)
-    return ConfluentConsumer(assignment, clock, events)
 
 
 def _serve(client: Client, inbox: Inbox, outbox: Outbox, clock: Clock) -> None:

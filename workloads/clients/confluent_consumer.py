@@ -1,8 +1,7 @@
 """A confluent-kafka consumer that notes every record delivered to it.
 
 Rules: where it begins is settled before it says that it is ready, so nothing produced later can be missed by being
-early; a record is noted when ``poll`` hands it over, which is when an application would see it; no error of the cluster
-ends the loop.
+early; no error of the cluster ends the loop.
 """
 
 from typing import Any, cast
@@ -11,15 +10,14 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from aftershock.workloads.assignment import ConsumeAssignment
 from aftershock.workloads.clients.patience import ASK_TIMEOUT_S, until_answered
+from aftershock.workloads.clients.receiving import Receiving
 from aftershock.workloads.clock import Clock
 from aftershock.workloads.events import Events
 from aftershock.workloads.load import US_PER_S
-from aftershock.workloads.orders import Drain, Order
+from aftershock.workloads.orders import Order
 from aftershock.workloads.record import Headers, unpack
 from aftershock.workloads.settings import consumer_config
-from aftershock.workloads.spool import UNKNOWN, ConsumeSpool
-from aftershock.workloads.status import Status
-from aftershock.workloads.tally import Tally
+from aftershock.workloads.spool import UNKNOWN
 from aftershock.workloads.traffic import Traffic
 
 BATCH = 200  # records handled in one step, so that orders are heard under any load
@@ -29,27 +27,24 @@ class ConfluentConsumer:
     """``client.Client`` over ``confluent_kafka.Consumer``; ``KafkaException`` for settings that librdkafka refuses."""
 
     def __init__(self, assignment: ConsumeAssignment, clock: Clock, events: Events) -> None:
-        self._told, self._clock, self._events, self._tally = assignment, clock, events, Tally()
+        self._told, self._events = assignment, events
         self._traffic = Traffic()
-        self._foreign = self._assignments = 0
         self._consumer = Consumer(
             consumer_config(assignment) | {"error_cb": self._on_error, "stats_cb": self._traffic.on_statistics}
         )
-        self._spool = ConsumeSpool(assignment.spool, assignment)
+        self._receiving = Receiving(assignment, clock, events)
         self._partitions = [TopicPartition(assignment.topic, number) for number in range(assignment.partitions)]
-        self._positions: dict[int, int] = {}
-        self._drain: Drain | None = None
 
     def prepare(self) -> None:
         """Settle where every partition begins, then take them all or join the group and wait to be given some."""
         starts = until_answered(self._starts)
-        self._positions = {start.partition: start.offset for start in starts}
+        self._receiving.begin_at({start.partition: start.offset for start in starts})
         if self._told.group is None:
             self._consumer.assign(starts)
-            self._on_assign(self._consumer, starts)
+            self._receiving.assigned(_numbers(starts))
             return
         self._subscribe(starts)
-        while not self._assignments:
+        while not self._receiving.assignments:
             self.step(US_PER_S // 10)
 
     def _starts(self) -> list[TopicPartition]:
@@ -77,31 +72,23 @@ class ConfluentConsumer:
         )
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._assignments += 1
-        if self._told.group is not None:
-            self._spool.member(consumer.memberid() or "")
-        self._say_partitions("assigned", partitions)
+        self._receiving.assigned(_numbers(partitions), consumer.memberid() or "")
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._say_partitions("revoked", partitions)
-
-    def _say_partitions(self, event: str, partitions: list[TopicPartition]) -> None:
-        held = [[partition.topic, partition.partition] for partition in partitions]
-        self._events.emit(event, partitions=held)
+        self._receiving.revoked(_numbers(partitions))
 
     def _on_error(self, error: KafkaError) -> None:
         self._events.emit("client_error", error=error.name(), detail=error.str(), fatal=error.fatal())
 
     def obey(self, order: Order) -> None:
-        """``drain`` sets the end; a consumer has no schedule, so ``go`` and ``stop`` are not for it."""
-        if isinstance(order, Drain):
-            self._drain = order
+        """``drain`` sets the end."""
+        self._receiving.obey(order)
 
     def step(self, wait_us: int) -> None:
         """Take what is there, at most BATCH records, or wait for one."""
         message = self._poll(wait_us / US_PER_S)
         if message is None:
-            self._spool.idle()
+            self._receiving.idle()
         for _ in range(BATCH):
             if message is None:
                 return
@@ -118,29 +105,19 @@ class ConfluentConsumer:
             return None
 
     def _take(self, message: Message) -> None:
-        done_us = self._clock()
         error, partition, offset = message.error(), message.partition(), message.offset()
         if error is not None or partition is None or offset is None:
             self._on_error(error or KafkaError(KafkaError._BAD_MSG))  # noqa: SLF001  # librdkafka's own errors
             return
-        mark = unpack(cast("Headers", message.headers()))
-        self._positions[partition] = max(offset + 1, self._positions.get(partition, 0))
         epoch = message.leader_epoch()
-        self._spool.append(
-            producer_id=mark.producer_id if mark else UNKNOWN,
-            seq=mark.seq if mark else UNKNOWN,
-            intended_us=mark.intended_us if mark else UNKNOWN,
-            done_us=done_us,
+        self._receiving.take(
+            unpack(cast("Headers", message.headers())),
             partition=partition,
             offset=offset,
             high_watermark=self._high_watermark(partition),
             leader_epoch=UNKNOWN if epoch is None else epoch,
             size_bytes=len(message),
         )
-        if mark:
-            self._tally.ended(Status.OK, done_us - mark.intended_us)
-        else:
-            self._foreign += 1
 
     def _high_watermark(self, partition: int) -> int:
         """What the last fetch answer said: asked of the client, not of the cluster."""
@@ -149,23 +126,20 @@ class ConfluentConsumer:
 
     def answer(self) -> dict[str, Any] | None:
         """After ``drain``: how many offsets are missing, by partition; none when all were reached."""
-        if self._drain is None:
-            return None
-        ends = self._drain.end_offsets.items()
-        missing = {number: end - at for number, end in ends if (at := self._positions.get(number, 0)) < end}
-        if missing and self._clock() < self._drain.until_us:
-            return None
-        self._drain = None
-        return {"did": "drain", "missing": missing}
+        return self._receiving.answer()
 
     def progress(self) -> dict[str, Any]:
         """Counts and end-to-end latencies since the last call; ``ok`` are the records delivered."""
-        return self._tally.progress() | {"traffic": self._traffic.by_broker}
+        return self._receiving.tally.progress() | {"traffic": self._traffic.by_broker}
 
     def counters(self) -> dict[str, int]:
         """Records delivered, ours and foreign, and how often partitions were assigned."""
-        return {"received": self._tally.done, "foreign": self._foreign, "assignments": self._assignments}
+        return self._receiving.counters()
 
     def close(self) -> None:
         """Commit and leave the group."""
         self._consumer.close()
+
+
+def _numbers(partitions: list[TopicPartition]) -> list[int]:
+    return [partition.partition for partition in partitions]

@@ -1,0 +1,107 @@
+"""What every consuming client does alike, whichever library reads: what was delivered, and how far that is.
+
+Rules: a record is noted when the library hands it over, which is when an application would see it; after ``drain`` the
+answer comes when every partition has been read to its end, or the time is up.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from aftershock.workloads.assignment import ConsumeAssignment
+from aftershock.workloads.clock import Clock
+from aftershock.workloads.events import Events
+from aftershock.workloads.orders import Drain, Order
+from aftershock.workloads.record import Mark
+from aftershock.workloads.spool import UNKNOWN, ConsumeSpool
+from aftershock.workloads.status import Status
+from aftershock.workloads.tally import Tally
+
+
+class Receiving:
+    """The spool, the tally and the positions of one reader."""
+
+    def __init__(self, told: ConsumeAssignment, clock: Clock, events: Events) -> None:
+        self._told, self._clock, self._events = told, clock, events
+        self.tally = Tally()
+        self.assignments = 0
+        self._foreign = 0
+        self._spool = ConsumeSpool(told.spool, told)
+        self._positions: dict[int, int] = {}
+        self._drain: Drain | None = None
+
+    def begin_at(self, positions: Mapping[int, int]) -> None:
+        """Partition → where reading begins: a partition that nothing is delivered from is read as far."""
+        self._positions = dict(positions)
+
+    def assigned(self, partitions: Iterable[int], member: str | None = None) -> None:
+        """Partitions were given to this client, as ``member`` of its group if it has one."""
+        self.assignments += 1
+        if member is not None:
+            self._spool.member(member)
+        self._say("assigned", partitions)
+
+    def revoked(self, partitions: Iterable[int]) -> None:
+        """Partitions were taken from this client."""
+        self._say("revoked", partitions)
+
+    def _say(self, event: str, partitions: Iterable[int]) -> None:
+        self._events.emit(event, partitions=[[self._told.topic, number] for number in partitions])
+
+    def obey(self, order: Order) -> None:
+        """``drain`` sets the end; a reader has no schedule, so ``go`` and ``stop`` are not for it."""
+        if isinstance(order, Drain):
+            self._drain = order
+
+    def take(
+        self,
+        mark: Mark | None,
+        *,
+        partition: int,
+        offset: int,
+        high_watermark: int = UNKNOWN,
+        leader_epoch: int = UNKNOWN,
+        size_bytes: int,
+        broker_id: int = UNKNOWN,
+    ) -> None:
+        """One record was delivered, now; ``mark`` is None when it is foreign, UNKNOWN stands for what isn't known."""
+        done_us = self._clock()
+        self._positions[partition] = max(offset + 1, self._positions.get(partition, 0))
+        self._spool.append(
+            producer_id=mark.producer_id if mark else UNKNOWN,
+            seq=mark.seq if mark else UNKNOWN,
+            intended_us=mark.intended_us if mark else UNKNOWN,
+            done_us=done_us,
+            partition=partition,
+            offset=offset,
+            high_watermark=high_watermark,
+            leader_epoch=leader_epoch,
+            size_bytes=size_bytes,
+            broker_id=broker_id,
+        )
+        if mark:
+            self.tally.ended(Status.OK, done_us - mark.intended_us)
+        else:
+            self._foreign += 1
+
+    def reached(self, partition: int, position: int) -> None:
+        """All before ``position`` has been delivered, or was never meant to be (a transaction's marker)."""
+        self._positions[partition] = max(position, self._positions.get(partition, 0))
+
+    def idle(self) -> None:
+        """Use a quiet moment to make room for rows."""
+        self._spool.idle()
+
+    def answer(self) -> dict[str, Any] | None:
+        """After ``drain``: how many offsets are missing, by partition; none when all were reached."""
+        if self._drain is None:
+            return None
+        ends = self._drain.end_offsets.items()
+        missing = {number: end - at for number, end in ends if (at := self._positions.get(number, 0)) < end}
+        if missing and self._clock() < self._drain.until_us:
+            return None
+        self._drain = None
+        return {"did": "drain", "missing": missing}
+
+    def counters(self) -> dict[str, int]:
+        """Records delivered, ours and foreign, and how often partitions were assigned."""
+        return {"received": self.tally.done, "foreign": self._foreign, "assignments": self.assignments}

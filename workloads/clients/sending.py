@@ -1,0 +1,107 @@
+"""What every open-loop client does alike, whichever library sends: when is which, and what became of it.
+
+Rules: a record (or a commit) is sent at its intended time, or as soon after as this process gets to it, whatever
+became of those before; it has a row in the spool before the library hears of it; after ``stop`` nothing intended later
+is sent, and the answer comes when every one has its final status, or GRACE after the last one's deadline.
+"""
+
+from typing import Any
+
+from aftershock.workloads.assignment import CommitAssignment, ProduceAssignment
+from aftershock.workloads.clock import Clock
+from aftershock.workloads.load import US_PER_MS, US_PER_S, Schedule
+from aftershock.workloads.orders import Go, Order, Stop
+from aftershock.workloads.spool import UNKNOWN, ProduceSpool
+from aftershock.workloads.status import Status
+from aftershock.workloads.tally import Tally
+
+GRACE_US = 10 * US_PER_S
+"""How long after its deadline a record may be without a report. librdkafka looks for expired records once a second."""
+
+
+class Sending:
+    """The schedule, the spool and the tally of one sender."""
+
+    def __init__(self, told: ProduceAssignment | CommitAssignment, clock: Clock) -> None:
+        self._told, self._clock = told, clock
+        self.tally = Tally()
+        self._spool = ProduceSpool(told.spool, told)
+        self._schedule: Schedule | None = None
+        self._next = 0
+        self._end: int | None = None  # the first record that is not to be sent
+        self._give_up_us = 0
+        self._answered = False
+
+    def obey(self, order: Order) -> None:
+        """``go`` starts the schedule, ``stop`` ends it."""
+        told = self._told
+        if isinstance(order, Go):
+            self._schedule = Schedule(order.start_us, told.offset_us, told.rate_per_s)
+        elif isinstance(order, Stop):
+            self._end = max(self._next, self._schedule.count_before(order.at_us)) if self._schedule else 0
+            self._give_up_us = order.at_us + told.deadline_ms * US_PER_MS + GRACE_US
+
+    def early_us(self) -> int | None:
+        """How long until the next is due, 0 or less when it is; None while none is to come."""
+        if self._schedule is None or self._next == self._end:
+            return None
+        return self._schedule.intended_us(self._next) - self._clock()
+
+    def begin(self, size_bytes: int) -> tuple[int, int]:
+        """The next one is handed to the library now: its number and its intended time."""
+        seq, sent_us = self._next, self._clock()
+        intended_us = self._intended_us(seq)
+        self._next = seq + 1
+        deadline_us = intended_us + self._told.deadline_ms * US_PER_MS
+        self._spool.begin(seq, intended_us=intended_us, deadline_us=deadline_us, sent_us=sent_us, size_bytes=size_bytes)
+        self.tally.sent_late(sent_us - intended_us)
+        return seq, intended_us
+
+    @property
+    def next(self) -> int:
+        """The number of the next one to send."""
+        return self._next
+
+    def ended(
+        self,
+        seq: int,
+        status: Status,
+        code: int,
+        *,
+        partition: int = UNKNOWN,
+        offset: int = UNKNOWN,
+        leader_epoch: int = UNKNOWN,
+        broker_id: int = UNKNOWN,
+        attempts: int = 0,
+    ) -> None:
+        """The final status of ``seq``, now; UNKNOWN for what isn't known, and 0 ``attempts``."""
+        done_us = self._clock()
+        self._spool.end(
+            seq,
+            done_us=done_us,
+            status=status,
+            code=code,
+            partition=partition,
+            offset=offset,
+            leader_epoch=leader_epoch,
+            broker_id=broker_id,
+            attempts=attempts,
+        )
+        self.tally.ended(status, done_us - self._intended_us(seq))
+
+    def _intended_us(self, seq: int) -> int:
+        return self._schedule.intended_us(seq) if self._schedule else 0
+
+    def idle(self) -> None:
+        """Use a quiet moment to make room for rows."""
+        self._spool.idle()
+
+    def answer(self) -> dict[str, Any] | None:
+        """Once after ``stop``: how many still have no final status, which is none unless the library forgot them."""
+        if self._end is None or self._answered or self._next < self._end:
+            return None
+        left = self.tally.sent - self.tally.done
+        if left and self._clock() < self._give_up_us:
+            return None
+        self._answered = True
+        return {"did": "stop", "unreported": left}
