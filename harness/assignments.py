@@ -12,21 +12,24 @@ from typing import Any
 
 from aftershock.faults.timeline import Timeline
 from aftershock.harness.cluster import Cluster
-from aftershock.workloads.assignment import ConsumeAssignment, ProduceAssignment
+from aftershock.workloads.assignment import Assignment, CommitAssignment, ConsumeAssignment, ProduceAssignment
 from aftershock.workloads.logread import Topic
-
-Assignment = ProduceAssignment | ConsumeAssignment
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the assignments of a run have in common: its topics, where its evidence goes, and its clock's origin."""
+    """What the assignments of a run have in common: its topics, where its evidence goes, and its clock's origin.
+
+    ``java`` is the command that starts Kafka's own clients, empty when no arm wants them.
+    """
 
     run_id: str
     origin_ns: int
     spool: Path
     events: Path
     topics: Mapping[str, Topic]
+    broker_racks: Mapping[int, str]
+    java: tuple[str, ...] = ()
 
 
 def assignments(timeline: Timeline, cluster: Cluster, around: Surroundings) -> tuple[Assignment, ...]:
@@ -37,18 +40,25 @@ def assignments(timeline: Timeline, cluster: Cluster, around: Surroundings) -> t
         arms = workload["arms"]
         for number, name in enumerate(arms):
             common = {"run_id": around.run_id, "origin_ns": around.origin_ns, "events": around.events}
-            common |= {"spool": around.spool, "workload": workload["name"], "arm": name, **arms[name]}
-            if produce := workload["produce"]:
-                offset_us = int(number * 1_000_000 / produce["rate_per_s"] / len(arms))
-                where = _where(produce, "produce", common, cluster, around)
-                load = {key: value for key, value in produce.items() if key not in ("topic", "rack")}
-                load |= {"producer_id": next(producer_ids), "offset_us": offset_us, "seed": timeline.seed}
-                told.append(ProduceAssignment.model_validate({**where, **load}))
+            common |= {"spool": around.spool, "broker_racks": around.broker_racks}
+            common |= {"workload": workload["name"], "arm": name, **_arm(arms[name], around)}
+            for op, made in (("produce", ProduceAssignment), ("commit", CommitAssignment)):
+                if load := workload.get(op):
+                    offset_us = int(number * 1_000_000 / load["rate_per_s"] / len(arms))
+                    where = _where(load, op, common, cluster, around)
+                    rest = {key: value for key, value in load.items() if key not in ("topic", "rack")}
+                    rest |= {"producer_id": next(producer_ids), "offset_us": offset_us}
+                    rest |= {"seed": timeline.seed} if op == "produce" else {}
+                    told.append(made.model_validate({**where, **rest}))
             if consume := workload["consume"]:
                 where = _where(consume, "consume", common, cluster, around)
                 group = f"{consume['group']}-{name}" if consume["group"] else None
                 told.append(ConsumeAssignment.model_validate({**where, "group": group, "from_": consume["from"]}))
     return tuple(told)
+
+
+def _arm(arm: Mapping[str, Any], around: Surroundings) -> dict[str, Any]:
+    return {**arm, "command": around.java} if arm["client"] == "java" else dict(arm)
 
 
 def _where(

@@ -62,6 +62,9 @@ def run(
     rehearse: Annotated[
         bool, typer.Option("--rehearse", help="Full load, nothing injected: all must be calm.")
     ] = False,
+    allow_exec: Annotated[
+        bool, typer.Option("--allow-exec", help="The plan may start programs of yours (client: exec).")
+    ] = False,
     spark: SparkOption = None,
 ) -> int:
     """Launch a cluster, drive the load, inject the faults, and judge what happened."""
@@ -76,6 +79,7 @@ def run(
         kafka,
         keep=keep,
         rehearse=rehearse,
+        allow_exec=allow_exec,
         spark=spark,
         command=command,
     )

@@ -50,7 +50,9 @@ async def drive(
         FaultError: a fault could not be healed.
     """
     topics = await asyncio.to_thread(_create_topics, timeline, cluster)
-    around = Surroundings(home.run_id, clock.origin_ns, spool, home.path / "events.jsonl", topics)
+    around = Surroundings(
+        home.run_id, clock.origin_ns, spool, home.path / "events.jsonl", topics, cluster.spec.as_plan().broker_racks
+    )
     crew = assignments(timeline, cluster, around)
     home.tell(
         producers=[
@@ -104,7 +106,7 @@ class _Act:
         arms = [
             ArmStatus(
                 f"{p.workload}/{p.arm} {p.op}",
-                p.sent if p.op == "produce" else None,
+                p.sent if p.op != "consume" else None,
                 p.ok,
                 p.failed + p.in_doubt,
                 p99_ms(p.window_us),

@@ -28,6 +28,7 @@ from aftershock.harness.heal import sweep
 from aftershock.harness.interrupts import undisturbed
 from aftershock.harness.launching import Images, Say, images_for, launch, provenance
 from aftershock.harness.lease import host_lease, judged_on
+from aftershock.harness.programs import refuse_programs
 from aftershock.harness.progress import Progress
 from aftershock.harness.rundir import RunDir
 from aftershock.harness.spec import ClusterSpec
@@ -41,7 +42,7 @@ from aftershock.results.verdict import Verdict
 class Request:
     """What was asked for. ``changes`` are ``key=value`` changes to the plan; ``kafka`` replaces its version.
 
-    ``rehearse``: full load, nothing injected.
+    ``rehearse``: full load, nothing injected. ``allow_exec``: the plan may start programs of the user's own.
     """
 
     plan: Path
@@ -51,6 +52,7 @@ class Request:
     kafka: str | None
     keep: bool
     rehearse: bool
+    allow_exec: bool
     spark: str | None
     command: str
 
@@ -67,10 +69,19 @@ class Job:
 
 
 def prepare(
-    plan: Path | str, changes: Sequence[str], seed: int, say: Say, *, kafka: str | None = None, rehearse: bool = False
+    plan: Path | str,
+    changes: Sequence[str],
+    seed: int,
+    say: Say,
+    *,
+    kafka: str | None = None,
+    rehearse: bool = False,
+    allow_exec: bool = False,
 ) -> Job:
     """Read, check and compile a plan: a file (Path) or its text (str). PlanError if it can't be run."""
     checked = load_plan(plan, changes)
+    if not allow_exec:
+        refuse_programs(checked)
     for warning in checked.warnings:
         say(f"warning: {warning}")
     timeline = compile_plan(checked.plan, seed, checked.source, checked.slo_positions)
@@ -95,7 +106,15 @@ def perform(request: Request, progress: Progress) -> tuple[Path, Verdict]:
         KeyboardInterrupt: interrupted; everything is cleaned up by then.
     """
     say = progress.say
-    job = prepare(request.plan, request.changes, request.seed, say, kafka=request.kafka, rehearse=request.rehearse)
+    job = prepare(
+        request.plan,
+        request.changes,
+        request.seed,
+        say,
+        kafka=request.kafka,
+        rehearse=request.rehearse,
+        allow_exec=request.allow_exec,
+    )
     client = engine.connect()
     sweep(client, say)
     images = images_for(client, job.spec, say)

@@ -60,6 +60,7 @@ class Chaos:
         changes: Sequence[str] = (),
         *,
         rehearse: bool = False,
+        allow_exec: bool = False,
     ) -> "ChaosRun":
         """Drive a plan on a warm cluster; waits for the host and for a cluster, and returns when the load is over.
 
@@ -69,6 +70,7 @@ class Chaos:
             seed: of every random choice; by default that of the ``chaos`` mark, else ``--aftershock-seed``.
             changes: ``key=value`` each, as ``aftershock run --set`` takes them.
             rehearse: full load, nothing injected.
+            allow_exec: the plan may start programs of your own (``client: exec``).
 
         Raises:
             PlanError: the plan can't be run, or the test is async; nothing was started.
@@ -81,7 +83,8 @@ class Chaos:
         __tracebackhide__ = True
         _refuse_in_async(self._test)
         chosen = self._seed if seed is None else seed
-        job = prepare(_source(plan, self._test), changes, chosen, _say, rehearse=rehearse)
+        source = _source(plan, self._test)
+        job = prepare(source, changes, chosen, _say, rehearse=rehearse, allow_exec=allow_exec)
         return self._driven(job, _kind(job, self._judged))
 
     def _driven(self, job: Job, kind: Kind) -> "ChaosRun":

@@ -5,7 +5,7 @@ from pathlib import Path
 from aftershock.faults.check import load_plan
 from aftershock.faults.compile import compile_plan
 from aftershock.harness.assignments import Assignment, Surroundings, assignments
-from aftershock.workloads.assignment import ConsumeAssignment, ProduceAssignment
+from aftershock.workloads.assignment import CommitAssignment, ConsumeAssignment, ProduceAssignment
 from aftershock.workloads.logread import Topic
 
 PLAN = """
@@ -18,6 +18,9 @@ workloads:
     consume: {topic: orders, group: readers, from: latest, rack: c}
     arms: {x: {settings: {retry.backoff.ms: 7}}, y: {client_rack: c}}
   - {name: extra, produce: {topic: orders, rate: 10/s}}
+  - name: positions
+    commit: {groups: 4, rate: 20/s}
+    arms: {ours: {client: reference, leader_discovery: metadata, fetch_session: false}, kafkas: {client: java}}
 """
 
 
@@ -31,19 +34,23 @@ class Doorways:
 def told() -> dict[str, Assignment]:
     checked = load_plan(PLAN)
     timeline = compile_plan(checked.plan, 7, checked.source, checked.slo_positions)
-    around = Surroundings("r", 1, Path("spool"), Path("events"), {"orders": Topic("orders", "id", 3)})
+    around = Surroundings(
+        "r", 1, Path("spool"), Path("events"), {"orders": Topic("orders", "id", 3)}, {1: "a"}, ("java",)
+    )
     all_told = assignments(timeline, Doorways(), around)  # type: ignore[arg-type]  # only `bootstrap` is asked
     return {each.worker: each for each in all_told}
 
 
 def test_one_process_for_each_workload_arm_and_operation() -> None:
-    """Five clients, with names that say who they are."""
+    """Seven clients, with names that say who they are."""
     assert [
         "orders-x-produce",
         "orders-x-consume",
         "orders-y-produce",
         "orders-y-consume",
         "extra-baseline-produce",
+        "positions-ours-commit",
+        "positions-kafkas-commit",
     ] == [*told()]
 
 
@@ -75,3 +82,15 @@ def test_arms_send_the_same_records_and_never_at_once() -> None:
     assert (x.seed, x.rate_per_s) == (y.seed, y.rate_per_s)
     assert [0, 1] == [x.producer_id, y.producer_id]
     assert 10_000 == y.offset_us - x.offset_us
+
+
+def test_arms_of_other_clients_are_told_what_is_theirs() -> None:
+    """The reference client hears of its switches, the Java client of its command; commits are dealt to groups."""
+    ours, kafkas = told()["positions-ours-commit"], told()["positions-kafkas-commit"]
+    assert isinstance(ours, CommitAssignment)
+    assert isinstance(kafkas, CommitAssignment)
+    off = dict.fromkeys(("hints", "immediate_retry", "endpoint_merge", "highest_version"), False)
+    assert {"leader_discovery": off, "fetch_session": False} == ours.switches
+    assert ("java", ("java",), ()) == (kafkas.client, kafkas.command, ours.command)
+    assert ("positions-ours-1", 1, 1) == (ours.group_of(5), ours.partition_of(5), ours.offset_of(5))
+    assert 5 == len({each.producer_id for each in told().values() if not isinstance(each, ConsumeAssignment)})
