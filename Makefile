@@ -1,5 +1,5 @@
 # Every target sets up what is missing first (ci/bootstrap says what it installs) and needs no other command before it.
-.PHONY: demo test lint bench clean bootstrap
+.PHONY: demo test lint bench mutants clean bootstrap
 
 BIN := .venv/bin
 PACKAGES := -m aftershock.errors $(addprefix -p aftershock.,faults harness results workloads)
@@ -20,6 +20,10 @@ lint: bootstrap
 
 bench: bootstrap
 	@for script in tests/bench/*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
+
+# plants bugs in copies of the clients' rules, one at a time, and shows the test that catches each
+mutants: bootstrap
+	$(BIN)/python tests/mutants/run.py
 
 # evidence (runs/), images and the build logs stay
 clean:
