@@ -14,6 +14,7 @@ from aftershock.results.exposure import targets_of
 from aftershock.results.files import write_whole
 from aftershock.results.phases import RUN, Interval, windows_of
 from aftershock.results.report.bands import colours
+from aftershock.results.report.counters import counted
 from aftershock.results.report.judged import analysis_of, verdict_of
 from aftershock.results.report.plots import plots
 from aftershock.results.report.template import filled
@@ -54,6 +55,7 @@ def _told(evidence: Evidence, verdict: Verdict, analysis: Mapping[str, Any]) -> 
         "spreads": _spreads(evidence, analysis, labels),
         "faults": [_fault(evidence, verdict, step) for step in evidence.steps],
         "recoveries": _recoveries(evidence, analysis, labels),
+        "counters": counted(evidence.events, labels),
         "sampled": [check for check in verdict.checks if check.samples],
         "producers": {id_: labels.get(key, key) for id_, key in sorted(evidence.producers.items())},
         "environment": _environment(evidence),
