@@ -1,0 +1,197 @@
+"""All positions of one consumer: what to fetch, to look up and to validate, in the order of its assignment.
+
+1. Partitions are served in assignment order. One that had an error goes to the end, so that the others stay together.
+2. A lookup or a validation under way holds its partition until the request's deadline, a failed one until the back-off
+   has passed; ``hold`` is for both. Whatever moves the position meanwhile ends the hold.
+3. An answer counts only for what was asked: a lookup while the same reset is still awaited, a validation of the same
+   position.
+4. Any error of a lookup or a validation is tried again with fresh metadata, known or not (OFFSET_NOT_AVAILABLE of a
+   fresh leader is one); only TOPIC_AUTHORIZATION_FAILED is raised.
+
+Source: ``SubscriptionState``, ``OffsetFetcherUtils``, ``OffsetsForLeaderEpochUtils`` of Kafka 4.3. The state machine of
+one partition is ``position.py``.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+
+from aftershock.workloads.rules.position import EndOffset, FetchPosition, Position, ResetPolicy, State, Truncation
+from aftershock.workloads.rules.values import Leader, TopicPartition
+
+TOPIC_AUTHORIZATION_FAILED = 29
+
+
+def is_retried(error: int) -> bool:
+    """Rule 4, for ListOffsets and OffsetsForLeaderEpoch: retry after ``retry.backoff.ms`` and a metadata refresh."""
+    return error != TOPIC_AUTHORIZATION_FAILED
+
+
+class Positions:
+    """The partitions assigned to a consumer, each with its ``Position``; of others nothing is known, and nothing done.
+
+    Counts ``position_resets`` and ``position_validations`` (found necessary, not yet done), ``truncations_detected``.
+    """
+
+    def __init__(self, policy: ResetPolicy) -> None:
+        self.counts: Counter[str] = Counter()
+        self.policy = policy
+        self._positions: dict[TopicPartition, Position] = {}
+
+    def __contains__(self, tp: object) -> bool:
+        return tp in self._positions
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(self._positions)
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    # ---- assignment
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Exactly these, in this order. Those we had keep their positions, new ones begin INITIALIZING."""
+        self._positions = {tp: self._positions.get(tp) or Position() for tp in partitions}
+
+    def move_to_end(self, tp: TopicPartition) -> None:
+        """Rule 1."""
+        if tp in self._positions:
+            self._positions[tp] = self._positions.pop(tp)
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Fetch none of these until ``resume``; their positions stay."""
+        for position in self._of(partitions):
+            position.paused = True
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Undo ``pause``."""
+        for position in self._of(partitions):
+            position.paused = False
+
+    def revoking(self, partitions: Iterable[TopicPartition]) -> None:
+        """These are about to be taken from us: fetch none of them any more."""
+        for position in self._of(partitions):
+            position.revoking = True
+
+    # ---- what there is to do
+
+    def fetchable(self) -> list[TopicPartition]:
+        """What may be fetched, in order."""
+        return [tp for tp, position in self._positions.items() if position.fetchable]
+
+    def initializing(self) -> list[TopicPartition]:
+        """What has no position yet: look for committed offsets, then ``reset_initializing``."""
+        return [tp for tp, position in self._positions.items() if position.state is State.INITIALIZING]
+
+    def to_reset(self, now_ms: float) -> dict[TopicPartition, ResetPolicy]:
+        """What needs a ListOffsets request now, and for which end of the log."""
+        return {tp: position.policy for tp, position in self._waiting(State.AWAIT_RESET, now_ms)}
+
+    def to_validate(self, now_ms: float) -> dict[TopicPartition, FetchPosition]:
+        """What needs an OffsetsForLeaderEpoch request now, to the leader in its position."""
+        waiting = self._waiting(State.AWAIT_VALIDATION, now_ms)
+        return {tp: position.fetch for tp, position in waiting if position.fetch is not None}
+
+    def hold(self, partitions: Iterable[TopicPartition], until_ms: float) -> None:
+        """Rule 2: leave these out of ``to_reset`` and ``to_validate`` until then."""
+        for position in self._of(partitions):
+            position.not_before_ms = until_ms
+
+    # ---- one partition
+
+    def state(self, tp: TopicPartition) -> State | None:
+        """None if it isn't assigned."""
+        position = self._positions.get(tp)
+        return position.state if position else None
+
+    def position(self, tp: TopicPartition) -> FetchPosition | None:
+        """The position, proven or not; None while there is none."""
+        position = self._positions.get(tp)
+        return position.fetch if position else None
+
+    def valid_position(self, tp: TopicPartition) -> FetchPosition | None:
+        """The position to fetch from or to commit; None in every other state than FETCHING."""
+        return self.position(tp) if self.state(tp) is State.FETCHING else None
+
+    def is_current(self, tp: TopicPartition, offset: int) -> bool:
+        """Whether a fetch answer for ``offset`` is still wanted; any other is dropped, errors included."""
+        position = self.valid_position(tp)
+        return position is not None and position.offset == offset
+
+    def seek(self, tp: TopicPartition, position: FetchPosition) -> None:
+        """Go there: by the application, or because the offset was committed. Validated if epochs are known."""
+        for mine in self._of((tp,)):
+            mine.seek(position)
+            self._count_validation(mine)
+
+    def advance(self, tp: TopicPartition, offset: int, offset_epoch: int) -> None:
+        """The application has what comes before ``offset``; ``offset_epoch`` is the last batch's leader epoch."""
+        for mine in self._of((tp,)):
+            mine.advance(offset, offset_epoch)
+
+    # ---- reset
+
+    def reset(self, tp: TopicPartition, policy: ResetPolicy | None = None) -> None:
+        """Look up the offset that ``policy`` names, by default the consumer's own, which is not "none"."""
+        for mine in self._of((tp,)):
+            mine.reset(policy or self.policy)
+            self.counts["position_resets"] += 1
+
+    def reset_initializing(self) -> list[TopicPartition]:
+        """Nothing is committed for what is still INITIALIZING: reset it. Returns those that no policy helps: raise."""
+        waiting = self.initializing()
+        if self.policy == "none":
+            return waiting
+        for tp in waiting:
+            self.reset(tp)
+        return []
+
+    def looked_up(self, tp: TopicPartition, asked: ResetPolicy, offset: int, leader: Leader) -> bool:
+        """ListOffsets answered ``asked``. Whether that was still wanted: the position is ``offset`` now (rule 5)."""
+        mine = self._positions.get(tp)
+        if mine is None or mine.state is not State.AWAIT_RESET or mine.policy != asked:
+            return False
+        mine.seek(FetchPosition(offset, leader=leader))
+        return True
+
+    # ---- validation
+
+    def follow(self, leader_of: Callable[[TopicPartition], Leader]) -> list[TopicPartition]:
+        """Metadata changed. Returns the partitions whose leader or epoch did: their read replicas must be cleared."""
+        return [tp for tp in self._positions if self.follow_leader(tp, leader_of(tp))]
+
+    def follow_leader(self, tp: TopicPartition, leader: Leader) -> bool:
+        """The same for one partition, as after an accepted leader hint (KIP-951)."""
+        mine = self._positions.get(tp)
+        moved = mine is not None and mine.follow(leader)
+        if mine is not None and moved:
+            self._count_validation(mine)
+        return moved
+
+    def validated(self, tp: TopicPartition, asked: FetchPosition, end: EndOffset) -> Truncation | None:
+        """OffsetsForLeaderEpoch answered. A truncation that isn't ``mended`` must be raised: no policy helps."""
+        mine = self._positions.get(tp)
+        truncation = mine.validated(asked, end, self.policy) if mine else None
+        if mine and truncation:
+            self.counts["truncations_detected"] += 1
+            if mine.state is State.AWAIT_RESET:
+                self.counts["position_resets"] += 1
+        return truncation
+
+    def skip_validation(self, partitions: Iterable[TopicPartition]) -> None:
+        """Their leader can't be asked (OffsetsForLeaderEpoch before v3): take the positions as they are."""
+        for position in self._of(partitions):
+            position.skip_validation()
+
+    # ---- helpers
+
+    def _of(self, partitions: Iterable[TopicPartition]) -> Iterator[Position]:
+        return (self._positions[tp] for tp in partitions if tp in self._positions)
+
+    def _waiting(self, state: State, now_ms: float) -> Iterator[tuple[TopicPartition, Position]]:
+        return (
+            (tp, mine) for tp, mine in self._positions.items() if mine.state is state and now_ms >= mine.not_before_ms
+        )
+
+    def _count_validation(self, position: Position) -> None:
+        if position.state is State.AWAIT_VALIDATION:
+            self.counts["position_validations"] += 1
