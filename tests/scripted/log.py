@@ -1,0 +1,147 @@
+"""A partition's log in memory, with what a broker knows of its producers."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from aftershock.errors import ProtocolError
+from aftershock.workloads.wire.batch import UNTIL_CRC, Batch
+from aftershock.workloads.wire.records import parse
+
+SEQUENCES = 1 << 31
+REMEMBERED = 5  # batches of a producer that a broker knows again
+
+CORRUPT_MESSAGE = 2
+OFFSET_OUT_OF_RANGE = 1
+OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+INVALID_PRODUCER_EPOCH = 47
+
+
+class Stored(NamedTuple):
+    """A batch in the log, its base offset and epoch being the broker's."""
+
+    base: int
+    end: int
+    epoch: int
+    time_ms: int
+    data: bytes
+
+
+class Appended(NamedTuple):
+    error: int
+    base_offset: int = -1
+
+
+@dataclass
+class Sequences:
+    """One producer's latest batches: (first sequence, last sequence) → base offset."""
+
+    epoch: int
+    batches: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+
+    @property
+    def expected(self) -> int:
+        return (self.batches[-1][1] + 1) % SEQUENCES
+
+    def known(self, first: int, last: int) -> int | None:
+        return next((base for *batch, base in self.batches if batch == [first, last]), None)
+
+
+@dataclass
+class Log:
+    """Batches in order. ``held`` keeps the high watermark back, ``lagging`` says how far a replica has got."""
+
+    batches: list[Stored] = field(default_factory=list)
+    start: int = 0
+    held: int | None = None
+    lagging: dict[int, int] = field(default_factory=dict)
+    producers: dict[int, Sequences] = field(default_factory=dict)
+    epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
+    """Epoch, and the offset at which it began."""
+    end: int = 0
+
+    def high_watermark(self, replica: int | None = None) -> int:
+        """What consumers see on a replica."""
+        return min(self.end if self.held is None else self.held, self.end_on(replica))
+
+    def end_on(self, replica: int | None) -> int:
+        return min(self.end, self.lagging.get(replica, self.end)) if replica is not None else self.end
+
+    def append(self, data: bytes, epoch: int) -> Appended:
+        """One batch of a producer; the sequence rules are those of Kafka's ``ProducerAppendInfo``."""
+        try:
+            (batch,) = parse(data)
+        except (ProtocolError, ValueError):
+            return Appended(CORRUPT_MESSAGE)
+        if batch.producer_id < 0:
+            return Appended(0, self._store(data, batch, epoch))
+        return self._append_once(data, batch, epoch)
+
+    def _append_once(self, data: bytes, batch: Batch, epoch: int) -> Appended:
+        first, last = batch.base_sequence, (batch.base_sequence + batch.count - 1) % SEQUENCES
+        known = self.producers.get(batch.producer_id)
+        if known and batch.producer_epoch < known.epoch:
+            return Appended(INVALID_PRODUCER_EPOCH)
+        if known and batch.producer_epoch > known.epoch:
+            if first != 0:
+                return Appended(OUT_OF_ORDER_SEQUENCE_NUMBER)
+            known = None
+        if known and (base := known.known(first, last)) is not None:
+            return Appended(0, base)
+        if known and first != known.expected:
+            return Appended(OUT_OF_ORDER_SEQUENCE_NUMBER)
+        base = self._store(data, batch, epoch)
+        known = known or Sequences(batch.producer_epoch)
+        self.producers[batch.producer_id] = known
+        known.batches.append((first, last, base))
+        return Appended(0, base)
+
+    def _store(self, data: bytes, batch: Batch, epoch: int) -> int:
+        base = self.end
+        _, length, _, magic, crc = UNTIL_CRC.unpack_from(data)
+        head = UNTIL_CRC.pack(base, length, epoch, magic, crc)
+        stored = Stored(base, base + batch.header.last_offset_delta + 1, epoch, batch.header.max_timestamp_ms, b"")
+        self.batches.append(stored._replace(data=head + data[UNTIL_CRC.size :]))
+        self.end = stored.end
+        return base
+
+    def read(self, offset: int, limit: int, replica: int, *, at_least_one: bool) -> tuple[int, bytes]:
+        """Error code and whole batches from the one that holds ``offset``, of ``limit`` bytes at most or of one."""
+        if not self.start <= offset <= self.end_on(replica):
+            return OFFSET_OUT_OF_RANGE, b""
+        found: list[bytes] = []
+        for batch in self.batches:
+            if batch.end <= offset or batch.end > self.high_watermark(replica):
+                continue
+            limit -= len(batch.data)
+            if limit < 0 and (found or not at_least_one):
+                break
+            found.append(batch.data)
+        return 0, b"".join(found)
+
+    def begin_epoch(self, epoch: int) -> None:
+        self.epochs.append((epoch, self.end))
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch up to ``epoch`` and where it ended; (-1, -1) when the log doesn't know."""
+        if epoch > self.epochs[-1][0]:
+            return -1, -1
+        for (own, _), (_, end) in zip(reversed(self.epochs), reversed([*self.epochs[1:], (0, self.end)]), strict=True):
+            if own <= epoch:
+                return own, end
+        return -1, -1
+
+    def truncate(self, end: int) -> None:
+        """Drop all batches that reach beyond ``end``."""
+        self.batches = [batch for batch in self.batches if batch.end <= end]
+        self.end = self.batches[-1].end if self.batches else self.start
+        self.epochs = [(epoch, start) for epoch, start in self.epochs if start < end] or self.epochs[:1]
+
+    def at_time(self, time_ms: int) -> tuple[int, int]:
+        """Offset and timestamp of the first record at that time or later; (-1, -1) if there is none."""
+        for stored in self.batches:
+            for batch in parse(stored.data) if stored.time_ms >= time_ms else ():
+                for record in batch.records():
+                    if record.timestamp_ms >= time_ms:
+                        return record.offset, record.timestamp_ms
+        return -1, -1
