@@ -1,0 +1,46 @@
+"""The consumer's settings: Kafka's names, defaults and contradictions."""
+
+import pytest
+
+from aftershock.errors import SettingError
+from aftershock.workloads.reference.consumer_settings import ConsumerSettings
+from aftershock.workloads.reference.settings import parse
+
+HERE = {"bootstrap.servers": "h:1"}
+
+
+def test_defaults_are_kafkas() -> None:
+    """What nobody sets is what Kafka 4.3 has."""
+    told = parse(ConsumerSettings, HERE)
+    assert ("latest", True, 5000, 500, 1, 50 * 2**20, 2**20, 500, True) == (
+        told.auto_offset_reset,
+        told.enable_auto_commit,
+        told.auto_commit_interval_ms,
+        told.fetch_max_wait_ms,
+        told.fetch_min_bytes,
+        told.fetch_max_bytes,
+        told.max_partition_fetch_bytes,
+        told.max_poll_records,
+        told.check_crcs,
+    )
+
+
+def test_either_spelling_and_our_switches() -> None:
+    """Dots or underscores; the two ablation switches are settings like any other."""
+    told = parse(ConsumerSettings, HERE | {"group.id": "g", "fetch_session": False, "read.replica": "false"})
+    assert ("g", False, False) == (told.group_id, told.fetch_session, told.read_replica)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"auto.offset.reset": "middle"}, "auto.offset.reset"),
+        ({"fetch.max.wait": 3}, "fetch.max.wait.ms"),
+        ({"request.timeout.ms": 500}, "fetch.max.wait.ms"),
+        ({"max.poll.records": 0}, "max.poll.records"),
+    ],
+)
+def test_what_can_not_be_is_refused_with_what_would_do(changes: dict[str, object], text: str) -> None:
+    """An unknown name, a value out of range, and two settings that contradict one another."""
+    with pytest.raises(SettingError, match=text):
+        parse(ConsumerSettings, HERE | changes)

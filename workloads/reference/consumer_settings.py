@@ -1,0 +1,41 @@
+"""The settings of the reference consumer: Kafka's names and defaults (4.3), and our switches."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from aftershock.errors import SettingError
+from aftershock.workloads.reference.settings import ClientSettings, choice, flag, number, text
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumerSettings(ClientSettings):
+    """What a consumer has. ``fetch_session`` (KIP-227) and ``read_replica`` (KIP-392) switch one rule each.
+
+    Kafka's own switch of KIP-392 is whether ``client.rack`` is given; with ``read_replica`` off the rack isn't told.
+    """
+
+    group_id: str | None = text(None)
+    group_remote_assignor: str | None = text(None)
+    auto_offset_reset: Literal["earliest", "latest", "none"] = choice(
+        "latest", {name: name for name in ("earliest", "latest", "none")}
+    )
+    enable_auto_commit: bool = flag(default=True)
+    auto_commit_interval_ms: int = number(5_000, 1)
+    default_api_timeout_ms: int = number(60_000, 1)
+    fetch_min_bytes: int = number(1)
+    fetch_max_bytes: int = number(50 * 1024 * 1024)
+    fetch_max_wait_ms: int = number(500)
+    max_partition_fetch_bytes: int = number(1024 * 1024)
+    max_poll_records: int = number(500, 1)
+    max_poll_interval_ms: int = number(300_000, 1)
+    check_crcs: bool = flag(default=True)
+    fetch_session: bool = flag(default=True)
+    read_replica: bool = flag(default=True)
+
+    def __post_init__(self) -> None:
+        """``SettingError`` for settings that contradict one another."""
+        if self.request_timeout_ms <= self.fetch_max_wait_ms:
+            raise SettingError(
+                f"request.timeout.ms is {self.request_timeout_ms}, not above fetch.max.wait.ms "
+                f"({self.fetch_max_wait_ms}): every idle fetch would time out; raise it"
+            )

@@ -1,0 +1,253 @@
+"""Fetches what the positions ask for: at most one request a node under way, and nothing that lies undelivered.
+
+Rules (Kafka's ``AbstractFetch``, ``Fetcher``):
+
+1. A node has at most one fetch in flight. While a partition that we would fetch there lies in the buffer, the node is
+   left alone: fetching the others would make the session forget that partition, and add it again right after.
+2. A partition goes to its leader as of its position, or to the replica that it is leased to (``fetch_routes.py``).
+3. A node's answer is judged by its session (``fetch_session.py``) first, then its hints are (``leader_discovery.py``),
+   then each partition by itself. One whose position has moved meanwhile is dropped.
+4. There is no back-off for partitions with errors: Kafka has none. What bounds the loop is that connecting backs off,
+   and that a broker may ask to be left alone for a while (KIP-219).
+5. A failed request resets the session, ends the leases in it and asks for metadata.
+
+It owns no task: ``step`` starts what can be started, answers come by callback on the loop, and ``on_change`` is called
+after each.
+"""
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import partial
+from typing import Any, NamedTuple
+
+from aftershock.errors import BrokerError
+from aftershock.workloads.reference.fetch_buffer import Completed
+from aftershock.workloads.reference.fetch_messages import FETCH, FetchAnswer, fetch_answer, fetch_request
+from aftershock.workloads.reference.fetch_routes import FetchRoutes
+from aftershock.workloads.reference.shared import Shared
+from aftershock.workloads.reference.translate import endpoints, leader_hint
+from aftershock.workloads.rules.fetch_session import FetchPartition, FetchSession, SessionEvent, SessionVerdict
+from aftershock.workloads.rules.leader_discovery import Refusal
+from aftershock.workloads.rules.read_replica import AfterError
+from aftershock.workloads.rules.values import UNKNOWN, Leader, TopicPartition
+from aftershock.workloads.wire import codes
+from aftershock.workloads.wire.channel import Channel, Reply
+from aftershock.workloads.wire.versions import Api
+
+Wanted = Mapping[TopicPartition, FetchPartition]
+NETWORK_EXCEPTION = 13
+MILLISECOND = timedelta(milliseconds=1)
+
+
+class Asked(NamedTuple):
+    """A request under way: to whom, over which session, and what it says or implies."""
+
+    node_id: int
+    session: FetchSession
+    wanted: Wanted
+
+
+class Fetcher:
+    """The fetch loop of one consumer, a step at a time."""
+
+    def __init__(self, shared: Shared, routes: FetchRoutes) -> None:
+        self._shared, self._settings, self._routes = shared, shared.settings, routes
+        self._sessions: dict[int, FetchSession] = {}
+        self._in_flight: dict[int, asyncio.Future[Reply]] = {}
+        self._not_before_ms: dict[int, float] = {}
+        self._session_events: dict[int, SessionEvent] = {}
+        self._refused_hints: dict[TopicPartition, Leader] = {}
+
+    @property
+    def counts(self) -> Counter[str]:
+        """The counters of all sessions."""
+        return sum((session.counts for session in self._sessions.values()), Counter())
+
+    # ---- what to fetch where
+
+    def step(self, now_ms: float) -> float:
+        """Start every fetch that can be started; milliseconds until the next try, unless something happens before."""
+        self._routes.follow_metadata()
+        taken = self._taken(now_ms)
+        if self._shared.metadata.nodes.keys() <= taken:
+            return math.inf
+        wanted = self._wanted(taken, now_ms)
+        return min((self._start(node_id, of_node, now_ms) for node_id, of_node in wanted.items()), default=math.inf)
+
+    def _taken(self, now_ms: float) -> set[int]:
+        """The nodes that rule 1 leaves alone."""
+        buffered = (tp for tp in self._shared.buffer.partitions if self._shared.positions.valid_position(tp))
+        return {*self._in_flight, *(self._routes.node_for(tp, now_ms) for tp in buffered)}
+
+    def _wanted(self, taken: set[int], now_ms: float) -> dict[int, Wanted]:
+        """By node, in order of service, what to fetch from all other nodes."""
+        buffer, route = self._shared.buffer, self._routes.node_for
+        wanted: dict[int, dict[TopicPartition, FetchPartition]] = {}
+        for tp in self._shared.positions.fetchable():
+            if tp not in buffer and (node_id := route(tp, now_ms)) not in taken and node_id != UNKNOWN:
+                wanted.setdefault(node_id, {})[tp] = self._fetch_partition(tp)
+        return dict(wanted)
+
+    def _fetch_partition(self, tp: TopicPartition) -> FetchPartition:
+        position = self._shared.positions.position(tp)
+        assert position is not None  # noqa: S101  # it is fetchable
+        return FetchPartition(
+            self._shared.metadata.topic_id(tp.topic),
+            position.offset,
+            self._settings.max_partition_fetch_bytes,
+            position.leader.epoch,
+        )
+
+    def _start(self, node_id: int, wanted: Wanted, now_ms: float) -> float:
+        """Send, or say how long that can't be done."""
+        throttled_ms = self._not_before_ms.get(node_id, now_ms) - now_ms
+        if throttled_ms > 0:
+            return throttled_ms
+        channel = self._shared.brokers.ready(node_id)
+        if channel is None:
+            return self._shared.brokers.wait_ms(node_id)
+        self._send(channel, node_id, wanted)
+        return math.inf
+
+    def _send(self, channel: Channel, node_id: int, wanted: Wanted) -> None:
+        messages = FETCH.messages(channel.versions, self._shared.discovery.version_cap(Api.FETCH))
+        session = self._sessions.setdefault(node_id, FetchSession(enabled=self._settings.fetch_session))
+        request = fetch_request(messages, session.build(wanted), self._settings)
+        future = channel.request(request, timeout_ms=self._settings.request_timeout_ms)
+        self._in_flight[node_id] = future
+        future.add_done_callback(partial(self._done, Asked(node_id, session, wanted)))
+
+    # ---- what comes back
+
+    def _done(self, asked: Asked, future: asyncio.Future[Reply]) -> None:
+        del self._in_flight[asked.node_id]
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is None:
+            self._answered(asked, future.result().response)
+        else:
+            self._failed(asked, error)
+        self._shared.on_change()
+
+    def _failed(self, asked: Asked, error: BaseException) -> None:
+        """Rule 5."""
+        reason = str(error) or type(error).__name__
+        self._shared.tell("fetch_failed", node_id=asked.node_id, session=asked.session.is_open, reason=reason)
+        partitions = asked.session.failed()
+        self._routes.failed(partitions)
+        self._shared.discovery.offered(dict.fromkeys(partitions, (NETWORK_EXCEPTION, Leader())), ())
+
+    def _answered(self, asked: Asked, response: Any) -> None:
+        """Rule 3."""
+        throttled_ms = response.throttle_time / MILLISECOND
+        self._not_before_ms[asked.node_id] = self._shared.clock_ms() + throttled_ms
+        answer = fetch_answer(response, asked.session.topic_names)
+        verdict = asked.session.answered(
+            error=int(response.error_code),
+            session_id=response.session_id,
+            partitions=answer.partitions.keys(),
+            throttle_ms=throttled_ms,
+            unknown_topic_ids=answer.unknown_topic_ids,
+        )
+        self._tell_session(asked, verdict, int(response.error_code))
+        if verdict.accepted:
+            self._take_hints(asked, answer, response)
+            for tp, data in answer.partitions.items():
+                self._take(asked, tp, data)
+
+    def _tell_session(self, asked: Asked, verdict: SessionVerdict, error: int) -> None:
+        """A broker that grants no sessions says so with every answer; that is told once."""
+        event, before = verdict.event, self._session_events.get(asked.node_id)
+        if event is not None and not event == before == SessionEvent.REFUSED:
+            reason = verdict.problem or (codes.name(error) if error else "")
+            self._session_events[asked.node_id] = event
+            self._shared.tell(f"session_{event}", node_id=asked.node_id, reason=reason)
+        if verdict.refresh_metadata:
+            self._shared.metadata.request_update()
+
+    def _take_hints(self, asked: Asked, answer: FetchAnswer, response: Any) -> None:
+        errors = {
+            tp: (int(data.error_code), leader_hint(data)) for tp, data in answer.partitions.items() if data.error_code
+        }
+        if not errors:
+            return
+        routed = {tp: asked.wanted[tp].leader_epoch for tp in errors}
+        verdicts = self._shared.discovery.offered(errors, endpoints(response), routed)
+        for tp, refusal in verdicts.items():
+            self._tell_hint(tp, errors[tp][1], refusal)
+        self._routes.follow_metadata()
+
+    def _tell_hint(self, tp: TopicPartition, hint: Leader, refusal: Refusal | None) -> None:
+        """A refused hint is told once: by rule 4 it may come a thousand times a second."""
+        if refusal is None:
+            self._shared.tell("hint_accepted", topic=tp.topic, partition=tp.partition, **hint._asdict())
+        elif self._refused_hints.get(tp) != hint:
+            self._refused_hints[tp] = hint
+            self._shared.tell(
+                "hint_refused", topic=tp.topic, partition=tp.partition, reason=refusal.value, **hint._asdict()
+            )
+
+    def _take(self, asked: Asked, tp: TopicPartition, data: Any) -> None:
+        """One partition's answer; dropped if its position is gone, or unproven since the hints were taken."""
+        if self._shared.positions.valid_position(tp) is None:
+            return
+        offset = asked.wanted[tp].fetch_offset
+        if data.error_code:
+            self._refused(tp, int(data.error_code), offset)
+        elif self._shared.positions.is_current(tp, offset):
+            self._routes.redirected(tp, data.preferred_read_replica, self._shared.clock_ms())
+            self._keep(asked, tp, data)
+
+    def _keep(self, asked: Asked, tp: TopicPartition, data: Any) -> None:
+        if not data.records:
+            return
+        self._shared.buffer.add(
+            Completed(
+                tp,
+                asked.wanted[tp].fetch_offset,
+                data.records,
+                high_watermark=data.high_watermark,
+                broker_id=asked.node_id,
+                check_crc=self._settings.check_crcs,
+            )
+        )
+
+    def _refused(self, tp: TopicPartition, error: int, offset: int) -> None:
+        action = self._routes.on_error(tp, error, current=self._shared.positions.is_current(tp, offset))
+        self._shared.positions.move_to_end(tp)
+        if action is AfterError.REFRESH:
+            self._shared.metadata.request_update()
+        elif action is AfterError.RESET:
+            self._shared.positions.reset(tp)
+            self._shared.tell("position_reset", topic=tp.topic, partition=tp.partition, offset=offset)
+        elif action in {AfterError.OUT_OF_RANGE, AfterError.FATAL}:
+            self._shared.buffer.fail(tp, _broker_error(tp, error, offset))
+
+    # ---- the end
+
+    def abandon(self) -> None:
+        """Nobody is interested in what is under way any more."""
+        for future in self._in_flight.values():
+            future.cancel()
+
+    async def end_sessions(self) -> None:
+        """End every session at its broker, as far as there is a connection; wait for that to be heard."""
+        endings = [self._end(node_id, session) for node_id, session in self._sessions.items()]
+        await asyncio.gather(*(ending for ending in endings if ending is not None), return_exceptions=True)
+
+    def _end(self, node_id: int, session: FetchSession) -> asyncio.Future[Reply] | None:
+        plan, channel = session.close(), self._shared.brokers.ready(node_id)
+        if plan is None or channel is None:
+            return None
+        messages = FETCH.messages(channel.versions, self._shared.discovery.version_cap(Api.FETCH))
+        request = fetch_request(messages, plan, self._settings)
+        return channel.request(request, timeout_ms=self._settings.request_timeout_ms)
+
+
+def _broker_error(tp: TopicPartition, error: int, offset: int) -> BrokerError:
+    advice = "reset its position, or set auto.offset.reset" if error == 1 else "see the broker's log"
+    return BrokerError(f"{tp} can't be fetched at offset {offset}: {codes.name(error)}; {advice}", error)

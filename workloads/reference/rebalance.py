@@ -1,0 +1,183 @@
+"""What a consumer does when its group gives it partitions or takes them away (KIP-848).
+
+Rules (the state machine is ``consumer_group.py``'s; Kafka's ``AsyncKafkaConsumer``, ``ConsumerMembershipManager``):
+
+1. Whatever concerns the application happens in ``settle``, which ``poll`` calls: partitions that are taken away are
+   fetched no more, then committed (if that is automatic), then given up with ``on_revoked``; only then are new ones
+   taken with ``on_assigned``.
+2. A member that was thrown out has lost its partitions: ``on_revoked``, and nothing is committed.
+3. A new partition goes on from what the group has committed; without that, the reset policy says where.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from aftershock.errors import BrokerError, ClientError
+from aftershock.workloads.reference.auto_commit import AutoCommit
+from aftershock.workloads.reference.offset_store import Committed, OffsetStore
+from aftershock.workloads.reference.shared import Shared
+from aftershock.workloads.reference.wake import Wake
+from aftershock.workloads.rules.consumer_group import FENCED_CODES, AssignedPartition, GroupMember, MemberState, Step
+from aftershock.workloads.rules.position import FetchPosition, State
+from aftershock.workloads.rules.values import UNKNOWN, TopicPartition
+
+OFFSET_OUT_OF_RANGE = 1
+OnPartitions = Callable[[Sequence[TopicPartition]], None]
+
+
+class Callbacks(NamedTuple):
+    """The application's. They are called from ``poll`` and ``close`` only, and must not wait."""
+
+    on_assigned: OnPartitions
+    on_revoked: OnPartitions
+
+
+class Rebalance:
+    """The assignment of one member: ``settle`` from poll, ``give_all_up`` at the end. Until it joins there is none."""
+
+    def __init__(
+        self, shared: Shared, member: GroupMember, store: OffsetStore, commits: AutoCommit, acknowledge: Wake
+    ) -> None:
+        self.callbacks = Callbacks(_ignore, _ignore)
+        self._shared, self._member, self._store, self._commits = shared, member, store, commits
+        self._acknowledge = acknowledge
+        self._step: Step | None = None
+        self._names: dict[UUID, str] = {}
+        self._restoring: asyncio.Task[None] | None = None
+
+    # ---- the assignment
+
+    async def settle(self) -> None:
+        """Carry out what the group wants changed, if anything (rule 1)."""
+        if self._member.state is MemberState.FENCED:
+            self._lose()
+        self._learn_names()
+        self._step = self._step or self._member.reconcile(self._names)
+        if self._step is not None:  # perhaps for the second time, when a poll was cancelled in the midst of it
+            await self._carry_out(self._step)
+            self._step = None
+        if self._unplaced() and (self._restoring is None or self._restoring.done()):
+            self._restoring = asyncio.create_task(self._restore())
+
+    def _learn_names(self) -> None:
+        for topic_id in self._member.unresolved - self._names.keys():
+            name = self._shared.metadata.name_of(topic_id)
+            if name is None:
+                self._shared.metadata.request_update()
+            else:
+                self._names[topic_id] = name
+
+    async def _carry_out(self, step: Step) -> None:
+        taken = self._named(step.take)
+        await self._give_up(self._named(step.revoke))
+        if self._member.state is not MemberState.RECONCILING:
+            return
+        self._shared.positions.assign([*self._shared.positions, *taken])
+        if taken:
+            self.callbacks.on_assigned(taken)
+            self._say("assigned", taken)
+        self._member.reconciled()
+        self._acknowledge()
+
+    def _named(self, partitions: Iterable[AssignedPartition]) -> list[TopicPartition]:
+        return sorted(TopicPartition(self._names[each.topic_id], each.partition) for each in partitions)
+
+    async def _give_up(self, revoked: Sequence[TopicPartition]) -> None:
+        """Nothing more of these is handed over; unless the member was thrown out while committing, they are gone."""
+        if not revoked:
+            return
+        self._shared.positions.revoking(revoked)
+        await self._commits.commit()
+        if self._member.state is MemberState.RECONCILING:
+            self._drop(revoked)
+            self._say("revoked", revoked)
+
+    def _lose(self) -> None:
+        """Rule 2."""
+        lost = sorted(self._shared.positions)
+        self._drop(lost)
+        self._say("revoked", lost, lost=True)
+        self._step = None
+        self._member.released()
+        self._acknowledge()
+
+    def _drop(self, partitions: Sequence[TopicPartition]) -> None:
+        gone = set(partitions)
+        self._shared.positions.assign([tp for tp in self._shared.positions if tp not in gone])
+        self._shared.buffer.drop(partitions)
+        if partitions:
+            self.callbacks.on_revoked(partitions)
+
+    # ---- where new partitions begin
+
+    def _unplaced(self) -> list[TopicPartition]:
+        return [tp for tp in self._shared.positions.initializing() if tp not in self._shared.buffer]
+
+    async def _restore(self) -> None:
+        """Rule 3, for whatever has no position; until nothing is left without one."""
+        while asked := self._unplaced():
+            try:
+                committed = await self._store.committed(asked)
+            except TimeoutError:
+                continue
+            except ClientError as error:
+                await self._not_restored(asked, error)
+                continue
+            for tp in asked:
+                self._place(tp, committed.get(tp))
+            self._shared.on_change()
+
+    async def _not_restored(self, partitions: Sequence[TopicPartition], error: ClientError) -> None:
+        """A member that was thrown out will hear of it by heartbeat; all else is for the application to hear."""
+        if isinstance(error, BrokerError) and error.code in FENCED_CODES:
+            await asyncio.sleep(self._shared.backoff.ms(0) / 1000)
+            return
+        for tp in partitions:
+            self._shared.buffer.fail(tp, error)
+        self._shared.on_change()
+
+    def _place(self, tp: TopicPartition, committed: Committed | None) -> None:
+        positions, metadata = self._shared.positions, self._shared.metadata
+        if positions.state(tp) is not State.INITIALIZING:
+            return
+        if committed is not None:
+            if committed.epoch != UNKNOWN:
+                metadata.saw_epoch(tp, committed.epoch)
+            positions.seek(tp, FetchPosition(committed.offset, committed.epoch, metadata.leader(tp)))
+        elif positions.policy != "none":
+            positions.reset(tp)
+        else:
+            self._shared.buffer.fail(tp, _nothing_committed(tp))
+
+    # ---- the end
+
+    async def give_all_up(self) -> None:
+        """Commit if that is automatic, then have nothing any more."""
+        if self._member.state is not MemberState.FENCED:
+            await self._commits.commit()
+        held = sorted(self._shared.positions)
+        self._drop(held)
+        self._say("revoked", held)
+
+    async def close(self) -> None:
+        """End what is under way."""
+        if self._restoring is not None:
+            self._restoring.cancel()
+            await asyncio.wait([self._restoring])
+
+    def _say(self, event: str, partitions: Sequence[TopicPartition], **details: object) -> None:
+        listed = [[tp.topic, tp.partition] for tp in partitions]
+        self._shared.tell(event, partitions=listed, member_id=self._member.member_id, **details)
+
+
+def _ignore(_partitions: Sequence[TopicPartition]) -> None:
+    """Nobody asked to be called."""
+
+
+def _nothing_committed(tp: TopicPartition) -> BrokerError:
+    return BrokerError(
+        f"the group has no offset of {tp} and auto.offset.reset is none: commit one, or set the policy",
+        OFFSET_OUT_OF_RANGE,
+    )
