@@ -33,20 +33,20 @@ _ALLOWED = """
 ALLOWED = frozenset(_ALLOWED.split())
 
 _OF_REFERENCE = """
-    auto.commit.interval.ms batch.size buffer.memory check.crcs compression.type fetch.max.bytes fetch.max.wait.ms
-    fetch.min.bytes max.block.ms max.in.flight.requests.per.connection max.partition.fetch.bytes max.poll.records
+    auto.commit.interval.ms batch.size buffer.memory check.crcs compression.type connections.max.idle.ms
+    default.api.timeout.ms fetch.max.bytes fetch.max.wait.ms fetch.min.bytes group.remote.assignor max.block.ms
+    max.in.flight.requests.per.connection max.partition.fetch.bytes max.poll.interval.ms max.poll.records
     max.request.size metadata.max.age.ms partitioner.availability.timeout.ms partitioner.ignore.keys
     partitioner.rack.aware reconnect.backoff.max.ms reconnect.backoff.ms request.timeout.ms retries
-    retry.backoff.max.ms retry.backoff.ms socket.connection.setup.timeout.ms
+    retry.backoff.max.ms retry.backoff.ms socket.connection.setup.timeout.ms transaction.timeout.ms
 """
 _OF_JAVA = """
-    connections.max.idle.ms enable.auto.commit enable.metrics.push group.protocol group.remote.assignor
-    heartbeat.interval.ms isolation.level max.poll.interval.ms metadata.max.idle.ms metadata.recovery.strategy
-    partitioner.adaptive.partitioning.enable receive.buffer.bytes send.buffer.bytes session.timeout.ms
-    socket.connection.setup.timeout.max.ms
+    enable.auto.commit enable.metrics.push group.protocol heartbeat.interval.ms isolation.level metadata.max.idle.ms
+    metadata.recovery.strategy partitioner.adaptive.partitioning.enable receive.buffer.bytes send.buffer.bytes
+    session.timeout.ms socket.connection.setup.timeout.max.ms
 """
-OF_REFERENCE = frozenset(_OF_REFERENCE.split())
-OF_JAVA = OF_REFERENCE | frozenset(_OF_JAVA.split())
+OF_REFERENCE = frozenset(_OF_REFERENCE.split()) | {"connections.per.broker", "transactional"}  # the committer's own
+OF_JAVA = frozenset(_OF_REFERENCE.split()) | frozenset(_OF_JAVA.split())
 _MAY = {"confluent": ALLOWED, "reference": OF_REFERENCE, "java": OF_JAVA}
 _WHOSE = {"confluent": "librdkafka", "reference": "reference client", "java": "Kafka"}
 

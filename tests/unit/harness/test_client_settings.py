@@ -1,0 +1,38 @@
+"""What a plan may set of the reference clients is what they have: two parts that may not know each other agree."""
+
+from dataclasses import fields
+
+from aftershock.faults.plan import Arm
+from aftershock.faults.settings import OF_REFERENCE, OWN_WORDS, refusal
+from aftershock.workloads.reference.committer_settings import CommitterSettings
+from aftershock.workloads.reference.consumer_settings import ConsumerSettings
+from aftershock.workloads.reference.settings import ProducerSettings
+
+HAVE = {field.name for cls in (ProducerSettings, ConsumerSettings, CommitterSettings) for field in fields(cls)}
+SWITCHES = {"leader_discovery", "fetch_session", "read_replica", "partitioner"}
+HARNESS = {"bootstrap_servers", "client_id", "enable_auto_commit"}
+"""Whether a consumer commits follows from whether it has a group."""
+
+
+def test_every_allowed_setting_exists() -> None:
+    """A plan that passes the check can't fail for an unknown setting when its client starts."""
+    assert set() == {name.replace(".", "_") for name in OF_REFERENCE} - HAVE
+
+
+def test_every_setting_can_be_said() -> None:
+    """What a reference client has is allowed, has a word of its own in plans, is a switch, or is the harness's."""
+    own = {name.replace(".", "_") for name in OWN_WORDS}
+    said = {name.replace(".", "_") for name in OF_REFERENCE}
+    assert set() == HAVE - said - own - SWITCHES - HARNESS
+
+
+def test_the_switches_are_the_plans() -> None:
+    """The names of the switches are fields of an arm."""
+    assert SWITCHES <= set(Arm.model_fields)
+
+
+def test_a_setting_of_another_client_is_refused_with_the_nearest() -> None:
+    """librdkafka's names are not Kafka's."""
+    assert refusal("queued.min.messages", "reference") is not None
+    assert "did you mean `fetch.max.wait.ms`" in str(refusal("fetch.wait.max.ms", "reference"))
+    assert refusal("whatever.it.takes", "exec") is None
