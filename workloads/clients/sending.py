@@ -5,7 +5,9 @@ became of those before; it has a row in the spool before the library hears of it
 is sent, and the answer comes when every one has its final status, or GRACE after the last one's deadline.
 """
 
-from typing import Any
+import asyncio
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 from aftershock.workloads.assignment import CommitAssignment, ProduceAssignment
 from aftershock.workloads.clock import Clock
@@ -14,6 +16,9 @@ from aftershock.workloads.orders import Go, Order, Stop
 from aftershock.workloads.spool import UNKNOWN, ProduceSpool
 from aftershock.workloads.status import Status
 from aftershock.workloads.tally import Tally
+
+LOOK_US = 20 * US_PER_MS
+"""How often a sender on an event loop that has nothing to send looks whether that is still so."""
 
 GRACE_US = 10 * US_PER_S
 """How long after its deadline a record may be without a report. librdkafka looks for expired records once a second."""
@@ -105,3 +110,15 @@ class Sending:
             return None
         self._answered = True
         return {"did": "stop", "unreported": left}
+
+
+async def pace(sending: Sending, send: Callable[[], None]) -> NoReturn:
+    """Call ``send`` whenever the next one is due; for senders that live on an event loop."""
+    while True:
+        early_us = sending.early_us()
+        if early_us is not None and early_us <= 0:
+            send()
+            await asyncio.sleep(0)
+        else:
+            sending.idle()
+            await asyncio.sleep(min(LOOK_US, early_us or LOOK_US) / US_PER_S)
