@@ -129,6 +129,7 @@ def images(
     if ensure:
         engine.kafka_image(client, kafka or engine.DEFAULT_KAFKA, progress.say)
         engine.toxiproxy_image(client, progress.say)
+        engine.java_client_image(client, kafka or engine.DEFAULT_KAFKA, progress.say)
     found = engine.images_here(client)
     for image in found:
         print(f"{image.name}  {image.size_bytes / 1e6:.0f} MB  {image.digest}")

@@ -40,10 +40,13 @@ async def drive(
     spool: Path,
     clock: RunClock,
     progress: Progress,
+    java: tuple[str, ...],
     *,
     rehearse: bool,
 ) -> None:
     """Drive the load and the faults against a ready cluster; the evidence is in ``home`` and ``spool`` afterwards.
+
+    ``java`` is the command that starts Kafka's own clients, empty when no arm wants them.
 
     Raises:
         WorkloadError: a client process died.
@@ -51,7 +54,13 @@ async def drive(
     """
     topics = await asyncio.to_thread(_create_topics, timeline, cluster)
     around = Surroundings(
-        home.run_id, clock.origin_ns, spool, home.path / "events.jsonl", topics, cluster.spec.as_plan().broker_racks
+        home.run_id,
+        clock.origin_ns,
+        spool,
+        home.path / "events.jsonl",
+        topics,
+        cluster.spec.as_plan().broker_racks,
+        java,
     )
     crew = assignments(timeline, cluster, around)
     home.tell(

@@ -1,4 +1,4 @@
-"""The Docker engine and the two images every run needs: found here, else pulled, else built.
+"""The Docker engine and the images that runs need: found here, else pulled, else built.
 
 Pulling is bounded in time: a host that reaches no registry learns so in a moment (or in seconds, where packets vanish)
 and builds interchangeable images instead; see ``aftershock.harness.images``.
@@ -19,7 +19,7 @@ from docker.context import ContextAPI
 from docker.errors import ContextException, DockerException
 
 from aftershock.errors import EngineError, ImageError
-from aftershock.harness.images import kafka, recipe, toxiproxy
+from aftershock.harness.images import java_client, kafka, recipe, toxiproxy
 from aftershock.harness.images.base import is_here
 from aftershock.harness.images.pull import PullError, pull
 from aftershock.harness.images.workshop import Say
@@ -113,13 +113,28 @@ def toxiproxy_image(client: docker.DockerClient, say: Say, cancelled: threading.
     return _ensure(client, source, say, cancelled or threading.Event())
 
 
+def java_client_image(
+    client: docker.DockerClient, version: str, say: Say, cancelled: threading.Event | None = None
+) -> Image:
+    """An image of Kafka's own Java client for ``client: java``, built on the Kafka image of that version.
+
+    Arguments and errors as `kafka_image`.
+    """
+    stop = cancelled or threading.Event()
+    kafka_name = kafka_image(client, version, say, stop).name
+    with _refusals():
+        here = is_here(client, java_client.name(kafka_name))
+        name = java_client.build(client, kafka_name, say, stop)
+        return Image(name, _digest(client, name), "here" if here else "built")
+
+
 def images_here(client: docker.DockerClient) -> list[ImageHere]:
-    """All images of Kafka and Toxiproxy on the engine that a run could use, official ones and ours, by name.
+    """All images on the engine that a run could use, official ones and ours, by name.
 
     Raises:
         EngineError: the engine refused to be asked.
     """
-    ours = (f"{recipe.REPOSITORY}/kafka", f"{recipe.REPOSITORY}/toxiproxy")
+    ours = (f"{recipe.REPOSITORY}/{name}" for name in ("kafka", "toxiproxy", java_client.NAME))
     wanted = tuple(f"{repository}:" for repository in (OFFICIAL_KAFKA, OFFICIAL_TOXIPROXY, *ours))
     with _refusals():
         sizes = {name: row["Size"] for row in client.api.images() for name in row["RepoTags"] or []}

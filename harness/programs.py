@@ -1,7 +1,13 @@
-"""The programs that a plan would have us start: the user's own need permission."""
+"""The programs that a plan would have us start: the user's own need permission, Kafka's Java clients an image."""
+
+from pathlib import Path
 
 from aftershock.errors import PlanError
 from aftershock.faults.check import Checked
+from aftershock.faults.plan import Plan
+from aftershock.harness import engine, labels
+from aftershock.harness.java_client import java_command
+from aftershock.harness.launching import Say
 
 
 def refuse_programs(checked: Checked) -> None:
@@ -15,3 +21,16 @@ def refuse_programs(checked: Checked) -> None:
     ]
     if problems:
         raise PlanError(problems)
+
+
+def java_for(plan: Plan, kafka: str, run_id: str, home: Path, say: Say) -> tuple[str, ...]:
+    """The command of the plan's Java clients, of version ``kafka``, their image found or built; empty when it has none.
+
+    Raises:
+        ImageError: the image can't be built.
+        EngineError: there is no engine, or no docker command.
+    """
+    if not any(arm.client == "java" for workload in plan.workloads for arm in workload.arms.values()):
+        return ()
+    image = engine.java_client_image(engine.connect(), kafka, say)
+    return java_command(image.name, labels.labels_of(run_id, home, keep=False))

@@ -28,7 +28,7 @@ from aftershock.harness.heal import sweep
 from aftershock.harness.interrupts import undisturbed
 from aftershock.harness.launching import Images, Say, images_for, launch, provenance
 from aftershock.harness.lease import host_lease, judged_on
-from aftershock.harness.programs import refuse_programs
+from aftershock.harness.programs import java_for, refuse_programs
 from aftershock.harness.progress import Progress
 from aftershock.harness.rundir import RunDir
 from aftershock.harness.spec import ClusterSpec
@@ -162,6 +162,7 @@ def _drive(job: Job, cluster: Cluster, home: RunDir, images: Images, progress: P
     """The live half proper: the plan, its timeline and the clock are on disk before the first record is sent."""
     (home.path / "plan.yaml").write_text(job.checked.text, encoding="utf-8")
     (home.path / "timeline.json").write_bytes(job.timeline.to_json())
+    java = java_for(job.checked.plan, cluster.spec.kafka, home.run_id, home.path, progress.say)
     clock = RunClock.starting_now()
     home.tell(
         plan_file=str(job.file) if job.file else None,
@@ -171,7 +172,8 @@ def _drive(job: Job, cluster: Cluster, home: RunDir, images: Images, progress: P
     )
     spool = spool_for(home.run_id, home.path)
     try:
-        asyncio.run(drive(job.timeline, cluster, home, spool.path, clock, progress, rehearse=job.rehearse))
+        doing = drive(job.timeline, cluster, home, spool.path, clock, progress, java, rehearse=job.rehearse)
+        asyncio.run(doing)
     finally:
         with undisturbed(progress.say):
             spool.salvage()

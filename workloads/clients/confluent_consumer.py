@@ -9,8 +9,8 @@ from typing import Any, cast
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from aftershock.workloads.assignment import ConsumeAssignment
-from aftershock.workloads.clients.patience import ASK_TIMEOUT_S, until_answered
 from aftershock.workloads.clients.receiving import Receiving
+from aftershock.workloads.clients.starts import settle_starts
 from aftershock.workloads.clock import Clock
 from aftershock.workloads.events import Events
 from aftershock.workloads.load import US_PER_S
@@ -37,39 +37,17 @@ class ConfluentConsumer:
 
     def prepare(self) -> None:
         """Settle where every partition begins, then take them all or join the group and wait to be given some."""
-        starts = until_answered(self._starts)
-        self._receiving.begin_at({start.partition: start.offset for start in starts})
-        if self._told.group is None:
-            self._consumer.assign(starts)
-            self._receiving.assigned(_numbers(starts))
+        told, starts = self._told, settle_starts(self._told)
+        self._receiving.begin_at(starts)
+        if told.group is None:
+            self._consumer.assign([TopicPartition(told.topic, number, offset) for number, offset in starts.items()])
+            self._receiving.assigned(starts)
             return
-        self._subscribe(starts)
+        self._consumer.subscribe(
+            [told.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke
+        )
         while not self._receiving.assignments:
             self.step(US_PER_S // 10)
-
-    def _starts(self) -> list[TopicPartition]:
-        """Where each partition begins: at the group's committed offset, else as ``from`` says."""
-        if self._told.group is None:
-            return [self._fresh(partition) for partition in self._partitions]
-        committed = self._consumer.committed(self._partitions, timeout=ASK_TIMEOUT_S)
-        return [start if start.offset >= 0 else self._fresh(start) for start in committed]
-
-    def _fresh(self, partition: TopicPartition) -> TopicPartition:
-        """The end or the beginning of the log, as it is now."""
-        marks = self._consumer.get_watermark_offsets(partition, timeout=ASK_TIMEOUT_S)
-        if marks is None:
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001  # librdkafka's own errors
-        return TopicPartition(
-            partition.topic, partition.partition, marks[1] if self._told.from_ == "latest" else marks[0]
-        )
-
-    def _subscribe(self, starts: list[TopicPartition]) -> None:
-        if self._told.from_ == "latest":
-            # else the group would begin wherever the end is when the assignment arrives
-            until_answered(lambda: self._consumer.commit(offsets=starts, asynchronous=False))
-        self._consumer.subscribe(
-            [self._told.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke
-        )
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._receiving.assigned(_numbers(partitions), consumer.memberid() or "")

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aftershock.tests.unit.workloads.mock_cluster import PARTITIONS, MockCluster
-from aftershock.workloads.assignment import ConsumeAssignment, ProduceAssignment
+from aftershock.workloads.assignment import CommitAssignment, ConsumeAssignment, ProduceAssignment
+from aftershock.workloads.clients.conformance.mock_cluster import PARTITIONS, MockCluster
 from aftershock.workloads.clock import run_clock
 
 if TYPE_CHECKING:
@@ -42,6 +42,10 @@ class Bench:
 
     def consume(self, **changes: Any) -> ConsumeAssignment:
         return ConsumeAssignment(**(self._common | {"worker": "c0"} | changes))
+
+    def commit(self, **changes: Any) -> CommitAssignment:
+        plain = {"worker": "o0", "producer_id": 0, "rate_per_s": 200, "groups": 5}
+        return CommitAssignment(**(self._common | plain | changes))
 
 
 @pytest.fixture(scope="session")

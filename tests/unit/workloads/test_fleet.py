@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from aftershock.errors import WorkloadError
-from aftershock.tests.unit.workloads.mock_cluster import PARTITIONS, MockCluster
+from aftershock.workloads.clients.conformance.mock_cluster import PARTITIONS, MockCluster
 from aftershock.workloads.fleet import Fleet
 from aftershock.workloads.logread import Topic, end_offsets, read_log
 from aftershock.workloads.outcomes import convert

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Producer
 
 from aftershock.errors import WorkloadError
-from aftershock.tests.unit.workloads.mock_cluster import PARTITIONS, MockCluster
+from aftershock.workloads.clients.conformance.mock_cluster import PARTITIONS, MockCluster
 from aftershock.workloads.logread import LOG_SCHEMA, Topic, end_offsets, read_log
 from aftershock.workloads.record import HEADER, pack
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aftershock.errors import WorkloadError
-from aftershock.tests.unit.workloads.mock_cluster import library
+from aftershock.workloads.clients.conformance.mock_cluster import library
 from aftershock.workloads.settings import CONSUMER_ONLY, PRODUCER_ONLY, consumer_config, producer_config
 
 if TYPE_CHECKING:

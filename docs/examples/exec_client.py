@@ -1,0 +1,97 @@
+"""A client for Aftershock to test, over confluent-kafka. ``docs/EXEC.md`` says what goes over the pipes.
+
+In a plan, ``arms: {mine: {client: exec, command: [python3, docs/examples/exec_client.py]}}``.
+"""
+# ruff: noqa: ANN001, ANN003, ANN201, ANN202, D103, INP001 -- an example is for reading
+
+import json
+import os
+import sys
+from base64 import b64decode, b64encode
+from threading import Thread
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+
+def say(report, **details):
+    sys.stdout.write(json.dumps({"say": report} | details) + "\n")
+    sys.stdout.flush()
+
+
+def each_until_close():
+    for line in sys.stdin:
+        order = json.loads(line)
+        if order["do"] == "close":
+            return
+        yield order
+    os._exit(1)  # the worker is gone: nobody is there to be told anything
+
+
+def traffic(statistics):
+    brokers = [broker for broker in json.loads(statistics)["brokers"].values() if broker["source"] != "logical"]
+    say("traffic", brokers={at["nodeid"]: (at["txbytes"], at["rxbytes"]) for at in brokers if at["nodeid"] >= 0})
+
+
+def send(producer, topic, seq, key, value, headers):
+    def reported(error, message):
+        if error:
+            say("failed", seq=seq, error=error.name())
+        else:
+            say("acked", seq=seq, partition=message.partition(), offset=message.offset())
+
+    try:
+        producer.produce(topic, value, key, headers=headers, on_delivery=reported)
+    except BufferError:
+        say("failed", seq=seq, in_doubt=False, error="_QUEUE_FULL")
+    except KafkaException as refused:
+        say("failed", seq=seq, in_doubt=False, error=refused.args[0].name())
+
+
+def serve(producer):
+    while True:
+        producer.poll(0.1)
+
+
+def produce(told, config):
+    config |= {"acks": told["acks"], "enable.idempotence": told["idempotence"], "linger.ms": told["linger_ms"]}
+    producer = Producer(config | {"delivery.timeout.ms": told["deadline_ms"]} | told["settings"])
+    producer.list_topics(told["topic"], timeout=30)
+    Thread(target=serve, args=[producer], daemon=True).start()
+    say("ready")
+    for order in each_until_close():
+        headers = [(name, b64decode(content)) for name, content in order["headers"]]
+        key = None if order["key"] is None else b64decode(order["key"])
+        send(producer, told["topic"], order["seq"], key, b64decode(order["value"]), headers)
+    producer.flush()
+
+
+def consume(told, config):
+    def assigned(_, partitions):
+        say("assigned", partitions=[one.partition for one in partitions], member=consumer.memberid() if group else None)
+        say("ready")
+
+    group, positions = told["group"], told["positions"] or {}
+    config |= {"group.id": group or "none", "enable.auto.commit": bool(group), "auto.offset.reset": told["from"]}
+    consumer = Consumer(config | told["settings"])
+    if group:
+        consumer.subscribe([told["topic"]], on_assign=assigned)
+    else:
+        starts = [TopicPartition(told["topic"], int(number), offset) for number, offset in positions.items()]
+        consumer.assign(starts)
+        assigned(consumer, starts)
+    listener = Thread(target=lambda: list(each_until_close()))
+    listener.start()
+    while listener.is_alive():
+        message = consumer.poll(0.1)
+        if message is not None and not message.error():
+            mark = dict(message.headers() or ()).get("aftershock")
+            place = {"partition": message.partition(), "offset": message.offset(), "size_bytes": len(message)}
+            say("record", **place, mark=None if mark is None else b64encode(mark).decode())
+    consumer.close()
+
+
+if __name__ == "__main__":
+    told = json.loads(sys.stdin.readline())
+    config = {"bootstrap.servers": told["bootstrap"], "client.rack": told["client_rack"] or "", "stats_cb": traffic}
+    {"produce": produce, "consume": consume}[told["op"]](told, config | {"statistics.interval.ms": 1000})
+    say("bye")

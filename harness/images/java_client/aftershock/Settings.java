@@ -1,0 +1,73 @@
+package aftershock;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.Set;
+import org.apache.kafka.clients.admin.AdminClientConfig;
+import org.apache.kafka.clients.consumer.ConsumerConfig;
+import org.apache.kafka.clients.producer.ProducerConfig;
+
+/** What the worker told, in Kafka's own properties. An arm's settings are for all its ops; each takes what is its own. */
+final class Settings {
+    private static final int REQUEST_TIMEOUT_MS = 30_000; // Kafka's default
+
+    private Settings() {}
+
+    static Map<String, Object> ofProducer(JsonNode told) {
+        Map<String, Object> config = common(told);
+        long lingerMs = Math.round(told.get("linger_ms").asDouble());
+        int deadlineMs = told.get("deadline_ms").asInt();
+        config.put("acks", told.get("acks").asText());
+        config.put("enable.idempotence", told.get("idempotence").asBoolean());
+        config.put("linger.ms", lingerMs);
+        config.put("delivery.timeout.ms", deadlineMs);
+        // KafkaProducer refuses a delivery timeout shorter than linger and one request together
+        config.put("request.timeout.ms", (int) Math.max(1, Math.min(REQUEST_TIMEOUT_MS, deadlineMs - lingerMs)));
+        config.put("max.block.ms", deadlineMs); // a record that waits for room has its deadline all the same
+        return with(told, config, ProducerConfig.configNames());
+    }
+
+    static Map<String, Object> ofConsumer(JsonNode told) {
+        Map<String, Object> config = common(told);
+        boolean member = told.hasNonNull("group");
+        if (member) {
+            config.put("group.id", told.get("group").asText());
+        }
+        if (told.hasNonNull("client_rack")) {
+            config.put("client.rack", told.get("client_rack").asText());
+        }
+        config.put("enable.auto.commit", member);
+        config.put("auto.offset.reset", told.get("from").asText());
+        return with(told, config, ConsumerConfig.configNames());
+    }
+
+    static Map<String, Object> ofAdmin(JsonNode told) {
+        return with(told, common(told), AdminClientConfig.configNames());
+    }
+
+    private static Map<String, Object> common(JsonNode told) {
+        Map<String, Object> config = new HashMap<>();
+        config.put("bootstrap.servers", told.get("bootstrap").asText());
+        config.put("client.id", told.get("client_id").asText());
+        return config;
+    }
+
+    private static Map<String, Object> with(JsonNode told, Map<String, Object> config, Set<String> names) {
+        told.get("settings").properties().forEach(setting -> {
+            String name = setting.getKey();
+            if (names.contains(name)) {
+                config.put(name, setting.getValue().asText());
+            } else if (!known(name)) {
+                throw new IllegalArgumentException("Kafka's clients have no setting " + name);
+            }
+        });
+        return config;
+    }
+
+    private static boolean known(String name) {
+        return ProducerConfig.configNames().contains(name)
+                || ConsumerConfig.configNames().contains(name)
+                || AdminClientConfig.configNames().contains(name);
+    }
+}

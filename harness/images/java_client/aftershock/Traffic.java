@@ -1,0 +1,52 @@
+package aftershock;
+
+import java.util.HashMap;
+import java.util.Map;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Supplier;
+import org.apache.kafka.common.Metric;
+import org.apache.kafka.common.MetricName;
+
+/** Says once a second how many bytes went to and came from each broker, by the client's own metrics. */
+final class Traffic {
+    private static final int NODES_MAX = 1 << 20;
+
+    private Traffic() {}
+
+    static void watch(Supplier<Map<MetricName, ? extends Metric>> metrics, Pipe pipe) {
+        ScheduledExecutorService clock = Executors.newSingleThreadScheduledExecutor(task -> {
+            Thread thread = new Thread(task, "traffic");
+            thread.setDaemon(true);
+            return thread;
+        });
+        clock.scheduleAtFixedRate(() -> pipe.say("traffic", "brokers", totals(metrics.get())), 1, 1, TimeUnit.SECONDS);
+    }
+
+    /** Broker to bytes (sent, received), over all connections. */
+    private static Map<String, long[]> totals(Map<MetricName, ? extends Metric> metrics) {
+        Map<String, long[]> totals = new HashMap<>();
+        metrics.forEach((name, metric) -> {
+            int column = column(name.name());
+            int broker = broker(name.tags().getOrDefault("node-id", ""));
+            if (column >= 0 && broker >= 0) {
+                totals.computeIfAbsent("" + broker, ignored -> new long[2])[column] += (long) (double) (Double) metric.metricValue();
+            }
+        });
+        return totals;
+    }
+
+    private static int column(String name) {
+        return name.equals("outgoing-byte-total") ? 0 : name.equals("incoming-byte-total") ? 1 : -1;
+    }
+
+    /** `node-3` is broker 3, `node--1` an address not yet known to be one, `node-2147483644` 3 as a coordinator. */
+    private static int broker(String node) {
+        if (!node.startsWith("node-")) {
+            return -1;
+        }
+        int id = Integer.parseInt(node.substring("node-".length()));
+        return id > Integer.MAX_VALUE - NODES_MAX ? Integer.MAX_VALUE - id : id;
+    }
+}

@@ -1,0 +1,31 @@
+"""Starts a program that dies with the process that started this: ``python tether.py <parent id> command...``.
+
+The kernel is asked to kill this process when its parent dies (prctl(2), PR_SET_PDEATHSIG), which outlives ``exec``;
+then the program takes this process over. It is a program of its own because in a process with threads no code of ours
+is safe between ``fork`` and ``exec``.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+
+ORPHANED = 4
+NOT_STARTED = 127
+_PR_SET_PDEATHSIG = 1
+
+
+def main(parent: int, command: list[str]) -> int:
+    """Become ``command``; an exit status only when that can't be."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before we were tied to it
+        return ORPHANED
+    try:
+        os.execvp(command[0], command)  # noqa: S606  # no shell, on purpose
+    except OSError as error:
+        sys.stderr.write(f"can't start {command[0]!r}: {error.strerror}\n")
+        return NOT_STARTED
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), sys.argv[2:]))
