@@ -77,7 +77,6 @@ class Rebalance:
         self._shared.positions.assign([*self._shared.positions, *taken])
         if taken:
             self.callbacks.on_assigned(taken)
-            self._say("assigned", taken)
         self._member.reconciled()
         self._acknowledge()
 
@@ -92,13 +91,13 @@ class Rebalance:
         await self._commits.commit()
         if self._member.state is MemberState.RECONCILING:
             self._drop(revoked)
-            self._say("revoked", revoked)
 
     def _lose(self) -> None:
         """Rule 2."""
         lost = sorted(self._shared.positions)
         self._drop(lost)
-        self._say("revoked", lost, lost=True)
+        listed = [[tp.topic, tp.partition] for tp in lost]
+        self._shared.tell("partitions_lost", partitions=listed, member_id=self._member.member_id)
         self._step = None
         self._member.released()
         self._acknowledge()
@@ -157,19 +156,13 @@ class Rebalance:
         """Commit if that is automatic, then have nothing any more."""
         if self._member.state is not MemberState.FENCED:
             await self._commits.commit()
-        held = sorted(self._shared.positions)
-        self._drop(held)
-        self._say("revoked", held)
+        self._drop(sorted(self._shared.positions))
 
     async def close(self) -> None:
         """End what is under way."""
         if self._restoring is not None:
             self._restoring.cancel()
             await asyncio.wait([self._restoring])
-
-    def _say(self, event: str, partitions: Sequence[TopicPartition], **details: object) -> None:
-        listed = [[tp.topic, tp.partition] for tp in partitions]
-        self._shared.tell(event, partitions=listed, member_id=self._member.member_id, **details)
 
 
 def _ignore(_partitions: Sequence[TopicPartition]) -> None:

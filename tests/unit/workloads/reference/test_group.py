@@ -149,7 +149,7 @@ async def test_who_is_thrown_out_loses_everything_and_joins_again(cluster: Scrip
         cluster.script(HEARTBEAT, error=error)
         await alone.reader.until(lambda: len(alone.calls) == 3, "it did not come back")
         assert [("assigned", [0, 1]), ("revoked", [0, 1]), ("assigned", [0, 1])] == alone.calls
-        assert [True] == [each["lost"] for each in alone.reader.events("revoked")]
+        assert [[[topic, 0], [topic, 1]]] == [each["partitions"] for each in alone.reader.events("partitions_lost")]
         again = await alone.reader.take(2)
         assert [0, 1] == [offset for _, _, offset in again]
     epochs = [(seen.fields["member_id"], seen.fields["member_epoch"]) for seen in heartbeats(cluster, topic)]
