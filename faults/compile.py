@@ -133,7 +133,7 @@ def _commit(commit: Commit, first_rack: str, first_topic: str) -> dict[str, Any]
 
 
 def _arm(arm: Arm) -> dict[str, Any]:
-    said = {"client": arm.client, "settings": dict(arm.settings), "client_rack": arm.client_rack}
+    said: dict[str, Any] = {"client": arm.client, "settings": dict(arm.settings), "client_rack": arm.client_rack}
     if arm.switches:
         said["switches"] = arm.switches
     if arm.command:

@@ -1,25 +1,20 @@
 """One blocking connection to one broker, one request at a time.
 
-It serves administration and probes, where a round trip at a time is what is wanted. kio gives the message types and the
-codec; this file gives framing (a signed 32-bit length before each message), correlation, deadlines and a size limit.
+It serves administration and probes, where a round trip at a time is what is wanted; framing and codec are those of the
+asyncio ``Channel``. Here a peer that breaks the protocol is one more ``OSError``: whoever asks brokers in turn goes on
+with the next one.
 """
 
-import io
 import socket
-import struct
 import time
 from types import TracebackType
-from typing import NamedTuple, Self, cast
+from typing import NamedTuple, Self
 
-from kio.index import load_response_from_request
-from kio.schema.request_header.v1.header import RequestHeader as RequestHeaderV1
-from kio.serial import entity_reader, entity_writer
-from kio.static.primitive import i16, i32
 from kio.static.protocol import RequestPayload, ResponsePayload
 
-#: Kafka's own default for socket.request.max.bytes. A longer answer is a broken or hostile peer.
-FRAME_BYTES_MAX = 100 * 1024 * 1024
-_FRAME_BYTES_MIN = 4  # a correlation id
+from aftershock.errors import ProtocolError
+from aftershock.workloads.wire.codec import decode_response, encode_frame, response_type
+from aftershock.workloads.wire.frames import FRAME_BYTES_MAX, PREFIX, checked_length
 
 
 class Address(NamedTuple):
@@ -33,7 +28,7 @@ class Address(NamedTuple):
 
 
 class PeerError(ConnectionError):
-    """The peer broke the protocol: the frame's length or correlation id is not what it must be."""
+    """The peer broke the protocol: what it sent is no answer to what was asked."""
 
 
 class Connection:
@@ -66,11 +61,13 @@ class Connection:
         """Send one request and return its decoded response; ``timeout_s`` bounds the whole exchange."""
         deadline_s = time.monotonic() + (timeout_s or self._timeout_s)
         self._correlation_id += 1
-        self._socket.sendall(_frame(request, self._correlation_id))
-        (length,) = struct.unpack(">i", self._receive(4, deadline_s))
-        if not _FRAME_BYTES_MIN <= length <= FRAME_BYTES_MAX:
-            raise PeerError(f"{self.address} announced a message of {length} bytes")
-        return self._decode(request, self._receive(length, deadline_s))
+        self._socket.sendall(encode_frame(request, self._correlation_id, "aftershock"))
+        try:
+            length = checked_length(self._receive(PREFIX.size, deadline_s), 0, FRAME_BYTES_MAX)
+            message = self._receive(length, deadline_s)
+            return decode_response(response_type(request), message, self._correlation_id)
+        except ProtocolError as error:
+            raise PeerError(f"{self.address}: {error}") from error
 
     def _receive(self, count: int, deadline_s: float) -> bytes:
         buffer = bytearray()
@@ -84,26 +81,3 @@ class Connection:
                 raise ConnectionResetError(f"{self.address} closed the connection")
             buffer += chunk
         return bytes(buffer)
-
-    def _decode(self, request: RequestPayload, message: bytes) -> ResponsePayload:
-        response_type = load_response_from_request(request)
-        header, consumed = entity_reader(response_type.__header_schema__)(message, 0)
-        if header.correlation_id != self._correlation_id:
-            raise PeerError(f"answer {header.correlation_id} to request {self._correlation_id}")
-        response, _ = entity_reader(response_type)(message, consumed)
-        return response
-
-
-def _frame(request: RequestPayload, correlation_id: int) -> bytes:
-    header_type = cast("type[RequestHeaderV1]", request.__header_schema__)
-    header = header_type(
-        request_api_key=request.__api_key__,
-        request_api_version=i16(request.__version__),
-        correlation_id=i32(correlation_id),
-        client_id="aftershock",
-    )
-    buffer = io.BytesIO()
-    entity_writer(header_type)(buffer, header)
-    entity_writer(type(request))(buffer, request)
-    message = buffer.getvalue()
-    return struct.pack(">i", len(message)) + message

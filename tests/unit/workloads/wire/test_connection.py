@@ -65,7 +65,7 @@ def test_a_request_carries_its_correlation_and_gets_its_answer() -> None:
 def test_an_impossible_length_is_refused(length: int) -> None:
     """A length that no Kafka message has closes the matter before a byte of it is read."""
     with peer(lambda c: (request_of(c), c.sendall(struct.pack(">i", length)))) as address:  # type: ignore[arg-type, return-value]
-        with Connection(address, 5) as connection, pytest.raises(PeerError, match="announced a message"):
+        with Connection(address, 5) as connection, pytest.raises(PeerError, match="was announced"):
             connection.ask(REQUEST)
 
 
@@ -73,6 +73,18 @@ def test_an_answer_to_another_request_is_refused() -> None:
     """A wrong correlation id is the peer's error, not our answer."""
     with peer(lambda c: (request_of(c), c.sendall(answer(99)))) as address:  # type: ignore[arg-type, return-value]
         with Connection(address, 5) as connection, pytest.raises(PeerError, match="answer 99 to request 1"):
+            connection.ask(REQUEST)
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda body: body[:-1], lambda body: body + b"\x00", lambda body: body[:6] + b"\xff" * 6]
+)
+def test_an_answer_that_is_none_is_refused(damage: Callable[[bytes], bytes]) -> None:
+    """Too short, too long or nonsense, in a sound frame: the peer's error, which names the peer."""
+    body = damage(answer(1)[4:])
+    framed = struct.pack(">i", len(body)) + body
+    with peer(lambda c: (request_of(c), c.sendall(framed))) as address, Connection(address, 5) as connection:  # type: ignore[arg-type, return-value]
+        with pytest.raises(PeerError, match=f"{address}: ApiVersionsResponse v3"):
             connection.ask(REQUEST)
 
 

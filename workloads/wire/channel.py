@@ -1,0 +1,223 @@
+"""One asyncio connection to one broker: many requests in flight, answered in the order they were sent.
+
+1. A request is written at once; its future gets the reply. Cancelling the future gives up the reply, not the channel.
+2. A request that isn't answered in time gets TimeoutError and closes the channel, as in Kafka's NetworkClient: answers
+   come in order, so nothing behind it can be told apart from lost. All others get ConnectionError.
+3. What is no Kafka message, or answers nothing that was asked, closes the channel: ProtocolError for all who wait.
+4. Versions are negotiated before anybody gets to see the channel. We ask with ApiVersions v4 at most, which names no
+   cluster and no node: v5 does (KIP-1242), and a broker behind a proxy that misroutes would then turn us away.
+"""
+
+import asyncio
+from collections import deque
+from typing import Any, NamedTuple, Self, cast
+
+from kio.schema.errors import ErrorCode
+from kio.static.protocol import RequestPayload, ResponsePayload
+
+from aftershock.errors import ProtocolError, UnsupportedError
+from aftershock.workloads.wire import codes
+from aftershock.workloads.wire.codec import decode_response, encode_frame, response_type
+from aftershock.workloads.wire.connection import Address
+from aftershock.workloads.wire.frames import FRAME_BYTES_MAX, PREFIX, Frames
+from aftershock.workloads.wire.versions import Api, Versions, known_versions, request_type
+
+_CORRELATION_IDS = 1 << 31  # then from 0 again
+_SOFTWARE_SINCE = 3  # the first version of ApiVersions that says who asks
+_SOFTWARE = {"client_software_name": "aftershock", "client_software_version": "1"}
+_FLUSH_MS = 1_000.0  # how long `close` lets the socket take what was sent
+
+
+class Reply(NamedTuple):
+    """A decoded response, and what its exchange weighed on the wire, length prefixes included."""
+
+    response: Any
+    request_bytes: int
+    response_bytes: int
+
+
+class _Pending(NamedTuple):
+    correlation_id: int
+    response_type: type[ResponsePayload]
+    reply: asyncio.Future[Reply]
+    deadline_s: float
+    request_bytes: int
+
+
+class Channel(asyncio.Protocol):
+    """An open connection; get one from ``open``. Methods that aren't described here are asyncio's.
+
+    ``versions``: what the broker offers. ``sent_bytes``, ``received_bytes``: so far. ``closed``: nothing can be sent.
+    """
+
+    versions: Versions
+
+    def __init__(self, address: Address, client_id: str | None, frame_bytes_max: int) -> None:
+        self.address = address
+        self.sent_bytes = 0
+        self.received_bytes = 0
+        self.closed = False
+        self._reason = ""
+        self._client_id = client_id
+        self._frames = Frames(frame_bytes_max)
+        self._pending: deque[_Pending] = deque()
+        self._correlation_id = 0
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._lost = self._loop.create_future()
+        self._transport: asyncio.Transport
+
+    @classmethod
+    async def open(
+        cls,
+        address: Address,
+        *,
+        client_id: str | None,
+        connect_timeout_ms: float,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+    ) -> Self:
+        """Connect and negotiate versions, within ``connect_timeout_ms`` in all.
+
+        Raises:
+            OSError: refused, reset, or not in time (``TimeoutError``).
+            ProtocolError: the peer doesn't speak Kafka.
+            UnsupportedError: it speaks no version of ApiVersions that we do.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(connect_timeout_ms / 1000):
+                _, channel = await loop.create_connection(lambda: cls(address, client_id, frame_bytes_max), *address)
+                channel.versions = await _negotiated(channel, connect_timeout_ms)
+        except TimeoutError as error:
+            raise TimeoutError(f"{address} was not connected and asked in {connect_timeout_ms:.0f} ms") from error
+        return channel
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that await their reply."""
+        return len(self._pending)
+
+    @property
+    def drained(self) -> bool:
+        """All that was sent has left for the socket: the next request would not queue behind another."""
+        return self._transport.get_write_buffer_size() == 0
+
+    def request(self, request: RequestPayload, *, timeout_ms: float) -> asyncio.Future[Reply]:
+        """Send at once. The future fails with TimeoutError, ConnectionError or ProtocolError: see the rules above.
+
+        Raises:
+            ConnectionError: the channel is closed.
+            ValueError: the request can't be encoded.
+        """
+        correlation_id, request_bytes = self._send(request)
+        deadline_s = self._loop.time() + timeout_ms / 1000
+        reply: asyncio.Future[Reply] = self._loop.create_future()
+        self._pending.append(_Pending(correlation_id, response_type(request), reply, deadline_s, request_bytes))
+        if self._timer is None or deadline_s < self._timer.when():
+            self._watch(deadline_s)
+        return reply
+
+    def send_only(self, request: RequestPayload) -> None:
+        """Send a request that gets no response (Produce with acks=0). Raises as ``request`` does."""
+        self._send(request)
+
+    async def close(self) -> None:
+        """Close; whoever waits gets ConnectionError. Closing twice is fine."""
+        self._give_up(ConnectionAbortedError, f"the connection to {self.address} was closed by this client")
+        self._transport.close()
+        await asyncio.wait([self._lost], timeout=_FLUSH_MS / 1000)
+        self._transport.abort()
+        await self._lost
+
+    def abort(self) -> None:
+        """Close at once: what hasn't left for the socket yet never will."""
+        self._give_up(ConnectionAbortedError, f"the connection to {self.address} was given up by this client")
+        self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:  # noqa: D102
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:  # noqa: D102
+        self.received_bytes += len(data)
+        try:
+            for message in self._frames.feed(data):
+                self._answer(message)
+        except ProtocolError as error:
+            self._give_up(ProtocolError, f"{self.address}: {error}")
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: D102
+        self._give_up(ConnectionResetError, f"{self.address} closed the connection" + (f": {exc}" if exc else ""))
+        self._lost.set_result(None)
+
+    def _send(self, request: RequestPayload) -> tuple[int, int]:
+        if self.closed:
+            raise ConnectionResetError(f"the connection to {self.address} is closed: {self._reason}")
+        self._correlation_id = (self._correlation_id + 1) % _CORRELATION_IDS
+        frame = encode_frame(request, self._correlation_id, self._client_id)
+        self.sent_bytes += len(frame)
+        self._transport.write(frame)
+        return self._correlation_id, len(frame)
+
+    def _answer(self, message: memoryview) -> None:
+        if not self._pending:
+            raise ProtocolError("an answer, and nothing was asked")
+        head = self._pending[0]
+        response = decode_response(head.response_type, message, head.correlation_id)
+        self._pending.popleft()
+        if not head.reply.done():
+            head.reply.set_result(Reply(response, head.request_bytes, PREFIX.size + len(message)))
+
+    def _watch(self, deadline_s: float) -> None:
+        """Keep one timer, for the earliest deadline; it may fire for one that was met meanwhile."""
+        if self._timer:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(deadline_s, self._look_at_deadlines)
+
+    def _look_at_deadlines(self) -> None:
+        self._timer = None
+        if not self._pending:
+            return
+        first = min(self._pending, key=lambda pending: pending.deadline_s)
+        if first.deadline_s > self._loop.time():
+            self._watch(first.deadline_s)
+            return
+        reason = f"no {first.response_type.__name__} from {self.address} in time"
+        if not first.reply.done():
+            first.reply.set_exception(TimeoutError(reason))
+        self._give_up(ConnectionAbortedError, f"the connection was given up: {reason}")
+        self._transport.abort()
+
+    def _give_up(self, kind: type[Exception], reason: str) -> None:
+        """Nothing is sent any more, and whoever waits is told why; of several reasons the first one counts."""
+        if not self.closed:
+            self.closed, self._reason = True, reason
+        if self._timer:
+            self._timer.cancel()
+        while self._pending:
+            reply = self._pending.popleft().reply
+            if not reply.done():
+                reply.set_exception(kind(reason))
+
+
+async def _negotiated(channel: Channel, timeout_ms: float) -> Versions:
+    """What the broker offers; a channel that can't tell is closed."""
+    try:
+        return await _offered(channel, known_versions(Api.API_VERSIONS)[-1], timeout_ms)
+    except BaseException:
+        channel.abort()
+        raise
+
+
+async def _offered(channel: Channel, version: int, timeout_ms: float) -> Versions:
+    named = _SOFTWARE if version >= _SOFTWARE_SINCE else {}
+    asked = channel.request(request_type(Api.API_VERSIONS, version)(**named), timeout_ms=timeout_ms)
+    response = (await asked).response
+    offered = Versions({entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys})
+    if response.error_code == ErrorCode.unsupported_version and version > 0:
+        # it says which versions of ApiVersions it has, unless it is older than Kafka 2.4
+        known = Api.API_VERSIONS in offered.offered
+        return await _offered(channel, offered.pick(Api.API_VERSIONS, version - 1) if known else 0, timeout_ms)
+    if response.error_code:
+        raise UnsupportedError(f"{channel.address} refuses ApiVersions v{version}: {codes.name(response.error_code)}")
+    return offered

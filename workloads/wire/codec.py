@@ -1,0 +1,79 @@
+"""Whole messages: a header and a body, to bytes and back."""
+
+import struct
+from functools import cache
+from typing import TypeVar, cast
+
+from kio.index import load_response_from_request, load_response_schema
+from kio.schema.errors import ErrorCode
+from kio.static.protocol import RequestPayload, ResponsePayload
+
+from aftershock.errors import ProtocolError
+from aftershock.workloads.wire.decoder import decode
+from aftershock.workloads.wire.encoder import encoded_parts
+from aftershock.workloads.wire.frames import PREFIX
+
+Response = TypeVar("Response", bound=ResponsePayload)
+
+_HEADER = struct.Struct(">hhi")  # api key, version, correlation id
+_CORRELATION = struct.Struct(">i")
+_SHORT = struct.Struct(">h")
+_API_VERSIONS = 18
+
+
+def encode_request(request: RequestPayload, correlation_id: int, client_id: str | None) -> bytes:
+    """Header and body of one request, without the length prefix. Raises ValueError as ``encode`` does."""
+    return b"".join(_parts(request, correlation_id, client_id))
+
+
+def encode_frame(request: RequestPayload, correlation_id: int, client_id: str | None) -> bytes:
+    """The same with the length prefix: large fields are copied once."""
+    parts = _parts(request, correlation_id, client_id)
+    return b"".join((PREFIX.pack(sum(map(len, parts))), *parts))
+
+
+def response_type(request: RequestPayload) -> type[ResponsePayload]:
+    """The class of the response that answers ``request``."""
+    return _response_type(type(request))
+
+
+def decode_response(response_type: type[Response], message: bytes | memoryview, correlation_id: int) -> Response:
+    """The body of a response that must answer ``correlation_id``.
+
+    The one answer of another type than asked for: a broker that doesn't know our version of ApiVersions says so (error
+    35) in version 0 of its response (KIP-511).
+
+    Raises:
+        ProtocolError: whatever is wrong with the message, naming API and version.
+    """
+    header, position = decode(response_type.__header_schema__, message)
+    if header.correlation_id != correlation_id:
+        raise ProtocolError(f"{response_type.__name__}: answer {header.correlation_id} to request {correlation_id}")
+    body_type = _downgraded(response_type, message[position : position + _SHORT.size])
+    response, end = decode(body_type, message, position)
+    if end != len(message):
+        name = f"{body_type.__name__} v{body_type.__version__}"
+        raise ProtocolError(f"{name} has {len(message) - end} bytes behind its end")
+    return response
+
+
+def _downgraded(response_type: type[Response], first_two: bytes | memoryview) -> type[Response]:
+    unsupported = response_type.__api_key__ == _API_VERSIONS and first_two == _SHORT.pack(ErrorCode.unsupported_version)
+    return cast("type[Response]", load_response_schema(_API_VERSIONS, 0)) if unsupported else response_type
+
+
+def _parts(request: RequestPayload, correlation_id: int, client_id: str | None) -> list[bytes]:
+    header = _HEADER.pack(request.__api_key__, request.__version__, correlation_id)
+    return [header + _header_rest(client_id, flexible=request.__header_schema__.__flexible__), *encoded_parts(request)]
+
+
+@cache
+def _header_rest(client_id: str | None, *, flexible: bool) -> bytes:
+    """What follows the correlation id. The client id's length is short even in a flexible header; we send no tags."""
+    name = b"" if client_id is None else client_id.encode()
+    return _SHORT.pack(-1 if client_id is None else len(name)) + name + bytes(flexible)
+
+
+@cache
+def _response_type(request_type: type[RequestPayload]) -> type[ResponsePayload]:
+    return load_response_from_request(request_type)
