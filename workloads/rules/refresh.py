@@ -44,13 +44,18 @@ class Refresh:
         self.equivalents = 0
 
     def wait_ms(self, now_ms: float) -> float:
-        """How long until a request is due: 0 is now, infinite while one is in flight. Draws a back-off each time."""
+        """How long until a request is due: 0 is now, infinite while one is in flight. Draws a back-off if it counts."""
         if self._in_flight:
             return inf
         until_old = max(0.0, self._answered_ms + self._max_age_ms - now_ms)
         if until_old == 0:
             self.equivalents = 0
-        return max(0.0 if self._requested else until_old, self._until_allowed_ms(now_ms))
+        wait_ms = 0.0 if self._requested else until_old
+        if (
+            wait_ms >= self._backoff.max_ms
+        ):  # no back-off is longer; whoever asks in every turn of its loop is spared it
+            return wait_ms
+        return max(wait_ms, self._until_allowed_ms(now_ms))
 
     def _until_allowed_ms(self, now_ms: float) -> float:
         attempt = max(self._failures, self.equivalents, 1) - 1
