@@ -1,0 +1,254 @@
+"""The connections of one client: one a node and purpose, so that a long fetch never delays a heartbeat.
+
+Kafka: ``NetworkClient``, ``ClusterConnectionStates``.
+
+1. A connection is made when it is first wanted, to the address that the metadata gives at that moment.
+2. After one failed or was lost, the next attempt waits: 50 ms, twice that each time up to 1 s, with jitter. One that
+   was made resets the wait. Either way metadata is asked for: the node may be gone.
+3. One Metadata request at a time, to the node with the least in flight. Where no node can be reached it goes to the
+   bootstrap addresses (Kafka 4's ``metadata.recovery.strategy=rebootstrap``).
+4. A connection that nobody used for ``connections.max.idle.ms`` is closed.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf
+from typing import Literal
+
+from aftershock.errors import ClientError, UnsupportedError
+from aftershock.workloads.reference.link import Link
+from aftershock.workloads.reference.messages import METADATA, metadata_request
+from aftershock.workloads.reference.settings import ClientSettings
+from aftershock.workloads.reference.tell import Tell
+from aftershock.workloads.reference.translate import metadata_response
+from aftershock.workloads.rules.backoff import Backoff
+from aftershock.workloads.rules.metadata import Metadata
+from aftershock.workloads.rules.values import UNKNOWN, MetadataResponse
+from aftershock.workloads.wire.channel import Channel
+from aftershock.workloads.wire.connection import Address
+
+Purpose = Literal["data", "coordinator", "bootstrap"]
+
+_IDLE_CHECK_MS = 1_000
+
+
+class Brokers:
+    """Connects, reconnects, refreshes metadata and counts bytes. Belongs to one event loop.
+
+    ``on_change`` is called whenever something that a waiting shell may want to look at has changed: a connection was
+    made, refused or lost; metadata came or failed to come. ``unsupported`` is the last reason why a broker could not
+    be worked with at all.
+    """
+
+    def __init__(
+        self,
+        bootstrap: Sequence[Address],
+        client_id: str,
+        settings: ClientSettings,
+        metadata: Metadata,
+        clock_ms: Callable[[], float],
+        *,
+        tell: Tell,
+        draw: random.Random,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.unsupported: ClientError | None = None
+        self._bootstrap = bootstrap
+        self._client_id = client_id
+        self._settings = settings
+        self._metadata = metadata
+        self._clock_ms = clock_ms
+        self._tell = tell
+        self._draw = draw
+        self._on_change = on_change
+        self._backoff = Backoff(settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, draw)
+        self._links: dict[tuple[int, Purpose], Link] = {}
+        self._refreshing: asyncio.Task[bool] | None = None
+        self._dropping: set[asyncio.Task[None]] = set()
+        self._idle_check_ms = clock_ms() + _IDLE_CHECK_MS
+        self._closed = False
+
+    # -- connections
+
+    def ready(self, node_id: int, purpose: Purpose = "data") -> Channel | None:
+        """The open channel to a node, else None; then a connection is being made, or will be once ``wait_ms`` is over.
+
+        Never waits and never raises: for loops that ask again after ``on_change``.
+        """
+        return None if self._closed else self._link(node_id, purpose).ready()
+
+    def wait_ms(self, node_id: int, purpose: Purpose = "data") -> float:
+        """How long until ``ready`` may try to connect again: 0 now, infinite while it is connecting or open."""
+        return self._link(node_id, purpose).wait_ms()
+
+    async def channel(self, node_id: int, purpose: Purpose = "data") -> Channel:
+        """The open channel to a node, connecting if there is none.
+
+        Raises:
+            ConnectionError: refused, unknown node, or still within the reconnect back-off; never waits for longer than
+                the connect timeout.
+            ClientError: the broker can't be spoken to: ProtocolError, UnsupportedError.
+        """
+        if self._closed:
+            raise ConnectionAbortedError("this client is closed")
+        return await self._link(node_id, purpose).channel()
+
+    async def any(self) -> Channel:
+        """An open channel to the node with the least in flight; connects if there is none, at last to the bootstrap.
+
+        Raises:
+            ConnectionError: nobody can be reached now.
+            ClientError: nobody can be spoken to, and this is what the last of them had.
+        """
+        open_ = [
+            channel for (_, purpose), link in self._links.items() if purpose != "coordinator" and (channel := link.open)
+        ]
+        if open_:
+            return min(open_, key=lambda channel: channel.in_flight)
+        unable: ClientError | None = None
+        reason: Exception | None = None
+        for node_id, purpose in self._candidates():
+            try:
+                return await self.channel(node_id, purpose)
+            except ConnectionError as error:
+                reason = error
+            except ClientError as error:
+                unable = error
+        raise unable or ConnectionError(
+            f"none of {', '.join(map(str, self._bootstrap))} or the nodes they named answers; the last said: {reason}"
+        )
+
+    def _candidates(self) -> Iterator[tuple[int, Purpose]]:
+        nodes = list(self._metadata.nodes)
+        yield from ((node_id, "data") for node_id in self._draw.sample(nodes, len(nodes)))
+        numbers = range(len(self._bootstrap))
+        yield from ((number, "bootstrap") for number in self._draw.sample(numbers, len(numbers)))
+
+    def _link(self, node_id: int, purpose: Purpose) -> Link:
+        link = self._links.get((node_id, purpose))
+        return link or self._links.setdefault((node_id, purpose), self._new_link(node_id, purpose))
+
+    def _new_link(self, node_id: int, purpose: Purpose) -> Link:
+        return Link(
+            lambda: self._address(node_id, purpose),
+            client_id=self._client_id,
+            connect_timeout_ms=self._settings.socket_connection_setup_timeout_ms,
+            backoff=self._backoff,
+            clock_ms=self._clock_ms,
+            on_change=lambda link: self._changed(node_id, link),
+        )
+
+    def _address(self, node_id: int, purpose: Purpose) -> Address | None:
+        if purpose == "bootstrap":
+            return self._bootstrap[node_id]
+        node = self._metadata.nodes.get(node_id)
+        return Address(node.host, node.port) if node else None
+
+    def _changed(self, node_id: int, link: Link) -> None:
+        if link.error is not None:
+            self._metadata.request_update()
+            self._tell("node_disconnected", node_id=node_id, why=str(link.error))
+        if isinstance(link.error, UnsupportedError):
+            self.unsupported = link.error
+        self._on_change()
+
+    # -- metadata
+
+    async def refresh(self) -> bool:
+        """Ask for the metadata that is wanted and feed it to ``metadata``; False when nobody answered.
+
+        One at a time: whoever asks while one is under way waits for that one.
+
+        Raises:
+            UnsupportedError: the broker asked has no version of Metadata that serves us.
+        """
+        task = self._refreshing or self._start_refresh()
+        await asyncio.wait([task])
+        return not task.cancelled() and task.result()
+
+    def refresh_if_due(self) -> float:
+        """Start a refresh in the background when one is due; milliseconds until the next (infinite while one runs).
+
+        Connections that were lost meanwhile are noticed here, too.
+        """
+        now_ms = self._clock_ms()
+        for link in self._links.values():
+            link.look()
+        if now_ms >= self._idle_check_ms:
+            self._drop_idle(now_ms)
+        if self._refreshing is not None or self._closed:
+            return inf
+        wait_ms = self._metadata.wait_ms(now_ms)
+        if wait_ms > 0:
+            return wait_ms
+        self._start_refresh()
+        return inf
+
+    def _start_refresh(self) -> asyncio.Task[bool]:
+        task = self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
+        task.add_done_callback(self._refreshed)
+        return task
+
+    def _refreshed(self, task: "asyncio.Task[bool]") -> None:
+        self._refreshing = None
+        if not task.cancelled() and isinstance(error := task.exception(), ClientError):
+            self.unsupported = error
+        self._on_change()
+
+    async def _refresh(self) -> bool:
+        try:
+            answer, critical = await self._ask_metadata()
+        except (OSError, ClientError) as error:
+            self._metadata.failed(self._clock_ms())
+            if isinstance(error, UnsupportedError):
+                raise
+            return False
+        self._metadata.update(answer, self._clock_ms())
+        self._tell("metadata_refreshed", critical=critical)
+        return True
+
+    async def _ask_metadata(self) -> tuple[MetadataResponse, bool]:
+        """The answer, and whether the question was critical."""
+        channel = await self.any()
+        request = metadata_request(METADATA.messages(channel.versions), self._metadata.wanted)
+        reply = channel.request(request, timeout_ms=self._settings.request_timeout_ms)
+        critical = self._metadata.asked()
+        answer = metadata_response((await reply).response)
+        if not answer.nodes:
+            raise ConnectionError(f"{channel.address} knows no brokers yet")
+        return answer, critical
+
+    # -- the rest
+
+    def _drop_idle(self, now_ms: float) -> None:
+        self._idle_check_ms = now_ms + _IDLE_CHECK_MS
+        for link in self._links.values():
+            idle_ms = now_ms - link.used_ms
+            if link.open and not link.open.in_flight and idle_ms > self._settings.connections_max_idle_ms:
+                task = asyncio.get_running_loop().create_task(link.close())
+                self._dropping.add(task)
+                task.add_done_callback(self._dropping.discard)
+
+    @property
+    def traffic(self) -> Mapping[int, tuple[int, int]]:
+        """Node id → bytes sent to it and received from it so far, over all its connections.
+
+        Bytes of the bootstrap connections belong to the node that has the same address, else to node -1.
+        """
+        nodes = {Address(node.host, node.port): node.node_id for node in self._metadata.nodes.values()}
+        sums: dict[int, tuple[int, int]] = {}
+        for (number, purpose), link in self._links.items():
+            node_id = nodes.get(self._bootstrap[number], UNKNOWN) if purpose == "bootstrap" else number
+            sent, received = sums.get(node_id, (0, 0))
+            more_sent, more_received = link.traffic
+            sums[node_id] = (sent + more_sent, received + more_received)
+        return sums
+
+    async def close(self) -> None:
+        """Close every channel and end every task; nothing is opened afterwards."""
+        self._closed = True
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            await asyncio.wait([self._refreshing])
+        await asyncio.gather(*self._dropping, *(link.close() for link in self._links.values()))
