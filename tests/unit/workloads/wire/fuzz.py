@@ -1,7 +1,10 @@
-"""Real responses, damaged, in a process of its own: ``python -m aftershock.tests.unit.workloads.wire.fuzz SEED N``.
+"""Responses, damaged, in a process of its own: ``python -m aftershock.tests.unit.workloads.wire.fuzz SEED N``.
 
 Whatever is done to a stream of responses, it is cut into messages that are read, or refused with ProtocolError. What is
 neither, more than ROOM_BYTES of memory or CPU_S of CPU time ends the process with a failure. Prints a tally as JSON.
+
+Half of them are what a real Kafka 4.3.1 answered our clients (``tests/contract/record_responses.py``), half are made by
+hypothesis, which knows corners that no broker shows.
 """
 
 import json
@@ -9,8 +12,10 @@ import random
 import resource
 import struct
 import sys
+from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +44,9 @@ EXTREMES = (
 )
 
 
+REAL = Path(__file__).with_name("real_responses.json")
+
+
 class Sample(NamedTuple):
     """A response to request 5."""
 
@@ -47,7 +55,19 @@ class Sample(NamedTuple):
     body: bytes
 
 
-def corpus() -> list[Sample]:
+def real() -> list[Sample]:
+    """The recorded answers, as answers to request 5."""
+    return [recorded(entry["type"], b64decode(entry["message"])) for entry in json.loads(REAL.read_text())]
+
+
+def recorded(name: str, message: bytes) -> Sample:
+    module, _, kind_name = name.rpartition(".")
+    kind = getattr(import_module(module), kind_name)
+    header = struct.pack(">i", 5) + bytes(kind.__header_schema__.__flexible__)
+    return Sample(kind, header, message[len(header) :])
+
+
+def made() -> list[Sample]:
     """A few responses of each API and version that we speak."""
     types = [kind for kind in message_types() if kind.__type__ is EntityType.response]
     return [sample for kind in types for sample in samples_of(kind)]
@@ -131,15 +151,15 @@ def confine() -> None:
 
 
 def main(seed: int, rounds: int) -> None:
-    samples = corpus()
+    corpora = real(), made()
     # all of them are sound before anything is done to them, and compiled before memory is counted
-    assert {"read"} == {fate(sample, framed(sample.header + sample.body)) for sample in samples}
+    assert {"read"} == {fate(sample, framed(sample.header + sample.body)) for corpus in corpora for sample in corpus}
     confine()
     rng = random.Random(seed)  # noqa: S311  # damage, not secrets
     tally: Counter[str] = Counter()
     for _ in range(rounds):
-        sample = rng.choice(samples)
-        data = stream(sample, rng, rng.choice(samples))
+        sample, other = (rng.choice(rng.choice(corpora)) for _ in range(2))
+        data = stream(sample, rng, other)
         try:
             tally[fate(sample, data)] += 1
         except BaseException:

@@ -1,0 +1,92 @@
+"""Records what a real Kafka answers the reference clients: ``python tests/contract/record_responses.py``.
+
+Writes ``tests/unit/workloads/wire/real_responses.json``, which the fuzz test damages: for each API up to EACH answers
+of a three-rack cluster while leaders move, base64 of the message behind its length.
+"""
+
+import asyncio
+import json
+import tempfile
+from base64 import b64encode
+from collections import defaultdict
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from aftershock.faults.plan import Cluster as ClusterPlan
+from aftershock.harness import engine, labels
+from aftershock.harness.cluster import Cluster
+from aftershock.harness.launching import images_for, launch
+from aftershock.harness.spec import ClusterSpec
+from aftershock.tests.contract.load import new_topic, turn
+from aftershock.workloads.reference.committer import Committer, Target
+from aftershock.workloads.reference.committer_settings import CommitterSettings
+from aftershock.workloads.reference.consumer import Consumer
+from aftershock.workloads.reference.consumer_settings import ConsumerSettings
+from aftershock.workloads.reference.producer import Producer
+from aftershock.workloads.reference.settings import ProducerSettings, parse
+from aftershock.workloads.wire import channel
+
+EACH = 6
+TOPIC = "recorded"
+TO = Path(__file__).parents[1] / "unit" / "workloads" / "wire" / "real_responses.json"
+
+
+def recording() -> dict[type[Any], dict[bytes, None]]:
+    """From now on, every different answer by the type it is read as."""
+    heard: dict[type[Any], dict[bytes, None]] = defaultdict(dict)
+    decode = channel.decode_response
+
+    def decode_and_keep(kind: type[Any], message: Any, correlation_id: int) -> Any:
+        heard[kind][bytes(message)] = None
+        return decode(kind, message, correlation_id)
+
+    channel.decode_response = decode_and_keep
+    return heard
+
+
+async def talk(cluster: Cluster) -> None:
+    """A producer, a member of a group and a committer, before and after every leader has moved."""
+    common = {"bootstrap.servers": cluster.bootstrap("b"), "client.rack": "b"}
+    producer = Producer(parse(ProducerSettings, common), report=lambda _: None, tell=lambda _event, **_details: None)
+    grouped = common | {"group.id": "recorded", "auto.offset.reset": "earliest"}
+    consumer = Consumer(parse(ConsumerSettings, grouped), tell=lambda _event, **_details: None)
+    committer = Committer(parse(CommitterSettings, common), report=lambda _: None, tell=lambda _event, **_details: None)
+    await producer.start([TOPIC])
+    await consumer.start([TOPIC])
+    await consumer.subscribe([TOPIC], lambda _: None, lambda _: None)
+    await committer.start([Target("alone", TOPIC, 0)])
+    for round_ in range(3):
+        for partition in range(3):
+            await producer.send(TOPIC, b"value", partition=partition, token=round_)
+        await producer.flush()
+        committer.offer(Target("alone", TOPIC, 0), round_, token=round_)
+        for _ in range(6):
+            await consumer.poll(300)
+        await consumer.commit()
+        await asyncio.to_thread(turn, cluster, TOPIC)
+    await asyncio.gather(producer.close(2000), consumer.close(2000), committer.close(2000))
+
+
+def main() -> None:
+    client, spec = engine.connect(), ClusterSpec.of(ClusterPlan())
+    with tempfile.TemporaryDirectory(prefix="record-") as home:
+        run_id = Path(home).name.lower()
+        try:
+            with closing(launch(spec, run_id, Path(home), images_for(client, spec, print), print)) as cluster:
+                new_topic(cluster, TOPIC, 3)
+                heard = recording()
+                asyncio.run(talk(cluster))
+        finally:
+            labels.remove_run(client, run_id)
+    kept = [
+        {"type": f"{kind.__module__}.{kind.__name__}", "message": b64encode(message).decode()}
+        for kind, messages in sorted(heard.items(), key=lambda entry: str(entry[0]))
+        for message in sorted(messages, key=len)[-EACH:]
+    ]
+    TO.write_text(json.dumps(kept, indent=1) + "\n")
+    print(f"{len(kept)} answers of {len(heard)} types")
+
+
+if __name__ == "__main__":
+    main()

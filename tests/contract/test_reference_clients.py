@@ -1,0 +1,218 @@
+"""The reference clients on a real cluster, beside confluent-kafka and Kafka's own tools."""
+
+import asyncio
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from aftershock.faults.plan import Cluster as ClusterPlan
+from aftershock.faults.world import BrokerId
+from aftershock.harness import labels
+from aftershock.harness.cluster import Cluster
+from aftershock.tests.contract.load import Load, new_topic, out_of_order, records, turn, wait
+from aftershock.workloads.fleet import Fleet
+
+Launch = Callable[[ClusterPlan, Path], AbstractContextManager[Cluster]]
+
+pytestmark = pytest.mark.engine
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+@pytest.fixture(scope="module")
+def written(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Load:
+    """Five reference producers, one a codec, and two of confluent-kafka, read by a consumer of each kind."""
+    load = Load(cluster, tmp_path_factory.mktemp("load"), new_topic(cluster, "written", 6))
+    ours = [
+        load.produce(f"reference-{codec}", "reference", linger_ms=30, settings={"compression.type": codec})
+        for codec in CODECS
+    ]
+    theirs = [
+        load.produce(f"confluent-{codec}", "confluent", linger_ms=30, settings={"compression.type": codec})
+        for codec in ("lz4", "snappy")
+    ]
+    readers = [load.consume(f"reads-{client}", client, group=f"of-{client}") for client in ("reference", "confluent")]
+    load.run([*ours, *theirs, *readers], seconds=5)
+    return load
+
+
+def test_each_reads_what_the_other_wrote(written: Load) -> None:
+    """Every record of every producer and codec reaches both consumers once, in its partition's order."""
+    sent = Counter(records([row for row in written.rows if row["op"] == "produce"]))
+    assert 7 * 150 < len(sent)
+    assert {"ok"} == {row["status"] for row in written.rows}
+    for reader in ("reads-reference", "reads-confluent"):
+        assert sent == Counter(records(written.of(reader)))
+        assert [] == out_of_order(written.of(reader))
+
+
+def test_the_reference_producer_knows_who_took_a_record(written: Load) -> None:
+    """Broker, leader epoch, attempts and offset are those the log has: the confluent consumer read the same places."""
+    read = {
+        (row["producer_id"], row["seq"]): (row["partition"], row["offset"]) for row in written.of("reads-confluent")
+    }
+    leaders = {each.partition: each.leader for each in written.cluster.admin.partitions(["written"])}
+    for row in written.of("reference-zstd"):
+        assert read[row["producer_id"], row["seq"]] == (row["partition"], row["offset"])
+        assert (leaders[row["partition"]], 1) == (row["broker_id"], row["attempts"])
+
+
+def test_offsets_committed_by_one_are_read_by_the_other(written: Load, tmp_path: Path) -> None:
+    """Both groups have committed the end of every partition, as each client left; a second of each begins there."""
+    for client in ("reference", "confluent"):
+        assert written.read_to == committed(written, f"of-{client}")
+    again = Load(written.cluster, tmp_path, written.topic)
+    crossed = {"reference": "of-confluent", "confluent": "of-reference"}
+    more = again.produce("more", "reference", rate_per_s=20)
+    again.run([more, *(again.consume(client, client, group=group) for client, group in crossed.items())], seconds=2)
+    sent = Counter(records(again.of("more")))
+    for client in crossed:
+        assert sent == Counter(records(again.of(client)))
+
+
+def committed(load: Load, group: str) -> dict[int, int]:
+    consumer = Consumer({"bootstrap.servers": load.cluster.bootstrap("a"), "group.id": group})
+    try:
+        asked = [TopicPartition(load.topic.name, number) for number in range(load.topic.partitions)]
+        return {each.partition: each.offset for each in consumer.committed(asked, timeout=10)}
+    finally:
+        consumer.close()
+
+
+def test_kafkas_own_tools_read_it(written: Load) -> None:
+    """The console consumer prints as many values as were sent; the dump of a log finds every batch valid."""
+    total = sum(written.read_to.values())
+    command = ["/opt/kafka/bin/kafka-console-consumer.sh", "--topic", "written", "--from-beginning"]
+    command += ["--bootstrap-server", written.cluster.bootstrap("a"), "--max-messages", str(total)]
+    command += ["--timeout-ms", "20000", "--property", "print.value=false", "--property", "print.headers=true"]
+    said = on_the_host(written.cluster, command)
+    assert total == said.count("aftershock:")
+
+    logs = "$(ls /var/lib/kafka/data/written-*/*.log | paste -sd,)"
+    dump = f"/opt/kafka/bin/kafka-dump-log.sh --deep-iteration --files {logs}"
+    node = written.cluster.nodes[BrokerId(1)].container
+    dumped = node.exec_run(["sh", "-c", f"KAFKA_HEAP_OPTS=-Xmx128m {dump}"]).output.decode()
+    codecs = set(re.findall(r"compresscodec: (\w+).*isvalid: true", dumped))
+    assert set(CODECS) == codecs
+    assert "isvalid: false" not in dumped
+
+
+def on_the_host(cluster: Cluster, command: list[str]) -> str:
+    """What a tool of the cluster's own image prints, run where the host's ports are."""
+    client = docker.from_env()
+    image = cluster.nodes[BrokerId(1)].container.image
+    output: bytes = client.containers.run(
+        image,
+        command,
+        network_mode="host",
+        remove=True,
+        environment={"KAFKA_HEAP_OPTS": "-Xmx128m"},
+        labels={labels.RUN: cluster.run_id},
+    )
+    return output.decode()
+
+
+def test_commits_of_every_client_are_in_the_group(cluster: Cluster, tmp_path: Path) -> None:
+    """What a committer was told is committed can be read back, and is the last it sent: offsets never went back."""
+    load = Load(cluster, tmp_path, new_topic(cluster, "positions", 2))
+    crew = {client: load.commit(client, client) for client in ("reference", "confluent")}
+    load.run([*crew.values()], seconds=4)
+    for client, told in crew.items():
+        rows = load.of(client)
+        assert 60 < len(rows)
+        assert {"ok"} == {row["status"] for row in rows}
+        last = {row["group"]: (row["partition"], row["offset"]) for row in sorted(rows, key=lambda row: row["seq"])}
+        assert told.groups == len(last)
+        for group, (partition, offset) in last.items():
+            assert offset == committed(load, group)[partition]
+
+
+def traffic_of(load: Load, rack: str) -> dict[int, int]:
+    """Broker → bytes that clients of a rack have got from it, by Toxiproxy's counters of closed connections."""
+    counted = load.cluster.toxiproxy.received_bytes()
+    return {broker: counted.get((f"client_{rack}-k{broker}", "downstream"), 0) for broker in sorted(load.cluster.nodes)}
+
+
+def received_from(fleet: Fleet, broker: int) -> int:
+    """Bytes that the consumer has got from that broker, as of its last report."""
+    told = fleet.progress().get("near")
+    return told.traffic.get(broker, (0, 0))[1] if told else 0
+
+
+def test_a_consumer_reads_in_its_own_rack_and_fails_back(launch: Launch, tmp_path: Path) -> None:
+    """KIP-392: bytes come from rack b's replica alone; when that is killed the leader serves, and nothing is lost."""
+    with launch(ClusterPlan(), tmp_path) as cluster:
+        topic = new_topic(cluster, "near", 3, led_by=1, **{"min.insync.replicas": "1"})
+        calm = Load(cluster, tmp_path / "calm", topic)
+        crew = [
+            calm.produce("writes", "reference", rate_per_s=100, record_size_min=1000, record_size_max=1000),
+            calm.consume("near", "reference", rack="b", client_rack="b"),
+        ]
+        calm.run(crew, seconds=10)
+        got = traffic_of(calm, "b")
+        assert Counter(records(calm.of("writes"))) == Counter(records(calm.of("near")))
+        assert {2} == {row["broker_id"] for row in calm.of("near")}
+        record_bytes = 1000 * len(calm.of("near"))
+        assert got[2] > record_bytes
+        assert got[1] + got[3] < 0.02 * record_bytes
+
+        broken = Load(cluster, tmp_path / "broken", topic)
+
+        async def kill_the_replica(fleet: Fleet) -> None:
+            await asyncio.to_thread(wait, lambda: received_from(fleet, 2) > 100_000)
+            await asyncio.to_thread(cluster.nodes[BrokerId(2)].kill)
+            read = fleet.progress()["near"].ok
+            await asyncio.to_thread(wait, lambda: fleet.progress()["near"].ok >= read + 300)
+
+        crew = [
+            broken.produce("writes", "reference", rate_per_s=100),
+            broken.consume("near", "reference", rack="b", client_rack="b", settings={"request.timeout.ms": 4000}),
+        ]
+        broken.run(crew, seconds=0, during=kill_the_replica)
+        sent = set(records(broken.of("writes", "ok")))
+        read = records([row for row in broken.of("near") if row["offset"] >= calm.read_to[row["partition"]]])
+        assert sent <= set(read)
+        assert len(read) == len(set(read))
+        assert {1, 2} == {row["broker_id"] for row in broken.of("near")}
+        events = [json.loads(line) for line in (tmp_path / "broken" / "events.jsonl").read_text().splitlines()]
+        assert {"replica_switched", "replica_failed_back"} <= {line["event"] for line in events}
+
+
+ROTATIONS = 200
+
+
+@pytest.mark.nightly
+def test_two_hundred_rotations(launch: Launch, tmp_path: Path) -> None:
+    """An hour's worth of moved leaders: no acknowledged record is lost, doubled or out of order, in any arm."""
+    with launch(ClusterPlan(), tmp_path) as cluster:
+        topic = new_topic(cluster, "turning", 12, **{"min.insync.replicas": "2"})
+        load = Load(cluster, tmp_path, topic)
+        arms: dict[str, dict[str, Any]] = {
+            "hints": {"leader_discovery": "response"},
+            "no-hints": {"leader_discovery": "metadata"},
+            "uniform": {"partitioner": "uniform"},
+        }
+        crew = [load.produce(name, "reference", switches=switches) for name, switches in arms.items()]
+        crew += [load.produce("confluent", "confluent")]
+        readers = [load.consume("reads", "reference", rack="b", client_rack="b"), load.consume("checks", "confluent")]
+
+        async def rotate(_fleet: Fleet) -> None:
+            for _ in range(ROTATIONS):
+                await asyncio.to_thread(turn, cluster, topic.name)
+
+        load.run([*crew, *readers], seconds=0, during=rotate)
+        for reader in ("reads", "checks"):
+            read = Counter(records(load.of(reader)))
+            assert {1} == set(read.values())
+            assert [] == out_of_order(load.of(reader))
+            assert set() == {record for name in (*arms, "confluent") for record in records(load.of(name, "ok"))} - set(
+                read
+            )
