@@ -75,10 +75,12 @@ def _arms_on(draft: Draft, side: str) -> list[str]:
 
 
 def _rate_per_s(draft: Draft, slo: Slo, arm: str) -> float:
-    """How many records a second this arm produces; or is due to consume, from every arm that produces there."""
+    """How many a second this arm produces or commits; or is due to consume, from every arm that produces there."""
     mine = [workload for workload in draft.workloads.values() if arm in workload.arms]
     if slo.side == "produce":
         return sum(workload.produce.rate for workload in mine if workload.produce)
+    if slo.side == "commit":
+        return sum(workload.commit.rate for workload in mine if workload.commit)
     topics = {workload.consume.topic for workload in mine if workload.consume}
     return sum(_into(workload, topics) for workload in draft.workloads.values())
 

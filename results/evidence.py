@@ -19,7 +19,10 @@ ACKS_ALL = ("all", "-1")
 
 @dataclass(frozen=True, order=True)
 class Client:
-    """One arm of one workload and what its configuration promises; topic and rack are None where it lacks that side."""
+    """One arm of one workload and what its configuration promises; topic and rack are None where it lacks that side.
+
+    ``commits_to`` is the topic whose positions it commits.
+    """
 
     workload: str
     arm: str
@@ -31,6 +34,7 @@ class Client:
     from_latest: bool
     produce_rack: str | None = None
     consume_rack: str | None = None
+    commits_to: str | None = None
 
     @property
     def key(self) -> str:
@@ -154,7 +158,7 @@ def _parts(home: Path, names: Sequence[str], table: str, columns: Mapping[str, s
 
 
 def _client(workload: Mapping[str, Any], arm: str) -> Client:
-    produce, consume = workload.get("produce") or {}, workload.get("consume") or {}
+    produce, consume, commit = (workload.get(side) or {} for side in ("produce", "consume", "commit"))
     acks = str(produce.get("acks", "all"))
     return Client(
         workload=workload["name"],
@@ -167,6 +171,7 @@ def _client(workload: Mapping[str, Any], arm: str) -> Client:
         from_latest=consume.get("from") == "latest",
         produce_rack=produce.get("rack"),
         consume_rack=consume.get("rack"),
+        commits_to=commit.get("topic"),
     )
 
 

@@ -9,6 +9,7 @@ from aftershock.results.check import Check, Status, subject_of
 from aftershock.results.evidence import Client, Evidence
 from aftershock.results.facts import Facts
 from aftershock.results.phases import RUN
+from aftershock.results.slo import Side
 
 LATENESS_MS_MAX = 50.0
 LATENESS_Q = 0.99
@@ -18,21 +19,22 @@ TICKS_MIN = 20  # one late tick of fewer would be over the limit
 
 
 def harness(evidence: Evidence, facts: Facts) -> list[Check]:
-    """The four kinds of check, the generator's for each producing client."""
-    producing = [client for client in evidence.clients if client.produces_to]
-    generators = [_generator(evidence, facts, client) for client in producing]
-    return [*generators, _host(facts), _warmup(evidence), _complete(evidence)]
+    """The four kinds of check, the generator's for each client that produces or commits."""
+    producing = [_generator(evidence, facts, client, "produce") for client in evidence.clients if client.produces_to]
+    committing = [_generator(evidence, facts, client, "commit") for client in evidence.clients if client.commits_to]
+    return [*producing, *committing, _host(facts), _warmup(evidence), _complete(evidence)]
 
 
-def _generator(evidence: Evidence, facts: Facts, client: Client) -> Check:
-    lateness = facts.distribution("produce.lateness", client.key, RUN)
+def _generator(evidence: Evidence, facts: Facts, client: Client, side: Side) -> Check:
+    lateness = facts.distribution(f"{side}.lateness", client.key, RUN)
     late_us = lateness.at.get(LATENESS_Q)
     late_ms = None if late_us is None else late_us / 1e3
     punctual = late_ms is not None and late_ms <= LATENESS_MS_MAX
-    seen = "no record was sent after warm-up" if not lateness.n else f"{lateness.censored} records never left it"
+    what = "commit" if side == "commit" else "record"
+    seen = f"no {what} was sent after warm-up" if not lateness.n else f"{lateness.censored} {what}s never left it"
     seen = f"p99 of sent - intended is {late_ms:.1f} ms" if late_ms is not None else seen
     return Check(
-        id="harness/generator",
+        id="harness/generator" if side == "produce" else f"harness/generator-{side}",
         kind="harness",
         subject=subject_of(client, evidence.clients),
         arm=client.arm,

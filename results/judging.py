@@ -6,17 +6,19 @@ from dataclasses import replace
 from aftershock.results.check import Check, Status, holds
 from aftershock.results.evidence import Client, Evidence, Objective
 from aftershock.results.phases import RUN, length_s, windows_of
-from aftershock.results.slo import Compare, Slo
+from aftershock.results.slo import Compare, Side, Slo
 
 
 def clients_of(evidence: Evidence, slo: Slo) -> list[Client]:
     """Those whose rows the SLO reads."""
     return [
-        client
-        for client in evidence.clients
-        if (client.consumes_from if slo.side == "consume" else client.produces_to)
-        and (not slo.arms or client.arm in slo.arms)
+        client for client in evidence.clients if _has(client, slo.side) and (not slo.arms or client.arm in slo.arms)
     ]
+
+
+def _has(client: Client, side: Side | None) -> bool:
+    topics = {"produce": client.produces_to, "consume": client.consumes_from, "commit": client.commits_to}
+    return topics[side or "produce"] is not None
 
 
 def blank(objective: Objective, slo: Slo) -> Check:

@@ -40,6 +40,24 @@ def samples(ledger: DataFrame, readers: Sequence[Client], judged_from_us: int) -
     )
 
 
+def commit_samples(outcomes: DataFrame) -> DataFrame:
+    """Samples of commits, like those of records: ``commit.latency``, ``commit.service``, ``commit.lateness``.
+
+    Commits are no records: they have no place in the log or the ledger, and are read off their outcome rows alone.
+    """
+    intended, sent, done = F.col("intended_us"), F.col("sent_us"), F.col("done_us")
+    client, rack = F.concat_ws("/", "workload", "arm"), F.col("client_rack")
+    measured = [
+        _sample("commit.latency", client, rack, F.when(acked(), done - intended)),
+        _sample("commit.service", client, rack, F.when(acked(), done - sent)),
+        _sample("commit.lateness", client, rack, sent - intended),
+    ]
+    commits = outcomes.where(F.col("op") == "commit")
+    return commits.select("intended_us", F.explode(F.array(*measured)).alias("sample")).select(
+        "sample.*", "intended_us"
+    )
+
+
 def _sample(metric: str, client: Column, rack: Column, latency_us: Column) -> Column:
     named = {"metric": F.lit(metric), "client": client, "rack": rack, "latency_us": latency_us}
     return F.struct(*[column.alias(name) for name, column in named.items()])
@@ -79,5 +97,5 @@ def by_window(rows: DataFrame) -> DataFrame:
 
 def by_bin(rows: DataFrame, bin_us: int) -> DataFrame:
     """Samples of latency as ``metric client rack bin latency_us``; bin 3 starts at ``3 * bin_us``."""
-    drawn = rows.where(F.col("metric").isin("produce.latency", "consume.latency"))
+    drawn = rows.where(F.col("metric").isin("produce.latency", "consume.latency", "commit.latency"))
     return drawn.select("metric", "client", "rack", F.expr(f"intended_us div {bin_us}").alias("bin"), "latency_us")

@@ -27,7 +27,7 @@ TABLE_QS = (0.5, 0.9, 0.95, 0.99, 0.999, MAX)
 YARDSTICK_Q = 0.95
 YARDSTICK_N = Recovery("", None, (), "<", 1, "").needs()
 BIN_US = 1_000_000
-BINS_MAX, BINS_OF_ALL_MAX = 600, 2400
+BINS_MAX, BINS_OF_ALL_MAX, BINS_OF_ALL_WITH_COMMITS_MAX = 600, 2400, 900  # of a plot; commits add a third one
 _BY_WINDOW = ("metric", "client", "window")
 _BY_BIN = ("metric", "client", "rack", "bin")
 
@@ -37,13 +37,14 @@ def measure(spark: "SparkSession", evidence: Evidence, qs: Sequence[float]) -> F
     windows, read = windows_of(evidence.phases), tables(spark, evidence)
     readers = [client for client in evidence.clients if client.consumes_from]
     with _kept(ledger(read.outcomes, read.log, readers)) as book:
-        samples = latency.samples(book, readers, _judged_from_us(windows))
+        samples = _samples(book, read, evidence, readers, _judged_from_us(windows))
         # the first job fills the ledger; the rest only read it, and half of each is planning, on one core
         distributions = _distributions(samples, windows, sorted({*TABLE_QS, *qs}))
         bin_us = _bin_us(evidence)
         with ThreadPoolExecutor(max_workers=2) as pool:
             findings = pool.submit(_findings, book, read, evidence, readers, _judged_from_us(windows))
-            longest = pool.submit(_longest, book, readers, windows, distributions)
+            successes = _successes(book, read, evidence, readers)
+            longest = pool.submit(_longest, successes, windows, distributions)
             recoveries = pool.submit(_recoveries, book, evidence, windows, distributions)
             crossed = pool.submit(_crossed, read, evidence)
             produced = pool.submit(_produced, read, evidence, windows)
@@ -76,6 +77,23 @@ def _judged_from_us(windows: Windows) -> int:
     return windows[RUN][0][0] if windows.get(RUN) else 0
 
 
+def _samples(
+    book: "DataFrame", read: Tables, evidence: Evidence, readers: Sequence[Client], judged_from_us: int
+) -> "DataFrame":
+    """Of records and of commits. Without a client that commits the plan is spared the scan for them."""
+    of_records = latency.samples(book, readers, judged_from_us)
+    return of_records.unionByName(latency.commit_samples(read.outcomes)) if _commits(evidence) else of_records
+
+
+def _successes(book: "DataFrame", read: Tables, evidence: Evidence, readers: Sequence[Client]) -> "DataFrame":
+    of_records = recovery.successes(book, readers)
+    return of_records.unionByName(recovery.commit_successes(read.outcomes)) if _commits(evidence) else of_records
+
+
+def _commits(evidence: Evidence) -> bool:
+    return any(client.commits_to for client in evidence.clients)
+
+
 def _distributions(
     samples: "DataFrame", windows: Windows, qs: Sequence[float]
 ) -> dict[tuple[str, str, str], Distribution]:
@@ -92,7 +110,8 @@ def _distribution(row: Any, qs: Sequence[float]) -> Distribution:
 def _bin_us(evidence: Evidence) -> int:
     """A second, or as much longer as keeps a long run's plot at 600 points, and fewer where there are many clients."""
     end_us = max((phase.end_us for phase in evidence.phases), default=0)
-    bins = min(BINS_MAX, BINS_OF_ALL_MAX // max(1, len(evidence.clients)))
+    most = BINS_OF_ALL_WITH_COMMITS_MAX if _commits(evidence) else BINS_OF_ALL_MAX
+    bins = min(BINS_MAX, most // max(1, len(evidence.clients)))
     return max(1, -(-end_us // (bins * BIN_US))) * BIN_US
 
 
@@ -112,14 +131,13 @@ def _bin(row: Any, bin_us: int) -> Bin:
 
 
 def _longest(
-    book: "DataFrame",
-    readers: Sequence[Client],
+    successes: "DataFrame",
     windows: Windows,
     distributions: Mapping[tuple[str, str, str], Distribution],
 ) -> dict[tuple[str, str, str], Longest]:
     if not windows:
         return {}
-    rows = recovery.gaps(recovery.successes(book, readers), windows).collect()
+    rows = recovery.gaps(successes, windows).collect()
     found = {(row["metric"], row["client"], row["window"]): _whole(row, windows) for row in rows}
     return _silent(distributions, windows) | found
 

@@ -80,12 +80,13 @@ def _quantile(evidence: Evidence, facts: Facts, empty: Check, slo: Quantile, cli
 
 
 def _success(evidence: Evidence, facts: Facts, empty: Check, slo: Success, client: Client) -> Check:
-    seen = facts.distribution("produce.latency", client.key, slo.window or RUN)
+    seen = facts.distribution(f"{slo.side}.latency", client.key, slo.window or RUN)
     check = replace(empty, n=seen.n, censored=seen.censored, threshold=slo.fraction * 100, unit="%")
     if seen.n < slo.needs():
         return few(check, evidence, f"{slo.fraction:.3%}")
     good = seen.n - seen.censored
-    check = decided(check, 100 * good / seen.n, slo.op, f"{good} of {seen.n} records were acknowledged")
+    what = "commits" if slo.side == "commit" else "records"
+    check = decided(check, 100 * good / seen.n, slo.op, f"{good} of {seen.n} {what} were acknowledged")
     # the quotient is what is judged; percent are for reading, and 100 * x loses the last digit
     return replace(check, status=Status.PASS if holds(good / seen.n, slo.op, slo.fraction) else Status.FAIL)
 

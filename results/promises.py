@@ -36,8 +36,8 @@ class _Judged:
 
 
 def integrity(evidence: Evidence, facts: Facts) -> list[Check]:
-    """``integrity/{lost,duplicate,phantom,order}`` for the log and for every client that produces or consumes."""
-    judged = [_of_log(facts)]
+    """``integrity/{lost,duplicate,phantom,order}`` for every client that produces or consumes, and for their log."""
+    judged = [_of_log(facts)] if any(client.produces_to or client.consumes_from for client in evidence.clients) else []
     for client in evidence.clients:
         subject = subject_of(client, evidence.clients)
         judged += _of_producer(facts, client, f"{subject} produce") if client.produces_to else []

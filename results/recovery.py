@@ -32,6 +32,14 @@ def successes(ledger: DataFrame, readers: Sequence[Client]) -> DataFrame:
     return exploded.where(F.col("done_us").isNotNull() & F.col("client").isNotNull())
 
 
+def commit_successes(outcomes: DataFrame) -> DataFrame:
+    """``metric client done_us``: every acknowledged commit (commit.gap)."""
+    acknowledged = outcomes.where((F.col("op") == "commit") & acked() & F.col("done_us").isNotNull())
+    return acknowledged.select(
+        F.lit("commit.gap").alias("metric"), F.concat_ws("/", "workload", "arm").alias("client"), "done_us"
+    )
+
+
 def _moment(metric: str, client: Column, done_us: Column) -> Column:
     return F.struct(F.lit(metric).alias("metric"), client.alias("client"), done_us.alias("done_us"))
 

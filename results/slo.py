@@ -2,9 +2,9 @@
 
 ::
 
-    produce.latency p95 < 250ms [in WINDOW] [for ARM]     also produce.service, consume.latency; pNN(.N) or max
-    produce.success >= 99.9%    [in WINDOW] [for ARM]
-    produce.gap < 6s            [in WINDOW] [for ARM]     also consume.gap: longest time without a success
+    produce.latency p95 < 250ms [in WINDOW] [for ARM]     also of consume, commit; .service; pNN(.N) or max
+    produce.success >= 99.9%    [in WINDOW] [for ARM]     also of commit
+    produce.gap < 6s            [in WINDOW] [for ARM]     also of consume, commit: longest time without a success
     recovery < 5s after FAULT   [for ARM]
     lost == 0                   [for ARM]                 also duplicate, phantom, order
     p95(ARM) <= 0.7 * p95(ARM) of produce.latency [in WINDOW]
@@ -24,10 +24,11 @@ from fractions import Fraction
 from typing import Literal, NoReturn, TypeAlias, cast
 
 Op: TypeAlias = Literal["<", "<=", ">", ">=", "=="]
-Side: TypeAlias = Literal["produce", "consume"]
+Side: TypeAlias = Literal["produce", "consume", "commit"]
 
-LATENCIES = ("produce.latency", "produce.service", "consume.latency")
-GAPS = ("produce.gap", "consume.gap")
+LATENCIES = ("produce.latency", "produce.service", "consume.latency", "commit.latency", "commit.service")
+SUCCESSES = ("produce.success", "commit.success")
+GAPS = ("produce.gap", "consume.gap", "commit.gap")
 COUNTS = ("lost", "duplicate", "phantom", "order")
 WINDOWS = ("warmup", "steady", "fault", "recovery")
 UNITS_US = {"us": 1, "ms": 1_000, "s": 1_000_000}
@@ -91,7 +92,7 @@ class _OfMetric(_Stated):
     @property
     def side(self) -> Side:
         """Which rows the metric is measured on."""
-        return "produce" if self.metric.startswith("produce.") else "consume"
+        return cast("Side", self.metric.split(".")[0])
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ class Quantile(_OfMetric):
 
 
 @dataclass(frozen=True)
-class Success(_Stated):
+class Success(_OfMetric):
     """``produce.success >= 99.9%``: ``fraction`` in (0, 1] of the records that must be acknowledged."""
 
     op: Op
@@ -125,7 +126,7 @@ class Success(_Stated):
 
     def check_id(self) -> str:
         """``slo/produce.success-fault``."""
-        return f"slo/produce.success{self._in_window()}"
+        return f"slo/{self.metric}{self._in_window()}"
 
 
 @dataclass(frozen=True)
@@ -272,8 +273,8 @@ def _statement(reader: _Reader) -> Slo:
     if first == "max" or _QUANTILE.fullmatch(first):
         return _compare(reader)
     forms: dict[str, Callable[[_Reader], Slo]] = dict.fromkeys(LATENCIES, _quantile)
-    forms |= {"produce.success": _success, **dict.fromkeys(GAPS, _gap), "recovery": _recovery}
-    forms |= dict.fromkeys(COUNTS, _count)
+    forms |= dict.fromkeys(SUCCESSES, _success) | dict.fromkeys(GAPS, _gap)
+    forms |= {"recovery": _recovery, **dict.fromkeys(COUNTS, _count)}
     if first not in forms:
         reader.one_of(tuple(forms), "a metric")
     return forms[first](reader)
@@ -286,9 +287,8 @@ def _quantile(reader: _Reader) -> Quantile:
 
 
 def _success(reader: _Reader) -> Success:
-    reader.take()
-    op, fraction = _op(reader, ">=", ">"), _share(reader)
-    return Success(reader.text, _window(reader), _arms(reader), op, fraction)
+    metric, op, fraction = reader.take(), _op(reader, ">=", ">"), _share(reader)
+    return Success(reader.text, _window(reader), _arms(reader), metric, op, fraction)
 
 
 def _gap(reader: _Reader) -> Gap:

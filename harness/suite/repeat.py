@@ -17,7 +17,7 @@ from aftershock.results.check import Check, Status
 from aftershock.results.files import read_json
 from aftershock.results.verdict import Verdict
 
-_STARVED = ("harness/host", "harness/generator")
+_STARVED = ("harness/host", "harness/generator", "harness/generator-commit")
 _FOLLOWS = ("harness/warmup",)  # latency does not settle on a host that is starved
 
 

@@ -24,12 +24,13 @@ METRICS = {
     "produce.latency": "Produce latency",
     "consume.latency": "End-to-end latency",
     "produce.service": "Service time",
+    "commit.latency": "Commit latency",
 }
 QUANTILES = {"0.5": "p50", "0.9": "p90", "0.95": "p95", "0.99": "p99", "0.999": "p99.9", "1.0": "max"}
 ATTENTION_MAX = 12
 _WINDOWS = ("warmup", "steady", "fault", "recovery", RUN)
 _Spread: TypeAlias = dict[str, list[dict[str, Any]]]
-_GAP_OF = {"produce.latency": "produce.gap", "consume.latency": "consume.gap"}
+_GAP_OF = {f"{side}.latency": f"{side}.gap" for side in ("produce", "consume", "commit")}
 
 
 def write(run_dir: Path) -> Path:

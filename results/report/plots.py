@@ -11,7 +11,11 @@ from aftershock.results.report.bands import bands
 from aftershock.results.report.chart import Bins, latency_svg
 
 PANELS_MAX = 8
-_PLOTS = {"produce.latency": ("Produce latency", "producer"), "consume.latency": ("End-to-end latency", "consumer")}
+_PLOTS = {
+    "produce.latency": ("Produce latency", "producer"),
+    "consume.latency": ("End-to-end latency", "consumer"),
+    "commit.latency": ("Commit latency", "committer"),
+}
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,21 @@ def test_consumers_get_what_all_arms_produce() -> None:
     assert len(said("produce.latency p99 < 1s in steady", frame=two)) == 1
 
 
+def test_commits_are_fed_by_the_commits_of_an_arm() -> None:
+    """A plan's commits feed what is asked of commits, and of nothing else; without them it matches nothing."""
+    commits = "  - {name: positions, commit: {groups: 5, rate: 30/s}, arms: {ours: {}}}\ntiming:"
+    frame = FRAME.replace("timing:", commits)
+    fed = ("commit.latency p95 < 100ms in steady", "commit.success >= 99% for ours", "commit.gap < 5s in fault/slow")
+    assert said(*fed, frame=frame) == []
+    (thin,) = said("commit.service p99 < 100ms in steady", frame=frame)
+    assert "needs 1000 records in steady, and `ours` at 30/s gives 300 there" in thin
+    (idle,) = said("commit.latency p50 < 1s for baseline", frame=frame)
+    assert "the arm `baseline` does not commit anything" in idle
+    (nobody,) = said("commit.gap < 1s")
+    assert "no workload commits anything" in nobody
+    assert "the arm `ours` does not produce anything" in said("produce.gap < 1s for ours", frame=frame)[0]
+
+
 def test_judged_although_a_fault_is_misspelt() -> None:
     """A fault of unknown kind makes no SLO that names it look wrong."""
     problems = said(

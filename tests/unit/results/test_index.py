@@ -45,8 +45,9 @@ def test_every_run_is_listed_with_what_did_not_pass(made: Made, tmp_path: Path) 
 
 def test_a_rehearsal_is_called_one(made: Made, tmp_path: Path) -> None:
     """Its PASS means another thing: nothing was injected."""
-    made.run["rehearse"] = True
-    run = judged(made, tmp_path / "calm", check(Status.PASS))
+    calm = made.copy()
+    calm.run["rehearse"] = True
+    run = judged(calm, tmp_path / "calm", check(Status.PASS))
     assert "(rehearsal)" in write_index([run], tmp_path, "nightly").read_text()
 
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,6 +14,7 @@ from evidence_factory import Made
 
 from aftershock.errors import EvidenceError
 from aftershock.results.check import Check, Status
+from aftershock.results.measure import BINS_OF_ALL_MAX, BINS_OF_ALL_WITH_COMMITS_MAX
 from aftershock.results.report import write
 from aftershock.results.report.bands import PALETTE, Band
 from aftershock.results.report.chart import latency_svg
@@ -169,8 +170,8 @@ def test_names_above_bands_do_not_collide() -> None:
     assert levels["far"] == levels["fault-0"]
 
 
-def worst_plausible(made: Made) -> tuple[Made, Verdict, dict[str, Any]]:
-    """Eight arms, twelve faults, sixty checks with twenty samples each, two plots of noise over an hour."""
+def worst_plausible(made: Made, sides: Sequence[str], bins_of_one: int) -> tuple[Made, Verdict, dict[str, Any]]:
+    """Eight arms, twelve faults, sixty checks with twenty samples each, a plot of noise over an hour for each side."""
     run, rng = made.copy(), np.random.default_rng(7)
     arms, faults = [f"retry-backoff-{index}" for index in range(8)], [f"kill-the-leader-{index}" for index in range(12)]
     run.timeline["workloads"][0]["arms"] = {arm: {} for arm in arms}
@@ -200,7 +201,8 @@ def worst_plausible(made: Made) -> tuple[Made, Verdict, dict[str, Any]]:
         for check in checks
     ]
     clients = [f"orders/{arm}" for arm in arms]
-    noise = rng.lognormal(9, 1, (2, 8, 300, 3)).astype(int)
+    metrics = [metric for metric in METRICS if metric.split(".")[0] in sides]
+    noise = rng.lognormal(9, 1, (len(sides), 8, bins_of_one, 3)).astype(int)
     rows = [
         {
             "metric": metric,
@@ -211,19 +213,17 @@ def worst_plausible(made: Made) -> tuple[Made, Verdict, dict[str, Any]]:
             "censored": int(at % 5 == 0),
         }
         | dict(zip(("p50_us", "p99_us", "slowest_us"), map(int, noise[plot, number, at].cumsum()), strict=True))
-        for plot, metric in enumerate(("produce.latency", "consume.latency"))
+        for plot, metric in enumerate(f"{side}.latency" for side in sides)
         for number, client in enumerate(clients)
-        for at in range(300)
+        for at in range(bins_of_one)
     ]
     windows = ["warmup", "steady", "fault", "recovery", "run", *(f"fault/{fault}" for fault in faults)]
     named = [{"client": client, "window": window, "n": 123_456} for client in clients for window in windows]
     at = dict.fromkeys(QUANTILES, 1_234_567)
     told = analysis(rows) | {
         "bin_us": 12_000_000,
-        "distributions": [row | {"metric": metric, "censored": 1234, "at": at} for metric in METRICS for row in named],
-        "gaps": [
-            row | {"metric": f"{side}.gap", "longest_us": 7_654_321} for side in ("produce", "consume") for row in named
-        ],
+        "distributions": [row | {"metric": metric, "censored": 1234, "at": at} for metric in metrics for row in named],
+        "gaps": [row | {"metric": f"{side}.gap", "longest_us": 7_654_321} for side in sides for row in named],
         "recoveries": [
             {"fault": fault, "client": client, "n": 123_456, "recovered_us": 7_654_321, "observed_us": 9}
             for fault in faults
@@ -233,9 +233,13 @@ def worst_plausible(made: Made) -> tuple[Made, Verdict, dict[str, Any]]:
     return run, Verdict("run-1", "worst", 7, tuple(arms), tuple(checks)), told
 
 
-def test_the_worst_plausible_run_still_fits(made: Made, tmp_path: Path) -> None:
-    """Under 500 kB, and the same bytes when it is written again."""
-    run, verdict, told = worst_plausible(made)
+@pytest.mark.parametrize(
+    ("sides", "most"),
+    [(("produce", "consume"), BINS_OF_ALL_MAX), (("produce", "consume", "commit"), BINS_OF_ALL_WITH_COMMITS_MAX)],
+)
+def test_the_worst_plausible_run_still_fits(made: Made, tmp_path: Path, sides: Sequence[str], most: int) -> None:
+    """Under 500 kB, and the same bytes when it is written again; with commits there is one plot more to fit."""
+    run, verdict, told = worst_plausible(made, sides, most // 8)
     home = run.write(tmp_path / "run")
     (home / "verdict.json").write_text(verdict.text())
     (home / "analysis.json").write_text(json.dumps(told))

@@ -24,8 +24,8 @@ FORMS: list[tuple[str, Slo]] = [
     ),
     ("produce.service max<=1.5s", Quantile("", None, (), "produce.service", None, "<=", 1_500_000)),
     ("consume.latency p99.9 < 800 us", Quantile("", None, (), "consume.latency", 0.999, "<", 800)),
-    ("produce.success >= 99.9% in steady", Success("", "steady", (), ">=", 0.999)),
-    ("produce.success > 50 %", Success("", None, (), ">", 0.5)),
+    ("produce.success >= 99.9% in steady", Success("", "steady", (), "produce.success", ">=", 0.999)),
+    ("produce.success > 50 %", Success("", None, (), "produce.success", ">", 0.5)),
     ("consume.gap < 6s in fault/kill-1", Gap("", "fault/kill-1", (), "consume.gap", "<", 6_000_000)),
     ("recovery < 5s after reassign-1 for b", Recovery("", None, ("b",), "<", 5_000_000, "reassign-1")),
     ("lost == 0", Count("", None, (), "lost", "==", 0)),
@@ -34,6 +34,11 @@ FORMS: list[tuple[str, Slo]] = [
         "p95(kip951) <= 0.7 * p95(baseline) of produce.latency in fault/reassign-1",
         Compare("", "fault/reassign-1", ("kip951", "baseline"), "produce.latency", 0.95, "<=", 0.7),
     ),
+    ("commit.latency p95 < 100ms in steady", Quantile("", "steady", (), "commit.latency", 0.95, "<", 100_000)),
+    ("commit.service p50 < 1ms", Quantile("", None, (), "commit.service", 0.5, "<", 1_000)),
+    ("commit.success >= 99%", Success("", None, (), "commit.success", ">=", 0.99)),
+    ("commit.gap < 6s for b", Gap("", None, ("b",), "commit.gap", "<", 6_000_000)),
+    ("p50(a) < 1 * p50(b) of commit.latency", Compare("", None, ("a", "b"), "commit.latency", 0.5, "<", 1.0)),
 ]
 
 
@@ -78,6 +83,8 @@ WRONG = [
     ("p95(a) <= 0.7ms * p95(b) of produce.latency", 11, "a factor above 0"),
     ("p95(a) <= 0.7 * p95(b) of produce.gap", 27, "a latency expected"),
     ("p95(a) <= 0.7 * p95(b)", 23, "'of METRIC' expected"),
+    ("commit.lateness p95 < 1ms", 1, "did you mean 'commit.latency'?"),
+    ("consume.success >= 99%", 1, "did you mean"),
 ]
 
 
@@ -141,8 +148,14 @@ def test_faults_and_sides_are_told() -> None:
     assert parse("produce.gap < 6s in fault/kill-1").fault == "kill-1"
     assert parse("recovery < 5s after kill-1").fault == "kill-1"
     assert parse("produce.gap < 6s in fault").fault is None
-    sides = [parse(text).side for text in ("consume.latency p50 < 1s", "recovery < 5s after x", "lost == 0")]
-    assert sides == ["consume", "produce", None]
+    texts = (
+        "consume.latency p50 < 1s",
+        "recovery < 5s after x",
+        "lost == 0",
+        "commit.success >= 99%",
+        "commit.gap < 1s",
+    )
+    assert [parse(text).side for text in texts] == ["consume", "produce", None, "commit", "commit"]
 
 
 @pytest.mark.parametrize(("q", "name"), [(0.95, "p95"), (0.999, "p99.9"), (0.5, "p50"), (0.9, "p90"), (None, "max")])
