@@ -46,7 +46,7 @@ _OF_JAVA = """
     session.timeout.ms socket.connection.setup.timeout.max.ms
 """
 OF_REFERENCE = frozenset(_OF_REFERENCE.split()) | {"connections.per.broker", "transactional"}  # the committer's own
-OF_JAVA = frozenset(_OF_REFERENCE.split()) | frozenset(_OF_JAVA.split())
+OF_JAVA = frozenset(_OF_REFERENCE.split()) | frozenset(_OF_JAVA.split()) | {"share"}  # its committer's own
 _MAY = {"confluent": ALLOWED, "reference": OF_REFERENCE, "java": OF_JAVA}
 _WHOSE = {"confluent": "librdkafka", "reference": "reference client", "java": "Kafka"}
 

@@ -9,7 +9,7 @@ client links         bytes that clients sent over them between inject and heal; 
 replication links    records produced, in the fault's window, to partitions whose followers fetch over them
 controller links     nothing that can be counted from outside: never proven
 topics               produce records of these topics intended in the fault's window; commits, if groups' offsets are
-                     kept in one of them (``__consumer_offsets``)
+                     kept in one of them (``__consumer_offsets``, ``__share_group_state``)
 ===================  ============================================================================================
 """
 
@@ -27,7 +27,7 @@ BEFORE_US = 3_000_000
 # librdkafka counts once a second, its worker tells twice and the runner samples once: what is sent is seen this late
 SAMPLING_US = 3_000_000
 BROKER_KINDS = ("kill", "pause", "stop", "restart")
-OFFSETS_TOPIC = "__consumer_offsets"
+COORDINATED = {"__consumer_offsets", "__share_group_state"}
 SEVERING_KINDS = ("cut", "refuse")
 
 
@@ -125,7 +125,7 @@ def _met(evidence: Evidence, facts: Facts, step: Mapping[str, Any]) -> _Met:
 
 def _records(evidence: Evidence, facts: Facts, fault: str, topics: Sequence[str]) -> int:
     met = [(client.key, "produce") for client in evidence.clients if client.produces_to in topics]
-    met += [(client.key, "commit") for client in evidence.clients if client.commits_to and OFFSETS_TOPIC in topics]
+    met += [(client.key, "commit") for client in evidence.clients if client.commits_to and COORDINATED & {*topics}]
     return sum(facts.distribution(f"{side}.latency", key, f"fault/{fault}").n for key, side in met)
 
 

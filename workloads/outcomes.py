@@ -178,13 +178,13 @@ def _produced(assignment: ProduceAssignment | CommitAssignment, spool: Path) -> 
 
 
 def _committed(assignment: CommitAssignment, spool: Path) -> Iterator[Columns]:
-    """Commits: what was committed, and where, follows from a commit's number; ``bytes`` means nothing."""
+    """Commits: what was committed, and where, follows from a commit's number unless the client told; no ``bytes``."""
     for rows in _produced(assignment, spool):
-        seqs = rows["seq"]
+        seqs, told = rows["seq"], rows["offset"] >= 0
         yield rows | {
             "group": _named(seqs % assignment.groups, assignment.group_of),
-            "partition": assignment.partition_of(seqs),
-            "offset": assignment.offset_of(seqs),
+            "partition": np.where(told, rows["partition"], assignment.partition_of(seqs)),
+            "offset": np.where(told, rows["offset"], assignment.offset_of(seqs)),
             "bytes": np.full(len(seqs), UNKNOWN),
         }
 

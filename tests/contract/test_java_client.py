@@ -1,25 +1,32 @@
 """Kafka's own Java client behind our protocol, on a real cluster: it keeps it, and it leaves nothing behind."""
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import docker
 import pytest
 
+from aftershock.faults.world import BrokerId
 from aftershock.harness import engine
 from aftershock.harness.cluster import Cluster
 from aftershock.harness.java_client import java_command
 from aftershock.harness.labels import RUN, labels_of, remove_run
 from aftershock.harness.waiting import still_lacking
+from aftershock.tests.contract.load import Load, new_topic
+from aftershock.workloads.assignment import Assignment
 from aftershock.workloads.clients.conformance.__main__ import CHECKS, Check, judge
 from aftershock.workloads.clients.conformance.bench import Bench, Complaint, Talk
 from aftershock.workloads.clients.conformance.cluster import StandingCluster
 from aftershock.workloads.clients.conformance.sending import end_of_input_ends
-from aftershock.workloads.clients.exec_protocol import Failed, Traffic, send_order, start_order
+from aftershock.workloads.clients.exec_protocol import Failed, Traffic, commit_order, send_order, start_order
+from aftershock.workloads.clock import run_clock
+from aftershock.workloads.fleet import Fleet
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
 
@@ -142,3 +149,84 @@ def test_it_reads_whatever_it_waits_for(bench: Bench) -> None:
         talk.until(lambda: talk.said(Failed), "fail an order that there is no room for")
         assert {(report.error, report.in_doubt) for report in talk.said(Failed)} == {("_QUEUE_FULL", False)}
         end_of_input_ends(talk)
+
+
+SHARE = {"share": True}
+GROUPS = 4
+
+
+def sharing(load: Load, command: tuple[str, ...], rate_per_s: float) -> tuple[Assignment, ...]:
+    """Share groups, and a topic that is written a good deal faster than each of them acknowledges."""
+    shares = load.commit("shares", "java", command=command, settings=SHARE, rate_per_s=rate_per_s, groups=GROUPS)
+    return load.produce("feed", "confluent", rate_per_s=20 + 2 * rate_per_s / GROUPS), shares
+
+
+def test_share_groups_acknowledge_what_they_are_ordered_to(
+    command: tuple[str, ...], cluster: Cluster, client: docker.DockerClient, tmp_path: Path
+) -> None:
+    """Every order is acked; and for Kafka's own share consumer just as many records of a group are gone."""
+    load = Load(cluster, tmp_path, new_topic(cluster, "shared", 6))
+    load.run(sharing(load, command, rate_per_s=40), seconds=6)
+    assert 40 * 5 < len(load.of("shares"))
+    assert {"ok"} == {row["status"] for row in load.of("shares")}
+    group, acked = Counter(row["group"] for row in load.of("shares")).popitem()
+    assert sum(load.read_to.values()) - acked == len(left_to(client, load, group))
+
+
+def left_to(client: docker.DockerClient, load: Load, group: str) -> list[str]:
+    """What Kafka's own share consumer reads on as a member of that group: a line a record."""
+    command = ["/opt/kafka/bin/kafka-console-share-consumer.sh", "--bootstrap-server", load.cluster.bootstrap(RACK)]
+    command += ["--topic", load.topic.name, "--group", group, "--timeout-ms", "8000"]
+    command += ["--property", "print.value=false", "--property", "print.offset=true"]
+    said: bytes = client.containers.run(
+        load.cluster.nodes[BrokerId(1)].container.image,
+        command,
+        network_mode="host",
+        remove=True,
+        environment={"KAFKA_HEAP_OPTS": "-Xmx128m"},
+        labels={RUN: load.cluster.run_id},
+    )
+    return [line for line in said.decode().splitlines() if line.startswith("Offset:")]
+
+
+def test_share_groups_go_on_after_an_outage(
+    bench: Bench, command: tuple[str, ...], cluster: Cluster, tmp_path: Path
+) -> None:
+    """What meets an outage of every link is left in doubt; what is ordered once they are back is acked."""
+    load = Load(cluster, tmp_path, new_topic(cluster, "shared-on", 6))
+    now_us = run_clock(load.origin_ns)
+    cut_us = back_us = 0
+
+    async def cut(_: Fleet) -> None:
+        nonlocal cut_us, back_us
+        await asyncio.sleep(3)
+        cut_us = now_us()
+        with bench.outage():
+            await asyncio.sleep(3)
+        back_us = now_us()
+        await asyncio.sleep(8)
+
+    load.run(sharing(load, command, rate_per_s=20), 14, cut)
+    assert {"ok"} == statuses(load, 0, cut_us - 1_000_000)
+    assert "in_doubt" in statuses(load, cut_us, back_us)
+    assert {"ok"} == statuses(load, back_us + 5_000_000, now_us())
+
+
+def statuses(load: Load, since_us: int, until_us: int) -> set[str]:
+    """What became of the commits that were due in that time."""
+    return {row["status"] for row in load.of("shares") if since_us <= row["intended_us"] < until_us}
+
+
+def test_an_order_without_a_record_fails_and_is_not_in_doubt(bench: Bench) -> None:
+    """Nothing was there to acknowledge until the deadline, so nothing was sent."""
+    with bench.talk() as talk:
+        talk.start(bench.committing(bench.topic(), settings=SHARE, deadline_ms=500))
+        talk.order(commit_order(0, "conformance-conformance-0", 0, 0))
+        talk.until(lambda: talk.said(Failed), "fail an order that no record is there for")
+        assert [Failed(seq=0, error="_NO_OFFSET", in_doubt=False)] == talk.said(Failed)
+
+
+def test_more_share_groups_than_it_has_room_for_are_refused(bench: Bench) -> None:
+    """Each is a consumer with threads of its own, in a small process; so the number is bounded, and told."""
+    with bench.talk() as talk, pytest.raises(Complaint, match="at most 32 groups"):
+        talk.start(bench.committing(bench.topic(), settings=SHARE, groups=33))

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from aftershock.errors import WorkloadError
-from aftershock.workloads.assignment import Assignment, ConsumeAssignment, ProduceAssignment
+from aftershock.workloads.assignment import Assignment, CommitAssignment, ConsumeAssignment, ProduceAssignment
 from aftershock.workloads.spool import UNKNOWN
 
 PROTOCOL = 1
@@ -164,6 +164,8 @@ def _of_its_op(assignment: Assignment, positions: Mapping[int, int] | None) -> d
     told: dict[str, Any] = {"deadline_ms": assignment.deadline_ms}
     if isinstance(assignment, ProduceAssignment):
         told |= {"acks": assignment.acks, "idempotence": assignment.idempotence, "linger_ms": assignment.linger_ms}
+    if isinstance(assignment, CommitAssignment):
+        told["groups"] = [assignment.group_of(seq) for seq in range(assignment.groups)]
     return told
 
 

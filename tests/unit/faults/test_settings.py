@@ -46,6 +46,12 @@ def test_everything_not_allowed_is_refused() -> None:
     assert not ALLOWED & OWN_WORDS.keys()
 
 
+def test_share_groups_are_for_kafkas_own_client() -> None:
+    """`share` is a setting of ours, and of the one client here that has share groups."""
+    assert refusal("share", "java") is None
+    assert all(refusal("share", client) for client in ("confluent", "reference"))
+
+
 def is_unknown(setting: str) -> bool:
     try:
         confluent_kafka.Consumer({"group.id": "g", setting: "no such value"})

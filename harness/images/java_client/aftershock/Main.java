@@ -2,7 +2,7 @@ package aftershock;
 
 import com.fasterxml.jackson.databind.JsonNode;
 
-/** Kafka's own producer, consumer or admin client behind the protocol of docs/EXEC.md: one op, told by the first line. */
+/** Kafka's own producer, consumers or admin client behind the protocol of docs/EXEC.md: one op, told by the first line. */
 public final class Main {
     private Main() {}
 
@@ -14,10 +14,15 @@ public final class Main {
             pipe.say("bye");
             System.exit(0);
         } catch (Exception error) {
-            error.printStackTrace();
-            pipe.say("died", "why", error.toString());
-            System.exit(1);
+            die(error, pipe);
         }
+    }
+
+    /** What any thread can't go on with ends the process. */
+    static void die(Throwable error, Pipe pipe) {
+        error.printStackTrace();
+        pipe.say("died", "why", error.toString());
+        System.exit(1);
     }
 
     private static void run(JsonNode told, Pipe pipe) throws Exception {
@@ -25,8 +30,16 @@ public final class Main {
         switch (op) {
             case "produce" -> Producing.run(told, pipe);
             case "consume" -> Consuming.run(told, pipe);
-            case "commit" -> Committing.run(told, pipe);
+            case "commit" -> commit(told, pipe);
             default -> throw new IllegalArgumentException("there is no op " + op);
+        }
+    }
+
+    private static void commit(JsonNode told, Pipe pipe) throws Exception {
+        if (told.get("settings").path(Settings.SHARE).asBoolean()) {
+            Sharing.run(told, pipe);
+        } else {
+            Committing.run(told, pipe);
         }
     }
 }

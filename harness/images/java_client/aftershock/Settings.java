@@ -10,7 +10,9 @@ import org.apache.kafka.clients.producer.ProducerConfig;
 
 /** What the worker told, in Kafka's own properties. An arm's settings are for all its ops; each takes what is its own. */
 final class Settings {
+    static final String SHARE = "share"; // the one setting that is ours
     private static final int REQUEST_TIMEOUT_MS = 30_000; // Kafka's default
+    private static final int REQUEST_TIMEOUT_MIN_MS = 2_000; // a fetch without records takes half a second
 
     private Settings() {}
 
@@ -42,6 +44,19 @@ final class Settings {
         return with(told, config, ConsumerConfig.configNames());
     }
 
+    static Map<String, Object> ofShareConsumer(JsonNode told, String group, int number) {
+        Map<String, Object> config = common(told);
+        int deadlineMs = told.get("deadline_ms").asInt();
+        config.put("client.id", told.get("client_id").asText() + "-" + number); // one set of metrics each
+        config.put("group.id", group);
+        config.put("share.acknowledgement.mode", "explicit");
+        config.put("share.acquire.mode", "record_limit"); // nothing acquired that isn't handed over
+        config.put("max.poll.records", 10);
+        config.put("default.api.timeout.ms", deadlineMs);
+        config.put("request.timeout.ms", Math.max(REQUEST_TIMEOUT_MIN_MS, Math.min(REQUEST_TIMEOUT_MS, deadlineMs)));
+        return with(told, config, ConsumerConfig.configNames());
+    }
+
     static Map<String, Object> ofAdmin(JsonNode told) {
         return with(told, common(told), AdminClientConfig.configNames());
     }
@@ -66,7 +81,8 @@ final class Settings {
     }
 
     private static boolean known(String name) {
-        return ProducerConfig.configNames().contains(name)
+        return name.equals(SHARE)
+                || ProducerConfig.configNames().contains(name)
                 || ConsumerConfig.configNames().contains(name)
                 || AdminClientConfig.configNames().contains(name);
     }

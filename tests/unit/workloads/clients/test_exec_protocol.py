@@ -126,7 +126,8 @@ def test_start(bench: Bench) -> None:
     assert (consume["positions"], consume["from"], consume["client_rack"]) == ({"0": 17}, "earliest", "b")
     plain = bench.produce().model_dump(include=set(CommitAssignment.model_fields) - {"op"})
     commit = told(protocol.start_order(CommitAssignment(**plain, groups=2)))
-    assert commit.keys() == common | {"deadline_ms"}
+    assert commit.keys() == common | {"deadline_ms", "groups"}
+    assert commit["groups"] == [f"{plain['workload']}-{plain['arm']}-{number}" for number in range(2)]
 
 
 @given(
