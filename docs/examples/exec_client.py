@@ -70,11 +70,14 @@ def consume(told, config):
         say("assigned", partitions=[one.partition for one in partitions], member=consumer.memberid() if group else None)
         say("ready")
 
+    def revoked(_, partitions):
+        say("revoked", partitions=[one.partition for one in partitions])
+
     group, positions = told["group"], told["positions"] or {}
     config |= {"group.id": group or "none", "enable.auto.commit": bool(group), "auto.offset.reset": told["from"]}
     consumer = Consumer(config | told["settings"])
     if group:
-        consumer.subscribe([told["topic"]], on_assign=assigned)
+        consumer.subscribe([told["topic"]], on_assign=assigned, on_revoke=revoked)
     else:
         starts = [TopicPartition(told["topic"], int(number), offset) for number, offset in positions.items()]
         consumer.assign(starts)
