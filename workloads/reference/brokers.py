@@ -2,12 +2,16 @@
 
 Kafka: ``NetworkClient``, ``ClusterConnectionStates``.
 
-1. A connection is made when it is first wanted, to the address that the metadata gives at that moment.
+1. A connection is made when it is first wanted, to the address that the metadata gives at that moment. A coordinator
+   is dialled where it was found, until that fails.
 2. After one failed or was lost, the next attempt waits: 50 ms, twice that each time up to 1 s, with jitter. One that
    was made resets the wait. Either way metadata is asked for: the node may be gone.
-3. One Metadata request at a time, to the node with the least in flight. Where no node can be reached it goes to the
-   bootstrap addresses (Kafka 4's ``metadata.recovery.strategy=rebootstrap``).
-4. A connection that nobody used for ``connections.max.idle.ms`` is closed.
+3. One Metadata request at a time, to a known node that is connected, one of those with the least in flight; else to
+   any that can be reached. The bootstrap addresses serve while no node is known, and again where none can be reached
+   (Kafka 4's ``metadata.recovery.strategy=rebootstrap``).
+4. A connection that nobody used for ``connections.max.idle.ms`` is closed; a bootstrap one, as soon as a node of
+   rule 3 is connected.
+5. A broker that can't be worked with is passed over as long as others answer.
 """
 
 import asyncio
@@ -16,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Literal
 
-from aftershock.errors import ClientError, UnsupportedError
+from aftershock.errors import ClientError, ProtocolError, UnsupportedError
 from aftershock.workloads.reference.link import Link
 from aftershock.workloads.reference.messages import METADATA, metadata_request
 from aftershock.workloads.reference.settings import ClientSettings
@@ -24,7 +28,7 @@ from aftershock.workloads.reference.tell import Tell
 from aftershock.workloads.reference.translate import metadata_response
 from aftershock.workloads.rules.backoff import Backoff
 from aftershock.workloads.rules.metadata import Metadata
-from aftershock.workloads.rules.values import UNKNOWN, MetadataResponse
+from aftershock.workloads.rules.values import UNKNOWN, MetadataResponse, Node
 from aftershock.workloads.wire.channel import Channel
 from aftershock.workloads.wire.connection import Address
 
@@ -37,8 +41,8 @@ class Brokers:
     """Connects, reconnects, refreshes metadata and counts bytes. Belongs to one event loop.
 
     ``on_change`` is called whenever something that a waiting shell may want to look at has changed: a connection was
-    made, refused or lost; metadata came or failed to come. ``unsupported`` is the last reason why a broker could not
-    be worked with at all.
+    made, refused or lost; metadata came or failed to come. ``unsupported`` is why the last refresh found nobody who can
+    be worked with; None once one has.
     """
 
     def __init__(
@@ -53,7 +57,7 @@ class Brokers:
         draw: random.Random,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        self.unsupported: ClientError | None = None
+        self.unsupported: UnsupportedError | None = None
         self._bootstrap = bootstrap
         self._client_id = client_id
         self._settings = settings
@@ -64,6 +68,7 @@ class Brokers:
         self._on_change = on_change
         self._backoff = Backoff(settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, draw)
         self._links: dict[tuple[int, Purpose], Link] = {}
+        self._found: dict[int, Address] = {}
         self._refreshing: asyncio.Task[bool] | None = None
         self._dropping: set[asyncio.Task[None]] = set()
         self._idle_check_ms = clock_ms() + _IDLE_CHECK_MS
@@ -95,29 +100,39 @@ class Brokers:
         return await self._link(node_id, purpose).channel()
 
     async def any(self) -> Channel:
-        """An open channel to the node with the least in flight; connects if there is none, at last to the bootstrap.
+        """An open channel to one who can be asked for metadata (rule 3); connects if there is none.
 
         Raises:
             ConnectionError: nobody can be reached now.
             ClientError: nobody can be spoken to, and this is what the last of them had.
         """
-        open_ = [
-            channel for (_, purpose), link in self._links.items() if purpose != "coordinator" and (channel := link.open)
-        ]
-        if open_:
-            return min(open_, key=lambda channel: channel.in_flight)
+        if at_hand := self._at_hand():
+            return min(at_hand, key=lambda channel: (channel.in_flight, self._draw.random()))
         unable: ClientError | None = None
         reason: Exception | None = None
         for node_id, purpose in self._candidates():
             try:
-                return await self.channel(node_id, purpose)
+                channel = await self.channel(node_id, purpose)
+                METADATA.messages(channel.versions)
             except ConnectionError as error:
                 reason = error
             except ClientError as error:
                 unable = error
+            else:
+                return channel
         raise unable or ConnectionError(
             f"none of {', '.join(map(str, self._bootstrap))} or the nodes they named answers; the last said: {reason}"
         )
+
+    def _at_hand(self) -> list[Channel]:
+        """What is open of rule 3's connections, to brokers that speak our Metadata."""
+        nodes = self._metadata.nodes
+        links = (
+            link
+            for (node_id, purpose), link in self._links.items()
+            if (purpose == "data" and node_id in nodes) or (purpose == "bootstrap" and not nodes)
+        )
+        return [channel for link in links if (channel := link.open) is not None and _has_metadata(channel)]
 
     def _candidates(self) -> Iterator[tuple[int, Purpose]]:
         nodes = list(self._metadata.nodes)
@@ -136,21 +151,27 @@ class Brokers:
             connect_timeout_ms=self._settings.socket_connection_setup_timeout_ms,
             backoff=self._backoff,
             clock_ms=self._clock_ms,
-            on_change=lambda link: self._changed(node_id, link),
+            on_change=lambda link: self._changed(node_id, purpose, link),
         )
 
     def _address(self, node_id: int, purpose: Purpose) -> Address | None:
         if purpose == "bootstrap":
             return self._bootstrap[node_id]
+        if purpose == "coordinator" and node_id in self._found:
+            return self._found[node_id]
         node = self._metadata.nodes.get(node_id)
         return Address(node.host, node.port) if node else None
 
-    def _changed(self, node_id: int, link: Link) -> None:
+    def found(self, coordinator: Node) -> None:
+        """Where FindCoordinator says that a node listens: it is dialled there as a coordinator, until that fails."""
+        self._found[coordinator.node_id] = Address(coordinator.host, coordinator.port)
+
+    def _changed(self, node_id: int, purpose: Purpose, link: Link) -> None:
         if link.error is not None:
             self._metadata.request_update()
             self._tell("node_disconnected", node_id=node_id, why=str(link.error))
-        if isinstance(link.error, UnsupportedError):
-            self.unsupported = link.error
+            if purpose == "coordinator":
+                self._found.pop(node_id, None)
         self._on_change()
 
     # -- metadata
@@ -161,7 +182,7 @@ class Brokers:
         One at a time: whoever asks while one is under way waits for that one.
 
         Raises:
-            UnsupportedError: the broker asked has no version of Metadata that serves us.
+            UnsupportedError: those who answer have no version of Metadata that serves us, or none of ApiVersions.
         """
         task = self._refreshing or self._start_refresh()
         await asyncio.wait([task])
@@ -192,19 +213,21 @@ class Brokers:
 
     def _refreshed(self, task: "asyncio.Task[bool]") -> None:
         self._refreshing = None
-        if not task.cancelled() and isinstance(error := task.exception(), ClientError):
+        if not task.cancelled() and isinstance(error := task.exception(), UnsupportedError):
             self.unsupported = error
         self._on_change()
 
     async def _refresh(self) -> bool:
         try:
             answer, critical = await self._ask_metadata()
-        except (OSError, ClientError) as error:
+            self._metadata.update(answer, self._clock_ms())
+        except Exception as error:  # whatever it is: without `failed` nobody would ask again
             self._metadata.failed(self._clock_ms())
-            if isinstance(error, UnsupportedError):
-                raise
-            return False
-        self._metadata.update(answer, self._clock_ms())
+            self._tell("metadata_failed", why=str(error) or type(error).__name__)
+            if isinstance(error, OSError | ProtocolError):
+                return False
+            raise
+        self.unsupported = None
         self._tell("metadata_refreshed", critical=critical)
         return True
 
@@ -222,10 +245,12 @@ class Brokers:
     # -- the rest
 
     def _drop_idle(self, now_ms: float) -> None:
+        """Rule 4."""
         self._idle_check_ms = now_ms + _IDLE_CHECK_MS
-        for link in self._links.values():
-            idle_ms = now_ms - link.used_ms
-            if link.open and not link.open.in_flight and idle_ms > self._settings.connections_max_idle_ms:
+        connected = bool(self._metadata.nodes and self._at_hand())
+        for (_, purpose), link in self._links.items():
+            allowed_ms = 0 if connected and purpose == "bootstrap" else self._settings.connections_max_idle_ms
+            if link.open and not link.open.in_flight and now_ms - link.used_ms > allowed_ms:
                 task = asyncio.get_running_loop().create_task(link.close())
                 self._dropping.add(task)
                 task.add_done_callback(self._dropping.discard)
@@ -252,3 +277,11 @@ class Brokers:
             self._refreshing.cancel()
             await asyncio.wait([self._refreshing])
         await asyncio.gather(*self._dropping, *(link.close() for link in self._links.values()))
+
+
+def _has_metadata(channel: Channel) -> bool:
+    try:
+        METADATA.messages(channel.versions)
+    except UnsupportedError:
+        return False
+    return True

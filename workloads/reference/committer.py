@@ -34,8 +34,6 @@ from aftershock.workloads.wire import codes
 __all__ = ["Committer", "Outcome", "Target"]
 
 _SOONEST_MS = 1.0  # a wait that has been rounded to nothing must not spin
-HOPELESS = frozenset({17, 29})
-"""INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED: no metadata will ever come."""
 
 
 class Committer:
@@ -110,7 +108,7 @@ class Committer:
         await self._lanes[0].brokers.refresh()
         for name in self._metadata.wanted:
             topic = self._metadata.topic(name)
-            if topic is not None and topic.error in HOPELESS:
+            if topic is not None and topic.error in codes.HOPELESS:
                 raise BrokerError(
                     f"offsets of the topic {name} can't be committed: {codes.name(topic.error)}", topic.error
                 )

@@ -6,6 +6,7 @@ Rules (Kafka's ``CoordinatorRequestManager``):
    fetch which waits for data doesn't hold it up.
 2. The coordinator that was found is kept until it doesn't answer, or says that it isn't the one. Looking for it again
    waits for ``retry.backoff.ms`` since the last time: brokers may go on naming the old one for a while.
+   It is dialled where the answer says that it listens: metadata may be older, or not list it.
 3. What can't be found now may be found later: the caller backs off. Only what this client may not see is an error for
    good.
 """
@@ -20,6 +21,7 @@ from aftershock.errors import BrokerError, ProtocolError
 from aftershock.workloads.reference.brokers import Brokers
 from aftershock.workloads.reference.settings import ClientSettings
 from aftershock.workloads.reference.speak import Dialect
+from aftershock.workloads.reference.translate import dialled
 from aftershock.workloads.rules.backoff import Backoff
 from aftershock.workloads.rules.metadata import Metadata
 from aftershock.workloads.wire import codes
@@ -105,7 +107,9 @@ class Coordinator:
             raise BrokerError(f"the {self._what} may not be seen by this client: {codes.name(error)}", error)
         if error:
             raise ConnectionError(f"no coordinator of the {self._what} now: {codes.name(error)}")
-        return int(found.node_id)
+        node = dialled(found)
+        self._shared.brokers.found(node)
+        return node.node_id
 
     @property
     def _what(self) -> str:

@@ -22,10 +22,10 @@ from aftershock.workloads.rules.consumer_group import (
     Verdict,
 )
 from aftershock.workloads.wire import codes
+from aftershock.workloads.wire.primitives import MILLISECOND
 from aftershock.workloads.wire.versions import Api
 
 HEARTBEAT = Dialect(Api.CONSUMER_GROUP_HEARTBEAT, 0, 1)
-MILLISECOND = timedelta(milliseconds=1)
 UNCHANGED_MS = -1
 
 

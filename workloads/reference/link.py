@@ -122,7 +122,7 @@ class Link:
                 address, client_id=self._client_id, connect_timeout_ms=self._connect_timeout_ms
             )
             self._failures, self.error = 0, None
-        except (OSError, ClientError) as error:
+        except (OSError, ClientError, ValueError, OverflowError) as error:  # the last two: no such host, no such port
             self._failed(error)
         finally:
             self._connecting = None

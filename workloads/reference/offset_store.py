@@ -26,8 +26,7 @@ from aftershock.workloads.wire.versions import Api
 
 OFFSET_COMMIT = Dialect(Api.OFFSET_COMMIT, 9, 9)
 OFFSET_FETCH = Dialect(Api.OFFSET_FETCH, 9, 9)
-MOVED = frozenset({15, 16})
-ASKED_AGAIN = frozenset({3, 7, 14, 88, 113}) | MOVED
+ASKED_AGAIN = frozenset({3, 7, 14, 88, 113}) | codes.COORDINATOR_MOVED
 """UNKNOWN_TOPIC_OR_PARTITION, REQUEST_TIMED_OUT, COORDINATOR_LOAD_IN_PROGRESS, UNSTABLE_OFFSET_COMMIT,
 STALE_MEMBER_EPOCH, and a coordinator that moved."""
 A = TypeVar("A")
@@ -135,7 +134,7 @@ class OffsetStore:
     def _check(self, errors: Iterable[int]) -> None:
         """ConnectionError for what is to be asked again, BrokerError for what isn't."""
         for error in filter(None, errors):
-            if error in MOVED:
+            if error in codes.COORDINATOR_MOVED:
                 self._coordinator.forget()
             if error in ASKED_AGAIN:
                 raise ConnectionError(f"the coordinator of {self._group_id} answered {codes.name(error)}")

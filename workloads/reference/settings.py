@@ -110,7 +110,7 @@ def _address(item: str) -> Address:
     host, colon, port = item.strip().rpartition(":")
     if not colon or not host or not port.isdigit():
         raise ValueError(f"{item.strip()!r} is no host:port")
-    return Address(host.strip("[]"), int(port))
+    return Address.checked(host.strip("[]"), int(port))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,18 +1,22 @@
 """From kio's responses to the values that the rules speak of."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
+from aftershock.errors import ProtocolError
 from aftershock.workloads.rules.values import Leader, MetadataResponse, Node, PartitionMetadata, TopicMetadata
+from aftershock.workloads.wire.connection import Address
 
 
 def metadata_response(response: Any) -> MetadataResponse:
-    """A Metadata response of any version since 9. Topics without a name, as ids that are gone have, are left out."""
+    """A Metadata response of any version since 9. Topics without a name, as ids that are gone have, are left out.
+
+    ProtocolError for a broker at an address that nobody can dial.
+    """
     return MetadataResponse(
-        nodes=tuple(Node(broker.node_id, broker.host, broker.port, broker.rack) for broker in response.brokers),
+        nodes=tuple(map(dialled, response.brokers)),
         topics=tuple(_topic(topic) for topic in response.topics if topic.name is not None),
-        cluster_id=response.cluster_id,
-        controller_id=response.controller_id,
     )
 
 
@@ -27,7 +31,6 @@ def _partition(partition: Any) -> PartitionMetadata:
         partition.partition_index,
         Leader(partition.leader_id, partition.leader_epoch),
         tuple(partition.replica_nodes),
-        tuple(partition.isr_nodes),
         tuple(partition.offline_replicas),
         int(partition.error_code),
     )
@@ -40,6 +43,23 @@ def leader_hint(partition: Any) -> Leader:
 
 
 def endpoints(response: Any) -> tuple[Node, ...]:
-    """``NodeEndpoints`` of a Produce (10+) or Fetch (16+) response; empty in versions without them."""
-    offered: Iterable[Any] = getattr(response, "node_endpoints", ())
-    return tuple(Node(node.node_id, node.host, node.port, node.rack) for node in offered)
+    """``NodeEndpoints`` of a Produce (10+) or Fetch (16+) response; empty in versions without them.
+
+    One that can't be dialled is left out: an answer's outcomes aren't to be lost for what stands beside them.
+    """
+    return tuple(_endpoints(response))
+
+
+def _endpoints(response: Any) -> Iterator[Node]:
+    for entry in getattr(response, "node_endpoints", ()):
+        with suppress(ProtocolError):
+            yield dialled(entry)
+
+
+def dialled(entry: Any) -> Node:
+    """A node as any response names it; ProtocolError for an address that nobody can dial."""
+    try:
+        host, port = Address.checked(entry.host, entry.port)
+    except ValueError as error:
+        raise ProtocolError(f"node {entry.node_id} has an impossible address: {error}") from error
+    return Node(entry.node_id, host, port, getattr(entry, "rack", None))

@@ -19,9 +19,9 @@ may be kept: these two prove nothing. Nor does REQUEST_TIMED_OUT, or a code that
 
 from kio.schema.errors import ErrorCode
 
-MOVED: frozenset[int] = frozenset(
-    {ErrorCode.not_coordinator, ErrorCode.coordinator_not_available, ErrorCode.request_timed_out}
-)
+from aftershock.workloads.wire.codes import COORDINATOR_MOVED
+
+MOVED: frozenset[int] = COORDINATOR_MOVED | {ErrorCode.request_timed_out}
 """The coordinator has to be looked for."""
 
 ASKED_AGAIN: frozenset[int] = MOVED | {

@@ -30,7 +30,9 @@ from typing import NamedTuple
 from kio.schema.errors import ErrorCode
 
 from aftershock.workloads.rules.backoff import Backoff
+from aftershock.workloads.rules.commit_errors import ASKED_AGAIN, MOVED
 from aftershock.workloads.rules.values import UNKNOWN
+from aftershock.workloads.wire.codes import COORDINATOR_MOVED
 
 
 class Stage(Enum):
@@ -52,13 +54,7 @@ class Identity(NamedTuple):
     epoch: int = UNKNOWN
 
 
-MOVED: frozenset[int] = frozenset({ErrorCode.not_coordinator, ErrorCode.coordinator_not_available})
-AGAIN: frozenset[int] = MOVED | {ErrorCode.coordinator_load_in_progress, ErrorCode.concurrent_transactions}
-OFFSETS_MOVED: frozenset[int] = MOVED | {ErrorCode.request_timed_out}
-OFFSETS_AGAIN: frozenset[int] = OFFSETS_MOVED | {
-    ErrorCode.coordinator_load_in_progress,
-    ErrorCode.unknown_topic_or_partition,
-}
+AGAIN: frozenset[int] = COORDINATOR_MOVED | {ErrorCode.coordinator_load_in_progress, ErrorCode.concurrent_transactions}
 ABORTABLE: frozenset[int] = frozenset(
     {
         ErrorCode.group_authorization_failed,
@@ -107,11 +103,11 @@ class Transaction:
 
     def coordinator_lost(self, error: int) -> bool:
         """Whether the coordinator that answered ``error`` to the present stage has to be looked for (rule 2)."""
-        return error in (OFFSETS_MOVED if self.stage is Stage.COMMITTING else MOVED)
+        return error in (MOVED if self.stage is Stage.COMMITTING else COORDINATOR_MOVED)
 
     def answered(self, error: int) -> None:
         """Kafka's code for the request that ``stage`` names."""
-        if error in (OFFSETS_AGAIN if self.stage is Stage.COMMITTING else AGAIN):
+        if error in (ASKED_AGAIN if self.stage is Stage.COMMITTING else AGAIN):
             self.unanswered()
         elif error in ABORTABLE and self.stage is not Stage.ABORTING:
             self._abort(error)

@@ -16,12 +16,25 @@ from aftershock.errors import ProtocolError
 from aftershock.workloads.wire.codec import decode_response, encode_frame, response_type
 from aftershock.workloads.wire.frames import FRAME_BYTES_MAX, PREFIX, checked_length
 
+PORT_MAX = 65_535
+
 
 class Address(NamedTuple):
     """Where a listener is dialled."""
 
     host: str
     port: int
+
+    @classmethod
+    def checked(cls, host: str, port: int) -> Self:
+        """The address of what came from elsewhere; ``ValueError`` for what no socket could dial."""
+        try:
+            host.encode("idna")  # as a socket does
+        except UnicodeError as error:
+            raise ValueError(f"{host!r} is no host name: {error}") from error
+        if not host or not 1 <= port <= PORT_MAX:
+            raise ValueError(f"{host}:{port} can't be dialled: it takes a host and a port from 1 to {PORT_MAX}")
+        return cls(host, port)
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
@@ -65,7 +78,7 @@ class Connection:
         try:
             length = checked_length(self._receive(PREFIX.size, deadline_s), 0, FRAME_BYTES_MAX)
             message = self._receive(length, deadline_s)
-            return decode_response(response_type(request), message, self._correlation_id)
+            return decode_response(response_type(type(request)), message, self._correlation_id)
         except ProtocolError as error:
             raise PeerError(f"{self.address}: {error}") from error
 

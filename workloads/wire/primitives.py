@@ -12,7 +12,9 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-_MILLISECOND = timedelta(milliseconds=1)
+MILLISECOND = timedelta(milliseconds=1)
+"""To divide durations by: kio's are a ``timedelta``, ours a number of milliseconds."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_UUID = bytes(16)
 _UVARINTS = tuple(bytes((number,)) for number in range(128))
@@ -30,7 +32,7 @@ _ERROR_CODES = _ErrorCodes({code.value: code for code in ErrorCode})
 
 
 def _milliseconds(duration: timedelta) -> int:
-    return duration // _MILLISECOND
+    return duration // MILLISECOND
 
 
 @lru_cache(maxsize=256)  # nearly all of them are a throttle time of zero
@@ -39,7 +41,7 @@ def _duration(milliseconds: int) -> timedelta:
 
 
 def _timestamp_ms(moment: datetime | None) -> int:
-    return -1 if moment is None else (moment - _EPOCH) // _MILLISECOND
+    return -1 if moment is None else (moment - _EPOCH) // MILLISECOND
 
 
 def _moment(timestamp_ms: int) -> datetime | None:

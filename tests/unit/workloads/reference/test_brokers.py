@@ -5,15 +5,18 @@ from random import Random
 from typing import Any, Self
 
 import pytest
+from kio.schema.errors import ErrorCode
 
 from aftershock.errors import ClientError, ProtocolError, UnsupportedError
 from aftershock.tests.scripted_broker import ScriptedBroker
 from aftershock.tests.unit.workloads.reference.producing import DEADLINE_S, fresh_topic, until
+from aftershock.workloads.reference import brokers as module
 from aftershock.workloads.reference.brokers import Brokers
 from aftershock.workloads.reference.clock import monotonic_ms
 from aftershock.workloads.reference.settings import ClientSettings, parse
 from aftershock.workloads.rules.backoff import Backoff
 from aftershock.workloads.rules.metadata import Metadata
+from aftershock.workloads.rules.values import MetadataResponse, Node
 from aftershock.workloads.wire.connection import Address
 
 
@@ -32,13 +35,14 @@ def cluster(running: ScriptedBroker) -> Iterator[ScriptedBroker]:
 class Bench:
     """Brokers on their own, with what they told and how often they called back."""
 
-    def __init__(self, bootstrap: str, **changes: object) -> None:
+    def __init__(self, bootstrap: str, seed: int = 7, **changes: object) -> None:
         quick = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 5}
         self.settings = parse(ClientSettings, {"bootstrap.servers": bootstrap} | quick | changes)
         self.told: list[tuple[str, dict[str, Any]]] = []
         self.changes = 0
+        self.complaints: set[object] = set()
         self.now_ms = monotonic_ms
-        draw = Random(7)  # noqa: S311  # no secret
+        draw = Random(seed)  # noqa: S311  # no secret
         self.metadata = Metadata(backoff=Backoff(5, 20, draw))
         self.brokers = Brokers(
             self.settings.bootstrap_servers,
@@ -56,6 +60,7 @@ class Bench:
 
     def _changed(self) -> None:
         self.changes += 1
+        self.complaints.add(self.brokers.unsupported)
 
     async def __aenter__(self) -> Self:
         return self
@@ -124,6 +129,36 @@ async def test_when_all_known_nodes_are_gone_the_bootstrap_is_asked(cluster: Scr
             bench.brokers._bootstrap = [*cluster.addresses.values()]
             await until(lambda: bench.brokers.refresh_if_due() and 3 in bench.metadata.nodes, lambda: str(bench.told))
             assert {1, 2, 3} == set(bench.metadata.nodes)
+
+
+async def test_a_silent_bootstrap_broker_is_not_asked_again(cluster: ScriptedBroker) -> None:
+    """Once nodes are known the bootstrap connection has served: who is connected to others hears from them at once,
+    however often it asks, and the bootstrap connection is closed."""
+    topic = fresh_topic(cluster)
+    async with Bench(str(cluster.addresses[1])) as bench:
+        assert await bench.brokers.refresh()
+        black_hole = cluster.script("Metadata", node=1, times=100, answer="lost")
+        await asyncio.gather(bench.brokers.channel(2), bench.brokers.channel(3))
+        bench.metadata.want([topic])
+        async with asyncio.timeout(DEADLINE_S):
+            assert [True] * 12 == [await bench.brokers.refresh() for _ in range(12)]
+        assert 0 == cluster.fired(black_hole)
+        assert {2, 3} == {seen.node for seen in cluster.journal("Metadata", topic=topic)}
+        first = bench.brokers._links[0, "bootstrap"]
+        later_ms = bench.now_ms() + 1_001
+        bench.now_ms = lambda: later_ms
+        bench.brokers.refresh_if_due()
+        await until(lambda: first.open is None, lambda: "not closed")
+        assert sum(first.traffic) > 0
+
+
+async def test_nodes_that_metadata_no_longer_names_are_not_asked(cluster: ScriptedBroker) -> None:
+    """Their connection may still be open, to somebody who has left the cluster."""
+    async with Bench(cluster.bootstrap) as bench:
+        await bench.brokers.refresh()
+        gone = await bench.brokers.channel(2)
+        bench.metadata.update(MetadataResponse((bench.metadata.nodes[1],), ()), bench.now_ms())
+        assert cluster.addresses[1] == (await bench.brokers.any()).address != gone.address
 
 
 async def test_a_channel_a_node_and_purpose(cluster: ScriptedBroker) -> None:
@@ -223,6 +258,94 @@ async def test_metadata_that_is_too_old() -> None:
             with pytest.raises(UnsupportedError, match="0 to 8"):
                 await bench.brokers.refresh()
             assert isinstance(bench.brokers.unsupported, ClientError)
+
+
+@pytest.mark.parametrize("old", ["Metadata", "ApiVersions"])
+async def test_one_old_broker_among_others_is_passed_over(cluster: ScriptedBroker, old: str) -> None:
+    """Whichever is tried first, the others serve, and at no time does anybody hear that they can't."""
+    with ScriptedBroker(versions={"Metadata": (0, 8)} if old == "Metadata" else {}) as one:
+        if old == "ApiVersions":
+            one.script("ApiVersions", times=100, error=ErrorCode.unsupported_version)
+        for seed in range(6):
+            async with Bench(f"{one.bootstrap},{cluster.addresses[1]}", seed) as bench:
+                assert await bench.brokers.refresh()
+                assert {1, 2, 3} == set(bench.metadata.nodes)
+                assert {None} == bench.complaints
+        assert one.journal("ApiVersions")
+
+
+async def test_what_was_unsupported_may_be_mended(cluster: ScriptedBroker) -> None:
+    """An old broker that gives way to a newer one: the next good answer takes the complaint back."""
+    with ScriptedBroker(versions={"Metadata": (0, 8)}) as old:
+        async with Bench(old.bootstrap) as bench:
+            with pytest.raises(UnsupportedError):
+                await bench.brokers.refresh()
+            bench.brokers._bootstrap = [cluster.addresses[1]]
+            old.down(1)
+            await until(lambda: bench.brokers.refresh_if_due() and bench.metadata.nodes, lambda: str(bench.told))
+            assert bench.brokers.unsupported is None
+
+
+def refuse_to_translate(_response: object) -> MetadataResponse:
+    raise KeyError("a bug of ours")
+
+
+@pytest.mark.parametrize(("topic", "broken"), [("\udc80", False), ("t", True)])
+async def test_whatever_goes_wrong_a_refresh_can_be_made_again(
+    cluster: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, topic: str, *, broken: bool
+) -> None:
+    """A question that can't be written, an answer that trips us up: told, counted as failed, due again after the
+    back-off and not before."""
+    async with Bench(cluster.bootstrap) as bench:
+        assert await bench.brokers.refresh()
+        with monkeypatch.context() as patch:
+            if broken:
+                patch.setattr(module, "metadata_response", refuse_to_translate)
+            bench.metadata.want([topic])
+            with pytest.raises((KeyError, ValueError)) as wrong:
+                await bench.brokers.refresh()
+        assert ("metadata_failed", {"why": str(wrong.value)}) in bench.told
+        assert 1 == bench.metadata.counts["metadata_failed"]
+        now_ms = bench.now_ms()
+        bench.now_ms = lambda: now_ms
+        assert 0 < bench.brokers.refresh_if_due() <= 24
+
+
+@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70_000), ("a..b", 9092), ("a\0b", 9092)])
+async def test_an_address_that_nobody_can_dial(cluster: ScriptedBroker, host: str, port: int) -> None:
+    """It is one more failed connection: ConnectionError, told, called back, and not tried again before the back-off."""
+    async with Bench(cluster.bootstrap) as bench:
+        await bench.brokers.refresh()
+        bench.metadata.move_leaders({}, [Node(1, host, port)])
+        changes = bench.changes
+        with pytest.raises(ConnectionError):
+            await bench.brokers.channel(1)
+        assert bench.changes > changes
+        assert 0 < bench.brokers.wait_ms(1) <= 24
+        assert "node_disconnected" in [event for event, _ in bench.told]
+
+
+async def test_a_found_coordinator_is_dialled_where_it_was_found(cluster: ScriptedBroker) -> None:
+    """Metadata needn't name it, and a fetch goes where metadata says all the same."""
+    elsewhere = cluster.addresses[3]
+    async with Bench(cluster.bootstrap) as bench:
+        await bench.brokers.refresh()
+        for node_id in (2, 99):
+            bench.brokers.found(Node(node_id, elsewhere.host, elsewhere.port))
+            assert elsewhere == (await bench.brokers.channel(node_id, "coordinator")).address
+        assert cluster.addresses[2] == (await bench.brokers.channel(2)).address
+
+
+async def test_where_a_coordinator_was_found_is_forgotten_when_it_fails(cluster: ScriptedBroker) -> None:
+    """It may have moved since: then metadata's address is tried."""
+    async with Bench(cluster.bootstrap) as bench:
+        await bench.brokers.refresh()
+        bench.brokers.found(Node(2, "127.0.0.1", 1))
+        with pytest.raises(ConnectionError):
+            await bench.brokers.channel(2, "coordinator")
+        now_ms = bench.now_ms() + 1_000
+        bench.now_ms = lambda: now_ms
+        assert cluster.addresses[2] == (await bench.brokers.channel(2, "coordinator")).address
 
 
 async def test_bytes_belong_to_nodes(cluster: ScriptedBroker) -> None:

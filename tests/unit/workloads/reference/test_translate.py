@@ -1,5 +1,6 @@
 from uuid import UUID
 
+import pytest
 from kio.schema.metadata.v12.response import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -10,6 +11,7 @@ from kio.schema.produce.v9.response import PartitionProduceResponse as OldPartit
 from kio.schema.produce.v9.response import ProduceResponse as OldResponse
 from kio.schema.produce.v12.response import LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse, ProduceResponse
 
+from aftershock.errors import ProtocolError
 from aftershock.workloads.reference.translate import endpoints, leader_hint, metadata_response
 from aftershock.workloads.rules import values
 
@@ -41,9 +43,9 @@ def test_metadata() -> None:
             MetadataResponseTopic(error_code=100, name=None, topic_id=UUID(int=8), partitions=()),
         ),
     )
-    partition = values.PartitionMetadata(3, values.Leader(-1, 4), (1, 2), (1,), (2,), 5)
+    partition = values.PartitionMetadata(3, values.Leader(-1, 4), (1, 2), (2,), 5)
     assert values.MetadataResponse(
-        (values.Node(1, "h", 9, "a"),), (values.TopicMetadata("t", UUID(int=7), (partition,)),), "c", 1
+        (values.Node(1, "h", 9, "a"),), (values.TopicMetadata("t", UUID(int=7), (partition,)),)
     ) == metadata_response(answer)
 
 
@@ -64,3 +66,24 @@ def test_hints() -> None:
     answer = ProduceResponse(responses=(), node_endpoints=(NodeEndpoint(node_id=2, host="h", port=9, rack=None),))
     assert (values.Node(2, "h", 9),) == endpoints(answer)
     assert () == endpoints(OldResponse(responses=()))
+
+
+UNDIALLABLE = [("h", 0), ("h", 65_536), ("h", -1), ("", 9092), ("a..b", 9092), ("x" * 64, 9092)]
+
+
+@pytest.mark.parametrize(("host", "port"), UNDIALLABLE)
+def test_a_broker_that_can_not_be_dialled(host: str, port: int) -> None:
+    """A Metadata answer with such an address is refused as a whole, and the reason names it."""
+    broker = MetadataResponseBroker(node_id=1, host=host, port=port, rack=None)
+    answer = MetadataResponse(throttle_time=0, brokers=(broker,), cluster_id="c", controller_id=1, topics=())
+    with pytest.raises(ProtocolError, match="node 1"):
+        metadata_response(answer)
+
+
+@pytest.mark.parametrize(("host", "port"), UNDIALLABLE)
+def test_an_endpoint_that_can_not_be_dialled(host: str, port: int) -> None:
+    """It is left out: beside it stand outcomes of batches, which must not be lost for it."""
+    good = NodeEndpoint(node_id=2, host="h", port=65_535, rack="a")
+    bad = NodeEndpoint(node_id=3, host=host, port=port, rack=None)
+    answer = ProduceResponse(responses=(), node_endpoints=(bad, good))
+    assert (values.Node(2, "h", 65_535, "a"),) == endpoints(answer)
