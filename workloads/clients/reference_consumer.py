@@ -1,7 +1,8 @@
 """The reference consumer, noting every record delivered to it: ``client: reference``.
 
 Rules: where it begins is settled before it says that it is ready, so nothing produced later can be missed by being
-early; no error of the cluster ends the loop: it is told, and the next poll comes after a pause.
+early; the error of a partition doesn't end the loop: it is told, and the next poll comes after a pause. What ends the
+consumer for good, as a group that refuses it, ends the worker with the sentence that it was refused with.
 """
 
 import asyncio
@@ -73,17 +74,17 @@ class ReferenceConsumer:
         while True:
             try:
                 batches = await self._consumer.poll(POLL_MS)
-            except BrokerError as error:
-                await self._tell(name(error.code), error)
-            except ProtocolError as error:
-                await self._tell("CORRUPT_MESSAGE", error)
+            except (BrokerError, ProtocolError) as error:
+                self._consumer.check()  # else it is some partition's, and the next poll tries that again
+                await self._tell(error)
             else:
                 for fetched in batches:
                     self._take(fetched)
                 self._receiving.idle()
 
-    async def _tell(self, error: str, raised: Exception) -> None:
-        self._events.emit("client_error", error=error, detail=str(raised), fatal=False)
+    async def _tell(self, error: BrokerError | ProtocolError) -> None:
+        code = name(error.code) if isinstance(error, BrokerError) else "CORRUPT_MESSAGE"
+        self._events.emit("client_error", error=code, detail=str(error), fatal=False)
         await asyncio.sleep(_PAUSE_S)
 
     def _take(self, fetched: Fetched) -> None:

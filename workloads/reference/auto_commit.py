@@ -5,6 +5,7 @@ A position is behind what earlier polls handed over, and nothing else, so what i
 """
 
 import asyncio
+from collections.abc import Mapping
 
 from aftershock.errors import ClientError
 from aftershock.workloads.reference.consumer_settings import ConsumerSettings
@@ -27,7 +28,7 @@ class AutoCommit:
         self._store, self._positions, self._tell = store, positions, tell
         self._enabled, self._interval_ms = settings.enable_auto_commit, settings.auto_commit_interval_ms
         self._due_ms: float | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def polled(self, now_ms: float) -> None:
         """A poll begins: everything handed over so far has been dealt with. Commit it if it is time."""
@@ -35,22 +36,36 @@ class AutoCommit:
             return
         if self._due_ms is None:
             self._due_ms = now_ms + self._interval_ms
-        if now_ms >= self._due_ms and (self._task is None or self._task.done()):
+        if now_ms >= self._due_ms and not self._tasks:
             self._due_ms = now_ms + self._interval_ms
-            self._task = asyncio.create_task(self.commit())
+            self.begin()
 
-    async def commit(self) -> None:
-        """Commit everything consumed, now."""
+    def begin(self) -> asyncio.Task[None] | None:
+        """Start to commit everything consumed up to now; None where commits aren't automatic."""
         if not self._enabled:
-            return
-        offsets = consumed(self._positions)
+            return None
+        task = asyncio.create_task(self._commit(consumed(self._positions)))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
         try:
             await self._store.commit(offsets)
         except (OSError, ClientError) as error:
             self._tell("commit_failed", reason=str(error) or type(error).__name__)
 
+    async def finish(self) -> None:
+        """Commit everything consumed, and wait for all that is under way."""
+        self.begin()
+        await asyncio.gather(*self._tasks)
+
+    def cancel(self) -> None:
+        """Nothing that is under way may be committed any more: the partitions are lost."""
+        for task in self._tasks:
+            task.cancel()
+
     async def close(self) -> None:
         """End what is under way."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        self.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

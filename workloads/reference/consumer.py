@@ -30,6 +30,7 @@ from aftershock.workloads.rules.leader_discovery import LeaderDiscovery
 from aftershock.workloads.rules.metadata import Metadata
 from aftershock.workloads.rules.position import FetchPosition
 from aftershock.workloads.rules.positions import Positions
+from aftershock.workloads.rules.read_replica import ReadReplicas
 from aftershock.workloads.rules.values import TopicPartition
 from aftershock.workloads.wire import codes
 
@@ -39,6 +40,7 @@ Start = int | Literal["earliest", "latest"]
 """Where a partition begins: an offset, or an end of its log."""
 HOPELESS = frozenset({17, 29})
 """INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED: no metadata will ever come."""
+UNKNOWN_TOPIC_OR_PARTITION = 3
 
 
 class Consumer:
@@ -76,8 +78,8 @@ class Consumer:
         task.add_done_callback(lambda _: self._wake())
         self._tasks.append(task)
 
-    def _check(self) -> None:
-        """Raise what ended a background task, if one has ended."""
+    def check(self) -> None:
+        """Raise what has ended this consumer for good, if anything has: every ``poll`` would raise it from now on."""
         for task in self._tasks:
             if task.done():
                 task.result()
@@ -87,21 +89,27 @@ class Consumer:
     async def start(self, topics: Sequence[str]) -> None:
         """Come to where partitions can be taken: the metadata of ``topics`` known.
 
-        Keeps trying for as long as it takes: the caller has the deadline. A ``ClientError`` for what can't be mended.
+        Keeps trying while nobody answers: the caller has the deadline. A topic that brokers don't know may be made any
+        moment, within ``default.api.timeout.ms``. A ``ClientError`` for what can't be mended.
         """
+        made_until_ms = self._shared.clock_ms() + self._shared.settings.default_api_timeout_ms
         self._shared.metadata.want(topics)
         self._begin(self._loop.run())
-        while not all(self._is_known(topic) for topic in topics):
-            await self._wake.wait(float("inf"))
-            self._check()
+        while not all(self._is_known(topic, made_until_ms) for topic in topics):
+            await self._wake.wait(float("inf"))  # each answer wakes; while a topic has an error, another is asked for
+            self.check()
             if self.brokers.unsupported is not None:
                 raise self.brokers.unsupported
 
-    def _is_known(self, name: str) -> bool:
+    def _is_known(self, name: str, made_until_ms: float) -> bool:
         topic = self._shared.metadata.topic(name)
-        if topic is not None and topic.error in HOPELESS:
+        if topic is None:
+            return False
+        if topic.error in HOPELESS:
             raise BrokerError(f"the topic {name} can't be read: {codes.name(topic.error)}", topic.error)
-        return topic is not None and not topic.error and bool(topic.partitions)
+        if topic.error == UNKNOWN_TOPIC_OR_PARTITION and self._shared.clock_ms() >= made_until_ms:
+            raise BrokerError(f"there is no topic {name}: make it first, or mend its name", topic.error)
+        return not topic.error and bool(topic.partitions)
 
     def partitions(self, topic: str) -> list[TopicPartition]:
         """The partitions of a topic that ``start`` was told of."""
@@ -111,8 +119,8 @@ class Consumer:
     def assign(self, positions: Mapping[TopicPartition, Start]) -> None:
         """Take these partitions and no others, each from where it says."""
         self._shared.metadata.want({tp.topic for tp in positions})
-        self._shared.buffer.drop([*self._shared.positions, *positions])
-        self._shared.positions.assign(positions)
+        self._shared.buffer.drop(positions)
+        self._shared.assign(positions)
         for tp, start in positions.items():
             if isinstance(start, int):
                 leader = self._shared.metadata.leader(tp)
@@ -144,8 +152,8 @@ class Consumer:
         Whole batches are handed over: the last may exceed the number. The loop's other work gets a turn in any case.
 
         Raises:
-            BrokerError: an error that trying again won't mend: not authorized, thrown out of the group for good, or no
-                offset to go on from under ``auto.offset.reset=none``.
+            BrokerError: an error that trying again won't mend: not authorized, thrown out of the group for good (then
+                ``check`` raises it, too), or no offset to go on from under ``auto.offset.reset=none``.
             ProtocolError: a corrupt batch. The position stays before it: the next poll fetches it again.
             UnsupportedError: a broker, a format or a codec that this client can't read.
         """
@@ -153,17 +161,17 @@ class Consumer:
         if self._group:
             self._group.polled()
         await asyncio.sleep(0)
-        while not (fetched := await self._take()):
+        while not (fetched := self._take()):
             left_ms = deadline_ms - self._shared.clock_ms()
             if left_ms <= 0:
                 break
             await self._wake.wait(left_ms)
         return fetched
 
-    async def _take(self) -> list[Fetched]:
-        self._check()
+    def _take(self) -> list[Fetched]:
+        self.check()
         if self._group:
-            await self._group.settle()
+            self._group.settle()
         buffer = self._shared.buffer
         before = len(buffer)
         fetched = buffer.take(self._shared.settings.max_poll_records)
@@ -249,6 +257,7 @@ def _share(settings: ConsumerSettings, tell: Tell, on_change: Callable[[], None]
         metadata=metadata,
         discovery=LeaderDiscovery(metadata, settings.leader_discovery, backoff),
         positions=positions,
+        replicas=ReadReplicas(settings.metadata_max_age_ms, enabled=settings.read_replica),
         buffer=FetchBuffer(positions),
         backoff=backoff,
         clock_ms=monotonic_ms,

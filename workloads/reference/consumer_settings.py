@@ -5,6 +5,12 @@ from typing import Literal
 
 from aftershock.errors import SettingError
 from aftershock.workloads.reference.settings import ClientSettings, choice, flag, number, text
+from aftershock.workloads.wire.frames import FRAME_BYTES_MAX
+
+MEBIBYTE = 1024 * 1024
+FETCH_BYTES_MAX = FRAME_BYTES_MAX - 10 * MEBIBYTE
+"""The most that ``fetch.max.bytes`` may be here (Kafka: 2 GiB). A longer frame than ``FRAME_BYTES_MAX`` would break the
+connection, and be asked for again; an answer has its own fields and, when a broker goes over, a batch besides."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,9 +29,9 @@ class ConsumerSettings(ClientSettings):
     auto_commit_interval_ms: int = number(5_000, 1)
     default_api_timeout_ms: int = number(60_000, 1)
     fetch_min_bytes: int = number(1)
-    fetch_max_bytes: int = number(50 * 1024 * 1024)
+    fetch_max_bytes: int = number(50 * MEBIBYTE, most=FETCH_BYTES_MAX)
     fetch_max_wait_ms: int = number(500)
-    max_partition_fetch_bytes: int = number(1024 * 1024)
+    max_partition_fetch_bytes: int = number(MEBIBYTE)
     max_poll_records: int = number(500, 1)
     max_poll_interval_ms: int = number(300_000, 1)
     check_crcs: bool = flag(default=True)

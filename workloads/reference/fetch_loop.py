@@ -6,27 +6,25 @@ from aftershock.workloads.reference.fetch_routes import FetchRoutes
 from aftershock.workloads.reference.fetcher import Fetcher
 from aftershock.workloads.reference.offsets import Offsets
 from aftershock.workloads.reference.shared import Shared
+from aftershock.workloads.reference.sparing import Sparing
 from aftershock.workloads.reference.wake import Wake
-from aftershock.workloads.rules.read_replica import ReadReplicas
 
 
 class FetchLoop:
     """Metadata, lookups, validations and fetches of one consumer. ``wake`` when its positions or its buffer changed."""
 
     def __init__(self, shared: Shared) -> None:
-        settings = shared.settings
-        replicas = ReadReplicas(settings.metadata_max_age_ms, enabled=settings.read_replica)
         self.wake = Wake()
         self.offsets = Offsets(shared)
         self._shared = shared
-        self._fetcher = Fetcher(shared, FetchRoutes(replicas, shared.metadata, shared.positions, shared.tell))
-        self._replicas = replicas
+        tell = Sparing(shared.tell, shared.clock_ms)
+        self._fetcher = Fetcher(shared, FetchRoutes(shared.replicas, shared.metadata, shared.positions, tell))
 
     @property
     def counts(self) -> Counter[str]:
         """The counters of all rules that the loop drives."""
         shared = self._shared
-        rules = (self._replicas, shared.metadata, shared.discovery, shared.positions)
+        rules = (shared.replicas, shared.metadata, shared.discovery, shared.positions)
         return sum((rule.counts for rule in rules), self._fetcher.counts)
 
     async def run(self) -> None:

@@ -1,10 +1,10 @@
 """Where each partition is fetched from: its leader, or the replica that it is leased to; told whenever that changes.
 
 The rule is ``read_replica.py``'s (KIP-392). This joins it to the metadata and the positions, and tells the events
-``replica_switched`` and ``replica_failed_back``, the latter with the reason.
+``replica_switched`` and ``replica_failed_back``, the latter with the reason. ``tell`` should be a sparing one
+(``sparing.py``): a replica that keeps erring is left and taken again with every fetch.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -22,11 +22,6 @@ class FetchRoutes:
     def __init__(self, replicas: ReadReplicas, metadata: Metadata, positions: Positions, tell: Tell) -> None:
         self._replicas, self._metadata, self._positions, self._tell = replicas, metadata, positions, tell
         self._metadata_version = UNKNOWN
-
-    @property
-    def counts(self) -> Counter[str]:
-        """Switches to replicas, and the ends of their leases."""
-        return self._replicas.counts
 
     def follow_metadata(self) -> None:
         """Let the positions know who leads now, if anything is new; one whose leader changed goes to the new one."""

@@ -68,9 +68,9 @@ class Group:
         """A poll begins: what earlier ones handed over may be committed."""
         self._commits.polled(self._shared.clock_ms())
 
-    async def settle(self) -> None:
+    def settle(self) -> None:
         """Carry out what the group wants changed."""
-        await self._rebalance.settle()
+        self._rebalance.settle()
 
     async def leave(self) -> None:
         """Commit if that is automatic, give everything up and tell the group; ``run`` must have ended."""

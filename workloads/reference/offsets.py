@@ -47,19 +47,16 @@ class Offsets:
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._tasks: set[asyncio.Task[None]] = set()
-        self._retry_at_ms = math.inf
 
     def step(self, now_ms: float) -> float:
         """Start what is due; milliseconds until something else is."""
-        if now_ms >= self._retry_at_ms:
-            self._retry_at_ms = math.inf
         positions, leader = self._shared.positions, self._shared.metadata.leader
         waits = self._shared.buffer.has_problem
         resets = {tp: LookUp(policy, leader(tp)) for tp, policy in positions.to_reset(now_ms).items() if not waits(tp)}
         self._start(self._reset, by_node(resets, lambda asked: asked.leader))
         proofs = {tp: position for tp, position in positions.to_validate(now_ms).items() if not waits(tp)}
         self._start(self._validate, by_node(proofs, lambda position: position.leader))
-        return max(0.0, self._retry_at_ms - now_ms)
+        return positions.held_ms(now_ms)
 
     def _start(
         self,
@@ -89,7 +86,6 @@ class Offsets:
             until_ms = self._shared.clock_ms() + self._shared.settings.retry_backoff_ms
             self._shared.metadata.request_update(partitions)
             self._shared.positions.hold(partitions, until_ms)
-            self._retry_at_ms = min(self._retry_at_ms, until_ms)
 
     def _sort_out(self, errors: Mapping[TopicPartition, int], what: str) -> None:
         """Rule 2, for the partitions of an answer."""

@@ -3,9 +3,9 @@
 Rules (the state machine is ``consumer_group.py``'s; Kafka's ``AsyncKafkaConsumer``, ``ConsumerMembershipManager``):
 
 1. Whatever concerns the application happens in ``settle``, which ``poll`` calls: partitions that are taken away are
-   fetched no more, then committed (if that is automatic), then given up with ``on_revoked``; only then are new ones
-   taken with ``on_assigned``.
-2. A member that was thrown out has lost its partitions: ``on_revoked``, and nothing is committed.
+   fetched and handed over no more, then committed (if that is automatic), then given up with ``on_revoked``; only then
+   are new ones taken with ``on_assigned``. Nobody waits for the commit: partitions that stay are read meanwhile.
+2. A member that was thrown out has lost its partitions: ``on_revoked``, and nothing is committed, be it under way.
 3. A new partition goes on from what the group has committed; without that, the reset policy says where.
 """
 
@@ -44,19 +44,21 @@ class Rebalance:
         self._shared, self._member, self._store, self._commits = shared, member, store, commits
         self._acknowledge = acknowledge
         self._step: Step | None = None
+        self._committing: asyncio.Task[None] | None = None
         self._names: dict[UUID, str] = {}
         self._restoring: asyncio.Task[None] | None = None
 
     # ---- the assignment
 
-    async def settle(self) -> None:
-        """Carry out what the group wants changed, if anything (rule 1)."""
+    def settle(self) -> None:
+        """Carry out what the group wants changed, if anything, as far as that can be done now (rule 1)."""
         if self._member.state is MemberState.FENCED:
             self._lose()
         self._learn_names()
-        self._step = self._step or self._member.reconcile(self._names)
-        if self._step is not None:  # perhaps for the second time, when a poll was cancelled in the midst of it
-            await self._carry_out(self._step)
+        if self._step is None:
+            self._begin(self._member.reconcile(self._names))
+        if self._step is not None and (self._committing is None or self._committing.done()):
+            self._finish(self._step)
             self._step = None
         if self._unplaced() and (self._restoring is None or self._restoring.done()):
             self._restoring = asyncio.create_task(self._restore())
@@ -69,11 +71,19 @@ class Rebalance:
             else:
                 self._names[topic_id] = name
 
-    async def _carry_out(self, step: Step) -> None:
-        taken = self._named(step.take)
-        await self._give_up(self._named(step.revoke))
-        if self._member.state is not MemberState.RECONCILING:
+    def _begin(self, step: Step | None) -> None:
+        """Nothing more is handed over of what goes; what was is committed."""
+        self._step, self._committing = step, None
+        if step is None or not step.revoke:
             return
+        self._committing = self._commits.begin()
+        if self._committing is not None:
+            self._committing.add_done_callback(lambda _: self._shared.on_change())
+        self._shared.positions.revoking(self._named(step.revoke))
+
+    def _finish(self, step: Step) -> None:
+        taken = self._named(step.take)
+        self._drop(self._named(step.revoke))
         self._shared.positions.assign([*self._shared.positions, *taken])
         if taken:
             self.callbacks.on_assigned(taken)
@@ -83,17 +93,9 @@ class Rebalance:
     def _named(self, partitions: Iterable[AssignedPartition]) -> list[TopicPartition]:
         return sorted(TopicPartition(self._names[each.topic_id], each.partition) for each in partitions)
 
-    async def _give_up(self, revoked: Sequence[TopicPartition]) -> None:
-        """Nothing more of these is handed over; unless the member was thrown out while committing, they are gone."""
-        if not revoked:
-            return
-        self._shared.positions.revoking(revoked)
-        await self._commits.commit()
-        if self._member.state is MemberState.RECONCILING:
-            self._drop(revoked)
-
     def _lose(self) -> None:
         """Rule 2."""
+        self._commits.cancel()
         lost = sorted(self._shared.positions)
         self._drop(lost)
         listed = [[tp.topic, tp.partition] for tp in lost]
@@ -104,8 +106,7 @@ class Rebalance:
 
     def _drop(self, partitions: Sequence[TopicPartition]) -> None:
         gone = set(partitions)
-        self._shared.positions.assign([tp for tp in self._shared.positions if tp not in gone])
-        self._shared.buffer.drop(partitions)
+        self._shared.assign([tp for tp in self._shared.positions if tp not in gone])
         if partitions:
             self.callbacks.on_revoked(partitions)
 
@@ -154,8 +155,10 @@ class Rebalance:
 
     async def give_all_up(self) -> None:
         """Commit if that is automatic, then have nothing any more."""
-        if self._member.state is not MemberState.FENCED:
-            await self._commits.commit()
+        if self._member.state is MemberState.FENCED:
+            self._commits.cancel()
+        else:
+            await self._commits.finish()
         self._drop(sorted(self._shared.positions))
 
     async def close(self) -> None:

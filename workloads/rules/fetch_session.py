@@ -53,14 +53,15 @@ FETCH_SESSION_TOPIC_ID_ERROR = 106
 
 
 class FetchPartition(NamedTuple):
-    """What is asked of one partition. Equal values mean that nothing needs to be said again."""
+    """What a consumer asks of one partition. Equal values mean that nothing needs to be said again.
+
+    Fetch has two fields more, the last fetched epoch and the log's start: they are the followers'.
+    """
 
     topic_id: UUID | None
     fetch_offset: int
     max_bytes: int
     leader_epoch: int = UNKNOWN
-    last_fetched_epoch: int = UNKNOWN
-    log_start_offset: int = UNKNOWN
 
 
 Dropped = tuple[TopicPartition, UUID | None]

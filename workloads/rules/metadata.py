@@ -76,7 +76,7 @@ class Metadata:
         return self._epochs.get(tp)
 
     def partition(self, tp: TopicPartition) -> PartitionMetadata | None:
-        """What is cached of a partition: its leader, replicas, ISR and offline replicas."""
+        """What is cached of a partition: its leader, replicas and offline replicas."""
         return self._partitions.get(tp)
 
     def topic(self, name: str) -> TopicMetadata | None:
@@ -142,7 +142,7 @@ class Metadata:
     def move_leaders(self, accepted: Mapping[TopicPartition, Leader], endpoints: Iterable[Node]) -> None:
         """Take leaders from elsewhere than an answer; ``leader_discovery.py`` has judged them.
 
-        Each partition must be cached. Its replicas, ISR and offline replicas stay as they are.
+        Each partition must be cached. Its replicas and offline replicas stay as they are.
         """
         self.version += 1
         self.nodes = {**self.nodes, **{node.node_id: node for node in endpoints}}

@@ -11,7 +11,7 @@
    AWAIT_VALIDATION  yes       yes          yes               yes, unproven
    ================  ========  ===========  ================  ==============
 
-2. Only FETCHING fetches, and only when neither paused nor about to be revoked.
+2. Only FETCHING fetches, and not what is about to be revoked.
 3. A position is an offset, the leader epoch of the record before it, and the leader it was last checked against. When
    that leader or its epoch changes and both epochs are known, the position is unproven until OffsetsForLeaderEpoch to
    the new leader has answered; with an epoch unknown there is nothing to compare and fetching goes on.
@@ -82,20 +82,19 @@ class Truncation(NamedTuple):
 class Position:
     """One partition's state machine. ``fetch`` is the position, None in the states that have none."""
 
-    __slots__ = ("fetch", "not_before_ms", "paused", "policy", "revoking", "state")
+    __slots__ = ("fetch", "not_before_ms", "policy", "revoking", "state")
 
     def __init__(self) -> None:
         self.state = State.INITIALIZING
         self.fetch: FetchPosition | None = None
         self.policy: ResetPolicy = "none"
-        self.paused = False
         self.revoking = False
         self.not_before_ms = 0.0
 
     @property
     def fetchable(self) -> bool:
         """Rule 2."""
-        return self.state is State.FETCHING and not self.paused and not self.revoking
+        return self.state is State.FETCHING and not self.revoking
 
     def seek(self, position: FetchPosition) -> None:
         """Take this position, from whatever state, and prove it first if it can be."""

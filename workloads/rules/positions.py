@@ -14,6 +14,7 @@ one partition is ``position.py``.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from math import inf
 
 from aftershock.workloads.rules.position import EndOffset, FetchPosition, Position, ResetPolicy, State, Truncation
 from aftershock.workloads.rules.values import Leader, TopicPartition
@@ -57,18 +58,8 @@ class Positions:
         if tp in self._positions:
             self._positions[tp] = self._positions.pop(tp)
 
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Fetch none of these until ``resume``; their positions stay."""
-        for position in self._of(partitions):
-            position.paused = True
-
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Undo ``pause``."""
-        for position in self._of(partitions):
-            position.paused = False
-
     def revoking(self, partitions: Iterable[TopicPartition]) -> None:
-        """These are about to be taken from us: fetch none of them any more."""
+        """These are about to be taken from us: nothing more of them is fetched, handed over or committed."""
         for position in self._of(partitions):
             position.revoking = True
 
@@ -79,7 +70,7 @@ class Positions:
         return [tp for tp, position in self._positions.items() if position.fetchable]
 
     def initializing(self) -> list[TopicPartition]:
-        """What has no position yet: look for committed offsets, then ``reset_initializing``."""
+        """What has no position yet: look for committed offsets; without one, ``reset``."""
         return [tp for tp, position in self._positions.items() if position.state is State.INITIALIZING]
 
     def to_reset(self, now_ms: float) -> dict[TopicPartition, ResetPolicy]:
@@ -96,6 +87,11 @@ class Positions:
         for position in self._of(partitions):
             position.not_before_ms = until_ms
 
+    def held_ms(self, now_ms: float) -> float:
+        """How long until the next hold ends; infinite when nothing is held for a time."""
+        holds = (mine.not_before_ms for mine in self._positions.values() if mine.not_before_ms > now_ms)
+        return min(holds, default=inf) - now_ms
+
     # ---- one partition
 
     def state(self, tp: TopicPartition) -> State | None:
@@ -109,8 +105,9 @@ class Positions:
         return position.fetch if position else None
 
     def valid_position(self, tp: TopicPartition) -> FetchPosition | None:
-        """The position to fetch from or to commit; None in every other state than FETCHING."""
-        return self.position(tp) if self.state(tp) is State.FETCHING else None
+        """The position to fetch from or to commit; None in all states but FETCHING, and while about to be revoked."""
+        position = self._positions.get(tp)
+        return position.fetch if position and position.fetchable else None
 
     def is_current(self, tp: TopicPartition, offset: int) -> bool:
         """Whether a fetch answer for ``offset`` is still wanted; any other is dropped, errors included."""
@@ -135,15 +132,6 @@ class Positions:
         for mine in self._of((tp,)):
             mine.reset(policy or self.policy)
             self.counts["position_resets"] += 1
-
-    def reset_initializing(self) -> list[TopicPartition]:
-        """Nothing is committed for what is still INITIALIZING: reset it. Returns those that no policy helps: raise."""
-        waiting = self.initializing()
-        if self.policy == "none":
-            return waiting
-        for tp in waiting:
-            self.reset(tp)
-        return []
 
     def looked_up(self, tp: TopicPartition, asked: ResetPolicy, offset: int, leader: Leader) -> bool:
         """ListOffsets answered ``asked``. Whether that was still wanted: the position is ``offset`` now (rule 5)."""

@@ -10,6 +10,8 @@
    OFFSET_OUT_OF_RANGE from a replica only ends the lease: the leader is asked before anything is believed.
    UNKNOWN_LEADER_EPOCH does nothing at all, so we fetch again at once until the follower has caught up: a hot loop
    that Kafka ships, kept here because the harness must show it.
+6. A lease belongs to the assignment: it ends with it, which is no fail-back. Assigned again, the partition is the
+   leader's until that names a replica again.
 
 The KIP's four cases of an offset out of range:
 
@@ -143,10 +145,10 @@ class ReadReplicas:
         self.counts["replica_failed_back"] += 1
         return lease.node_id
 
-    def clear_session(self, partitions: Iterable[TopicPartition]) -> None:
-        """Rule 4: a request failed; ``partitions`` are those of its fetch session."""
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Rule 6: these are no longer ours."""
         for tp in partitions:
-            self.clear(tp)
+            self._leases.pop(tp, None)
 
     def on_error(self, tp: TopicPartition, error: int, *, current: bool, resets: bool) -> AfterError:
         """What to do about ``error``; ends the lease where rule 5 says so."""

@@ -39,7 +39,6 @@ class PartitionMetadata(NamedTuple):
     partition: int
     leader: Leader
     replicas: tuple[int, ...] = ()
-    in_sync: tuple[int, ...] = ()
     offline: tuple[int, ...] = ()
     error: int = 0
 
@@ -54,9 +53,7 @@ class TopicMetadata(NamedTuple):
 
 
 class MetadataResponse(NamedTuple):
-    """A whole Metadata response, freed from its version."""
+    """What the rules want of a Metadata response, freed from its version."""
 
     nodes: tuple[Node, ...]
     topics: tuple[TopicMetadata, ...]
-    cluster_id: str | None = None
-    controller_id: int = UNKNOWN

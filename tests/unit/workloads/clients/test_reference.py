@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aftershock.errors import SettingError
+from aftershock.errors import BrokerError, SettingError
 from aftershock.tests.scripted_broker import ScriptedBroker
 from aftershock.tests.unit.workloads.clients.steps import answered, rows
 from aftershock.tests.unit.workloads.conftest import Bench
@@ -55,6 +55,11 @@ def sends(bench: Bench, producer: Client, for_us: int = S // 2) -> dict[str, Any
     producer.obey(Go(start_us=now_us))
     producer.obey(Stop(at_us=now_us + for_us))
     return answered(producer)
+
+
+def step_for(client: Client, for_us: int) -> None:
+    for _ in range(for_us // (S // 10)):
+        client.step(S // 10)
 
 
 def events(bench: Bench) -> list[str]:
@@ -141,6 +146,40 @@ def test_a_client_begins_at_the_end_if_told_so(here: Bench) -> None:
     assert {"did": "drain", "missing": {}} == answered(consumer)
     consumer.close()
     assert {1} == {row["producer_id"] for row in rows(here, "c0")}
+
+
+def test_a_group_that_refuses_a_member_for_good_ends_the_worker(here: Bench, broker: ScriptedBroker) -> None:
+    """While it joins: the sentence is raised, not told again and again, for no poll would ever be better."""
+    broker.script("ConsumerGroupHeartbeat", error=30, times=1_000)
+    told = here.consume(group="g")
+    consumer = ReferenceConsumer(told, here.now_us, Events(told, here.now_us))
+    with pytest.raises(BrokerError, match="the group g refuses this consumer: GROUP_AUTHORIZATION_FAILED"):
+        consumer.prepare()
+    consumer.close()
+    assert "client_error" not in events(here)
+
+
+def test_a_membership_that_ends_later_ends_the_worker(here: Bench, broker: ScriptedBroker) -> None:
+    """In the midst of reading: the step in which that is heard raises."""
+    consumer = consuming(here, group="g")
+    broker.script("ConsumerGroupHeartbeat", error=30, times=1_000)
+    with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
+        step_for(consumer, 10 * S)
+    consumer.close()
+
+
+def test_the_error_of_a_partition_is_told_and_reading_goes_on(here: Bench, broker: ScriptedBroker) -> None:
+    """Each broker refuses its first fetch, which is told; all there is is delivered in the end."""
+    producer = producing(here)
+    sends(here, producer)
+    producer.close()
+    broker.script("Fetch", error=29, times=3)
+    consumer = consuming(here)
+    ends = {number: sum(row["partition"] == number for row in rows(here, "p0")) for number in range(4)}
+    consumer.obey(Drain(end_offsets=ends, until_us=here.now_us() + 20 * S))
+    assert {"did": "drain", "missing": {}} == answered(consumer)
+    consumer.close()
+    assert "client_error" in events(here)
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,15 @@ async def test_starting_waits_for_the_topic(cluster: ScriptedBroker) -> None:
     assert [TopicPartition("late", 0)] == reader.consumer.partitions("late")
 
 
+async def test_a_topic_that_nobody_makes_is_an_error_in_the_end(cluster: ScriptedBroker) -> None:
+    """After ``default.api.timeout.ms``: a named error with what to do instead of asking for ever."""
+    reader = Reader({"bootstrap.servers": cluster.bootstrap, "default.api.timeout.ms": 100} | QUICK)
+    with pytest.raises(BrokerError, match="there is no topic misspelt: make it first") as raised:
+        await asyncio.wait_for(reader.consumer.start(["misspelt"]), 10)
+    assert 3 == raised.value.code
+    await reader.consumer.close(1000)
+
+
 async def test_starting_where_nobody_answers_can_be_given_up() -> None:
     """Cancelled by its caller, start leaves a consumer that closes in good order."""
     reader = Reader({"bootstrap.servers": "127.0.0.1:1"} | QUICK)

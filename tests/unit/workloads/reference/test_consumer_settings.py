@@ -3,8 +3,9 @@
 import pytest
 
 from aftershock.errors import SettingError
-from aftershock.workloads.reference.consumer_settings import ConsumerSettings
+from aftershock.workloads.reference.consumer_settings import FETCH_BYTES_MAX, ConsumerSettings
 from aftershock.workloads.reference.settings import parse
+from aftershock.workloads.wire.frames import FRAME_BYTES_MAX
 
 HERE = {"bootstrap.servers": "h:1"}
 
@@ -38,9 +39,16 @@ def test_either_spelling_and_our_switches() -> None:
         ({"fetch.max.wait": 3}, "fetch.max.wait.ms"),
         ({"request.timeout.ms": 500}, "fetch.max.wait.ms"),
         ({"max.poll.records": 0}, "max.poll.records"),
+        ({"fetch.max.bytes": FETCH_BYTES_MAX + 1}, "fetch.max.bytes"),
     ],
 )
 def test_what_can_not_be_is_refused_with_what_would_do(changes: dict[str, object], text: str) -> None:
     """An unknown name, a value out of range, and two settings that contradict one another."""
     with pytest.raises(SettingError, match=text):
         parse(ConsumerSettings, HERE | changes)
+
+
+def test_the_largest_answer_that_may_be_asked_for_fits_a_frame() -> None:
+    """With room for a batch of Kafka's default size beyond the limit, and more: else it would be refused for ever."""
+    assert FETCH_BYTES_MAX == parse(ConsumerSettings, HERE | {"fetch.max.bytes": FETCH_BYTES_MAX}).fetch_max_bytes
+    assert 2**20 < FRAME_BYTES_MAX - FETCH_BYTES_MAX

@@ -50,19 +50,22 @@ async def test_requests_become_incremental_and_name_only_what_changed(cluster: S
 
 
 async def test_a_lost_session_is_followed_by_one_full_fetch(cluster: ScriptedBroker) -> None:
-    """FETCH_SESSION_ID_NOT_FOUND: back to a full request without a session at once, and nothing is lost."""
+    """FETCH_SESSION_ID_NOT_FOUND: the very next request is full and without a session, and nothing is lost.
+
+    While a record lies undelivered there is no request under way: the next after that is the one that is refused.
+    """
     topic = fresh_topic(cluster)
-    append(cluster, topic, 0)
-    async with reading(cluster, topic, {0: 0}) as reader:
+    append(cluster, topic, 0, 2)
+    async with reading(cluster, topic, {0: 0}, max_poll_records=1) as reader:
         await reader.take(1)
+        before = len(asked(cluster, topic))
         cluster.forget_sessions()
-        append(cluster, topic, 0, 3)
+        append(cluster, topic, 0, 2)
         taken = await reader.take(3)
         assert [1, 2, 3] == [offset for _, _, offset in taken]
         lost = reader.events("session_lost")
         assert ["FETCH_SESSION_ID_NOT_FOUND"] == [each["reason"] for each in lost]
-    seen = sessions(cluster, topic)
-    assert (False, 0) == seen[seen.index((False, 0), 1)]
+    assert [(True, 1), (False, 0)] == sessions(cluster, topic)[before : before + 2]
     assert 2 == reader.consumer.counts["fetches_full"]
 
 
@@ -164,13 +167,13 @@ async def test_an_accepted_hint_is_validated_then_fetched_at_the_new_leader(clus
     append(cluster, topic, 0, 2)
     async with reading(cluster, topic, {0: 0}) as reader:
         await reader.take(2)
-        cluster.script("Metadata", answer="lost", times=100)
+        cluster.script("Metadata", node=1, answer="lost", times=100)
         cluster.move_leader(topic, 0, to=2)
         append(cluster, topic, 0, 2)
         taken = await reader.take(2)
-        (accepted,) = reader.events("hint_accepted")
         assert [2, 3] == [offset for _, _, offset in taken]
-        assert (0, 2, 1) == (accepted["partition"], accepted["node_id"], accepted["epoch"])
+        accepted = {"topic": topic, "partition": 0, "node_id": 2, "epoch": 1}
+        assert [accepted] == reader.events("hint_accepted")
         assert 2 == reader.brokers[-1]
         assert 1 == reader.consumer.counts["hints_accepted"] == reader.consumer.counts["position_validations"]
     validations = asked(cluster, topic, "OffsetForLeaderEpoch")
@@ -198,8 +201,8 @@ async def test_a_stale_hint_is_refused_and_told_once(cluster: ScriptedBroker) ->
     cluster.script("Fetch", error=6, hint=(2, 0), times=5)
     async with reading(cluster, topic, {0: 0}) as reader:
         await reader.take(1)
-        (refused,) = reader.events("hint_refused")
-        assert ("not_newer", 2, 0) == (refused["reason"], refused["node_id"], refused["epoch"])
+        refused = {"topic": topic, "partition": 0, "node_id": 2, "epoch": 0, "reason": "not_newer"}
+        assert [refused] == reader.events("hint_refused")
         assert 5 == reader.consumer.counts["hints_refused_not_newer"]
 
 
@@ -295,6 +298,37 @@ async def test_a_lease_runs_out(cluster: ScriptedBroker) -> None:
         await reader.take(1)
         await reader.until(lambda: len(reader.events("replica_switched")) > 1, "no second lease")
         assert reader.consumer.counts["lease_expired"] >= 1
+
+
+async def test_a_replica_that_keeps_erring_floods_no_events(cluster: ScriptedBroker) -> None:
+    """The leader names it after each error, hundreds of times: every time is counted, a few are told."""
+    topic = fresh_topic(cluster, leaders=[1])
+    cluster.prefer_replica(topic, 0, 2, rack="b")
+    append(cluster, topic, 0)
+    probe = cluster.script("Fetch", node=2, error=1, times=100)
+    async with reading(cluster, topic, {0: 0}, client_rack="b") as reader:
+        await reader.take(1)
+        counts = reader.consumer.counts
+        assert (101, 100, 100) == (counts["replica_switched"], counts["replica_failed_back"], cluster.fired(probe))
+        assert len(reader.events("replica_switched")) < 50
+        assert len(reader.events("replica_failed_back")) < 50
+
+
+async def test_a_partition_that_is_assigned_again_is_the_leaders_first(cluster: ScriptedBroker) -> None:
+    """Its lease went with the assignment, which is no fail-back."""
+    topic = fresh_topic(cluster, 2, leaders=[1, 1])
+    cluster.prefer_replica(topic, 0, 2, rack="b")
+    append(cluster, topic, 0)
+    append(cluster, topic, 1)
+    async with reading(cluster, topic, {0: 0, 1: 0}, client_rack="b") as reader:
+        await reader.take(2)
+        cluster.prefer_replica(topic, 0, -1, rack="b")
+        reader.consumer.assign({TopicPartition(topic, 1): 0})
+        reader.consumer.assign({TopicPartition(topic, 1): 0, TopicPartition(topic, 0): 0})
+        reader.brokers.clear()
+        await reader.take(2)
+        assert [1, 1] == reader.brokers
+        assert 0 == reader.consumer.counts["replica_failed_back"]
 
 
 # ---- errors of partitions

@@ -124,6 +124,29 @@ async def test_nothing_of_a_partition_that_is_taken_away_is_handed_over_late(clu
     assert sorted((topic, number, offset) for number in range(2) for offset in range(20)) == sorted(taken)
 
 
+async def test_what_stays_is_read_while_what_goes_is_committed(cluster: ScriptedBroker) -> None:
+    """The coordinator is loading: till it has, partition 0 is read, and 1 is neither read any further nor given up;
+    afterwards the other member goes on from what was handed over, and no record is read twice."""
+    topic = fresh_topic(cluster, 2)
+    append(cluster, topic, 0)
+    append(cluster, topic, 1, 9)
+    async with member(cluster, topic, max_poll_records=1) as first:
+        await first.reader.until(lambda: {0, 1} == {each[1] for each in first.reader.taken}, "not both were read")
+        cluster.script("OffsetCommit", error=14, times=10_000)
+        async with member(cluster, topic) as second:
+            second.others = [first]
+            await first.reader.until(lambda: bool(cluster.journal("OffsetCommit", topic=topic)), "no commit")
+            read = [each for each in first.reader.taken if each[1] == 1]
+            append(cluster, topic, 0)
+            await first.reader.until(lambda: (topic, 0, 1) in first.reader.taken, "what stays is not read")
+            assert read == [each for each in first.reader.taken if each[1] == 1]
+            assert [("assigned", [0, 1])] == first.calls
+            cluster.clear()
+            await together(first, second, lambda: len(first.reader.taken + second.reader.taken) == 11)
+    taken = first.reader.taken + second.reader.taken
+    assert 11 == len(set(taken))
+
+
 async def test_a_poll_that_is_cancelled_in_the_midst_of_a_rebalance_is_made_up_for(cluster: ScriptedBroker) -> None:
     """The commit before giving up takes long, and the caller loses patience: the next poll carries it through."""
     topic = fresh_topic(cluster, 2)
@@ -137,6 +160,28 @@ async def test_a_poll_that_is_cancelled_in_the_midst_of_a_rebalance_is_made_up_f
             await cluster.until("OffsetCommit", 1, topic=topic)
             polling.cancel()
             await together(first, second, lambda: len(first.held) == len(second.held) == 1)
+
+
+async def test_what_was_being_committed_is_lost_with_the_membership(cluster: ScriptedBroker) -> None:
+    """Thrown out while the commit before giving up waits for its coordinator: that is not asked again under the new
+    epoch, for the partitions may be another's by then."""
+    topic = fresh_topic(cluster, 2)
+    append(cluster, topic, 0)
+    async with member(cluster, topic) as first:
+        await first.reader.take(1)
+        cluster.script("OffsetCommit", error=14, times=10_000)
+        async with member(cluster, topic) as second:
+            second.others = [first]
+            await first.reader.until(lambda: bool(cluster.journal("OffsetCommit", topic=topic)), "no commit")
+            cluster.script(HEARTBEAT, error=110, times=4)
+            await first.reader.until(lambda: bool(first.reader.events("partitions_lost")), "not thrown out")
+            before = len(cluster.journal("OffsetCommit", topic=topic))
+            await first.reader.until(lambda: bool(first.held), "it did not come back")
+            said = len(heartbeats(cluster, topic))
+            await first.reader.until(lambda: len(heartbeats(cluster, topic)) > said + 3, "no more heartbeats")
+            assert before + 1 >= len(cluster.journal("OffsetCommit", topic=topic))  # one may have been on its way
+            assert [] == first.reader.events("commit_failed")
+            cluster.clear()
 
 
 @pytest.mark.parametrize("error", [25, 110])

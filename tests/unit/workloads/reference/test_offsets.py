@@ -59,6 +59,20 @@ async def test_a_lookup_that_is_never_answered_is_tried_again(cluster: ScriptedB
     assert 2 == len(asked(cluster, topic, "ListOffsets"))
 
 
+async def test_lookups_that_fail_one_after_the_other_are_all_tried_again(cluster: ScriptedBroker) -> None:
+    """The second fails while the first waits for its second try: neither is forgotten over the other."""
+    topic = fresh_topic(cluster, 2, leaders=[1, 2])
+    append(cluster, topic, 0)
+    append(cluster, topic, 1)
+    cluster.script("ListOffsets", node=1, error=78)
+    cluster.script("ListOffsets", node=2, error=78, delay_ms=300)
+    cluster.script("ListOffsets", node=1, answer="none")  # its second try: so that nothing wakes the loop for the other
+    settings = {"retry_backoff_ms": 400, "retry_backoff_max_ms": 400}
+    async with reading(cluster, topic, {0: "earliest", 1: "earliest"}, **settings) as reader:
+        await reader.take(1)
+        assert [1] == [partition for _, partition, _ in reader.taken]
+
+
 async def test_what_may_not_be_read_is_raised_by_each_poll(cluster: ScriptedBroker) -> None:
     """TOPIC_AUTHORIZATION_FAILED is the application's to hear of; once it is lifted, reading goes on."""
     topic = fresh_topic(cluster)

@@ -33,8 +33,7 @@ def answer(
 ) -> MetadataResponse:
     """A Metadata response about topic t."""
     partitions = tuple(
-        PartitionMetadata(tp.partition, leader, (0, 1, 2), (0, 1), (2,), partition_error)
-        for tp, leader in leaders.items()
+        PartitionMetadata(tp.partition, leader, (0, 1, 2), (2,), partition_error) for tp, leader in leaders.items()
     )
     topic = TopicMetadata("t", topic_id, partitions, error)
     return MetadataResponse(tuple(node(node_id) for node_id in nodes), (topic,))

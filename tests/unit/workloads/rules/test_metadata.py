@@ -66,11 +66,11 @@ def test_stale_refusal(told: Leader, nodes: tuple[int, ...], expected: Leader) -
 
 
 def test_an_equal_epoch_brings_the_rest_up_to_date() -> None:
-    """The ISR moves without the epoch: an equal epoch's replicas and offline lists are those of the answer."""
+    """Replicas come and go without the epoch: an equal epoch's replicas and offline lists are those of the answer."""
     metadata = knowing({T0: Leader(1, 5)})
     response = answer({T0: Leader(1, 5)})
     topic = response.topics[0]
-    shrunk = topic.partitions[0]._replace(in_sync=(0,), offline=())
+    shrunk = topic.partitions[0]._replace(replicas=(0, 1), offline=())
     learn(metadata, response._replace(topics=(topic._replace(partitions=(shrunk,)),)))
     assert shrunk == metadata.partition(T0)
 

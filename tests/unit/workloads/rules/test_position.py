@@ -72,12 +72,10 @@ def test_which_states_have_a_position(state: State, fetch: FetchPosition | None)
 
 @pytest.mark.parametrize("state", State)
 def test_only_fetching_fetches(state: State) -> None:
-    """And that neither while paused nor while about to be revoked."""
+    """And that not while about to be revoked."""
     position = IN_STATE[state]()
     assert (state is State.FETCHING) == position.fetchable
-    position.paused = True
-    assert not position.fetchable
-    position.paused, position.revoking = False, True
+    position.revoking = True
     assert not position.fetchable
 
 

@@ -1,5 +1,7 @@
 """All positions of a consumer: what there is to fetch, to look up and to validate."""
 
+from math import inf
+
 import pytest
 
 from aftershock.workloads.rules.position import EndOffset, FetchPosition, ResetPolicy, State, Truncation
@@ -21,15 +23,12 @@ def positions(policy: ResetPolicy = "latest", offset: int = 100) -> Positions:
 
 
 def test_an_assignment_keeps_what_it_has() -> None:
-    """Partitions that stay keep position and pause; those that come begin anew, those that go are forgotten."""
+    """Partitions that stay keep their positions; those that come begin anew, those that go are forgotten."""
     them = positions()
-    them.pause([A])
     them.assign([STRANGER, A])
     assert [STRANGER, A] == list(them)
     assert (2, True, False) == (len(them), A in them, B in them)
-    assert ([STRANGER], []) == (them.initializing(), them.fetchable())
-    them.resume([A])
-    assert [A] == them.fetchable()
+    assert ([STRANGER], [A]) == (them.initializing(), them.fetchable())
     them.assign([B])
     assert [B] == them.initializing()
 
@@ -42,15 +41,16 @@ def test_what_failed_goes_to_the_end() -> None:
     assert [B, C, A] == them.fetchable()
 
 
-def test_paused_and_revoked_partitions_are_not_fetched() -> None:
-    """Pausing can be undone, a revocation not; both leave the position to be committed."""
+def test_nothing_more_is_done_with_what_is_about_to_be_revoked() -> None:
+    """Neither fetched nor handed over nor committed: what was handed over has been. Given anew it begins anew."""
     them = positions()
-    them.pause([A, STRANGER])
-    them.revoking([B])
-    assert [C] == them.fetchable()
-    them.resume([A, B])
+    them.revoking([B, STRANGER])
     assert [A, C] == them.fetchable()
-    assert FetchPosition(100, 5, OLD) == them.valid_position(B)
+    assert (None, False) == (them.valid_position(B), them.is_current(B, 100))
+    assert FetchPosition(100, 5, OLD) == them.position(B)
+    them.assign([A, C])
+    them.assign([A, B, C])
+    assert [B] == them.initializing()
 
 
 def test_of_strangers_nothing_is_known_and_nothing_done() -> None:
@@ -81,28 +81,31 @@ def test_which_fetch_answers_are_wanted(offset: int, state: State, *, wanted: bo
     assert wanted == them.is_current(A, offset)
 
 
+def test_the_next_hold_to_end_is_the_one_to_wait_for() -> None:
+    """Of several that end at different times; what is under way has no end, and what has ended is not waited for."""
+    them = positions()
+    assert inf == them.held_ms(0)
+    them.hold([A], inf)
+    assert inf == them.held_ms(0)
+    them.hold([B], 50)
+    them.hold([C], 30)
+    assert [30, 20, 1, inf] == [them.held_ms(0), them.held_ms(10), them.held_ms(49), them.held_ms(50)]
+
+
 # ---- reset
 
 
 def test_without_committed_offsets_the_policy_decides() -> None:
-    """What is still INITIALIZING is reset by the consumer's policy, and becomes known by its answer."""
+    """What is still INITIALIZING may be reset by the consumer's policy, and becomes known by its answer."""
     them = Positions("earliest")
     them.assign([A, B])
     them.seek(A, FetchPosition(50, leader=OLD))
-    assert [] == them.reset_initializing()
+    assert [B] == them.initializing()
+    them.reset(B)
     assert {B: "earliest"} == them.to_reset(0)
     assert them.looked_up(B, "earliest", 3, OLD)
     assert FetchPosition(3, leader=OLD) == them.valid_position(B)
     assert {"position_resets": 1} == them.counts
-
-
-def test_without_a_policy_somebody_must_hear_of_it() -> None:
-    """Those without a position are returned, and stay as they are."""
-    them = Positions("none")
-    them.assign([A, B])
-    them.seek(A, FetchPosition(50, leader=OLD))
-    assert [B] == them.reset_initializing()
-    assert ([B], {}) == (them.initializing(), them.to_reset(0))
 
 
 def test_only_the_reset_that_was_asked_for_is_taken() -> None:

@@ -91,14 +91,15 @@ def test_a_moved_leader_ends_the_lease(leased: ReadReplicas) -> None:
     assert {"replica_switched": 1, "replica_failed_back": 1} == leased.counts
 
 
-def test_a_failed_request_ends_the_leases_of_its_session() -> None:
-    """All partitions of the broken session fall back, those read elsewhere stay."""
+def test_what_is_taken_away_takes_its_lease_along() -> None:
+    """Which is no fail-back; should the partition come again, the leader is asked first, and may grant another."""
     replicas = ReadReplicas(LEASE_MS)
     for tp in (A, B, C):
         replicas.grant(tp, FOLLOWER, 0)
-    replicas.clear_session((A, C, TopicPartition("payments", 0)))
+    replicas.forget((A, C, TopicPartition("payments", 0)))
     assert [None, FOLLOWER, None] == [replicas.replica(tp) for tp in (A, B, C)]
-    assert 2 == replicas.counts["replica_failed_back"]
+    assert {"replica_switched": 3} == replicas.counts
+    assert replicas.grant(A, FOLLOWER, 0)
 
 
 # ---- errors: (error, leased, current, resets) → what to do
