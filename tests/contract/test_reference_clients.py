@@ -15,8 +15,9 @@ from confluent_kafka import Consumer, TopicPartition
 
 from aftershock.faults.plan import Cluster as ClusterPlan
 from aftershock.faults.world import BrokerId
-from aftershock.harness import labels
+from aftershock.harness import engine, labels
 from aftershock.harness.cluster import Cluster
+from aftershock.harness.java_client import java_command
 from aftershock.tests.contract.load import Load, new_topic, out_of_order, records, turn, wait
 from aftershock.workloads.fleet import Fleet
 
@@ -191,28 +192,48 @@ ROTATIONS = 200
 
 @pytest.mark.nightly
 def test_two_hundred_rotations(launch: Launch, tmp_path: Path) -> None:
-    """An hour's worth of moved leaders: no acknowledged record is lost, doubled or out of order, in any arm."""
+    """An hour's worth of moved leaders: every record of a reference producer is written once, in order, and read.
+
+    The next move comes when all that was sent before the last one is done. Moved four times a second instead, Kafka's
+    idempotence itself gives way, for librdkafka and Kafka's own producer as for ours: where a producer's first batches
+    to a partition meet a leader that goes, the next leader takes a later one for the first (it has no state to compare
+    with), and what follows is refused until its deadline, or written twice after the epoch was bumped.
+    """
     with launch(ClusterPlan(), tmp_path) as cluster:
         topic = new_topic(cluster, "turning", 12, **{"min.insync.replicas": "2"})
         load = Load(cluster, tmp_path, topic)
-        arms: dict[str, dict[str, Any]] = {
+        ours: dict[str, dict[str, Any]] = {
             "hints": {"leader_discovery": "response"},
             "no-hints": {"leader_discovery": "metadata"},
             "uniform": {"partitioner": "uniform"},
         }
-        crew = [load.produce(name, "reference", switches=switches) for name, switches in arms.items()]
-        crew += [load.produce("confluent", "confluent")]
+        crew = [load.produce(name, "reference", switches=switches) for name, switches in ours.items()]
+        others = [load.produce("confluent", "confluent"), load.produce("java", "java", command=java(cluster, tmp_path))]
         readers = [load.consume("reads", "reference", rack="b", client_rack="b"), load.consume("checks", "confluent")]
 
-        async def rotate(_fleet: Fleet) -> None:
+        async def rotate(fleet: Fleet) -> None:
             for _ in range(ROTATIONS):
                 await asyncio.to_thread(turn, cluster, topic.name)
+                await asyncio.to_thread(wait, caught_up(fleet))
 
-        load.run([*crew, *readers], seconds=0, during=rotate)
+        load.run([*crew, *others, *readers], seconds=0, during=rotate)
+        print(Counter((row["arm"], row["status"], row["error"]) for row in load.rows if row["op"] == "produce"))
+        ids = {told.producer_id for told in crew}
+        sent = [row for row in load.rows if row["op"] == "produce" and row["producer_id"] in ids]
+        assert {"ok"} == {row["status"] for row in sent}
         for reader in ("reads", "checks"):
-            read = Counter(records(load.of(reader)))
-            assert {1} == set(read.values())
-            assert [] == out_of_order(load.of(reader))
-            assert set() == {record for name in (*arms, "confluent") for record in records(load.of(name, "ok"))} - set(
-                read
-            )
+            rows = [row for row in load.of(reader) if row["producer_id"] in ids]
+            assert Counter(records(sent)) == Counter(records(rows))
+            assert [] == out_of_order(rows)
+
+
+def caught_up(fleet: Fleet) -> Callable[[], bool]:
+    """Whether every producer has its answer to all that it had sent when this was called."""
+    sent = {worker: told.sent for worker, told in fleet.progress().items() if told.op == "produce"}
+    return lambda: all(fleet.progress()[worker].ok >= count for worker, count in sent.items())
+
+
+def java(cluster: Cluster, home: Path) -> tuple[str, ...]:
+    """The command of Kafka's own client."""
+    image = engine.java_client_image(engine.connect(), cluster.spec.kafka, print)
+    return java_command(image.name, labels.labels_of(cluster.run_id, home, keep=False))
