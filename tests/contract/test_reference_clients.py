@@ -192,7 +192,7 @@ ROTATIONS = 200
 
 @pytest.mark.nightly
 def test_two_hundred_rotations(launch: Launch, tmp_path: Path) -> None:
-    """An hour's worth of moved leaders: what a reference producer was told is written is there once, in order, and read.
+    """An hour's worth of moved leaders: what a reference producer was told is written is there once, in order, read.
 
     Nothing that it called failed is in the log. The next move comes when all that was sent before the last one is done.
     Not quite every record is acknowledged: where a producer's first batches to a partition meet a leader that goes, the

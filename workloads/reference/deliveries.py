@@ -21,8 +21,6 @@ from aftershock.workloads.rules.doubt import surely_refused
 from aftershock.workloads.rules.values import UNKNOWN
 from aftershock.workloads.wire import codes
 
-_DELIVERED = frozenset({ErrorCode.none, ErrorCode.duplicate_sequence_number})
-
 
 class Deliveries:
     """Ends batches, each exactly once, or sends them round again."""
@@ -66,7 +64,7 @@ class Deliveries:
 
     def _decide(self, batch: Batch, error: int, now_ms: float, base_offset: int, log_start_offset: int) -> None:
         self._rules.accumulator.unmute(batch)
-        if error in _DELIVERED:
+        if not error or error == ErrorCode.duplicate_sequence_number:
             self._acked(batch, UNKNOWN if error else base_offset)
         elif batch.done:
             return

@@ -33,6 +33,7 @@ __all__ = ["Delivery", "Producer"]
 
 _HOPELESS = frozenset({ErrorCode.topic_authorization_failed, ErrorCode.invalid_topic_exception})
 """Errors of a topic that waiting won't mend."""
+_JOINED, _READY = Taken.JOINED, Taken.READY  # to look one up in its class takes as long as a call
 
 
 class Producer:
@@ -64,7 +65,7 @@ class Producer:
         self._rules = rules
         self._report = report
         self._append = rules.accumulator.append
-        self._changed = asyncio.Event()
+        self._waiters: dict[asyncio.Future[None], Callable[[], bool]] = {}
         self._wall_ms = time.time() * 1000 - monotonic_ms()
         self._closing = False
         self.brokers = Brokers(
@@ -106,6 +107,7 @@ class Producer:
             BrokerError: not authorized, or no such topic for longer than ``max_block_ms``.
             UnsupportedError: the brokers lack a version that is needed.
         """
+        self._sender.exchange.prepare()
         self._rules.metadata.want(topics)
         self._sender.wake()
         patience_ms = monotonic_ms() + self._settings.max_block_ms
@@ -156,9 +158,9 @@ class Producer:
         if self._closing or self._sender.error is not None:
             return self._refuse_all(topic, partition, token)
         taken = self._append(topic, value, key, headers, partition, token, int(now + self._wall_ms), now)
-        if taken is Taken.JOINED:
+        if taken is _JOINED:
             return True
-        if taken is Taken.READY:
+        if taken is _READY:
             self._sender.wake()
             return True
         return self._not_taken(taken, topic, partition, token)
@@ -229,8 +231,8 @@ class Producer:
         accumulator.flushing += 1
         try:
             self._sender.wake()
-            while accumulator.unfinished.oldest_ms <= asked_ms:
-                await self._changed.wait()
+            if accumulator.unfinished.oldest_ms <= asked_ms:
+                await self._turn_with(lambda: accumulator.unfinished.oldest_ms > asked_ms)
         finally:
             accumulator.flushing -= 1
 
@@ -248,14 +250,24 @@ class Producer:
             await self.brokers.close()
 
     def _pulse(self) -> None:
-        """Whoever waits looks again."""
-        self._changed.set()
-        self._changed.clear()
+        """A turn has ended: whoever waits for what is so now goes on."""
+        for waiter, is_so in self._waiters.items():
+            if not waiter.done() and is_so():
+                waiter.set_result(None)
+
+    async def _turn_with(self, is_so: Callable[[], bool]) -> None:
+        """Wait for the end of a turn after which something is so."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters[waiter] = is_so
+        try:
+            await waiter
+        finally:
+            del self._waiters[waiter]
 
     async def _next_change(self, until_ms: float) -> None:
         """Wait for the end of a turn, or the time."""
         try:
             async with asyncio.timeout(max(0.0, until_ms - monotonic_ms()) / 1000):
-                await self._changed.wait()
+                await self._turn_with(lambda: True)
         except TimeoutError:
             return

@@ -2,8 +2,8 @@
 
 Kafka: ``Sender.runOnce``, ``sendProducerData``. A *turn* ends the batches whose time is up, asks for a producer id and
 for metadata where they are needed, and sends every node what is ready for it, in as many requests as the node may have
-in flight. A turn is taken when records were appended, when an answer came, when a connection or the metadata changed,
-and when the time has come that the last turn found.
+in flight, written together. A turn is taken when records were appended, when answers came, when a connection or the
+metadata changed, and when the time has come that the last turn found.
 
 1. A node can be sent to if its connection is open, what was sent before has left for the socket, fewer than
    ``max.in.flight.requests.per.connection`` requests are in flight, and no throttle time is running (KIP-219).
@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from math import inf
+from typing import Any
 
 from kio.schema.errors import ErrorCode
 
@@ -27,7 +28,7 @@ from aftershock.workloads.reference.settings import ProducerSettings
 from aftershock.workloads.reference.tell import Tell
 from aftershock.workloads.rules.idempotence import Idempotence, ProducerId
 from aftershock.workloads.wire import codes
-from aftershock.workloads.wire.channel import Channel, Reply
+from aftershock.workloads.wire.channel import Channel
 
 _SENT = -1.0
 _SOCKET_MS = 1.0  # when to look again at a socket that hasn't taken all yet
@@ -36,7 +37,8 @@ _SOCKET_MS = 1.0  # when to look again at a socket that hasn't taken all yet
 class Sender:
     """The loop of one producer.
 
-    ``error`` and its Kafka ``code`` say what ended it, if something did. ``on_turn`` is called at the end of each turn.
+    ``error`` and its Kafka ``code`` say what ended it, if something did; ``exchange`` makes its requests. At the end of
+    each turn ``on_turn`` is called.
     """
 
     def __init__(
@@ -56,11 +58,13 @@ class Sender:
         self._rules = rules
         self._brokers = brokers
         self._deliveries = deliveries
-        self._exchange = Exchange(settings, rules, deliveries, tell)
+        self.exchange = Exchange(settings, rules, deliveries, tell)
         self._tell = tell
         self._clock_ms = clock_ms
         self._on_turn = on_turn
         self._throttled_until_ms: dict[int, float] = {}
+        self._answers: list[tuple[int, InFlight, Any]] = []
+        self._unwritten: set[Channel] = set()
         self._producer = ProducerId()
         self._asking: asyncio.Task[None] | None = None
         self._soon: asyncio.Handle | None = None
@@ -89,16 +93,16 @@ class Sender:
             self._asking.cancel()
             await asyncio.wait([self._asking])
 
-    def _turn(self, first: Callable[[], None] | None = None) -> None:
+    def _turn(self) -> None:
         if self._soon is not None:
             self._soon.cancel()
             self._soon = None
         if self.error is not None:
             return
         try:
-            if first is not None:
-                first()
-            wait_ms = self._do_what_is_due(self._clock_ms())
+            now_ms = self._clock_ms()
+            self._take_answers(now_ms)
+            wait_ms = self._do_what_is_due(now_ms)
         except Exception as error:
             # a mistake of ours: whoever waits must hear of it, and the loop's handler shows where it was
             self.give_up(ClientError(f"the producer broke: {error!r}"), ErrorCode.unknown_server_error)
@@ -129,6 +133,8 @@ class Sender:
         if self._rules.idempotence is not None and not self._numbers_at_hand(self._rules.idempotence):
             return inf
         wait_ms = self._send_ready(now_ms)
+        while self._unwritten:
+            self._unwritten.pop().flush()
         expiry_ms = self._rules.accumulator.unfinished.next_expiry_ms - now_ms
         return max(0.0, min(wait_ms, expiry_ms, self._brokers.refresh_if_due()))
 
@@ -154,9 +160,9 @@ class Sender:
         batches = {batch.tp: batch for batch in self._rules.accumulator.drain(node_id, now_ms)}
         if not batches:
             return inf
-        reply = self._exchange.send(channel, batches, now_ms)
-        if reply is not None:
-            reply.add_done_callback(partial(self._replied, node_id, batches))
+        self.exchange.send(node_id, channel, batches, now_ms, partial(self._answered, node_id, batches))
+        self._unwritten.add(channel)
+        channel.on_answers = self._turn
         return _SENT
 
     def _busy_ms(self, node_id: int, channel: Channel, now_ms: float) -> float:
@@ -167,15 +173,15 @@ class Sender:
             return _SOCKET_MS
         return max(0.0, self._throttled_until_ms.get(node_id, 0.0) - now_ms)
 
-    def _replied(self, node_id: int, batches: InFlight, reply: "asyncio.Future[Reply]") -> None:
-        reply.exception()  # asyncio would complain of one that nobody looked at
-        self._turn(partial(self._take_answer, node_id, batches, reply))
+    def _answered(self, node_id: int, batches: InFlight, response: Any) -> None:
+        """The channel calls for a turn when it has told all answers that came together."""
+        self._answers.append((node_id, batches, response))
 
-    def _take_answer(self, node_id: int, batches: InFlight, reply: "asyncio.Future[Reply]") -> None:
-        now_ms = self._clock_ms()
-        throttled_ms = self._exchange.answered(batches, reply, now_ms)
-        if throttled_ms:
-            self._throttled_until_ms[node_id] = now_ms + throttled_ms
+    def _take_answers(self, now_ms: float) -> None:
+        answers, self._answers = self._answers, []
+        for node_id, batches, response in answers:
+            if throttled_ms := self.exchange.answered(batches, response, now_ms):
+                self._throttled_until_ms[node_id] = now_ms + throttled_ms
 
     # -- numbers
 

@@ -72,6 +72,9 @@ class Taken(Enum):
     READY = auto()
 
 
+_JOINED, _READY = Taken.JOINED, Taken.READY  # to look one up in its class takes as long as a call
+
+
 class Ready(NamedTuple):
     """What a look at all queues found: nodes to drain, how long until another look may find more, and rule 4."""
 
@@ -108,6 +111,7 @@ class Accumulator:
         self._idempotence = idempotence
         self._ratios = None if limits.compression_type == "none" else CompressionRatios()
         self._topics: dict[str, TopicQueues] = {}
+        self._queues: list[Queue] = []
         self._loaded: dict[Queue, None] = {}
         self._led: Mapping[int, Sequence[Queue]] = {}
         self._led_as_of = (UNKNOWN, UNKNOWN)
@@ -135,20 +139,21 @@ class Accumulator:
         fields = fields_size(key, value, headers)
         if fields > self._fields_max:
             return Taken.TOO_LARGE
-        batch = queues.queue_for(key, partition).open_for(fields) or self._open(queues, key, partition, fields, now_ms)
+        queue = queues.queue_for(key, partition)
+        batch = queue.open_for(fields) or self._open(queues, queue, key, partition, fields, now_ms)
         if batch is None:
             return Taken.NO_MEMORY
         grown = batch.append(value, key, headers, token, timestamp_ms, fields)
         full = batch.estimate >= batch.limit
         if partition is None and (key is None or queues.sticky.draws(key)):
             queues.sticky.appended(grown, enable_switch=full)
-        return Taken.READY if full or len(batch.values) == 1 else Taken.JOINED
+        return _READY if full or len(batch.values) == 1 else _JOINED
 
     def _look_at(self, topic: str) -> TopicQueues:
         """A topic's queues, by the metadata of now."""
         queues = self._topics.get(topic)
         if queues is None:
-            queues = self._topics[topic] = TopicQueues(topic, self._partitioner.topic(topic))
+            queues = self._topics[topic] = TopicQueues(topic, self._partitioner.topic(topic), self._queues)
         found = self._metadata.topic(topic)
         if found is not None and found.partitions:
             view = TopicView.of(found, self._metadata.nodes, self._limits.client_rack)
@@ -156,13 +161,12 @@ class Accumulator:
         return queues
 
     def _open(
-        self, queues: TopicQueues, key: bytes | None, partition: int | None, fields: int, now_ms: float
+        self, queues: TopicQueues, queue: Queue, key: bytes | None, partition: int | None, fields: int, now_ms: float
     ) -> Batch | None:
         """A new batch, or the open one of the partition that the partitioner moves to instead; None without memory."""
         size = max(self._limits.batch_size, batch_bound(fields))
         if size > self.unfinished.free_bytes:
             return None
-        queue = queues.queue_for(key, partition)
         drawn = partition is None and queues.sticky.draws(key)
         if queues.sticky.before_new_batch(queue.tp.partition, drawn=drawn):
             queue = queues.queue_for(key, partition)
@@ -177,7 +181,7 @@ class Accumulator:
 
     def _changed(self, queue: Queue) -> None:
         """A queue has got longer or shorter."""
-        self._topics[queue.tp.topic].lengths[queue.tp.partition] = len(queue.batches)
+        queue.lengths[queue.tp.partition] = len(queue.batches)
         if queue.batches:
             self._loaded[queue] = None
         else:
@@ -250,12 +254,11 @@ class Accumulator:
 
     def _led_by(self, node_id: int) -> Sequence[Queue]:
         """The queues of the partitions that a node leads."""
-        as_of = (self._metadata.version, sum(len(queues.queues) for queues in self._topics.values()))
+        as_of = (self._metadata.version, len(self._queues))
         if self._led_as_of != as_of:
             led: dict[int, list[Queue]] = {}
-            for queues in self._topics.values():
-                for queue in queues.queues.values():
-                    led.setdefault(self._metadata.leader(queue.tp).node_id, []).append(queue)
+            for queue in self._queues:
+                led.setdefault(self._metadata.leader(queue.tp).node_id, []).append(queue)
             self._led, self._led_as_of = led, as_of
         return self._led.get(node_id, ())
 

@@ -114,13 +114,13 @@ class Batch:
         """Take a record; by how much the estimate has grown, the batch's own 61 bytes included with the first."""
         values, times = self.values, self.timestamps_ms
         times.append(timestamp_ms)
-        self.raw += record_size(fields, timestamp_ms - times[0], len(values))
+        raw = self.raw = self.raw + record_size(fields, timestamp_ms - times[0], len(values))
         values.append(value)
         self.headers.append(headers)
         self.tokens.append(token)
         if key is not None or self.keys is not None:
             self._append_key(key)
-        before, estimate = self.estimate, BATCH_OVERHEAD + int(self.raw * self.scale)
+        before, estimate = self.estimate, BATCH_OVERHEAD + int(raw * self.scale)
         self.estimate = estimate
         self.room = self.limit - estimate - RECORD_OVERHEAD_MAX
         return estimate - before

@@ -141,8 +141,9 @@ class Idempotence:
 
     def settle(self) -> None:
         """Resolve what has expired, and bump the epoch if somebody asked for it."""
-        for tp in [tp for tp in self._unresolved if not self._partitions[tp].in_flight]:
-            self._resolve(tp)
+        if self._unresolved:
+            for tp in [tp for tp in self._unresolved if not self._partitions[tp].in_flight]:
+                self._resolve(tp)
         if self._restart and not self.needs_id and not self.fatal_error:
             self._bump()
 
@@ -213,7 +214,7 @@ class Idempotence:
             self._unresolved[batch.tp] = batch.next_sequence if precedes(known, batch.next_sequence) else known
 
     def _partition(self, tp: TopicPartition) -> _Partition:
-        return self._partitions.setdefault(tp, _Partition())
+        return self._partitions.get(tp) or self._partitions.setdefault(tp, _Partition())
 
     def _proves_a_gap(self, batch: Numbers) -> bool:
         """Rule 3, out of order: nothing that is still to come can go before this batch."""

@@ -5,6 +5,8 @@ data that is ready, its *ready* time becomes now; if it can take that data now (
 request in flight, it isn't throttled), its *drain* time as well. The distance between the two is the delay.
 """
 
+_NOBODY: frozenset[int] = frozenset()
+
 
 class NodeLatency:
     """The delays of all brokers of one producer."""
@@ -22,4 +24,6 @@ class NodeLatency:
 
     def later_than(self, timeout_ms: float) -> frozenset[int]:
         """The nodes whose data has been waiting for longer than ``timeout_ms``."""
+        if not self._delay_ms:
+            return _NOBODY
         return frozenset(node_id for node_id, delay_ms in self._delay_ms.items() if delay_ms > timeout_ms)

@@ -9,12 +9,16 @@ from aftershock.workloads.rules.values import UNKNOWN, TopicPartition
 
 
 class Queue:
-    """One partition's batches, oldest first. ``muted``: nothing is drained before an answer is there."""
+    """One partition's batches, oldest first. ``muted``: nothing is drained before an answer is there.
 
-    __slots__ = ("batches", "muted", "tp")
+    ``lengths`` is the topic's; whoever makes the queue longer or shorter says so there.
+    """
 
-    def __init__(self, tp: TopicPartition) -> None:
+    __slots__ = ("batches", "lengths", "muted", "tp")
+
+    def __init__(self, tp: TopicPartition, lengths: dict[int, int]) -> None:
         self.tp = tp
+        self.lengths = lengths
         self.batches: deque[Batch] = deque()
         self.muted = False
 
@@ -30,11 +34,15 @@ class Queue:
 
 
 class TopicQueues:
-    """The queues of one topic, made as records come. ``version``: of the metadata that ``view`` was made from."""
+    """The queues of one topic, made as records come. ``version``: of the metadata that ``view`` was made from.
 
-    __slots__ = ("lengths", "name", "queues", "sticky", "version", "view")
+    ``everybody`` has the queues of all topics, in the order in which they were made.
+    """
 
-    def __init__(self, name: str, sticky: StickyPartition) -> None:
+    __slots__ = ("everybody", "lengths", "name", "queues", "sticky", "version", "view")
+
+    def __init__(self, name: str, sticky: StickyPartition, everybody: list[Queue]) -> None:
+        self.everybody = everybody
         self.name = name
         self.sticky = sticky
         self.view = TopicView(0, {})
@@ -55,5 +63,6 @@ class TopicQueues:
 
     def _new_queue(self, partition: int) -> Queue:
         self.lengths[partition] = 0
-        queue = self.queues[partition] = Queue(TopicPartition(self.name, partition))
+        queue = self.queues[partition] = Queue(TopicPartition(self.name, partition), self.lengths)
+        self.everybody.append(queue)
         return queue

@@ -2,7 +2,7 @@
 
 Records of one shape (values of one size, one header of one name and size or none, keys of one size or none) are laid
 out by joining columns: what differs from record to record is a column, all else is one constant between two columns.
-Any other records are written one by one. Both ways give the same bytes.
+Any other records are written one by one, as is one alone. Both ways give the same bytes.
 """
 
 from collections.abc import Sequence
@@ -88,7 +88,7 @@ def records_bytes(
     headers: Sequence[Headers] | None,
 ) -> bytes:
     """The records of a batch, before compression."""
-    columns = _columns(values, keys, headers)
+    columns = _columns(values, keys, headers) if len(values) > 1 else None
     if columns is None:
         return one_by_one(values, time_deltas_ms, keys, headers)
     size = sum(len(column) if isinstance(column, bytes) else len(column[0]) for column in columns)
@@ -108,16 +108,22 @@ def one_by_one(
 
 
 def _record(offset_delta: int, time_delta_ms: int, key: bytes | None, value: bytes | None, headers: Headers) -> bytes:
-    parts = [_ATTRIBUTES, varint.encode(time_delta_ms), varint.encode(offset_delta), _field(key), _field(value)]
-    parts.append(varint.encode(len(headers)))
+    parts = [_ATTRIBUTES, varint.encode(time_delta_ms), varint.encode(offset_delta)]
+    parts += (*_field(key), *_field(value), varint.encode(len(headers)))
     for name, content in headers:
-        parts += (_field(name.encode()), _field(content))
-    body = b"".join(parts)
-    return varint.encode(len(body)) + body
+        parts += (_name(name), *_field(content))
+    return b"".join((varint.encode(sum(map(len, parts))), *parts))
 
 
-def _field(content: bytes | None) -> bytes:
-    return _NULL if content is None else varint.encode(len(content)) + content
+def _field(content: bytes | None) -> tuple[bytes, bytes]:
+    """Length and content: not joined, for both are soon to be joined with all else."""
+    return (_NULL, b"") if content is None else (varint.encode(len(content)), content)
+
+
+@lru_cache(maxsize=256)
+def _name(name: str) -> bytes:
+    """A header's name with its length; a producer has few of them."""
+    return b"".join(_field(name.encode()))
 
 
 def _columns(
@@ -144,7 +150,7 @@ def _header_columns(headers: Sequence[Headers] | None) -> list[Column] | None:
     size = _size_of_all(contents)
     if size is None or names.count(names[0]) != len(names):
         return None
-    return [varint.encode(1) + _field(names[0].encode()) + varint.encode(size), contents]
+    return [varint.encode(1) + _name(names[0]) + varint.encode(size), contents]
 
 
 def _size_of_all(items: Sequence[Any]) -> int | None:

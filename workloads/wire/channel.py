@@ -1,6 +1,7 @@
 """One asyncio connection to one broker: many requests in flight, answered in the order they were sent.
 
 1. A request is written at once; its future gets the reply. Cancelling the future gives up the reply, not the channel.
+   Whoever sends several may ``ask`` for each, which costs no future, and have them written together with ``flush``.
 2. A request that isn't answered in time gets TimeoutError and closes the channel, as in Kafka's NetworkClient: answers
    come in order, so nothing behind it can be told apart from lost. All others get ConnectionError.
 3. What is no Kafka message, or answers nothing that was asked, closes the channel: ProtocolError for all who wait.
@@ -10,6 +11,8 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Self, cast
 
 from kio.schema.errors import ErrorCode
@@ -17,37 +20,40 @@ from kio.static.protocol import RequestPayload, ResponsePayload
 
 from aftershock.errors import ProtocolError, UnsupportedError
 from aftershock.workloads.wire import codes
-from aftershock.workloads.wire.codec import decode_response, encode_frame, response_type
+from aftershock.workloads.wire.codec import decode_response, frame_head, response_type
 from aftershock.workloads.wire.connection import Address
-from aftershock.workloads.wire.frames import FRAME_BYTES_MAX, PREFIX, Frames
+from aftershock.workloads.wire.encoder import encoded_parts
+from aftershock.workloads.wire.frames import FRAME_BYTES_MAX, Frames
 from aftershock.workloads.wire.versions import Api, Versions, known_versions, request_type
 
 _CORRELATION_IDS = 1 << 31  # then from 0 again
 _SOFTWARE_SINCE = 3  # the first version of ApiVersions that says who asks
 _SOFTWARE = {"client_software_name": "aftershock", "client_software_version": "1"}
 _FLUSH_MS = 1_000.0  # how long `close` lets the socket take what was sent
+_TOGETHER_BYTES = 1 << 16  # what waits for `flush` at most
+
+Done = Callable[[Any], None]
+"""Gets the response, or the exception in its place. It must not raise."""
 
 
 class Reply(NamedTuple):
-    """A decoded response, and what its exchange weighed on the wire, length prefixes included."""
+    """A decoded response."""
 
     response: Any
-    request_bytes: int
-    response_bytes: int
 
 
 class _Pending(NamedTuple):
     correlation_id: int
     response_type: type[ResponsePayload]
-    reply: asyncio.Future[Reply]
+    done: Done
     deadline_s: float
-    request_bytes: int
 
 
 class Channel(asyncio.Protocol):
     """An open connection; get one from ``open``. Methods that aren't described here are asyncio's.
 
     ``versions``: what the broker offers. ``sent_bytes``, ``received_bytes``: so far. ``closed``: nothing can be sent.
+    ``on_answers`` is called after answers that came together, or the end of the channel, have been told.
     """
 
     versions: Versions
@@ -57,10 +63,13 @@ class Channel(asyncio.Protocol):
         self.sent_bytes = 0
         self.received_bytes = 0
         self.closed = False
+        self.on_answers: Callable[[], None] = _nothing
         self._reason = ""
         self._client_id = client_id
         self._frames = Frames(frame_bytes_max)
         self._pending: deque[_Pending] = deque()
+        self._unwritten: list[bytes] = []
+        self._unwritten_bytes = 0
         self._correlation_id = 0
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -109,20 +118,46 @@ class Channel(asyncio.Protocol):
             ConnectionError: the channel is closed.
             ValueError: the request can't be encoded.
         """
-        correlation_id, request_bytes = self._send(request)
-        deadline_s = self._loop.time() + timeout_ms / 1000
         reply: asyncio.Future[Reply] = self._loop.create_future()
-        self._pending.append(_Pending(correlation_id, response_type(request), reply, deadline_s, request_bytes))
-        if self._timer is None or deadline_s < self._timer.when():
-            self._watch(deadline_s)
+        self.ask(type(request), encoded_parts(request), partial(_settle, reply), timeout_ms=timeout_ms)
+        self.flush()
         return reply
 
-    def send_only(self, request: RequestPayload) -> None:
-        """Send a request that gets no response (Produce with acks=0). Raises as ``request`` does."""
-        self._send(request)
+    def ask(self, kind: type[RequestPayload], body: Sequence[bytes], done: Done, *, timeout_ms: float) -> None:
+        """Send an encoded request with the next ``flush``; ``done`` is called once, later.
+
+        Raises:
+            ConnectionError: the channel is closed; then ``done`` isn't called.
+        """
+        self.send_only(kind, body)
+        deadline_s = self._loop.time() + timeout_ms / 1000
+        self._pending.append(_Pending(self._correlation_id, response_type(kind), done, deadline_s))
+        if self._timer is None or deadline_s < self._timer.when():
+            self._watch(deadline_s)
+
+    def send_only(self, kind: type[RequestPayload], body: Sequence[bytes]) -> None:
+        """Send an encoded request that gets no response (Produce with acks=0). Raises as ``ask`` does."""
+        if self.closed:
+            raise ConnectionResetError(f"the connection to {self.address} is closed: {self._reason}")
+        self._correlation_id = (self._correlation_id + 1) % _CORRELATION_IDS
+        body_bytes = sum(map(len, body))
+        head = frame_head(kind, body_bytes, self._correlation_id, self._client_id)
+        self._unwritten += (head, *body)
+        self._unwritten_bytes += len(head) + body_bytes
+        if self._unwritten_bytes >= _TOGETHER_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what has been asked and sent since the last time."""
+        if self._unwritten and not self.closed:
+            self._transport.write(b"".join(self._unwritten))
+            self.sent_bytes += self._unwritten_bytes
+        self._unwritten.clear()
+        self._unwritten_bytes = 0
 
     async def close(self) -> None:
-        """Close; whoever waits gets ConnectionError. Closing twice is fine."""
+        """Write what waits for ``flush`` and close; whoever waits gets ConnectionError. Closing twice is fine."""
+        self.flush()
         self._give_up(ConnectionAbortedError, f"the connection to {self.address} was closed by this client")
         self._transport.close()
         await asyncio.wait([self._lost], timeout=_FLUSH_MS / 1000)
@@ -145,19 +180,12 @@ class Channel(asyncio.Protocol):
         except ProtocolError as error:
             self._give_up(ProtocolError, f"{self.address}: {error}")
             self._transport.abort()
+        else:
+            self.on_answers()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: D102
         self._give_up(ConnectionResetError, f"{self.address} closed the connection" + (f": {exc}" if exc else ""))
         self._lost.set_result(None)
-
-    def _send(self, request: RequestPayload) -> tuple[int, int]:
-        if self.closed:
-            raise ConnectionResetError(f"the connection to {self.address} is closed: {self._reason}")
-        self._correlation_id = (self._correlation_id + 1) % _CORRELATION_IDS
-        frame = encode_frame(request, self._correlation_id, self._client_id)
-        self.sent_bytes += len(frame)
-        self._transport.write(frame)
-        return self._correlation_id, len(frame)
 
     def _answer(self, message: memoryview) -> None:
         if not self._pending:
@@ -165,8 +193,7 @@ class Channel(asyncio.Protocol):
         head = self._pending[0]
         response = decode_response(head.response_type, message, head.correlation_id)
         self._pending.popleft()
-        if not head.reply.done():
-            head.reply.set_result(Reply(response, head.request_bytes, PREFIX.size + len(message)))
+        head.done(response)
 
     def _watch(self, deadline_s: float) -> None:
         """Keep one timer, for the earliest deadline; it may fire for one that was met meanwhile."""
@@ -183,8 +210,8 @@ class Channel(asyncio.Protocol):
             self._watch(first.deadline_s)
             return
         reason = f"no {first.response_type.__name__} from {self.address} in time"
-        if not first.reply.done():
-            first.reply.set_exception(TimeoutError(reason))
+        self._pending.remove(first)
+        first.done(TimeoutError(reason))
         self._give_up(ConnectionAbortedError, f"the connection was given up: {reason}")
         self._transport.abort()
 
@@ -195,9 +222,21 @@ class Channel(asyncio.Protocol):
         if self._timer:
             self._timer.cancel()
         while self._pending:
-            reply = self._pending.popleft().reply
-            if not reply.done():
-                reply.set_exception(kind(reason))
+            self._pending.popleft().done(kind(reason))
+        self.on_answers()
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""
+
+
+def _settle(reply: asyncio.Future[Reply], outcome: Any) -> None:
+    if reply.done():
+        return
+    if isinstance(outcome, Exception):
+        reply.set_exception(outcome)
+    else:
+        reply.set_result(Reply(outcome))
 
 
 async def _negotiated(channel: Channel, timeout_ms: float) -> Versions:

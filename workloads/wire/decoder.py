@@ -54,6 +54,11 @@ def decode(entity_type: type[E], data: Data, position: int = 0) -> tuple[E, int]
     return entity, end
 
 
+def prepare_decoder(entity_type: type[Entity]) -> None:
+    """Compile what ``decode`` would at its first use."""
+    _struct(entity_type)
+
+
 @cache
 def _struct(entity_type: type[Entity]) -> Reader:
     function = Function("(data, position, left)")
@@ -81,7 +86,7 @@ def _add_run(function: Function, fields: Sequence[Field]) -> None:
 
 
 def _add_variable(function: Function, field: Field) -> None:
-    """A string, bytes, an array or a struct. Compact ones that are null or empty, which most are, need no call."""
+    """A string, bytes, an array or a struct. Compact ones that are null, empty or short strings need no call."""
     name, read = f"v_{field.name}", function.bind(_value(field))
     reading = f"{name}, position = {read}(data, position, left)"
     if not field.compact or not (field.is_array or field.kind in _CONVERSIONS):
@@ -89,11 +94,13 @@ def _add_variable(function: Function, field: Field) -> None:
         return
     empty = () if field.is_array else _CONVERSIONS[str(field.kind)](b"")
     brief = function.bind({0: None, 1: empty} if field.nullable else {1: empty})
-    function.add(
-        f"if data[position] in {brief}:",
-        f"    {name}, position = {brief}[data[position]], position + 1",
-        f"else: {reading}",
-    )
+    function.add("size = data[position]", f"if size in {brief}: {name}, position = {brief}[size], position + 1")
+    if field.kind == "string" and not field.is_array:
+        function.add(
+            f"elif size < {_HIGH_BIT} and position + size <= len(data):",
+            f'    {name}, position = str(data[position + 1 : position + size], "utf-8"), position + size',
+        )
+    function.add(f"else: {reading}")
 
 
 def _add_tags(function: Function, fields: Sequence[Field]) -> None:

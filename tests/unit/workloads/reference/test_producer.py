@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -147,6 +148,17 @@ async def test_starting_fails_without_the_right_to_produce_idempotently(cluster:
     await writer.producer.close(1000)
 
 
+@pytest.mark.parametrize(("switches", "version"), [("response", 12), ("metadata", 9)])
+async def test_starting_makes_the_codec(
+    cluster: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, switches: str, version: int
+) -> None:
+    """The first record doesn't wait for what takes ten milliseconds: Produce is prepared as it will be spoken."""
+    prepared: list[Any] = []
+    monkeypatch.setattr("aftershock.workloads.reference.exchange.prepare", prepared.append)
+    async with writing(cluster, leader_discovery=switches):
+        assert [("ProduceRequest", version)] == [(kind.__name__, kind.__version__) for kind in prepared]
+
+
 @pytest.mark.parametrize("api", ["Produce", "InitProducerId", "Metadata"])
 async def test_a_broker_that_is_too_old(api: str) -> None:
     """One that lacks a version or an API that is needed: a sentence with both ranges, and no hang."""
@@ -214,7 +226,7 @@ async def test_a_full_buffer_lets_nothing_linger(cluster: ScriptedBroker) -> Non
 
 async def test_an_unknown_topic_fails_its_record_after_max_block(cluster: ScriptedBroker) -> None:
     """UNKNOWN_TOPIC_OR_PARTITION, certainly not written; the topic that is known goes on."""
-    async with writing(cluster, max_block_ms=60) as writer:
+    async with writing(cluster, max_block_ms=300) as writer:
         await writer.producer.send("no-such-topic", b"0", token=100)
         await writer.send()
     assert (ErrorCode.unknown_topic_or_partition, False) == writer.outcomes[100][4:6]
@@ -330,7 +342,7 @@ async def test_a_mistake_of_ours_reports_everything(cluster: ScriptedBroker, mon
     seen: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: seen.append(context["exception"]))
     async with writing(cluster) as writer:
-        monkeypatch.setattr(writer.producer._sender._exchange, "send", lambda *_: 1 / 0)
+        monkeypatch.setattr(writer.producer._sender.exchange, "send", lambda *_: 1 / 0)
         writer.offer()
         await writer.flush()
         writer.offer()

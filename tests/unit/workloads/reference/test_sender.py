@@ -75,7 +75,7 @@ async def test_a_request_that_is_never_answered_times_out(cluster: ScriptedBroke
         assert [0, 0] == sequences(requests, writer.topic)
         assert requests[0].connection != requests[1].connection
         assert [0] == written(cluster, writer.topic)
-        assert ["REQUEST_TIMED_OUT"] == [each["error"] for each in writer.events("batch_retried")]
+        assert ["REQUEST_TIMED_OUT"] == [each["reason"] for each in writer.events("batch_retried")]
 
 
 async def test_retries_are_bounded(cluster: ScriptedBroker) -> None:
@@ -99,6 +99,28 @@ async def test_retries_back_off(cluster: ScriptedBroker) -> None:
         assert 2 == writer.producer.counts["retries_backed_off"]
 
 
+async def test_requests_of_one_turn_are_written_together(
+    cluster: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five batches of one partition are five requests, as many as may be in flight, and one write to the socket."""
+    async with writing(cluster, batch_size=0, leaders=[1]) as writer:
+        await writer.send()
+        channel = writer.producer.brokers.ready(1)
+        assert channel is not None
+        writes: list[int] = []
+        write = channel._transport.write
+
+        def counted(data: bytes) -> None:
+            writes.append(len(data))
+            write(data)
+
+        monkeypatch.setattr(channel._transport, "write", counted)
+        writer.offer(5)
+        await writer.flush()
+        assert (1, 6) == (len(writes), len(produced(cluster, writer.topic)))
+        assert list(range(6)) == written(cluster, writer.topic)
+
+
 # -- KIP-951
 
 
@@ -110,7 +132,7 @@ async def test_a_hint_sends_a_batch_to_the_new_leader_at_once(cluster: ScriptedB
         await writer.send()
         assert [1, 1, 2] == [seen.node for seen in produced(cluster, writer.topic)]
         assert (2, 1, 2) == (writer.outcomes[1].broker_id, writer.outcomes[1].leader_epoch, writer.outcomes[1].attempts)
-        assert [{"partition": f"{writer.topic}/0", "leader": 2, "epoch": 1}] == writer.events("hint_accepted")
+        assert [{"topic": writer.topic, "partition": 0, "node_id": 2, "epoch": 1}] == writer.events("hint_accepted")
         assert [True] == [each["immediate"] for each in writer.events("batch_retried")]
 
 
@@ -122,7 +144,12 @@ async def test_a_second_failure_on_an_epoch_backs_off(cluster: ScriptedBroker) -
         cluster.script("Produce", node=2, error=6, hint=(2, 1))
         await writer.send()
         assert [True, False] == [each["immediate"] for each in writer.events("batch_retried")]
-        assert ["not_newer"] == [each["reason"] for each in writer.events("hint_refused")]
+        refused = {"topic": writer.topic, "partition": 0, "node_id": 2, "epoch": 1, "reason": "not_newer"}
+        assert [refused] == writer.events("hint_refused")
+        retried = {"topic": writer.topic, "partition": 0, "node_id": 2, "epoch": 1, "reason": "NOT_LEADER_OR_FOLLOWER"}
+        assert [retried | {"attempts": number, "immediate": number == 1} for number in (1, 2)] == writer.events(
+            "batch_retried"
+        )
 
 
 @pytest.mark.parametrize(
@@ -186,8 +213,12 @@ async def test_a_leader_that_dies_is_found_by_metadata() -> None:
     ],
 )
 async def test_doubt(cluster: ScriptedBroker, troubles: list[dict[str, object]], end: tuple[int, bool]) -> None:
-    """Failed only if every attempt that was sent was surely refused; the last of the troubles lasts."""
-    async with writing(cluster, request_timeout_ms=100, delivery_timeout_ms=250, retry_backoff_ms=40) as writer:
+    """Failed only if every attempt that was sent was surely refused; the last of the troubles lasts.
+
+    The back-offs are such that the time is up between two attempts, and not in one.
+    """
+    times = {"request_timeout_ms": 100, "delivery_timeout_ms": 250, "retry_backoff_ms": 60}
+    async with writing(cluster, retry_backoff_max_ms=1000, **times) as writer:
         for trouble in troubles[:-1]:
             cluster.script("Produce", **trouble)  # type: ignore[arg-type]
         cluster.script("Produce", times=1000, **troubles[-1])  # type: ignore[arg-type]
@@ -331,14 +362,14 @@ async def test_a_batch_too_large_for_the_broker_is_split(cluster: ScriptedBroker
 async def test_a_partition_that_an_answer_leaves_out_is_tried_again(cluster: ScriptedBroker) -> None:
     """An answer without our partition is no answer: the batch is not forgotten."""
     async with writing(cluster) as writer:
-        answered = writer.producer._sender._exchange._answer
+        answered = writer.producer._sender.exchange._answer
         left_out = []
 
         def leave_out_once(batch: object, part: object, now_ms: float) -> None:
             left_out.append(part)
             answered(batch, None if len(left_out) == 1 else part, now_ms)  # type: ignore[arg-type]
 
-        writer.producer._sender._exchange._answer = leave_out_once  # type: ignore[method-assign]
+        writer.producer._sender.exchange._answer = leave_out_once  # type: ignore[method-assign]
         await writer.send()
         assert [OK] == ends(writer)
         assert [0] == written(cluster, writer.topic)
