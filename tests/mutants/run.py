@@ -97,6 +97,9 @@ def caught(mutant: Mutant, copy: Path) -> str | None:
 def main(word: str) -> int:
     """Plant them all and print the table; 1 when one was not caught."""
     chosen = [mutant for mutant in table() if word in f"{mutant.name} {mutant.kip} {mutant.file}"]
+    if not chosen:
+        print(f"no planted bug has {word!r} in its name, KIP or file")
+        return 1
     with tempfile.TemporaryDirectory(prefix="mutants-") as home:
         copies: SimpleQueue[Path] = SimpleQueue()
         for number in range(AT_ONCE):

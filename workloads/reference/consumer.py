@@ -38,8 +38,6 @@ __all__ = ["Consumer", "Fetched", "OnPartitions", "Start"]
 
 Start = int | Literal["earliest", "latest"]
 """Where a partition begins: an offset, or an end of its log."""
-HOPELESS = frozenset({17, 29})
-"""INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED: no metadata will ever come."""
 UNKNOWN_TOPIC_OR_PARTITION = 3
 
 
@@ -105,7 +103,7 @@ class Consumer:
         topic = self._shared.metadata.topic(name)
         if topic is None:
             return False
-        if topic.error in HOPELESS:
+        if topic.error in codes.HOPELESS:
             raise BrokerError(f"the topic {name} can't be read: {codes.name(topic.error)}", topic.error)
         if topic.error == UNKNOWN_TOPIC_OR_PARTITION and self._shared.clock_ms() >= made_until_ms:
             raise BrokerError(f"there is no topic {name}: make it first, or mend its name", topic.error)

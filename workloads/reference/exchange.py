@@ -4,7 +4,6 @@ A batch is built when it is sent, each time: its numbers may have changed since 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import timedelta
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -22,6 +21,7 @@ from aftershock.workloads.rules.values import Leader, Node, TopicPartition
 from aftershock.workloads.wire import codes
 from aftershock.workloads.wire.channel import Channel
 from aftershock.workloads.wire.codec import prepare
+from aftershock.workloads.wire.primitives import MILLISECOND
 from aftershock.workloads.wire.records import build
 from aftershock.workloads.wire.versions import Api, Versions
 
@@ -30,7 +30,6 @@ InFlight = Mapping[TopicPartition, Batch]
 Answered = Callable[[Any], None]
 """Gets the response to a request, or the exception in its place."""
 
-_MILLISECOND = timedelta(milliseconds=1)
 _NOT_IDEMPOTENT = ProducerId()
 
 
@@ -130,7 +129,7 @@ class Exchange:
             self._take_hints(batches, failed, endpoints(response))
         for tp, batch in batches.items():
             self._answer(batch, parts.get(tp), now_ms)
-        return response.throttle_time / _MILLISECOND if response.throttle_time else 0
+        return response.throttle_time / MILLISECOND if response.throttle_time else 0
 
     def _answer(self, batch: Batch, part: Any, now_ms: float) -> None:
         if part is None:

@@ -19,7 +19,6 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Mapping
-from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -35,11 +34,11 @@ from aftershock.workloads.rules.read_replica import AfterError
 from aftershock.workloads.rules.values import UNKNOWN, Leader, TopicPartition
 from aftershock.workloads.wire import codes
 from aftershock.workloads.wire.channel import Channel, Reply
+from aftershock.workloads.wire.primitives import MILLISECOND
 from aftershock.workloads.wire.versions import Api
 
 Wanted = Mapping[TopicPartition, FetchPartition]
 NETWORK_EXCEPTION = 13
-MILLISECOND = timedelta(milliseconds=1)
 
 
 class Asked(NamedTuple):

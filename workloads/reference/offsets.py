@@ -37,7 +37,7 @@ from aftershock.workloads.wire.channel import Channel
 
 UNREACHABLE = (OSError, ProtocolError)
 """No answer came: refused, lost, too late, or nothing that Kafka would say."""
-OFFSET_OUT_OF_RANGE, UNKNOWN_PARTITION = 1, 3
+UNKNOWN_PARTITION = 3
 A = TypeVar("A")
 
 
@@ -204,5 +204,5 @@ def _truncated(tp: TopicPartition, truncation: Truncation) -> BrokerError:
     return BrokerError(
         f"the log of {tp} was truncated before offset {truncation.position.offset} (its end: {end}), so records that "
         f"were read are gone; set auto.offset.reset, or assign a position",
-        OFFSET_OUT_OF_RANGE,
+        codes.OFFSET_OUT_OF_RANGE,
     )

@@ -31,7 +31,6 @@ from aftershock.workloads.wire import codes, compression
 
 __all__ = ["Delivery", "Producer"]
 
-_HOPELESS = frozenset({ErrorCode.topic_authorization_failed, ErrorCode.invalid_topic_exception})
 """Errors of a topic that waiting won't mend."""
 _JOINED, _READY = Taken.JOINED, Taken.READY  # to look one up in its class takes as long as a call
 
@@ -125,7 +124,7 @@ class Producer:
     def _check_topic(self, topic: str, *, patient: bool) -> None:
         found = self._rules.metadata.topic(topic)
         code = 0 if found is None else found.error
-        if code in _HOPELESS or (code == ErrorCode.unknown_topic_or_partition and not patient):
+        if code in codes.HOPELESS or (code == ErrorCode.unknown_topic_or_partition and not patient):
             raise BrokerError(f"topic {topic}: {codes.name(code)}; create it, or grant this client the right", code)
 
     def _is_led(self, topic: str) -> bool:
@@ -177,7 +176,7 @@ class Producer:
         code = 0
         if taken is Taken.TOO_LARGE:
             code = int(ErrorCode.message_too_large)
-        elif taken is Taken.NO_PARTITION and found is not None and found.error in _HOPELESS:
+        elif taken is Taken.NO_PARTITION and found is not None and found.error in codes.HOPELESS:
             code = found.error
         if code:
             self._report(refused(topic, partition, token, code))

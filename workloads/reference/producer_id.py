@@ -12,8 +12,6 @@ from aftershock.workloads.rules.backoff import Backoff
 from aftershock.workloads.rules.idempotence import ProducerId
 from aftershock.workloads.wire import codes
 
-_RETRIABLE = codes.RETRIABLE | {ErrorCode.concurrent_transactions}
-
 
 async def ask_producer_id(brokers: Brokers, *, backoff: Backoff, timeout_ms: float) -> ProducerId:
     """Ask any broker, with back-off, until one gives an id.
@@ -29,7 +27,7 @@ async def ask_producer_id(brokers: Brokers, *, backoff: Backoff, timeout_ms: flo
             error = int(ErrorCode.network_exception)
         if error == ErrorCode.none:
             return given
-        if error not in _RETRIABLE:
+        if error not in codes.RETRIABLE:
             name = codes.name(error)
             raise BrokerError(f"no producer id: {name}; switch enable.idempotence off, or see to what it says", error)
         await asyncio.sleep(backoff.ms(attempt) / 1000)

@@ -22,8 +22,8 @@ from aftershock.workloads.reference.wake import Wake
 from aftershock.workloads.rules.consumer_group import FENCED_CODES, AssignedPartition, GroupMember, MemberState, Step
 from aftershock.workloads.rules.position import FetchPosition, State
 from aftershock.workloads.rules.values import UNKNOWN, TopicPartition
+from aftershock.workloads.wire.codes import OFFSET_OUT_OF_RANGE
 
-OFFSET_OUT_OF_RANGE = 1
 OnPartitions = Callable[[Sequence[TopicPartition]], None]
 
 

@@ -36,8 +36,8 @@ from enum import Enum
 from typing import NamedTuple
 
 from aftershock.workloads.rules.values import PartitionMetadata, TopicPartition
+from aftershock.workloads.wire.codes import OFFSET_OUT_OF_RANGE
 
-OFFSET_OUT_OF_RANGE = 1
 HARMLESS = frozenset({-1, 75})
 """UNKNOWN_SERVER_ERROR and UNKNOWN_LEADER_EPOCH: nothing is learnt, fetch again."""
 FAIL_BACK = frozenset({3, 6, 9, 56, 74, 78, 100, 103})
