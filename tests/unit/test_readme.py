@@ -7,14 +7,22 @@ from aftershock.faults.check import load_plan
 from aftershock.faults.kinds import KINDS
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+PLAN, ARMS = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
+FAULTS = README[README.index("## Faults") :]
 
 
 def test_the_plan_in_the_readme_is_valid() -> None:
     """A reader who copies it gets no complaint, and no warning."""
-    (plan,) = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
-    assert () == load_plan(plan).warnings
+    assert () == load_plan(PLAN).warnings
+
+
+def test_the_arms_in_the_readme_are_valid() -> None:
+    """Put in the place of the plan's own arms, they get no complaint either."""
+    arms = "".join(f"    {line}\n" for line in ARMS.splitlines())
+    named = PLAN.replace("for tuned", "for hints")
+    assert () == load_plan(re.sub(r"    arms:.*?(?=timing:)", lambda _: arms, named, flags=re.DOTALL)).warnings
 
 
 def test_the_readme_lists_every_kind() -> None:
     """The table of faults is the catalogue."""
-    assert set(KINDS) == set(re.findall(r"^\| `(\w+)` \|", README, re.MULTILINE))
+    assert set(KINDS) == set(re.findall(r"^\| `(\w+)` \|", FAULTS, re.MULTILINE))
