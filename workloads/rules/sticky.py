@@ -18,6 +18,7 @@ For each record the accumulator does this (in one thread, so the races that Kafk
 ``grown_bytes`` is the growth of the batch's estimated size, the 61 bytes of its header included with its first record.
 """
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from random import Random
@@ -27,7 +28,7 @@ from aftershock.workloads.rules.topic_view import TopicView
 from aftershock.workloads.rules.values import UNKNOWN
 
 
-class StickyPartition:
+class StickyPartition(ABC):
     """The sticky partition of one topic. ``sees`` must have been called before anything else."""
 
     def __init__(self, random: Random, counts: Counter[str], *, ignore_keys: bool) -> None:
@@ -53,21 +54,21 @@ class StickyPartition:
             self._switch()
         return self._partition
 
+    @abstractmethod
     def before_new_batch(self, partition: int, *, drawn: bool) -> bool:
         """A batch must be opened in ``partition``. True: the sticky partition changed meanwhile, choose again."""
-        raise NotImplementedError
 
+    @abstractmethod
     def appended(self, grown_bytes: int, *, enable_switch: bool) -> None:
         """A drawn record was appended to the sticky partition's last batch."""
-        raise NotImplementedError
 
+    @abstractmethod
     def load(self, queued: Mapping[int, int]) -> None:
         """How many batches wait in each partition that ever had one; said in every pass of the sender."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _draw(self) -> int:
         """A new sticky partition."""
-        raise NotImplementedError
 
     def _switch(self) -> None:
         self._partition = self._draw()
