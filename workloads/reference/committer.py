@@ -12,7 +12,7 @@ The rules are in ``rules/commits.py``; what an attempt is on the wire in ``commi
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import cycle
 from math import inf
@@ -22,6 +22,7 @@ from aftershock.workloads.reference.brokers import Brokers
 from aftershock.workloads.reference.clock import monotonic_ms
 from aftershock.workloads.reference.commit_attempts import Attempts, Lane, PlainAttempts
 from aftershock.workloads.reference.committer_settings import CommitterSettings
+from aftershock.workloads.reference.retrying import until_answered
 from aftershock.workloads.reference.tell import Tell
 from aftershock.workloads.reference.transactional_attempts import TransactionalAttempts
 from aftershock.workloads.reference.wake import Wake
@@ -97,7 +98,7 @@ class Committer:
             UnsupportedError: brokers that lack a version that is needed.
         """
         self._metadata.want({target.topic for target in targets})
-        await self._until_done(self._learn_topics)
+        await until_answered(self._learn_topics, self._backoff)
         self._tasks[None] = asyncio.create_task(self._keep_up())
         lanes = len(self._lanes)
         for target in targets:
@@ -118,16 +119,7 @@ class Committer:
     async def _prepare(self, targets: Iterable[Target]) -> None:
         """Those of one lane, one after the other: there may be thousands."""
         for target in targets:
-            await self._until_done(self._attempts[target].prepare)
-
-    async def _until_done(self, attempt: Callable[[], Awaitable[None]]) -> None:
-        failures = 0
-        while True:
-            try:
-                return await attempt()
-            except (OSError, ProtocolError):
-                await asyncio.sleep(self._backoff.ms(failures) / 1000)
-                failures += 1
+            await until_answered(self._attempts[target].prepare, self._backoff)
 
     def _add(self, target: Target) -> None:
         lane, sent = self._lanes[next(self._next_lane)], partial(self._commits.sent, target)

@@ -16,8 +16,9 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from aftershock.errors import BrokerError, ProtocolError
+from aftershock.errors import BrokerError
 from aftershock.workloads.reference.coordinator import Coordinator
+from aftershock.workloads.reference.retrying import until_answered
 from aftershock.workloads.reference.speak import Dialect, by_topic
 from aftershock.workloads.rules.backoff import Backoff
 from aftershock.workloads.rules.values import UNKNOWN, TopicPartition
@@ -74,14 +75,8 @@ class OffsetStore:
 
     async def _until_done(self, attempt: Callable[[], Coroutine[Any, Any, A]]) -> A:
         """Rules 2 and 3."""
-        failures = 0
         async with asyncio.timeout(self._timeout_ms / 1000):
-            while True:
-                try:
-                    return await attempt()
-                except (OSError, ProtocolError):
-                    await asyncio.sleep(self._backoff.ms(failures) / 1000)
-                    failures += 1
+            return await until_answered(attempt, self._backoff)
 
     async def _commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
         response = await self._coordinator.ask(OFFSET_COMMIT, partial(self._commit_request, offsets))

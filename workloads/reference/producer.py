@@ -31,7 +31,6 @@ from aftershock.workloads.wire import codes, compression
 
 __all__ = ["Delivery", "Producer"]
 
-"""Errors of a topic that waiting won't mend."""
 _JOINED, _READY = Taken.JOINED, Taken.READY  # to look one up in its class takes as long as a call
 
 

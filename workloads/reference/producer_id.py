@@ -1,13 +1,9 @@
 """Gets the id that an idempotent producer numbers its batches under."""
 
-import asyncio
-from itertools import count
-
-from kio.schema.errors import ErrorCode
-
-from aftershock.errors import BrokerError, ProtocolError
+from aftershock.errors import BrokerError
 from aftershock.workloads.reference.brokers import Brokers
 from aftershock.workloads.reference.messages import INIT_PRODUCER_ID, init_producer_id_request
+from aftershock.workloads.reference.retrying import until_answered
 from aftershock.workloads.rules.backoff import Backoff
 from aftershock.workloads.rules.idempotence import ProducerId
 from aftershock.workloads.wire import codes
@@ -20,22 +16,18 @@ async def ask_producer_id(brokers: Brokers, *, backoff: Backoff, timeout_ms: flo
         BrokerError: a broker refused, and will again.
         UnsupportedError: a broker has no such API.
     """
-    for attempt in count():
-        try:
-            given, error = await _ask(brokers, timeout_ms)
-        except (OSError, ProtocolError):
-            error = int(ErrorCode.network_exception)
-        if error == ErrorCode.none:
-            return given
-        if error not in codes.RETRIABLE:
-            name = codes.name(error)
-            raise BrokerError(f"no producer id: {name}; switch enable.idempotence off, or see to what it says", error)
-        await asyncio.sleep(backoff.ms(attempt) / 1000)
-    raise AssertionError  # pragma: no cover  # counting never ends
+    return await until_answered(lambda: _ask(brokers, timeout_ms), backoff)
 
 
-async def _ask(brokers: Brokers, timeout_ms: float) -> tuple[ProducerId, int]:
+async def _ask(brokers: Brokers, timeout_ms: float) -> ProducerId:
+    """ConnectionError for an error that may pass."""
     channel = await brokers.any()
     request = init_producer_id_request(INIT_PRODUCER_ID.messages(channel.versions))
     response = (await channel.request(request, timeout_ms=timeout_ms)).response
-    return ProducerId(response.producer_id, response.producer_epoch), int(response.error_code)
+    error = int(response.error_code)
+    if error in codes.RETRIABLE:
+        raise ConnectionError(f"no producer id yet: {codes.name(error)}")
+    if error:
+        name = codes.name(error)
+        raise BrokerError(f"no producer id: {name}; switch enable.idempotence off, or see to what it says", error)
+    return ProducerId(response.producer_id, response.producer_epoch)
