@@ -5,13 +5,15 @@ spool can be turned into evidence without the worker (it may have been killed).
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 Setting = str | int | float | bool
-Number = TypeVar("Number", int, np.ndarray[Any, Any])
+if TYPE_CHECKING:
+    import numpy as np  # a worker has no use for it, and its memory is measured
+
+    Number = TypeVar("Number", int, np.ndarray[Any, Any])
 
 
 class _Assignment(BaseModel):
@@ -93,11 +95,11 @@ class CommitAssignment(_Assignment):
         """The group that commit ``seq`` is of."""
         return f"{self.workload}-{self.arm}-{seq % self.groups}"
 
-    def partition_of(self, seq: Number) -> Number:
+    def partition_of(self, seq: "Number") -> "Number":
         """The partition of ``topic`` that commit ``seq`` is of (one, or an array): always the same one for a group."""
         return seq % self.groups % self.partitions
 
-    def offset_of(self, seq: Number) -> Number:
+    def offset_of(self, seq: "Number") -> "Number":
         """The offset that commit ``seq`` commits (one, or an array)."""
         return seq // self.groups
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from aftershock.workloads.assignment import CommitAssignment
 from aftershock.workloads.clients.loop import Loop
+from aftershock.workloads.clients.reference_settings import reference_settings
 from aftershock.workloads.clients.sending import Sending, pace
 from aftershock.workloads.clock import Clock
 from aftershock.workloads.events import Events
 from aftershock.workloads.orders import Order
 from aftershock.workloads.reference.committer import Committer, Outcome, Target
 from aftershock.workloads.reference.committer_settings import CommitterSettings
-from aftershock.workloads.settings import reference_settings
 from aftershock.workloads.status import Status
 
 _CLOSE_MS = 2_000.0

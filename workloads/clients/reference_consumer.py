@@ -13,6 +13,7 @@ from aftershock.errors import BrokerError, ProtocolError
 from aftershock.workloads.assignment import ConsumeAssignment
 from aftershock.workloads.clients.loop import Loop
 from aftershock.workloads.clients.receiving import Receiving
+from aftershock.workloads.clients.reference_settings import reference_settings
 from aftershock.workloads.clock import Clock
 from aftershock.workloads.events import Events
 from aftershock.workloads.load import US_PER_MS
@@ -21,7 +22,6 @@ from aftershock.workloads.record import unpack
 from aftershock.workloads.reference.consumer import Consumer, Fetched
 from aftershock.workloads.reference.consumer_settings import ConsumerSettings
 from aftershock.workloads.rules.values import TopicPartition
-from aftershock.workloads.settings import reference_settings
 from aftershock.workloads.wire.codes import name
 
 POLL_MS = 50.0

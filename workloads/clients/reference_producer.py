@@ -9,6 +9,7 @@ from typing import Any
 
 from aftershock.workloads.assignment import ProduceAssignment
 from aftershock.workloads.clients.loop import Loop
+from aftershock.workloads.clients.reference_settings import reference_settings
 from aftershock.workloads.clients.sending import Sending, pace
 from aftershock.workloads.clock import Clock
 from aftershock.workloads.events import Events
@@ -17,7 +18,6 @@ from aftershock.workloads.orders import Order
 from aftershock.workloads.record import HEADER, Filler, pack
 from aftershock.workloads.reference.producer import Delivery, Producer
 from aftershock.workloads.reference.settings import ProducerSettings
-from aftershock.workloads.settings import reference_settings
 from aftershock.workloads.spool import UNKNOWN
 from aftershock.workloads.status import Status
 

@@ -182,3 +182,13 @@ def test_a_worker_dies_with_its_runner_though_somebody_holds_its_pipes(live_benc
         wait_gone(worker)
     os.close(reading)
     os.close(writing)
+
+
+def test_a_worker_loads_its_own_client_alone() -> None:
+    """One of librdkafka carries neither the reference clients nor what they need: its memory and start are measured."""
+    script = (
+        "import sys, aftershock.workloads.worker, aftershock.workloads.clients.confluent_producer\n"
+        "print([name for name in ('numpy', 'kio', 'aftershock.workloads.reference') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "[]" == done.stdout.strip()
