@@ -1,7 +1,7 @@
 """How a latency is witnessed: the same small request over the same link, before and during.
 
 Rules. A link counts as slowed if the median of its probes rose, over the quickest before the fault (a busy host only
-adds), by at least 0.8 x the delay in force (the smallest in force while the probes ran, for each stream it sits on). A
+adds, so a quiet moment is waited for, but not for long), by at least 0.8 x the delay in force (the smallest in force while the probes ran, for each stream it sits on). A
 probe during which the delay changed is thrown away: Toxiproxy then lets a held chunk go early. Delays of other faults
 on the link, read from Toxiproxy, come off first, so that overlapping faults don't vouch for each other. A link that
 gives no answer is as slow as the time it kept us waiting; if that is less than the delay, something else broke it (its
@@ -23,6 +23,9 @@ from aftershock.faults.world import Link
 PROBES = 3
 TRIES = 6
 SHARE = 0.8
+QUIET_MS = 3.0  # a link this quick is at rest, however short the delay asked for
+QUIET_TURNS = 10
+QUIET_TURN_US = 50_000
 
 
 @dataclass(frozen=True)
@@ -69,10 +72,18 @@ class Slowness:
     async def measure_before(self) -> None:
         """The round trips before the fault; a link that doesn't answer has none, and won't be asked again."""
         others = await self._others_ms()
-        measured = await asyncio.gather(*(self._probes(link) for link in self.streams))
-        for link, results in zip(self.streams, measured, strict=True):
-            if answers := [result.ms for result in results if result.answered]:
-                self.before[link] = max(0.0, min(answers) - others[link])
+        links = list(self.streams)
+        for turn in range(QUIET_TURNS):
+            if turn:
+                await self.scene.clock.sleep_until_us(self.scene.clock.now_us() + QUIET_TURN_US)
+            measured = await asyncio.gather(*(self._probes(link) for link in links))
+            for link, results in zip(links, measured, strict=True):
+                if answers := [result.ms for result in results if result.answered]:
+                    quickest = max(0.0, min(answers) - others[link])
+                    self.before[link] = min(quickest, self.before.get(link, quickest))
+            links = [link for link in links if self.before.get(link, 0.0) > self._quiet_ms(link)]
+            if not links:
+                return
 
     async def measure(self) -> Witness:
         """Probe every link that answered before; the witness is of the one that rose least for its delay."""
@@ -87,6 +98,10 @@ class Slowness:
             if result.answered or result.ms >= SHARE * self._lowest_ms * len(self.streams[link])
         ]
         return _judged(rises) if rises else _unprobed("nothing answers at the end of these links")
+
+    def _quiet_ms(self, link: Link) -> float:
+        """So little that it can't make a true delay look too small."""
+        return max(QUIET_MS, (1 - SHARE) * self.in_force_ms * len(self.streams[link]))
 
     async def _probe(self, link: Link) -> _Measured:
         results = await self._probes(link)

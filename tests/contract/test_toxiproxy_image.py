@@ -9,6 +9,7 @@ from requests.adapters import HTTPAdapter, Retry
 
 from aftershock.harness import engine
 from aftershock.harness.labels import labels_of, remove_run
+from aftershock.harness.waiting import still_lacking
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(60)]
 
@@ -58,12 +59,15 @@ def test_bytes_are_counted_by_proxy_and_direction(ports: dict[str, int], http: r
         f"http://127.0.0.1:{ports[PROXIED]}/version", headers={"Connection": "close"}, timeout=5
     ).raise_for_status()
 
-    metrics = http.get(f"{api}/metrics", timeout=5).text
-    counted = re.findall(
-        r'^toxiproxy_proxy_received_bytes_total\{direction="(\w+)",.*proxy="itself".*\} (\S+)$', metrics, re.MULTILINE
-    )
-    assert {"upstream", "downstream"} == {direction for direction, _ in counted}
-    assert all(float(count) > 0 for _, count in counted)
+    def uncounted() -> str:
+        # bytes are counted when the copy of a direction has ended, which is after the answer has reached us
+        metrics = http.get(f"{api}/metrics", timeout=5).text
+        counted = re.findall(
+            r'^toxiproxy_proxy_received_bytes_total\{direction="(\w+)",.*proxy="itself".*\} (\S+)$', metrics, re.MULTILINE
+        )
+        return ", ".join({"upstream", "downstream"} - {direction for direction, count in counted if float(count) > 0})
+
+    assert not still_lacking(uncounted, 10)
 
 
 def test_it_serves_all_addresses_by_itself() -> None:
