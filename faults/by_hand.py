@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from aftershock.errors import PlanError
-from aftershock.faults.conflicts import grey_failures
+from aftershock.faults.conflicts import grey_failures, surprises
 from aftershock.faults.crosscheck import crosscheck
 from aftershock.faults.document import load
 from aftershock.faults.draft import Draft, read_draft
@@ -61,7 +61,7 @@ def spoken(
     places = _CommandPlaces(kind)
     if problems:
         raise PlanError(worded(problems, places))
-    return Spoken(draft.faults[0], tuple(worded(grey_failures(draft), places)))
+    return Spoken(draft.faults[0], tuple(worded([*grey_failures(draft), *surprises(draft)], places)))
 
 
 def _judged(fault: Mapping[str, Any], cluster: Cluster, topics: Sequence[Topic]) -> tuple[Draft, list[Any]]:

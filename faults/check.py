@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from aftershock.errors import PlanError
 from aftershock.faults.changes import apply_changes
-from aftershock.faults.conflicts import conflicts, grey_failures
+from aftershock.faults.conflicts import conflicts, grey_failures, surprises
 from aftershock.faults.crosscheck import crosscheck
 from aftershock.faults.document import Document, dump, load
 from aftershock.faults.draft import Draft, draft_of, read_draft
@@ -67,7 +67,8 @@ def check(plan: Plan, places: Places | None = None) -> None:
 
 def warnings(plan: Plan, places: Places | None = None) -> list[str]:
     """What is allowed but may surprise, worded like a problem: faults too short for Kafka to notice."""
-    return worded(grey_failures(draft_of(plan)), places or PythonPlaces())
+    draft = draft_of(plan)
+    return worded([*grey_failures(draft), *surprises(draft)], places or PythonPlaces())
 
 
 def _rewritten(document: Document, changes: Sequence[str]) -> str:

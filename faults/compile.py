@@ -60,7 +60,7 @@ def steps_of(faults: Iterable[Fault], seed: int) -> Iterator[Step]:
     faults = list(faults)
     for fault, fault_id, stream in zip(faults, fault_ids(faults), _streams(faults), strict=True):
         draws = fault.draw(_random(seed, stream))
-        yield Step(fault_id, fault.kind, fault.at, fault.for_, fault.parameters(), draws)
+        yield Step(fault_id, fault.kind, fault.at, fault.for_, fault.parameters(), draws, fault.met_by, fault.severs)
 
 
 def _streams(faults: Iterable[Fault]) -> Iterator[str]:

@@ -5,26 +5,22 @@ Overlaps as such are welcome; several latencies on one link add up. Of a plan on
 their targets are known, and those are compared.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
+from collections.abc import Iterator, Mapping
+from itertools import combinations, product
 from typing import Any
 
 from aftershock.faults.draft import Draft
-from aftershock.faults.fault import Fault
-from aftershock.faults.kinds import KINDS, Cut, Elect, Kill, Pause, Reassign, Refuse
-from aftershock.faults.kinds.victim import NodeFault
+from aftershock.faults.fault import Among, Fault, Stake
+from aftershock.faults.kinds import KINDS
+from aftershock.faults.kinds.kill import Kill
+from aftershock.faults.kinds.pause import Pause
 from aftershock.faults.links import shared
-from aftershock.faults.problem import Problem
+from aftershock.faults.problem import Problem, within
 from aftershock.faults.units import format_duration
 
+_ONE_OF: Mapping[Among, str] = {"brokers": "node", "topics": "topic", "clients": "client", "links": "link"}
 SESSION_TIMEOUT_MS = {"fast": 3_000, "production": 9_000}
 """``broker.session.timeout.ms`` of each profile: how long the controller waits before it fences a silent broker."""
-_GROUNDS: Sequence[tuple[tuple[type[Fault], ...], str, str]] = (
-    ((NodeFault,), "brokers", "node"),
-    ((Reassign, Elect), "topics", "topic"),
-    ((Cut, Refuse), "links", "link"),
-)
-"""Kinds that can't share a target, where the target stands, and what it is called."""
 
 
 def conflicts(draft: Draft) -> Iterator[Problem]:
@@ -41,18 +37,18 @@ def conflicts(draft: Draft) -> Iterator[Problem]:
 def fighting(draft: Draft) -> Iterator[tuple[int, int, str]]:
     """Each pair that fights, as their indices in the plan's order, and what they fight over."""
     for (earlier, first), (later, second) in combinations(sorted(draft.faults.items()), 2):
-        what = _same_node(first, second) or _same_topic(first, second) or _same_door(draft, first, second)
-        if what and _overlap(first, second):
+        if _overlap(first, second) and (what := _fought_over(draft, first, second)):
             yield earlier, later, what
 
 
 def clash(kind: str, targets: Mapping[str, Any], other_kind: str, other_targets: Mapping[str, Any]) -> str | None:
     """What a fault would fight over with one in force, by their targets as the journal has them; None if nothing."""
-    kinds = KINDS.get(kind, Fault), KINDS.get(other_kind, Fault)
-    for among, where, called in _GROUNDS:
-        shared_ones = sorted(set(targets[where]) & set(other_targets[where]))
-        if shared_ones and all(issubclass(each, among) for each in kinds):
-            return f"{called} {shared_ones[0]}"
+    if kind not in KINDS or other_kind not in KINDS:
+        return None
+    for stake in _shared_stakes(KINDS[kind], KINDS[other_kind]):
+        both = sorted(set(targets.get(stake.among, ())) & set(other_targets.get(stake.among, ())))
+        if both:
+            return f"{_ONE_OF[stake.among]} {both[0]}"
     return None
 
 
@@ -70,23 +66,40 @@ def grey_failures(draft: Draft) -> Iterator[Problem]:
             yield Problem(("faults", index, "for"), sentence)
 
 
-def _same_node(first: Fault, second: Fault) -> str | None:
-    if not (isinstance(first, NodeFault) and isinstance(second, NodeFault)):
-        return None
-    return f"node {first.broker}" if first.broker == second.broker and first.broker.isdecimal() else None
+def surprises(draft: Draft) -> Iterator[Problem]:
+    """What the faults themselves have to say about the plan they are in."""
+    for index, fault in draft.faults.items():
+        yield from within(fault.surprises(draft), ("faults", index))
 
 
-def _same_topic(first: Fault, second: Fault) -> str | None:
-    moves = isinstance(first, Reassign | Elect) and isinstance(second, Reassign | Elect)
-    topic = getattr(first, "topic", None)
-    return f"topic {topic}" if moves and topic == getattr(second, "topic", None) else None
+def _shared_stakes(first: type[Fault], second: type[Fault]) -> list[Stake]:
+    return [stake for stake in first.stakes if stake in second.stakes]
 
 
-def _same_door(draft: Draft, first: Fault, second: Fault) -> str | None:
-    """A proxy can't be disabled twice: the first heal would end both faults."""
-    if draft.cluster is None or not (isinstance(first, Refuse) and isinstance(second, Refuse)):
-        return None
-    return f"links of `{second.link}`" if shared(first.link, second.link, draft.cluster.broker_racks) else None
+def _fought_over(draft: Draft, first: Fault, second: Fault) -> str | None:
+    """What both must have to themselves and both are sure to hit."""
+    for stake in _shared_stakes(type(first), type(second)):
+        if stake.among == "links":
+            both = _common_links(draft, first, second) if stake.by_plan else []
+        else:
+            both = sorted(_named(first, stake.among) & _named(second, stake.among))
+        if both:
+            return both[0] if stake.among == "links" else f"{_ONE_OF[stake.among]} {both[0]}"
+    return None
+
+
+def _common_links(draft: Draft, first: Fault, second: Fault) -> list[str]:
+    if draft.cluster is None:
+        return []
+    homes = draft.cluster.broker_racks
+    pairs = product(first.links().values(), second.links().values())
+    return [f"links of `{theirs}`" for ours, theirs in pairs if shared(ours, theirs, homes)]
+
+
+def _named(fault: Fault, among: Among) -> set[str]:
+    """The targets that the plan itself names: a role may be played by anybody."""
+    named = {"brokers": fault.roles, "topics": fault.topics, "clients": fault.clients, "links": fault.links}[among]()
+    return {text for text in named.values() if among != "brokers" or text.isdecimal()}
 
 
 def _overlap(first: Fault, second: Fault) -> bool:

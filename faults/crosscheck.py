@@ -6,9 +6,8 @@ from typing import Any
 from aftershock.faults import links, roles
 from aftershock.faults.draft import Draft
 from aftershock.faults.fault import Fault
-from aftershock.faults.kinds import Cut, Latency, Reassign, Refuse
 from aftershock.faults.plan import Arm, Cluster, Commit, Consume, Produce, Topic, Workload
-from aftershock.faults.problem import Loc, Problem, did_you_mean
+from aftershock.faults.problem import Loc, Problem, did_you_mean, within
 from aftershock.faults.settings import refusal
 
 _MIN_ISR = "min.insync.replicas"
@@ -85,17 +84,15 @@ def _fault(draft: Draft, fault: Fault, loc: Loc) -> Iterator[Problem]:
         yield Problem(loc, f"a {fault.kind} needs `for`: say how long it lasts, like `for: 8s`")
     if fault.for_rule == "refused" and fault.for_ is not None:
         yield Problem((*loc, "for"), f"`for` means nothing for {fault.kind}, which has no inverse: take it away")
-    topic = getattr(fault, "topic", None)
-    if topic is not None:
-        yield from _declared(draft, topic, (*loc, "topic"))
+    for place, topic in fault.topics().items():
+        yield from _declared(draft, topic, (*loc, *place))
+    for place, rack in fault.racks().items():
+        yield from _rack(draft, rack, (*loc, *place))
     for place, text in fault.roles().items():
         yield from _role(draft, roles.parse(text), (*loc, *place))
-    if isinstance(fault, Latency | Cut | Refuse) and fault.link is not None:
-        yield from _link(draft, links.parse(fault.link), (*loc, "link"))
-    if isinstance(fault, Cut) and fault.rack is not None:
-        yield from _cut_rack(draft, fault.rack, (*loc, "rack"))
-    if isinstance(fault, Reassign):
-        yield from _reassign(draft, fault, loc)
+    for place, text in fault.links().items():
+        yield from _link(draft, links.parse(text), (*loc, *place))
+    yield from within(fault.problems(draft), loc)
 
 
 def _role(draft: Draft, role: roles.Role, loc: Loc) -> Iterator[Problem]:
@@ -170,25 +167,7 @@ def _link(draft: Draft, selector: links.Selector, loc: Loc) -> Iterator[Problem]
         yield from _across(draft.cluster.broker_racks, selector, roles.parse(selector.role), loc)
 
 
-def _cut_rack(draft: Draft, rack: str, loc: Loc) -> Iterator[Problem]:
-    yield from _rack(draft, rack, loc)
-    if draft.cluster is not None and tuple(draft.cluster.racks) == (rack,):
-        yield Problem(loc, "the cluster has one rack, so there is nothing to cut it off from: add a rack")
-
-
 def _across(homes: dict[int, str], selector: links.ToBroker, role: roles.Role, loc: Loc) -> Iterator[Problem]:
     if isinstance(role, roles.Node) and homes.get(role.broker) == selector.source:
         sentence = f"broker {role.broker} stands in rack {selector.source} itself, and nodes of one rack have no link "
         yield Problem(loc, sentence + "between them: name another rack or broker")
-
-
-def _reassign(draft: Draft, fault: Reassign, loc: Loc) -> Iterator[Problem]:
-    if fault.move and fault.move.from_ == fault.move.to and "any" not in fault.move.to:
-        yield Problem((*loc, "move"), "`from` and `to` are the same, so nothing would move: name two brokers")
-    replications = (topic.replication for topic in draft.topics.values() if topic.name == fault.topic)
-    replication = next(replications, None)
-    if fault.rotate and replication and fault.rotate % replication == 0:
-        sentence = (
-            f"turning {replication} replicas {fault.rotate} times changes nothing: rotate by less, or by more replicas"
-        )
-        yield Problem((*loc, "rotate"), sentence)

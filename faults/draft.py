@@ -132,12 +132,10 @@ def _faults(reading: _Reading) -> Iterator[tuple[int, Fault]]:
         loc: Loc = ("faults", index)
         kind = item.get("kind") if isinstance(item, dict) else None
         if kind is None:
-            kinds = ", ".join(KINDS)
-            reading.problems.append(Problem(loc, f"a fault needs a `kind`: say one of {kinds}"))
+            reading.problems.append(Problem(loc, "a fault needs a `kind`: `aftershock plan faults` lists them"))
         elif not isinstance(kind, str) or kind not in KINDS:
-            sentence = (
-                f"there is no fault of kind `{kind}`; {did_you_mean(kind, KINDS)} The kinds are {', '.join(KINDS)}"
-            )
+            sentence = f"there is no fault of kind `{kind}`; {did_you_mean(kind, KINDS)} "
+            sentence += "All kinds: `aftershock plan faults`"
             reading.problems.append(Problem((*loc, "kind"), sentence))
         else:
             read = _read(reading, item, KINDS[kind], loc)

@@ -8,20 +8,29 @@ confirm.
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
+from aftershock.faults.problem import Problem
 from aftershock.faults.record import NOTHING, Clock, Targets, Undo, Witness
 from aftershock.faults.roles import needs_draw, parse
 from aftershock.faults.units import Duration
 from aftershock.faults.world import World
 
+if TYPE_CHECKING:
+    from aftershock.faults.draft import Draft  # it knows the kinds, so it can only be named here
+
 READ_BACK_US = 1_000_000  # while a fault lasts, its witness is read again about once a second
 Draws = Mapping[str, Any]
 Report = Callable[[Witness], None]
+FAMILIES = ("link", "rack and group", "process", "Kafka", "disk", "client", "protocol", "other")
+Family = Literal["link", "rack and group", "process", "Kafka", "disk", "client", "protocol", "other"]
+Among = Literal["brokers", "links", "topics", "clients"]
+Place = tuple[str, ...]
+"""Where something stands in a fault: ``("move", "from")``."""
 FaultId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}$")]
 
 
@@ -31,6 +40,17 @@ class Band:
 
     colour: str
     label: str
+
+
+class Stake(NamedTuple):
+    """What a fault must have to itself while it lasts: ``what`` of each of its targets ``among`` the brokers, say.
+
+    ``by_plan``: a plan with both is refused; else only an injection by hand into what is in force.
+    """
+
+    what: str
+    among: Among
+    by_plan: bool = True
 
 
 @dataclass(frozen=True)
@@ -73,11 +93,19 @@ class Fault(BaseModel, ABC):
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
+    family: ClassVar[Family] = "other"
     band: ClassVar[Band]
     proof: ClassVar[str]
     """What its witness sees, for the catalogue."""
     remedy: ClassVar[str]
     """What its heal brings back, for the catalogue."""
+    leaves: ClassVar[str | None] = None
+    """What no heal brings back, for a kind without an inverse: a cluster that met it is not handed to another test."""
+    met_by: ClassVar[Among]
+    """Which of its targets traffic must have gone to for the fault to have been met."""
+    severs: ClassVar[bool] = False
+    """Whether it ends all traffic to its targets: then what went there right before counts as having met it."""
+    stakes: ClassVar[tuple[Stake, ...]] = ()
     for_rule: ClassVar[Literal["needed", "optional", "refused"]]
     allowance_ms: ClassVar[int]
     """How long injecting and healing may take beyond ``for``; the compiler leaves this much room."""
@@ -101,9 +129,33 @@ class Fault(BaseModel, ABC):
         anys = sorted(place for place, text in self.roles().items() if needs_draw(parse(text)))
         return {"any." + ".".join(place): source.random() for place in anys}
 
-    def roles(self) -> dict[tuple[str, ...], str]:
+    def roles(self) -> dict[Place, str]:
         """The roles it names, by where they stand in the fault: ``{("broker",): "leader of orders/0"}``."""
         return {}
+
+    def links(self) -> dict[Place, str]:
+        """The links it names, likewise."""
+        return {}
+
+    def racks(self) -> dict[Place, str]:
+        """The racks it names, likewise."""
+        return {}
+
+    def topics(self) -> dict[Place, str]:
+        """The topics it names, likewise."""
+        return {}
+
+    def clients(self) -> dict[Place, str]:
+        """The arms it names, likewise."""
+        return {}
+
+    def problems(self, draft: "Draft") -> Iterator[Problem]:  # noqa: ARG002 -- most have nothing to add
+        """What of it doesn't fit the rest of the plan, beyond names; places are counted from the fault itself."""
+        yield from ()
+
+    def surprises(self, draft: "Draft") -> Iterator[Problem]:  # noqa: ARG002 -- as above
+        """What is allowed, but may not be what was meant; likewise."""
+        yield from ()
 
     @abstractmethod
     async def aim(self, scene: Scene, draws: Draws) -> Strike:

@@ -182,10 +182,9 @@ def _topics(said: Words, taken: Sequence[_Injection], cluster: Cluster) -> list[
 
 def _named(fault: Fault) -> Iterator[str]:
     """The topics that a fault names."""
-    topic = getattr(fault, "topic", None)
     asked = [roles.innermost(roles.parse(text)) for text in fault.roles().values()]
     yield from (role.topic for role in asked if isinstance(role, roles.Leader | roles.Replica))
-    yield from [] if topic is None else [topic]
+    yield from fault.topics().values()
 
 
 def _load(topic: str) -> Words:

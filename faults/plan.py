@@ -275,7 +275,7 @@ class Plan(Part):
     topics: Annotated[tuple[Topic, ...], Field(min_length=1)]
     workloads: Annotated[tuple[Workload, ...], Field(min_length=1)]
     timing: Timing = Timing()
-    faults: tuple[Annotated[AnyFault, Field(discriminator="kind")], ...] = ()
+    faults: tuple[AnyFault, ...] = ()
     slo: tuple[str, ...] = ()
 
 

@@ -1,7 +1,7 @@
 """One thing wrong with a plan, and where things stand in a plan."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Protocol
 
@@ -16,6 +16,11 @@ class Problem:
     loc: Loc
     sentence: str
     on_key: bool = False
+
+
+def within(problems: Iterable[Problem], loc: Loc) -> Iterator[Problem]:
+    """Problems of a part, placed in the whole."""
+    return (replace(problem, loc=(*loc, *problem.loc)) for problem in problems)
 
 
 class Places(Protocol):

@@ -4,29 +4,31 @@ Plain values only, so that the journal can hold them and any process can read th
 ``intended`` line to its ``healed`` line; the undo of its last line is the one to perform.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol
 
 State = Literal["intended", "injected", "witnessed", "healing", "healed", "failed"]
-Verb = Literal["start", "resume", "remove_toxics", "enable_proxies", "restore_assignment", "nothing"]
+Verb = Literal["start", "resume", "remove_toxics", "enable_proxies", "restore_assignment", "all_of", "nothing"]
 
 
 @dataclass(frozen=True)
 class Targets:
-    """Who a fault hits, once resolved. ``roles``: what those nodes were doing, free in form."""
+    """Who a fault hits, once resolved; clients by their workers' names. ``roles``: what they did, free in form."""
 
     brokers: tuple[int, ...] = ()
     links: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
+    clients: tuple[str, ...] = ()
     roles: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """``{"brokers": [1], "links": [...], "topics": [...], "roles": {...}}``."""
+        """``{"brokers": [1], "links": [...], "topics": [...], "clients": [...], "roles": {...}}``."""
         return {
             "brokers": list(self.brokers),
             "links": list(self.links),
             "topics": list(self.topics),
+            "clients": list(self.clients),
             "roles": dict(self.roles),
         }
 
@@ -44,6 +46,11 @@ class Undo:
 
 
 NOTHING = Undo("nothing")
+
+
+def all_of(undos: Iterable[Undo]) -> Undo:
+    """One undo for a fault with several targets: performed in this order, each tried whatever became of the others."""
+    return Undo("all_of", {"undos": [undo.as_json() for undo in undos]})
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,10 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Step:
-    """One fault, its id settled and its choices drawn. ``parameters`` are in the plan's own words."""
+    """One fault, its id settled and its choices drawn; how it is met as its kind says.
+
+    ``parameters`` are in the plan's own words.
+    """
 
     id: str
     kind: str
@@ -28,6 +31,8 @@ class Step:
     for_ms: int | None
     parameters: Mapping[str, Any]
     draws: Mapping[str, Any]
+    met_by: str
+    severs: bool
 
     def fault(self) -> Fault:
         """The fault as an object again."""

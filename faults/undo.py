@@ -7,7 +7,7 @@ whatever AftershockError the cluster answers with) when it could not be done.
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any
 
-from aftershock.errors import FaultError
+from aftershock.errors import AftershockError, FaultError
 from aftershock.faults.record import Clock, Undo
 from aftershock.faults.waiting import until
 from aftershock.faults.world import BrokerId, TopicPartition, World
@@ -30,6 +30,8 @@ async def perform(undo: Undo, world: World, clock: Clock) -> None:
             await _all(world.enable(proxy) for proxy in args["proxies"])
         case "restore_assignment":
             await _restore(assignment_from(args["assignment"]), args["elect"], world, clock)
+        case "all_of":
+            await _all(perform(Undo(each["verb"], each["args"]), world, clock) for each in args["undos"])
         case "nothing":
             return
         case _:
@@ -78,7 +80,7 @@ async def _all(heals: Iterable[Awaitable[None]]) -> None:
     for heal in heals:
         try:
             await heal
-        except FaultError as error:
+        except AftershockError as error:
             failures.append(str(error))
     if failures:
         raise FaultError("; ".join(failures))

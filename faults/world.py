@@ -1,4 +1,4 @@
-"""What can be done to a cluster: five small protocols, and the plain values they speak of.
+"""What can be done to a cluster: small protocols, one for each thing that can be broken, and the plain values of them.
 
 Faults know a cluster only by these. A broker in Docker offers all of them; a cluster that was merely attached may offer
 fewer, which is why they are apart. Rules: everything that touches the outside is async and bounded in time by whoever
@@ -7,13 +7,14 @@ implements it; a failure is a FaultError (or another AftershockError) with a sen
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NewType, Protocol
+from typing import Any, Literal, NewType, Protocol
 
 BrokerId = NewType("BrokerId", int)
 Channel = Literal["client", "replication", "controller"]
 Stream = Literal["upstream", "downstream"]
 BrokerState = Literal["running", "paused", "exited"]
 TopicPartition = tuple[str, int]
+Resource = Literal["broker", "topic"]
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,57 @@ class PartitionState:
     leader_epoch: int
     replicas: tuple[BrokerId, ...]
     isr: tuple[BrokerId, ...]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a node may have of the machine; None: as much as there is."""
+
+    cpus: float | None
+    memory_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Throttling:
+    """Cumulative figures of the kernel's CPU controller: periods, those throttled, seconds spent throttled."""
+
+    periods: int
+    throttled: int
+    throttled_s: float
+
+
+@dataclass(frozen=True)
+class LogDir:
+    """A log directory. ``bounded``: its size is its own, so filling it hurts nobody else.
+
+    ``writable``: by the broker.
+    """
+
+    path: str
+    size_bytes: int
+    free_bytes: int
+    bounded: bool
+    writable: bool
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A configuration entry: its value in force, and the dynamic one of this very resource if there is one."""
+
+    value: str | None
+    dynamic: str | None
+
+
+@dataclass(frozen=True)
+class ClientProcess:
+    """A worker: one arm of a workload doing one thing. ``name`` is ``<workload>-<arm>-<op>``."""
+
+    name: str
+    workload: str
+    arm: str
+    op: Literal["produce", "consume", "commit"]
+    rack: str
+    state: Literal["running", "paused", "exited"]
 
 
 class Killable(Protocol):
@@ -127,14 +179,140 @@ class Administered(Protocol):
     async def elect_preferred(self, partitions: Iterable[TopicPartition]) -> None:
         """Make ``replicas[0]`` the leader of each; a partition where it leads already is no error."""
 
+    async def elect_unclean(self, partitions: Iterable[TopicPartition]) -> None:
+        """Make any live replica the leader of each, in sync or not; a partition that has a leader is no error."""
+
     async def controller(self) -> BrokerId:
         """The active controller's node id."""
+
+    async def quorum_lag(self) -> Mapping[BrokerId, int]:
+        """How many records of the metadata log each voter is behind the active controller."""
+
+    async def config(self, of: Resource, name: str) -> Mapping[str, Setting]:
+        """The configuration in force of a broker (by its id) or a topic."""
+
+    async def alter_config(self, of: Resource, name: str, changes: Mapping[str, str | None]) -> None:
+        """Change dynamic settings; None takes the dynamic setting away. AdminError with Kafka's reason."""
+
+    async def create_topic(self, topic: str, partitions: int, replication: int, config: Mapping[str, str]) -> str:
+        """Create it; its id as Kafka writes it."""
+
+    async def delete_topic(self, topic: str) -> None:
+        """Delete it; no error if it is gone."""
+
+    async def topic_ids(self) -> Mapping[str, str]:
+        """The ids of all topics by name, as Kafka writes them."""
+
+    async def add_partitions(self, topic: str, partitions: int) -> None:
+        """Make it that many in all (CreatePartitions)."""
+
+    async def log_ends(self, topic: str) -> Mapping[TopicPartition, tuple[int, int]]:
+        """The log start and end offset of each partition, as its leader has them."""
+
+    async def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
+        """Raise the log start of each partition to this offset (DeleteRecords)."""
+
+    async def close_fetch_session(self, broker: BrokerId, session: int) -> int:
+        """Close a fetch session on a broker by its id, whoever's it is (KIP-227); Kafka's error code, 0 for none."""
 
     async def coordinator(self, group: str) -> BrokerId:
         """The broker that coordinates the group; ``group`` is the group's full name."""
 
     async def registered(self) -> frozenset[BrokerId]:
         """The brokers that are registered and unfenced."""
+
+
+class Redirected(Protocol):
+    """Links that can be made to lead elsewhere."""
+
+    async def upstreams(self) -> Mapping[str, str]:
+        """Where each proxy leads, ``host:port`` as Toxiproxy dials it, read back from Toxiproxy."""
+
+    async def redirect(self, proxy: str, upstream: str) -> None:
+        """Close every connection through a proxy and lead new ones to another upstream."""
+
+
+class Limited(Protocol):
+    """Nodes that can be given less of the machine, or started as another version."""
+
+    async def limits(self, broker: BrokerId) -> Limits:
+        """The limits in force, read back from the engine."""
+
+    async def limit(self, broker: BrokerId, limits: Limits) -> None:
+        """Put limits on a running node; no error if they are in force already."""
+
+    async def throttled(self, broker: BrokerId) -> Throttling:
+        """What the kernel has counted for the node's CPU quota since it started."""
+
+    async def memory_failures(self, broker: BrokerId) -> int:
+        """How often the node has run against its memory limit since it started, by the kernel's count."""
+
+
+class Upgradable(Protocol):
+    """Nodes that can be replaced by another Kafka version on the same disk."""
+
+    async def version(self, broker: BrokerId) -> str:
+        """The Kafka version of the node's image."""
+
+    async def replace(self, broker: BrokerId, version: str) -> None:
+        """Stop the node, put one of another version in its place on the same disk, start it; ClusterError if not."""
+
+    async def features(self) -> Mapping[str, int]:
+        """The finalised feature levels (``metadata.version`` and the others)."""
+
+    async def raise_feature(self, name: str, level: int) -> None:
+        """Finalise a higher level of a feature (UpdateFeatures, KIP-584)."""
+
+
+class Stored(Protocol):
+    """Nodes whose log directories can be filled or shut."""
+
+    async def log_dirs(self, broker: BrokerId) -> Sequence[LogDir]:
+        """The node's log directories in the order of ``log.dirs``, as the file system has them."""
+
+    async def fill(self, broker: BrokerId, log_dir: str) -> None:
+        """Fill a bounded log directory to its last byte, with one file of ours. FaultError if it isn't bounded."""
+
+    async def empty(self, broker: BrokerId, log_dir: str) -> None:
+        """Remove what ``fill`` wrote; no error if it is gone, or the node is down."""
+
+    async def seal(self, broker: BrokerId, log_dir: str) -> None:
+        """Make a log directory really unwritable for whoever the broker runs as, root or not."""
+
+    async def unseal(self, broker: BrokerId, log_dir: str) -> None:
+        """Make it writable again; no error if it is."""
+
+
+class Crewed(Protocol):
+    """Client processes that can be hit like brokers."""
+
+    async def clients(self) -> Sequence[ClientProcess]:
+        """The workers of the run that drives this cluster; none where no run does."""
+
+    async def kill_client(self, worker: str) -> None:
+        """SIGKILL a worker and all that it started; returns when it is dead."""
+
+    async def start_client(self, worker: str) -> None:
+        """Start a killed worker again, where its schedule is by now; no error if it runs."""
+
+    async def pause_client(self, worker: str) -> None:
+        """Freeze a worker and all that it started."""
+
+    async def resume_client(self, worker: str) -> None:
+        """Thaw it; no error if it isn't frozen."""
+
+
+class Tampered(Protocol):
+    """Clients' traffic that passes a proxy which understands Kafka's protocol (``faults/wire_proxy``)."""
+
+    async def add_rule(self, rule: Mapping[str, Any]) -> None:
+        """Put a rule in force (``wire_proxy/rule.py`` says what one is); FaultError where no such proxy stands."""
+
+    async def remove_rule(self, name: str) -> None:
+        """Take a rule away; no error if it is gone, or the proxy is."""
+
+    async def rules(self) -> Mapping[str, Mapping[str, int]]:
+        """What each rule in force has done so far: its counters, by the rule's name, read back from the proxy."""
 
 
 class Observed(Protocol):
@@ -147,5 +325,18 @@ class Observed(Protocol):
         """The state of the node's container, read back from the engine."""
 
 
-class World(Killable, Pausable, Linked, Administered, Observed, Protocol):
+class World(
+    Killable,
+    Pausable,
+    Limited,
+    Upgradable,
+    Stored,
+    Linked,
+    Redirected,
+    Administered,
+    Crewed,
+    Tampered,
+    Observed,
+    Protocol,
+):
     """A cluster that offers all of it."""

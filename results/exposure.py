@@ -3,18 +3,20 @@
 ===================  ============================================================================================
 target               met by
 ===================  ============================================================================================
-brokers              (kill, pause, stop, restart) bytes that clients sent to them, from 3 s before inject
-client links         bytes that clients sent over them between inject and heal; from 3 s before inject where the
-                     fault ends all traffic (cut, refuse)
+brokers              bytes that clients sent to them between inject and heal
+client links         bytes that clients sent over them between inject and heal
 replication links    records produced, in the fault's window, to partitions whose followers fetch over them
 controller links     nothing that can be counted from outside: never proven
+clients              their own records and commits intended in the fault's window
 topics               produce records of these topics intended in the fault's window; commits, if groups' offsets are
                      kept in one of them (``__consumer_offsets``, ``__share_group_state``)
 ===================  ============================================================================================
+
+Where the fault ends all traffic to its targets (it ``severs``), what went there from 3 s before inject counts instead.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,9 +28,7 @@ from aftershock.results.flows import Passage
 BEFORE_US = 3_000_000
 # librdkafka counts once a second, its worker tells twice and the runner samples once: what is sent is seen this late
 SAMPLING_US = 3_000_000
-BROKER_KINDS = ("kill", "pause", "stop", "restart")
 COORDINATED = {"__consumer_offsets", "__share_group_state"}
-SEVERING_KINDS = ("cut", "refuse")
 
 
 def targets_of(evidence: Evidence, fault: str) -> Mapping[str, Any]:
@@ -53,14 +53,16 @@ def _passage(evidence: Evidence, step: Mapping[str, Any]) -> Passage | None:
     targets, window = targets_of(evidence, step["id"]), evidence.window_of(step["id"])
     if window is None:
         return None
-    if step["kind"] in BROKER_KINDS:
-        return _before(step["id"], _to_brokers(targets.get("brokers", ())), window)
-    if links := _client_links(targets):
-        proxies = "|".join(map(re.escape, links))
-        if step["kind"] in SEVERING_KINDS:
-            return _before(step["id"], proxies, window)
-        return Passage(step["id"], proxies, window.start_us, window.end_us + SAMPLING_US)
-    return None
+    proxies = ""
+    if step["met_by"] == "brokers" and targets.get("brokers"):
+        proxies = _to_brokers(targets["brokers"])
+    elif step["met_by"] == "links":
+        proxies = "|".join(map(re.escape, _client_links(targets)))
+    if not proxies:
+        return None
+    if step["severs"]:
+        return _before(step["id"], proxies, window)
+    return Passage(step["id"], proxies, window.start_us, window.end_us + SAMPLING_US)
 
 
 def _client_links(targets: Mapping[str, Any]) -> list[str]:
@@ -109,24 +111,34 @@ class _Met:
 
 def _met(evidence: Evidence, facts: Facts, step: Mapping[str, Any]) -> _Met:
     fault, targets = step["id"], targets_of(evidence, step["id"])
-    if step["kind"] in BROKER_KINDS or _client_links(targets):
+    links = targets.get("links", ())
+    if step["met_by"] == "brokers" or (step["met_by"] == "links" and _client_links(targets)):
         crossed = facts.crossed.get(fault, Crossed())
-        where = f"to nodes {targets.get('brokers')}" if step["kind"] in BROKER_KINDS else _some(targets["links"])
-        return _Met(crossed.bytes, "bytes", crossed.n, f"sent by clients, {where}")
-    if not targets.get("links"):
-        records = _records(evidence, facts, fault, targets.get("topics", ()))
-        return _Met(records, "records", records, f"produced to {_some(targets.get('topics', ()))}")
-    if any(link.startswith("replication_") for link in targets["links"]):
+        where = f"to nodes {targets.get('brokers')}" if step["met_by"] == "brokers" else f"over {_some(links)}"
+        return _Met(crossed.bytes, "bytes", crossed.n, f"sent by clients {where}")
+    if step["met_by"] in ("topics", "clients"):
+        aimed = targets.get(step["met_by"], ())
+        records = sum(
+            facts.distribution(f"{side}.latency", key, f"fault/{fault}").n for key, side in _hit(evidence, aimed)
+        )
+        return _Met(records, "records", records, f"of {_some(aimed)} in its window")
+    if any(link.startswith("replication_") for link in links):
         records = facts.produced_in(f"fault/{fault}", crossing_of(evidence, fault))
-        return _Met(records, "records", records, f"produced to partitions replicated over {_some(targets['links'])}")
+        return _Met(records, "records", records, f"produced to partitions replicated over {_some(links)}")
     advice = "read its witness: what crosses controller links can't be counted from outside"
-    return _Met(0, "bytes", 0, f"counted over {_some(targets['links'])}", advice)
+    return _Met(0, "bytes", 0, f"counted over {_some(links)}", advice)
 
 
-def _records(evidence: Evidence, facts: Facts, fault: str, topics: Sequence[str]) -> int:
-    met = [(client.key, "produce") for client in evidence.clients if client.produces_to in topics]
-    met += [(client.key, "commit") for client in evidence.clients if client.commits_to and COORDINATED & {*topics}]
-    return sum(facts.distribution(f"{side}.latency", key, f"fault/{fault}").n for key, side in met)
+def _hit(evidence: Evidence, aimed: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The clients, and what they did, whose topics or whose own names are among those aimed at."""
+    for client in evidence.clients:
+        name = client.key.replace("/", "-")
+        if client.produces_to in aimed or f"{name}-produce" in aimed:
+            yield client.key, "produce"
+        if (client.commits_to and COORDINATED & {*aimed}) or f"{name}-commit" in aimed:
+            yield client.key, "commit"
+        if f"{name}-consume" in aimed:
+            yield client.key, "consume"
 
 
 def _some(names: Sequence[str]) -> str:

@@ -12,18 +12,22 @@ A -> B is the upstream of A's links into B and the downstream of B's links into 
 itself while it is cut (it is down, say) is left out of the witness: its silence would not be ours.
 """
 
-from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal, Self
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from aftershock.faults.fault import Band, Draws, Fault, Scene, Strike
+from aftershock.faults.fault import Among, Band, Draws, Family, Fault, Place, Scene, Stake, Strike
 from aftershock.faults.kinds.linked import ToxicStrike, described, role_of, toxic_on
 from aftershock.faults.kinds.probing import SILENCE_MS, answer_again, answering, ask_all, counted
 from aftershock.faults.links import LinkText, Stretch, Ways, around, resolve
+from aftershock.faults.problem import Problem
 from aftershock.faults.record import Witness
 from aftershock.faults.world import Link
+
+if TYPE_CHECKING:
+    from aftershock.faults.draft import Draft
 
 PROBE_SLACK_MS = 200  # what a probe takes beside its limit, generously
 
@@ -51,9 +55,13 @@ class CutStrike(ToxicStrike):
 class Cut(Fault):
     """Let all that is sent over some links, or into and out of a rack, vanish."""
 
+    family: ClassVar[Family] = "rack and group"
     band: ClassVar[Band] = Band("#8c564b", "cut")
     proof: ClassVar[str] = "no answer through any link that answered before; the toxics, read back each second"
     remedy: ClassVar[str] = "the toxics are removed, and every link answers again"
+    met_by: ClassVar[Among] = "links"
+    severs: ClassVar[bool] = True
+    stakes: ClassVar[tuple[Stake, ...]] = (Stake("way", "links", by_plan=False),)
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
     allowance_ms: ClassVar[int] = 2_000  # toxics go on and off in 30 ms; connections are made anew within 0.6 s
 
@@ -75,6 +83,19 @@ class Cut(Fault):
     def roles(self) -> dict[tuple[str, ...], str]:
         """The broker at the link's end, where it names one."""
         return role_of(self.link) if self.link else {}
+
+    def links(self) -> dict[Place, str]:
+        """The link."""
+        return {("link",): self.link} if self.link else {}
+
+    def racks(self) -> dict[Place, str]:
+        """The rack to cut off."""
+        return {("rack",): self.rack} if self.rack else {}
+
+    def problems(self, draft: "Draft") -> Iterator[Problem]:
+        """A rack that is alone has nothing to be cut off from."""
+        if draft.cluster is not None and tuple(draft.cluster.racks) == (self.rack,):
+            yield Problem(("rack",), "the cluster has one rack, so there is nothing to cut it off from: add a rack")
 
     async def aim(self, scene: Scene, draws: Draws) -> Strike:
         """FaultError if there is no such link."""

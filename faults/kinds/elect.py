@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from aftershock.errors import FaultError
-from aftershock.faults.fault import Band, Draws, Fault, Report, Scene, Strike
+from aftershock.faults.fault import Among, Band, Draws, Family, Fault, Place, Report, Scene, Stake, Strike
 from aftershock.faults.record import NOTHING, Targets, Witness
 from aftershock.faults.undo import led_by_preferred
 from aftershock.faults.waiting import READ_DEADLINE_MS, patiently, until
@@ -20,15 +20,23 @@ ELECTED_DEADLINE_MS = 30_000
 class Elect(Fault):
     """Elect the preferred leaders of a topic."""
 
+    family: ClassVar[Family] = "Kafka"
     band: ClassVar[Band] = Band("#17becf", "elect")
     proof: ClassVar[str] = "leaders that moved to the preferred replica, at a higher epoch"
+    leaves: ClassVar[str | None] = "the leaders where they were elected"
     remedy: ClassVar[str] = "nothing: the leaders stay where they were elected"
+    met_by: ClassVar[Among] = "topics"
+    stakes: ClassVar[tuple[Stake, ...]] = (Stake("assignment", "topics"),)
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "refused"
     allowance_ms: ClassVar[int] = 1_000
 
     kind: Literal["elect"] = "elect"
     topic: str
     election: Literal["preferred"] = "preferred"
+
+    def topics(self) -> dict[Place, str]:
+        """The topic."""
+        return {("topic",): self.topic}
 
     async def aim(self, scene: Scene, _draws: Draws) -> Strike:
         """FaultError if there is no such topic."""

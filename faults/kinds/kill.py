@@ -6,7 +6,7 @@ death of a combined node takes seconds longer when the quorum must elect first (
 
 from typing import ClassVar, Literal
 
-from aftershock.faults.fault import Band
+from aftershock.faults.fault import Band, Family
 from aftershock.faults.kinds.victim import NodeFault, NodeStrike
 from aftershock.faults.record import Verb
 from aftershock.faults.waiting import to_the_end
@@ -30,6 +30,7 @@ class KillStrike(NodeStrike):
 class Kill(NodeFault):
     """SIGKILL a node for a while."""
 
+    family: ClassVar[Family] = "process"
     band: ClassVar[Band] = Band("#d62728", "kill")
     proof: ClassVar[str] = "the container's state, read back each second"
     remedy: ClassVar[str] = "the node is started, and back in the ISR of all it holds"

@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from aftershock.errors import FaultError
-from aftershock.faults.fault import Band, Draws, Fault, Report, Scene, Strike
+from aftershock.faults.fault import Among, Band, Draws, Family, Fault, Place, Report, Scene, Strike
 from aftershock.faults.kinds.linked import ToxicStrike, described, role_of, toxic_on
 from aftershock.faults.kinds.slowness import PROBES, Slowness
 from aftershock.faults.links import LinkText, Stretch, resolve
@@ -29,9 +29,11 @@ PROBE_SLACK_MS = 100  # what a probe takes beside the delay, generously
 class Latency(Fault):
     """Delay one or both directions of some links."""
 
+    family: ClassVar[Family] = "link"
     band: ClassVar[Band] = Band("#ff7f0e", "latency")
     proof: ClassVar[str] = "probes through each link, slower by the delay asked for; the toxics, read back each second"
     remedy: ClassVar[str] = "the toxics are removed"
+    met_by: ClassVar[Among] = "links"
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
     allowance_ms: ClassVar[int] = 500
 
@@ -60,6 +62,10 @@ class Latency(Fault):
             lowest, highest = self.delay - self.jitter, self.delay + self.jitter
             draws["delay_ms"] = [round(source.uniform(lowest, highest)) for _ in range(steps)]
         return draws
+
+    def links(self) -> dict[Place, str]:
+        """The link."""
+        return {("link",): self.link}
 
     async def aim(self, scene: Scene, draws: Draws) -> Strike:
         """FaultError if the selector names no link."""

@@ -5,7 +5,7 @@ The difference from ``kill`` is what clients see: no reset, only silence until t
 
 from typing import ClassVar, Literal
 
-from aftershock.faults.fault import READ_BACK_US, Band, Report
+from aftershock.faults.fault import READ_BACK_US, Band, Family, Report
 from aftershock.faults.kinds.probing import ask
 from aftershock.faults.kinds.victim import NodeFault, NodeStrike
 from aftershock.faults.record import Verb, Witness
@@ -48,6 +48,7 @@ class PauseStrike(NodeStrike):
 class Pause(NodeFault):
     """Freeze a node for a while."""
 
+    family: ClassVar[Family] = "process"
     band: ClassVar[Band] = Band("#9467bd", "pause")
     proof: ClassVar[str] = "the container's state, read back each second, and no answer from the node"
     remedy: ClassVar[str] = "the node is thawed, and back in the ISR of all it holds"

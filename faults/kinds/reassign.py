@@ -6,19 +6,23 @@ the move is the action and stays; with it, the heal restores the assignment (and
 is in flight its inverse is to cancel and restore.
 """
 
-from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal, Self
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
 from pydantic_core import PydanticCustomError
 
 from aftershock.errors import FaultError
-from aftershock.faults.fault import Band, Draws, Fault, Report, Scene, Strike
+from aftershock.faults.fault import Among, Band, Draws, Family, Fault, Place, Report, Scene, Stake, Strike
+from aftershock.faults.problem import Problem
 from aftershock.faults.record import Targets, Undo, Witness
 from aftershock.faults.roles import RoleText, resolve
 from aftershock.faults.undo import assignment_as_json, led_by_preferred, reassigned
 from aftershock.faults.waiting import READ_DEADLINE_MS, patiently, to_the_end, until
 from aftershock.faults.world import BrokerId, PartitionState, TopicPartition
+
+if TYPE_CHECKING:
+    from aftershock.faults.draft import Draft
 
 MOVED_DEADLINE_MS = 60_000
 Replicas = tuple[BrokerId, ...]
@@ -36,9 +40,12 @@ class Move(BaseModel):
 class Reassign(Fault):
     """Rotate or move the replicas of a topic."""
 
+    family: ClassVar[Family] = "Kafka"
     band: ClassVar[Band] = Band("#2ca02c", "reassign")
     proof: ClassVar[str] = "leaders at a higher epoch (rotate), or the replica lists read back (move)"
     remedy: ClassVar[str] = "with `for`: the assignment and the leaders of before; without: it stays"
+    met_by: ClassVar[Among] = "topics"
+    stakes: ClassVar[tuple[Stake, ...]] = (Stake("assignment", "topics"),)
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "optional"
     allowance_ms: ClassVar[int] = 2_000  # a rotation takes 0.2 s for a hundred partitions; a move depends on the data
 
@@ -57,6 +64,20 @@ class Reassign(Fault):
     def roles(self) -> dict[tuple[str, ...], str]:
         """Both ends of a move."""
         return {("move", "from"): self.move.from_, ("move", "to"): self.move.to} if self.move else {}
+
+    def topics(self) -> dict[Place, str]:
+        """The topic."""
+        return {("topic",): self.topic}
+
+    def problems(self, draft: "Draft") -> Iterator[Problem]:
+        """Moves that would change nothing."""
+        if self.move and self.move.from_ == self.move.to and "any" not in self.move.to:
+            yield Problem(("move",), "`from` and `to` are the same, so nothing would move: name two brokers")
+        replications = (topic.replication for topic in draft.topics.values() if topic.name == self.topic)
+        replication = next(replications, None)
+        if self.rotate and replication and self.rotate % replication == 0:
+            sentence = f"turning {replication} replicas {self.rotate} times changes nothing: "
+            yield Problem(("rotate",), sentence + "rotate by less, or by more replicas")
 
     async def aim(self, scene: Scene, draws: Draws) -> Strike:
         """FaultError if there is no such topic, or if the new assignment would be the old one."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from aftershock.errors import FaultError
-from aftershock.faults.fault import Band, Draws, Fault, Scene, Strike
+from aftershock.faults.fault import Among, Band, Draws, Family, Fault, Place, Scene, Stake, Strike
 from aftershock.faults.kinds.linked import LinkStrike, described, role_of, targets_of
 from aftershock.faults.kinds.probing import answer_again, answering, ask_all, counted
 from aftershock.faults.links import LinkText, resolve
@@ -60,9 +60,13 @@ class RefuseStrike(LinkStrike):
 class Refuse(Fault):
     """Close the connections over some links and refuse new ones."""
 
+    family: ClassVar[Family] = "link"
     band: ClassVar[Band] = Band("#e377c2", "refuse")
     proof: ClassVar[str] = "a refusal on every link that answered before; the proxies, read back each second"
     remedy: ClassVar[str] = "the proxies are enabled, and every link answers again"
+    met_by: ClassVar[Among] = "links"
+    severs: ClassVar[bool] = True
+    stakes: ClassVar[tuple[Stake, ...]] = (Stake("door", "links"), Stake("way", "links", by_plan=False))
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
     allowance_ms: ClassVar[int] = 1_000
 
@@ -72,6 +76,10 @@ class Refuse(Fault):
     def roles(self) -> dict[tuple[str, ...], str]:
         """The broker at the link's end, where it names one."""
         return role_of(self.link)
+
+    def links(self) -> dict[Place, str]:
+        """The link."""
+        return {("link",): self.link}
 
     async def aim(self, scene: Scene, draws: Draws) -> Strike:
         """FaultError if there is no such link, or if another fault has shut one of them already."""

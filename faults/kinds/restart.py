@@ -6,7 +6,7 @@ is left to undo. While it is under way, its undo is to start the node.
 
 from typing import ClassVar, Literal
 
-from aftershock.faults.fault import Band, Report
+from aftershock.faults.fault import Band, Family, Report
 from aftershock.faults.kinds.stop import StopStrike
 from aftershock.faults.kinds.victim import NodeFault, NodeStrike, in_service
 from aftershock.faults.record import Witness
@@ -49,6 +49,7 @@ class RestartStrike(StopStrike):
 class Restart(NodeFault):
     """Shut a node down and start it again at once."""
 
+    family: ClassVar[Family] = "process"
     band: ClassVar[Band] = Band("#17becf", "restart")
     proof: ClassVar[str] = "the node seen exited and then back in service; leader epochs that grew"
     remedy: ClassVar[str] = "the action ends with the node in service; interrupted, the node is started"

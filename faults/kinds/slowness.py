@@ -1,12 +1,13 @@
 """How a latency is witnessed: the same small request over the same link, before and during.
 
 Rules. A link counts as slowed if the median of its probes rose, over the quickest before the fault (a busy host only
-adds, so a quiet moment is waited for, but not for long), by at least 0.8 x the delay in force (the smallest in force while the probes ran, for each stream it sits on). A
-probe during which the delay changed is thrown away: Toxiproxy then lets a held chunk go early. Delays of other faults
-on the link, read from Toxiproxy, come off first, so that overlapping faults don't vouch for each other. A link that
-gives no answer is as slow as the time it kept us waiting; if that is less than the delay, something else broke it (its
-broker is down, say) and it is left out. A link with no way in from the host can't be probed. Where no link is left, the
-toxics read back are the only witness, and ``what`` says so.
+adds, so a quiet moment is waited for, but not for long), by at least 0.8 x the delay in force (the smallest in force
+while the probes ran, for each stream it sits on). A probe during which the delay changed is thrown away: Toxiproxy
+then lets a held chunk go early. Delays of other faults on the link, read from Toxiproxy, come off first, so that
+overlapping faults don't vouch for each other. A link that gives no answer is as slow as the time it kept us waiting;
+if that is less than the delay, something else broke it (its broker is down, say) and it is left out. A link with no
+way in from the host can't be probed. Where no link is left, the toxics read back are the only witness, and ``what``
+says so.
 """
 
 import asyncio

@@ -6,7 +6,7 @@ is theirs. A node that had to be killed after all was not stopped, and the fault
 
 from typing import ClassVar, Literal
 
-from aftershock.faults.fault import Band, Report
+from aftershock.faults.fault import Band, Family, Report
 from aftershock.faults.kinds.victim import NodeFault, NodeStrike
 from aftershock.faults.record import Verb, Witness
 from aftershock.faults.waiting import READ_DEADLINE_MS, patiently, to_the_end
@@ -43,6 +43,7 @@ class StopStrike(NodeStrike):
 class Stop(NodeFault):
     """Shut a node down for a while."""
 
+    family: ClassVar[Family] = "process"
     band: ClassVar[Band] = Band("#bcbd22", "stop")
     proof: ClassVar[str] = "no partition still led when it had exited; the container's state, read back each second"
     remedy: ClassVar[str] = "the node is started, and back in the ISR of all it holds"

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from aftershock.errors import AftershockError, FaultError
-from aftershock.faults.fault import READ_BACK_US, Draws, Fault, Report, Scene, Strike
+from aftershock.faults.fault import READ_BACK_US, Among, Draws, Fault, Report, Scene, Stake, Strike
 from aftershock.faults.kinds.probing import silent
 from aftershock.faults.record import Targets, Undo, Verb, Witness
 from aftershock.faults.roles import RoleText, brokers_of, resolve
@@ -66,6 +66,9 @@ class NodeStrike(Strike):
 class NodeFault(Fault):
     """A fault whose target is a node, named by its id or its role."""
 
+    met_by: ClassVar[Among] = "brokers"
+    severs: ClassVar[bool] = True
+    stakes: ClassVar[tuple[Stake, ...]] = (Stake("process", "brokers"),)
     strike: ClassVar[type[NodeStrike]]
 
     broker: RoleText

@@ -97,7 +97,7 @@ def carry_out(
 
     async def play() -> bool:
         async with progress.following(status):
-            return await _to_its_end(execute(_timeline(fault, seed), world, journal, clock, progress.say), progress.say)
+            return await _to_its_end(execute(alone(fault, seed), world, journal, clock, progress.say), progress.say)
 
     try:
         stopped = asyncio.run(play())
@@ -170,7 +170,7 @@ def topics_of(partitions: Sequence[PartitionState]) -> list[Topic]:
     ]
 
 
-def _timeline(fault: Fault, seed: int) -> Timeline:
+def alone(fault: Fault, seed: int) -> Timeline:
     """A timeline of this fault alone, at once."""
     steps, timing = tuple(steps_of([fault], seed)), TimelineTiming(0, 0, 0, 0, 0)
     return Timeline("inject", "", "the command line", seed, {}, (), (), timing, steps, length_ms=0, slo=())

@@ -40,7 +40,7 @@ plan.yaml:8:22: the topic `odrers` is not among the plan's `topics`; did you mea
 plan.yaml:8:36: a rate of 0/s sends nothing: give a rate above 0/s
 plan.yaml:8:47: the cluster has no rack `d`; known here: a, b, c
 plan.yaml:10:45: `plugin.library.paths` is refused, it loads code: take it away
-plan.yaml:15:20: there is no fault of kind `kil`; did you mean `kill`? The kinds are latency, cut, refuse, kill, stop, restart, pause, reassign, elect
+plan.yaml:15:20: there is no fault of kind `kil`; did you mean `kill`? All kinds: `aftershock plan faults`
 plan.yaml:17:5: this pause fights with `k`, which lasts till 9s on node 2: let one end before the other begins
 plan.yaml:18:5: a kill needs `for`: say how long it lasts, like `for: 8s`
 plan.yaml:18:35: orders has no partition 99: its partitions are 0 to 11
@@ -82,7 +82,7 @@ def test_golden() -> None:
         ("name: test", "name: x\ncluster: {racks: {a: 9, b: 1, c: 1}}", "2:18: `racks`: 11 brokers are too many for one host: ask for 9 at most"),
         ("name: test", "name: x\ncluster: {racks: {A: 3}}", "2:19: this name can't be `A`: it has to look like ^[a-z][a-z0-9]{0,7}$"),
         ("name: test", "name: x\ncluster: {controllers: 2}", "2:24: `controllers` can't be `2`: say 0, 1, 3 or 5"),
-        ("  []", "  - hello", "10:5: a fault needs a `kind`: say one of latency, cut, refuse, kill, stop, restart, pause, reassign, elect"),
+        ("  []", "  - hello", "10:5: a fault needs a `kind`: `aftershock plan faults` lists them"),
         ("  []", "  - {kind: kill, at: 0s, for: 0s, broker: 1}", "10:31: `for` must be more than 0, and `0s` is not"),
         ("  []", "  - {kind: elect, at: 0s, for: 1s, topic: orders}", "10:32: `for` means nothing for elect, which has no inverse: take it away"),
         ("  []", "  - {kind: reassign, at: 0s, topic: orders}", "10:5: a reassign needs either `rotate: 1` or `move: {from: ROLE, to: ROLE}`; say one of them"),

@@ -161,8 +161,12 @@ def test_the_contract() -> None:
             {
                 "id": "reassign-1", "kind": "reassign", "at_ms": 1000, "for_ms": None,
                 "parameters": {"topic": "orders", "rotate": 1}, "draws": {},
+                "met_by": "topics", "severs": False,
             },
-            {"id": "kill-1", "kind": "kill", "at_ms": 2000, "for_ms": 8000, "parameters": {"broker": "2"}, "draws": {}},
+            {
+                "id": "kill-1", "kind": "kill", "at_ms": 2000, "for_ms": 8000, "parameters": {"broker": "2"}, "draws": {},
+                "met_by": "brokers", "severs": True,
+            },
         ],
         "length_ms": 28_000,
         "slo": [],

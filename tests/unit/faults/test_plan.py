@@ -15,7 +15,10 @@ from ruamel.yaml import YAML
 from aftershock.errors import PlanError
 from aftershock.faults.check import check, load_plan
 from aftershock.faults.document import load
-from aftershock.faults.kinds import KINDS, Kill, Latency, Reassign
+from aftershock.faults.kinds import KINDS
+from aftershock.faults.kinds.kill import Kill
+from aftershock.faults.kinds.latency import Latency
+from aftershock.faults.kinds.reassign import Reassign
 from aftershock.faults.plan import Arm, Cluster, Plan, Produce, Topic, Workload, dump, plan_schema
 from aftershock.tests.unit.faults.conftest import FRAME
 

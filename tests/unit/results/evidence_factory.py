@@ -192,6 +192,14 @@ def _witness(fault: str) -> Row:
     }[fault]
 
 
+MET: dict[str, Row] = {
+    "latency": {"met_by": "links", "severs": False},
+    "kill": {"met_by": "brokers", "severs": True},
+    "reassign": {"met_by": "topics", "severs": False},
+}
+"""How each kind is met, as the timeline has it."""
+
+
 def _journal() -> list[Row]:
     lines = []
     for fault, (start, end) in WINDOWS_S.items():
@@ -281,7 +289,7 @@ def _timeline(slos: tuple[str, ...]) -> Row:
         },
         "steps": [
             {"id": fault, "kind": fault.split("-")[0], "at_ms": (start - 16) * 1000, "for_ms": (end - start) * 1000}
-            | {"parameters": {}, "draws": {}}
+            | {"parameters": {}, "draws": {}, **MET[fault.split("-")[0]]}
             for fault, (start, end) in WINDOWS_S.items()
         ],
         "length_ms": 34000,

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from aftershock.errors import FaultError
-from aftershock.faults.kinds import Kill, Pause
+from aftershock.faults.kinds.kill import Kill
+from aftershock.faults.kinds.pause import Pause
 from aftershock.faults.record import Entry, Targets, Undo
 from aftershock.harness.adhoc.claims import SharedJournal, claim, free_id
 from aftershock.harness.clock import RunClock
@@ -21,7 +22,7 @@ UNDO = Undo("resume", {"broker": 2})
 CLAIMING = """
 import sys
 from pathlib import Path
-from aftershock.faults.kinds import Pause
+from aftershock.faults.kinds.pause import Pause
 from aftershock.harness.adhoc.claims import claim
 from aftershock.harness.rundir import RunDir
 home = RunDir.open(Path(sys.argv[1]))

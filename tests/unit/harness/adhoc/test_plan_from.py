@@ -8,7 +8,7 @@ import pytest
 
 from aftershock.errors import EvidenceError, PlanError
 from aftershock.faults.check import load_plan
-from aftershock.faults.kinds import Pause
+from aftershock.faults.kinds.pause import Pause
 from aftershock.faults.plan import Cluster
 from aftershock.faults.plans import find
 from aftershock.faults.record import Entry, Targets, Undo

@@ -1,0 +1,129 @@
+"""A cluster to show faults on, with the probe's topic; and the play of one fault on it."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aftershock.faults.executor import execute
+from aftershock.faults.fault import Fault
+from aftershock.faults.plan import Cluster as ClusterPlan
+from aftershock.faults.record import Entry
+from aftershock.harness import engine, labels
+from aftershock.harness.adhoc.inject import alone
+from aftershock.harness.clock import RunClock
+from aftershock.harness.cluster import Cluster
+from aftershock.harness.launching import images_for, launch
+from aftershock.harness.spec import ClusterSpec
+from aftershock.harness.waiting import still_lacking
+from aftershock.harness.world import ClusterWorld
+from aftershock.tests.chaos.kinds.case import Case, Line, Seen
+from aftershock.tests.chaos.kinds.probe import PARTITIONS, TOPIC, Probe
+
+CLUSTERS: dict[str, ClusterPlan] = {
+    "plain": ClusterPlan(),
+    "isolated": ClusterPlan(controllers=3),
+}
+REHEARSED_MS = 2_000
+_SEEN_AFTER_S = 2.5
+_IN_SYNC_S = 60.0
+
+
+@dataclass
+class Book:
+    """A journal in memory."""
+
+    clock: RunClock
+    lines: list[Line] = field(default_factory=list)
+
+    def record(self, entry: Entry) -> None:
+        """Keep a line."""
+        self.lines.append(Line(self.clock.now_us(), entry))
+
+
+@dataclass(frozen=True)
+class Stand:
+    """A cluster, as faults see it and as clients do."""
+
+    cluster: Cluster
+    world: ClusterWorld
+    clock: RunClock
+    home: Path
+
+    async def prepare(self, case: Case) -> None:
+        """What the case needs first."""
+        if case.before is not None:
+            await case.before(self)
+
+    async def rehearse(self, case: Case) -> Seen:
+        """Everything but the harm."""
+        fault = case.fault()
+        short = {"for_": min(fault.for_, REHEARSED_MS)} if fault.for_ else {}
+        return Seen(self, await self._played(fault.model_copy(update=short), rehearse=True), ())
+
+    async def play(self, case: Case) -> Seen:
+        """The fault from inject to heal under the probe's load, and a moment before and after."""
+        probe = Probe(self.cluster.bootstrap("a"), self.clock)
+        with probe.sending():
+            await asyncio.to_thread(_await_flow, probe)
+            lines = await self._played(case.fault(), rehearse=False)
+            await asyncio.sleep(_SEEN_AFTER_S)
+        return Seen(self, lines, sorted(probe.acks, key=lambda ack: ack.sent_us))
+
+    async def broken(self) -> dict[str, Any]:
+        """Everything about the cluster that a heal must bring back, as it is now."""
+        world = self.world
+        nodes = sorted(world.racks())
+        brokers = [node.id for node in self.cluster.spec.topology.brokers]
+        return {
+            "states": [await world.state(node) for node in nodes],
+            "toxics": {proxy: toxics for proxy, toxics in (await world.toxics()).items() if toxics},
+            "disabled": await world.disabled(),
+            "upstreams": await world.upstreams() if hasattr(world, "upstreams") else None,
+            "limits": [await world.limits(node) for node in nodes] if hasattr(world, "limits") else None,
+            "settings": [await self._dynamic("broker", str(broker)) for broker in brokers] if hasattr(world, "config") else None,
+            "topic": await self._dynamic("topic", TOPIC) if hasattr(world, "config") else None,
+            "replicas": [state.replicas for state in await world.partitions([TOPIC])],
+            "writable": [[each.writable for each in await world.log_dirs(broker)] for broker in nodes] if hasattr(world, "log_dirs") else None,
+        }
+
+    async def _dynamic(self, of: Any, name: str) -> dict[str, str]:
+        config = await self.world.config(of, name)
+        return {key: setting.dynamic for key, setting in config.items() if setting.dynamic is not None}
+
+    async def _played(self, fault: Fault, *, rehearse: bool) -> list[Line]:
+        book = Book(self.clock)
+        await execute(alone(fault, 7), self.world, book, self.clock, print, rehearse=rehearse)
+        return book.lines
+
+    def await_in_sync(self) -> None:
+        """ClusterError unless every broker is back in every ISR."""
+        self.cluster.await_in_sync(_IN_SYNC_S)
+
+
+@contextmanager
+def standing(name: str, home: Path) -> Iterator[Stand]:
+    """A cluster of that name, gone when the block is left."""
+    client = engine.connect()
+    spec, run_id = ClusterSpec.of(CLUSTERS[name]), f"test-{home.name.lower()}"
+    try:
+        with closing(launch(spec, run_id, home, images_for(client, spec, print), print)) as cluster:
+            cluster.admin.create_topic(TOPIC, PARTITIONS, 3, {"min.insync.replicas": "2"})
+            cluster.await_in_sync(_IN_SYNC_S)
+            yield Stand(cluster, ClusterWorld(cluster), RunClock.starting_now(), home)
+    finally:
+        labels.remove_run(client, run_id)
+
+
+def _await_flow(probe: Probe) -> None:
+    """Wait until the probe has had acknowledgements, and no failure, for a while."""
+    began_us = probe.clock.now_us()
+
+    def lacking() -> str:
+        recent = [ack for ack in probe.acks if ack.sent_us > began_us][-100:]
+        flowing = len(recent) == 100 and all(ack.error is None for ack in recent)
+        return "" if flowing else f"{len(recent)} of 100 records"
+
+    assert not still_lacking(lacking, 30.0)
