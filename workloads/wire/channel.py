@@ -5,8 +5,8 @@
 2. A request that isn't answered in time gets TimeoutError and closes the channel, as in Kafka's NetworkClient: answers
    come in order, so nothing behind it can be told apart from lost. All others get ConnectionError.
 3. What is no Kafka message, or answers nothing that was asked, closes the channel: ProtocolError for all who wait.
-4. Versions are negotiated before anybody gets to see the channel. We ask with ApiVersions v4 at most, which names no
-   cluster and no node: v5 does (KIP-1242), and a broker behind a proxy that misroutes would then turn us away.
+4. Login and versions are settled before anybody gets to see the channel. We ask with ApiVersions v4 at most, which
+   names no cluster and no node: v5 does (KIP-1242), and a broker behind a proxy that misroutes would turn us away.
 """
 
 import asyncio
@@ -18,12 +18,14 @@ from typing import Any, NamedTuple, Self, cast
 from kio.schema.errors import ErrorCode
 from kio.static.protocol import RequestPayload, ResponsePayload
 
-from aftershock.errors import ProtocolError, UnsupportedError
+from aftershock.errors import AuthenticationError, ProtocolError, UnsupportedError
 from aftershock.workloads.wire import codes
 from aftershock.workloads.wire.codec import decode_response, frame_head, response_type
 from aftershock.workloads.wire.connection import Address
 from aftershock.workloads.wire.encoder import encoded_parts
 from aftershock.workloads.wire.frames import FRAME_BYTES_MAX, Frames
+from aftershock.workloads.wire.login import login
+from aftershock.workloads.wire.security import PLAINTEXT, Security
 from aftershock.workloads.wire.versions import Api, Versions, known_versions, request_type
 
 _CORRELATION_IDS = 1 << 31  # then from 0 again
@@ -84,19 +86,23 @@ class Channel(asyncio.Protocol):
         client_id: str | None,
         connect_timeout_ms: float,
         frame_bytes_max: int = FRAME_BYTES_MAX,
+        security: Security = PLAINTEXT,
     ) -> Self:
-        """Connect and negotiate versions, within ``connect_timeout_ms`` in all.
+        """Connect, log in and negotiate versions, within ``connect_timeout_ms`` in all.
 
         Raises:
-            OSError: refused, reset, or not in time (``TimeoutError``).
+            OSError: refused, reset, not to be believed (TLS), or not in time (``TimeoutError``).
+            AuthenticationError: one of us doesn't believe the other (SASL).
             ProtocolError: the peer doesn't speak Kafka.
             UnsupportedError: it speaks no version of ApiVersions that we do.
         """
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(connect_timeout_ms / 1000):
-                _, channel = await loop.create_connection(lambda: cls(address, client_id, frame_bytes_max), *address)
-                channel.versions = await _negotiated(channel, connect_timeout_ms)
+                _, channel = await loop.create_connection(
+                    lambda: cls(address, client_id, frame_bytes_max), *address, ssl=security.tls
+                )
+                channel.versions = await _negotiated(channel, security, connect_timeout_ms)
         except TimeoutError as error:
             raise TimeoutError(f"{address} was not connected and asked in {connect_timeout_ms:.0f} ms") from error
         return channel
@@ -239,13 +245,25 @@ def _settle(reply: asyncio.Future[Reply], outcome: Any) -> None:
         reply.set_result(Reply(outcome))
 
 
-async def _negotiated(channel: Channel, timeout_ms: float) -> Versions:
-    """What the broker offers; a channel that can't tell is closed."""
+async def _negotiated(channel: Channel, security: Security, timeout_ms: float) -> Versions:
+    """What the broker offers, once we are logged in; a channel that can't tell is closed."""
     try:
+        await _log_in(channel, security, timeout_ms)
         return await _offered(channel, known_versions(Api.API_VERSIONS)[-1], timeout_ms)
     except BaseException:
         channel.abort()
         raise
+
+
+async def _log_in(channel: Channel, security: Security, timeout_ms: float) -> None:
+    steps, answer = login(security), None
+    try:
+        while True:
+            answer = (await channel.request(steps.send(answer), timeout_ms=timeout_ms)).response
+    except StopIteration:
+        return
+    except AuthenticationError as error:
+        raise AuthenticationError(f"{channel.address}: {error}") from error
 
 
 async def _offered(channel: Channel, version: int, timeout_ms: float) -> Versions:

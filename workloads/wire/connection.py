@@ -12,9 +12,11 @@ from typing import NamedTuple, Self
 
 from kio.static.protocol import RequestPayload, ResponsePayload
 
-from aftershock.errors import ProtocolError
+from aftershock.errors import AuthenticationError, ProtocolError
 from aftershock.workloads.wire.codec import decode_response, encode_frame, response_type
 from aftershock.workloads.wire.frames import FRAME_BYTES_MAX, PREFIX, checked_length
+from aftershock.workloads.wire.login import login
+from aftershock.workloads.wire.security import PLAINTEXT, Security
 
 PORT_MAX = 65_535
 
@@ -41,22 +43,26 @@ class Address(NamedTuple):
 
 
 class PeerError(ConnectionError):
-    """The peer broke the protocol: what it sent is no answer to what was asked."""
+    """The peer broke the protocol, or its authentication: what it sent is no answer to what was asked."""
 
 
 class Connection:
     """A connection that asks and waits.
 
     Raises:
-        OSError: refused, reset, closed, or no answer within ``timeout_s`` (``TimeoutError``).
+        OSError: refused, reset, closed, not to be believed, or no answer within ``timeout_s`` (``TimeoutError``).
     """
 
-    def __init__(self, address: Address, timeout_s: float) -> None:
+    def __init__(self, address: Address, timeout_s: float, security: Security = PLAINTEXT) -> None:
         self.address = address
         self._timeout_s = timeout_s
         self._correlation_id = 0
-        self._socket = socket.create_connection(address, timeout=timeout_s)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = _connected(address, timeout_s, security)
+        try:
+            self._log_in(security)
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -82,6 +88,16 @@ class Connection:
         except ProtocolError as error:
             raise PeerError(f"{self.address}: {error}") from error
 
+    def _log_in(self, security: Security) -> None:
+        steps, answer = login(security), None
+        try:
+            while True:
+                answer = self.ask(steps.send(answer))
+        except StopIteration:
+            return
+        except AuthenticationError as error:
+            raise PeerError(f"{self.address}: {error}") from error
+
     def _receive(self, count: int, deadline_s: float) -> bytes:
         buffer = bytearray()
         while len(buffer) < count:
@@ -94,3 +110,13 @@ class Connection:
                 raise ConnectionResetError(f"{self.address} closed the connection")
             buffer += chunk
         return bytes(buffer)
+
+
+def _connected(address: Address, timeout_s: float, security: Security) -> socket.socket:
+    plain = socket.create_connection(address, timeout=timeout_s)
+    try:
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return plain if security.tls is None else security.tls.wrap_socket(plain, server_hostname=address.host)
+    except BaseException:
+        plain.close()
+        raise
