@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
+from aftershock.workloads.security import OPEN, Secured
+
 Setting = str | int | float | bool
 if TYPE_CHECKING:
     import numpy as np  # a worker has no use for it, and its memory is measured
@@ -24,7 +26,9 @@ class _Assignment(BaseModel):
     ``origin_ns`` is ``time.monotonic_ns()`` at the start of the run: all times are integer microseconds since then.
     ``settings`` are the plan's own settings of the client, in its own words (librdkafka's, Kafka's), and win over
     ours. ``switches`` are the rules of a reference client that the plan turned on or off. ``command`` starts the
-    program of an ``exec`` or ``java`` client. ``broker_racks`` says in which rack each broker stands.
+    program of an ``exec`` or ``java`` client. ``broker_racks`` says in which rack each broker stands. ``security``
+    names the variables of its secrets, never the secrets. ``life`` counts how often this worker was killed by a fault
+    and started again: it goes on where the life before it ended.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -45,6 +49,8 @@ class _Assignment(BaseModel):
     switches: dict[str, Any] = Field(default_factory=dict)
     command: tuple[str, ...] = ()
     broker_racks: dict[int, str] = Field(default_factory=dict)
+    security: Secured = OPEN
+    life: int = Field(default=0, ge=0)
     spool: Path
     events: Path
 

@@ -2,7 +2,7 @@
 
 Rules: every process is this runner's child and is gone when the ``async with`` block is left, however it is left; a
 worker that ends without being told to is an error, at the next command and from ``watch``, that names it and shows its
-last log lines.
+last log lines. One that a fault killed is no error, and starts again when the fault is over (``lives.py``).
 """
 
 import asyncio
@@ -14,9 +14,10 @@ from typing import Any, NoReturn, Self, TypeVar
 
 from aftershock.workloads.assignment import Assignment
 from aftershock.workloads.clock import run_clock
+from aftershock.workloads.lives import Worker
 from aftershock.workloads.load import US_PER_MS, US_PER_S
 from aftershock.workloads.orders import Drain, Go, Quit, Stop
-from aftershock.workloads.process import Progress, WorkerProcess
+from aftershock.workloads.process import Progress
 
 __all__ = ["Fleet", "Progress"]
 
@@ -39,7 +40,7 @@ class Fleet:
             raise ValueError(f"workers need names of their own: {sorted(names)}")
         logs.mkdir(parents=True, exist_ok=True)
         self._told = assignments
-        self._workers = [WorkerProcess(assignment, logs) for assignment in assignments]
+        self._workers = [Worker(assignment, logs) for assignment in assignments]
         self._now_us = run_clock(assignments[0].origin_ns if assignments else 0)
 
     async def __aenter__(self) -> Self:
@@ -55,7 +56,7 @@ class Fleet:
 
         ``WorkloadError`` when one ends, or isn't ready within ``deadline_s``.
         """
-        await self._all(EVERYBODY, WorkerProcess.start, deadline_s, "ready")
+        await self._all(EVERYBODY, Worker.start, deadline_s, "ready")
 
     async def go(self, start_us: int) -> None:
         """Senders begin their schedules at ``start_us`` (run clock), each shifted by its own offset."""
@@ -80,7 +81,7 @@ class Fleet:
         """
         until_us = self._now_us() + int(deadline_s * US_PER_S)
 
-        async def drain(worker: WorkerProcess) -> tuple[str, dict[int, int]]:
+        async def drain(worker: Worker) -> tuple[str, dict[int, int]]:
             ends = dict(end_offsets.get(worker.assignment.topic, {}))
             answer = await worker.ask(Drain(end_offsets=ends, until_us=until_us))
             return worker.assignment.worker, {int(number): count for number, count in answer["missing"].items()}
@@ -117,7 +118,7 @@ class Fleet:
     async def _all(
         self,
         ops: frozenset[str],
-        act: Callable[[WorkerProcess], Coroutine[Any, Any, T]],
+        act: Callable[[Worker], Coroutine[Any, Any, T]],
         deadline_s: float,
         what: str,
     ) -> list[T]:

@@ -2,6 +2,7 @@
 
 Read after all delivery deadlines have passed. The ends are the high watermarks at the time of the call; a partition
 that can't be read to its end within the deadline is an error, because half a log would make its other half look lost.
+A topic that was there before the run, with other people's records in it, is read from where it ended when that began.
 """
 
 import time
@@ -9,6 +10,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
@@ -18,7 +20,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from aftershock.errors import WorkloadError
 from aftershock.workloads.outcomes import write_whole
 from aftershock.workloads.record import Headers, unpack
+from aftershock.workloads.security import librdkafka
 from aftershock.workloads.spool import UNKNOWN
+from aftershock.workloads.wire.security import PLAINTEXT, Security
 
 LOG_SCHEMA = pa.schema(
     [
@@ -48,35 +52,47 @@ class Topic:
     partitions: int
 
 
-def end_offsets(bootstrap: str, topics: Sequence[Topic], deadline_s: float) -> EndOffsets:
+def end_offsets(
+    bootstrap: str, topics: Sequence[Topic], deadline_s: float, security: Security = PLAINTEXT
+) -> EndOffsets:
     """Topic -> partition -> high watermark, now. ``WorkloadError`` when one isn't known within ``deadline_s``."""
-    consumer = _consumer(bootstrap)
+    consumer = _consumer(bootstrap, security)
     try:
         return _ends(consumer, topics, time.monotonic() + deadline_s)
     finally:
         consumer.close()
 
 
-def read_log(bootstrap: str, topics: Sequence[Topic], log: Path, deadline_s: float) -> EndOffsets:
+def read_log(
+    bootstrap: str,
+    topics: Sequence[Topic],
+    log: Path,
+    deadline_s: float,
+    *,
+    security: Security = PLAINTEXT,
+    begin: Mapping[str, Mapping[int, int]] = MappingProxyType({}),
+) -> EndOffsets:
     """Write ``part-<topic>.parquet`` for each topic into ``log``, which is created; returns the ends read to.
 
+    ``begin``: topic -> partition -> the first offset to read, where that isn't 0.
     Blocks: call it from a thread. ``WorkloadError`` when it isn't done within ``deadline_s``; no file is left for the
     topic that failed.
     """
     log.mkdir(parents=True, exist_ok=True)
     until_s = time.monotonic() + deadline_s
-    consumer = _consumer(bootstrap)
+    consumer = _consumer(bootstrap, security)
     try:
         ends = _ends(consumer, topics, until_s)
         for topic in topics:
-            groups = _row_groups(consumer, topic, ends[topic.name], until_s)
+            first = {number: begin.get(topic.name, {}).get(number, 0) for number in ends[topic.name]}
+            groups = _row_groups(consumer, topic, first, ends[topic.name], until_s)
             write_whole(log / f"part-{topic.name}.parquet", LOG_SCHEMA, groups)
     finally:
         consumer.close()
     return ends
 
 
-def _consumer(bootstrap: str) -> Consumer:
+def _consumer(bootstrap: str, security: Security) -> Consumer:
     return Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -87,15 +103,25 @@ def _consumer(bootstrap: str) -> Consumer:
             "enable.partition.eof": True,
             "isolation.level": "read_uncommitted",  # what is in the log is in the log
             "log_level": 2,
+            **librdkafka(security),
         }
     )
 
 
 def _ends(consumer: Consumer, topics: Sequence[Topic], until_s: float) -> EndOffsets:
     return {
-        topic.name: {number: _end(consumer, topic.name, number, until_s) for number in range(topic.partitions)}
+        topic.name: {n: _end(consumer, topic.name, n, until_s) for n in range(_partitions(consumer, topic))}
         for topic in topics
     }
+
+
+def _partitions(consumer: Consumer, topic: Topic) -> int:
+    """How many there are now: a fault may have added some. Where nobody answers, asking for their ends will tell."""
+    try:
+        found = consumer.list_topics(topic.name, timeout=_ASK_S).topics[topic.name].partitions
+    except KafkaException:
+        return topic.partitions
+    return max(topic.partitions, len(found))
 
 
 def _end(consumer: Consumer, topic: str, number: int, until_s: float) -> int:
@@ -134,10 +160,12 @@ class _Rows:
         return numbers | {"topic": [topic.name] * rows, "topic_id": [topic.topic_id] * rows}
 
 
-def _row_groups(consumer: Consumer, topic: Topic, ends: Mapping[int, int], until_s: float) -> Iterator[dict[str, Any]]:
+def _row_groups(
+    consumer: Consumer, topic: Topic, first: Mapping[int, int], ends: Mapping[int, int], until_s: float
+) -> Iterator[dict[str, Any]]:
     """The topic's records as row groups, each partition in offset order."""
     rows = _Rows()
-    for message in _messages(consumer, topic.name, ends, until_s):
+    for message in _messages(consumer, topic.name, first, ends, until_s):
         rows.add(message)
         if len(rows.offset) == ROW_GROUP:
             yield rows.columns(topic)
@@ -146,10 +174,15 @@ def _row_groups(consumer: Consumer, topic: Topic, ends: Mapping[int, int], until
         yield rows.columns(topic)
 
 
-def _messages(consumer: Consumer, topic: str, ends: Mapping[int, int], until_s: float) -> Iterator[Message]:
-    """All records below the ends. A partition is through when a record or the end of the partition lies at its end."""
-    at = {number: 0 for number, end in ends.items() if end > 0}
-    consumer.assign([TopicPartition(topic, number, 0) for number in at])
+def _messages(
+    consumer: Consumer, topic: str, first: Mapping[int, int], ends: Mapping[int, int], until_s: float
+) -> Iterator[Message]:
+    """All records from the first to below the ends.
+
+    A partition is through when a record or the end of the partition lies at its end.
+    """
+    at = {number: first[number] for number, end in ends.items() if end > first[number]}
+    consumer.assign([TopicPartition(topic, number, offset) for number, offset in at.items()])
     while behind := {number: offset for number, offset in at.items() if offset < ends[number]}:
         if time.monotonic() > until_s:
             number, offset = next(iter(behind.items()))

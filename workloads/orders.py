@@ -10,10 +10,11 @@ class _Order(BaseModel):
 
 
 class Go(_Order):
-    """A producer's schedule starts at ``start_us``."""
+    """A producer's schedule starts at ``start_us``, and ends at ``stop_us`` where a later life is told after that."""
 
     do: Literal["go"] = "go"
     start_us: int
+    stop_us: int | None = None
 
 
 class Stop(_Order):

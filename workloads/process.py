@@ -1,4 +1,4 @@
-"""One worker, seen from the runner: a child process, what it said, and how it ended."""
+"""One life of a worker, seen from the runner: a child process, what it said, and how it ended."""
 
 import asyncio
 import contextlib
@@ -45,10 +45,10 @@ class Progress:
 class WorkerProcess:
     """Starts one worker, hands it orders, keeps what it says. All of it on the event loop's thread."""
 
-    def __init__(self, assignment: Assignment, logs: Path) -> None:
+    def __init__(self, assignment: Assignment, logs: Path, seconds: Seconds) -> None:
         self.assignment = assignment
         self.log = logs / f"{assignment.worker}.log"
-        self.seconds = Seconds()
+        self.seconds = seconds
         self.progress: Progress | None = None
         self.ended = asyncio.Event()
         self._process: Process | None = None
@@ -56,6 +56,11 @@ class WorkerProcess:
         self._answers: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._quitting = False
         self._why: str | None = None
+
+    @property
+    def quitting(self) -> bool:
+        """Whether it was told to end."""
+        return self._quitting
 
     @property
     def pid(self) -> int | None:
@@ -66,9 +71,11 @@ class WorkerProcess:
         """Start the process and hand over its assignment; returns when it is ready, ``WorkloadError`` if it ends."""
         ready = self._awaited("ready")
         with self.log.open("ab") as log:
-            # a session of its own: a terminal's Ctrl-C is for the runner to judge; the run's id is there for `heal`
+            # a session of its own: a terminal's Ctrl-C is for the runner to judge, and what it starts is known by it;
+            # the names are there for `heal`, and for faults on clients
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", "aftershock.workloads.worker", self.assignment.run_id),
+                *(sys.executable, "-P", "-m", "aftershock.workloads.worker"),
+                *(self.assignment.run_id, self.assignment.worker),
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=log,

@@ -10,6 +10,7 @@ compares the tables with the library.
 
 from aftershock.errors import WorkloadError
 from aftershock.workloads.assignment import Assignment, CommitAssignment, ConsumeAssignment, ProduceAssignment, Setting
+from aftershock.workloads.security import librdkafka
 from aftershock.workloads.traffic import STATISTICS_INTERVAL_MS
 
 Config = dict[str, Setting]
@@ -139,7 +140,7 @@ def _common(assignment: Assignment) -> Config:
     }
     if assignment.client_rack is not None:
         common["client.rack"] = assignment.client_rack
-    return common
+    return common | librdkafka(assignment.security.resolved())
 
 
 def _own(assignment: Assignment, not_ours: frozenset[str]) -> Config:

@@ -9,6 +9,8 @@ Rules:
    a row would look like a phantom.
 4. Files are grown a step ahead, when the client has time, with their space reserved: a full disk is an error when
    growing, never a SIGBUS when packing.
+5. A worker that was killed on purpose and is started again goes on with the rows of its earlier life: what was begun
+   stays, and the next row comes right behind it.
 
 ::
 
@@ -19,6 +21,7 @@ Rules:
 
 import mmap
 import os
+from bisect import bisect_left
 from pathlib import Path
 from struct import Struct
 
@@ -39,10 +42,12 @@ _BEGUN = Struct("<qqqiB3x")
 _ENDED = Struct("<qqiihhHBB")
 PRODUCE_ROW = _BEGUN.size + _ENDED.size
 _ATTEMPTS_MAX = 2**16 - 1
+_BEGUN_AT = 28
 # seq, intended_us, done_us, offset, high_watermark, producer_id, partition, leader_epoch, bytes, broker id, member,
 # written
 _CONSUMED = Struct("<qqqqqiiiihHB3x")
 CONSUME_ROW = _CONSUMED.size
+_WRITTEN_AT = 60
 
 
 def spool_home(name: str, run_dir: Path) -> Path:
@@ -53,17 +58,30 @@ def spool_home(name: str, run_dir: Path) -> Path:
 
 
 class _Segments:
-    """Files of ROWS rows each, mapped into memory and never moved."""
+    """Files of ROWS rows each, mapped into memory and never moved; those of an earlier life are there already."""
 
     def __init__(self, directory: Path, row_bytes: int) -> None:
-        self._directory, self._bytes = directory, ROWS * row_bytes
+        self._directory, self._row_bytes, self._bytes = directory, row_bytes, ROWS * row_bytes
         self.maps: list[mmap.mmap] = []
-        self.grow()
+        for path in sorted(directory.glob("*.rows")):
+            self._map(path, 0)
+        if not self.maps:
+            self.grow()
 
     def grow(self) -> None:
         """One more segment; ``OSError`` when there is no room for it."""
-        path = self._directory / f"{len(self.maps):05}.rows"
-        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644)
+        self._map(self._directory / f"{len(self.maps):05}.rows", os.O_CREAT | os.O_EXCL)
+
+    def count(self, flag_at: int) -> int:
+        """How many rows count already. They are written in order, so the first that doesn't is found by halves."""
+
+        def free(row: int) -> bool:
+            return self.maps[row >> _SHIFT][(row & _MASK) * self._row_bytes + flag_at] == 0
+
+        return bisect_left(range(len(self.maps) * ROWS), True, key=free)
+
+    def _map(self, path: Path, flags: int) -> None:
+        descriptor = os.open(path, flags | os.O_RDWR, 0o644)
         try:
             os.posix_fallocate(descriptor, 0, self._bytes)
             self.maps.append(mmap.mmap(descriptor, self._bytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE))
@@ -78,7 +96,7 @@ class _Segments:
 
 def _open(home: Path, assignment: Assignment) -> Path:
     directory = home / assignment.worker
-    directory.mkdir(parents=True)
+    directory.mkdir(parents=True, exist_ok=assignment.life > 0)
     draft = directory / ".assignment.json"
     draft.write_text(assignment.model_dump_json())
     draft.replace(directory / "assignment.json")
@@ -88,16 +106,21 @@ def _open(home: Path, assignment: Assignment) -> Path:
 class ProduceSpool:
     """A slot per seq: begun when the record (or the commit) is sent, ended by its delivery report.
 
-    ``FileExistsError`` when this worker has a spool already: a worker is started once in a run.
+    ``FileExistsError`` when this worker has a spool already, though this is its first life.
     """
 
     def __init__(self, home: Path, assignment: ProduceAssignment | CommitAssignment) -> None:
         self._segments = _Segments(_open(home, assignment), PRODUCE_ROW)
         self._maps = self._segments.maps
-        self._next = 0
+        self._next = self._segments.count(_BEGUN_AT) if assignment.life else 0
+
+    @property
+    def next(self) -> int:
+        """The seq to begin with: that of the first record that was never begun."""
+        return self._next
 
     def begin(self, seq: int, *, intended_us: int, deadline_us: int, sent_us: int, size_bytes: int) -> None:
-        """Record ``seq`` is about to be handed to the client library. Call with 0, 1, 2 ... without gaps."""
+        """Record ``seq`` is about to be handed to the client library. Call with ``next``, then without gaps."""
         if seq >> _SHIFT == len(self._maps):
             self._segments.grow()
         self._next = seq + 1
@@ -145,8 +168,21 @@ class ConsumeSpool:
         self._directory = _open(home, assignment)
         self._segments = _Segments(self._directory, CONSUME_ROW)
         self._maps = self._segments.maps
-        self._next = 0
-        self._member = 0
+        self._next = self._segments.count(_WRITTEN_AT) if assignment.life else 0
+        self._member = len(self._members.read_text().splitlines()) if self._members.exists() else 0
+
+    @property
+    def _members(self) -> Path:
+        return self._directory / "members"
+
+    def positions(self) -> dict[int, int]:
+        """Partition -> the offset behind the last record delivered from it, in this life or an earlier one."""
+        reached: dict[int, int] = {}
+        for row in range(self._next):
+            fields = _CONSUMED.unpack_from(self._maps[row >> _SHIFT], (row & _MASK) * CONSUME_ROW)
+            offset, partition = fields[3], fields[6]
+            reached[partition] = max(offset + 1, reached.get(partition, 0))
+        return reached
 
     def append(
         self,
@@ -186,7 +222,7 @@ class ConsumeSpool:
 
     def member(self, member_id: str) -> None:
         """Rows from here on were delivered to this member of the group."""
-        with (self._directory / "members").open("a") as members:
+        with self._members.open("a") as members:
             members.write(member_id + "\n")
         self._member += 1
 

@@ -26,6 +26,9 @@ class Status(IntEnum):
         return self.name.lower()
 
 
+CLIENT_DOWN = 32_000
+"""Our own code, out of Kafka's reach: the record was due while its client had been killed, and nobody sent it."""
+
 CERTAINLY_NOT_WRITTEN = frozenset(
     {
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
@@ -52,4 +55,6 @@ def reported(code: int) -> Status:
 
 def error_name(code: int) -> str | None:
     """Kafka's name of an error code (librdkafka's own begin with an underscore), None for no error."""
+    if code == CLIENT_DOWN:
+        return "CLIENT_DOWN"
     return None if code == KafkaError.NO_ERROR else KafkaError(code).name()

@@ -27,6 +27,11 @@ class Tally:
         self.sent += 1
         self._late_us.append(late_us)
 
+    def never_sent(self) -> None:
+        """One more record that there was nobody to send: due, and failed."""
+        self.sent += 1
+        self._by_status[Status.FAILED] += 1
+
     def ended(self, status: Status, latency_us: int) -> None:
         """One more record has its final status. Only successes have a latency worth showing."""
         self._by_status[status] += 1

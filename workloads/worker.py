@@ -1,4 +1,6 @@
-"""One client in a process of its own: ``python -m aftershock.workloads.worker``.
+"""One client in a process of its own: ``python -m aftershock.workloads.worker RUN WORKER``.
+
+The arguments are for whoever looks for the process; what it is to do comes with its assignment.
 
 The conversation, a JSON object a line, the runner's side on standard input::
 
@@ -34,6 +36,7 @@ from aftershock.workloads.events import Events
 from aftershock.workloads.load import US_PER_MS
 from aftershock.workloads.orders import Quit, parse_order
 from aftershock.workloads.pipe import Inbox, Outbox
+from aftershock.workloads.pulse import Beat, Pulse
 
 PROGRESS_US = 500 * US_PER_MS
 STEP_US = 50 * US_PER_MS
@@ -75,14 +78,14 @@ def _work(inbox: Inbox, outbox: Outbox) -> None:
     gc.collect()
     gc.freeze()  # what set-up left behind is never garbage; a full collection would stall the schedule
     outbox.say("ready")
-    _serve(client, inbox, outbox, clock)
+    _serve(client, inbox, outbox, clock, Pulse(assignment))
     events.emit("counters", counters=client.counters())
     client.close()
     outbox.say("done", did="quit")
     outbox.flush(_FLUSH_S)
 
 
-def _serve(client: Client, inbox: Inbox, outbox: Outbox, clock: Clock) -> None:
+def _serve(client: Client, inbox: Inbox, outbox: Outbox, clock: Clock, pulse: Pulse) -> None:
     progress_us = clock() + PROGRESS_US
     while True:
         client.step(STEP_US)
@@ -96,7 +99,9 @@ def _serve(client: Client, inbox: Inbox, outbox: Outbox, clock: Clock) -> None:
         now_us = clock()
         if now_us >= progress_us:
             progress_us = now_us + PROGRESS_US
-            outbox.say("progress", t_us=now_us, **client.progress())
+            told = client.progress()
+            pulse.beat(Beat(now_us, told["ok"], told["late_p99_us"]))
+            outbox.say("progress", t_us=now_us, **told)
 
 
 if __name__ == "__main__":

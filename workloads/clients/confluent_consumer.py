@@ -37,8 +37,8 @@ class ConfluentConsumer:
 
     def prepare(self) -> None:
         """Settle where every partition begins, then take them all or join the group and wait to be given some."""
-        told, starts = self._told, settle_starts(self._told)
-        self._receiving.begin_at(starts)
+        told = self._told
+        starts = self._receiving.begin_at(settle_starts(told))
         if told.group is None:
             self._consumer.assign([TopicPartition(told.topic, number, offset) for number, offset in starts.items()])
             self._receiving.assigned(starts)

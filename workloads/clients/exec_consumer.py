@@ -29,8 +29,7 @@ class ExecConsumer:
 
     def prepare(self) -> None:
         """Settle where every partition begins, then start the program; return when it reads."""
-        starts = settle_starts(self._told)
-        self._receiving.begin_at(starts)
+        starts = self._receiving.begin_at(settle_starts(self._told))
         self._link.start(starts if self._told.group is None else None)
         if not self._receiving.assignments:
             raise WorkloadError("the client said ready before it said which partitions are assigned to it")

@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter,
 
 from aftershock.errors import WorkloadError
 from aftershock.workloads.assignment import Assignment, CommitAssignment, ConsumeAssignment, ProduceAssignment
+from aftershock.workloads.security import kafka, librdkafka
 from aftershock.workloads.spool import UNKNOWN
 
 PROTOCOL = 1
@@ -153,9 +154,15 @@ def start_order(assignment: Assignment, positions: Mapping[int, int] | None = No
         "client_rack": assignment.client_rack,
         "topic": assignment.topic,
         "partitions": assignment.partitions,
-        "settings": assignment.settings,
+        "settings": {**_secured(assignment), **assignment.settings},
     }
     return _line(told | _of_its_op(assignment, positions))
+
+
+def _secured(assignment: Assignment) -> Mapping[str, Any]:
+    """How to connect to an attached cluster, secrets included: this line is the one place where they are written."""
+    security = assignment.security.resolved()
+    return kafka(security) if assignment.client == "java" else librdkafka(security)
 
 
 def _of_its_op(assignment: Assignment, positions: Mapping[int, int] | None) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """What every consuming client does alike, whichever library reads: what was delivered, and how far that is.
 
 Rules: a record is noted when the library hands it over, which is when an application would see it; after ``drain`` the
-answer comes when every partition has been read to its end, or the time is up.
+answer comes when every partition has been read to its end, or the time is up. A reader that was killed and has no group
+goes on behind what was delivered to it, as an application does that keeps its offsets beside its results.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,9 +30,14 @@ class Receiving:
         self._positions: dict[int, int] = {}
         self._drain: Drain | None = None
 
-    def begin_at(self, positions: Mapping[int, int]) -> None:
-        """Partition → where reading begins: a partition that nothing is delivered from is read as far."""
-        self._positions = dict(positions)
+    def begin_at(self, settled: Mapping[int, int]) -> dict[int, int]:
+        """Partition → where reading begins: a partition that nothing is delivered from is read as far.
+
+        ``settled`` is where a new reader would begin, or where the group stands.
+        """
+        known = {} if self._told.group or not self._told.life else self._spool.positions()
+        self._positions = {**settled, **known}
+        return dict(self._positions)
 
     def assigned(self, partitions: Iterable[int], member: str | None = None) -> None:
         """Partitions were given to this client, as ``member`` of its group if it has one."""

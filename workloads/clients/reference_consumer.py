@@ -54,12 +54,12 @@ class ReferenceConsumer:
         committed = await consumer.committed(self._partitions) if told.group else {}
         fresh = [partition for partition in self._partitions if partition not in committed]
         starts = committed | await consumer.offsets_for(told.from_, fresh)
-        self._receiving.begin_at({partition.partition: offset for partition, offset in starts.items()})
+        begin = self._receiving.begin_at({partition.partition: offset for partition, offset in starts.items()})
         if told.group is None:
-            consumer.assign(starts)
+            consumer.assign({TopicPartition(told.topic, number): offset for number, offset in begin.items()})
             self._receiving.assigned(range(told.partitions))
             return
-        if told.from_ == "latest":
+        if told.from_ == "latest" and fresh:
             # else the group would begin wherever the end is when the assignment arrives
             await consumer.commit(starts)
         await consumer.subscribe([told.topic], self._on_assigned, self._on_revoked)

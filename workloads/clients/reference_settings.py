@@ -24,6 +24,7 @@ def reference_settings(cls: type[S], assignment: Assignment) -> S:
     """
     said: dict[str, Any] = {"bootstrap.servers": assignment.bootstrap, "client.id": assignment.worker}
     said |= {"client.rack": assignment.client_rack} if assignment.client_rack is not None else {}
+    said["security"] = assignment.security.resolved()
     mine = {field.name for field in fields(cls)}
     foreign = {field.name for each in _REFERENCE for field in fields(each)} - mine
     arms = assignment.settings | assignment.switches

@@ -2,7 +2,8 @@
 
 Rules: a record (or a commit) is sent at its intended time, or as soon after as this process gets to it, whatever
 became of those before; it has a row in the spool before the library hears of it; after ``stop`` nothing intended later
-is sent, and the answer comes when every one has its final status, or GRACE after the last one's deadline.
+is sent, and the answer comes when every one has its final status, or GRACE after the last one's deadline. A sender that
+was killed goes on where its schedule is by now: what was due meanwhile was sent by nobody, and has failed.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from aftershock.workloads.clock import Clock
 from aftershock.workloads.load import US_PER_MS, US_PER_S, Schedule
 from aftershock.workloads.orders import Go, Order, Stop
 from aftershock.workloads.spool import UNKNOWN, ProduceSpool
-from aftershock.workloads.status import Status
+from aftershock.workloads.status import CLIENT_DOWN, Status
 from aftershock.workloads.tally import Tally
 
 LOOK_US = 20 * US_PER_MS
@@ -32,17 +33,23 @@ class Sending:
         self.tally = Tally()
         self._spool = ProduceSpool(told.spool, told)
         self._schedule: Schedule | None = None
-        self._next = 0
+        self._next = self._spool.next
         self._end: int | None = None  # the first record that is not to be sent
         self._give_up_us = 0
-        self._answered = False
+        self._stopping = self._answered = False
 
     def obey(self, order: Order) -> None:
         """``go`` starts the schedule, ``stop`` ends it."""
         told = self._told
         if isinstance(order, Go):
             self._schedule = Schedule(order.start_us, told.offset_us, told.rate_per_s)
+            if order.stop_us is not None:
+                self._end = max(self._next, self._schedule.count_before(order.stop_us))
+            if told.life:
+                due = self._schedule.count_before(self._clock())
+                self._pass_over(due if self._end is None else min(due, self._end))
         elif isinstance(order, Stop):
+            self._stopping = True
             self._end = max(self._next, self._schedule.count_before(order.at_us)) if self._schedule else 0
             self._give_up_us = order.at_us + told.deadline_ms * US_PER_MS + GRACE_US
 
@@ -61,6 +68,20 @@ class Sending:
         self._spool.begin(seq, intended_us=intended_us, deadline_us=deadline_us, sent_us=sent_us, size_bytes=size_bytes)
         self.tally.sent_late(sent_us - intended_us)
         return seq, intended_us
+
+    def _pass_over(self, until: int) -> None:
+        """Those before ``until`` that are still to come were due while this client was dead."""
+        for seq in range(self._next, until):
+            intended_us = self._intended_us(seq)
+            deadline_us = intended_us + self._told.deadline_ms * US_PER_MS
+            self._spool.begin(
+                seq, intended_us=intended_us, deadline_us=deadline_us, sent_us=UNKNOWN, size_bytes=UNKNOWN
+            )
+            self._spool.end(
+                seq, done_us=self._clock(), status=Status.FAILED, code=CLIENT_DOWN, partition=UNKNOWN, offset=UNKNOWN
+            )
+            self.tally.never_sent()
+        self._next = max(self._next, until)
 
     @property
     def next(self) -> int:
@@ -103,7 +124,7 @@ class Sending:
 
     def answer(self) -> dict[str, Any] | None:
         """Once after ``stop``: how many still have no final status, which is none unless the library forgot them."""
-        if self._end is None or self._answered or self._next < self._end:
+        if not self._stopping or self._end is None or self._answered or self._next < self._end:
             return None
         left = self.tally.sent - self.tally.done
         if left and self._clock() < self._give_up_us:

@@ -17,17 +17,17 @@ def settle_starts(told: ConsumeAssignment) -> dict[int, int]:
     """
     plain = told.model_copy(update={"settings": {}})  # what another library's settings mean is not for us to say
     with closing(Consumer(consumer_config(plain))) as consumer:
-        starts = until_answered(lambda: _starts(consumer, told))
-        if told.group is not None and told.from_ == "latest":
-            until_answered(lambda: consumer.commit(offsets=starts, asynchronous=False))
-    return {start.partition: start.offset for start in starts}
+        known = until_answered(lambda: _committed(consumer, told))
+        fresh = until_answered(lambda: [_fresh(consumer, told, each.partition) for each in known if each.offset < 0])
+        if told.group is not None and told.from_ == "latest" and fresh:
+            until_answered(lambda: consumer.commit(offsets=fresh, asynchronous=False))
+    return {start.partition: start.offset for start in [*known, *fresh] if start.offset >= 0}
 
 
-def _starts(consumer: Consumer, told: ConsumeAssignment) -> list[TopicPartition]:
+def _committed(consumer: Consumer, told: ConsumeAssignment) -> list[TopicPartition]:
+    """Every partition, with an offset where the group has committed one."""
     partitions = [TopicPartition(told.topic, number) for number in range(told.partitions)]
-    if told.group is not None:
-        partitions = consumer.committed(partitions, timeout=ASK_TIMEOUT_S)
-    return [start if start.offset >= 0 else _fresh(consumer, told, start.partition) for start in partitions]
+    return partitions if told.group is None else consumer.committed(partitions, timeout=ASK_TIMEOUT_S)
 
 
 def _fresh(consumer: Consumer, told: ConsumeAssignment, number: int) -> TopicPartition:

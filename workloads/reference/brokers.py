@@ -148,6 +148,7 @@ class Brokers:
         return Link(
             lambda: self._address(node_id, purpose),
             client_id=self._client_id,
+            security=self._settings.security,
             connect_timeout_ms=self._settings.socket_connection_setup_timeout_ms,
             backoff=self._backoff,
             clock_ms=self._clock_ms,

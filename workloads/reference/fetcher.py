@@ -164,7 +164,8 @@ class Fetcher:
         if event is not None and not event == before == SessionEvent.REFUSED:
             reason = verdict.problem or (codes.name(error) if error else "")
             self._session_events[asked.node_id] = event
-            self._shared.tell(f"session_{event}", node_id=asked.node_id, reason=reason)
+            session_id = asked.session.session_id
+            self._shared.tell(f"session_{event}", node_id=asked.node_id, session_id=session_id, reason=reason)
         if verdict.refresh_metadata:
             self._shared.metadata.request_update()
 

@@ -7,6 +7,7 @@ from aftershock.errors import ClientError
 from aftershock.workloads.rules.backoff import Backoff
 from aftershock.workloads.wire.channel import Channel
 from aftershock.workloads.wire.connection import Address
+from aftershock.workloads.wire.security import Security
 
 
 class Link:
@@ -21,6 +22,7 @@ class Link:
         address: Callable[[], Address | None],
         *,
         client_id: str,
+        security: Security,
         connect_timeout_ms: float,
         backoff: Backoff,
         clock_ms: Callable[[], float],
@@ -30,6 +32,7 @@ class Link:
         self.error: Exception | None = None
         self._address = address
         self._client_id = client_id
+        self._security = security
         self._connect_timeout_ms = connect_timeout_ms
         self._backoff = backoff
         self._clock_ms = clock_ms
@@ -119,7 +122,10 @@ class Link:
             if address is None:
                 return
             self._channel = await Channel.open(
-                address, client_id=self._client_id, connect_timeout_ms=self._connect_timeout_ms
+                address,
+                client_id=self._client_id,
+                connect_timeout_ms=self._connect_timeout_ms,
+                security=self._security,
             )
             self._failures, self.error = 0, None
         except (OSError, ClientError, ValueError, OverflowError) as error:  # the last two: no such host, no such port

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 from aftershock.errors import SettingError
 from aftershock.workloads.rules.leader_discovery import LeaderDiscoverySwitches
 from aftershock.workloads.wire.connection import Address
+from aftershock.workloads.wire.security import PLAINTEXT, Security
 
 INT32_MAX = 2**31 - 1
 
@@ -99,6 +100,12 @@ def text(default: str | None) -> Any:
     return dataclasses.field(default=default, metadata={"read": read})
 
 
+def _security(value: object) -> Security:
+    if not isinstance(value, Security):
+        raise TypeError("give a value of wire.security.Security")
+    return value
+
+
 def _addresses(value: object) -> tuple[Address, ...]:
     listed = value.split(",") if isinstance(value, str) else value
     if not isinstance(listed, list | tuple) or not listed:
@@ -115,11 +122,15 @@ def _address(item: str) -> Address:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientSettings:
-    """What every client has. ``client_rack`` is what the client says about itself, None for nothing."""
+    """What every client has. ``client_rack`` is what the client says about itself, None for nothing.
+
+    ``security`` stands for Kafka's ``security.protocol``, ``sasl.*`` and ``ssl.*``.
+    """
 
     bootstrap_servers: tuple[Address, ...] = dataclasses.field(metadata={"read": _addresses})
     client_id: str = text("aftershock")
     client_rack: str | None = text(None)
+    security: Security = dataclasses.field(default=PLAINTEXT, metadata={"read": _security})
     request_timeout_ms: int = number(30_000, 1)
     retry_backoff_ms: int = number(100, 1)
     retry_backoff_max_ms: int = number(1_000, 1)

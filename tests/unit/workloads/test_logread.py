@@ -47,6 +47,30 @@ def test_whole_topics_are_read_foreign_records_too(tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / "part-empty.parquet").num_rows == 0
 
 
+def test_partitions_added_since_are_read_too(tmp_path: Path) -> None:
+    """A topic that was given more partitions than it began with is read whole."""
+    with MockCluster() as cluster:
+        cluster.create("orders", PARTITIONS)
+        fill(cluster.bootstrap)
+        ends = read_log(cluster.bootstrap, [Topic("orders", "id-1", 1)], tmp_path, 20)
+    assert {"orders": {0: 30, 1: 31, 2: 30, 3: 0}} == ends
+    assert 91 == pq.read_table(tmp_path / "part-orders.parquet").num_rows
+
+
+def test_a_log_is_read_from_where_it_began_for_us(tmp_path: Path) -> None:
+    """What was there before the run is left out; a partition that got nothing since is not waited for."""
+    with MockCluster() as cluster:
+        cluster.create("orders", PARTITIONS)
+        fill(cluster.bootstrap)
+        begin = {"orders": {0: 29, 1: 31}}
+        read_log(cluster.bootstrap, TOPICS[:1], tmp_path, 20, begin=begin)
+    rows = pq.read_table(tmp_path / "part-orders.parquet").to_pylist()
+    assert {0: [29], 2: list(range(30))} == {
+        partition: sorted(row["offset"] for row in rows if row["partition"] == partition)
+        for partition in {row["partition"] for row in rows}
+    }
+
+
 def test_half_a_log_is_an_error(tmp_path: Path) -> None:
     """Brokers gone: a sentence that names the partition, and no file that would make the rest look lost."""
     with MockCluster() as cluster:
