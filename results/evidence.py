@@ -90,6 +90,18 @@ class Evidence:
         """The first window of ``fault``, or None where it never began."""
         return next((phase for phase in self.phases if phase.fault == fault), None)
 
+    def excused(self, topic: str | None, rule: str) -> str | None:
+        """The fault, if any, by which the plan itself keeps an integrity rule from holding for a topic.
+
+        Such a fault says so (``roles.permits``): records were deleted, say. One that was not injected excuses nothing.
+        """
+        done = (line for line in self.journal if line["state"] == "injected" and "why" not in line)
+        for line in done:
+            targets = line.get("targets") or {}
+            if topic in targets.get("topics", ()) and rule in (targets.get("roles") or {}).get("permits", ()):
+                return str(line["fault"])
+        return None
+
     def assigned_us(self, arm: str, workload: str) -> tuple[int, ...]:
         """When partitions were assigned to the consumers of an arm, in order."""
         told = (line for line in self.events if line.get("event") == "assigned" and line.get("arm") == arm)

@@ -10,6 +10,7 @@ controller links     nothing that can be counted from outside: never proven
 clients              their own records and commits intended in the fault's window
 topics               produce records of these topics intended in the fault's window; commits, if groups' offsets are
                      kept in one of them (``__consumer_offsets``, ``__share_group_state``)
+requests             those that the wire proxy has done something to, by its own count, as the witnesses have it
 ===================  ============================================================================================
 
 Where the fault ends all traffic to its targets (it ``severs``), what went there from 3 s before inject counts instead.
@@ -106,7 +107,7 @@ class _Met:
     unit: str
     n: int
     how: str
-    advice: str = "aim the fault at links, brokers or topics that the workloads use"
+    advice: str = "aim the fault at links, brokers, topics or clients that the workloads use"
 
 
 def _met(evidence: Evidence, facts: Facts, step: Mapping[str, Any]) -> _Met:
@@ -116,6 +117,8 @@ def _met(evidence: Evidence, facts: Facts, step: Mapping[str, Any]) -> _Met:
         crossed = facts.crossed.get(fault, Crossed())
         where = f"to nodes {targets.get('brokers')}" if step["met_by"] == "brokers" else f"over {_some(links)}"
         return _Met(crossed.bytes, "bytes", crossed.n, f"sent by clients {where}")
+    if step["met_by"] == "requests":
+        return _by_count(evidence, fault)
     if step["met_by"] in ("topics", "clients"):
         aimed = targets.get(step["met_by"], ())
         records = sum(
@@ -127,6 +130,16 @@ def _met(evidence: Evidence, facts: Facts, step: Mapping[str, Any]) -> _Met:
         return _Met(records, "records", records, f"produced to partitions replicated over {_some(links)}")
     advice = "read its witness: what crosses controller links can't be counted from outside"
     return _Met(0, "bytes", 0, f"counted over {_some(links)}", advice)
+
+
+def _by_count(evidence: Evidence, fault: str) -> _Met:
+    """In a rehearsal nothing is done to any request, so none can be missed."""
+    told = [line["witness"] for line in evidence.journal if line["fault"] == fault and line.get("witness")]
+    hits = max((int(each["observed"]) for each in told if each["unit"] == "requests"), default=0)
+    if evidence.run.get("rehearse"):
+        return _Met(1, "rehearsal", len(told), "nothing was injected, so there was nothing to meet")
+    advice = "let its rule name an API, a topic and a client that the workloads use, and last longer"
+    return _Met(hits, "requests", len(told), "that its rule has done something to", advice)
 
 
 def _hit(evidence: Evidence, aimed: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -82,10 +82,31 @@ class Bin:
 
 
 @dataclass(frozen=True)
+class Stall:
+    """A time in which records waited and none succeeded; ``partition`` None: of the client's whole side."""
+
+    side: str
+    client: str
+    partition: int | None
+    start_us: int
+    end_us: int
+
+
+@dataclass(frozen=True)
+class Failed:
+    """``n`` records that failed: wanted and given up between these two moments, to the second."""
+
+    start_us: int
+    end_us: int
+    n: int
+
+
+@dataclass(frozen=True)
 class Facts:
     """All of it. The accessors give an empty measurement where nothing was seen.
 
     ``produced`` counts records by (a fault's window, topic, partition); the partition is known once acknowledged.
+    ``failures`` are by (side, client).
     """
 
     distributions: Mapping[tuple[str, str, str], Distribution]
@@ -97,6 +118,8 @@ class Facts:
     host: Host
     bins: tuple[Bin, ...]
     bin_us: int
+    stalls: tuple[Stall, ...] = ()
+    failures: Mapping[tuple[str, str], tuple[Failed, ...]] = field(default_factory=dict)
 
     def distribution(self, metric: str, client: str, window: str) -> Distribution:
         """Latencies of a metric (``produce.latency``), a client and a window (``run``, ``fault/kill-1``)."""

@@ -1,9 +1,11 @@
 """Whether the harness itself can be believed: the load generator, the host, the warm-up, and that the run finished.
 
-Limits, after warm-up: the 99th percentile of a generator's lateness at most 50 ms; at most 5 % of the host's 100 ms
-ticks more than 50 ms late; at most 10 % of the CPU stolen by the hypervisor on average. Beyond them nothing is proven:
-these checks are PASS or INCONCLUSIVE, never FAIL.
+Limits, after warm-up: the 99th percentile of a generator's lateness at most 50 ms, what a fault held up not counted; at
+most 5 % of the host's 100 ms ticks more than 50 ms late; at most 10 % of the CPU stolen by the hypervisor on average.
+Beyond them nothing is proven: these checks are PASS or INCONCLUSIVE, never FAIL.
 """
+
+from collections.abc import Iterator
 
 from aftershock.results.check import Check, Status, subject_of
 from aftershock.results.evidence import Client, Evidence
@@ -19,10 +21,10 @@ TICKS_MIN = 20  # one late tick of fewer would be over the limit
 
 
 def harness(evidence: Evidence, facts: Facts) -> list[Check]:
-    """The four kinds of check, the generator's for each client that produces or commits."""
+    """The kinds of check, the generator's for each client that produces or commits."""
     producing = [_generator(evidence, facts, client, "produce") for client in evidence.clients if client.produces_to]
     committing = [_generator(evidence, facts, client, "commit") for client in evidence.clients if client.commits_to]
-    return [*producing, *committing, _host(facts), _warmup(evidence), _complete(evidence)]
+    return [*producing, *committing, _host(facts), _warmup(evidence), _complete(evidence), *_abort(evidence)]
 
 
 def _generator(evidence: Evidence, facts: Facts, client: Client, side: Side) -> Check:
@@ -47,6 +49,25 @@ def _generator(evidence: Evidence, facts: Facts, client: Client, side: Side) -> 
         censored=lateness.censored,
         why=seen if punctual else f"the load generator lagged its own schedule: {seen}",
         next=None if punctual else "free the host of other work, or lower the rate",
+    )
+
+
+def _abort(evidence: Evidence) -> Iterator[Check]:
+    """Whether the run went to its end, where its plan names conditions to stop at."""
+    watched = evidence.run.get("abort")
+    if watched is None:
+        return
+    met = watched["met"]
+    yield Check(
+        id="harness/abort",
+        kind="harness",
+        subject="run",
+        status=Status.INCONCLUSIVE if met or not watched["looks"] else Status.PASS,
+        unit="looks",
+        n=watched["looks"],
+        minimum=1,
+        why=f"stopped, as the plan asks: {met}" if met else f"no condition of the plan's in {watched['looks']} looks",
+        next="see what the cluster was put through before that moment" if met else None,
     )
 
 

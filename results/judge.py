@@ -26,6 +26,7 @@ from aftershock.results.files import write_whole
 from aftershock.results.harness import harness
 from aftershock.results.measure import measure
 from aftershock.results.objectives import Doubts, objectives
+from aftershock.results.obligations.checks import obligations
 from aftershock.results.promises import integrity
 from aftershock.results.session import JVM_LOST, reason, session
 from aftershock.results.slo import Compare, Quantile, SloSyntaxError, parse
@@ -105,6 +106,7 @@ def judged(evidence: Evidence, facts: Facts) -> Verdict:
     checks = [
         *objectives(evidence, facts, doubts),
         *integrity(evidence, facts),
+        *obligations(evidence, facts, doubts.harness),
         *[check for pair in faults for check in pair],
         *trust,
     ]

@@ -5,14 +5,17 @@ acknowledged and never consumed is censored: null, and slower than any threshold
 observed value; no sketches (they miss the tail of a fault by 12-100 %).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from functools import reduce
+from operator import or_
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
 from aftershock.results.evidence import Client
 from aftershock.results.ledger import acked, owed
+from aftershock.results.phases import Interval, in_intervals
 
 
 def samples(ledger: DataFrame, readers: Sequence[Client], judged_from_us: int) -> DataFrame:
@@ -56,6 +59,15 @@ def commit_samples(outcomes: DataFrame) -> DataFrame:
     return commits.select("intended_us", F.explode(F.array(*measured)).alias("sample")).select(
         "sample.*", "intended_us"
     )
+
+
+def excused(rows: DataFrame, held: Mapping[tuple[str, str], Sequence[Interval]]) -> DataFrame:
+    """Samples without the lateness of what was due while a fault held the very client that was to send it."""
+    late = [
+        (F.col("metric") == f"{side}.lateness") & (F.col("client") == key) & in_intervals(F.col("intended_us"), spans)
+        for (side, key), spans in held.items()
+    ]
+    return rows.where(~reduce(or_, late)) if late else rows
 
 
 def _sample(metric: str, client: Column, rack: Column, latency_us: Column) -> Column:

@@ -14,10 +14,10 @@ from aftershock.results.evidence import Client
 def ledger(outcomes: DataFrame, log: DataFrame, readers: Sequence[Client]) -> DataFrame:
     """One row a record, from the tables ``OUTCOMES`` and ``LOG`` of the schema.
 
-    Columns: ``producer_id seq``; of its produce row ``client`` (workload/arm, null for a phantom) ``topic status
-    client_rack intended_us sent_us done_us``; ``logged`` (copies in the log); ``places`` (offsets at which the log or a
-    consumer saw it); for the i-th reader ``first_us_i`` and ``rack_i`` (of the first delivery, null if there was none)
-    and ``deliveries_i``.
+    Columns: ``producer_id seq``; of its produce row ``client`` (workload/arm, null for a phantom) ``topic
+    partition status client_rack intended_us sent_us done_us``; ``logged`` (copies in the log); ``places`` (offsets at
+    which the log or a consumer saw it); for the i-th reader ``first_us_i`` and ``rack_i`` (of the first delivery, null
+    if there was none) and ``deliveries_i``.
     """
     return (
         _sightings(outcomes, log)
@@ -48,7 +48,9 @@ def _sightings(outcomes: DataFrame, log: DataFrame) -> DataFrame:
 
 
 def _sent(key: Column) -> Column:
-    return F.struct(key.alias("client"), "topic", "status", "client_rack", "intended_us", "sent_us", "done_us")
+    return F.struct(
+        key.alias("client"), "topic", "partition", "status", "client_rack", "intended_us", "sent_us", "done_us"
+    )
 
 
 def _of_reader(index: int, reader: Client) -> tuple[Column, ...]:

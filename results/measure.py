@@ -12,8 +12,22 @@ from typing import TYPE_CHECKING, Any
 from aftershock.results import flows, integrity, latency, recovery
 from aftershock.results.evidence import Client, Evidence
 from aftershock.results.exposure import crossing_of, passages
-from aftershock.results.facts import MAX, Bin, Crossed, Distribution, Facts, Finding, Host, Longest, Recovered
+from aftershock.results.facts import (
+    MAX,
+    Bin,
+    Crossed,
+    Distribution,
+    Facts,
+    Failed,
+    Finding,
+    Host,
+    Longest,
+    Recovered,
+    Stall,
+)
+from aftershock.results.held import FROZEN, KILLED, held
 from aftershock.results.ledger import ledger
+from aftershock.results.obligations import stalls
 from aftershock.results.phases import RUN, Windows, windows_of, with_windows
 from aftershock.results.slo import Recovery
 from aftershock.results.tables import Tables, tables
@@ -27,6 +41,7 @@ TABLE_QS = (0.5, 0.9, 0.95, 0.99, 0.999, MAX)
 YARDSTICK_Q = 0.95
 YARDSTICK_N = Recovery("", None, (), "<", 1, "").needs()
 BIN_US = 1_000_000
+STALL_US = 1_000_000  # shorter silences are nobody's obligation, and there are many
 BINS_MAX, BINS_OF_ALL_MAX, BINS_OF_ALL_WITH_COMMITS_MAX = 600, 2400, 900  # of a plot; commits add a third one
 _BY_WINDOW = ("metric", "client", "window")
 _BY_BIN = ("metric", "client", "rack", "bin")
@@ -50,6 +65,8 @@ def measure(spark: "SparkSession", evidence: Evidence, qs: Sequence[float]) -> F
             produced = pool.submit(_produced, read, evidence, windows)
             bins = pool.submit(_bins, samples, bin_us)
             host = pool.submit(_host, read, windows)
+            waits = pool.submit(_waits, book, read, evidence, readers, windows)
+            stalled, failed = waits.result()
         return Facts(
             distributions=distributions,
             longest=longest.result(),
@@ -60,6 +77,8 @@ def measure(spark: "SparkSession", evidence: Evidence, qs: Sequence[float]) -> F
             host=host.result(),
             bins=bins.result(),
             bin_us=bin_us,
+            stalls=stalled,
+            failures=failed,
         )
 
 
@@ -81,8 +100,10 @@ def _samples(
     book: "DataFrame", read: Tables, evidence: Evidence, readers: Sequence[Client], judged_from_us: int
 ) -> "DataFrame":
     """Of records and of commits. Without a client that commits the plan is spared the scan for them."""
-    of_records = latency.samples(book, readers, judged_from_us)
-    return of_records.unionByName(latency.commit_samples(read.outcomes)) if _commits(evidence) else of_records
+    samples = latency.samples(book, readers, judged_from_us)
+    if _commits(evidence):
+        samples = samples.unionByName(latency.commit_samples(read.outcomes))
+    return latency.excused(samples, held(evidence, KILLED, FROZEN))
 
 
 def _successes(book: "DataFrame", read: Tables, evidence: Evidence, readers: Sequence[Client]) -> "DataFrame":
@@ -184,7 +205,7 @@ def _recovered(row: Any, after_us: int) -> Recovered:
 def _findings(
     book: "DataFrame", read: Tables, evidence: Evidence, readers: Sequence[Client], judged_from_us: int
 ) -> dict[tuple[str, str, str], Finding]:
-    lossy = [client.key for client in evidence.clients if not client.acks_all]
+    lossy = [c.key for c in evidence.clients if not c.acks_all or evidence.excused(c.produces_to, "lost")]
     assigned = {reader.key: evidence.assigned_us(reader.arm, reader.workload) for reader in readers}
     counted = integrity.findings(book, readers, lossy, judged_from_us)
     placed = integrity.positions(read.outcomes, read.log, evidence.producers, assigned)
@@ -211,6 +232,23 @@ def _produced(read: Tables, evidence: Evidence, windows: Windows) -> dict[tuple[
         return {}
     rows = flows.produced(read.outcomes, windows).where("partition is not null").collect()
     return {(row["window"], row["topic"], row["partition"]): row["n"] for row in rows}
+
+
+def _waits(
+    book: "DataFrame", read: Tables, evidence: Evidence, readers: Sequence[Client], windows: Windows
+) -> tuple[tuple[Stall, ...], dict[tuple[str, str], tuple[Failed, ...]]]:
+    """Stalls and failures. A stall is as rare as a second is short: what comes back is bounded by the run's length."""
+    if RUN not in windows:
+        return (), {}
+    from_us, end_us = windows[RUN][0][0], windows[RUN][-1][1]
+    rows = stalls.wanted(book, readers, from_us, end_us)
+    rows = rows.unionByName(stalls.wanted_commits(read.outcomes, end_us)) if _commits(evidence) else rows
+    found = [Stall(**row.asDict()) for row in stalls.stalls(rows, STALL_US).collect()]
+    failed: dict[tuple[str, str], list[Failed]] = {}
+    for row in stalls.failures(rows).collect():
+        one = Failed(row["from_s"] * stalls.SECOND_US, (row["to_s"] + 1) * stalls.SECOND_US, row["n"])
+        failed.setdefault((row["side"], row["client"]), []).append(one)
+    return tuple(found), {key: tuple(some) for key, some in failed.items()}
 
 
 def _host(read: Tables, windows: Windows) -> Host:

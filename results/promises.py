@@ -8,19 +8,24 @@ lost           acknowledged with acks=all, and not in the log;            acknow
 duplicate      one record at two offsets, by an idempotent producer;      without idempotence;
                an offset delivered twice to a reader                      after partitions were assigned to it
 phantom        a record that nobody sent, in the log or delivered         nothing
-order          the log against an idempotent producer's seq;              without idempotence;
+order          the log against an idempotent producer's seq;              without idempotence, or where a fault
+                                                                          killed it: what was under way may come late;
                a reader's deliveries against the offsets                  after partitions were assigned to it
 =============  =========================================================  ====================================
+
+A fault may excuse its topics from rules (``roles.permits`` of the journal): where the plan itself has records deleted,
+a log cut back or a topic created anew, what is missing, twice there or out of order is reported, and no more.
 
 A record in doubt may be in the log or not: both are told, neither fails. Until a run has finished, what is missing may
 not have been read yet, and only then is a loss INCONCLUSIVE.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aftershock.results.check import Check, Status, subject_of
 from aftershock.results.evidence import Client, Evidence
 from aftershock.results.facts import Facts, Finding
+from aftershock.results.held import KILLED, held
 from aftershock.results.integrity import LOG_READER
 
 
@@ -38,10 +43,14 @@ class _Judged:
 def integrity(evidence: Evidence, facts: Facts) -> list[Check]:
     """``integrity/{lost,duplicate,phantom,order}`` for every client that produces or consumes, and for their log."""
     judged = [_of_log(facts)] if any(client.produces_to or client.consumes_from for client in evidence.clients) else []
+    killed = held(evidence, KILLED)
     for client in evidence.clients:
         subject = subject_of(client, evidence.clients)
-        judged += _of_producer(facts, client, f"{subject} produce") if client.produces_to else []
-        judged += _of_reader(facts, client, f"{subject} consume") if client.consumes_from else []
+        interrupted = "permitted, for a fault killed the producer" if ("produce", client.key) in killed else None
+        sent = _of_producer(facts, client, f"{subject} produce", interrupted) if client.produces_to else []
+        read = _of_reader(facts, client, f"{subject} consume") if client.consumes_from else []
+        judged += [_excused(evidence, client.produces_to, each) for each in sent]
+        judged += [_excused(evidence, client.consumes_from, each) for each in read]
     return sorted((_check(evidence, one) for one in judged), key=lambda check: (check.id, check.subject))
 
 
@@ -60,7 +69,8 @@ def _of_log(facts: Facts) -> _Judged:
     return _Judged(facts.finding("phantom", "consume", LOG_READER), "log", None, None)
 
 
-def _of_producer(facts: Facts, client: Client, subject: str) -> list[_Judged]:
+def _of_producer(facts: Facts, client: Client, subject: str, interrupted: str | None) -> list[_Judged]:
+    """``interrupted``: why what it sent may be out of order though it is idempotent."""
     lossy = None if client.acks_all else f"permitted by acks={client.acks}"
     loose = None if client.idempotent else "permitted without idempotence"
     doubtful = facts.finding("in_doubt", "produce", client.key)
@@ -68,7 +78,7 @@ def _of_producer(facts: Facts, client: Client, subject: str) -> list[_Judged]:
     return [
         _Judged(facts.finding("lost", "produce", client.key), subject, client.arm, lossy, note),
         _Judged(facts.finding("duplicate", "produce", client.key), subject, client.arm, loose),
-        _Judged(facts.finding("order", "produce", client.key), subject, client.arm, loose),
+        _Judged(facts.finding("order", "produce", client.key), subject, client.arm, loose or interrupted),
     ]
 
 
@@ -84,9 +94,19 @@ def _of_reader(facts: Facts, client: Client, subject: str) -> list[_Judged]:
     ]
 
 
+def _excused(evidence: Evidence, topic: str | None, judged: _Judged) -> _Judged:
+    """The same, permitted where the plan itself does away with records of the topic."""
+    fault = None if judged.permitted else evidence.excused(topic, _rule(judged.finding))
+    return replace(judged, permitted=f"permitted by {fault}, which rewrites {topic} by plan") if fault else judged
+
+
+def _rule(finding: Finding) -> str:
+    return "duplicate" if finding.rule == "repeated" else finding.rule
+
+
 def _check(evidence: Evidence, judged: _Judged) -> Check:
     finding = judged.finding
-    rule = "duplicate" if finding.rule == "repeated" else finding.rule
+    rule = _rule(finding)
     status = _status(evidence, judged, rule)
     return Check(
         id=f"integrity/{rule}",

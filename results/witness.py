@@ -1,7 +1,8 @@
 """Whether each fault took hold, as the executor measured it while it lasted. No witness, no verdict.
 
-Rules: a fault needs at least one witness and none that failed; one that was never injected, or not healed, has none. In
-a rehearsal nothing is injected, and every witness must be silent: one that speaks would vouch for anything.
+Rules: a fault needs at least one witness that observed something and none that failed; one that was never injected, or
+not healed, has none. In a rehearsal nothing is injected, and every witness must be silent: one that speaks would vouch
+for anything.
 """
 
 from collections.abc import Mapping
@@ -18,9 +19,9 @@ def witness(evidence: Evidence, step: Mapping[str, Any]) -> Check:
     lines = [line for line in evidence.journal if line["fault"] == fault]
     seen = [line["witness"] for line in lines if line.get("witness")]
     failed = [line for line in lines if line["state"] == "failed"]
-    refuted = [told for told in seen if _speaks(told) == rehearsed]
+    refuted = [told for told in seen if (_speaks(told) if rehearsed else not told.get("ok"))]
     told = (refuted or seen or [{}])[-1]
-    proven = bool(seen) and not refuted and not failed
+    proven = bool(seen if rehearsed else any(map(_speaks, seen))) and not refuted and not failed
     return Check(
         id=f"witness/{fault}",
         kind="witness",

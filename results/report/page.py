@@ -12,6 +12,8 @@ from aftershock.results.check import Check, subject_of
 from aftershock.results.evidence import Evidence, read
 from aftershock.results.exposure import targets_of
 from aftershock.results.files import write_whole
+from aftershock.results.obligations.lanes import lanes
+from aftershock.results.obligations.spans import Span
 from aftershock.results.phases import RUN, Interval, windows_of
 from aftershock.results.report.bands import colours
 from aftershock.results.report.counters import counted
@@ -55,6 +57,7 @@ def _told(evidence: Evidence, verdict: Verdict, analysis: Mapping[str, Any]) -> 
         "quantiles": QUANTILES,
         "spreads": _spreads(evidence, analysis, labels),
         "faults": [_fault(evidence, verdict, step) for step in evidence.steps],
+        "lanes": _lanes(evidence, labels),
         "recoveries": _recoveries(evidence, analysis, labels),
         "counters": counted(evidence.events, labels),
         "sampled": [check for check in verdict.checks if check.samples],
@@ -69,7 +72,8 @@ def _about(evidence: Evidence, verdict: Verdict) -> list[str]:
     took_s = shown.run_s(evidence.run)
     took = None if took_s is None else shown.seconds(took_s)
     rehearsal = "a rehearsal: nothing was injected" if evidence.run.get("rehearse") else None
-    told = [rehearsal, verdict.run_id, evidence.run.get("started_at"), took]
+    attached = "on a cluster that was attached, not launched" if evidence.run.get("attached") else None
+    told = [rehearsal, attached, verdict.run_id, evidence.run.get("started_at"), took]
     return [str(one) for one in (*told, f"arms: {', '.join(verdict.arms)}") if one]
 
 
@@ -126,6 +130,14 @@ def _spreads(evidence: Evidence, analysis: Mapping[str, Any], labels: Mapping[st
     return {title: windows for title, windows in spreads.items() if windows}
 
 
+def _lanes(evidence: Evidence, labels: Mapping[str, str]) -> list[tuple[str, tuple[Span, ...]]]:
+    """What was owed when, once for all clients that were owed the same."""
+    alike: dict[tuple[Span, ...], list[str]] = {}
+    for lane in lanes(evidence):
+        alike.setdefault(lane.whole, []).append(f"{labels[lane.client.key]} {lane.side}")
+    return [(", ".join(whose), spans) for spans, whose in alike.items()]
+
+
 def _recoveries(
     evidence: Evidence, analysis: Mapping[str, Any], labels: Mapping[str, str]
 ) -> list[tuple[str, dict[str, Mapping[str, Any]]]]:
@@ -140,7 +152,7 @@ def _environment(evidence: Evidence) -> list[tuple[str, list[str]]]:
     """Each fact with its lines: one for a plain value, else one an entry."""
     run = evidence.run
     facts = {"run": run["run_id"], "started": run.get("started_at"), "seed": run.get("seed"), "git": run.get("git")}
-    facts |= {name: run.get(name) for name in ("versions", "images", "host", "profile", "warmup")}
+    facts |= {name: run.get(name) for name in ("attached", "versions", "images", "host", "profile", "warmup")}
     return [(name, _lines(value)) for name, value in facts.items() if value not in (None, {}, "")]
 
 

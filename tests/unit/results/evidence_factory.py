@@ -193,11 +193,11 @@ def _witness(fault: str) -> Row:
 
 
 MET: dict[str, Row] = {
-    "latency": {"met_by": "links", "severs": False},
-    "kill": {"met_by": "brokers", "severs": True},
-    "reassign": {"met_by": "topics", "severs": False},
+    "latency": {"met_by": "links", "severs": False, "takes": "moments", "told": False},
+    "kill": {"met_by": "brokers", "severs": True, "takes": "nodes", "told": True},
+    "reassign": {"met_by": "topics", "severs": False, "takes": "leaders", "told": True},
 }
-"""How each kind is met, as the timeline has it."""
+"""How each kind is met and what it takes away, as the timeline has it."""
 
 
 def _journal() -> list[Row]:
@@ -261,7 +261,12 @@ def _run() -> Row:
             "faults_start_us": 16 * S,
             "load_end_us": LOAD_END_S * S,
         },
-        "topics": [{"name": "orders", "topic_id": "t1", "partitions": PARTITIONS}],
+        "topics": [
+            {"name": "orders", "topic_id": "t1", "partitions": PARTITIONS}
+            | {"assignment": {str(partition): [1, 2, 3] for partition in range(PARTITIONS)}}
+        ],
+        "brokers": [{"id": node, "rack": rack} for node, rack in ((1, "a"), (2, "b"), (3, "c"))],
+        "voters": [1, 2, 3],
         "producers": [{"producer_id": id_, "workload": "orders", "arm": arm} for id_, arm in enumerate(ARMS)],
         "command": "aftershock run demo --seed 7",
     }

@@ -103,6 +103,27 @@ def test_an_offset_delivered_twice_is_a_duplicate(alarms: Find, made: Made) -> N
     assert named(alarms(spoiled)) == {("integrity/duplicate", "arm=baseline consume"): (1.0, ((1, 500),))}
 
 
+@pytest.mark.parametrize(
+    ("topic", "why", "status"), [("orders", None, "PASS"), ("others", None, "FAIL"), ("orders", "a rehearsal", "FAIL")]
+)
+def test_what_the_plan_itself_deletes_is_no_loss(
+    spark: "SparkSession", facts: Facts, made: Made, tmp_path: Path, topic: str, why: str | None, status: str
+) -> None:
+    """A record gone where a fault deleted some is reported, with the fault; of another topic, or not done, it FAILS."""
+    spoiled = made.copy()
+    spoiled.timeline["slo"] = []
+    spoiled.log.remove(row_of(spoiled.log, None, 1, 77))
+    for arm in ("baseline", "patient"):
+        spoiled.consume.remove(row_of(spoiled.consume, arm, 1, 77))
+    targets = {"brokers": [], "links": [], "topics": [topic], "roles": {"permits": ["lost"]}}
+    line = {"fault": "reassign-1", "kind": "delete_records", "state": "injected", "targets": targets, "t_us": 40 * S}
+    spoiled.journal.append(line | {"undo": {"verb": "nothing", "args": {}}} | ({"why": why} if why else {}))
+    checks = checks_of(spark, facts, spoiled, tmp_path)
+    lost = next(check for check in checks if (check.id, check.subject) == ("integrity/lost", "arm=patient produce"))
+    assert (status, 1.0) == (lost.status, lost.observed)
+    assert ("permitted by reassign-1" in lost.why) == (status == "PASS")
+
+
 def test_redelivery_after_an_assignment_is_permitted(
     spark: "SparkSession", facts: Facts, made: Made, tmp_path: Path
 ) -> None:

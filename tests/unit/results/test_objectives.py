@@ -8,7 +8,7 @@ import pytest
 
 from aftershock.results.check import Check, Status
 from aftershock.results.evidence import Evidence, Objective
-from aftershock.results.exposure import passages
+from aftershock.results.exposure import exposure, passages
 from aftershock.results.facts import Crossed, Distribution, Facts, Finding, Host, Longest, Recovered
 from aftershock.results.judge import judged
 from aftershock.results.verdict import Verdict
@@ -40,7 +40,7 @@ def test_a_good_run_raises_no_alarm(evidence: Evidence, facts: Facts) -> None:
     assert all(check.n >= check.minimum >= 1 for check in verdict.checks)
     assert len({(check.id, check.subject) for check in verdict.checks}) == len(verdict.checks)
     assert {check.kind for check in verdict.checks} == {
-        "slo", "compare", "integrity", "witness", "exposure", "harness",
+        "slo", "compare", "integrity", "obligation", "witness", "exposure", "harness",
     }  # fmt: skip
 
 
@@ -242,7 +242,8 @@ def test_replication_is_met_by_the_records_that_followers_fetch(evidence: Eviden
 @pytest.mark.parametrize(("kind", "before"), [("latency", False), ("refuse", True), ("cut", True)])
 def test_what_ends_all_traffic_is_met_by_what_came_before(evidence: Evidence, kind: str, before: bool) -> None:
     """A slowed link is met by what crosses it meanwhile; a severed one only by who was using it when it was severed."""
-    steps = [step | {"kind": kind} if step["id"] == "latency-1" else step for step in evidence.steps]
+    changed = {"kind": kind, "severs": before}
+    steps = [step | changed if step["id"] == "latency-1" else step for step in evidence.steps]
     told = replace(evidence, timeline={**evidence.timeline, "steps": steps})
     (passage,) = [each for each in passages(told) if each.fault == "latency-1"]
     assert before == (passage.from_us < 16_000_000)
@@ -255,6 +256,28 @@ def test_faults_on_a_node_are_met_by_what_was_sent_to_it(evidence: Evidence, kin
     told = replace(evidence, timeline={**evidence.timeline, "steps": steps})
     (passage,) = [each for each in passages(told) if each.fault == "kill-1"]
     assert passage.proxies.startswith("client_")
+
+
+@pytest.mark.parametrize(
+    ("hits", "rehearse", "status"),
+    [((0, 3, 7), False, Status.PASS), ((0, 0, 0), False, Status.INCONCLUSIVE), ((0,), True, Status.PASS)],
+)
+def test_a_rule_is_met_by_the_requests_that_it_was_done_to(
+    evidence: Evidence, facts: Facts, hits: tuple[int, ...], rehearse: bool, status: Status
+) -> None:
+    """The proxy's count, as the witnesses have it; a probe's own witness is none. A rehearsal has nothing to count."""
+    probe = {"what": "a probe", "asked": 1, "observed": 1, "unit": "probes", "n": 1, "ok": True}
+    told = [probe, *(probe | {"observed": number, "unit": "requests"} for number in hits)]
+    lines = [{"t_us": 1, "fault": "latency-1", "state": "witnessed", "witness": each, "targets": {}} for each in told]
+    steps = [step | {"met_by": "requests"} if step["id"] == "latency-1" else step for step in evidence.steps]
+    evidence = replace(
+        evidence,
+        timeline={**evidence.timeline, "steps": steps},
+        journal=(*(line for line in evidence.journal if line["fault"] != "latency-1"), *lines),
+        run={**evidence.run, "rehearse": rehearse},
+    )
+    met = exposure(evidence, facts, next(step for step in evidence.steps if step["id"] == "latency-1"))
+    assert status is met.status
 
 
 def test_controller_links_cannot_be_counted(evidence: Evidence, facts: Facts) -> None:

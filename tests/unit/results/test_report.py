@@ -101,11 +101,19 @@ def test_the_verdict_comes_first_and_nothing_is_loaded(judged: Judged, made: Mad
         "<h2>Produce latency",
         "Latency by phase",
         "<h2>Faults",
+        "<h2>What was owed",
         "<h2>Recovery",
     ]
     places = [page.index(title) for title in [*order, "Records to look at", "Environment", "To repeat it"]]
     assert places == sorted(places)
     assert "aftershock run demo --seed 7" in page
+
+
+def test_what_was_owed_is_told_span_by_span_with_the_reason(judged: Judged, made: Made) -> None:
+    """A table for all that were owed the same; the grace behind the killed leader is spelt out."""
+    page = write(judged(made, bins())).read_text()
+    assert "arm=baseline produce, arm=patient produce: progress owed for " in page
+    assert re.search(r"<td>not owed</td>.*kill-1 began: a grace of [\d.]+ s = .* broker\.session\.timeout\.ms", page)
 
 
 def test_faults_are_bands_in_every_plot(judged: Judged, made: Made) -> None:

@@ -1,0 +1,149 @@
+"""The stalls that Spark finds, against a plain reading of the rule; and the whole way from rows to the check."""
+
+import random
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from evidence_factory import Made, S
+
+from aftershock.results.check import Check, Status
+from aftershock.results.evidence import Evidence, read
+from aftershock.results.facts import Facts
+from aftershock.results.obligations.checks import obligations
+from aftershock.results.obligations.stalls import stalls
+from aftershock.results.tables import columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+SHAPE = "side string, client string, partition int, wanted_us bigint, done_us bigint, ok boolean"
+Wait = tuple[int, int, bool]
+
+
+def by_hand(waits: list[Wait], at_least: int, joined: int) -> set[tuple[int, int]]:
+    """From each success to the next: who waited then, and since when."""
+    ends = [0, *sorted(done for _, done, ok in waits if ok), max(done for _, done, _ in waits) + 1]
+    found = set()
+    for last, following in pairwise(ends):
+        times: list[tuple[int, int]] = []
+        for done in sorted(done for _, done, _ in waits if last < done <= following):
+            start = max(last, min(wanted for wanted, other, _ in waits if other >= done))
+            if times and start <= times[-1][1] + joined:
+                start = min(start, times.pop()[0])
+            times.append((start, done))
+        found |= {time for time in times if time[1] - time[0] >= at_least}
+    return found
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_stalls_are_those_of_a_plain_reading(spark: "SparkSession", seed: int) -> None:
+    """Random waits of two partitions, failures among them, no two done in the same moment."""
+    source = random.Random(seed)  # noqa: S311 - repeatable on purpose
+    moments = source.sample(range(100, 100_000), 120)
+    waits = {
+        p: [(done - source.randint(0, min(done, 9000)), done, source.random() < 0.7) for done in moments[p::2]]
+        for p in (0, 1)
+    }
+    rows = [("produce", "c", partition, *wait) for partition, some in waits.items() for wait in some]
+
+    found = stalls(spark.createDataFrame(rows, SHAPE), 2000).collect()
+
+    told = {p: {(row["start_us"], row["end_us"]) for row in found if row["partition"] == p} for p in (0, 1)}
+    assert {p: by_hand(some, 2000, 1_000_000) for p, some in waits.items()} == told
+    assert sum(map(len, told.values())) > 5
+
+
+def test_an_idle_client_never_stalls(spark: "SparkSession") -> None:
+    """A success, a minute of nothing wanted, a success: no stall. One record that waits for it all: one stall."""
+    idle = [("produce", "idle", 0, 0, 10, True), ("produce", "idle", 0, 60_000, 60_010, True)]
+    waiting = [("produce", "waits", 0, 0, 10, True), ("produce", "waits", 0, 5, 60_010, True)]
+
+    found = stalls(spark.createDataFrame([*idle, *waiting], SHAPE), 1000).collect()
+
+    assert [("waits", 10, 60_010)] == [(row["client"], row["start_us"], row["end_us"]) for row in found]
+
+
+def test_failures_make_one_stall_while_another_record_is_wanted_within_a_second(spark: "SparkSession") -> None:
+    """Two that fail at once half a second apart are one silence; what is idle for ten seconds between them is none."""
+    rows = [("produce", "c", 0, at, at + 10, False) for at in (0, 500_000, 10_500_000)]
+
+    found = stalls(spark.createDataFrame(rows, SHAPE), 1000).collect()
+
+    assert [(0, 500_010)] == [(row["start_us"], row["end_us"]) for row in found]
+
+
+def checks_of(spark: "SparkSession", made: Made, home: Path) -> dict[tuple[str, str | None], Check]:
+    """The obligations of made-up evidence, measured by Spark, by id and arm."""
+    evidence, facts = measured(spark, made, home)
+    return {(check.id, check.arm): check for check in obligations(evidence, facts, None)}
+
+
+def measured(spark: "SparkSession", made: Made, home: Path) -> tuple[Evidence, Facts]:
+    from aftershock.results.measure import measure  # noqa: PLC0415 - tests without Spark should not load it
+
+    evidence = read(made.write(home), columns())
+    return evidence, measure(spark, evidence, ())
+
+
+def test_a_good_run_breaks_no_obligation(evidence: Evidence, facts: Facts) -> None:
+    """Each side of each arm was owed something; the producers' stall behind the killed leader was permitted."""
+    checks = obligations(evidence, facts, None)
+
+    assert {("obligation/produce", "PASS"), ("obligation/consume", "PASS")} == {(c.id, c.status.value) for c in checks}
+    assert 4 == len(checks)
+    assert all("a stall of 3.0 s was permitted (" in check.why for check in checks if check.id.endswith("produce"))
+
+
+def stop(rows: list[dict[str, Any]], start_s: float, end_s: float, *, arm: str, partition: int) -> None:
+    """Nothing of a partition is done between these moments: it is all done right after."""
+    for row in rows:
+        if (row["arm"], row["partition"]) == (arm, partition) and start_s * S <= row["done_us"] < end_s * S:
+            row["done_us"] = round(end_s * S)
+
+
+@pytest.mark.parametrize(("side", "check_id"), [("produce", "obligation/produce"), ("consume", "obligation/consume")])
+def test_a_stall_of_one_partition_without_any_fault_fails(
+    spark: "SparkSession", made: Made, tmp_path: Path, side: str, check_id: str
+) -> None:
+    """Eight seconds of steady in which one partition of six stands still: FAIL for that arm, without an SLO."""
+    spoiled = made.copy()
+    stop(getattr(spoiled, side), 7, 15, arm="baseline", partition=2)
+    found = checks_of(spark, spoiled, tmp_path / "run")
+
+    assert Status.FAIL is found[check_id, "baseline"].status
+    assert "orders/2" in found[check_id, "baseline"].why
+    assert Status.PASS is found[check_id, "patient"].status
+
+
+def test_records_that_all_fail_are_a_stall_though_nobody_knows_their_partition(
+    spark: "SparkSession", made: Made, tmp_path: Path
+) -> None:
+    """Each fails 100 ms after it was wanted, for eight seconds; under a starved host nobody is to blame."""
+    spoiled = made.copy()
+    for row in spoiled.produce:
+        if row["arm"] == "baseline" and 7 * S <= row["intended_us"] < 15 * S:
+            row |= {"status": "failed", "error": "_MSG_TIMED_OUT", "partition": None, "offset": None}
+            row["done_us"] = row["intended_us"] + 100_000
+    evidence, facts = measured(spark, spoiled, tmp_path / "run")
+
+    (check,) = (c for c in obligations(evidence, facts, None) if (c.id, c.arm) == ("obligation/produce", "baseline"))
+    assert Status.FAIL is check.status
+    assert "of the client as a whole" in check.why
+    assert "480 failed, 0 of them while nothing was owed" in check.why
+    assert Status.FAIL not in {c.status for c in obligations(evidence, facts, "the host was starved")}
+
+
+def test_a_few_failures_are_reported_and_not_judged(spark: "SparkSession", made: Made, tmp_path: Path) -> None:
+    """Ten records fail while the leader is being killed, between successes of other partitions."""
+    spoiled = made.copy()
+    hit = [row for row in spoiled.produce if row["arm"] == "baseline" and 26 * S <= row["intended_us"] < 29 * S]
+    for row in hit[::18]:
+        row |= {"status": "failed", "error": "NOT_ENOUGH_REPLICAS", "partition": None, "offset": None}
+    check = checks_of(spark, spoiled, tmp_path / "run")["obligation/produce", "baseline"]
+
+    assert Status.PASS is check.status
+    assert "10 failed, 10 of them while nothing was owed (kill-1" in check.why
