@@ -1,14 +1,18 @@
-"""A fault on links: what it says of its targets, how it is watched while it lasts, and toxics put on and taken off."""
+"""A fault on links: what it says of its targets, how it is watched while it lasts, and toxics put on and taken off.
+
+``LinkFault`` is what the kinds with a ``link`` share, ``ToxicFault`` what those of them do that are one toxic of
+Toxiproxy: such a kind says which, its attributes, and how it is witnessed (``probed.py``), and that is all of it.
+"""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar, Literal
 
-from aftershock.faults.fault import READ_BACK_US, Report, Scene, Strike
-from aftershock.faults.links import Stretch, ToBroker, crossing, parse
+from aftershock.faults.fault import READ_BACK_US, Among, Draws, Family, Fault, Place, Report, Scene, Strike
+from aftershock.faults.links import LinkText, Stretch, ToBroker, crossing, parse, resolve
 from aftershock.faults.record import Targets, Undo, Witness
 from aftershock.faults.waiting import to_the_end
-from aftershock.faults.world import Link, Toxic, World
+from aftershock.faults.world import Link, Stream, Toxic, World
 
 
 def role_of(link: str) -> dict[tuple[str, ...], str]:
@@ -94,6 +98,69 @@ class ToxicStrike(LinkStrike):
 def toxic_on(stretch: Stretch, fault: str, type_: str, attributes: Mapping[str, int]) -> Toxic:
     """A toxic under a name that no other fault and no other stream has."""
     return Toxic(f"{fault}:{stretch.link.proxy}:{stretch.stream}", type_, stretch.stream, attributes)
+
+
+class LinkFault(Fault):
+    """A fault on the links that ``link`` names."""
+
+    family: ClassVar[Family] = "link"
+    met_by: ClassVar[Among] = "links"
+    for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
+
+    link: LinkText
+
+    def roles(self) -> dict[Place, str]:
+        """The broker at the link's end, where it names one."""
+        return role_of(self.link)
+
+    def links(self) -> dict[Place, str]:
+        """The link."""
+        return {("link",): self.link}
+
+    async def described(self, stretches: tuple[Stretch, ...], world: World) -> dict[str, Any]:
+        """What was asked for and is met; and the broker, where the link names one."""
+        broker = {"broker": stretches[0].link.broker} if self.roles() else {}
+        return await described(self.link, stretches, world) | broker
+
+
+class ToxicFault(LinkFault):
+    """One toxic for each stream of each link."""
+
+    toxic: ClassVar[str]
+    strike: ClassVar[type["ToxicFaultStrike"]]
+
+    @abstractmethod
+    def attributes(self) -> dict[str, int]:
+        """Of the toxic, by Toxiproxy's names and in its units."""
+
+    async def aim(self, scene: Scene, draws: Draws) -> Strike:
+        """FaultError if the selector names no link."""
+        stretches = await resolve(self.link, scene.world, draws)
+        toxics = {each: toxic_on(each, scene.fault, self.toxic, self.attributes()) for each in stretches}
+        strike = self.strike(scene, toxics, await self.described(stretches, scene.world), self)
+        await strike.look_before()
+        return strike
+
+
+class ToxicFaultStrike(ToxicStrike):
+    """The toxics of a fault that is nothing else. ``own``: their names; ``streams``: those of each link."""
+
+    def __init__(self, scene: Scene, toxics: Mapping[Stretch, Toxic], roles: Mapping[str, Any], fault: Any) -> None:
+        super().__init__(scene, toxics, roles)
+        self.fault = fault
+        self.measuring_us = self.measuring_ms() * 1000
+        self.own = frozenset(toxic.name for toxic in toxics.values())
+        self.streams: dict[Link, set[Stream]] = {}
+        for stretch in toxics:
+            self.streams.setdefault(stretch.link, set()).add(stretch.stream)
+
+    @abstractmethod
+    def measuring_ms(self) -> int:
+        """How long one measuring may take, as a rule."""
+
+    @abstractmethod
+    async def look_before(self) -> None:
+        """How the links are before the fault."""
 
 
 def _same(ours: Toxic, other: Toxic) -> bool:

@@ -7,22 +7,19 @@ side that opens it, so ``->`` shuts the doors that the source dials, and between
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
-from aftershock.errors import FaultError
-from aftershock.faults.fault import Among, Band, Draws, Family, Fault, Place, Scene, Stake, Strike
-from aftershock.faults.kinds.linked import LinkStrike, described, role_of, targets_of
+from aftershock.faults.fault import Band, Draws, Scene, Stake, Strike, Takes
+from aftershock.faults.kinds.doors import SHUT_MS, dialled, shut
+from aftershock.faults.kinds.linked import LinkFault, LinkStrike, targets_of
 from aftershock.faults.kinds.probing import answer_again, answering, ask_all, counted
-from aftershock.faults.links import LinkText, resolve
 from aftershock.faults.record import Undo, Witness
 from aftershock.faults.waiting import to_the_end
 from aftershock.faults.world import Link
-
-PROBE_SLACK_MS = 200  # a refusal takes a ms or two
 
 
 class RefuseStrike(LinkStrike):
     """The proxies of some links, disabled. ``reachable``: the links that answered before."""
 
-    measuring_us = PROBE_SLACK_MS * 1000
+    measuring_us = SHUT_MS * 1000
 
     def __init__(self, scene: Scene, links: Sequence[Link], reachable: Sequence[Link], roles: dict[str, Any]) -> None:
         self.scene = scene
@@ -46,49 +43,33 @@ class RefuseStrike(LinkStrike):
 
     async def read_back(self) -> Witness:
         """How many of the proxies Toxiproxy has as disabled."""
-        shut = await self.scene.world.disabled()
-        opened = [proxy for proxy in self.targets.links if proxy not in shut]
-        what = "proxies disabled, read back from Toxiproxy" + (f"; {opened[0]} is enabled" if opened else "")
-        asked = len(self.targets.links)
-        return Witness(what, asked, asked - len(opened), "proxies", asked, not opened)
+        return await shut(self.targets.links, self.scene.world)
 
     async def confirm_healed(self) -> None:
         """Every link that answered before answers again."""
         await answer_again(self.reachable, self.scene)
 
 
-class Refuse(Fault):
+class Refuse(LinkFault):
     """Close the connections over some links and refuse new ones."""
 
-    family: ClassVar[Family] = "link"
     band: ClassVar[Band] = Band("#e377c2", "refuse")
     proof: ClassVar[str] = "a refusal on every link that answered before; the proxies, read back each second"
     remedy: ClassVar[str] = "the proxies are enabled, and every link answers again"
-    met_by: ClassVar[Among] = "links"
     severs: ClassVar[bool] = True
+    told: ClassVar[bool] = True
     stakes: ClassVar[tuple[Stake, ...]] = (Stake("door", "links"), Stake("way", "links", by_plan=False))
-    for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
     allowance_ms: ClassVar[int] = 1_000
 
     kind: Literal["refuse"] = "refuse"
-    link: LinkText
 
-    def roles(self) -> dict[tuple[str, ...], str]:
-        """The broker at the link's end, where it names one."""
-        return role_of(self.link)
-
-    def links(self) -> dict[Place, str]:
-        """The link."""
-        return {("link",): self.link}
+    def takes(self) -> Takes:
+        """All that these links carry."""
+        return "links"
 
     async def aim(self, scene: Scene, draws: Draws) -> Strike:
         """FaultError if there is no such link, or if another fault has shut one of them already."""
-        dialled = [each for each in await resolve(self.link, scene.world, draws) if each.stream == "upstream"]
-        links = [stretch.link for stretch in dialled]
-        shut = await scene.world.disabled()
-        if taken := sorted(link.proxy for link in links if link.proxy in shut):
-            raise FaultError(f"{taken[0]} is disabled already; let the other fault heal before this one begins")
-        roles = await described(self.link, dialled, scene.world)
-        if self.roles():
-            roles["broker"] = links[0].broker
+        stretches = await dialled(self.link, scene, draws)
+        links = [stretch.link for stretch in stretches]
+        roles = await self.described(stretches, scene.world)
         return RefuseStrike(scene, links, await answering(links, scene), roles)

@@ -11,7 +11,7 @@ says so.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
@@ -33,6 +33,13 @@ QUIET_TURN_US = 50_000
 class _Measured:
     answered: bool
     ms: float
+
+
+@dataclass
+class _Lowest:
+    """The smallest delay that was in force while a measuring lasted: any of its probes may have met that one."""
+
+    ms: int
 
 
 @dataclass(frozen=True)
@@ -57,12 +64,13 @@ class Slowness:
             self.streams.setdefault(stretch.link, set()).add(stretch.stream)
         self.before: dict[Link, float] = {}
         self.in_force_ms = delay_ms
-        self._lowest_ms = 0
+        self._lowest: list[_Lowest] = []
         self._turns = 0  # odd while the delay is being changed
 
     def changing_to(self, delay_ms: int) -> None:
         """The delay is about to change: from here on either may be met."""
-        self._lowest_ms = min(self._lowest_ms, self.in_force_ms, delay_ms)
+        for lowest in self._lowest:
+            lowest.ms = min(lowest.ms, delay_ms)
         self._turns += 1
 
     def changed_to(self, delay_ms: int) -> None:
@@ -86,34 +94,36 @@ class Slowness:
             if not links:
                 return
 
-    async def measure(self) -> Witness:
+    async def measure(self, probes: int = PROBES) -> Witness:
         """Probe every link that answered before; the witness is of the one that rose least for its delay."""
         if not self.before:
             return _unprobed("there is no way into these links from the host")
-        self._lowest_ms = self.in_force_ms
+        lowest = _Lowest(self.in_force_ms)
+        self._lowest.append(lowest)
         others = await self._others_ms()
-        measured = await asyncio.gather(*(self._probe(link) for link in self.before))
+        measured = await asyncio.gather(*(self._probe(link, probes) for link in self.before))
+        self._lowest.remove(lowest)
         rises = [
-            _Rise(link, result.ms - others[link] - self.before[link], self._lowest_ms * len(self.streams[link]))
+            _Rise(link, result.ms - others[link] - self.before[link], lowest.ms * len(self.streams[link]))
             for link, result in zip(self.before, measured, strict=True)
-            if result.answered or result.ms >= SHARE * self._lowest_ms * len(self.streams[link])
+            if result.answered or result.ms >= SHARE * lowest.ms * len(self.streams[link])
         ]
-        return _judged(rises) if rises else _unprobed("nothing answers at the end of these links")
+        return _judged(rises, probes) if rises else _unprobed("nothing answers at the end of these links")
 
     def _quiet_ms(self, link: Link) -> float:
         """So little that it can't make a true delay look too small."""
         return max(QUIET_MS, (1 - SHARE) * self.in_force_ms * len(self.streams[link]))
 
-    async def _probe(self, link: Link) -> _Measured:
-        results = await self._probes(link)
+    async def _probe(self, link: Link, probes: int) -> _Measured:
+        results = await self._probes(link, probes)
         answered = [result.ms for result in results if result.answered]
         return _Measured(bool(answered), median(answered or [result.ms for result in results]))
 
-    async def _probes(self, link: Link) -> list[_Measured]:
-        """PROBES undisturbed ones, or as many as there are in TRIES; where every one was disturbed, these."""
+    async def _probes(self, link: Link, probes: int = PROBES) -> list[_Measured]:
+        """So many undisturbed ones, or as many as there are in TRIES; where every one was disturbed, these."""
         undisturbed: list[_Measured] = []
         disturbed: list[_Measured] = []
-        while len(undisturbed) < PROBES and len(undisturbed) + len(disturbed) < TRIES:
+        while len(undisturbed) < probes and len(undisturbed) + len(disturbed) < TRIES:
             turn = self._turns
             result = await self._once(link)
             (undisturbed if turn == self._turns and turn % 2 == 0 else disturbed).append(result)
@@ -127,25 +137,29 @@ class Slowness:
             return _Measured(answered=False, ms=(self.scene.clock.now_us() - began_us) / 1000)
 
     async def _others_ms(self) -> dict[Link, float]:
-        """The delay that other faults' latency toxics put on a round trip over each link."""
-        now = await self.scene.world.toxics()
-        return {
-            link: float(
-                sum(
-                    toxic.attributes.get("latency", 0)
-                    for toxic in now.get(link.proxy, ())
-                    if toxic.type == "latency" and toxic.name not in self.own
-                )
+        return await others_ms(self.streams, self.own, self.scene)
+
+
+async def others_ms(links: Iterable[Link], own: Container[str], scene: Scene) -> dict[Link, float]:
+    """The delay that latency toxics, but for our ``own``, put on a round trip over each link."""
+    now = await scene.world.toxics()
+    return {
+        link: float(
+            sum(
+                toxic.attributes.get("latency", 0)
+                for toxic in now.get(link.proxy, ())
+                if toxic.type == "latency" and toxic.name not in own
             )
-            for link in self.streams
-        }
+        )
+        for link in links
+    }
 
 
-def _judged(rises: list[_Rise]) -> Witness:
+def _judged(rises: list[_Rise], probes: int) -> Witness:
     least = min(rises, key=lambda rise: rise.margin_ms)
     what = f"the median round trip through {least.link.proxy}, the least slowed of {len(rises)} links, rose"
     ok = least.margin_ms >= 0
-    return Witness(what, least.asked_ms, round(least.rise_ms, 3), "ms", PROBES * len(rises), ok)
+    return Witness(what, least.asked_ms, round(least.rise_ms, 3), "ms", probes * len(rises), ok)
 
 
 def _unprobed(why: str) -> Witness:
