@@ -6,7 +6,7 @@ death of a combined node takes seconds longer when the quorum must elect first (
 
 from typing import ClassVar, Literal
 
-from aftershock.faults.fault import Band, Family
+from aftershock.faults.fault import Band, Family, Takes
 from aftershock.faults.kinds.victim import NodeFault, NodeStrike
 from aftershock.faults.record import Verb
 from aftershock.faults.waiting import to_the_end
@@ -37,5 +37,10 @@ class Kill(NodeFault):
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
     allowance_ms: ClassVar[int] = 8_000  # a broker is back in service 3-7 s after `docker start`
     strike: ClassVar[type[NodeStrike]] = KillStrike
+    told: ClassVar[bool] = True
 
     kind: Literal["kill"] = "kill"
+
+    def takes(self) -> Takes:
+        """The victim."""
+        return "nodes"

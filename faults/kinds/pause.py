@@ -5,7 +5,7 @@ The difference from ``kill`` is what clients see: no reset, only silence until t
 
 from typing import ClassVar, Literal
 
-from aftershock.faults.fault import READ_BACK_US, Band, Family, Report
+from aftershock.faults.fault import READ_BACK_US, Band, Family, Report, Takes
 from aftershock.faults.kinds.probing import ask
 from aftershock.faults.kinds.victim import NodeFault, NodeStrike
 from aftershock.faults.record import Verb, Witness
@@ -57,3 +57,7 @@ class Pause(NodeFault):
     strike: ClassVar[type[NodeStrike]] = PauseStrike
 
     kind: Literal["pause"] = "pause"
+
+    def takes(self) -> Takes:
+        """The victim."""
+        return "nodes"

@@ -6,7 +6,7 @@ is left to undo. While it is under way, its undo is to start the node.
 
 from typing import ClassVar, Literal
 
-from aftershock.faults.fault import Band, Family, Report
+from aftershock.faults.fault import Band, Family, Report, Takes
 from aftershock.faults.kinds.stop import StopStrike
 from aftershock.faults.kinds.victim import NodeFault, NodeStrike, in_service
 from aftershock.faults.record import Witness
@@ -56,5 +56,10 @@ class Restart(NodeFault):
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "refused"
     allowance_ms: ClassVar[int] = 10_000  # a stop of 1-3 s, and 3-7 s until it is in service
     strike: ClassVar[type[NodeStrike]] = RestartStrike
+    told: ClassVar[bool] = True
 
     kind: Literal["restart"] = "restart"
+
+    def takes(self) -> Takes:
+        """The victim."""
+        return "nodes"

@@ -6,7 +6,7 @@ is theirs. A node that had to be killed after all was not stopped, and the fault
 
 from typing import ClassVar, Literal
 
-from aftershock.faults.fault import Band, Family, Report
+from aftershock.faults.fault import Band, Family, Report, Takes
 from aftershock.faults.kinds.victim import NodeFault, NodeStrike
 from aftershock.faults.record import Verb, Witness
 from aftershock.faults.waiting import READ_DEADLINE_MS, patiently, to_the_end
@@ -50,5 +50,10 @@ class Stop(NodeFault):
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
     allowance_ms: ClassVar[int] = 8_000  # a broker is back in service 3-7 s after `docker start`
     strike: ClassVar[type[NodeStrike]] = StopStrike
+    told: ClassVar[bool] = True
 
     kind: Literal["stop"] = "stop"
+
+    def takes(self) -> Takes:
+        """The victim."""
+        return "nodes"

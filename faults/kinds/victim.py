@@ -82,7 +82,13 @@ class NodeFault(Fault):
         victim = await resolve(self.broker, scene.world, draws, "broker")
         await require_running(victim, scene.world)
         led = tuple(state for state in await scene.world.partitions() if state.leader == victim)
-        return self.strike(scene, victim, {"asked": self.broker, **await duties(victim, led, scene.world)}, led)
+        return self.struck(scene, victim, {"asked": self.broker, **await duties(victim, led, scene.world)}, led)
+
+    def struck(
+        self, scene: Scene, victim: BrokerId, roles: dict[str, Any], led: tuple[PartitionState, ...]
+    ) -> NodeStrike:
+        """Its strike on this victim, which led these partitions."""
+        return self.strike(scene, victim, roles, led)
 
 
 async def require_running(node: BrokerId, world: World) -> None:
