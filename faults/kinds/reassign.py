@@ -1,9 +1,16 @@
-"""``reassign``: move the replicas of a topic, by Kafka's own partition reassignment.
+"""``reassign``: move replicas, by Kafka's own partition reassignment (KIP-455).
 
-``rotate: N`` turns every replica list left by N and then elects the new preferred leaders, so every leader moves and
-no data does. ``move: {from: ROLE, to: ROLE}`` puts one broker in another's place, so data does move. Without ``for``
-the move is the action and stays; with it, the heal restores the assignment (and the leaders) of before. While a move
-is in flight its inverse is to cancel and restore.
+==============================  ===================================================================================
+``rotate: N``                   each replica list turned left by N: every leader moves, no data does
+``swap: {from, to}``            two brokers change places: leaders move, data only where one of them was absent
+``move: {from, to}``            one broker in another's place wherever it isn't a replica yet
+``replace: {from, to}``         all that a broker holds goes to another, of one topic or of all
+``replication: N``              more replicas or fewer, spread over the racks
+==============================  ===================================================================================
+
+Where leaders are to move they are elected at once. Without ``for`` the move is the action and stays; with it, the heal
+restores the assignment (and the leaders) of before. While a move is in flight its inverse is to cancel and restore.
+``throttle`` holds the data back (KIP-73), so that a move lasts; ``cancel_after`` cancels it on its way.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,23 +20,25 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
 from pydantic_core import PydanticCustomError
 
 from aftershock.errors import FaultError
-from aftershock.faults.fault import Among, Band, Draws, Family, Fault, Place, Report, Scene, Stake, Strike
+from aftershock.faults.fault import Among, Band, Draws, Family, Fault, Place, Scene, Stake, Strike, Takes
+from aftershock.faults.kinds import assigning
+from aftershock.faults.kinds.assigning import Assignment, where
+from aftershock.faults.kinds.moving import ReassignStrike
+from aftershock.faults.kinds.throttled import CancelledStrike, ThrottledStrike, throttling
 from aftershock.faults.problem import Problem
-from aftershock.faults.record import Targets, Undo, Witness
-from aftershock.faults.roles import RoleText, resolve
-from aftershock.faults.undo import assignment_as_json, led_by_preferred, reassigned
-from aftershock.faults.waiting import READ_DEADLINE_MS, patiently, to_the_end, until
-from aftershock.faults.world import BrokerId, PartitionState, TopicPartition
+from aftershock.faults.record import Targets
+from aftershock.faults.roles import RoleText, brokers_of, resolve
+from aftershock.faults.units import ByteRate, Duration
+from aftershock.faults.world import PartitionState, World
 
 if TYPE_CHECKING:
     from aftershock.faults.draft import Draft
 
-MOVED_DEADLINE_MS = 60_000
-Replicas = tuple[BrokerId, ...]
+WAYS = ("rotate", "swap", "move", "replace", "replication")
 
 
 class Move(BaseModel):
-    """One broker takes another's place in every replica list of the topic."""
+    """From one broker to another."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
@@ -38,150 +47,123 @@ class Move(BaseModel):
 
 
 class Reassign(Fault):
-    """Rotate or move the replicas of a topic."""
+    """Move replicas: rotate, swap, move, replace a broker, or change the replication factor."""
 
     family: ClassVar[Family] = "Kafka"
     band: ClassVar[Band] = Band("#2ca02c", "reassign")
-    proof: ClassVar[str] = "leaders at a higher epoch (rotate), or the replica lists read back (move)"
-    remedy: ClassVar[str] = "with `for`: the assignment and the leaders of before; without: it stays"
+    proof: ClassVar[str] = (
+        "leaders at a higher epoch, or the replica lists read back; throttled or cancelled: moves seen in flight"
+    )
+    remedy: ClassVar[str] = (
+        "with `for`, or cancelled: the assignment and the leaders of before; without: it stays; throttles are removed"
+    )
+    leaves: ClassVar[str | None] = "without `for`: the replicas where they were moved to"
     met_by: ClassVar[Among] = "topics"
+    told: ClassVar[bool] = True  # a replica that leads no more says so
     stakes: ClassVar[tuple[Stake, ...]] = (Stake("assignment", "topics"),)
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "optional"
     allowance_ms: ClassVar[int] = 2_000  # a rotation takes 0.2 s for a hundred partitions; a move depends on the data
 
     kind: Literal["reassign"] = "reassign"
-    topic: str
+    topic: Annotated[str, Field(description="may be left out for `replace` only: every topic then")] | None = None
     rotate: Annotated[StrictInt, Field(ge=1, le=8)] | None = None
+    swap: Move | None = None
     move: Move | None = None
+    replace: Move | None = None
+    replication: Annotated[StrictInt, Field(ge=1, le=9)] | None = None
+    throttle: Annotated[ByteRate, Field(gt=0, description="of each broker, for what is moved")] | None = None
+    cancel_after: Annotated[Duration, Field(gt=0, description="needs a `throttle` to be in flight by then")] | None = (
+        None
+    )
 
     @model_validator(mode="after")
-    def _one_of_two(self) -> Self:
-        if (self.rotate is None) == (self.move is None):
-            sentence = "a reassign needs either `rotate: 1` or `move: {from: ROLE, to: ROLE}`; say one of them"
-            raise PydanticCustomError("refused", "{sentence}", {"sentence": sentence})
+    def _fits(self) -> Self:
+        if wrong := self._wrong():
+            raise PydanticCustomError("refused", "{sentence}", {"sentence": wrong})
         return self
+
+    def _wrong(self) -> str | None:
+        said = [way for way in WAYS if getattr(self, way) is not None]
+        if len(said) != 1:
+            named = "`rotate: 1`, `swap`, `move` or `replace: {from: ROLE, to: ROLE}`, `replication: 2`"
+            return f"a reassign needs one of {named}; say one of them"
+        if self.topic is None and self.replace is None:
+            return f"`{said[0]}` needs a `topic`; only `replace` is of all topics without one"
+        if self.rotate is not None and self.throttle is not None:
+            return "a rotation moves no data, so there is nothing to throttle: take `throttle` away"
+        if self.cancel_after is not None and self.throttle is None:
+            return "a move that nothing holds back is over at once: say `throttle: 100kB/s` for `cancel_after`"
+        if self.cancel_after is not None and self.for_ is not None:
+            return "what is cancelled has no `for`: it is over, and as before, after `cancel_after`"
+        return None
+
+    @property
+    def _between(self) -> tuple[str, Move] | None:
+        named = ((way, getattr(self, way)) for way in ("swap", "move", "replace"))
+        return next(((way, move) for way, move in named if move is not None), None)
+
+    def takes(self) -> Takes:
+        """A rotation takes the leaders; a move also who the replicas are."""
+        return "leaders" if self.rotate else "unknown"
 
     def roles(self) -> dict[tuple[str, ...], str]:
         """Both ends of a move."""
-        return {("move", "from"): self.move.from_, ("move", "to"): self.move.to} if self.move else {}
+        if self._between is None:
+            return {}
+        way, move = self._between
+        return {(way, "from"): move.from_, (way, "to"): move.to}
 
     def topics(self) -> dict[Place, str]:
-        """The topic."""
-        return {("topic",): self.topic}
+        """The topic, if it is of one."""
+        return {("topic",): self.topic} if self.topic is not None else {}
 
     def problems(self, draft: "Draft") -> Iterator[Problem]:
-        """Moves that would change nothing."""
-        if self.move and self.move.from_ == self.move.to and "any" not in self.move.to:
-            yield Problem(("move",), "`from` and `to` are the same, so nothing would move: name two brokers")
-        replications = (topic.replication for topic in draft.topics.values() if topic.name == self.topic)
-        replication = next(replications, None)
+        """Moves that would change nothing, and more replicas than brokers."""
+        if self._between and self._between[1].from_ == self._between[1].to and "any" not in self._between[1].to:
+            yield Problem((self._between[0],), "`from` and `to` are the same, so nothing would move: name two brokers")
+        replication = {topic.name: topic.replication for topic in draft.topics.values()}.get(self.topic or "")
         if self.rotate and replication and self.rotate % replication == 0:
             sentence = f"turning {replication} replicas {self.rotate} times changes nothing: "
             yield Problem(("rotate",), sentence + "rotate by less, or by more replicas")
+        if self.replication and draft.cluster and self.replication > (count := len(draft.cluster.broker_racks)):
+            yield Problem(("replication",), f"{self.replication} replicas need as many brokers, and there are {count}")
 
     async def aim(self, scene: Scene, draws: Draws) -> Strike:
         """FaultError if there is no such topic, or if the new assignment would be the old one."""
-        before = tuple(await scene.world.partitions([self.topic]))
-        if not before:
+        states = tuple(await scene.world.partitions(None if self.topic is None else [self.topic]))
+        if not states:
             raise FaultError(f"there is no topic {self.topic}; check the fault's target")
-        if self.move is not None:
-            source = await resolve(self.move.from_, scene.world, draws, "move.from")
-            target = await resolve(self.move.to, scene.world, draws, "move.to")
-            wanted = {_where(state): _moved(state.replicas, source, target) for state in before}
-            roles: dict[str, Any] = {"from": source, "to": target}
-        else:
-            turns = self.rotate or 0
-            wanted = {_where(state): _rotated(state.replicas, turns) for state in before}
-            roles = {"rotate": turns}
-        changed = tuple(state for state in before if wanted[_where(state)] != state.replicas)
+        wanted, roles = await self._wanted(states, scene.world, draws)
+        changed = tuple(state for state in states if wanted.get(where(state), state.replicas) != state.replicas)
         if not changed:
-            raise FaultError(
-                f"every partition of {self.topic} is assigned that way already, so there is nothing to move"
-            )
-        ends = (roles["from"], roles["to"]) if self.move else ()
-        targets = Targets(brokers=ends, topics=(self.topic,), roles=roles)
-        return ReassignStrike(scene, changed, {_where(state): wanted[_where(state)] for state in changed}, targets)
+            whose = self.topic or "every topic"
+            raise FaultError(f"every partition of {whose} is assigned that way already, so there is nothing to move")
+        ends = (roles["from"], roles["to"]) if self._between else ()
+        topics = tuple(sorted({state.topic for state in changed}))
+        return await self._strike(scene, changed, wanted, Targets(brokers=ends, topics=topics, roles=roles))
 
+    async def _wanted(
+        self, states: Sequence[PartitionState], world: World, draws: Draws
+    ) -> tuple[Assignment, dict[str, Any]]:
+        if self.rotate is not None:
+            return assigning.rotated(states, self.rotate), {"rotate": self.rotate}
+        if self._between is None:
+            racks = {broker: rack for broker, rack in world.racks().items() if broker in brokers_of(world)}
+            return assigning.replicated(states, self.replication or 0, racks), {"replication": self.replication}
+        way, move = self._between
+        source = await resolve(move.from_, world, draws, f"{way}.from")
+        target = await resolve(move.to, world, draws, f"{way}.to")
+        assign = {"swap": assigning.swapped, "move": assigning.moved, "replace": assigning.replaced}[way]
+        return assign(states, source, target), {"from": source, "to": target}
 
-class ReassignStrike(Strike):
-    """One reassignment of the partitions that it changes."""
-
-    def __init__(
-        self,
-        scene: Scene,
-        before: tuple[PartitionState, ...],
-        wanted: dict[TopicPartition, Replicas],
-        targets: Targets,
-    ) -> None:
-        self.scene = scene
-        self.before = {_where(state): state for state in before}
-        self.wanted = wanted
-        self.targets = targets
-        self.rotates = "rotate" in targets.roles
-        led = [[s.topic, s.partition] for s in before if s.leader == s.replicas[0]]
-        original = {where: state.replicas for where, state in self.before.items()}
-        self.undo = Undo("restore_assignment", {"assignment": assignment_as_json(original), "elect": sorted(led)})
-
-    async def inject(self) -> None:
-        """Ask for the move and see it done; after a rotation, elect the new preferred leaders."""
-        world, clock = self.scene.world, self.scene.clock
-        await to_the_end(world.reassign(self.wanted))
-        await until(lambda: reassigned(self.wanted, world), clock, MOVED_DEADLINE_MS)
-        if self.rotates:
-            await until(lambda: led_by_preferred(frozenset(self.wanted), world), clock, MOVED_DEADLINE_MS)
-
-    async def hold(self, until_us: int | None, report: Report) -> None:
-        """Leaders moved (rotation) or replicas changed (move); and at the end the assignment must still be in force.
-
-        Later on leaders may move again by another fault's doing, so only the assignment is read a second time.
-        """
-        report(await (self._leaders() if self.rotates else self._replicas()))
-        if until_us is not None and self.scene.clock.now_us() < until_us:
-            await self.scene.clock.sleep_until_us(until_us)
-            report(await self._replicas())
-
-    async def _leaders(self) -> Witness:
-        now = await self._now()
-        due = [where for where, state in self.before.items() if state.leader != self.wanted[where][0]]
-        moved = [
-            where for where in due if where in now and _took_over(self.before[where], now[where], self.wanted[where])
-        ]
-        what = f"leaders of {self.targets.topics[0]} that moved to the new preferred replica at a higher epoch"
-        ok = bool(due) and len(moved) == len(due)
-        return Witness(what, max(1, len(due)), len(moved), "partitions", len(now), ok)
-
-    async def _replicas(self) -> Witness:
-        now = await self._now()
-        as_asked = [
-            where for where, replicas in self.wanted.items() if where in now and now[where].replicas == replicas
-        ]
-        what = f"partitions of {self.targets.topics[0]} whose replicas, read back, are the ones asked for"
-        ok = len(as_asked) == len(self.wanted)
-        return Witness(what, len(self.wanted), len(as_asked), "partitions", len(now), ok)
-
-    async def _now(self) -> dict[TopicPartition, PartitionState]:
-        states = await patiently(self._states, self.scene.clock, READ_DEADLINE_MS)
-        return {_where(state): state for state in states}
-
-    async def _states(self) -> Sequence[PartitionState]:
-        return await self.scene.world.partitions(self.targets.topics)
-
-
-def _where(state: PartitionState) -> TopicPartition:
-    return state.topic, state.partition
-
-
-def _rotated(replicas: Replicas, turns: int) -> Replicas:
-    turns %= len(replicas)
-    return replicas[turns:] + replicas[:turns]
-
-
-def _moved(replicas: Replicas, source: BrokerId, target: BrokerId) -> Replicas:
-    """``target`` in ``source``'s place; unchanged where the one is absent or the other is there already."""
-    if target in replicas:
-        return replicas
-    return tuple(target if replica == source else replica for replica in replicas)
-
-
-def _took_over(before: PartitionState, now: PartitionState, wanted: Replicas) -> bool:
-    return now.leader == wanted[0] and now.leader_epoch > before.leader_epoch
+    async def _strike(
+        self, scene: Scene, before: Sequence[PartitionState], wanted: Assignment, targets: Targets
+    ) -> Strike:
+        changed = {where(state): wanted[where(state)] for state in before}
+        if self.throttle is None:
+            elects = self.rotate is not None or self.swap is not None
+            return ReassignStrike(scene, before, changed, targets, elects=elects)
+        changes = await throttling(before, changed, self.throttle, scene.world)
+        if self.cancel_after is None:
+            return ThrottledStrike(scene, before, changed, targets, changes)
+        return CancelledStrike(scene, before, changed, targets, changes, self.cancel_after)
