@@ -1,20 +1,18 @@
 """The catalogue: every kind of fault there is.
 
-Ours are found in the modules of this folder, one file a kind. A package of a user's own adds its kinds through the
-entry point group ``aftershock.faults``: an entry for each, named as the kind, that leads to its class.
+Ours are found in the modules of this folder, one file a kind; other packages bring theirs (``entry_points.py``).
 """
 
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Annotated, Union
 
 from pydantic import Field
 
+from aftershock.faults.entry_points import GROUP, Brought, brought
 from aftershock.faults.fault import FAMILIES, Fault
-
-GROUP = "aftershock.faults"
 
 
 def kind_of(fault: type[Fault]) -> str | None:
@@ -31,17 +29,17 @@ def _ours() -> Iterator[type[Fault]]:
                 yield value
 
 
-def _theirs() -> Iterator[type[Fault]]:
-    yield from (entry.load() for entry in entry_points(group=GROUP))
+def _by_family(kinds: Iterable[type[Fault]]) -> dict[str, type[Fault]]:
+    ordered = sorted(kinds, key=lambda kind: (FAMILIES.index(kind.family), str(kind_of(kind))))
+    return {str(kind_of(kind)): kind for kind in ordered}
 
 
-def _found() -> dict[str, type[Fault]]:
-    kinds = sorted(_ours(), key=lambda kind: (FAMILIES.index(kind.family), str(kind_of(kind))))
-    return {str(kind_of(kind)): kind for kind in (*kinds, *_theirs())}
-
-
-KINDS: dict[str, type[Fault]] = _found()
-"""By the word for each, family by family."""
+OURS: dict[str, type[Fault]] = _by_family(_ours())
+"""Those of this folder, by the word for each, family by family."""
+BROUGHT: Brought = brought(entry_points(group=GROUP), OURS)
+"""Those of other packages, and what is wrong with some."""
+KINDS: dict[str, type[Fault]] = _by_family([*OURS.values(), *BROUGHT.kinds.values()])
+"""All that a plan may use."""
 
 if TYPE_CHECKING:
     AnyFault = Fault
