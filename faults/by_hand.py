@@ -17,6 +17,7 @@ from aftershock.faults.draft import Draft, read_draft
 from aftershock.faults.fault import Fault
 from aftershock.faults.plan import Cluster, Topic
 from aftershock.faults.problem import Loc, worded
+from aftershock.faults.ranges import ranges_in
 
 _NOT_HERE = {
     "at": "an injection begins at once: take `at` away",
@@ -61,7 +62,8 @@ def spoken(
     places = _CommandPlaces(kind)
     if problems:
         raise PlanError(worded(problems, places))
-    return Spoken(draft.faults[0], tuple(worded([*grey_failures(draft), *surprises(draft)], places)))
+    (one,) = draft.faults.said
+    return Spoken(one.fault, tuple(worded([*grey_failures(draft), *surprises(draft)], places)))
 
 
 def _judged(fault: Mapping[str, Any], cluster: Cluster, topics: Sequence[Topic]) -> tuple[Draft, list[Any]]:
@@ -85,6 +87,8 @@ def _words(kind: str, pairs: Sequence[str]) -> dict[str, Any]:
             _put(said, key.split("."), load(f"value: {text}", f"inject {kind} {key}").data["value"])
         except (PlanError, KeyError) as error:
             problems += error.problems if isinstance(error, PlanError) else [_twice(kind, key)]
+    if any(ranges_in(said)):
+        problems.append(f"inject {kind}: a range is for plans, and nothing is drawn here: give one value")
     if problems:
         raise PlanError(problems)
     return said

@@ -12,6 +12,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from aftershock.errors import PlanError
+from aftershock.faults.attached import attached
 from aftershock.faults.changes import apply_changes
 from aftershock.faults.conflicts import conflicts, grey_failures, surprises
 from aftershock.faults.crosscheck import crosscheck
@@ -24,13 +25,17 @@ from aftershock.faults.problem import Places, Problem, PythonPlaces, worded
 
 @dataclass(frozen=True)
 class Checked:
-    """A plan that can be run. ``source``: the file's name; ``text``: the plan as it will run, in YAML."""
+    """A plan that can be run. ``source``: the file's name; ``text``: the plan as it will run, in YAML.
+
+    ``places``: where each part of it stands.
+    """
 
     plan: Plan
     source: str
     text: str
     slo_positions: tuple[str, ...]
     warnings: tuple[str, ...]
+    places: Places
 
 
 def load_plan(source: Path | str, changes: Sequence[str] = ()) -> Checked:
@@ -43,7 +48,7 @@ def load_plan(source: Path | str, changes: Sequence[str] = ()) -> Checked:
     plan = _checked(document)
     text = _rewritten(document, changes) if changes else document.text
     slo_positions = tuple(document.position(("slo", index)) for index in range(len(plan.slo)))
-    return Checked(plan, document.name, text, slo_positions, tuple(warnings(plan, document)))
+    return Checked(plan, document.name, text, slo_positions, tuple(warnings(plan, document)), document)
 
 
 def _checked(document: Document) -> Plan:
@@ -76,4 +81,4 @@ def _rewritten(document: Document, changes: Sequence[str]) -> str:
 
 
 def _judged(draft: Draft) -> list[Problem]:
-    return [*crosscheck(draft), *conflicts(draft), *objectives(draft)]
+    return [*crosscheck(draft), *attached(draft), *conflicts(draft), *objectives(draft)]

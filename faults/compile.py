@@ -1,24 +1,41 @@
 """Plan + seed -> timeline. Pure: no I/O, no clock, no unseeded random; the same arguments give the same bytes.
 
-Each step draws from a stream of its own, named by its explicit id, else by what it says (canonical JSON) and how many
-steps before it said the very same. So adding a step, anywhere, moves no other step's draws.
+What faults come to, and which stream each draws from, is ``expand.py``'s. Where draws decide, what ``plan check``
+could not judge is judged here: faults that fight, SLOs that can't be fed, for this seed.
 """
 
-import hashlib
-import json
-import random
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
+from aftershock.errors import PlanError
+from aftershock.faults.conflicts import conflicts
+from aftershock.faults.crosscheck import ids_twice, too_long
+from aftershock.faults.draft import Draft, draft_of
+from aftershock.faults.expand import Expansion, expand, fault_ids, random_of
 from aftershock.faults.fault import Fault
+from aftershock.faults.feed import objectives
+from aftershock.faults.lasting import length_ms
 from aftershock.faults.plan import Arm, Cluster, Commit, Consume, Plan, Produce, Timing, Topic, Workload
+from aftershock.faults.problem import Loc, Places, Problem, PythonPlaces, worded
 from aftershock.faults.timeline import Objective, Step, Timeline, TimelineTiming
 
 
-def compile_plan(plan: Plan, seed: int, source: str, slo_positions: Sequence[str]) -> Timeline:
-    """Compile a *checked* plan. ``source`` is the plan file's name; ``slo_positions``: where each SLO stands in it."""
-    first_rack = next(iter(plan.cluster.racks))
+def compile_plan(
+    plan: Plan, seed: int, source: str, slo_positions: Sequence[str], places: Places | None = None
+) -> Timeline:
+    """Compile a *checked* plan. ``source`` is the plan file's name; ``slo_positions``: where each SLO stands in it.
+
+    Raises PlanError for what only the draws of this seed make wrong; ``places`` says where that is.
+    """
+    draft = draft_of(plan)
+    expansion = expand(draft.faults.elements, draft.faults.ids, seed)
+    problems = [] if draft.faults.expansion.certain else list(_of_the_draws(draft, expansion))
+    if problems:
+        said = [replace(problem, sentence=f"with seed {seed} {problem.sentence}") for problem in problems]
+        raise PlanError(worded(said, places or PythonPlaces()))
+    attach = plan.cluster.attach
+    first_rack = attach.rack if attach else next(iter(plan.cluster.racks))
     return Timeline(
         name=plan.name,
         why=plan.why,
@@ -28,59 +45,40 @@ def compile_plan(plan: Plan, seed: int, source: str, slo_positions: Sequence[str
         topics=tuple(_topic(topic) for topic in plan.topics),
         workloads=tuple(_workload(workload, first_rack, plan.topics[0].name) for workload in plan.workloads),
         timing=_timing(plan.timing),
-        steps=tuple(sorted(steps_of(plan.faults, seed), key=lambda step: step.at_ms)),
-        length_ms=length_ms(plan.faults, plan.timing),
+        steps=tuple(sorted(_steps(expansion, seed), key=lambda step: step.at_ms)),
+        length_ms=length_ms((each.fault for each in expansion.placed), plan.timing),
         slo=tuple(Objective(text, at) for text, at in zip(plan.slo, slo_positions, strict=True)),
+        abort=plan.abort,
     )
 
 
-def fault_ids(faults: Iterable[Fault]) -> list[str]:
-    """The id of each: its own, else ``<kind>-<n>``, the n-th of its kind in the plan."""
-    seen: Counter[str] = Counter()
-    ids = []
-    for fault in faults:
-        seen[fault.kind] += 1
-        ids.append(fault.id or f"{fault.kind}-{seen[fault.kind]}")
-    return ids
+def step_of(fault: Fault, seed: int) -> Step:
+    """One fault alone as a step, its choices drawn."""
+    loc: Loc = ("faults", 0)
+    (step,) = _steps(expand({loc: fault}, fault_ids([(loc, fault.kind, fault.id)]), seed), seed)
+    return step
 
 
-def window_ms(fault: Fault, timing: Timing) -> int:
-    """How long the fault's window lasts by plan, its allowance for injecting and healing left out."""
-    return timing.fault if fault.for_ is None else fault.for_
+def _of_the_draws(draft: Draft, expansion: Expansion) -> Iterator[Problem]:
+    drawn = replace(draft, faults=replace(draft.faults, expansion=expansion))
+    yield from expansion.problems
+    yield from ids_twice(drawn)
+    yield from too_long(drawn)
+    yield from conflicts(drawn)
+    yield from objectives(drawn)
 
 
-def length_ms(faults: Iterable[Fault], timing: Timing) -> int:
-    """The end of the load: the end of the last fault, with its allowance, and ``recovery`` after it."""
-    ends = [fault.at + window_ms(fault, timing) + fault.allowance_ms for fault in faults]
-    return max(ends, default=timing.fault) + timing.recovery
-
-
-def steps_of(faults: Iterable[Fault], seed: int) -> Iterator[Step]:
-    """The faults in their order, their ids settled and their choices drawn."""
-    faults = list(faults)
-    for fault, fault_id, stream in zip(faults, fault_ids(faults), _streams(faults), strict=True):
-        draws = fault.draw(_random(seed, stream))
-        yield Step(fault_id, fault.kind, fault.at, fault.for_, fault.parameters(), draws, fault.met_by, fault.severs)
-
-
-def _streams(faults: Iterable[Fault]) -> Iterator[str]:
-    seen: Counter[str] = Counter()
-    for fault in faults:
-        if fault.id is not None:
-            yield f"id:{fault.id}"
-            continue
-        said = json.dumps(fault.model_dump(mode="json", by_alias=True), sort_keys=True)
-        yield f"said:{said}#{seen[said]}"
-        seen[said] += 1
-
-
-def _random(seed: int, stream: str) -> random.Random:
-    digest = hashlib.sha256(f"{seed}\n{stream}".encode()).digest()
-    return random.Random(int.from_bytes(digest))  # noqa: S311 -- repeatable on purpose
+def _steps(expansion: Expansion, seed: int) -> Iterator[Step]:
+    for each in expansion.placed:
+        fault = each.fault
+        draws = fault.draw(random_of(seed, each.stream))
+        words = (each.id, fault.kind, fault.at, fault.for_, fault.parameters(), draws)
+        yield Step(*words, fault.meeting(), fault.severs, fault.takes(), fault.told)
 
 
 def _cluster(cluster: Cluster) -> dict[str, Any]:
-    return cluster.model_dump(mode="json")
+    attached = {"attach"} if cluster.attach else None  # the rest says how one is launched
+    return cluster.model_dump(mode="json", exclude_none=True, include=attached)
 
 
 def _topic(topic: Topic) -> dict[str, Any]:

@@ -19,7 +19,7 @@ _TEMPLATES: dict[str, str] = {
     "less_than_equal": "must be at most {le}, and {shown} is more",
     "string_pattern_mismatch": "can't be {shown}: it has to look like {pattern}",
     "literal_error": "can't be {shown}: say {expected}",
-    "too_short": "needs at least {min_length} entry: add one",
+    "too_short": "needs {min_length} or more in it: add one",
     "too_long": "has more than {max_length} entries: take some away",
     "dict_type": "must be a mapping of keys to values, and {shown} is none",
     "model_type": "must be a mapping of keys to values, and {shown} is none",

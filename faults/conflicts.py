@@ -5,38 +5,43 @@ Overlaps as such are welcome; several latencies on one link add up. Of a plan on
 their targets are known, and those are compared.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, product
 from typing import Any
 
+from aftershock.faults import crew
 from aftershock.faults.draft import Draft
 from aftershock.faults.fault import Among, Fault, Stake
 from aftershock.faults.kinds import KINDS
+from aftershock.faults.kinds.controllers import SESSION_TIMEOUT_MS, confounded
 from aftershock.faults.kinds.kill import Kill
+from aftershock.faults.kinds.lose_rack import LoseRack
 from aftershock.faults.kinds.pause import Pause
+from aftershock.faults.lasting import end_ms
 from aftershock.faults.links import shared
 from aftershock.faults.problem import Problem, within
+from aftershock.faults.roles import Controller, parse
 from aftershock.faults.units import format_duration
 
 _ONE_OF: Mapping[Among, str] = {"brokers": "node", "topics": "topic", "clients": "client", "links": "link"}
-SESSION_TIMEOUT_MS = {"fast": 3_000, "production": 9_000}
-"""``broker.session.timeout.ms`` of each profile: how long the controller waits before it fences a silent broker."""
 
 
 def conflicts(draft: Draft) -> Iterator[Problem]:
-    """Each pair that fights, at the later of the two in the plan."""
-    for earlier, later, what in fighting(draft):
-        first, second = draft.faults[earlier], draft.faults[later]
-        sentence = (
-            f"this {second.kind} fights with `{draft.fault_ids[earlier]}`, which lasts till "
-            f"{format_duration(end_ms(first))} on {what}"
-        )
-        yield Problem(("faults", later), sentence + ": let one end before the other begins")
+    """Each pair that fights, at the later of the two in the plan; the first of those that stand at the same places."""
+    placed = draft.faults.expansion.placed
+    seen = set()
+    for earlier, later, what in fighting([each.fault for each in placed], draft):
+        first, second = placed[earlier], placed[later]
+        if (first.loc, second.loc) not in seen:
+            sentence = f"this {second.fault.kind} fights with `{first.id}`, which lasts till "
+            sentence += f"{format_duration(end_ms(first.fault))} on {what}: let one end before the other begins"
+            yield Problem(second.loc, sentence)
+        seen.add((first.loc, second.loc))
 
 
-def fighting(draft: Draft) -> Iterator[tuple[int, int, str]]:
-    """Each pair that fights, as their indices in the plan's order, and what they fight over."""
-    for (earlier, first), (later, second) in combinations(sorted(draft.faults.items()), 2):
+def fighting(faults: Sequence[Fault], draft: Draft) -> Iterator[tuple[int, int, str]]:
+    """Each pair that fights, as their indices, and what they fight over."""
+    for (earlier, first), (later, second) in combinations(enumerate(faults), 2):
         if _overlap(first, second) and (what := _fought_over(draft, first, second)):
             yield earlier, later, what
 
@@ -57,19 +62,23 @@ def grey_failures(draft: Draft) -> Iterator[Problem]:
     if draft.cluster is None:
         return
     timeout_ms = SESSION_TIMEOUT_MS[draft.cluster.profile]
-    for index, fault in draft.faults.items():
-        if isinstance(fault, Kill | Pause) and fault.for_ is not None and fault.for_ < timeout_ms:
+    for said in draft.faults.said:
+        fault = said.fault
+        if isinstance(fault, Kill | LoseRack | Pause) and fault.for_ is not None and fault.for_ < timeout_ms:
             sentence = (
                 f"a {fault.kind} of {format_duration(fault.for_)} is a grey failure: the controller fences a silent "
                 f"broker after {format_duration(timeout_ms)}, so no leader may move; lengthen it if one should"
             )
-            yield Problem(("faults", index, "for"), sentence)
+            yield Problem((*said.loc, "for"), sentence)
 
 
 def surprises(draft: Draft) -> Iterator[Problem]:
-    """What the faults themselves have to say about the plan they are in."""
-    for index, fault in draft.faults.items():
-        yield from within(fault.surprises(draft), ("faults", index))
+    """What the faults themselves have to say about the plan they are in, and about the controller as a target."""
+    for said in draft.faults.said:
+        yield from within(said.fault.surprises(draft), said.loc)
+        for place, role in said.fault.roles().items():
+            if isinstance(parse(role), Controller):
+                yield from within(confounded(draft, place), said.loc)
 
 
 def _shared_stakes(first: type[Fault], second: type[Fault]) -> list[Stake]:
@@ -82,7 +91,7 @@ def _fought_over(draft: Draft, first: Fault, second: Fault) -> str | None:
         if stake.among == "links":
             both = _common_links(draft, first, second) if stake.by_plan else []
         else:
-            both = sorted(_named(first, stake.among) & _named(second, stake.among))
+            both = sorted(_named(draft, first, stake.among) & _named(draft, second, stake.among))
         if both:
             return both[0] if stake.among == "links" else f"{_ONE_OF[stake.among]} {both[0]}"
     return None
@@ -96,16 +105,15 @@ def _common_links(draft: Draft, first: Fault, second: Fault) -> list[str]:
     return [f"links of `{theirs}`" for ours, theirs in pairs if shared(ours, theirs, homes)]
 
 
-def _named(fault: Fault, among: Among) -> set[str]:
-    """The targets that the plan itself names: a role may be played by anybody."""
-    named = {"brokers": fault.roles, "topics": fault.topics, "clients": fault.clients, "links": fault.links}[among]()
-    return {text for text in named.values() if among != "brokers" or text.isdecimal()}
+def _named(draft: Draft, fault: Fault, among: Among) -> set[str]:
+    """The targets that the plan itself names."""
+    if among == "brokers":
+        return {str(node) for node in fault.nodes(draft)}
+    if among == "clients":
+        workloads = draft.workloads.values()
+        return {worker for text in fault.clients().values() for worker in crew.planned(crew.parse(text), workloads)}
+    return set((fault.topics() if among == "topics" else fault.links()).values())
 
 
 def _overlap(first: Fault, second: Fault) -> bool:
     return first.at < end_ms(second) and second.at < end_ms(first)
-
-
-def end_ms(fault: Fault) -> int:
-    """When its effect is over by plan; a move without ``for`` is over when it is done."""
-    return fault.at + (fault.allowance_ms if fault.for_ is None else fault.for_)

@@ -1,16 +1,20 @@
 """What the parts of a plan say of each other: names that must be declared, numbers that must fit the cluster."""
 
 from collections.abc import Iterator
+from itertools import combinations
 from typing import Any
 
-from aftershock.faults import links, roles
+from aftershock.faults import crew, links, roles
 from aftershock.faults.draft import Draft
 from aftershock.faults.fault import Fault
+from aftershock.faults.lasting import end_ms
 from aftershock.faults.plan import Arm, Cluster, Commit, Consume, Produce, Topic, Workload
 from aftershock.faults.problem import Loc, Problem, did_you_mean, within
 from aftershock.faults.settings import refusal
+from aftershock.faults.units import DAY_MS
 
 _MIN_ISR = "min.insync.replicas"
+_TWICE = "the {what} `{name}` is here twice: give one of them another name"
 
 
 def crosscheck(draft: Draft) -> Iterator[Problem]:
@@ -20,21 +24,49 @@ def crosscheck(draft: Draft) -> Iterator[Problem]:
         yield from _topic(draft, topic, ("topics", index))
     for index, workload in draft.workloads.items():
         yield from _workload(draft, workload, ("workloads", index))
-    for index, fault in draft.faults.items():
-        yield from _fault(draft, fault, ("faults", index))
+    for said in draft.faults.said:
+        yield from _fault(draft, said.fault, said.loc)
+    yield from too_long(draft)
 
 
 def _twice(draft: Draft) -> Iterator[Problem]:
     named: list[tuple[str, Loc, Any]] = [
         *(("topic", ("topics", i, "name"), topic.name) for i, topic in draft.topics.items()),
         *(("workload", ("workloads", i, "name"), workload.name) for i, workload in draft.workloads.items()),
-        *(("fault id", ("faults", i, "id"), fault_id) for i, fault_id in draft.fault_ids.items()),
     ]
     seen: set[tuple[str, Any]] = set()
     for what, loc, name in named:
         if (what, name) in seen:
-            yield Problem(loc, f"the {what} `{name}` is here twice: give one of them another name")
+            yield Problem(loc, _TWICE.format(what=what, name=name))
         seen.add((what, name))
+    yield from ids_twice(draft)
+
+
+def ids_twice(draft: Draft) -> Iterator[Problem]:
+    """Faults that would share an id; two alternatives of one choice may."""
+    order = {loc: place for place, loc in enumerate(draft.faults.ids)}
+    bearers: dict[str, set[Loc]] = {}
+    for loc, fault_id in (*draft.faults.ids.items(), *((each.loc, each.id) for each in draft.faults.expansion.placed)):
+        bearers.setdefault(fault_id, set()).add(loc)
+    for fault_id, locs in bearers.items():
+        for earlier, later in combinations(sorted(locs, key=order.__getitem__), 2):
+            if not _exclusive(earlier, later):
+                yield Problem((*later, "id"), _TWICE.format(what="fault id", name=fault_id))
+
+
+def too_long(draft: Draft) -> Iterator[Problem]:
+    """Faults that would end more than a day after steady."""
+    for each in draft.faults.expansion.placed:
+        if end_ms(each.fault) > DAY_MS:
+            yield Problem(
+                each.loc, "this ends more than a day after steady, and a plan lasts a day at most: shorten it"
+            )
+
+
+def _exclusive(one: Loc, other: Loc) -> bool:
+    """Whether these are in two alternatives of one choice."""
+    parted = next(place for place, (here, there) in enumerate(zip(one, other, strict=False)) if here != there)
+    return one[parted - 1] == "choose"
 
 
 def _topic(draft: Draft, topic: Topic, loc: Loc) -> Iterator[Problem]:
@@ -88,6 +120,8 @@ def _fault(draft: Draft, fault: Fault, loc: Loc) -> Iterator[Problem]:
         yield from _declared(draft, topic, (*loc, *place))
     for place, rack in fault.racks().items():
         yield from _rack(draft, rack, (*loc, *place))
+    for place, text in fault.clients().items():
+        yield from _client(draft, crew.parse(text), (*loc, *place))
     for place, text in fault.roles().items():
         yield from _role(draft, roles.parse(text), (*loc, *place))
     for place, text in fault.links().items():
@@ -134,6 +168,17 @@ def _declared(draft: Draft, topic: str, loc: Loc) -> Iterator[Problem]:
 def _rack(draft: Draft, rack: str | None, loc: Loc) -> Iterator[Problem]:
     if rack not in (None, "*") and draft.cluster is not None and rack not in draft.cluster.racks:
         yield Problem(loc, f"the cluster has no rack `{rack}`; {did_you_mean(rack, draft.cluster.racks)}")
+
+
+def _client(draft: Draft, selector: crew.Selector, loc: Loc) -> Iterator[Problem]:
+    if draft.unreadable_workloads:
+        return
+    workloads = draft.workloads.values()
+    known = {f"{each.name}/{arm}" if selector.workload else arm for each in workloads for arm in each.arms}
+    if selector.named not in known:
+        yield Problem(loc, f"no arm is called `{selector.named}`; {did_you_mean(selector.named, known)}")
+    elif not crew.planned(selector, workloads):
+        yield Problem(loc, f"`{selector.named}` does not {selector.op} anything: name another arm, or another `op`")
 
 
 def _group(draft: Draft, group: str, loc: Loc) -> Iterator[Problem]:

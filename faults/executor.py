@@ -163,4 +163,4 @@ def _sentence(error: Exception) -> str:
 
 def _whom(targets: Targets) -> str:
     brokers = ", ".join(f"node {broker}" for broker in targets.brokers)
-    return ", ".join(filter(None, (brokers, ", ".join(targets.links), ", ".join(targets.topics))))
+    return ", ".join(filter(None, (brokers, *targets.links, *targets.topics, *targets.clients))) or "whatever it meets"

@@ -26,9 +26,16 @@ if TYPE_CHECKING:
 READ_BACK_US = 1_000_000  # while a fault lasts, its witness is read again about once a second
 Draws = Mapping[str, Any]
 Report = Callable[[Witness], None]
+Takes = Literal["nodes", "one node", "links", "moments", "leaders", "unknown"]
+"""What a fault takes from its targets while it lasts, so that the verdict knows what is owed nevertheless.
+
+``nodes``: these brokers serve nobody, and the heal ends with them in every ISR; ``one node``: the same of one of them
+at a time; ``links``: nothing ever crosses them; ``moments``: what crosses them is late by a second at most;
+``leaders``: its topics get other leaders among the same replicas; ``unknown``: nothing is owed of whatever it touches.
+"""
 FAMILIES = ("link", "rack and group", "process", "Kafka", "disk", "client", "protocol", "other")
 Family = Literal["link", "rack and group", "process", "Kafka", "disk", "client", "protocol", "other"]
-Among = Literal["brokers", "links", "topics", "clients"]
+Among = Literal["brokers", "links", "topics", "clients", "requests"]
 Place = tuple[str, ...]
 """Where something stands in a fault: ``("move", "from")``."""
 FaultId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}$")]
@@ -105,6 +112,8 @@ class Fault(BaseModel, ABC):
     """Which of its targets traffic must have gone to for the fault to have been met."""
     severs: ClassVar[bool] = False
     """Whether it ends all traffic to its targets: then what went there right before counts as having met it."""
+    told: ClassVar[bool] = False
+    """Whether connections to its targets are closed as it begins: else whoever waits on one waits for a timeout."""
     stakes: ClassVar[tuple[Stake, ...]] = ()
     for_rule: ClassVar[Literal["needed", "optional", "refused"]]
     allowance_ms: ClassVar[int]
@@ -112,7 +121,7 @@ class Fault(BaseModel, ABC):
 
     kind: str
     id: FaultId | None = None
-    at: Duration
+    at: Duration = 0
     for_: Annotated[Duration, Field(gt=0)] | None = Field(default=None, alias="for")
 
     @model_serializer(mode="wrap")
@@ -123,6 +132,14 @@ class Fault(BaseModel, ABC):
         """What makes this fault different from others of its kind, in the plan's own words."""
         plain = self.model_dump(mode="json", by_alias=True, exclude_none=True)
         return {key: value for key, value in plain.items() if key not in ("kind", "id", "at", "for")}
+
+    def takes(self) -> Takes:
+        """What is missing while it lasts. A kind that does not say is given the benefit of every doubt."""
+        return "unknown"
+
+    def meeting(self) -> Among:
+        """``met_by``, for a kind where it depends on what the plan says."""
+        return self.met_by
 
     def draw(self, source: random.Random) -> dict[str, Any]:
         """Every random choice this fault needs, drawn from a stream of its own. Most need none but ``any`` roles."""
@@ -148,6 +165,10 @@ class Fault(BaseModel, ABC):
     def clients(self) -> dict[Place, str]:
         """The arms it names, likewise."""
         return {}
+
+    def nodes(self, draft: "Draft") -> frozenset[int]:  # noqa: ARG002 -- a rack's nodes are known from the plan
+        """The nodes it is sure to hit, as far as the plan alone can tell: a role may be played by anybody."""
+        return frozenset(int(text) for text in self.roles().values() if text.isdecimal())
 
     def problems(self, draft: "Draft") -> Iterator[Problem]:  # noqa: ARG002 -- most have nothing to add
         """What of it doesn't fit the rest of the plan, beyond names; places are counted from the fault itself."""

@@ -6,11 +6,12 @@ an hour later.
 """
 
 import math
+import re
 from collections.abc import Iterator
 
-from aftershock.faults.compile import length_ms, window_ms
 from aftershock.faults.draft import Draft
 from aftershock.faults.fault import Fault
+from aftershock.faults.lasting import length_ms, window_ms
 from aftershock.faults.plan import Timing, Workload
 from aftershock.faults.problem import Loc, Problem, did_you_mean
 from aftershock.faults.units import format_duration, format_rate
@@ -31,13 +32,21 @@ def objectives(draft: Draft) -> Iterator[Problem]:
 
 
 def _unknown_fault(draft: Draft, slo: Slo, loc: Loc) -> Iterator[Problem]:
-    ids = set(draft.fault_ids.values())
-    if slo.fault is not None and slo.fault not in ids and not draft.nameless_faults:
+    faults = draft.faults
+    ids = {each.id for each in faults.expansion.placed}
+    if faults.unreadable or not faults.expansion.certain:
+        ids |= set(faults.ids.values())
+    if slo.fault is not None and not _may_be(slo.fault, ids, draft) and not faults.nameless:
         yield Problem(loc, f"the plan has no fault `{slo.fault}`; {did_you_mean(slo.fault, ids)}")
-    if slo.window in ("fault", "recovery") and not ids and not draft.nameless_faults:
+    if slo.window in ("fault", "recovery") and not ids and not faults.nameless:
         yield Problem(
             loc, f"the plan has no faults, so `in {slo.window}` matches nothing: add a fault, or take it away"
         )
+
+
+def _may_be(name: str, ids: set[str], draft: Draft) -> bool:
+    """Whether a fault may have this id: that of a round adds its number, and draws decide how many there are."""
+    return name in ids or (not draft.faults.expansion.certain and re.sub(r"(-\d+)+$", "", name) in ids)
 
 
 def _unknown_arms(draft: Draft, slo: Slo, loc: Loc) -> Iterator[Problem]:
@@ -101,11 +110,11 @@ def _window(draft: Draft, slo: Slo, timing: Timing) -> tuple[str, int | None]:
 
 
 def _window_after_steady(draft: Draft, slo: Slo, timing: Timing) -> tuple[str, int | None]:
-    if draft.unreadable_faults:
+    if draft.faults.unreadable or not draft.faults.expansion.certain:
         return slo.window or "the run", None
-    faults = list(draft.faults.values())
+    faults = [each.fault for each in draft.faults.expansion.placed]
     if slo.fault is not None:
-        chosen = [fault for i, fault in draft.faults.items() if draft.fault_ids[i] == slo.fault]
+        chosen = [fault for fault in faults if fault.id == slo.fault]
         return f"fault/{slo.fault}", _covered_ms(chosen, timing, allowances=False)
     if slo.window == "fault":
         return "fault", _covered_ms(faults, timing, allowances=False)

@@ -13,11 +13,13 @@ from typing import Any
 
 from aftershock.errors import EvidenceError
 from aftershock.faults import roles
-from aftershock.faults.conflicts import end_ms, fighting
+from aftershock.faults.conflicts import fighting
 from aftershock.faults.document import dump
-from aftershock.faults.draft import Draft
+from aftershock.faults.draft import Draft, read_draft
+from aftershock.faults.expand import expand
 from aftershock.faults.fault import Fault
 from aftershock.faults.kinds import KINDS
+from aftershock.faults.lasting import end_ms
 from aftershock.faults.phases import Marks
 from aftershock.faults.plan import Cluster, Workload
 from aftershock.faults.units import format_duration
@@ -56,7 +58,12 @@ class _Injection:
 
 
 def plan_from(
-    run_id: str, said: Words, events: Iterable[Words], journal: Iterable[Words], marks: Marks | None
+    run_id: str,
+    said: Words,
+    events: Iterable[Words],
+    journal: Iterable[Words],
+    marks: Marks | None,
+    seed: int = 0,
 ) -> Written:
     """The plan.
 
@@ -66,6 +73,7 @@ def plan_from(
         events: the run's events.
         journal: the lines of its journal.
         marks: when its load began and ended, if it had any.
+        seed: the run's, which decides what its plan's own faults came to.
 
     Raises:
         EvidenceError: nothing was injected by hand, or nothing of it took hold.
@@ -77,14 +85,15 @@ def plan_from(
     if not taken:
         why = f"{', '.join(left_out)} never took hold" if left_out else "`aftershock inject` is how"
         raise EvidenceError(f"nothing was injected by hand into {run_id}, so there is no plan to write: {why}")
-    return Written(dump(_plan(run_id, said, taken, marks)), left_out)
+    return Written(dump(_plan(run_id, said, taken, marks, seed)), left_out)
 
 
-def _plan(run_id: str, said: Words, taken: Sequence[_Injection], marks: Marks | None) -> Words:
+def _plan(run_id: str, said: Words, taken: Sequence[_Injection], marks: Marks | None, seed: int) -> Words:
     own = list(said.get("faults") or ())
-    faults = [*map(_fault, own), *_timed(taken, _origin_us(taken, marks, map(_fault, own)))]
+    planned = _planned(own, seed)
+    faults = [*planned, *_timed(taken, _origin_us(taken, marks, planned))]
     cluster = Cluster.model_validate(said.get("cluster") or {})
-    words = [_words(fault) for fault in _apart(cluster, faults)[len(own) :]]
+    words = [_words(fault) for fault in _apart(cluster, faults)[len(planned) :]]
     topics = _topics(said, taken, cluster)
     workloads = list(said.get("workloads") or [_load(topics[0]["name"])])
     joined = list(_joined(words, workloads))
@@ -92,13 +101,19 @@ def _plan(run_id: str, said: Words, taken: Sequence[_Injection], marks: Marks | 
     return {
         "name": f"{said['name'][:31]}-by-hand" if "name" in said else "by-hand",
         "why": why,
-        "cluster": cluster.model_dump(mode="json"),
+        "cluster": cluster.model_dump(mode="json", exclude_none=True),
         "topics": topics,
         "workloads": [*workloads, *joined],
         "timing": said.get("timing") or _TIMING,
         "faults": [*own, *(_renamed(each, joined) for each in words)],
         "slo": list((said.get("slo") or ()) if "workloads" in said else _SLO),
     }
+
+
+def _planned(own: Sequence[Words], seed: int) -> list[Fault]:
+    """What the plan's own faults came to in the run."""
+    read, _ = read_draft({"faults": own})
+    return [each.fault for each in expand(read.faults.elements, read.faults.ids, seed).placed]
 
 
 def _taken(by_hand: Iterable[Words], journal: Sequence[Words]) -> Iterator[_Injection]:
@@ -150,14 +165,10 @@ def _rounded_ms(us: int) -> int:
 def _apart(cluster: Cluster, faults: Sequence[Fault]) -> list[Fault]:
     """Each that would fight with an earlier one, by the plan's allowances or by rounding, begins when that one ends."""
     apart = list(faults)
-    while pair := next(fighting(_draft(cluster, apart)), None):
+    while pair := next(fighting(apart, Draft(cluster)), None):
         earlier, later, _ = pair
         apart[later] = apart[later].model_copy(update={"at": end_ms(apart[earlier])})
     return apart
-
-
-def _draft(cluster: Cluster, faults: Sequence[Fault]) -> Draft:
-    return Draft(cluster, {}, {}, None, dict(enumerate(faults)), {}, {})
 
 
 def _fault(words: Words) -> Fault:
@@ -166,7 +177,7 @@ def _fault(words: Words) -> Fault:
 
 def _words(fault: Fault) -> dict[str, Any]:
     """The fault as a plan says it: when, what, to whom; what goes without saying left out."""
-    words = fault.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    words = {"at": "0s"} | fault.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return {key: words[key] for key in ("id", "at", "for", "kind") if key in words} | words
 
 

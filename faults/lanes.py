@@ -5,13 +5,18 @@
                    -8         0         10        20        30        40
     phase          sssssssss  ................................rrrrrrrrrr
     latency-1                 ==========
-    kill-1                               ======----
+    kill-1..2                            ======----  ===---
                    seconds from the end of steady
 
-Steady is drawn by plan; ``-`` is the room left for injecting and healing. Real phases are cut from the journal.
+Steady is drawn by plan; ``-`` is the room left for injecting and healing. Real phases are cut from the journal. Steps
+whose ids differ in their last number alone (rounds of a ``repeat``, say) share a lane where they aren't in force at
+the same time.
 """
 
 import math
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 
 from aftershock.faults.kinds import KINDS
 from aftershock.faults.timeline import Step, Timeline
@@ -24,8 +29,9 @@ def lanes(timeline: Timeline) -> str:
     """The whole picture, without a newline at its end."""
     scale = _Scale(timeline)
     heading = f"{timeline.name}, seed {timeline.seed}: {scale.span_s:g} s of load after warm-up"
-    bars = [_lane(step.id, scale.bars(step, timeline.timing.fault_ms)) for step in timeline.steps]
-    steps = [line for step in timeline.steps for line in _described(step)]
+    rows = _rows(timeline, scale)
+    bars = [_lane(_name(row), _laid(map(scale.bars, row))) for row in rows]
+    steps = [line for row in rows for line in _described(row)]
     picture = [_lane("", scale.axis()), _lane("phase", scale.phases()), *bars]
     note = _lane("", "seconds from the end of steady; = in force, - room to heal")
     return "\n".join([heading[:WIDTH], "", *(line.rstrip() for line in picture), note, "", *steps]).rstrip()
@@ -38,6 +44,7 @@ class _Scale:
         self.begin_ms = -timeline.timing.steady_ms
         self.end_ms = timeline.length_ms
         self.recovery_ms = timeline.timing.recovery_ms
+        self.fault_ms = timeline.timing.fault_ms
         self.columns = WIDTH - _NAME_WIDTH
 
     @property
@@ -51,10 +58,12 @@ class _Scale:
         first = min(self.column(begin_ms), self.columns - 1)
         return " " * first + sign * max(1, self.column(end_ms) - first)
 
-    def bars(self, step: Step, fault_ms: int) -> str:
-        end_ms = step.at_ms + (fault_ms if step.for_ms is None else step.for_ms)
-        force = self.bar("=", step.at_ms, end_ms)
-        room = self.column(end_ms + KINDS[step.kind].allowance_ms) - len(force)
+    def end(self, step: Step) -> int:
+        return step.at_ms + (self.fault_ms if step.for_ms is None else step.for_ms)
+
+    def bars(self, step: Step) -> str:
+        force = self.bar("=", step.at_ms, self.end(step))
+        room = self.column(self.end(step) + KINDS[step.kind].allowance_ms) - len(force)
         return (force + "-" * max(0, room))[: self.columns]
 
     def phases(self) -> str:
@@ -88,9 +97,55 @@ def _block(word: str, width: int) -> str:
     return f"{word} ".ljust(width - 1, ".") + "|"
 
 
-def _described(step: Step) -> list[str]:
-    lasting = "" if step.for_ms is None else f" for {step.for_ms / 1000:g} s"
-    words = ", ".join(f"{key}: {value}" for key, value in step.parameters.items())
-    head = f"{step.id}: {step.kind} at {step.at_ms / 1000:g} s{lasting}"
-    line = f"  {head}; {words}"
-    return [line] if len(line) <= WIDTH else [f"  {head}"[:WIDTH], f"    {words}"[:WIDTH]]
+def _rows(timeline: Timeline, scale: _Scale) -> list[list[Step]]:
+    """The steps of each lane, in the order in which they begin."""
+    rows: list[list[Step]] = []
+    for step in timeline.steps:
+        alike = (row for row in rows if _stem(row[-1]) == _stem(step))
+        row = next((row for row in alike if scale.end(row[-1]) <= step.at_ms), None)
+        if row is None:
+            rows.append([step])
+        else:
+            row.append(step)
+    return rows
+
+
+def _stem(step: Step) -> tuple[str, str]:
+    return step.kind, re.sub(r"-\d+$", "", step.id)
+
+
+def _laid(bars: Iterable[str]) -> str:
+    """Bars on one lane; one that begins cuts off the room of the one before."""
+    line = ""
+    for bar in bars:
+        begin = len(bar) - len(bar.lstrip())
+        line = line[:begin].ljust(begin) + bar[begin:]
+    return line
+
+
+def _name(row: Sequence[Step]) -> str:
+    """``nap-2``; of several ``nap-1..3``, or ``nap-1,3`` where others are between them."""
+    if len(row) == 1:
+        return row[0].id
+    numbers = [int(step.id.rpartition("-")[2]) for step in row]
+    whole = numbers == list(range(numbers[0], numbers[-1] + 1))
+    return f"{row[0].id}..{numbers[-1]}" if whole else f"{row[0].id},{','.join(map(str, numbers[1:]))}"
+
+
+def _described(row: Sequence[Step]) -> Iterator[str]:
+    """A line for the steps of a lane that say the same, or two."""
+    said: dict[str, list[Step]] = {}
+    for step in row:
+        said.setdefault(f"{step.for_ms} {step.parameters}", []).append(step)
+    for steps in said.values():
+        step = steps[0]
+        lasting = "" if step.for_ms is None else f" for {step.for_ms / 1000:g} s"
+        words = ", ".join(f"{key}: {value}" for key, value in step.parameters.items())
+        times = ", ".join(f"{each.at_ms / 1000:g}" for each in steps)
+        head = f"{_name(steps)}: {step.kind} at {times} s{lasting}"
+        line = f"  {head}; {words}"
+        yield from [line] if len(line) <= WIDTH else [*_wrapped(head, "  "), *_wrapped(words, "    ")]
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=f"{indent}    ")

@@ -197,4 +197,6 @@ def _checked(text: str) -> str:
     return " ".join(text.split())
 
 
-LinkText = Annotated[str, AfterValidator(_checked), WithJsonSchema({"type": "string", "description": GRAMMAR})]
+LinkText = Annotated[
+    str, AfterValidator(_checked), WithJsonSchema({"type": "string", "x-word": "LINK", "description": GRAMMAR})
+]

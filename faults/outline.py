@@ -33,7 +33,7 @@ class Outline:
     def to_yaml(self) -> str:
         """The two parts as a plan says them."""
         topics = [topic.model_dump(mode="json", exclude_defaults=True) for topic in self.topics]
-        return dump({"cluster": self.cluster.model_dump(mode="json"), "topics": topics})
+        return dump({"cluster": self.cluster.model_dump(mode="json", exclude_none=True), "topics": topics})
 
 
 def read_outline(source: Path | str) -> Outline:
@@ -41,6 +41,8 @@ def read_outline(source: Path | str) -> Outline:
     document = load(source)
     draft, problems = read_draft(document.data)
     ours = [*_ours(problems, missing_is_fine=document.data.get("topics") in (None, [])), *_crossed(draft)]
+    if draft.attach:
+        ours.append(Problem(("cluster", "attach"), "a cluster of your own is only attached by `aftershock run`"))
     if ours or draft.cluster is None:
         raise PlanError(worded(ours, document))
     ignored = tuple(key for key in document.data if key not in _PARTS)

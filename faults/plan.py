@@ -23,7 +23,9 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from aftershock.faults.kinds import AnyFault
+from aftershock.faults.abort import ConditionText
+from aftershock.faults.attach import Attach
+from aftershock.faults.compose import AnyElement
 from aftershock.faults.units import Duration, Rate, Size
 
 NODES_MAX = 9
@@ -37,6 +39,10 @@ def _text_of(value: object) -> object:
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
+
+
+def _one_or_more(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
 
 
 def _scalar(value: object) -> object:
@@ -68,8 +74,18 @@ class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
+class Disks(Part):
+    """Log directories of their own: ``count`` for each broker, each of ``size`` and no more, in memory.
+
+    They outlive a broker's death, not the cluster's. The metadata log never lies there.
+    """
+
+    count: Annotated[StrictInt, Field(ge=1, le=4)] = 1
+    size: Annotated[Size, Field(ge=16 * _MIB, le=1024 * _MIB)] = 64 * _MIB
+
+
 class Cluster(Part):
-    """The cluster to break. ``racks`` maps a rack to its number of brokers."""
+    """The cluster to break. ``racks`` maps a rack to its number of brokers; ``attach``: yours, in place of all else."""
 
     kafka: Annotated[str, Field(pattern=r"^(default|\d+\.\d+\.\d+)$")] = "default"
     racks: Annotated[
@@ -77,7 +93,12 @@ class Cluster(Part):
     ] = {"a": 1, "b": 1, "c": 1}
     profile: Literal["fast", "production"] = "fast"
     controllers: Annotated[Literal[0, 1, 3, 5], Field(description="isolated controllers; 0: combined nodes")] = 0
+    disks: Disks | None = None
+    wire_proxy: Annotated[
+        StrictBool, Field(description="clients pass a proxy that faults in the protocol need; a plan with one has it")
+    ] = False
     config: dict[str, ConfigText] = {}
+    attach: Attach | None = None
 
     @field_validator("racks")
     @classmethod
@@ -86,11 +107,23 @@ class Cluster(Part):
             raise _refused(f"{sum(racks.values())} brokers are too many for one host: ask for {NODES_MAX} at most")
         return racks
 
+    @model_validator(mode="after")
+    def _one_or_the_other(self) -> Self:
+        if self.attach and (needless := sorted(self.model_fields_set - {"attach"})):
+            raise _refused(f"`{needless[0]}` is for launching a cluster, and `attach` takes one that runs: say one")
+        return self
+
     @property
     def broker_racks(self) -> dict[int, str]:
         """The rack of each broker: brokers are numbered from 1, rack after rack, as the plan lists them."""
         homes = [rack for rack, brokers in self.racks.items() for _ in range(brokers)]
         return dict(enumerate(homes, start=1))
+
+    @property
+    def node_racks(self) -> dict[int, str]:
+        """The rack of each node: isolated controllers are numbered from 11 and go round the racks."""
+        racks = list(self.racks)
+        return self.broker_racks | {11 + i: racks[i % len(racks)] for i in range(self.controllers)}
 
 
 class Topic(Part):
@@ -275,19 +308,14 @@ class Plan(Part):
     topics: Annotated[tuple[Topic, ...], Field(min_length=1)]
     workloads: Annotated[tuple[Workload, ...], Field(min_length=1)]
     timing: Timing = Timing()
-    faults: tuple[AnyFault, ...] = ()
+    faults: tuple[AnyElement, ...] = ()
+    abort: Annotated[tuple[ConditionText, ...], BeforeValidator(_one_or_more)] = ()
     slo: tuple[str, ...] = ()
 
 
 def dump(plan: Plan) -> dict[str, Any]:
     """The plan as plain data in the words of YAML, defaults left out; ``Plan.model_validate`` reads it back."""
     return plan.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-
-
-def plan_schema() -> dict[str, Any]:
-    """JSON Schema 2020-12 of the YAML document, for editors; units are in the patterns."""
-    schema = Plan.model_json_schema(by_alias=True, mode="validation")
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Aftershock plan", **schema}
 
 
 def _refused(sentence: str) -> PydanticCustomError:

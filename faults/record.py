@@ -9,7 +9,24 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol
 
 State = Literal["intended", "injected", "witnessed", "healing", "healed", "failed"]
-Verb = Literal["start", "resume", "remove_toxics", "enable_proxies", "restore_assignment", "all_of", "nothing"]
+Verb = Literal[
+    "start",
+    "resume",
+    "remove_toxics",
+    "enable_proxies",
+    "redirect_proxies",
+    "restore_assignment",
+    "restore_settings",
+    "create_topic",
+    "restore_limits",
+    "reopen_log_dir",
+    "roll_back",
+    "start_clients",
+    "resume_clients",
+    "remove_rules",
+    "all_of",
+    "nothing",
+]
 
 
 @dataclass(frozen=True)

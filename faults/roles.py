@@ -188,5 +188,5 @@ RoleText = Annotated[
     str,
     BeforeValidator(_role_text),
     AfterValidator(_checked),
-    WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string"}], "description": GRAMMAR}),
+    WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string"}], "x-word": "ROLE", "description": GRAMMAR}),
 ]

@@ -80,9 +80,9 @@ _HARNESS = (
 _DANGEROUS = (
     ("plugin.", "loads code"),
     ("sasl.kerberos.kinit.cmd", "runs a command"),
-    ("ssl.", "may read files or load code, and the listeners here are plain text"),
-    ("sasl.", "may read files, run commands or dial elsewhere, and the listeners here are plain text"),
-    ("https.", "may read files, and the listeners here are plain text"),
+    ("ssl.", "may read files or load code; how to connect is said once, under `cluster.attach.security`"),
+    ("sasl.", "may read files, run commands or dial elsewhere; `cluster.attach.security` says how to connect"),
+    ("https.", "may read files"),
     ("offset.store.", "may write files"),
     ("debug", "floods the log the evidence is read from"),
     ("log", "redirects the log the evidence is read from"),

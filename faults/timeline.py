@@ -20,7 +20,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Step:
-    """One fault, its id settled and its choices drawn; how it is met as its kind says.
+    """One fault, its id settled and its choices drawn; how it is met and what it takes away as its kind says.
 
     ``parameters`` are in the plan's own words.
     """
@@ -33,6 +33,8 @@ class Step:
     draws: Mapping[str, Any]
     met_by: str
     severs: bool
+    takes: str = "unknown"
+    told: bool = False
 
     def fault(self) -> Fault:
         """The fault as an object again."""
@@ -64,7 +66,7 @@ class Objective:
 class Timeline:
     """A compiled plan. ``cluster``, ``topics`` and ``workloads`` are plain data, defaults filled in.
 
-    ``length_ms``: the end of the load, from the end of ``steady``.
+    ``length_ms``: the end of the load, from the end of ``steady``; ``abort``: what ends it before.
     """
 
     name: str
@@ -78,6 +80,7 @@ class Timeline:
     steps: tuple[Step, ...]
     length_ms: int
     slo: tuple[Objective, ...]
+    abort: tuple[str, ...] = ()
 
     def to_json(self) -> bytes:
         """The bytes of ``timeline.json``."""
@@ -105,6 +108,7 @@ def from_json(data: bytes) -> Timeline:
             steps=tuple(Step(**step) for step in document["steps"]),
             length_ms=document["length_ms"],
             slo=tuple(Objective(**objective) for objective in document["slo"]),
+            abort=tuple(document.get("abort", ())),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise PlanError([f"timeline.json: this is no timeline ({error!r}); compile the plan again"]) from error

@@ -8,15 +8,17 @@ from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any
 
 from aftershock.errors import AftershockError, FaultError
+from aftershock.faults.dynamic import restored
 from aftershock.faults.record import Clock, Undo
+from aftershock.faults.upgrading import roll_back
 from aftershock.faults.waiting import until
-from aftershock.faults.world import BrokerId, TopicPartition, World
+from aftershock.faults.world import BrokerId, Limits, TopicPartition, World
 
 RESTORE_DEADLINE_MS = 30_000
 Assignment = Mapping[TopicPartition, tuple[BrokerId, ...]]
 
 
-async def perform(undo: Undo, world: World, clock: Clock) -> None:
+async def perform(undo: Undo, world: World, clock: Clock) -> None:  # noqa: C901, PLR0912 -- a case for each verb
     """Undo one fault."""
     args = undo.args
     match undo.verb:
@@ -28,8 +30,27 @@ async def perform(undo: Undo, world: World, clock: Clock) -> None:
             await _all(world.remove_toxic(proxy, name) for proxy, name in args["toxics"])
         case "enable_proxies":
             await _all(world.enable(proxy) for proxy in args["proxies"])
+        case "redirect_proxies":
+            await _all(world.redirect(proxy, upstream) for proxy, upstream in args["upstreams"])
         case "restore_assignment":
             await _restore(assignment_from(args["assignment"]), args["elect"], world, clock)
+        case "restore_settings":
+            wanted = (args["of"], args["name"], args["settings"])
+            await until(lambda: restored(*wanted, world), clock, RESTORE_DEADLINE_MS)
+        case "create_topic":
+            await _create(args, world)
+        case "restore_limits":
+            await world.limit(BrokerId(args["broker"]), Limits(args["cpus"], args["memory_bytes"]))
+        case "reopen_log_dir":
+            await _reopen(BrokerId(args["broker"]), args["log_dir"], world)
+        case "roll_back":
+            await roll_back(args, world, clock)
+        case "start_clients":
+            await _all(world.start_client(worker) for worker in args["clients"])
+        case "resume_clients":
+            await _all(world.resume_client(worker) for worker in args["clients"])
+        case "remove_rules":
+            await _all(world.remove_rule(name) for name in args["rules"])
         case "all_of":
             await _all(perform(Undo(each["verb"], each["args"]), world, clock) for each in args["undos"])
         case "nothing":
@@ -84,6 +105,22 @@ async def _all(heals: Iterable[Awaitable[None]]) -> None:
             failures.append(str(error))
     if failures:
         raise FaultError("; ".join(failures))
+
+
+async def _reopen(broker: BrokerId, log_dir: str, world: World) -> None:
+    """Make a log directory usable; a broker that has given it up takes it back when it is started again."""
+    await world.empty(broker, log_dir)
+    await world.unseal(broker, log_dir)
+    if await world.state(broker) == "running" and log_dir in await world.given_up(broker):
+        await world.stop(broker)
+    await world.start(broker)
+
+
+async def _create(args: Mapping[str, Any], world: World) -> None:
+    """Unless it is there."""
+    if args["topic"] not in await world.topic_ids():
+        replicas = {partition: tuple(map(BrokerId, ids)) for partition, ids in args["replicas"]}
+        await world.create_topic(args["topic"], replicas, args["config"])
 
 
 async def _restore(assignment: Assignment, elect: list[list[Any]], world: World, clock: Clock) -> None:

@@ -1,4 +1,4 @@
-"""Durations, rates and sizes as plans write them: ``50ms``, ``60/s``, ``10kB``.
+"""Durations, rates, sizes and bandwidths as plans write them: ``50ms``, ``60/s``, ``10kB``, ``100kB/s``.
 
 Rules: a unit is required (only a size may be a bare number, of bytes), parsing is exact, and what is parsed dumps
 back to text of the same kind, so that Plan -> YAML -> Plan is the identity. Decimal prefixes are decimal (1 kB = 1000
@@ -17,7 +17,13 @@ _BYTES_PER = {"B": 1, "kB": 1_000, "MB": 1_000_000, "KiB": 1_024, "MiB": 1_048_5
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)\s*(ms|s|m|h)")
 _RATE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*/\s*s")
 _SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(B|kB|MB|KiB|MiB)?")
-_DAY_MS = 24 * _MS_PER["h"]
+_BYTE_RATE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(B|kB|MB|KiB|MiB)\s*/\s*s")
+# what each is, for the schema and the catalogue, which know them by `x-word`
+DURATION_SAID = "50ms, 4s, 1.5s, 2m"
+RATE_SAID = "60/s"
+SIZE_SAID = "bytes: 1000, 10kB, 1MB, 64KiB"
+BANDWIDTH_SAID = "100kB/s"
+DAY_MS = 24 * _MS_PER["h"]
 
 
 def parse_duration_ms(value: object) -> int:
@@ -28,7 +34,7 @@ def parse_duration_ms(value: object) -> int:
     ms = Decimal(match[1]) * _MS_PER[match[2]]
     if ms != int(ms):
         raise _refused("duration", value, "give a whole number of milliseconds")
-    if ms > _DAY_MS:
+    if ms > DAY_MS:
         raise _refused("duration", value, "give a day at most (24h)")
     return int(ms)
 
@@ -52,6 +58,15 @@ def parse_size_bytes(value: object) -> int:
     return int(size)
 
 
+def parse_bytes_per_s(value: object) -> int:
+    """``"100kB/s"`` -> 100000. Raises a pydantic error that says what would do."""
+    match = _BYTE_RATE.fullmatch(value.strip()) if isinstance(value, str) else None
+    rate = Decimal(match[1]) * _BYTES_PER[match[2]] if match else Decimal("0.5")
+    if rate != int(rate):
+        raise _refused("bandwidth", value, "give bytes per second with their unit: 100kB/s or 1.5MB/s")
+    return int(rate)
+
+
 def format_duration(ms: int) -> str:
     """The shortest of our notations: ``4s``, else ``1500ms``."""
     return f"{ms // 1000}s" if ms % 1000 == 0 else f"{ms}ms"
@@ -60,6 +75,11 @@ def format_duration(ms: int) -> str:
 def format_rate(per_s: float) -> str:
     """``60/s``; parses back to the very same float."""
     return f"{per_s:.6f}".rstrip("0").rstrip(".") + "/s"
+
+
+def format_bytes_per_s(rate: int) -> str:
+    """``100kB/s`` where it is whole kilobytes, else ``1500B/s``."""
+    return f"{rate // 1000}kB/s" if rate % 1000 == 0 else f"{rate}B/s"
 
 
 def _refused(what: str, value: object, remedy: str) -> PydanticCustomError:
@@ -72,13 +92,28 @@ Duration = Annotated[
     int,
     BeforeValidator(parse_duration_ms),
     PlainSerializer(format_duration, return_type=str),
-    WithJsonSchema({"type": "string", "pattern": r"^\d+(\.\d+)?\s*(ms|s|m|h)$", "description": "50ms, 4s, 1.5s, 2m"}),
+    WithJsonSchema(
+        {"type": "string", "pattern": r"^\d+(\.\d+)?\s*(ms|s|m|h)$", "x-word": "DURATION", "description": DURATION_SAID}
+    ),
 ]
 Rate = Annotated[
     float,
     BeforeValidator(parse_rate_per_s),
     PlainSerializer(format_rate, return_type=str),
-    WithJsonSchema({"type": "string", "pattern": r"^\d+(\.\d+)?\s*/\s*s$", "description": "60/s"}),
+    WithJsonSchema({"type": "string", "pattern": r"^\d+(\.\d+)?\s*/\s*s$", "x-word": "RATE", "description": RATE_SAID}),
+]
+ByteRate = Annotated[
+    int,
+    BeforeValidator(parse_bytes_per_s),
+    PlainSerializer(format_bytes_per_s, return_type=str),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": r"^\d+(\.\d+)?\s*([kM]i?)?B\s*/\s*s$",
+            "x-word": "BANDWIDTH",
+            "description": BANDWIDTH_SAID,
+        }
+    ),
 ]
 Size = Annotated[
     int,
@@ -86,7 +121,8 @@ Size = Annotated[
     WithJsonSchema(
         {
             "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": r"^\d+(\.\d+)?\s*[kMKi]*B?$"}],
-            "description": "bytes: 1000, 10kB, 1MB, 64KiB",
+            "x-word": "SIZE",
+            "description": SIZE_SAID,
         }
     ),
 ]

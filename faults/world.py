@@ -12,9 +12,12 @@ from typing import Any, Literal, NewType, Protocol
 BrokerId = NewType("BrokerId", int)
 Channel = Literal["client", "replication", "controller"]
 Stream = Literal["upstream", "downstream"]
+Outcome = Literal["answered", "closed", "silent"]
 BrokerState = Literal["running", "paused", "exited"]
+ClientState = Literal["running", "paused", "exited"]
 TopicPartition = tuple[str, int]
-Resource = Literal["broker", "topic"]
+Resource = Literal["broker", "topic", "client"]
+"""Whose settings: a broker's by its id, a topic's, or the quotas of a client by its ``client.id``."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,19 @@ class Toxic:
     type: str
     stream: Stream
     attributes: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One question over a connection of our own: how it ended, after how long, and the bytes that crossed.
+
+    ``closed`` and ``reset`` are the other side's doing; on ``silent`` nothing came in time.
+    """
+
+    end: Literal["answered", "closed", "reset", "silent"]
+    ms: float
+    sent_bytes: int
+    received_bytes: int
 
 
 @dataclass(frozen=True)
@@ -86,10 +102,35 @@ class LogDir:
 
 @dataclass(frozen=True)
 class Setting:
-    """A configuration entry: its value in force, and the dynamic one of this very resource if there is one."""
+    """A configuration entry: its value in force, and the dynamic one of this very resource if there is one.
+
+    ``read_only``: Kafka takes it only when the node starts.
+    """
 
     value: str | None
     dynamic: str | None
+    read_only: bool = False
+
+
+@dataclass(frozen=True)
+class Quorum:
+    """The active controller, and the epoch of the metadata quorum since which it is that."""
+
+    controller: BrokerId
+    epoch: int
+
+
+@dataclass(frozen=True)
+class SignOfLife:
+    """What a worker last said of itself, about twice a second.
+
+    ``t_us``: when, on the run's clock. ``ok``: what has succeeded since it was started. ``late_us``: how far it sends
+    behind its schedule (p99).
+    """
+
+    t_us: int
+    ok: int
+    late_us: int
 
 
 @dataclass(frozen=True)
@@ -101,7 +142,20 @@ class ClientProcess:
     arm: str
     op: Literal["produce", "consume", "commit"]
     rack: str
-    state: Literal["running", "paused", "exited"]
+    state: ClientState
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of a request, and after how long: answered, hung up on, or neither within its limit.
+
+    ``errors``: all error codes in the answer; ``versions``: the highest one offered of each API (ApiVersions only).
+    """
+
+    outcome: Outcome
+    ms: float
+    errors: frozenset[int] = frozenset()
+    versions: Mapping[str, int] = field(default_factory=dict)
 
 
 class Killable(Protocol):
@@ -125,6 +179,19 @@ class Pausable(Protocol):
 
     async def resume(self, broker: BrokerId) -> None:
         """Thaw it; no error if it isn't frozen."""
+
+
+class Probe(Protocol):
+    """A connection of our own over one link, open until one side ends it; it asks one thing at a time."""
+
+    async def ask(self, ballast_bytes: int, limit_ms: int) -> Exchange:
+        """Ask something harmless; with ballast, question and answer are each at least that long."""
+
+    async def close_ms(self, limit_ms: int) -> float:
+        """Close our half, and how long it took until the broker was seen to close its own; ``limit_ms`` at most."""
+
+    async def hang_up(self) -> None:
+        """Close it; no error if it is closed already."""
 
 
 class Linked(Protocol):
@@ -160,6 +227,9 @@ class Linked(Protocol):
         Raises FaultError if no answer came in time, or if there is no way into the link from the host.
         """
 
+    async def dial(self, link: Link) -> Probe:
+        """Open a connection through that link. FaultError if it is refused, or if there is no way in from the host."""
+
 
 class Administered(Protocol):
     """What Kafka's own administrative protocol offers, over a listener that no fault touches."""
@@ -185,17 +255,22 @@ class Administered(Protocol):
     async def controller(self) -> BrokerId:
         """The active controller's node id."""
 
+    async def quorum(self) -> Quorum:
+        """The active controller and its epoch."""
+
     async def quorum_lag(self) -> Mapping[BrokerId, int]:
         """How many records of the metadata log each voter is behind the active controller."""
 
     async def config(self, of: Resource, name: str) -> Mapping[str, Setting]:
-        """The configuration in force of a broker (by its id) or a topic."""
+        """The settings in force; a broker is asked itself. A client that has no quotas has no settings."""
 
     async def alter_config(self, of: Resource, name: str, changes: Mapping[str, str | None]) -> None:
         """Change dynamic settings; None takes the dynamic setting away. AdminError with Kafka's reason."""
 
-    async def create_topic(self, topic: str, partitions: int, replication: int, config: Mapping[str, str]) -> str:
-        """Create it; its id as Kafka writes it."""
+    async def create_topic(
+        self, topic: str, replicas: Mapping[int, tuple[BrokerId, ...]], config: Mapping[str, str]
+    ) -> str:
+        """Create it with these replicas for each of its partitions; its id as Kafka writes it."""
 
     async def delete_topic(self, topic: str) -> None:
         """Delete it; no error if it is gone."""
@@ -207,7 +282,7 @@ class Administered(Protocol):
         """Make it that many in all (CreatePartitions)."""
 
     async def log_ends(self, topic: str) -> Mapping[TopicPartition, tuple[int, int]]:
-        """The log start and end offset of each partition, as its leader has them."""
+        """The log start and the high watermark of each partition, as its leader has them."""
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         """Raise the log start of each partition to this offset (DeleteRecords)."""
@@ -215,11 +290,14 @@ class Administered(Protocol):
     async def close_fetch_session(self, broker: BrokerId, session: int) -> int:
         """Close a fetch session on a broker by its id, whoever's it is (KIP-227); Kafka's error code, 0 for none."""
 
+    async def fetch_session_is_open(self, broker: BrokerId, session: int) -> bool:
+        """Whether the broker knows a fetch session of this id; asking changes nothing."""
+
     async def coordinator(self, group: str) -> BrokerId:
         """The broker that coordinates the group; ``group`` is the group's full name."""
 
-    async def registered(self) -> frozenset[BrokerId]:
-        """The brokers that are registered and unfenced."""
+    async def registered(self, unasked: frozenset[BrokerId] = frozenset()) -> frozenset[BrokerId]:
+        """The brokers that are registered and unfenced, by the metadata of a broker that is not ``unasked``."""
 
 
 class Redirected(Protocol):
@@ -229,7 +307,10 @@ class Redirected(Protocol):
         """Where each proxy leads, ``host:port`` as Toxiproxy dials it, read back from Toxiproxy."""
 
     async def redirect(self, proxy: str, upstream: str) -> None:
-        """Close every connection through a proxy and lead new ones to another upstream."""
+        """Close every connection through a proxy and lead new ones to another upstream; nothing if it leads there."""
+
+    async def node_behind(self, link: Link) -> BrokerId:
+        """The broker that answers at the end of a link, as it names itself. FaultError if none does."""
 
 
 class Limited(Protocol):
@@ -244,8 +325,8 @@ class Limited(Protocol):
     async def throttled(self, broker: BrokerId) -> Throttling:
         """What the kernel has counted for the node's CPU quota since it started."""
 
-    async def memory_failures(self, broker: BrokerId) -> int:
-        """How often the node has run against its memory limit since it started, by the kernel's count."""
+    async def memory_used(self, broker: BrokerId) -> int:
+        """Bytes that the node has in use, page cache included, by the kernel's count; 0 for one that doesn't run."""
 
 
 class Upgradable(Protocol):
@@ -254,8 +335,20 @@ class Upgradable(Protocol):
     async def version(self, broker: BrokerId) -> str:
         """The Kafka version of the node's image."""
 
+    async def told_version(self, broker: BrokerId) -> str:
+        """The Kafka version that the node's process said it is when it last started; "" if it said nothing yet."""
+
+    async def fetch(self, version: str) -> None:
+        """Have an image of that version here; ImageError if there is none to be had."""
+
     async def replace(self, broker: BrokerId, version: str) -> None:
-        """Stop the node, put one of another version in its place on the same disk, start it; ClusterError if not."""
+        """Stop the node, put one of another version in its place on the same disk, start it; ClusterError if not.
+
+        Whenever it is broken off, one of the two is there, and asking again brings it to an end.
+        """
+
+    async def supported_features(self, broker: BrokerId) -> Mapping[str, int]:
+        """The highest level of each feature that a broker says it knows (ApiVersions, KIP-584)."""
 
     async def features(self) -> Mapping[str, int]:
         """The finalised feature levels (``metadata.version`` and the others)."""
@@ -269,6 +362,9 @@ class Stored(Protocol):
 
     async def log_dirs(self, broker: BrokerId) -> Sequence[LogDir]:
         """The node's log directories in the order of ``log.dirs``, as the file system has them."""
+
+    async def given_up(self, broker: BrokerId) -> frozenset[str]:
+        """The log directories that the broker itself says are offline (DescribeLogDirs, KAFKA_STORAGE_ERROR)."""
 
     async def fill(self, broker: BrokerId, log_dir: str) -> None:
         """Fill a bounded log directory to its last byte, with one file of ours. FaultError if it isn't bounded."""
@@ -301,6 +397,21 @@ class Crewed(Protocol):
     async def resume_client(self, worker: str) -> None:
         """Thaw it; no error if it isn't frozen."""
 
+    async def sign_of_life(self, worker: str) -> SignOfLife | None:
+        """What it last said of itself, read without asking it; None if it never said anything."""
+
+    async def in_group(self, worker: str) -> bool | None:
+        """Whether its group's coordinator counts it as a member; None if it has no group."""
+
+    async def connections(self, worker: str) -> frozenset[str]:
+        """Its established TCP connections, read back from the kernel. FaultError where that doesn't let us look."""
+
+    async def disconnect_client(self, worker: str) -> None:
+        """End every TCP connection of that worker, and nobody else's. FaultError where the kernel doesn't let us."""
+
+    async def fetch_sessions(self, worker: str) -> Mapping[BrokerId, int]:
+        """The fetch session it has with each broker, as it tells itself; none of a client that tells nothing."""
+
 
 class Tampered(Protocol):
     """Clients' traffic that passes a proxy which understands Kafka's protocol (``faults/wire_proxy``)."""
@@ -313,6 +424,12 @@ class Tampered(Protocol):
 
     async def rules(self) -> Mapping[str, Mapping[str, int]]:
         """What each rule in force has done so far: its counters, by the rule's name, read back from the proxy."""
+
+    async def probe_rule(self, name: str, api: str, limit_ms: int) -> Answer:
+        """Send one harmless request of that API through the proxy, which meets that rule alone if it is in force.
+
+        FaultError if nobody answers behind the proxy, whatever the rules.
+        """
 
 
 class Observed(Protocol):
