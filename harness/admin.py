@@ -7,7 +7,7 @@ the broker that answered last, then the others, each with a deadline; a dead or 
 import base64
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import groupby
@@ -32,11 +32,13 @@ from aftershock.errors import AdminError
 from aftershock.faults.world import BrokerId, PartitionState
 from aftershock.harness.waiting import still_lacking
 from aftershock.workloads.wire.connection import Address, Connection
+from aftershock.workloads.wire.security import PLAINTEXT, Security
 
 Partition = tuple[str, int]
-_TIMEOUT = i32Timedelta.parse(timedelta(seconds=15))
+TIMEOUT = i32Timedelta.parse(timedelta(seconds=15))
 _ASK_TIMEOUT_S = 3.0
 _CONTROLLER_TIMEOUT_S = 15.0
+_PREFERRED, _UNCLEAN = 0, 1
 _DECLINED = {ErrorCode.election_not_needed, ErrorCode.no_reassignment_in_progress}
 _TRANSIENT = {
     ErrorCode.coordinator_not_available,
@@ -63,6 +65,8 @@ class Quorum:
     leader: BrokerId
     epoch: int
     voters: tuple[BrokerId, ...]
+    ends: Mapping[BrokerId, int]
+    """Where each voter's copy of the metadata log ends, as the leader has it."""
 
 
 class Admin:
@@ -72,8 +76,9 @@ class Admin:
         AdminError: Kafka answered with an error, or no broker answered at all.
     """
 
-    def __init__(self, addresses: Mapping[BrokerId, Address]) -> None:
+    def __init__(self, addresses: Mapping[BrokerId, Address], security: Security = PLAINTEXT) -> None:
         self._addresses = dict(addresses)
+        self._security = security
         self._order = list(addresses)
         self._connections: dict[BrokerId, Connection] = {}
         self._lock = threading.Lock()
@@ -84,11 +89,20 @@ class Admin:
             for broker in list(self._connections):
                 self._connections.pop(broker).close()
 
-    def ask(self, request: RequestPayload, timeout_s: float = _ASK_TIMEOUT_S, only: BrokerId | None = None) -> Any:
-        """Send a request to the first broker that answers, or ``only`` to one; its errors are the caller's."""
+    def ask(
+        self,
+        request: RequestPayload,
+        timeout_s: float = _ASK_TIMEOUT_S,
+        only: BrokerId | None = None,
+        unasked: Collection[BrokerId] = (),
+    ) -> Any:
+        """Send a request to the first broker that answers and isn't ``unasked``, or ``only`` to one.
+
+        Its errors are the caller's.
+        """
         with self._lock:
             failures = []
-            for broker in tuple(self._order) if only is None else (only,):
+            for broker in [each for each in self._order if each not in unasked] if only is None else (only,):
                 try:
                     response = self._ask_one(broker, request, timeout_s)
                 except OSError as error:
@@ -102,7 +116,7 @@ class Admin:
     def _ask_one(self, broker: BrokerId, request: RequestPayload, timeout_s: float) -> Any:
         fresh = broker not in self._connections
         if fresh:
-            self._connections[broker] = Connection(self._addresses[broker], timeout_s)
+            self._connections[broker] = Connection(self._addresses[broker], timeout_s, self._security)
         try:
             return self._connections[broker].ask(request, timeout_s)
         except ConnectionError:
@@ -110,7 +124,7 @@ class Admin:
             if fresh:
                 raise
             self._connections.pop(broker).close()
-            self._connections[broker] = Connection(self._addresses[broker], timeout_s)
+            self._connections[broker] = Connection(self._addresses[broker], timeout_s, self._security)
             return self._connections[broker].ask(request, timeout_s)
 
     def _forget(self, broker: BrokerId) -> None:
@@ -118,28 +132,21 @@ class Admin:
         if connection:
             connection.close()
 
-    def members(self) -> tuple[Member, ...]:
-        """All registered brokers, fenced ones too (DescribeCluster v2, KIP-1073)."""
-        return tuple(Member(BrokerId(b.broker_id), b.rack, b.is_fenced) for b in self._described().brokers)
+    def members(self, unasked: Collection[BrokerId] = ()) -> tuple[Member, ...]:
+        """All registered brokers, fenced ones too (DescribeCluster v2, KIP-1073), by one that isn't ``unasked``."""
+        return tuple(Member(BrokerId(b.broker_id), b.rack, b.is_fenced) for b in self._described(unasked).brokers)
 
     def cluster_id(self) -> str:
         """The id the cluster was formatted with."""
         return str(self._described().cluster_id)
 
-    def _described(self) -> Any:
-        return self.ask(
-            DescribeClusterRequest(include_cluster_authorized_operations=False, include_fenced_brokers=True)
-        )
+    def _described(self, unasked: Collection[BrokerId] = ()) -> Any:
+        request = DescribeClusterRequest(include_cluster_authorized_operations=False, include_fenced_brokers=True)
+        return self.ask(request, unasked=unasked)
 
     def quorum(self) -> Quorum:
         """The quorum behind ``__cluster_metadata``."""
-        partition = quorum.PartitionData(partition_index=_i32(0))
-        topic = quorum.TopicData(topic_name=cast("Any", "__cluster_metadata"), partitions=(partition,))
-        response = self.ask(quorum.DescribeQuorumRequest(topics=(topic,)))
-        _raise_for(response.error_code, "describe the quorum")
-        state = response.topics[0].partitions[0]
-        _raise_for(state.error_code, "describe the quorum")
-        return Quorum(state.leader_id, state.leader_epoch, tuple(v.replica_id for v in state.current_voters))
+        return quorum_of(self.ask(quorum_request()))
 
     def topics(self, seen_by: BrokerId | None = None) -> tuple[str, ...]:
         """The topics there are, Kafka's internal ones left out; by the metadata of one broker, or of any."""
@@ -160,7 +167,7 @@ class Admin:
         )
         response = self.ask(_metadata_request(wanted), only=seen_by)
         for topic in response.topics:
-            _raise_for(topic.error_code, f"describe topic {topic.name}")
+            raise_for(topic.error_code, f"describe topic {topic.name}")
         states = [_partition_state(t.name, p) for t in response.topics for p in t.partitions]
         return tuple(sorted(states, key=lambda state: (state.topic, state.partition)))
 
@@ -174,18 +181,18 @@ class Admin:
             assignments=(),
             configs=configs,
         )
-        response = self._ask_controller(create.CreateTopicsRequest(topics=(topic,), timeout=_TIMEOUT))
+        response = self.ask_controller(create.CreateTopicsRequest(topics=(topic,), timeout=TIMEOUT))
         (result,) = response.topics
-        _raise_for(result.error_code, f"create topic {name}", result.error_message)
-        return _base64(result.topic_id)
+        raise_for(result.error_code, f"create topic {name}", result.error_message)
+        return id_as_text(result.topic_id)
 
     def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics; one that is gone already is no error."""
         states = tuple(delete.DeleteTopicState(name=cast("Any", name), topic_id=None) for name in names)
-        response = self._ask_controller(delete.DeleteTopicsRequest(topics=states, timeout=_TIMEOUT))
+        response = self.ask_controller(delete.DeleteTopicsRequest(topics=states, timeout=TIMEOUT))
         for result in response.responses:
             if result.error_code is not ErrorCode.unknown_topic_or_partition:
-                _raise_for(result.error_code, f"delete topic {result.name}", result.error_message)
+                raise_for(result.error_code, f"delete topic {result.name}", result.error_message)
 
     def configs(self, kind: "Resource", name: str) -> dict[str, str | None]:
         """The configuration in force of a topic or a broker."""
@@ -195,7 +202,7 @@ class Admin:
         request = describe_configs.DescribeConfigsRequest(resources=(resource,))
         response = self.ask(request, only=_only(kind, name))
         (result,) = response.results
-        _raise_for(result.error_code, f"describe the configuration of {name}", result.error_message)
+        raise_for(result.error_code, f"describe the configuration of {name}", result.error_message)
         return {entry.name: entry.value for entry in result.configs}
 
     def alter_configs(self, kind: "Resource", name: str, changes: Mapping[str, str | None]) -> None:
@@ -210,8 +217,8 @@ class Admin:
             resource_type=cast("Any", kind), resource_name=name, configs=configs
         )
         request = alter_configs.IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
-        for result in self._ask_controller(request, only=_only(kind, name)).responses:
-            _raise_for(result.error_code, f"change the configuration of {name}", result.error_message)
+        for result in self.ask_controller(request, only=_only(kind, name)).responses:
+            raise_for(result.error_code, f"change the configuration of {name}", result.error_message)
 
     def reassign(self, assignment: Mapping[Partition, Sequence[int] | None]) -> None:
         """Give partitions new replica lists; None cancels a reassignment in flight (KIP-455)."""
@@ -223,41 +230,49 @@ class Admin:
                     for p in numbers
                 ),
             )
-            for topic, numbers in _by_topic(assignment)
+            for topic, numbers in by_topic(assignment)
         )
-        response = self._ask_controller(reassign.AlterPartitionReassignmentsRequest(timeout=_TIMEOUT, topics=topics))
-        _raise_for(response.error_code, "reassign partitions", response.error_message)
+        response = self.ask_controller(reassign.AlterPartitionReassignmentsRequest(timeout=TIMEOUT, topics=topics))
+        raise_for(response.error_code, "reassign partitions", response.error_message)
         for topic in response.responses:
             for result in topic.partitions:
-                _raise_for(result.error_code, f"reassign {topic.name}/{result.partition_index}", result.error_message)
+                raise_for(result.error_code, f"reassign {topic.name}/{result.partition_index}", result.error_message)
 
     def reassigning(self) -> frozenset[Partition]:
         """The partitions whose replicas are being moved."""
-        response = self._ask_controller(ListPartitionReassignmentsRequest(timeout=_TIMEOUT, topics=None))
-        _raise_for(response.error_code, "list reassignments", response.error_message)
+        response = self.ask_controller(ListPartitionReassignmentsRequest(timeout=TIMEOUT, topics=None))
+        raise_for(response.error_code, "list reassignments", response.error_message)
         return frozenset((topic.name, p.partition_index) for topic in response.topics for p in topic.partitions)
 
     def elect_preferred(self, partitions: Iterable[Partition]) -> None:
         """Make each partition's first replica its leader; one that leads already is no error (KIP-460)."""
+        self._elect(partitions, _PREFERRED)
+
+    def elect_unclean(self, partitions: Iterable[Partition]) -> None:
+        """Make a live replica of each partition its leader, in sync or not; one that has a leader is no error."""
+        self._elect(partitions, _UNCLEAN)
+
+    def _elect(self, partitions: Iterable[Partition], election: int) -> None:
         topics = tuple(
             elect.TopicPartitions(topic=cast("Any", topic), partitions=tuple(map(_i32, numbers)))
-            for topic, numbers in _by_topic(partitions)
+            for topic, numbers in by_topic(partitions)
         )
-        request = elect.ElectLeadersRequest(election_type=cast("Any", 0), topic_partitions=topics, timeout=_TIMEOUT)
-        response = self._ask_controller(request)
-        _raise_for(response.error_code, "elect preferred leaders")
+        kind = cast("Any", election)
+        request = elect.ElectLeadersRequest(election_type=kind, topic_partitions=topics, timeout=TIMEOUT)
+        response = self.ask_controller(request)
+        raise_for(response.error_code, "elect leaders")
         for topic in response.replica_election_results:
             for result in topic.partition_result:
-                _raise_for(result.error_code, f"elect a leader of {topic.topic}/{result.partition_id}")
+                raise_for(result.error_code, f"elect a leader of {topic.topic}/{result.partition_id}")
 
     def coordinator(self, group: str, deadline_s: float = 30.0) -> BrokerId:
         """The broker that coordinates ``group``; asking creates ``__consumer_offsets`` if it isn't there yet."""
         request = FindCoordinatorRequest(key_type=cast("Any", 0), coordinator_keys=(group,))
         found = _settled(lambda: self.ask(request).coordinators[0], deadline_s)
-        _raise_for(found.error_code, f"find the coordinator of {group}")
+        raise_for(found.error_code, f"find the coordinator of {group}")
         return BrokerId(found.node_id)
 
-    def _ask_controller(self, request: RequestPayload, only: BrokerId | None = None) -> Any:
+    def ask_controller(self, request: RequestPayload, only: BrokerId | None = None) -> Any:
         """Ask for something that takes the controller its time."""
         return _settled(lambda: self.ask(request, _CONTROLLER_TIMEOUT_S, only), _CONTROLLER_TIMEOUT_S)
 
@@ -265,6 +280,22 @@ class Admin:
 Resource = int
 TOPIC: Resource = 2
 BROKER: Resource = 4
+
+
+def quorum_request() -> RequestPayload:
+    """Asks for the quorum behind ``__cluster_metadata``, of a broker, or of a voter itself."""
+    partition = quorum.PartitionData(partition_index=_i32(0))
+    topic = quorum.TopicData(topic_name=cast("Any", "__cluster_metadata"), partitions=(partition,))
+    return quorum.DescribeQuorumRequest(topics=(topic,))
+
+
+def quorum_of(response: Any) -> Quorum:
+    """The quorum in an answer. AdminError if whoever answered does not lead it."""
+    raise_for(response.error_code, "describe the quorum")
+    state = response.topics[0].partitions[0]
+    raise_for(state.error_code, "describe the quorum")
+    ends = {BrokerId(voter.replica_id): voter.log_end_offset for voter in state.current_voters}
+    return Quorum(state.leader_id, state.leader_epoch, tuple(ends), ends)
 
 
 def _settled(ask: Callable[[], Any], deadline_s: float) -> Any:
@@ -303,11 +334,13 @@ def _partition_state(topic: str, partition: Any) -> PartitionState:
     )
 
 
-def _base64(topic_id: uuid.UUID) -> str:
+def id_as_text(topic_id: uuid.UUID) -> str:
+    """A topic's id as Kafka writes it: 22 characters of base64."""
     return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
 
 
-def _by_topic(partitions: Iterable[Partition]) -> list[tuple[str, list[int]]]:
+def by_topic(partitions: Iterable[Partition]) -> list[tuple[str, list[int]]]:
+    """``[(topic, [numbers])]``, sorted."""
     grouped = groupby(sorted(partitions), key=lambda partition: partition[0])
     return [(topic, [number for _, number in members]) for topic, members in grouped]
 
@@ -321,7 +354,8 @@ def _i32(value: int) -> Any:
     return value
 
 
-def _raise_for(code: ErrorCode, what: str, detail: str | None = None) -> None:
+def raise_for(code: ErrorCode, what: str, detail: str | None = None) -> None:
+    """AdminError with Kafka's reason, unless there is none or what was asked for is so already."""
     if code is ErrorCode.none or code in _DECLINED:
         return
     name = code.name.upper()

@@ -4,14 +4,15 @@ One process for each (workload, arm, operation). The arms of a workload send the
 time, never at the same instant. ``producer_id`` counts the producing processes of the run from 0.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from aftershock.faults.timeline import Timeline
-from aftershock.harness.cluster import Cluster
+from aftershock.harness.java_client import of_worker
+from aftershock.harness.target import Target
 from aftershock.workloads.assignment import Assignment, CommitAssignment, ConsumeAssignment, ProduceAssignment
 from aftershock.workloads.logread import Topic
 
@@ -32,7 +33,7 @@ class Surroundings:
     java: tuple[str, ...] = ()
 
 
-def assignments(timeline: Timeline, cluster: Cluster, around: Surroundings) -> tuple[Assignment, ...]:
+def assignments(timeline: Timeline, cluster: Target, around: Surroundings) -> tuple[Assignment, ...]:
     """What every client process of the run is told."""
     producer_ids = count()
     told: list[Assignment] = []
@@ -57,21 +58,35 @@ def assignments(timeline: Timeline, cluster: Cluster, around: Surroundings) -> t
     return tuple(told)
 
 
+def worker_names(timeline: Timeline) -> Iterator[str]:
+    """The name of every client process: its ``client.id`` as well."""
+    for workload in timeline.workloads:
+        ops = [op for op in ("produce", "consume", "commit") if workload.get(op)]
+        yield from (_worker(workload["name"], arm, op) for arm in workload["arms"] for op in ops)
+
+
+def _worker(workload: str, arm: str, op: str) -> str:
+    return f"{workload}-{arm}-{op}"
+
+
 def _arm(arm: Mapping[str, Any], around: Surroundings) -> dict[str, Any]:
     return {**arm, "command": around.java} if arm["client"] == "java" else dict(arm)
 
 
 def _where(
-    part: Mapping[str, Any], op: str, common: Mapping[str, Any], cluster: Cluster, around: Surroundings
+    part: Mapping[str, Any], op: str, common: Mapping[str, Any], cluster: Target, around: Surroundings
 ) -> dict[str, Any]:
-    topic = around.topics[part["topic"]]
+    topic, worker = around.topics[part["topic"]], _worker(common["workload"], common["arm"], op)
     return {
         **common,
+        **({"command": of_worker(common["command"], worker)} if common["client"] == "java" else {}),
         "op": op,
-        "worker": f"{common['workload']}-{common['arm']}-{op}",
+        "worker": worker,
         "topic": topic.name,
         "topic_id": topic.topic_id,
         "partitions": topic.partitions,
         "rack": part["rack"],
         "bootstrap": cluster.bootstrap(part["rack"]),
+        "client_rack": cluster.kafka_rack(common["client_rack"]),
+        "security": cluster.security,
     }

@@ -18,8 +18,8 @@ from aftershock.errors import AftershockError, EvidenceError
 from aftershock.faults.check import load_plan
 from aftershock.faults.compile import compile_plan
 from aftershock.faults.lanes import lanes
-from aftershock.faults.plan import plan_schema
 from aftershock.faults.plans import find
+from aftershock.faults.schema import plan_schema
 from aftershock.harness import cli_adhoc
 from aftershock.harness.progress import Progress
 from aftershock.results.verdict import Verdict
@@ -163,7 +163,7 @@ def plan_check(plan: PlanArgument, changes: SetOption = None) -> int:
 def plan_show(plan: PlanArgument, seed: SeedOption = 0, changes: SetOption = None) -> int:
     """Draw a plan's timeline as text lanes."""
     checked = load_plan(find(plan), tuple(changes or ()))
-    print(lanes(compile_plan(checked.plan, seed, checked.source, checked.slo_positions)))
+    print(lanes(compile_plan(checked.plan, seed, checked.source, checked.slo_positions, checked.places)))
     return 0
 
 

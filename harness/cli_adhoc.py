@@ -130,10 +130,15 @@ def heal(
     """Undo what dead processes left broken, and remove what dead runs left behind; what lives is left alone."""
     from aftershock.harness import engine, labels
     from aftershock.harness import heal as healing
+    from aftershock.harness.attached.card import is_attached
     from aftershock.harness.progress import Progress
 
-    client, say = engine.connect(), Progress().say
-    if run_id is not None and not (_is_here(client, run_id) or (out / run_id / "run.json").is_file()):
+    say, home = Progress().say, out / run_id if run_id else None
+    if home and is_attached(home):
+        print("\n".join(healing.heal(None, run_id, say, home=home)) or "nothing to heal")
+        return 0
+    client = engine.connect()
+    if home and not (_is_here(client, home.name) or (home / "run.json").is_file()):
         raise AftershockError(
             f"nothing of a run {run_id} is on this machine, nor in {out}; `aftershock runs` lists them"
         )
@@ -145,11 +150,16 @@ def heal(
     return 0
 
 
-def plan_faults() -> int:
+def plan_faults(
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print docs/FAULTS.md: our own kinds, as a page.")
+    ] = False,
+) -> int:
     """List the kinds of faults: what each does and takes, what proves it, what heals it."""
     from aftershock.faults.catalogue import catalogue
+    from aftershock.faults.catalogue_page import page
 
-    print(catalogue())
+    print(page() if markdown else catalogue(), end="" if markdown else "\n")
     return 0
 
 

@@ -15,18 +15,24 @@ from docker.errors import DockerException
 from docker.models.containers import Container
 
 from aftershock.errors import AdminError, ClusterError
+from aftershock.faults.wire_proxy.proxy import Way
 from aftershock.faults.world import BrokerId, PartitionState
 from aftershock.harness.admin import Admin
 from aftershock.harness.labels import NODE, RUN
 from aftershock.harness.node import KafkaNode, addresses, host_ports, last_log_lines, output
-from aftershock.harness.racks import TOXIPROXY_API_PORT, admin_proxy_port
+from aftershock.harness.racks import TOXIPROXY_API_PORT, admin_proxy_port, client_proxy, node_of, quorum_proxy_port
+from aftershock.harness.replacing import in_place
 from aftershock.harness.spec import ClusterSpec
 from aftershock.harness.toxiproxy import Toxiproxy
 from aftershock.harness.waiting import still_lacking
+from aftershock.harness.wire_proxy import WireProxy
 from aftershock.results.files import write_whole
+from aftershock.workloads.logread import EndOffsets, Topic
+from aftershock.workloads.security import OPEN
 from aftershock.workloads.wire.connection import Address
 
 LOOPBACK = "127.0.0.1"
+_TOPICS_IN_SYNC_S = 30.0
 CARD = "cluster.json"
 """Written into the cluster's home when its launch is through; without it there is only what is left of a launch."""
 
@@ -38,7 +44,11 @@ class Cluster:
         nodes: the Kafka nodes by id.
         admin: administration through the listeners that no fault touches.
         toxiproxy: the server every link goes through.
+        wire_proxy: the proxy between clients and that, where there is one.
+        security: none, all its listeners are plain text.
     """
+
+    security = OPEN
 
     def __init__(
         self, spec: ClusterSpec, run_id: str, proxies: "Crossing", nodes: Mapping[BrokerId, KafkaNode]
@@ -48,6 +58,7 @@ class Cluster:
         self.nodes = nodes
         self._crossing = proxies
         self.toxiproxy = proxies.toxiproxy
+        self.wire_proxy = proxies.wire_proxy
         self.admin = Admin({BrokerId(n.id): proxies.admin_address(n.id) for n in spec.topology.brokers})
 
     def close(self) -> None:
@@ -59,6 +70,35 @@ class Cluster:
         crossing, brokers = self._crossing, [node.id for node in self.spec.topology.brokers]
         return ",".join(str(crossing.advertised(rack, b) if rack else crossing.admin_address(b)) for b in brokers)
 
+    @property
+    def broker_racks(self) -> Mapping[int, str]:
+        """The rack of each broker."""
+        return {node.id: node.rack for node in self.spec.topology.brokers}
+
+    @property
+    def voters(self) -> Sequence[int]:
+        """The voters of the metadata quorum."""
+        return [node.id for node in self.spec.topology.controllers]
+
+    def kafka_rack(self, rack: str | None) -> str | None:
+        """What Kafka calls a rack: the same, since we named it."""
+        return rack
+
+    def provide(self, topics: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Topic], EndOffsets]:
+        """Create the timeline's topics and wait until they are in sync; by name. Their logs begin with the run."""
+        made = {}
+        for topic in topics:
+            name, partitions = topic["name"], topic["partitions"]
+            topic_id = self.admin.create_topic(name, partitions, topic["replication"], topic["config"])
+            made[name] = Topic(name, topic_id, partitions)
+        self.await_in_sync(_TOPICS_IN_SYNC_S, list(made))
+        return made, {}
+
+    def proxy_bytes(self) -> Mapping[tuple[str, BrokerId, str], int]:
+        """Bytes that Toxiproxy has received, by proxy, node and stream: of connections that are closed by now."""
+        counted = self.toxiproxy.received_bytes().items()
+        return {(proxy, BrokerId(node_of(proxy)), stream): count for (proxy, stream), count in counted}
+
     def link_address(self, rack: str, inside_port: int) -> Address:
         """Where a replication or controller proxy of ``rack`` listens, reached over the rack's own network."""
         return Address(self._crossing.address_in[rack], inside_port)
@@ -67,6 +107,11 @@ class Cluster:
         """Where a published port of Toxiproxy is dialled on the host."""
         return self._crossing.host_address(inside_port)
 
+    def voter_addresses(self) -> Mapping[BrokerId, Address]:
+        """Where the harness asks each voter of the metadata quorum itself, over a listener that no fault touches."""
+        voters = [BrokerId(node.id) for node in self.spec.topology.controllers]
+        return {voter: self._crossing.host_address(quorum_proxy_port(voter)) for voter in voters}
+
     def whereabouts(self) -> dict[str, Any]:
         """Where the cluster is dialled and how its nodes are: what ``cluster status --json`` says of it."""
         racks = self.spec.topology.racks
@@ -74,7 +119,13 @@ class Cluster:
             "bootstrap": {"admin": self.bootstrap(None), **{rack: self.bootstrap(rack) for rack in racks}},
             "toxiproxy": self.toxiproxy.url,
             "brokers": [
-                {"id": node.node.id, "rack": node.node.rack, "container": node.container.name, "state": node.state()}
+                {
+                    "id": node.node.id,
+                    "rack": node.node.rack,
+                    "container": node.container.name,
+                    "kafka": node.version(),
+                    "state": node.state(),
+                }
                 for node in self.nodes.values()
             ],
         }
@@ -110,7 +161,7 @@ class Cluster:
         """Every broker is asked itself: what the others say of one that was away may be from before."""
         try:
             views = [self.admin.partitions(topics, seen_by=broker) for broker in self._brokers()]
-            return self._unfenced_lacking() or next(filter(None, map(_out_of_sync, views)), "")
+            return self._unfenced_lacking() or next(filter(None, map(out_of_sync, views)), "")
         except AdminError as error:
             return str(error)
 
@@ -146,6 +197,7 @@ class Crossing:
         self._ports = host_ports(container)
         if TOXIPROXY_API_PORT not in self._ports:
             raise ClusterError(f"{container.name} does not run, and a cluster can't do without; take the cluster down")
+        self.wire_proxy: WireProxy | None = None
         own = addresses(container)
         self.address_in = {rack: own[f"{prefix}-{rack}"] for rack in spec.topology.racks}
         self.toxiproxy = Toxiproxy(LOOPBACK, self._ports[TOXIPROXY_API_PORT])
@@ -155,8 +207,19 @@ class Crossing:
         return Address(LOOPBACK, self._ports[inside_port])
 
     def advertised(self, rack: str, broker: int) -> Address:
-        """Where clients of ``rack`` are sent for ``broker``: the one place to put another proxy in between."""
+        """Where clients of ``rack`` are sent for ``broker``: to the wire proxy, where there is one."""
+        if self.wire_proxy is not None:
+            return self.wire_proxy.addresses[client_proxy(rack, broker)]
         return self.host_address(self._topology.client_proxy_port(rack, broker))
+
+    def lead_through_wire_proxy(self, home: Path) -> None:
+        """Start a wire proxy before every way that clients have into the cluster."""
+        ways = [
+            Way(proxy.name, proxy.source_rack, proxy.node, self.host_address(proxy.listen_port))
+            for proxy in self._topology.proxies()
+            if proxy.channel == "client" and proxy.source_rack is not None
+        ]
+        self.wire_proxy = WireProxy.start(ways, self.host_address(TOXIPROXY_API_PORT), home)
 
     def admin_address(self, node: int) -> Address:
         """Where the harness itself dials a node."""
@@ -177,12 +240,15 @@ def attach(client: docker.DockerClient, home: Path) -> Cluster:
     run_id, spec = _card(home)
     found = {each.name: each for each in _containers(client, f"{RUN}={run_id}")}
     prefix = prefix_of(run_id)
-    missing = [name for name in (f"{prefix}-{part}" for part in _parts(spec)) if name not in found]
+    missing = [name for name in (f"{prefix}-{part}" for part in _parts(spec)) if in_place(found, name) is None]
     if missing:
         what = "is gone" if not found else f"lacks {', '.join(missing)}"
         raise ClusterError(f"the cluster {run_id} {what}")
-    nodes = {BrokerId(n.id): KafkaNode(n, found[f"{prefix}-{n.name}"]) for n in spec.topology.nodes}
-    return Cluster(spec, run_id, Crossing(spec, prefix, found[f"{prefix}-toxiproxy"]), nodes)
+    standing = {n: in_place(found, f"{prefix}-{n.name}") for n in spec.topology.nodes}
+    nodes = {BrokerId(n.id): KafkaNode(n, container) for n, container in standing.items() if container}
+    crossing = Crossing(spec, prefix, found[f"{prefix}-toxiproxy"])
+    crossing.wire_proxy = WireProxy.found(home) if spec.wire_proxy else None
+    return Cluster(spec, run_id, crossing, nodes)
 
 
 def write_card(home: Path, run_id: str, spec: ClusterSpec) -> None:
@@ -191,12 +257,17 @@ def write_card(home: Path, run_id: str, spec: ClusterSpec) -> None:
 
 
 def collect_logs(client: docker.DockerClient, run_id: str, folder: Path, since: datetime | None = None) -> None:
-    """Write every node's output (since then) to ``folder``/k<id>.log; a node that is gone is left out."""
+    """Write every node's output (since then) to ``folder``/k<id>.log; a node that is gone is left out.
+
+    The output of a container that another one has replaced comes before that one's.
+    """
     folder.mkdir(exist_ok=True)
-    for container in _containers(client, f"{RUN}={run_id}", NODE):
+    texts: dict[str, list[str]] = {}
+    for container in sorted(_containers(client, f"{RUN}={run_id}", NODE), key=lambda each: each.attrs["Created"]):
         with suppress(DockerException):
-            text = output(container, since)
-            (folder / f"k{container.labels[NODE]}.log").write_text(text, encoding="utf-8")
+            texts.setdefault(container.labels[NODE], []).append(output(container, since))
+    for node, parts in texts.items():
+        (folder / f"k{node}.log").write_text("".join(parts), encoding="utf-8")
 
 
 def _card(home: Path) -> tuple[str, ClusterSpec]:
@@ -215,7 +286,8 @@ def _parts(spec: ClusterSpec) -> list[str]:
     return ["toxiproxy", *(node.name for node in spec.topology.nodes)]
 
 
-def _out_of_sync(partitions: tuple[PartitionState, ...]) -> str:
+def out_of_sync(partitions: Sequence[PartitionState]) -> str:
+    """Which replicas are missing from their ISR, as a sentence; empty when none is."""
     behind = [p for p in partitions if p.leader is None or set(p.isr) != set(p.replicas)]
     shown = ", ".join(f"{p.topic}/{p.partition} (in sync: {sorted(p.isr)} of {sorted(p.replicas)})" for p in behind[:3])
     missing = sorted({broker for p in behind for broker in set(p.replicas) - set(p.isr)})

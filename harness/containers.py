@@ -12,7 +12,6 @@ os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
 from collections.abc import Mapping
 from typing import Any
 
-import docker
 from docker.errors import APIError
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.network import Network
@@ -20,7 +19,6 @@ from testcontainers.core.network import Network
 from aftershock.errors import EngineError
 from aftershock.harness.labels import NODE
 from aftershock.harness.racks import Node
-from aftershock.harness.spec import LOG_DIR
 
 _MEMORY = "1g"
 
@@ -69,20 +67,23 @@ class Container(DockerContainer):
 
 
 class KafkaContainer(Container):
-    """The container of one Kafka node, its log on a volume of its own, so that it survives a kill as a disk would."""
+    """The container of one Kafka node, its logs on volumes, so that they survive a kill as a disk would.
+
+    ``volumes``: where each is mounted, by name; they must be there, as one that the container creates lacks our labels.
+    """
 
     def __init__(
-        self, node: Node, image: str, name: str, labels: Mapping[str, str], environment: Mapping[str, str]
+        self,
+        node: Node,
+        image: str,
+        name: str,
+        labels: Mapping[str, str],
+        environment: Mapping[str, str],
+        volumes: Mapping[str, str],
     ) -> None:
-        self._volume, self._volume_labels = name, dict(labels)
         labels = {**labels, NODE: str(node.id), "aftershock.rack": node.rack}
-        super().__init__(image, name, labels, env=dict(environment), hostname=node.name, mem_limit=_MEMORY)
-        self.with_volume_mapping(name, LOG_DIR, "rw")
-
-    def start(self) -> "KafkaContainer":
-        """Create its volume and it, and start it; EngineError when the engine refused."""
-        # created first: a volume that the container creates would not carry our labels
-        client: docker.DockerClient = self.get_docker_client().client
-        client.volumes.create(self._volume, labels=self._volume_labels)
-        super().start()
-        return self
+        # root without the right to write everywhere: a log directory that is made unwritable is so for every user
+        rights = {"cap_drop": ["DAC_OVERRIDE"]}
+        super().__init__(image, name, labels, env=dict(environment), hostname=node.name, mem_limit=_MEMORY, **rights)
+        for volume, path in volumes.items():
+            self.with_volume_mapping(volume, path, "rw")

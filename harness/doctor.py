@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aftershock.errors import EngineError
+from aftershock.faults.kinds import BROUGHT
 from aftershock.harness import engine
 
 _JAVA_MIN = 17
@@ -26,8 +27,8 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Look at the engine, its images, Java, memory and disk."""
-    return [*_engine(), _java(), _memory(), _disk()]
+    """Look at the engine, its images, Java, memory and disk, and at kinds of faults that other packages bring."""
+    return [*_engine(), _java(), _memory(), _disk(), *_kinds()]
 
 
 def _engine() -> list[Finding]:
@@ -73,3 +74,8 @@ def _disk() -> Finding:
     if gib < _DISK_GIB_MIN:
         detail += f"; images and a run need {_DISK_GIB_MIN} GiB"
     return Finding("disk", ok=gib >= _DISK_GIB_MIN, detail=detail)
+
+
+def _kinds() -> list[Finding]:
+    found = [Finding("fault kind", ok=True, detail=f"{kind} of {who}") for kind, who in BROUGHT.packages.items()]
+    return [*found, *(Finding("fault kind", ok=False, detail=why) for why in BROUGHT.refused.values())]

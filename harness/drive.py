@@ -4,38 +4,42 @@ Phases are marked as they really happened; what the plan wanted is in the timeli
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
+from aftershock.errors import FaultError
+from aftershock.faults import abort
 from aftershock.faults.executor import execute
 from aftershock.faults.phases import Marks, phases
 from aftershock.faults.timeline import Timeline
+from aftershock.faults.world import World
 from aftershock.harness.assignments import Surroundings, assignments
+from aftershock.harness.by_hand import advise
 from aftershock.harness.clock import RunClock
-from aftershock.harness.cluster import Cluster
+from aftershock.harness.crew import Crew
 from aftershock.harness.journal import Journal
 from aftershock.harness.metrics import Reading, Sampler
 from aftershock.harness.progress import ArmStatus, Progress, Status, p99_ms
-from aftershock.harness.racks import node_of
 from aftershock.harness.rundir import RunDir
-from aftershock.harness.world import ClusterWorld
+from aftershock.harness.target import Target
+from aftershock.harness.world import world_of
 from aftershock.workloads.fleet import Fleet
-from aftershock.workloads.logread import Topic, read_log
+from aftershock.workloads.logread import EndOffsets, Topic, read_log
 from aftershock.workloads.warmup import settled
 
 T = TypeVar("T")
 _START_DEADLINE_S = 30.0
 _DRAIN_DEADLINE_S = 30.0
-_IN_SYNC_DEADLINE_S = 30.0
 _LEAD_US = 300_000  # between telling the clients to go and their first record
 _LOOK_AT_WARMUP_US = 500_000
 
 
 async def drive(
     timeline: Timeline,
-    cluster: Cluster,
+    cluster: Target,
     home: RunDir,
     spool: Path,
     clock: RunClock,
@@ -52,14 +56,14 @@ async def drive(
         WorkloadError: a client process died.
         FaultError: a fault could not be healed.
     """
-    topics = await asyncio.to_thread(_create_topics, timeline, cluster)
+    topics, begin = await asyncio.to_thread(cluster.provide, timeline.topics)
     around = Surroundings(
         home.run_id,
         clock.origin_ns,
         spool,
         home.path / "events.jsonl",
         topics,
-        cluster.spec.as_plan().broker_racks,
+        cluster.broker_racks,
         java,
     )
     crew = assignments(timeline, cluster, around)
@@ -69,17 +73,19 @@ async def drive(
             for each in crew
             if each.op == "produce"
         ],
-        topics=[asdict(topic) for topic in topics.values()],
+        topics=_topics_told(cluster, topics),
+        voters=list(cluster.voters),
         **cluster.whereabouts(),
     )
     journal = Journal(home.path / "journal.jsonl", clock)
     fleet = Fleet(crew, home.path / "logs")
-    act = _Act(timeline, cluster, home, clock, progress, fleet, journal, tuple(topics.values()))
+    world = world_of(cluster, Crew(home.run_id, spool))
+    act = _Act(timeline, cluster, world, home, clock, progress, fleet, journal, tuple(topics.values()), begin)
     try:
         async with Sampler(home.path / "metrics", clock, act.counters), act.fleet:
             async with progress.following(act.status):
                 await act.fleet.start(_START_DEADLINE_S)
-                await _unless(act.fleet.watch(), act.play(rehearse=rehearse))
+                await _unless(_watched(act.fleet, cluster), act.play(rehearse=rehearse))
             await act.close()
     finally:
         journal.close()
@@ -91,17 +97,21 @@ class _Act:
     def __init__(
         self,
         timeline: Timeline,
-        cluster: Cluster,
+        cluster: Target,
+        world: World,
         home: RunDir,
         clock: RunClock,
         progress: Progress,
         fleet: Fleet,
         journal: Journal,
         topics: Sequence[Topic],
+        begin: EndOffsets,
     ) -> None:
         self._topics = topics
+        self._begin = begin
         self._timeline = timeline
         self._cluster = cluster
+        self._world = world
         self._home = home
         self._clock = clock
         self._progress = progress
@@ -128,8 +138,8 @@ class _Act:
     def counters(self) -> list[Reading]:
         """Bytes over each link: Toxiproxy counts connections that closed, the clients those that last."""
         readings = [
-            Reading(node_of(proxy), f"toxiproxy.received_bytes/{proxy}/{direction}", count)
-            for (proxy, direction), count in self._cluster.toxiproxy.received_bytes().items()
+            Reading(node, f"toxiproxy.received_bytes/{proxy}/{stream}", count)
+            for (proxy, node, stream), count in self._cluster.proxy_bytes().items()
         ]
         for worker, told in self.fleet.progress().items():
             for broker, (sent, received) in told.traffic.items():
@@ -151,9 +161,7 @@ class _Act:
         faults_start_us = load_end_us = self._clock.now_us()
         if self._timeline.steps:
             self._enter("fault")
-            world = ClusterWorld(self._cluster)
-            say = self._progress.say
-            await execute(self._timeline, world, self._journal, self._clock, say, rehearse=rehearse)
+            await self._break(rehearse=rehearse)
             self._enter("recovery")
             now = Marks(self._load_start_us, steady_start_us, faults_start_us, self._clock.now_us())
             load_end_us = self._load_end_us(now)
@@ -162,11 +170,38 @@ class _Act:
         await self.fleet.stop(load_end_us)
         self._mark(Marks(self._load_start_us, steady_start_us, faults_start_us, load_end_us))
 
+    async def _break(self, *, rehearse: bool) -> None:
+        """The faults, till they are over or the plan says stop: then all of them are undone at once."""
+        say = self._progress.say
+        faults = execute(self._timeline, self._world, self._journal, self._clock, say, rehearse=rehearse)
+        conditions = [abort.parse(text) for text in self._timeline.abort]
+        if not conditions:
+            await self._advised(faults)
+            return
+        watch = abort.Watch(conditions, [topic.name for topic in self._topics], self._world, self._clock)
+        met = None
+        try:
+            await _unless(watch.keep(), self._advised(faults))
+        except abort.Met as error:
+            met = str(error)
+            say(f"aborted, as the plan asks: {met}")
+        self._home.tell(abort={"looks": watch.looks, "met": met})
+
+    async def _advised(self, faults: Coroutine[None, None, None]) -> None:
+        """Await them; what could not be healed is said with what to type."""
+        try:
+            await faults
+        except FaultError as error:
+            advise(error, self._journal.lines, self._cluster)
+            raise
+
     async def close(self) -> None:
         """Read what the topics hold, let the consumers read as far, and end the clients."""
         folder = self._home.path / "log"
         self._progress.say("reading the topics as they are now")
-        ends = await asyncio.to_thread(read_log, self._cluster.bootstrap(None), self._topics, folder, _DRAIN_DEADLINE_S)
+        bootstrap, security = self._cluster.bootstrap(None), self._cluster.security.resolved()
+        read = partial(read_log, bootstrap, self._topics, folder, security=security, begin=self._begin)
+        ends = await asyncio.to_thread(read, _DRAIN_DEADLINE_S)
         missing = await self.fleet.drain(ends, _DRAIN_DEADLINE_S)
         for worker, partitions in missing.items():
             self._progress.say(f"{worker} did not read to the end of {sorted(partitions)}")
@@ -201,15 +236,20 @@ class _Act:
         self._progress.say(f"{elapsed_s:5.0f} s  {phase}")
 
 
-def _create_topics(timeline: Timeline, cluster: Cluster) -> dict[str, Topic]:
-    """Create the plan's topics and wait until they are in sync; by name."""
-    topics = {}
-    for topic in timeline.topics:
-        name, partitions = topic["name"], topic["partitions"]
-        topic_id = cluster.admin.create_topic(name, partitions, topic["replication"], topic["config"])
-        topics[name] = Topic(name, topic_id, partitions)
-    cluster.await_in_sync(_IN_SYNC_DEADLINE_S, list(topics))
-    return topics
+def _topics_told(cluster: Target, topics: Mapping[str, Topic]) -> list[dict[str, Any]]:
+    """The topics as ``run.json`` has them, with the replicas of each partition as they are before the first fault."""
+    placed: dict[str, dict[int, list[int]]] = {}
+    for state in cluster.admin.partitions(list(topics)):
+        placed.setdefault(state.topic, {})[state.partition] = list(state.replicas)
+    return [asdict(topic) | {"assignment": placed.get(topic.name, {})} for topic in topics.values()]
+
+
+async def _watched(fleet: Fleet, cluster: Target) -> NoReturn:
+    """Raise as soon as a client ends that wasn't told to, or the proxy that all of them pass."""
+    if cluster.wire_proxy is None:
+        await fleet.watch()
+    else:
+        await _unless(fleet.watch(), cluster.wire_proxy.watch())
 
 
 async def _unless(failing: Coroutine[None, None, NoReturn], work: Coroutine[None, None, T]) -> T:

@@ -19,27 +19,42 @@ from typing import Any
 import docker
 
 from aftershock.errors import AftershockError, ClusterError, EvidenceError, FaultError
+from aftershock.faults import undone
 from aftershock.faults.record import Undo
 from aftershock.faults.undo import perform
+from aftershock.faults.waiting import until
 from aftershock.harness import labels, spools
+from aftershock.harness.attached.card import is_attached, read_card
+from aftershock.harness.attached.cluster import AttachedCluster
+from aftershock.harness.by_hand import advise
 from aftershock.harness.clock import RunClock
-from aftershock.harness.cluster import CARD, Cluster, attach
+from aftershock.harness.cluster import CARD, attach
 from aftershock.harness.journal import Journal, Line, open_faults, read_journal
 from aftershock.harness.labels import Standing
 from aftershock.harness.rundir import RunDir
-from aftershock.harness.world import ClusterWorld
+from aftershock.harness.target import Target
+from aftershock.harness.world import world_of
 
 Say = Callable[[str], None]
 _IN_SYNC_S = 60.0
+_OWED_MS = 60_000
 _STRAGGLER_S = 0.5
 _LAST_VERBS = ("restore_assignment",)  # replicas can only move once their nodes are back
 
 
-def heal(client: docker.DockerClient, run_id: str | None, say: Say, *, asked: bool | None = None) -> list[str]:
+def heal(
+    client: docker.DockerClient | None,
+    run_id: str | None,
+    say: Say,
+    *,
+    asked: bool | None = None,
+    home: Path | None = None,
+) -> list[str]:
     """Heal and remove what the dead left, of one run or of all; gives a sentence for each thing done.
 
     ``asked`` (default: when a run is named): a kept cluster's faults are healed also where their injector lives, and
-    what stands in the way is an error. Else that is said, and the rest done.
+    what stands in the way is an error. Else that is said, and the rest done. Without a ``client`` nothing is done to
+    what we launched. ``home``: the named run's directory, if it is on an attached cluster and may have no spool left.
 
     Raises:
         ClusterError: the named run is being driven, or its cluster can't be reached any more.
@@ -47,6 +62,20 @@ def heal(client: docker.DockerClient, run_id: str | None, say: Say, *, asked: bo
     """
     asked = run_id is not None if asked is None else asked
     done: list[str] = []
+    if home and is_attached(home):
+        with _alone(home):
+            done += _let_go(home, say)
+    if client:
+        done += _healed_here(client, run_id, say, asked=asked)
+    for spool in spools.orphaned():
+        if run_id in (None, spool.run_id):
+            with _alone(spool.home):
+                done += _cleared(spool, say, asked=asked) if spool.path.exists() else []
+    return done
+
+
+def _healed_here(client: docker.DockerClient, run_id: str | None, say: Say, *, asked: bool) -> list[str]:
+    done = []
     for cluster in labels.standing(client):
         if run_id in (None, cluster.run_id):
             try:
@@ -56,28 +85,24 @@ def heal(client: docker.DockerClient, run_id: str | None, say: Say, *, asked: bo
                 if asked:
                     raise
                 say(f"{cluster.run_id}: {error}")
-    for spool in spools.orphaned():
-        if run_id in (None, spool.run_id):
-            with _alone(spool.home):
-                done += _cleared(spool, say) if spool.path.exists() else []
     return done
 
 
-def sweep(client: docker.DockerClient, say: Say) -> None:
+def sweep(client: docker.DockerClient | None, say: Say) -> None:
     """Heal and remove what any dead run left, before a cluster takes room beside it."""
     for sentence in heal(client, None, say):
         say(f"left by a dead run: {sentence}")
 
 
-def leavings(client: docker.DockerClient, run_id: str) -> bool:
-    """Whether anything of a run whose owner is dead is left to heal or to remove."""
-    mine = [cluster for cluster in labels.standing(client) if cluster.run_id == run_id]
+def leavings(client: docker.DockerClient | None, run_id: str) -> bool:
+    """Whether anything of a run whose owner is dead is left to heal or to remove; without a client, of its own."""
+    mine = [cluster for cluster in labels.standing(client) if cluster.run_id == run_id] if client else []
     unhealed = [cluster for cluster in mine if not _is_kept(cluster) or _open(cluster.home)]
     return bool(unhealed) or any(spool.run_id == run_id for spool in spools.orphaned())
 
 
 async def undo_open(
-    journal: Path, origin_ns: int, cluster: Cluster, say: Say, *, whose: Callable[[str], bool]
+    journal: Path, origin_ns: int, cluster: Target, say: Say, *, whose: Callable[[str], bool]
 ) -> list[str]:
     """Heal every fault that a journal says is in force and whose owner ``whose`` accepts; gives their ids.
 
@@ -97,13 +122,17 @@ async def undo_open(
             else:
                 say(f"{line['fault']}: healed")
     if failures:
-        raise FaultError("; ".join(failures))
+        unhealed = FaultError("; ".join(failures))
+        advise(unhealed, read_journal(journal), cluster)
+        raise unhealed
     return [line["fault"] for line in owed]
 
 
-async def _undo(line: Line, cluster: Cluster, book: Journal, clock: RunClock) -> None:
+async def _undo(line: Line, cluster: Target, book: Journal, clock: RunClock) -> None:
     book.append({**_same(line), "state": "healing"})
-    await perform(Undo(line["undo"]["verb"], line["undo"]["args"]), ClusterWorld(cluster), clock)
+    undo, world = Undo(line["undo"]["verb"], line["undo"]["args"]), world_of(cluster)
+    await perform(undo, world, clock)
+    await until(lambda: undone.owed(undo, world), clock, _OWED_MS)
     book.append({**_same(line), "state": "healed", "why": "healed for its injector, which is gone or was overruled"})
 
 
@@ -168,9 +197,33 @@ def _removed(client: docker.DockerClient, cluster: Standing) -> list[str]:
     return [f"{cluster.run_id}: removed {', '.join(names)}"]
 
 
-def _cleared(spool: spools.Spool, say: Say) -> list[str]:
+def _let_go(home: Path, say: Say) -> list[str]:
+    """An attached cluster on which nothing of a dead run is left: none of its faults, and no topic that it created."""
+    run, journal = RunDir.open(home), home / "journal.jsonl"
+    if labels.lives(run.facts.get("owner", "")):
+        pid = run.facts["owner"].partition(":")[0]
+        raise ClusterError(f"{run.run_id} is driven by process {pid}, which lives: interrupt that, and it heals itself")
+    if not open_faults(read_journal(journal)) and not read_card(home).created:
+        return []
+    with closing(AttachedCluster(read_card(home), home)) as cluster:
+        origin_ns = run.facts.get("origin_ns", 0)
+        faults = asyncio.run(undo_open(journal, origin_ns, cluster, say, whose=lambda _: True))
+        topics = cluster.clear()
+    healed = [f"{run.run_id}: healed {', '.join(faults)}"] if faults else []
+    return healed + ([f"{run.run_id}: deleted the topics it created: {', '.join(topics)}"] if topics else [])
+
+
+def _cleared(spool: spools.Spool, say: Say, *, asked: bool = False) -> list[str]:
     spools.end_workers(spool.run_id)
-    home = spool.home
+    home, done = spool.home, list[str]()
+    if home and is_attached(home):
+        try:
+            done += _let_go(home, say)
+        except AftershockError as error:
+            if asked:
+                raise
+            say(f"{spool.run_id}: {error}")
+            return []  # its spool is how it is found again
     try:
         spool.salvage()
     except OSError as error:
@@ -178,14 +231,16 @@ def _cleared(spool: spools.Spool, say: Say) -> list[str]:
         spool.discard()
     if home:
         close_books(home)
-    return [f"{spool.run_id}: cleared {spool.path}"]
+    return [*done, f"{spool.run_id}: cleared {spool.path}"]
 
 
 def close_books(home: Path) -> None:
-    """Say in the run directory how the run ended, and remove what Spark left there."""
+    """Say in the run directory how the run ended, and remove what Spark left there; not while its runner is at it."""
     with suppress(EvidenceError, OSError):
         run = RunDir.open(home)
-        if run.facts.get("status") == "running" and not labels.lives(run.facts.get("owner", "")):
+        if labels.lives(run.facts.get("owner", "")):
+            return
+        if run.facts.get("status") == "running":
             run.tell(status="failed", why="its runner died; what it left was healed and removed")
     for scratch in (home / "logs").glob(".spark-*"):
         shutil.rmtree(scratch, ignore_errors=True)

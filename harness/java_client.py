@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Mapping
 
 from aftershock.errors import EngineError
+from aftershock.harness.labels import WORKER
 
 
 def java_command(image: str, labels: Mapping[str, str]) -> tuple[str, ...]:
@@ -22,3 +23,9 @@ def java_command(image: str, labels: Mapping[str, str]) -> tuple[str, ...]:
     plain = ("docker", "run", "--interactive", "--rm", "--network", "host", "--log-driver", "none", "--pull", "never")
     marks = (word for name, value in labels.items() for word in ("--label", f"{name}={value}"))
     return (*plain, *marks, image)
+
+
+def of_worker(command: tuple[str, ...], worker: str) -> tuple[str, ...]:
+    """The same command for one worker, whose name its container carries: faults on clients find it by that."""
+    *words, image = command
+    return (*words, "--label", f"{WORKER}={worker}", image)

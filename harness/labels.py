@@ -23,6 +23,7 @@ HOST = "aftershock.host"
 HOME = "aftershock.home"
 KEEP = "aftershock.keep"
 NODE = "aftershock.node"
+WORKER = "aftershock.worker"
 KEPT = "keep"
 """A file of this name in a cluster's home keeps it as the label does, which can't be changed after the launch."""
 

@@ -3,6 +3,7 @@
 ::
 
     watchdog ─▶ networks ─▶ Toxiproxy (its host ports are read) ─▶ proxies ─▶ nodes, all at once ─▶ ready ─▶ card
+                                                                      └▶ wire proxy, where one is wanted
 
 Ready means: every broker registered and unfenced, the internal topic that consumers need created, and every partition's
 ISR full; asked over Kafka's protocol, never read from a log. Whatever goes wrong, what was begun carries our labels:
@@ -11,6 +12,7 @@ ISR full; asked over Kafka's protocol, never read from a log. Whatever goes wron
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from aftershock.faults.world import BrokerId
 from aftershock.harness import engine, labels, watchdog
 from aftershock.harness.cluster import Cluster, Crossing, prefix_of, write_card
 from aftershock.harness.containers import Container, KafkaContainer, RackNetwork
+from aftershock.harness.disks import create_volumes, held_by_toxiproxy, volumes_of
 from aftershock.harness.engine import Image
 from aftershock.harness.node import KafkaNode, last_log_lines
 from aftershock.harness.racks import Node
@@ -82,7 +85,8 @@ def launch(
     say(f"starting {len(topology.nodes)} Kafka nodes in {len(topology.racks)} racks behind Toxiproxy")
     watchdog.watch(owner or labels.owner(), run_id, home)
     marks = labels.labels_of(run_id, home, keep=keep, owned_by=owner)
-    cluster = _Launch(spec, run_id, marks, images).perform()
+    with closing(engine.connect()) as client:
+        cluster = _Launch(client, spec, run_id, marks, images).perform(home)
     cluster.await_ready(_READY_S)
     write_card(home, run_id, spec)
     return cluster
@@ -91,18 +95,25 @@ def launch(
 class _Launch:
     """One launch: what its steps have in common."""
 
-    def __init__(self, spec: ClusterSpec, run_id: str, marks: dict[str, str], images: Images) -> None:
+    def __init__(
+        self, client: docker.DockerClient, spec: ClusterSpec, run_id: str, marks: dict[str, str], images: Images
+    ) -> None:
+        self._client = client
         self._spec = spec
         self._run_id = run_id
         self._prefix = prefix_of(run_id)
         self._labels = marks
         self._images = images
+        self._names = {node: f"{self._prefix}-{node.name}" for node in spec.topology.nodes}
         self._networks = {rack: RackNetwork(f"{self._prefix}-{rack}", marks) for rack in spec.topology.racks}
 
-    def perform(self) -> Cluster:
+    def perform(self, home: Path) -> Cluster:
+        create_volumes(self._client, self._spec, self._names, self._labels)
         with ThreadPoolExecutor(max_workers=8) as pool:
             list(pool.map(RackNetwork.create, self._networks.values()))
             crossing = self._start_toxiproxy()
+            if self._spec.wire_proxy:
+                crossing.lead_through_wire_proxy(home)
             nodes = {BrokerId(node.id): self._kafka(node, crossing) for node in self._spec.topology.nodes}
             started = dict(zip(nodes, pool.map(KafkaContainer.start, nodes.values()), strict=True))
         names = {BrokerId(node.id): node for node in self._spec.topology.nodes}
@@ -116,6 +127,8 @@ class _Launch:
         container.with_command(["-host=0.0.0.0", "-proxy-metrics"])
         container.with_network(self._networks[first]).with_network_aliases(*topology.foreign_names(first))
         container.publish_on_loopback(topology.published_ports())
+        for volume in held_by_toxiproxy(self._spec, self._names):
+            container.with_volume_mapping(volume, f"/held/{volume}", "ro")
         handle: Handle = container.start().get_wrapped_container()
         for rack in others:
             try:
@@ -130,8 +143,9 @@ class _Launch:
     def _kafka(self, node: Node, crossing: Crossing) -> KafkaContainer:
         advertised = self._advertised(node, crossing) if node.broker else {}
         environment = self._spec.environment(node, cluster_id_of(self._run_id), advertised)
-        name = f"{self._prefix}-{node.name}"
-        kafka = KafkaContainer(node, self._images.kafka.name, name, self._labels, environment)
+        name = self._names[node]
+        volumes = volumes_of(self._spec, node, name)
+        kafka = KafkaContainer(node, self._images.kafka.name, name, self._labels, environment, volumes)
         kafka.with_network(self._networks[node.rack]).with_network_aliases(node.name, node.home_name)
         return kafka
 

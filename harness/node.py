@@ -1,5 +1,7 @@
 """One container of a cluster that runs, seen through the engine: what can be asked of it, and done to its process."""
 
+import re
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -10,7 +12,9 @@ from aftershock.errors import ClusterError
 from aftershock.faults.world import BrokerState
 from aftershock.harness.racks import Node
 
-_SHUT_DOWN_S = 30
+SHUT_DOWN_S = 30
+_VERSION = re.compile(r":(\d+\.\d+\.\d+)")
+WAS = "-was-"  # <name>-was-<n>: a container that another one has replaced
 _KILLED = 128 + 9  # the exit code that SIGKILL leaves
 
 
@@ -20,6 +24,7 @@ class KafkaNode:
     def __init__(self, node: Node, container: Container) -> None:
         self.node = node
         self.container = container
+        self._name = name_of(container)
 
     def state(self) -> BrokerState:
         """What the engine says of the process.
@@ -28,12 +33,20 @@ class KafkaNode:
             ClusterError: the container is gone.
         """
         try:
-            self.container.reload()
+            self._look()
         except NotFound as error:
-            raise ClusterError(f"{self.container.name} is gone: somebody removed the container") from error
+            raise ClusterError(f"{self._name} is gone: somebody removed the container") from error
         if self.container.status == "paused":
             return "paused"
         return "running" if self.container.status == "running" else "exited"
+
+    def version(self) -> str:
+        """The Kafka version of its image, by the image's tag. ClusterError for an image that has none."""
+        image = str(self.container.attrs["Config"]["Image"])
+        match = _VERSION.search(image)
+        if match is None:
+            raise ClusterError(f"the image {image} of {self.container.name} does not say which Kafka it is")
+        return match[1]
 
     def kill(self) -> None:
         """SIGKILL. The page cache survives, so this tests no durability of the disk."""
@@ -45,10 +58,10 @@ class KafkaNode:
         Raises:
             ClusterError: it was killed, by the engine for taking too long or by somebody else.
         """
-        self._act("stop", timeout=_SHUT_DOWN_S)
+        self._act("stop", timeout=SHUT_DOWN_S)
         self.container.reload()
         if self.container.attrs["State"]["ExitCode"] == _KILLED:
-            why = f"ended by SIGKILL, not by its own shutdown ({_SHUT_DOWN_S} s at most)"
+            why = f"ended by SIGKILL, not by its own shutdown ({SHUT_DOWN_S} s at most)"
             raise ClusterError(f"{self.container.name} {why}")
 
     def restart(self) -> None:
@@ -64,11 +77,24 @@ class KafkaNode:
         if self.state() == "paused":
             self._act("unpause")
 
+    def _look(self) -> None:
+        """See the container as it is now; where it was replaced meanwhile, by whomever, the one in its place."""
+        self.container.reload()
+        if self.container.name != self._name:
+            with suppress(NotFound):  # broken off half-way: the old one stands for the node
+                self.container = self.container.client.containers.get(self._name)
+
     def _act(self, verb: str, **how: Any) -> None:
         try:
+            self._look()
             getattr(self.container, verb)(**how)
         except APIError as error:
             raise ClusterError(f"can't {verb} {self.container.name}: {error.explanation or error}") from error
+
+
+def name_of(container: Container) -> str:
+    """The name of the node's container, also where this one was replaced, and so renamed (`replacing.py`)."""
+    return str(container.name).partition(WAS)[0]
 
 
 def output(container: Container, since: datetime | None = None) -> str:

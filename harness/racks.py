@@ -5,7 +5,7 @@
     client in rack a ──▶ client_a-k2 ─────────┐
     rack a's network ──▶ replication_a-k2 ────┼──▶ b2 (broker 2, attached to rack b's network only)
                          controller_a-k2 ─────┘
-    harness ───────────▶ admin-k2, which no fault touches
+    harness ───────────▶ admin-k2 and, to a voter, quorum-k2, which no fault touches
 
 Rules kept here (`design.md` 4):
 
@@ -29,6 +29,7 @@ _REPLICATION_PORT = 9200  # + the node's id
 _CONTROLLER_PORT = 9300  # + the node's id
 _CLIENT_PROXY_PORT = 20000  # + 100 x the client rack's number + the node's id
 _ADMIN_PROXY_PORT = 29000  # + the node's id
+_QUORUM_PROXY_PORT = 29100  # + the node's id
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class Topology:
             for rack in self.racks:
                 port = self.client_proxy_port(rack, node.id)
                 yield Proxy(
-                    f"client_{rack}-{node.name}",
+                    client_proxy(rack, node.id),
                     "client",
                     rack,
                     node.id,
@@ -119,6 +120,9 @@ class Topology:
                 )
             upstream = f"{node.home_name}:{ADMIN_PORT}"
             yield Proxy(f"admin-{node.name}", "admin", None, node.id, None, admin_proxy_port(node.id), upstream)
+        if node.controller:
+            upstream = f"{node.home_name}:{controller_port(node.id)}"
+            yield Proxy(f"quorum-{node.name}", "admin", None, node.id, None, quorum_proxy_port(node.id), upstream)
         for rack in self.racks:
             if rack != node.rack:
                 yield from self._proxies_between(rack, node)
@@ -144,9 +148,19 @@ def controller_port(node: int) -> int:
     return _CONTROLLER_PORT + node
 
 
+def client_proxy(rack: str, node: int) -> str:
+    """The name of the proxy for clients of ``rack`` to ``node``."""
+    return f"client_{rack}-k{node}"
+
+
 def admin_proxy_port(node: int) -> int:
     """Toxiproxy's port, inside its container, for the harness's own requests to ``node``."""
     return _ADMIN_PROXY_PORT + node
+
+
+def quorum_proxy_port(node: int) -> int:
+    """Toxiproxy's port, inside its container, for what the harness asks of a voter itself."""
+    return _QUORUM_PROXY_PORT + node
 
 
 def node_of(proxy: str) -> int:

@@ -9,18 +9,23 @@ the evidence so far is kept and readable, and the cluster is removed unless it i
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import docker
 
-from aftershock.errors import AftershockError, EvidenceError
+from aftershock.errors import AftershockError, EvidenceError, PlanError
+from aftershock.faults.attach import Attach
 from aftershock.faults.check import Checked, load_plan
 from aftershock.faults.compile import compile_plan
+from aftershock.faults.kinds import KINDS
 from aftershock.faults.timeline import Timeline
-from aftershock.harness import engine, labels
+from aftershock.harness import engine, labels, watchdog
+from aftershock.harness.attached.card import Card
+from aftershock.harness.attached.cluster import AttachedCluster
 from aftershock.harness.clock import RunClock
 from aftershock.harness.cluster import CARD, Cluster, collect_logs
 from aftershock.harness.drive import drive
@@ -33,6 +38,7 @@ from aftershock.harness.progress import Progress
 from aftershock.harness.rundir import RunDir
 from aftershock.harness.spec import ClusterSpec
 from aftershock.harness.spools import spool_for
+from aftershock.harness.target import Target
 from aftershock.results.judge import judge
 from aftershock.results.report import write as write_report
 from aftershock.results.verdict import Verdict
@@ -59,13 +65,27 @@ class Request:
 
 @dataclass(frozen=True)
 class Job:
-    """A plan that is ready to be driven on a cluster of its specification. ``file``: the plan's, if it is in one."""
+    """A plan that is ready to be driven. ``file``: the plan's, if it is in one; ``kafka`` replaces its version."""
 
     file: Path | None
     checked: Checked
     timeline: Timeline
-    spec: ClusterSpec
+    kafka: str | None
     rehearse: bool
+
+    @property
+    def attach(self) -> Attach | None:
+        """The cluster that it is driven on, where that isn't ours to launch."""
+        return self.checked.plan.cluster.attach
+
+    @property
+    def spec(self) -> ClusterSpec:
+        """The cluster to launch for it. PlanError where there is one already."""
+        if self.attach:
+            raise PlanError(["a plan with `cluster: attach` takes `aftershock run`, and neither --keep nor --kafka"])
+        needed = any(KINDS[step.kind].family == "protocol" for step in self.timeline.steps)
+        cluster = self.checked.plan.cluster
+        return ClusterSpec.of(cluster.model_copy(update={"wire_proxy": cluster.wire_proxy or needed}), self.kafka)
 
 
 def prepare(
@@ -84,11 +104,11 @@ def prepare(
         refuse_programs(checked)
     for warning in checked.warnings:
         say(f"warning: {warning}")
-    timeline = compile_plan(checked.plan, seed, checked.source, checked.slo_positions)
+    timeline = compile_plan(checked.plan, seed, checked.source, checked.slo_positions, checked.places)
     if rehearse:
         say("a rehearsal: full load, nothing will be injected")
     file = plan.resolve() if isinstance(plan, Path) else None
-    return Job(file, checked, timeline, ClusterSpec.of(checked.plan.cluster, kafka), rehearse)
+    return Job(file, checked, timeline, kafka, rehearse)
 
 
 def perform(request: Request, progress: Progress) -> tuple[Path, Verdict]:
@@ -115,17 +135,30 @@ def perform(request: Request, progress: Progress) -> tuple[Path, Verdict]:
         rehearse=request.rehearse,
         allow_exec=request.allow_exec,
     )
-    client = engine.connect()
-    sweep(client, say)
-    images = images_for(client, job.spec, say)
+    attach = None if request.keep or request.kafka else job.attach
+    on_cluster = _attaching(job, attach, progress) if attach else _launching(job, request, progress)
     with host_lease(judged_on(job.checked.plan.slo), f"aftershock run {job.timeline.name}", say):
         home = RunDir.create(request.out, job.timeline.name, request.seed, request.command)
-        _launched(job, client, home, images, progress, keep=request.keep)
+        on_cluster(home)
         say("judging the evidence with Spark")
         verdict = judge(home.path, request.spark, say)
     write_report(home.path)
     say(f"report: {home.path / 'report.html'}")
     return home.path, verdict
+
+
+def _launching(job: Job, request: Request, progress: Progress) -> Callable[[RunDir], None]:
+    """How to drive a job on a cluster of its own, for which all is here."""
+    spec, client = job.spec, engine.connect()
+    sweep(client, progress.say)
+    images = images_for(client, spec, progress.say)
+    return lambda home: _launched(job, client, home, images, progress, keep=request.keep)
+
+
+def _attaching(job: Job, attach: Attach, progress: Progress) -> Callable[[RunDir], None]:
+    """How to drive a job on a cluster that runs; no engine is needed for that."""
+    sweep(None, progress.say)
+    return lambda home: _attached(job, attach, home, progress)
 
 
 def live(job: Job, cluster: Cluster, home: RunDir, images: Images, progress: Progress) -> None:
@@ -134,7 +167,7 @@ def live(job: Job, cluster: Cluster, home: RunDir, images: Images, progress: Pro
     Raises what goes wrong; see `perform`.
     """
     with _accounted_for(home, progress):
-        _drive(job, cluster, home, images, progress)
+        _drive(job, cluster, home, provenance(home, cluster, images), progress)
 
 
 def _launched(
@@ -144,7 +177,7 @@ def _launched(
     with _accounted_for(home, progress):
         try:
             with closing(launch(job.spec, home.run_id, home.path, images, progress.say, keep=keep)) as cluster:
-                _drive(job, cluster, home, images, progress)
+                _drive(job, cluster, home, provenance(home, cluster, images), progress)
         finally:
             with undisturbed(progress.say):
                 collect_logs(client, home.run_id, home.path / "logs")
@@ -154,21 +187,42 @@ def _launched(
         progress.say(f"the cluster is kept: bootstrap {cluster.bootstrap(None)}; remove it with: {_down(home)}")
 
 
+def _attached(job: Job, attach: Attach, home: RunDir, progress: Progress) -> None:
+    """Drive a job on a cluster that is as it was afterwards, but for records in its topics and offsets of groups."""
+    with _accounted_for(home, progress):
+        card = Card.of(home.run_id, attach, job.timeline)
+        card.write(home.path)
+        watchdog.watch(labels.owner(), home.run_id, home.path)
+        progress.say(f"attaching to {attach.bootstrap}: only what the plan names is touched")
+        with closing(AttachedCluster(card, home.path)) as cluster:
+            cluster.check()
+            versions = {**home.facts["versions"], **cluster.versions()}
+            try:
+                _drive(job, cluster, home, {"versions": versions}, progress)
+            finally:
+                with undisturbed(progress.say):
+                    cluster.clear()
+
+
 def _down(home: RunDir) -> str:
     return f"aftershock cluster down --run {home.run_id}"
 
 
-def _drive(job: Job, cluster: Cluster, home: RunDir, images: Images, progress: Progress) -> None:
-    """The live half proper: the plan, its timeline and the clock are on disk before the first record is sent."""
+def _drive(job: Job, cluster: Target, home: RunDir, about: Mapping[str, Any], progress: Progress) -> None:
+    """The live half proper: the plan, its timeline and the clock are on disk before the first record is sent.
+
+    ``about``: what ``run.json`` says of the cluster, its versions among it.
+    """
     (home.path / "plan.yaml").write_text(job.checked.text, encoding="utf-8")
     (home.path / "timeline.json").write_bytes(job.timeline.to_json())
-    java = java_for(job.checked.plan, cluster.spec.kafka, home.run_id, home.path, progress.say)
+    kafka = about["versions"].get("kafka", engine.DEFAULT_KAFKA)
+    java = java_for(job.checked.plan, kafka, home.run_id, home.path, progress.say)
     clock = RunClock.starting_now()
     home.tell(
         plan_file=str(job.file) if job.file else None,
         origin_ns=clock.origin_ns,
         rehearse=job.rehearse,
-        **provenance(home, cluster, images),
+        **about,
     )
     spool = spool_for(home.run_id, home.path)
     try:

@@ -12,10 +12,12 @@ from functools import cached_property
 from typing import Any, cast
 
 from aftershock.faults.plan import Cluster as ClusterPlan
+from aftershock.faults.plan import Disks
 from aftershock.harness.engine import DEFAULT_KAFKA
 from aftershock.harness.racks import ADMIN_PORT, Node, Topology, controller_port, replication_port, topology
 
 LOG_DIR = "/var/lib/kafka/data"
+DISK = "/var/lib/kafka/disk"  # + its number, counted from 1
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class ClusterSpec:
     controllers: int
     profile: Profile
     config: Mapping[str, str]
+    disks: Disks | None = None
+    wire_proxy: bool = False
 
     @cached_property
     def topology(self) -> Topology:
@@ -72,7 +76,8 @@ class ClusterSpec:
     def of(cls, plan: ClusterPlan, kafka: str | None = None) -> "ClusterSpec":
         """The plan's cluster, with ``kafka`` (a version) in place of the plan's own if given."""
         version = kafka or (DEFAULT_KAFKA if plan.kafka == "default" else plan.kafka)
-        return cls(version, dict(plan.racks), plan.controllers, PROFILES[plan.profile], dict(plan.config))
+        profile, config = PROFILES[plan.profile], dict(plan.config)
+        return cls(version, dict(plan.racks), plan.controllers, profile, config, plan.disks, plan.wire_proxy)
 
     def as_plan(self) -> ClusterPlan:
         """The cluster as a plan says it: the reverse of ``of``."""
@@ -82,19 +87,30 @@ class ClusterSpec:
             profile=cast("Any", self.profile.name),
             controllers=cast("Any", self.controllers),
             config=dict(self.config),
+            disks=self.disks,
+            wire_proxy=self.wire_proxy,
         )
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; equal for specifications that one cluster can serve. The order of racks is part of it."""
         racks = [[rack, count] for rack, count in self.racks.items()]
         named = {"kafka": self.kafka, "racks": racks, "controllers": self.controllers, "profile": self.profile.name}
-        return {**named, "config": dict(sorted(self.config.items()))}
+        disks = {"disks": self.disks.model_dump()} if self.disks else {}
+        wire_proxy = {"wire_proxy": True} if self.wire_proxy else {}
+        return {**named, **disks, **wire_proxy, "config": dict(sorted(self.config.items()))}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "ClusterSpec":
         """The reverse of ``to_json``. KeyError, TypeError or ValueError for what isn't one."""
         racks, profile = dict(document["racks"]), PROFILES[document["profile"]]
-        return cls(document["kafka"], racks, document["controllers"], profile, dict(document["config"]))
+        disks = Disks.model_validate(document["disks"]) if "disks" in document else None
+        config, wire_proxy = dict(document["config"]), bool(document.get("wire_proxy"))
+        return cls(document["kafka"], racks, document["controllers"], profile, config, disks, wire_proxy)
+
+    def log_dirs(self, node: Node) -> tuple[str, ...]:
+        """Where a node keeps its topics; the metadata log is in ``LOG_DIR`` whatever these are."""
+        own = range(1, self.disks.count + 1) if self.disks and node.broker else ()
+        return tuple(f"{DISK}{number}" for number in own) or (LOG_DIR,)
 
     def environment(self, node: Node, cluster_id: str, advertised: Mapping[str, str]) -> dict[str, str]:
         """The container's environment, by the official image's contract (`KAFKA_*` become properties).
@@ -121,7 +137,10 @@ class ClusterSpec:
             "controller.listener.names": "CONTROLLER",
             "listeners": ",".join(f"{name}://:{port}" for name, port in listeners.items()),
             "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in {**listeners, "CONTROLLER": 0}),
-            "log.dirs": LOG_DIR,
+            "log.dirs": ",".join(self.log_dirs(node)),
+            "metadata.log.dir": LOG_DIR,
+            # an election nobody asked for would be a fault nobody planned; it is the controller who would hold it
+            "auto.leader.rebalance.enable": "false",
             **self.profile.broker,
         }
         if node.broker:
@@ -147,8 +166,6 @@ class ClusterSpec:
             "inter.broker.listener.name": "BROKER",
             "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
             "auto.create.topics.enable": "false",
-            # an election nobody asked for would be a fault nobody planned
-            "auto.leader.rebalance.enable": "false",
             "default.replication.factor": replicas,
             "offsets.topic.replication.factor": replicas,
             "transaction.state.log.replication.factor": replicas,

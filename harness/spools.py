@@ -7,11 +7,11 @@ leads to the run directory, so that what it holds can still become evidence.
 import os
 import shutil
 import signal
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from aftershock.harness import processes
 from aftershock.harness.labels import lives, owner
 from aftershock.workloads.outcomes import convert
 from aftershock.workloads.spool import TMPFS, spool_home
@@ -63,27 +63,31 @@ def orphaned() -> list[Spool]:
 
 
 def end_workers(run_id: str) -> None:
-    """Kill the client processes of a run whose runner is dead; by itself each ends in half a second, unless frozen."""
-    for pid in _workers(run_id):
-        with suppress(ProcessLookupError):
-            descriptor = os.pidfd_open(pid)
-            try:
-                if pid in _workers(run_id):  # the id may have been used again before it was opened
-                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-            finally:
-                os.close(descriptor)
+    """Kill the client processes of a run whose runner is dead, and what they started.
+
+    By itself each ends in half a second, unless it is frozen.
+    """
+    for whole in workers(run_id).values():
+        for process in whole:
+            processes.send(process, signal.SIGKILL)
+
+
+def workers(run_id: str) -> dict[str, list[processes.Process]]:
+    """The client processes of that run that are there, by name, each with all that it started (its session)."""
+    found = {}
+    for leader, whole in processes.sessions().items():
+        words = processes.command_line(leader)
+        if words[-3:-1] == [_WORKER, run_id.encode()]:
+            found[words[-1].decode()] = whole
+    return found
+
+
+def spool_of(run_id: str) -> Path | None:
+    """Where the clients of a run that is under way leave their rows; None where there is no such run."""
+    found = (_spool(path) for path in TMPFS.glob(f"aftershock-{run_id}.*"))
+    return next((spool.path for spool in found if spool and spool.run_id == run_id and lives(spool.owner)), None)
 
 
 def _spool(path: Path) -> Spool | None:
     run_id, dot, owned_by = path.name.removeprefix("aftershock-").rpartition(".")
     return Spool(run_id, owned_by, path) if dot and ":" in owned_by else None
-
-
-def _workers(run_id: str) -> Iterator[int]:
-    """Our own processes whose command line says that they are clients of that run."""
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if process.stat().st_uid == os.getuid():
-                words = (process / "cmdline").read_bytes().split(b"\0")
-                if _WORKER in words and run_id.encode() in words:
-                    yield int(process.name)

@@ -86,6 +86,10 @@ class Toxiproxy:
         """Where each proxy leads, ``host:port`` as the server dials it, by proxy."""
         return {name: proxy["upstream"] for name, proxy in self._ask("get", "/proxies").json().items()}
 
+    def redirect(self, proxy: str, upstream: str) -> None:
+        """Lead a proxy elsewhere and close its connections; its toxics stay. Nothing where it leads there already."""
+        self._ask("post", f"/proxies/{proxy}", json={"upstream": upstream})
+
     def reset(self) -> None:
         """Remove every toxic and enable every proxy."""
         self._ask("post", "/reset")

@@ -34,9 +34,10 @@ def guard(owner: str, run_id: str, home: Path) -> None:
     """Return when the owner has ended and nothing of the run that it may have left broken is broken any more."""
     await_end(owner)
     from aftershock.harness import engine  # noqa: PLC0415 -- it waits for hours, and should weigh nothing meanwhile
+    from aftershock.harness.attached.card import is_attached  # noqa: PLC0415
     from aftershock.harness.heal import close_books, heal, leavings  # noqa: PLC0415
 
-    client = engine.connect()
+    client = None if is_attached(home) else engine.connect()
     if leavings(client, run_id):
         time.sleep(GRACE_S)
         heal(client, run_id, lambda line: print(line, flush=True), asked=False)  # noqa: T201 -- its log

@@ -20,11 +20,12 @@ import docker
 
 from aftershock.errors import FaultError
 from aftershock.faults.by_hand import spoken
-from aftershock.faults.compile import steps_of
+from aftershock.faults.compile import step_of
 from aftershock.faults.executor import Say, execute
 from aftershock.faults.fault import Fault, Scene
 from aftershock.faults.plan import Topic
 from aftershock.faults.record import Clock
+from aftershock.faults.survival import Standing, survival
 from aftershock.faults.timeline import Timeline, TimelineTiming
 from aftershock.faults.waiting import READ_DEADLINE_MS, patiently
 from aftershock.faults.world import PartitionState, World
@@ -131,9 +132,10 @@ async def _to_its_end(work: Coroutine[Any, Any, None], say: Say) -> bool:
 
 async def _aimed(fault: Fault, seed: int, world: World, journal: SharedJournal, clock: Clock) -> str:
     """The targets, undo and witness of the fault if it were injected now. FaultError if there is nobody to hit."""
-    (step,) = steps_of([fault], seed)
+    step = step_of(fault, seed)
     scene = Scene(world, clock, step.id)
     strike = await patiently(lambda: fault.aim(scene, step.draws), clock, READ_DEADLINE_MS)
+    standing = await patiently(lambda: _standing(world), clock, READ_DEADLINE_MS)
     targets = strike.targets.as_json()
     fight = journal.fight(fault.kind, strike.targets)
     rows = {
@@ -142,11 +144,22 @@ async def _aimed(fault: Fault, seed: int, world: World, journal: SharedJournal, 
         "undo": f"{strike.undo.verb} {json.dumps(dict(strike.undo.args))}",
         "witness": fault.proof,
         "heal": fault.remedy,
+        "survival": "; ".join(survival(fault.takes(), strike.targets, standing)),
         **({"refused": fight} if fight else {}),
     }
     return "\n".join(
         [f"{fault.kind}, if it were injected now:", *(f"  {name:<9}{text}" for name, text in rows.items())]
     )
+
+
+async def _standing(world: World) -> Standing:
+    """What the cluster stands on now; a topic's ``min.insync.replicas`` is asked of Kafka, whoever set it."""
+    states = await world.partitions()
+    in_sync_min = {}
+    for topic in sorted({state.topic for state in states}):
+        setting = (await world.config("topic", topic)).get("min.insync.replicas")
+        in_sync_min[topic] = int(setting.value) if setting and setting.value else 1
+    return Standing(world.racks(), frozenset(await world.quorum_lag()), states, in_sync_min)
 
 
 def _understood(cluster: Cluster, wish: Wish, say: Say) -> tuple[Fault, list[Topic]]:
@@ -172,5 +185,5 @@ def topics_of(partitions: Sequence[PartitionState]) -> list[Topic]:
 
 def alone(fault: Fault, seed: int) -> Timeline:
     """A timeline of this fault alone, at once."""
-    steps, timing = tuple(steps_of([fault], seed)), TimelineTiming(0, 0, 0, 0, 0)
+    steps, timing = (step_of(fault, seed),), TimelineTiming(0, 0, 0, 0, 0)
     return Timeline("inject", "", "the command line", seed, {}, (), (), timing, steps, length_ms=0, slo=())

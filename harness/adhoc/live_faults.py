@@ -58,10 +58,10 @@ class LiveFault:
 
 
 def where(targets: Words) -> str:
-    """``node 2``, ``client_a-k1, client_a-k2`` or ``topic orders``: a fault's targets as the journal has them."""
+    """``node 2``, ``client_a-k1``, ``topic orders`` or a client's name: a fault's targets as the journal has them."""
     nodes = [f"node {broker}" for broker in targets["brokers"]]
     topics = [f"topic {topic}" for topic in targets["topics"]]
-    return ", ".join([*nodes, *targets["links"], *topics])
+    return ", ".join([*nodes, *targets["links"], *topics, *targets.get("clients", ())]) or "whatever it meets"
 
 
 def live_faults(home: Path, now_us: int) -> list[LiveFault]:

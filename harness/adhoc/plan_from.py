@@ -22,7 +22,8 @@ def plan_of(home: Path) -> Written:
     run = RunDir.open(home)
     marks = run.facts.get("marks")
     events, journal = read_lines(home / "events.jsonl"), read_journal(home / "journal.jsonl")
-    return plan_from(run.run_id, _said(home), events, journal, Marks(**marks) if marks else None)
+    lasted = Marks(**marks) if marks else None
+    return plan_from(run.run_id, _said(home), events, journal, lasted, run.facts.get("seed", 0))
 
 
 def _said(home: Path) -> Words:

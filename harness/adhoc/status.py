@@ -81,10 +81,10 @@ def _print(found: Status, console: Console) -> None:
 
 def _brokers(brokers: Sequence[dict[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2))
-    for column in ("", "node", "rack", "state", "container"):
+    for column in ("", "node", "rack", "kafka", "state", "container"):
         table.add_column(column, no_wrap=True)
     for broker in brokers:
         style = "" if broker["state"] == "running" else "red"
         state = Text(broker["state"], style=style)
-        table.add_row("", f"k{broker['id']}", broker["rack"], state, Text(broker["container"]))
+        table.add_row("", f"k{broker['id']}", broker["rack"], broker["kafka"], state, Text(broker["container"]))
     return table

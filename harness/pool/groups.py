@@ -4,7 +4,7 @@ A group with members can't be deleted, and a client that was killed stays a memb
 default. So members are made to leave first; a live one joins again, and then the group can't be deleted in peace.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from typing import Any, cast
 
@@ -35,26 +35,31 @@ def delete_group(admin: Admin, coordinator: BrokerId, group: str, kind: str) -> 
     response = admin.ask(DeleteGroupsRequest(groups_names=(cast("Any", group),)), only=coordinator)
     (result,) = response.results
     if result.error_code is ErrorCode.non_empty_group and kind in _EXPEL:
-        _EXPEL[kind](admin, coordinator, group)
+        expel(admin, coordinator, group, kind)
     if result.error_code in {ErrorCode.none, ErrorCode.group_id_not_found}:
         return ""
     return f"group {group} can't be deleted: {result.error_code.name.upper()}"
 
 
-def _expel_classic(admin: Admin, coordinator: BrokerId, group: str) -> None:
+def expel(admin: Admin, coordinator: BrokerId, group: str, kind: str, clients: Collection[str] | None = None) -> None:
+    """Make the members of a group leave: those of these clients (their ``client.id``), or all."""
+    _EXPEL[kind](admin, coordinator, group, lambda member: clients is None or member.client_id in clients)
+
+
+def _expel_classic(admin: Admin, coordinator: BrokerId, group: str, chosen: Callable[[Any], bool]) -> None:
     names = (cast("Any", group),)
     described = admin.ask(DescribeGroupsRequest(groups=names, include_authorized_operations=False), only=coordinator)
     members = tuple(
         MemberIdentity(member_id=m.member_id, group_instance_id=m.group_instance_id, reason="removed by Aftershock")
-        for m in described.groups[0].members
+        for m in filter(chosen, described.groups[0].members)
     )
     admin.ask(LeaveGroupRequest(group_id=cast("Any", group), members=members), only=coordinator)
 
 
-def _expel_consumers(admin: Admin, coordinator: BrokerId, group: str) -> None:
+def _expel_consumers(admin: Admin, coordinator: BrokerId, group: str, chosen: Callable[[Any], bool]) -> None:
     names = (cast("Any", group),)
     request = ConsumerGroupDescribeRequest(group_ids=names, include_authorized_operations=False)
-    for member in admin.ask(request, only=coordinator).groups[0].members:
+    for member in filter(chosen, admin.ask(request, only=coordinator).groups[0].members):
         leave = ConsumerGroupHeartbeatRequest(
             group_id=cast("Any", group),
             member_id=member.member_id,
@@ -70,7 +75,7 @@ def _expel_consumers(admin: Admin, coordinator: BrokerId, group: str) -> None:
         admin.ask(leave, only=coordinator)
 
 
-_EXPEL: Mapping[str, Callable[[Admin, BrokerId, str], None]] = {
+_EXPEL: Mapping[str, Callable[[Admin, BrokerId, str, Callable[[Any], bool]], None]] = {
     "classic": _expel_classic,
     "consumer": _expel_consumers,
 }

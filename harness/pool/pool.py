@@ -23,11 +23,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from aftershock.errors import LeaseError
+from aftershock.errors import ClusterError, LeaseError
 from aftershock.harness import labels
 from aftershock.harness.cluster import Cluster
 from aftershock.harness.flock import Lock
 from aftershock.harness.launching import Images
+from aftershock.harness.pool.lasting import lasting
 from aftershock.harness.pool.slots import Card, Record, Slot
 from aftershock.harness.pool.upkeep import DockerUpkeep, Upkeep
 from aftershock.harness.spec import ClusterSpec
@@ -225,7 +226,7 @@ class Pool:
                 failed.callback(cluster.close)
                 if record.run:
                     self._upkeep.heal(cluster, Path(record.run), say)
-                self._upkeep.restore(cluster, say)
+                self._as_new(record, cluster, say)
             except Exception as error:  # noqa: BLE001  # whatever the reason, it is not proven to be as new
                 self._discard(slot, record.cluster, error, say)
                 return None
@@ -265,11 +266,17 @@ class Pool:
         if record is None or self._keep_dirty:
             return
         try:
-            self._upkeep.restore(cluster, say)
+            self._as_new(record, cluster, say)
         except Exception as error:  # noqa: BLE001  # whatever the reason, it is not proven to be as new
             self._discard(slot, record.cluster, error, say)
         else:
             slot.write(replace(record, state="clean", run=None))
+
+    def _as_new(self, record: Record, cluster: Cluster, say: Say) -> None:
+        """Restore it. ClusterError if its last run did what can't be restored."""
+        if record.run and (left := lasting(Path(record.run))):
+            raise ClusterError(left)
+        self._upkeep.restore(cluster, say)
 
     def _discard(self, slot: Slot, cluster: str, why: Exception, say: Say) -> None:
         """Destroy a cluster that is not as new; where even that fails, its owner's end or `close` will."""

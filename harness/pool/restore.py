@@ -2,9 +2,9 @@
 
 ::
 
-    nodes ─▶ links ─▶ brokers ─▶ moves ─▶ topics ─▶ groups ─▶ replicas ─▶ leaders
-      ▲                                                                     │
-      └─────────── again, until one whole round has found nothing ──────────┘
+    nodes ─▶ links ─▶ brokers ─▶ settings ─▶ moves ─▶ topics ─▶ groups ─▶ replicas ─▶ leaders
+      ▲                                                                                  │
+      └───────────────── again, until one whole round has found nothing ─────────────────┘
 
 Rules:
 
@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from aftershock.errors import AdminError, ClusterError
 from aftershock.faults.world import BrokerId, PartitionState
 from aftershock.harness.cluster import Cluster
+from aftershock.harness.kafka.settings import change, quotas, settings
 from aftershock.harness.node import KafkaNode
 from aftershock.harness.pool.groups import delete_group, groups
 from aftershock.harness.waiting import still_lacking
@@ -55,6 +56,15 @@ def _round(cluster: Cluster, say: Say) -> str:
         return str(error)
 
 
+def _versions(cluster: Cluster) -> str:
+    """Every node is of the version that the cluster was launched with."""
+    others = {node.node.name: node.version() for node in cluster.nodes.values()}
+    if changed := sorted(name for name, version in others.items() if version != cluster.spec.kafka):
+        now = ", ".join(f"{name} is {others[name]}" for name in changed)
+        raise ClusterError(f"the cluster {cluster.run_id} is of another version than it was launched with: {now}")
+    return ""
+
+
 def _nodes(cluster: Cluster) -> str:
     """Every node's process runs."""
     with ThreadPoolExecutor(max_workers=8) as pool:
@@ -84,6 +94,30 @@ def _links(cluster: Cluster) -> str:
         toxiproxy.reset()
         return f"links {', '.join(broken)} were broken"
     return ""
+
+
+def _rules(cluster: Cluster) -> str:
+    """The wire proxy, where there is one, has no rules."""
+    wire_proxy = cluster.wire_proxy
+    if wire_proxy is None:
+        return ""
+    left = sorted(wire_proxy.rules())
+    for name in left:
+        wire_proxy.remove_rule(name)
+    return f"rules {', '.join(left)} of the wire proxy were in force" if left else ""
+
+
+def _settings(cluster: Cluster) -> str:
+    """No broker has a dynamic setting of its own, and no client a quota; those of topics go with the topics."""
+    admin, put_back = cluster.admin, set[str]()
+    for broker in map(str, _broker_ids(cluster)):
+        if own := [key for key, setting in settings(admin, "broker", broker).items() if setting.dynamic is not None]:
+            change(admin, "broker", broker, dict.fromkeys(own))
+            put_back |= {*own}
+    for client, limits in quotas(admin).items():
+        change(admin, "client", client, dict.fromkeys(limits))
+        put_back |= {*limits}
+    return f"{', '.join(sorted(put_back))} put back" if put_back else ""
 
 
 def _moves(cluster: Cluster) -> str:
@@ -142,7 +176,7 @@ def _broker_ids(cluster: Cluster) -> list[BrokerId]:
     return [BrokerId(node.id) for node in cluster.spec.topology.brokers]
 
 
-_FAULTS = (_nodes, _links)
+_FAULTS = (_versions, _nodes, _links, _rules)
 """What a lease must not leave behind; that it did is worth a line."""
-_TRACES = (_brokers, _moves, _topics, _groups, _replicas, _leaders)
+_TRACES = (_brokers, _settings, _moves, _topics, _groups, _replicas, _leaders)
 """What use leaves behind."""
