@@ -241,6 +241,10 @@ class ScriptedBroker:
         """Listen again, on the same port."""
         self._ask("up", node=node)
 
+    def advertise(self, ports: dict[int, int]) -> None:
+        """Send clients elsewhere: node → a port of this host, behind which the node is to be found."""
+        self._ask("advertise", ports=ports)
+
     def close_connections(self, node: int) -> None:
         """Reset all connections that a node has accepted."""
         self._ask("close_connections", node=node)

@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(60)]
 
 RUN_ID = "contract-toxiproxy-image"
 PROXIED = "9000/tcp"
+RECEIVED = r'^toxiproxy_proxy_received_bytes_total\{direction="(\w+)",.*proxy="itself".*\} (\S+)$'
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +63,7 @@ def test_bytes_are_counted_by_proxy_and_direction(ports: dict[str, int], http: r
     def uncounted() -> str:
         # bytes are counted when the copy of a direction has ended, which is after the answer has reached us
         metrics = http.get(f"{api}/metrics", timeout=5).text
-        counted = re.findall(
-            r'^toxiproxy_proxy_received_bytes_total\{direction="(\w+)",.*proxy="itself".*\} (\S+)$', metrics, re.MULTILINE
-        )
+        counted = re.findall(RECEIVED, metrics, re.MULTILINE)
         return ", ".join({"upstream", "downstream"} - {direction for direction, count in counted if float(count) > 0})
 
     assert not still_lacking(uncounted, 10)

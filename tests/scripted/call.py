@@ -62,7 +62,7 @@ class Call:
         return {
             "node_id": node,
             "host": "127.0.0.1",
-            "port": self.cluster.ports[node],
+            "port": self.cluster.advertised.get(node, self.cluster.ports[node]),
             "rack": self.cluster.racks.get(node),
         }
 

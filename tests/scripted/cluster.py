@@ -56,7 +56,7 @@ class Topic:
 
 @dataclass
 class Cluster:
-    """``ports`` is node id → port; ``racks`` node id → rack."""
+    """``ports`` is node id → port; ``racks`` node id → rack; ``advertised`` where clients are sent instead."""
 
     ports: dict[int, int]
     racks: dict[int, str | None]
@@ -67,6 +67,7 @@ class Cluster:
     coordinators: dict[str, int] = field(default_factory=dict)
     transactions: dict[str, Any] = field(default_factory=dict)
     down: set[int] = field(default_factory=set)
+    advertised: dict[int, int] = field(default_factory=dict)
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def create(

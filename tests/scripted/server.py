@@ -111,10 +111,20 @@ class Server:
             await self.up(node)
         for listener in self._listeners.values():
             listener.close_connections()
-        for known in (self._cluster.topics, self._cluster.coordinators, self._groups, self._journal.scripts):
+        advertised = self._cluster.advertised
+        for known in (
+            self._cluster.topics,
+            self._cluster.coordinators,
+            self._groups,
+            self._journal.scripts,
+            advertised,
+        ):
             known.clear()
         self._journal.seen.clear()
         await self.forget_sessions(None)
+
+    async def advertise(self, ports: dict[str, int]) -> None:
+        self._cluster.advertised = {int(node): port for node, port in ports.items()}
 
     async def close_connections(self, node: int) -> None:
         self._listeners[node].close_connections()

@@ -26,6 +26,12 @@ ALLOWED = {
     ),
     "aftershock.workloads": ("aftershock.errors", "aftershock.workloads"),
     "aftershock.results": ("aftershock.errors", "aftershock.results"),
+    # the wire proxy reads Kafka's frames with the codec of the reference clients, and knows no plan
+    "aftershock.faults.wire_proxy": (
+        "aftershock.errors",
+        "aftershock.faults.wire_proxy",
+        "aftershock.workloads.wire",
+    ),
     # the SLO grammar is a pure leaf: `plan check` and the judge must read the same language
     "aftershock.faults": ("aftershock.errors", "aftershock.faults", "aftershock.results.slo"),
     "aftershock.harness": ("aftershock",),

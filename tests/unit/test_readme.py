@@ -4,11 +4,9 @@ import re
 from pathlib import Path
 
 from aftershock.faults.check import load_plan
-from aftershock.faults.kinds import KINDS
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 PLAN, ARMS = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
-FAULTS = README[README.index("## Faults") :]
 
 
 def test_the_plan_in_the_readme_is_valid() -> None:
@@ -21,8 +19,3 @@ def test_the_arms_in_the_readme_are_valid() -> None:
     arms = "".join(f"    {line}\n" for line in ARMS.splitlines())
     named = PLAN.replace("for tuned", "for hints")
     assert () == load_plan(re.sub(r"    arms:.*?(?=timing:)", lambda _: arms, named, flags=re.DOTALL)).warnings
-
-
-def test_the_readme_lists_every_kind() -> None:
-    """The table of faults is the catalogue."""
-    assert set(KINDS) == set(re.findall(r"^\| `(\w+)` \|", FAULTS, re.MULTILINE))

@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,6 +10,7 @@ from aftershock.faults.document import load
 from aftershock.faults.fault import Fault
 from aftershock.faults.kinds import KINDS
 from aftershock.faults.record import Entry, Witness
+from aftershock.tests.chaos.kinds.crew import Work
 from aftershock.tests.chaos.kinds.probe import Ack
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Seen:
     stand: "Stand"
     lines: Sequence[Line]
     acks: Sequence[Ack]
+    work: Work = field(default_factory=Work)
 
     @property
     def states(self) -> list[str]:
@@ -90,14 +92,19 @@ class Seen:
 class Case:
     """One fault as a plan says it, without ``at`` and ``id``; what a client must see of it (``effect`` asserts).
 
-    ``on``: the cluster it is shown on. ``before``: what it needs there first. ``nightly``: it takes more than 25 s.
+    ``on``: the cluster it is shown on. ``before``: what it needs there first; ``after``: what ends that.
+    ``nightly``: it takes more than 25 s.
+    ``record_bytes``: how large the probe's records are. ``crew``: the clients of a run that it needs, an arm for each.
     """
 
     words: str
     effect: Callable[[Seen], None]
-    on: Literal["plain", "isolated", "bounded", "proxied"] = "plain"
+    on: Literal["plain", "isolated", "older", "bounded", "doubled", "proxied"] = "plain"
     before: "Callable[[Stand], Awaitable[None]] | None" = None
+    after: "Callable[[Stand], Awaitable[None]] | None" = None
     nightly: bool = False
+    record_bytes: int = 200
+    crew: tuple[str, ...] = ()
 
     @property
     def kind(self) -> str:

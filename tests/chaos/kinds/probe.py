@@ -25,9 +25,10 @@ class Ack:
 class Probe:
     """Sends to every partition in turn from a thread, for as long as its block lasts."""
 
-    def __init__(self, bootstrap: str, clock: Clock) -> None:
+    def __init__(self, bootstrap: str, clock: Clock, record_bytes: int) -> None:
         self.acks: list[Ack] = []
         self.clock = clock
+        self._value = b"x" * record_bytes
         self._over = threading.Event()
         self._producer = Producer(
             {
@@ -62,7 +63,7 @@ class Probe:
             try:
                 self._producer.produce(
                     TOPIC,
-                    b"x" * 200,
+                    self._value,
                     partition=number % PARTITIONS,
                     on_delivery=lambda error, message, sent_us=with_sent_us: self._done(error, message, sent_us),
                 )

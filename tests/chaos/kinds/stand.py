@@ -1,8 +1,8 @@
 """A cluster to show faults on, with the probe's topic; and the play of one fault on it."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from aftershock.faults.executor import execute
 from aftershock.faults.fault import Fault
 from aftershock.faults.plan import Cluster as ClusterPlan
+from aftershock.faults.plan import Disks
 from aftershock.faults.record import Entry
 from aftershock.harness import engine, labels
 from aftershock.harness.adhoc.inject import alone
@@ -20,11 +21,16 @@ from aftershock.harness.spec import ClusterSpec
 from aftershock.harness.waiting import still_lacking
 from aftershock.harness.world import ClusterWorld
 from aftershock.tests.chaos.kinds.case import Case, Line, Seen
+from aftershock.tests.chaos.kinds.crew import at_work
 from aftershock.tests.chaos.kinds.probe import PARTITIONS, TOPIC, Probe
 
 CLUSTERS: dict[str, ClusterPlan] = {
     "plain": ClusterPlan(),
     "isolated": ClusterPlan(controllers=3),
+    "older": ClusterPlan(kafka="4.1.2"),
+    "proxied": ClusterPlan(wire_proxy=True),
+    "bounded": ClusterPlan(disks=Disks()),
+    "doubled": ClusterPlan(disks=Disks(count=2)),
 }
 REHEARSED_MS = 2_000
 _SEEN_AFTER_S = 2.5
@@ -57,20 +63,27 @@ class Stand:
         if case.before is not None:
             await case.before(self)
 
+    async def clear_up(self, case: Case) -> None:
+        """The end of what the case needed."""
+        if case.after is not None:
+            await case.after(self)
+
     async def rehearse(self, case: Case) -> Seen:
         """Everything but the harm."""
         fault = case.fault()
         short = {"for_": min(fault.for_, REHEARSED_MS)} if fault.for_ else {}
-        return Seen(self, await self._played(fault.model_copy(update=short), rehearse=True), ())
+        async with at_work(self, case.crew):
+            return Seen(self, await self._played(fault.model_copy(update=short), rehearse=True), ())
 
     async def play(self, case: Case) -> Seen:
         """The fault from inject to heal under the probe's load, and a moment before and after."""
-        probe = Probe(self.cluster.bootstrap("a"), self.clock)
+        probe = Probe(self.cluster.bootstrap("a"), self.clock, case.record_bytes)
         with probe.sending():
-            await asyncio.to_thread(_await_flow, probe)
-            lines = await self._played(case.fault(), rehearse=False)
-            await asyncio.sleep(_SEEN_AFTER_S)
-        return Seen(self, lines, sorted(probe.acks, key=lambda ack: ack.sent_us))
+            async with at_work(self, case.crew) as work:
+                await asyncio.to_thread(_await_flow, probe)
+                lines = await self._played(case.fault(), rehearse=False)
+                await asyncio.sleep(_SEEN_AFTER_S)
+        return Seen(self, lines, sorted(probe.acks, key=lambda ack: ack.sent_us), work)
 
     async def broken(self) -> dict[str, Any]:
         """Everything about the cluster that a heal must bring back, as it is now."""
@@ -81,12 +94,13 @@ class Stand:
             "states": [await world.state(node) for node in nodes],
             "toxics": {proxy: toxics for proxy, toxics in (await world.toxics()).items() if toxics},
             "disabled": await world.disabled(),
-            "upstreams": await world.upstreams() if hasattr(world, "upstreams") else None,
-            "limits": [await world.limits(node) for node in nodes] if hasattr(world, "limits") else None,
-            "settings": [await self._dynamic("broker", str(broker)) for broker in brokers] if hasattr(world, "config") else None,
-            "topic": await self._dynamic("topic", TOPIC) if hasattr(world, "config") else None,
+            "rules": await world.rules() if self.cluster.wire_proxy else None,
+            "upstreams": await world.upstreams(),
+            "limits": [await world.limits(node) for node in nodes],
+            "settings": [await self._dynamic("broker", str(broker)) for broker in brokers],
+            "topic": await self._dynamic("topic", TOPIC),
             "replicas": [state.replicas for state in await world.partitions([TOPIC])],
-            "writable": [[each.writable for each in await world.log_dirs(broker)] for broker in nodes] if hasattr(world, "log_dirs") else None,
+            "writable": [[each.writable for each in await world.log_dirs(broker)] for broker in nodes],
         }
 
     async def _dynamic(self, of: Any, name: str) -> dict[str, str]:
@@ -115,6 +129,32 @@ def standing(name: str, home: Path) -> Iterator[Stand]:
             yield Stand(cluster, ClusterWorld(cluster), RunClock.starting_now(), home)
     finally:
         labels.remove_run(client, run_id)
+
+
+class Stands:
+    """One cluster at a time, kept for the next case that is shown on its like; one that a case has failed on is not."""
+
+    def __init__(self, folder: Callable[[str], Path]) -> None:
+        self._folder = folder
+        self._open = ExitStack()
+        self._there: tuple[str, Stand] | None = None
+
+    @contextmanager
+    def on(self, name: str) -> Iterator[Stand]:
+        """The cluster of that name."""
+        if self._there is None or self._there[0] != name:
+            self.close()
+            self._there = (name, self._open.enter_context(standing(name, self._folder(f"kinds-{name}"))))
+        try:
+            yield self._there[1]
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Take down what stands."""
+        self._there = None
+        self._open.close()
 
 
 def _await_flow(probe: Probe) -> None:

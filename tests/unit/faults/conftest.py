@@ -27,9 +27,9 @@ faults:
 """
 
 
-def timeline_of(*faults: str, seed: int = 7) -> Timeline:
+def timeline_of(*faults: str, seed: int = 7, frame: str = FRAME) -> Timeline:
     """A checked and compiled plan with these faults, each a line of YAML."""
-    checked = load_plan(FRAME + ("".join(f"  - {fault}\n" for fault in faults) if faults else "  []\n"))
+    checked = load_plan(frame + ("".join(f"  - {fault}\n" for fault in faults) if faults else "  []\n"))
     return compile_plan(checked.plan, seed, checked.source, checked.slo_positions)
 
 
@@ -41,6 +41,7 @@ class Stage:
     world: FakeWorld = field(init=False)
     journal: ListJournal = field(init=False)
     said: list[str] = field(default_factory=list)
+    frame: str = FRAME
 
     def __post_init__(self) -> None:
         self.world = FakeWorld(self.clock)
@@ -48,11 +49,12 @@ class Stage:
 
     async def play(self, *faults: str, seed: int = 7) -> None:
         """Execute a plan with these faults."""
-        await execute(timeline_of(*faults, seed=seed), self.world, self.journal, self.clock, self.said.append)
+        timeline = timeline_of(*faults, seed=seed, frame=self.frame)
+        await execute(timeline, self.world, self.journal, self.clock, self.said.append)
 
     async def rehearse(self, *faults: str) -> None:
         """The same, with nothing injected."""
-        timeline = timeline_of(*faults)
+        timeline = timeline_of(*faults, frame=self.frame)
         await execute(timeline, self.world, self.journal, self.clock, self.said.append, rehearse=True)
 
     async def play_with(self, at_ms: int, then: Any, *faults: str) -> None:

@@ -14,6 +14,13 @@ from dataclasses import dataclass, field, replace
 from aftershock.errors import FaultError
 from aftershock.faults.record import Entry, Witness
 from aftershock.faults.world import BrokerId, BrokerState, Link, PartitionState, TopicPartition, Toxic
+from aftershock.tests.unit.faults.fakes.clients import FakeClients
+from aftershock.tests.unit.faults.fakes.kafka import FakeKafka
+from aftershock.tests.unit.faults.fakes.links import FakeLinks
+from aftershock.tests.unit.faults.fakes.machine import FakeMachine
+from aftershock.tests.unit.faults.fakes.quorum import FakeQuorum
+from aftershock.tests.unit.faults.fakes.rules import FakeRules
+from aftershock.tests.unit.faults.fakes.upgrades import FakeUpgrades
 
 BOOT_US = 3_000_000
 SETTLED = 200  # turns of the event loop in which every runnable task has run as far as it can
@@ -80,10 +87,11 @@ class ListJournal:
         return [{"t_us": line.t_us, "fault": line.fault, "state": line.state} for line in self.lines]
 
 
-class FakeWorld:
+class FakeWorld(FakeClients, FakeLinks, FakeUpgrades, FakeMachine, FakeKafka, FakeQuorum, FakeRules):
     """Three racks, a broker each, one topic ``orders`` whose replicas go round."""
 
     def __init__(self, clock: JumpingClock, partitions: int = 6) -> None:
+        super().__init__()
         self.clock = clock
         self.broken: dict[str, Exception] = {}
         self.calls: list[tuple[int, str, object]] = []
@@ -151,7 +159,9 @@ class FakeWorld:
 
     async def remove_toxic(self, proxy: str, name: str) -> None:
         await self._called("remove_toxic", (proxy, name))
-        self.proxies[proxy].pop(name, None)
+        toxic = self.proxies[proxy].pop(name, None)
+        if toxic is not None and toxic.type == "timeout":
+            self.close_through(proxy)
 
     async def toxics(self) -> Mapping[str, tuple[Toxic, ...]]:
         await self._called("toxics", None)
@@ -160,6 +170,7 @@ class FakeWorld:
     async def disable(self, proxy: str) -> None:
         await self._called("disable", proxy)
         self.shut.add(proxy)
+        self.close_through(proxy)
 
     async def enable(self, proxy: str) -> None:
         await self._called("enable", proxy)
@@ -180,6 +191,8 @@ class FakeWorld:
             raise FaultError(f"connection refused by {link.proxy}")
         if self.states[link.broker] == "running" and not self._serves(link.broker):
             raise FaultError(f"connection closed by {link.proxy}: its broker is booting")
+        if any(toxic.type == "reset_peer" for toxic in self.proxies[link.proxy].values()):
+            raise FaultError(f"connection reset by {link.proxy}")
         silent = self._silent(link)
         wait_ms = 2000.0 if self.states[link.broker] == "paused" or silent else self._trip_ms(link)
         began_us = self.clock.now_us()
@@ -199,12 +212,9 @@ class FakeWorld:
         if self.stuck_moves:
             self._moving |= assignment.keys()
             return
-        for where, replicas in assignment.items():
-            state = self._partitions[where]
-            isr = tuple(broker for broker in replicas if self._serves(broker))
-            leader = state.leader if state.leader in isr else next(iter(isr), None)
-            epoch = state.leader_epoch + (leader != state.leader)
-            self._partitions[where] = replace(state, replicas=replicas, isr=isr, leader=leader, leader_epoch=epoch)
+        if not self.hold_back(assignment):
+            for where, replicas in assignment.items():
+                self._place(where, replicas)
 
     async def reassigning(self) -> frozenset[TopicPartition]:
         return frozenset(self._moving)
@@ -213,6 +223,7 @@ class FakeWorld:
         partitions = list(partitions)
         await self._called("cancel_reassign", partitions)
         self._moving -= set(partitions)
+        self.held_moves = {where: to for where, to in self.held_moves.items() if where not in partitions}
         self.stuck_moves = False
         self.unnoticed = False  # whether the cluster is yet to see that a broker is gone
 
@@ -233,9 +244,11 @@ class FakeWorld:
         await self._called("coordinator", group)
         return BrokerId(2)
 
-    async def registered(self) -> frozenset[BrokerId]:
-        await self._called("registered", None)
-        return frozenset(broker for broker in RACKS if self._serves(broker) or self.unnoticed)
+    async def registered(self, unasked: frozenset[BrokerId] = frozenset()) -> frozenset[BrokerId]:
+        """Who is fenced doesn't hear of it, and answers from before."""
+        await self._called("registered", unasked)
+        told = self.fenced() if unasked else set()
+        return frozenset(broker for broker in RACKS if self._serves(broker) or self.unnoticed) - told
 
     def racks(self) -> Mapping[BrokerId, str]:
         return dict(RACKS)
@@ -256,7 +269,8 @@ class FakeWorld:
 
     def healthy(self) -> bool:
         """Everything runs, nothing is on any link, nothing moves."""
-        quiet = not self._moving and not self.shut and not any(self.proxies.values())
+        links = not self.shut and self.straight() and not any(self.proxies.values())
+        quiet = links and not self._moving and not self.in_force
         return quiet and all(state == "running" for state in self.states.values())
 
     async def _called(self, verb: str, args: object) -> None:
@@ -282,11 +296,29 @@ class FakeWorld:
         if self.states[broker] != "running":
             self.states[broker] = "running"
             self.back_us[broker] = self.clock.now_us() + BOOT_US
+            self.booted(broker)
+
+    def _place(self, where: TopicPartition, replicas: tuple[BrokerId, ...]) -> None:
+        state = self._partitions[where]
+        isr = tuple(broker for broker in replicas if self._serves(broker))
+        leader = state.leader if state.leader in isr else next(iter(isr), None)
+        epoch = state.leader_epoch + (leader != state.leader)
+        self._partitions[where] = replace(state, replicas=replicas, isr=isr, leader=leader, leader_epoch=epoch)
 
     def _catch_up(self) -> None:
-        for where, state in self._partitions.items():
+        for where in self._partitions:
+            if self._partitions[where].leader is None and not self._led_again(where):
+                continue  # with nobody to fetch from, nobody gets in sync
+            state = self._partitions[where]
             isr = tuple(broker for broker in state.replicas if broker in state.isr or self._serves(broker))
             self._partitions[where] = replace(state, isr=isr)
+
+    def _led_again(self, where: TopicPartition) -> bool:
+        """Whoever was in sync and is back leads again."""
+        state = self._partitions[where]
+        back = (broker for broker in state.replicas if self._serves(broker) and broker in (state.isr or state.replicas))
+        self._lead(where, next(back, None))
+        return self._partitions[where].leader is not None
 
     def _lead(self, where: TopicPartition, leader: BrokerId | None) -> None:
         state = self._partitions[where]
@@ -294,7 +326,8 @@ class FakeWorld:
             self._partitions[where] = replace(state, leader=leader, leader_epoch=state.leader_epoch + 1)
 
     def _silent(self, link: Link) -> bool:
-        swallowed = any(toxic.type == "timeout" for toxic in self.proxies[link.proxy].values())
+        toxics = self.proxies[link.proxy].values()
+        swallowed = any(toxic.type == "timeout" or toxic.attributes.get("rate") == 0 for toxic in toxics)
         return link.proxy in self.silent_links or (swallowed and self.states[link.broker] != "exited")
 
     def _trip_ms(self, link: Link) -> float:

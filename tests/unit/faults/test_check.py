@@ -85,7 +85,7 @@ def test_golden() -> None:
         ("  []", "  - hello", "10:5: a fault needs a `kind`: `aftershock plan faults` lists them"),
         ("  []", "  - {kind: kill, at: 0s, for: 0s, broker: 1}", "10:31: `for` must be more than 0, and `0s` is not"),
         ("  []", "  - {kind: elect, at: 0s, for: 1s, topic: orders}", "10:32: `for` means nothing for elect, which has no inverse: take it away"),
-        ("  []", "  - {kind: reassign, at: 0s, topic: orders}", "10:5: a reassign needs either `rotate: 1` or `move: {from: ROLE, to: ROLE}`; say one of them"),
+        ("  []", "  - {kind: reassign, at: 0s, topic: orders}", "10:5: a reassign needs one of `rotate: 1`, `swap`, `move` or `replace: {from: ROLE, to: ROLE}`, `replication: 2`; say one of them"),
         ("  []", "  - {kind: reassign, at: 0s, topic: orders, rotate: 3}", "10:53: turning 3 replicas 3 times changes nothing: rotate by less, or by more replicas"),
         ("  []", "  - {kind: reassign, at: 0s, topic: orders, move: {from: 1, to: 1}}", "10:51: `from` and `to` are the same, so nothing would move: name two brokers"),
         ("  []", "  - {kind: reassign, at: 0s, topic: orders, move: {from: 1, to: 9}}", "10:65: the cluster has no node 9: its brokers are 1 to 3"),

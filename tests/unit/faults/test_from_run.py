@@ -201,3 +201,19 @@ def test_whatever_was_injected_the_plan_checks(injections: list[tuple[dict[str, 
     for words, at_ms, lasted_ms in injections:
         evidence.injected(words, at_ms / 1000, (at_ms + lasted_ms) / 1000)
     assert len(injections) == len(evidence.faults())
+
+
+def test_into_a_composed_plan() -> None:
+    """An injection is put after what the plan's own faults came to by the run's seed; these stay as they were said."""
+    text = f"""{find("demo").read_text().partition("faults:")[0]}
+faults:
+  - {{at: 5s, repeat: 3, every: 20s, fault: {{for: 4s, kind: pause, broker: {{range: [1, 3]}}}}}}
+  - choose: [{{fault: {{wait: 0s}}}}, {{fault: {{at: 90s, for: 4s, kind: kill, broker: 1}}}}]
+slo: ["lost == 0"]
+"""
+    evidence = Evidence(text).injected({**EVERY_KIND[1]}, 900.0, 905.0)
+    for seed in range(6):
+        written = plan_from("r", load(text).data, evidence.events, evidence.journal, Marks(0, 20, 30, 40), seed)
+        plan = load_plan(written.text).plan
+        assert load_plan(text).plan.faults == plan.faults[:-1]
+        assert plan.faults[-1].at in (49_000, 94_000)

@@ -20,6 +20,8 @@ FAULTS = (
     "{id: frozen, at: 1s, for: 60s, kind: pause, broker: 2}",
     "{id: gone, at: 0s, for: 60s, kind: cut, rack: c}",
     '{id: shut, at: 0s, for: 60s, kind: refuse, link: "client(*) -> broker"}',
+    '{id: lost, at: 0s, for: 60s, kind: misroute, link: "client(*) -> broker(1)", with: 2}',
+    '{id: still, at: 0s, for: 60s, kind: stall, link: "client(a) <-> broker"}',
     "{id: down, at: 1s, for: 60s, kind: stop, broker: 1}",
     "{id: turn, at: 0s, for: 60s, kind: reassign, topic: orders, rotate: 1}",
 )

@@ -1,4 +1,4 @@
-"""Durations, rates and sizes: exact both ways, and refused with a remedy."""
+"""Durations, rates, sizes and bandwidths: exact both ways, and refused with a remedy."""
 
 import pytest
 from hypothesis import given
@@ -6,8 +6,10 @@ from hypothesis import strategies as st
 from pydantic_core import PydanticCustomError
 
 from aftershock.faults.units import (
+    format_bytes_per_s,
     format_duration,
     format_rate,
+    parse_bytes_per_s,
     parse_duration_ms,
     parse_rate_per_s,
     parse_size_bytes,
@@ -66,3 +68,19 @@ def test_no_sizes(value: object) -> None:
     """Parts of a byte and unknown units are refused."""
     with pytest.raises(PydanticCustomError, match="is no size: give"):
         parse_size_bytes(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"), [("100kB/s", 100_000), ("1.5MB/s", 1_500_000), ("1 KiB / s", 1024), ("1500B/s", 1500)]
+)
+def test_bandwidths(text: str, rate: int) -> None:
+    """Bytes a second, whole, and back to text that parses to the same."""
+    assert parse_bytes_per_s(text) == rate
+    assert parse_bytes_per_s(format_bytes_per_s(rate)) == rate
+
+
+@pytest.mark.parametrize("value", [100_000, "100kB", "100/s", "1kb/s", "0.0001kB/s", "-1kB/s", None])
+def test_no_bandwidths(value: object) -> None:
+    """Without both units, or parts of a byte: refused with what to give."""
+    with pytest.raises(PydanticCustomError, match="is no bandwidth: give bytes per second"):
+        parse_bytes_per_s(value)

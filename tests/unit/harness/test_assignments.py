@@ -4,9 +4,10 @@ from pathlib import Path
 
 from aftershock.faults.check import load_plan
 from aftershock.faults.compile import compile_plan
-from aftershock.harness.assignments import Assignment, Surroundings, assignments
+from aftershock.harness.assignments import Assignment, Surroundings, assignments, worker_names
 from aftershock.workloads.assignment import CommitAssignment, ConsumeAssignment, ProduceAssignment
 from aftershock.workloads.logread import Topic
+from aftershock.workloads.security import Secured
 
 PLAN = """
 name: two
@@ -25,7 +26,12 @@ workloads:
 
 
 class Doorways:
-    """A cluster, as far as assignments need one: where clients of a rack knock."""
+    """A cluster, as far as assignments need one: where clients of a rack knock, and how."""
+
+    security = Secured(protocol="SASL_SSL", mechanism="PLAIN", user="alice", password="${PASSWORD}")  # noqa: S106
+
+    def kafka_rack(self, rack: str | None) -> str | None:
+        return rack and f"zone-{rack}"
 
     def bootstrap(self, rack: str | None) -> str:
         return f"door-{rack}"
@@ -71,7 +77,7 @@ def test_plan_words_become_client_words() -> None:
     assert isinstance(y, ConsumeAssignment)
     assert ("1", False, 10, 20, 5, 7) == (x.acks, x.idempotence, x.record_size_min, x.record_size_max, x.keys, x.seed)
     assert {"retry.backoff.ms": 7} == x.settings
-    assert ("readers-y", "latest", "c") == (y.group, y.from_, y.client_rack)
+    assert ("readers-y", "latest", "zone-c") == (y.group, y.from_, y.client_rack)
 
 
 def test_arms_send_the_same_records_and_never_at_once() -> None:
@@ -91,6 +97,19 @@ def test_arms_of_other_clients_are_told_what_is_theirs() -> None:
     assert isinstance(kafkas, CommitAssignment)
     off = dict.fromkeys(("hints", "immediate_retry", "endpoint_merge", "highest_version"), False)
     assert {"leader_discovery": off, "fetch_session": False} == ours.switches
-    assert ("java", ("java",), ()) == (kafkas.client, kafkas.command, ours.command)
+    named = ("--label", "aftershock.worker=positions-kafkas-commit", "java")
+    assert ("java", named, ()) == (kafkas.client, kafkas.command, ours.command)
     assert ("positions-ours-1", 1, 1) == (ours.group_of(5), ours.partition_of(5), ours.offset_of(5))
     assert 5 == len({each.producer_id for each in told().values() if not isinstance(each, ConsumeAssignment)})
+
+
+def test_names_are_known_before_anything_is_told() -> None:
+    """A fault may only set the quotas of clients that are ours, and their names are theirs from the timeline on."""
+    checked = load_plan(PLAN)
+    timeline = compile_plan(checked.plan, 7, checked.source, checked.slo_positions)
+    assert [*told()] == [*worker_names(timeline)]
+
+
+def test_everybody_is_told_how_to_connect() -> None:
+    """The names of the variables, as the cluster has them; no secret."""
+    assert {Doorways.security} == {each.security for each in told().values()}

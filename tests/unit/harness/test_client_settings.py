@@ -10,8 +10,8 @@ from aftershock.workloads.reference.settings import ProducerSettings
 
 HAVE = {field.name for cls in (ProducerSettings, ConsumerSettings, CommitterSettings) for field in fields(cls)}
 SWITCHES = {"leader_discovery", "fetch_session", "read_replica", "partitioner"}
-HARNESS = {"bootstrap_servers", "client_id", "enable_auto_commit"}
-"""Whether a consumer commits follows from whether it has a group."""
+HARNESS = {"bootstrap_servers", "client_id", "enable_auto_commit", "security"}
+"""Whether a consumer commits follows from whether it has a group; how to connect is said of the cluster, once."""
 
 
 def test_every_allowed_setting_exists() -> None:

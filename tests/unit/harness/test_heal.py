@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from aftershock.harness.rundir import RunDir
 from aftershock.tests.unit.faults.fake_world import FakeWorld, JumpingClock
 
 DEAD = "1:1"
+NO_CLUSTER: Any = SimpleNamespace(run_id="x")  # the world is replaced
 START = Undo("start", {"broker": 2})
 
 
@@ -35,14 +37,14 @@ def journal_of(path: Path, *lines: tuple[str, str, str, Undo]) -> Path:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> FakeWorld:
     world = FakeWorld(JumpingClock())
-    monkeypatch.setattr(healing, "ClusterWorld", lambda _: world)
+    monkeypatch.setattr(healing, "world_of", lambda _: world)
     return world
 
 
 async def undone(path: Path, *, everybodys: bool = False) -> Sequence[str]:
     whose = (lambda _: True) if everybodys else (lambda owner: not labels.lives(owner))
     said: list[str] = []
-    return await undo_open(path, 0, None, said.append, whose=whose)  # type: ignore[arg-type]  # the world is replaced
+    return await undo_open(path, 0, NO_CLUSTER, said.append, whose=whose)
 
 
 async def test_orphaned_faults_are_undone_and_written_down(tmp_path: Path, world: FakeWorld) -> None:
@@ -162,7 +164,10 @@ def test_frozen_clients_of_a_dead_run_are_ended() -> None:
     """A client process that can't see its runner's death is killed by its run's id; another run's is left alone."""
     sleeper = "import time; time.sleep(60)"
     word = "aftershock.workloads.worker"
-    mine, other = (subprocess.Popen([sys.executable, "-c", sleeper, word, run]) for run in ("run-a", "run-b"))
+    mine, other = (
+        subprocess.Popen([sys.executable, "-c", sleeper, word, run, "orders-x-produce"], start_new_session=True)
+        for run in ("run-a", "run-b")
+    )
     try:
         mine.send_signal(19)  # SIGSTOP
         spools.end_workers("run-a")

@@ -19,7 +19,8 @@ def test_three_racks_get_the_proxy_names_of_the_design() -> None:
     names = {proxy.name for proxy in build([1, 1, 1], 0).proxies()}
     clients = {f"client_{rack}-k{node}" for rack in "abc" for node in (1, 2, 3)}
     between = {f"{kind}_{rack}-k{node}" for kind in ("replication", "controller") for rack, node in cross("abc")}
-    assert clients | between | {"admin-k1", "admin-k2", "admin-k3"} == names
+    ours = {f"{kind}-k{node}" for kind in ("admin", "quorum") for node in (1, 2, 3)}
+    assert clients | between | ours == names
 
 
 def cross(racks: str) -> list[tuple[str, int]]:

@@ -4,15 +4,16 @@ import asyncio
 import io
 import json
 from pathlib import Path
-from typing import NoReturn
+from types import SimpleNamespace
+from typing import Any, NoReturn, cast
 
 import pytest
 from rich.console import Console
 
 from aftershock.errors import AftershockError, ClusterError, EvidenceError, WorkloadError
-from aftershock.harness.drive import _unless
+from aftershock.harness.drive import _unless, _watched
 from aftershock.harness.progress import Progress
-from aftershock.harness.run import _accounted_for
+from aftershock.harness.run import _accounted_for, prepare
 from aftershock.harness.rundir import RunDir
 
 
@@ -96,3 +97,51 @@ async def test_work_that_ends_is_what_counts() -> None:
     assert 7 == await _unless(watch(), work(None))
     with pytest.raises(ClusterError):
         await _unless(watch(), work(ClusterError("gone")))
+
+
+PLAN = """
+name: test
+topics: [{{name: orders, partitions: 1, replication: 1}}]
+workloads: [{{name: orders, produce: {{topic: orders, rate: 1/s}}}}]
+cluster: {{wire_proxy: {asked}}}
+faults: [{fault}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "fault", "has_one"),
+    [
+        ("false", "{at: 0s, for: 1s, kind: drop_response, api: Produce}", True),
+        ("false", "{at: 0s, for: 4s, kind: kill, broker: 1}", False),
+        ("true", "", True),
+    ],
+)
+def test_a_fault_in_the_protocol_brings_the_wire_proxy(*, asked: str, fault: str, has_one: bool) -> None:
+    """A plan with one needs not ask for the proxy; one without gets it when it does."""
+    job = prepare(PLAN.format(asked=asked, fault=fault), (), 1, print)
+    assert has_one == job.spec.wire_proxy
+
+
+class Watched:
+    """Whatever is watched, and ends with an error when it is told to."""
+
+    def __init__(self, error: Exception | None) -> None:
+        self.error = error
+
+    async def watch(self) -> NoReturn:
+        if self.error:
+            raise self.error
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+async def test_the_proxys_end_ends_the_run() -> None:
+    """As a client's does; without a proxy only the clients are watched."""
+    quiet, gone = Watched(None), Watched(ClusterError("the wire proxy has ended"))
+    with pytest.raises(ClusterError, match="wire proxy"):
+        await _watched(cast("Any", quiet), cast("Any", SimpleNamespace(wire_proxy=gone)))
+    for proxy in (quiet, None):
+        with pytest.raises(WorkloadError, match="a client"):
+            await _watched(
+                cast("Any", Watched(WorkloadError("a client"))), cast("Any", SimpleNamespace(wire_proxy=proxy))
+            )

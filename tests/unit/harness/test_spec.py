@@ -47,9 +47,15 @@ def test_isolated_controllers_advertise_nothing() -> None:
 
 @pytest.mark.parametrize("profile", [FAST, PRODUCTION])
 def test_no_leader_is_elected_unasked(profile: object) -> None:
-    """Automatic leader rebalance is off in every profile."""
-    nodes = environments(ClusterPlan(profile=profile.name))  # type: ignore[attr-defined]  # a Profile
+    """Automatic leader rebalance is off in every profile, on isolated controllers too: they would hold the election."""
+    nodes = environments(ClusterPlan(profile=profile.name, controllers=3))  # type: ignore[attr-defined]  # a Profile
     assert {"false"} == {properties_of(e)["auto.leader.rebalance.enable"] for e in nodes.values()}
+
+
+def test_a_plan_may_turn_the_rebalance_on() -> None:
+    """What the plan says of the cluster goes before what we say."""
+    nodes = environments(ClusterPlan(controllers=1, config={"auto.leader.rebalance.enable": "true"}))
+    assert {"true"} == {properties_of(e)["auto.leader.rebalance.enable"] for e in nodes.values()}
 
 
 def test_production_keeps_kafkas_timings() -> None:
@@ -63,3 +69,12 @@ def test_cluster_ids_are_kafkas_and_the_runs_own() -> None:
     ids = {cluster_id_of(f"run-{number}") for number in range(200)}
     assert 200 == len(ids)
     assert all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{21}", cluster_id) for cluster_id in ids)
+
+
+def test_a_wire_proxy_makes_it_another_cluster() -> None:
+    """A cluster without one can't serve who needs it; asked for, it is in the plan and the JSON of the cluster."""
+    plain, proxied = ClusterSpec.of(ClusterPlan()), ClusterSpec.of(ClusterPlan(wire_proxy=True))
+    assert plain.to_json() != proxied.to_json()
+    assert proxied == ClusterSpec.from_json(proxied.to_json())
+    assert proxied.as_plan().wire_proxy
+    assert not ClusterSpec.from_json(plain.to_json()).wire_proxy

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aftershock.errors import PlanError
+from aftershock.faults.check import load_plan
 from aftershock.faults.world import Toxic
-from aftershock.tests.unit.faults.conftest import timeline_of
+from aftershock.tests.unit.faults.conftest import FRAME, timeline_of
 
 if TYPE_CHECKING:
     from aftershock.faults.record import Witness
@@ -145,3 +146,122 @@ def test_refused_by_the_check(fault: str, said: str) -> None:
     """Half-said and impossible cuts are refused before anything starts."""
     with pytest.raises(PlanError, match=said):
         timeline_of(fault)
+
+
+PARTED = "{id: gone, at: 1s, for: 6s, kind: cut, between: [[1, 2], [3]]}"
+RING = "{id: gone, at: 1s, for: 6s, kind: cut, shape: ring}"
+TWO_A_RACK = "cluster: {racks: {a: 2, b: 1, c: 1}}\n"
+
+
+def put_on(stage: Stage) -> set[tuple[str, str]]:
+    """The streams that were cut: proxy and stream."""
+    return {(proxy, name.rpartition(":")[2]) for proxy, name in stage.world.called("add_toxic")}  # type: ignore[misc]
+
+
+async def test_groups_of_nodes_are_cut_from_each_other_alone(stage: Stage) -> None:
+    """All that flows between 1, 2 and 3 and nothing else; clients, and 1 with 2, keep their links."""
+    await stage.play(PARTED)
+    assert {proxy for proxy, _ in put_on(stage)} == {
+        f"{channel}_{way}" for channel in ("replication", "controller") for way in ("a-k3", "b-k3", "c-k1", "c-k2")
+    }
+    assert 2 * 8 == len(put_on(stage))
+    assert stage.all_ok("gone")
+    assert "1, 2 | 3" == stage.line("gone", "injected").targets.roles["asked"]
+    assert stage.world.healthy()
+
+
+async def test_groups_by_racks_are_the_same(stage: Stage) -> None:
+    """Racks a and b against c, where each rack has one node."""
+    await stage.play(PARTED)
+    by_ids = put_on(stage)
+    stage.world.calls.clear()
+    await stage.play(PARTED.replace("[[1, 2], [3]]", "[[a, b], [c]]"))
+    assert by_ids == put_on(stage)
+
+
+async def test_one_way_between_groups(stage: Stage) -> None:
+    """Out: what 1 and 2 send to 3 goes upstream over a's and b's links into 3, and downstream over c's into them."""
+    streams = []
+    for ways in ("in", "out", "both"):
+        stage.world.calls.clear()
+        await stage.play(PARTED.replace("[[1, 2], [3]]", f"[[1, 2], [3]], ways: {ways}").replace("at: 1s", "at: 0s"))
+        streams.append(put_on(stage))
+    into, out, both = streams
+    assert {("replication_a-k3", "upstream"), ("replication_c-k1", "downstream")} <= out
+    assert {("replication_a-k3", "downstream"), ("replication_c-k1", "upstream")} <= into
+    assert into | out == both
+    assert not into & out
+
+
+async def test_a_ring_on_three_racks_is_one_way(stage: Stage) -> None:
+    """Each rack hears one other: half of all streams between them are cut, and the order is the compiler's."""
+    await stage.play(RING)
+    order = stage.line("gone", "injected").targets.roles["asked"].removeprefix("ring ").split(" > ")
+    homes = dict(zip("abc", (1, 2, 3), strict=True))
+    for first, second in zip(order, (*order[1:], order[0]), strict=True):
+        assert (f"replication_{second}-k{homes[first]}", "upstream") in put_on(stage)
+        assert (f"replication_{first}-k{homes[second]}", "upstream") not in put_on(stage)
+    assert 12 == len(put_on(stage))
+    assert stage.world.healthy()
+
+
+def test_what_is_random_is_drawn_by_the_compiler() -> None:
+    """One seed, one order; many seeds, several."""
+    orders = [timeline_of(RING, seed=seed).steps[0].draws["order"] for seed in (1, 1, 2, 3)]
+    assert orders[0] == orders[1]
+    assert 3 == len({*orders})
+
+
+async def test_a_drawn_minority(stage: Stage) -> None:
+    """Of three racks one, cut both ways from the other two."""
+    await stage.play(RING.replace("ring", "minority"))
+    few, _, many = stage.line("gone", "injected").targets.roles["asked"].partition(" | ")
+    assert {"1", "2", "3"} == {few, *many.split(", ")}
+    assert 16 == len(put_on(stage))
+    assert stage.all_ok("gone")
+
+
+@pytest.mark.parametrize("fault", [PARTED, RING])
+async def test_groups_not_cut_are_no_proof(stage: Stage, fault: str) -> None:
+    """In a rehearsal the toxics that nobody put on are missed."""
+    await stage.rehearse(fault)
+    assert not any(witness.ok for witness in stage.journal.witnesses("gone") if witness.unit == "toxics")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("between: [[1, 2]]", "needs two groups or more"),
+        ("between: [[1], []]", "needs two groups or more"),
+        ("between: [[1], [b]]", "node ids or racks, not both"),
+        ("between: [[1, 2], [2, 3]]", "`2` is in `between` twice"),
+        ("between: [[1], [7]]", "no node or rack `7`"),
+        ("between: [[1], [2], [3]], ways: in", "`ways` is for a rack or for two groups"),
+        ("shape: ring, ways: in", "`ways` is for a rack or for two groups"),
+        ("shape: ring, rack: b", "a cut needs either"),
+    ],
+)
+def test_groups_refused_by_the_check(words: str, said: str) -> None:
+    """Groups that are none, or of nodes that aren't there."""
+    with pytest.raises(PlanError, match=said):
+        timeline_of(f"{{at: 0s, for: 8s, kind: cut, {words}}}")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("between: [[1], [2]]", "nodes 1 and 2 share rack a, and nodes of one rack have no link between them"),
+        ("between: [[1], [3]]", "nodes 1 and 2 share rack a, and so the link to node 3"),
+        ("shape: ring", "as many brokers in each rack"),
+    ],
+)
+def test_nodes_of_one_rack_have_no_link(words: str, said: str) -> None:
+    """Whoever shares a rack can't be cut from each other, nor one of them alone from anybody: refused at once."""
+    with pytest.raises(PlanError, match=said):
+        load_plan(f"{FRAME}  - {{at: 0s, for: 8s, kind: cut, {words}}}\n{TWO_A_RACK}")
+
+
+@pytest.mark.parametrize("cluster", [TWO_A_RACK, "cluster: {controllers: 3}\n"])
+def test_a_rack_as_a_whole_can_be_grouped(cluster: str) -> None:
+    """The same cluster, its two brokers of rack a together; and brokers alone where controllers are isolated."""
+    load_plan(f"{FRAME}  - {{at: 0s, for: 8s, kind: cut, between: [[1, 2], [3]]}}\n{cluster}")

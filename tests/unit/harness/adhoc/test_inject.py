@@ -1,5 +1,6 @@
 """One fault by hand, on a cluster in memory: walked to its end, told as it goes, healed whenever it is stopped."""
 
+import asyncio
 import io
 import signal
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from aftershock.faults.record import Entry, Targets, Undo
 from aftershock.faults.world import BrokerId, PartitionState
 from aftershock.harness.adhoc.aftermath import Outcome
 from aftershock.harness.adhoc.claims import SharedJournal
-from aftershock.harness.adhoc.inject import carry_out, topics_of
+from aftershock.harness.adhoc.inject import _aimed, carry_out, topics_of
 from aftershock.harness.journal import open_faults, read_journal
 from aftershock.harness.progress import Progress
 from aftershock.harness.rundir import RunDir
@@ -185,3 +186,21 @@ def test_topics_are_read_from_the_cluster() -> None:
     ids = tuple(map(BrokerId, (1, 2)))
     states = [PartitionState(name, p, ids[0], 0, ids, ids) for name, n in (("t", 3), ("__x", 5)) for p in range(n)]
     assert [("t", 3, 2)] == [(topic.name, topic.partitions, topic.replication) for topic in topics_of(states)]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"kind": "kill", "broker": "1", "for": "5s"}, "survival quorum and min.insync.replicas survive"),
+        ({"kind": "cut", "link": "controller(*) <-> broker", "for": "5s"}, "survival the metadata quorum would have"),
+    ],
+)
+def test_a_dry_run_says_whether_quorum_and_isr_would_survive(
+    terminal: Terminal, words: dict[str, Any], said: str
+) -> None:
+    """One node of three may go; controllers that don't hear each other rule nothing. Nothing is touched."""
+    fault = KINDS[words["kind"]].model_validate({**words, "at": "0s", "id": "one"})
+    told = asyncio.run(_aimed(fault, 7, terminal.world, terminal.journal, terminal.clock))
+
+    assert said in told
+    assert [] == terminal.journal.lines

@@ -1,5 +1,6 @@
 """The pool's rules between real processes and real locks, with clusters that are nothing but files."""
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -52,9 +53,15 @@ def run(tmp_path: Path) -> Path:
     """A run directory."""
     path = tmp_path / "run-1"
     path.mkdir()
-    for name in ("run.json", "journal.jsonl"):
-        (path / name).write_text("of the run\n")
+    (path / "run.json").write_text("{}\n")
+    (path / "journal.jsonl").write_text(_line("latency", "orders"))
     return path
+
+
+def _line(kind: str, *topics: str) -> str:
+    """The journal of a fault that was injected."""
+    line = {"fault": f"{kind}-1", "kind": kind, "state": "injected", "targets": {"topics": topics}, "undo": {}}
+    return json.dumps(line) + "\n"
 
 
 @pytest.fixture
@@ -335,3 +342,26 @@ def test_a_broken_record_is_a_sentence(pool_of: OpenPool, tmp_path: Path) -> Non
     (tmp_path / "pool/slot-0/lease.json").unlink()
     with pool.lease(ONE, "test", print), pool.lease(ONE, "test", print):
         pass
+
+
+@pytest.mark.parametrize(
+    ("kind", "topic", "again"),
+    [
+        ("delete_records", "orders", True),
+        ("delete_records", "__consumer_offsets", False),
+        ("latency", "__consumer_offsets", True),
+    ],
+)
+def test_what_no_restore_undoes_ends_in_another_cluster(
+    pool_of: OpenPool, run: Path, kind: str, topic: str, again: bool
+) -> None:
+    """A fault without an inverse on a topic of the run goes with that topic; on one of Kafka's own it stays."""
+    (run / "journal.jsonl").write_text(_line(kind, topic))
+    pool, said = pool_of(), list[str]()
+    clusters = []
+    for _ in range(2):
+        with pool.lease(ONE, "a test", said.append) as leased:
+            leased.run(run)
+            clusters.append(leased.cluster.run_id)
+    assert again == (clusters[0] == clusters[1])
+    assert again == (not any("leaves logs without the records" in line for line in said))

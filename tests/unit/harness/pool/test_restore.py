@@ -2,9 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kio.schema.alter_client_quotas.v1.request import AlterClientQuotasRequest
+from kio.schema.describe_client_quotas.v1.request import DescribeClientQuotasRequest
+from kio.schema.describe_configs.v4.request import DescribeConfigsRequest
+from kio.schema.errors import ErrorCode
 
 from aftershock.errors import AdminError, ClusterError
 from aftershock.faults.plan import Cluster as ClusterPlan
@@ -25,6 +30,10 @@ class Node:
 
     node: Any
     now: str = "running"
+    kafka: str = SPEC.kafka
+
+    def version(self) -> str:
+        return self.kafka
 
     def state(self) -> str:
         return self.now
@@ -65,6 +74,8 @@ class Admin:
     moving: frozenset[tuple[str, int]] = frozenset()
     fenced: set[BrokerId] = field(default_factory=set)
     silent: int = 0
+    dynamic: dict[BrokerId | None, set[str]] = field(default_factory=lambda: {b: set() for b in BROKERS})
+    limited: set[str] = field(default_factory=set)
 
     def members(self) -> tuple[Member, ...]:
         if self.silent:
@@ -92,14 +103,32 @@ class Admin:
         assert [(INTERNAL.topic, INTERNAL.partition)] == partitions
         self.views = {b: [INTERNAL] for b in BROKERS}
 
-    def ask(self, _request: Any, *, only: BrokerId) -> Any:
+    def alter_configs(self, _kind: int, broker: str, changes: Mapping[str, None]) -> None:
+        assert {None} == set(changes.values())
+        self.dynamic[BrokerId(int(broker))] -= changes.keys()
+
+    def ask(self, request: Any, *, only: BrokerId | None = None) -> Any:
+        if isinstance(request, DescribeConfigsRequest):
+            static = SimpleNamespace(name="num.io.threads", value="8", config_source=5, read_only=False)
+            own = [SimpleNamespace(name=it, value="4", config_source=2, read_only=False) for it in self.dynamic[only]]
+            return _answer(results=(_answer(configs=(static, *own)),))
+        if isinstance(request, DescribeClientQuotasRequest):
+            named = [
+                _answer(entity=(_answer(entity_name=it),), values=(_answer(key="rate", value=1.0),))
+                for it in self.limited
+            ]
+            return _answer(entries=named)
         assert only in BROKERS
+        return _answer(groups=())
 
-        @dataclass
-        class NoGroups:
-            groups: tuple[Any, ...] = ()
+    def ask_controller(self, request: Any) -> Any:
+        assert isinstance(request, AlterClientQuotasRequest)
+        self.limited -= {entry.entity[0].entity_name for entry in request.entries}
+        return _answer(entries=())
 
-        return NoGroups()
+
+def _answer(**fields: Any) -> Any:
+    return SimpleNamespace(error_code=ErrorCode.none, error_message=None, **fields)
 
 
 class Cluster:
@@ -110,6 +139,7 @@ class Cluster:
         self.spec = SPEC
         self.nodes = {BrokerId(node.id): Node(node) for node in SPEC.topology.nodes}
         self.toxiproxy = Links()
+        self.wire_proxy = None
         self.admin = Admin()
 
 
@@ -131,6 +161,22 @@ def test_a_cluster_as_new_is_left_alone(cluster: Any) -> None:
     assert [] == restored(cluster)
 
 
+def test_settings_and_quotas_are_put_back(cluster: Any) -> None:
+    """What a lease left in force of a broker's dynamic settings, or of quotas, is taken away."""
+    cluster.admin.dynamic[BROKERS[1]] = {"num.network.threads", "message.max.bytes"}
+    cluster.admin.limited = {"orders-a-produce"}
+    restored(cluster)
+    assert set() == cluster.admin.dynamic[BROKERS[1]]
+    assert set() == cluster.admin.limited
+
+
+def test_an_upgraded_cluster_is_not_as_new(cluster: Any) -> None:
+    """A node of another version, whoever left it, can't be mended: an error at once, so that nobody gets it."""
+    cluster.nodes[BROKERS[1]].kafka = "9.9.9"
+    with pytest.raises(ClusterError, match=r"another version than it was launched with: k2 is 9\.9\.9"):
+        restored(cluster)
+
+
 def test_broken_nodes_and_links_are_mended_and_told(cluster: Any) -> None:
     """A lessee should have healed these, so each is worth a line."""
     cluster.nodes[BROKERS[0]].now = "paused"
@@ -144,6 +190,26 @@ def test_broken_nodes_and_links_are_mended_and_told(cluster: Any) -> None:
     assert {"running"} == {node.now for node in cluster.nodes.values()}
     assert not cluster.toxiproxy.closed
     assert not cluster.toxiproxy.toxic
+
+
+class Rules:
+    """A wire proxy with a rule in force."""
+
+    def __init__(self) -> None:
+        self.in_force = {"once": {"hit": 3}}
+
+    def rules(self) -> dict[str, dict[str, int]]:
+        return self.in_force
+
+    def remove_rule(self, name: str) -> None:
+        self.in_force.pop(name)
+
+
+def test_rules_of_the_wire_proxy_are_taken_away_and_told(cluster: Any) -> None:
+    """A lessee should have healed these as well."""
+    cluster.wire_proxy = Rules()
+    assert ["mended what a lease left: rules once of the wire proxy were in force"] == restored(cluster)
+    assert not cluster.wire_proxy.in_force
 
 
 def test_traces_of_use_go_without_a_word(cluster: Any) -> None:

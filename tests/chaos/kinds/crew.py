@@ -1,0 +1,128 @@
+"""Clients of a run for faults to hit, each kind an arm of its own, and one that must not notice: ``spared``."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+from aftershock.harness import engine, labels
+from aftershock.harness.java_client import java_command, of_worker
+from aftershock.harness.spools import spool_for
+from aftershock.harness.waiting import still_lacking
+from aftershock.tests.chaos.kinds.probe import PARTITIONS, TOPIC
+from aftershock.workloads.assignment import Assignment, ConsumeAssignment, ProduceAssignment
+from aftershock.workloads.fleet import Fleet
+
+if TYPE_CHECKING:
+    from aftershock.tests.chaos.kinds.stand import Stand
+
+SPARED = "spared"
+RATE_PER_S = 20
+SESSION_MS = 6_000
+_PROGRAM = Path(__file__).parents[3] / "docs" / "examples" / "exec_client.py"
+_READY_S = 60.0
+_FLOWING = 30
+
+
+@dataclass
+class Work:
+    """What the clients did: their outcome rows by worker, and the events of the run. Filled when they have ended."""
+
+    rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    events: list[dict[str, Any]] = field(default_factory=list)
+
+    def told(self, worker: str, event: str) -> list[dict[str, Any]]:
+        """A worker's events of one sort, in order."""
+        return [line for line in self.events if (line.get("worker"), line["event"]) == (worker, event)]
+
+
+@asynccontextmanager
+async def at_work(stand: "Stand", clients: Sequence[str]) -> AsyncIterator[Work]:
+    """An arm for each of these clients, sending and reading, from when all flows till the block is left."""
+    work = Work()
+    if not clients:
+        yield work
+        return
+    spool = spool_for(stand.cluster.run_id, stand.home)
+    (stand.home / "events.jsonl").write_text("")
+    crew = [
+        *(told for client in clients for told in _arm(stand, spool.path, client, client)),
+        _spared(stand, spool.path),
+    ]
+    try:
+        async with Fleet(crew, stand.home / "logs") as fleet:
+            await fleet.start(_READY_S)
+            await fleet.go(stand.clock.now_us())
+            await asyncio.to_thread(_await_flow, fleet)
+            yield work
+            await fleet.stop(stand.clock.now_us())
+            await fleet.quit()
+    finally:
+        spool.salvage()
+    for part in sorted((stand.home / "outcomes").glob("part-*.parquet")):
+        work.rows[part.stem.removeprefix("part-")] = pq.read_table(part).to_pylist()
+        part.unlink()
+    work.events += [json.loads(line) for line in (stand.home / "events.jsonl").read_text().splitlines()]
+
+
+def _arm(stand: "Stand", spool: Path, client: str, arm: str) -> list[Assignment]:
+    """What produces and what consumes, in a group of its own whose sessions are short."""
+    common = _common(stand, spool, client, arm)
+    return [
+        ProduceAssignment.model_validate(_of(common, client, f"crew-{arm}-produce") | _LOAD | {"producer_id": 0}),
+        ConsumeAssignment.model_validate(
+            _of(common, client, f"crew-{arm}-consume") | {"group": f"crew-{arm}", "from_": "latest"}
+        ),
+    ]
+
+
+def _spared(stand: "Stand", spool: Path) -> Assignment:
+    common = _common(stand, spool, "confluent", SPARED)
+    return ProduceAssignment.model_validate({**common, "worker": f"crew-{SPARED}-produce", **_LOAD, "producer_id": 1})
+
+
+_LOAD = {"rate_per_s": RATE_PER_S, "record_size_min": 100, "record_size_max": 100, "deadline_ms": 20_000, "seed": 7}
+
+
+def _common(stand: "Stand", spool: Path, client: str, arm: str) -> dict[str, Any]:
+    return {
+        "run_id": stand.cluster.run_id,
+        "origin_ns": stand.clock.origin_ns,
+        "workload": "crew",
+        "arm": arm,
+        "client": client,
+        "topic": TOPIC,
+        "topic_id": TOPIC,
+        "partitions": PARTITIONS,
+        "bootstrap": stand.cluster.bootstrap("a"),
+        "rack": "a",
+        "settings": {} if client == "reference" else {"session.timeout.ms": SESSION_MS},
+        "spool": spool,
+        "events": stand.home / "events.jsonl",
+    }
+
+
+def _of(common: dict[str, Any], client: str, worker: str) -> dict[str, Any]:
+    commands = {"exec": lambda _: (sys.executable, str(_PROGRAM)), "java": lambda run_id: _java(run_id, worker)}
+    command = {"command": commands[client](common["run_id"])} if client in commands else {}
+    return {**common, **command, "worker": worker}
+
+
+def _java(run_id: str, worker: str) -> tuple[str, ...]:
+    image = engine.java_client_image(engine.connect(), engine.DEFAULT_KAFKA, print)
+    return of_worker(java_command(image.name, labels.labels_of(run_id, Path(), keep=False)), worker)
+
+
+def _await_flow(fleet: Fleet) -> None:
+    def lacking() -> str:
+        told = fleet.progress()
+        flowing = [name for name, progress in told.items() if progress.ok >= _FLOWING]
+        return "" if len(flowing) == len(fleet.pids()) else f"{len(flowing)} of {len(fleet.pids())} clients flow"
+
+    assert not still_lacking(lacking, _READY_S)

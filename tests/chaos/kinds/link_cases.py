@@ -1,0 +1,164 @@
+"""How kinds on links are shown, and the slow rack, which is their like."""
+
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from aftershock.faults.record import Clock
+from aftershock.tests.chaos.kinds.case import Case, Seen
+from aftershock.tests.chaos.kinds.process_cases import balanced
+from aftershock.tests.chaos.kinds.stand import Stand
+
+CLOSES_FOR_S = 60.0  # at most: `later_closes` ends it
+CLOSE_EVERY_S = 0.1
+
+
+class Closer:
+    """A client that dials a broker over and over, says nothing, and closes: how late it hears of the broker's close."""
+
+    def __init__(self, address: str, clock: Clock) -> None:
+        host, _, port = address.partition(":")
+        self._address = (host, int(port))
+        self._clock = clock
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="closer", daemon=True)
+        self.closes: list[tuple[int, float]] = []
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Have it close no more."""
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        give_up_us = self._clock.now_us() + int(CLOSES_FOR_S * 1e6)
+        while not self._over.wait(CLOSE_EVERY_S) and self._clock.now_us() < give_up_us:
+            with suppress(OSError), socket.create_connection(self._address, timeout=5) as connection:
+                began_us = self._clock.now_us()
+                connection.shutdown(socket.SHUT_WR)
+                connection.recv(1)
+                self.closes.append((began_us, (self._clock.now_us() - began_us) / 1000))
+
+
+_closers: list[Closer] = []
+
+
+async def closing(stand: Stand) -> None:
+    """A client that closes connections to the first broker, from before the fault on."""
+    await balanced(stand)
+    _closers.append(Closer(stand.cluster.bootstrap("a").partition(",")[0], stand.clock))
+
+
+def later_closes(seen: Seen) -> None:
+    """The client heard of closes as late as asked for while the fault lasted, and at once before."""
+    closer = _closers.pop()
+    closer.stop()
+    begun_us, ended_us = seen.at_us("injected"), seen.at_us("healing")
+    during = [ms for at_us, ms in closer.closes if begun_us <= at_us and at_us + ms * 1000 < ended_us]
+    before = [ms for at_us, ms in closer.closes if at_us + ms * 1000 < seen.at_us("intended")]
+    assert min(during) >= 790  # both streams, 400 ms each
+    assert min(before) < 400
+
+
+def quick(latencies_ms: Sequence[float]) -> float:
+    """What nine of ten took longer than: a busy host only adds."""
+    return sorted(latencies_ms)[len(latencies_ms) // 10]
+
+
+def late_by(ms: float) -> Callable[[Seen], None]:
+    """Hardly an acknowledgement came sooner than that, as many had before."""
+
+    def late(seen: Seen) -> None:
+        assert quick(seen.latencies_ms("during")) >= ms > quick(seen.latencies_ms("before"))
+
+    return late
+
+
+def slowest_by(ms: float) -> Callable[[Seen], None]:
+    """Some acknowledgement came that late."""
+
+    def slowest(seen: Seen) -> None:
+        assert seen.slowest_ms("during") > ms
+
+    return slowest
+
+
+def gap_of(ms: float) -> Callable[[Seen], None]:
+    """For that long nothing that was sent was acknowledged."""
+
+    def gap(seen: Seen) -> None:
+        assert seen.longest_gap_ms("during") > ms
+
+    return gap
+
+
+def held(seen: Seen) -> None:
+    """Nothing was acknowledged while it lasted, and all of it right after, none of it lost."""
+    assert seen.longest_gap_ms("during") > 2_500
+    assert seen.failures("during") == []
+
+
+def climbing(seen: Seen) -> None:
+    """What was sent in the second half of the ramp took longer than what was sent in the first."""
+    late = [ack.latency_ms for ack in seen.records("during") if ack.latency_ms is not None]
+    half = len(late) // 2
+    assert quick(late[half:]) > quick(late[:half]) + 20
+
+
+CASES = {
+    "latency": [
+        Case('{kind: latency, link: "client(a) -> broker", delay: 60ms, for: 3s}', late_by(60)),
+        Case('{kind: latency, link: "client(a) <-> broker", delay: 60ms, jitter: 20ms, for: 3s}', late_by(80)),
+        Case('{kind: latency, link: "client(a) -> broker", delay: 10ms, ramp_to: 100ms, for: 4s}', climbing),
+        Case(
+            '{kind: latency, link: "client(a) -> broker", delay: 5ms, spikes: {count: 2, delay: 300ms}, every: 800ms, '
+            "for: 4s}",
+            slowest_by(280),
+        ),
+    ],
+    "bandwidth": [
+        Case('{kind: bandwidth, link: "client(a) -> broker", rate: 2kB/s, for: 4s}', late_by(100)),
+        Case('{kind: bandwidth, link: "client(a) <-> broker(1)", rate: 1kB/s, for: 4s}', slowest_by(200)),
+    ],
+    "stall": [
+        Case('{kind: stall, link: "client(a) <-> broker", for: 4s}', held),
+        Case('{kind: stall, link: "client(a) -> broker", for: 4s}', held),
+    ],
+    "blackhole": [
+        Case('{kind: blackhole, link: "client(a) <-> broker", timeout: 1s, for: 4s}', gap_of(2_500)),
+    ],
+    "reset": [
+        Case('{kind: reset, link: "client(a) -> broker", for: 3s}', gap_of(2_000)),
+        Case(
+            '{kind: reset, link: "replication(*) <-> broker", timeout: 200ms, for: 3s}',
+            slowest_by(1_000),
+            before=balanced,
+        ),
+    ],
+    "slice": [
+        Case('{kind: slice, link: "client(a) -> broker", average_size: 64B, delay: 10ms, for: 3s}', late_by(40)),
+        Case('{kind: slice, link: "client(a) <-> broker", average_size: 64B, delay: 10ms, for: 3s}', late_by(40)),
+    ],
+    "limit_data": [
+        Case('{kind: limit_data, link: "client(a) -> broker", bytes: 4kB, for: 4s}', slowest_by(70)),
+        Case('{kind: limit_data, link: "client(a) <-> broker", bytes: 2kB, for: 4s}', slowest_by(70)),
+    ],
+    "slow_close": [
+        Case('{kind: slow_close, link: "client(a) <-> broker", delay: 400ms, for: 4s}', later_closes, before=closing),
+    ],
+    "refuse": [
+        Case('{kind: refuse, link: "client(a) -> broker", for: 3s}', gap_of(2_000)),
+    ],
+    "flap": [
+        Case('{kind: flap, link: "client(a) -> broker", down: 800ms, up: 1s, for: 4s}', gap_of(700)),
+        Case('{kind: flap, link: "client(a) -> broker(1)", down: 1s, up: 1s, jitter: 200ms, for: 5s}', slowest_by(700)),
+    ],
+    "misroute": [
+        Case('{kind: misroute, link: "client(a) -> broker(1)", with: 2, for: 4s}', slowest_by(1_500), before=balanced),
+    ],
+    "slow_rack": [
+        Case("{kind: slow_rack, rack: b, delay: 60ms, for: 4s}", late_by(60), before=balanced),
+        Case("{kind: slow_rack, rack: a, ways: in, delay: 60ms, for: 4s}", slowest_by(60), before=balanced),
+    ],
+}

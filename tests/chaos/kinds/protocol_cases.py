@@ -1,0 +1,201 @@
+"""How kinds in the protocol are shown: behind the wire proxy, to librdkafka and to a small client of our own."""
+
+import asyncio
+import base64
+import threading
+from typing import Any
+from uuid import UUID
+
+from confluent_kafka import Producer
+
+from aftershock.tests.chaos.kinds.case import Case, Seen
+from aftershock.tests.chaos.kinds.looker import Looker, Told
+from aftershock.tests.chaos.kinds.probe import TOPIC
+from aftershock.tests.chaos.kinds.stand import Stand
+
+DOUBLED, LOOKER, TWICE = "doubled", "aftershock", "twice"
+NOBODYS_SESSION = 1 << 30  # what is drawn is above it
+running: dict[str, Any] = {}
+
+
+def later_by(ms: float) -> Any:
+    def effect(seen: Seen) -> None:
+        assert seen.median_ms("during") > seen.median_ms("before") + ms
+        assert hits(seen)
+
+    return effect
+
+
+def disturbed(seen: Seen) -> None:
+    """Some records had to be sent again, and nobody was lost for it."""
+    assert hits(seen)
+    assert seen.slowest_ms("during") > seen.median_ms("before") + 50
+    assert not seen.failures("during")
+
+
+def stalled(seen: Seen) -> None:
+    assert hits(seen)
+    assert seen.longest_gap_ms("during") > 1_500
+
+
+def hits(seen: Seen) -> float:
+    return max(told.observed for told in seen.witnesses if told.unit == "requests")
+
+
+async def sending_twice(stand: Stand) -> None:
+    """A producer without idempotence, on a topic of its own."""
+    name = f"{DOUBLED}-{len(running)}"
+    await asyncio.to_thread(stand.cluster.admin.create_topic, name, 1, 3, {"min.insync.replicas": "2"})
+    await asyncio.to_thread(stand.cluster.await_in_sync, 30.0, [name])
+    running[TWICE] = running["last"] = Unsafe(stand.cluster.bootstrap("a"), name)
+
+
+async def stopped(_: Stand) -> None:
+    await asyncio.to_thread(running.pop("last").stop)
+
+
+def twice_in_the_log(seen: Seen) -> None:
+    acknowledged = running[TWICE].acknowledged
+    ends = asyncio.run(seen.stand.world.log_ends(running[TWICE].topic))
+    _, end = ends[running[TWICE].topic, 0]
+    assert hits(seen)
+    assert end > acknowledged > 0
+
+
+class Unsafe:
+    """Sends at a steady rate until it is stopped."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.topic = topic
+        self.acknowledged = 0
+        self._over = threading.Event()
+        said = {"bootstrap.servers": bootstrap, "client.id": TWICE, "linger.ms": 0, "acks": "all", "log_level": 0}
+        self._producer = Producer(said | {"enable.idempotence": False})
+        self._thread = threading.Thread(target=self._send, name="unsafe")
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._over.set()
+        self._thread.join()
+        self._producer.flush(20)
+
+    def _send(self) -> None:
+        while not self._over.wait(0.02):
+            self._producer.produce(self.topic, b"x", on_delivery=self._done)
+            self._producer.poll(0)
+
+    def _done(self, error: Any, _: Any) -> None:
+        self.acknowledged += error is None
+
+
+async def looking(stand: Stand) -> None:
+    """Somebody asks the leader of a partition, which stands in another rack, and a broker that doesn't lead it."""
+    states = await stand.world.partitions([TOPIC])
+    state = next(each for each in states if each.partition == 0)
+    assert state.leader is not None
+    other = next(replica for replica in state.replicas if replica != state.leader)
+    topic_id = UUID(bytes=base64.urlsafe_b64decode((await stand.world.topic_ids())[TOPIC] + "=="))
+    addresses = stand.cluster.wire_proxy.addresses  # type: ignore[union-attr]
+    ways = [addresses[f"client_c-k{broker}"] for broker in (state.leader, other)]
+    running[LOOKER] = running["last"] = Looker(ways[0], ways[1], topic_id, stand.clock)
+    running["leader"] = state.leader
+    running["ports"] = {broker: addresses[f"client_c-k{broker}"].port for broker in state.replicas}
+
+
+def told(seen: Seen) -> tuple[list[Told], list[Told]]:
+    """While the fault was in force, and around it; what was asked in between is left out."""
+    everything = running[LOOKER].told
+    begin, end = seen.at_us("injected") + 300_000, seen.at_us("healing") - 300_000
+    during = [each for each in everything if begin <= each.t_us <= end]
+    around = [each for each in everything if not begin - 1_000_000 <= each.t_us <= end + 1_000_000]
+    assert during
+    assert around
+    return during, around
+
+
+def no_hints(seen: Seen) -> None:
+    during, around = told(seen)
+    assert {(-1, (), 0)} == {(each.leader, each.endpoints, each.session) for each in during}
+    leader, ports = running["leader"], running["ports"]
+    assert {(leader, ((leader, ports[leader]),))} == {(each.leader, each.endpoints) for each in around}
+    assert all(each.session for each in around)
+    assert hits(seen)
+
+
+def false_hints(seen: Seen) -> None:
+    during, around = told(seen)
+    leader, ports = running["leader"], running["ports"]
+    false = seen.targets["roles"]["rule"]["broker"]
+    assert {(false, ((leader, ports[false]),), false)} == {
+        (each.leader, each.endpoints, each.replica) for each in during
+    }
+    assert {leader} == {each.leader for each in around}
+    assert all(each.session >= NOBODYS_SESSION for each in during)
+    assert hits(seen)
+
+
+def old(seen: Seen) -> None:
+    during, around = told(seen)
+    assert {9} == {each.produce for each in during}
+    assert all(each.produce > 9 for each in around)
+    assert hits(seen)
+
+
+P = "api: Produce, topic: probe, for: 3s"
+SOME = "probability: 0.1"
+CASES = {
+    "delay_request": [Case(f"{{kind: delay_request, {P}, delay: 150ms}}", later_by(80), "proxied")],
+    "delay_response": [
+        Case(f"{{kind: delay_response, {P}, delay: 150ms}}", later_by(80), "proxied"),
+        Case(f"{{kind: delay_response, {P}, delay: 100ms, serial: true}}", later_by(60), "proxied"),
+    ],
+    "drop_request": [Case(f"{{kind: drop_request, {P}, {SOME}}}", disturbed, "proxied")],
+    "drop_response": [
+        Case(f"{{kind: drop_response, {P}, {SOME}}}", disturbed, "proxied"),
+        Case(f"{{kind: drop_response, {P}, connection: silent}}", stalled, "proxied"),
+    ],
+    "duplicate_request": [
+        Case(
+            f"{{kind: duplicate_request, api: Produce, client_id: {TWICE}, for: 3s}}",
+            twice_in_the_log,
+            "proxied",
+            sending_twice,
+            stopped,
+        )
+    ],
+    "answer_error": [
+        Case(f"{{kind: answer_error, {P}, error: NOT_LEADER_OR_FOLLOWER, {SOME}}}", disturbed, "proxied"),
+    ],
+    "close_mid_frame": [
+        Case(f"{{kind: close_mid_frame, {P}, {SOME}}}", disturbed, "proxied"),
+        Case(f"{{kind: close_mid_frame, {P}, message: request, {SOME}}}", disturbed, "proxied"),
+    ],
+    "strip_hints": [
+        Case(
+            f"{{kind: strip_hints, hints: [current_leader, node_endpoints, session_id], client_id: {LOOKER}, for: 3s}}",
+            no_hints,
+            "proxied",
+            looking,
+            stopped,
+        )
+    ],
+    "falsify_hints": [
+        Case(
+            "{kind: falsify_hints, hints: [current_leader, node_endpoints, preferred_replica, session_id], "
+            f"client_id: {LOOKER}, broker: any broker except leader of probe/0, for: 3s}}",
+            false_hints,
+            "proxied",
+            looking,
+            stopped,
+        )
+    ],
+    "cap_versions": [
+        Case(
+            f"{{kind: cap_versions, versions: {{Produce: 9}}, client_id: {LOOKER}, for: 3s}}",
+            old,
+            "proxied",
+            looking,
+            stopped,
+        )
+    ],
+}

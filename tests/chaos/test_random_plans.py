@@ -1,0 +1,63 @@
+"""Random plans on a real cluster: whatever was drawn is healed, and the verdict says why it is what it is."""
+
+import json
+from typing import Any
+
+import pytest
+
+from aftershock.tests.random_plans import drawable, random_plan
+
+pytestmark = pytest.mark.engine
+
+CLUSTERS: tuple[dict[str, Any], ...] = ({}, {"disks": {"count": 2}}, {"controllers": 3})
+ELSEWHERE = {"rolling_upgrade"}  # needs the image of another version: shown in tests/chaos/kinds
+SHORT_MS, LONG_MS = 20_000, 70_000
+PASS, FAIL, INCONCLUSIVE = 0, 1, 2
+
+
+def plan(seed: int, longest_ms: int) -> str:
+    frame = {
+        "name": "random",
+        "cluster": CLUSTERS[seed % len(CLUSTERS)],
+        "topics": [{"name": "orders", "partitions": 6, "replication": 3, "config": {"min.insync.replicas": 2}}],
+        "workloads": [
+            {
+                "name": "orders",
+                "produce": {"topic": "orders", "rate": "50/s", "record_size": 200, "deadline": "20s"},
+                "consume": {"topic": "orders", "group": "readers"},
+                "arms": {"baseline": {"settings": {"session.timeout.ms": 6000}}},
+            }
+        ],
+        "timing": {"warmup": {"min": "2s", "max": "30s"}, "steady": "3s", "fault": "2s", "recovery": "3s"},
+        "slo": ["lost == 0"],
+    }
+    kinds = set(drawable(frame)) - ELSEWHERE
+    return random_plan(seed, frame, kinds, longest_ms=longest_ms)
+
+
+def healed_and_explained(aftershock: Any, seed: int, longest_ms: int) -> None:
+    """Run it, and look at its journal, its verdict and what is left of it."""
+    command = aftershock(plan(seed, longest_ms), "--seed", str(seed), "--json")
+    code, stdout = command.finish()
+    assert code in (PASS, FAIL, INCONCLUSIVE)
+    assert "" == command.left_behind()
+    journal = [json.loads(line) for line in (command.run_dir / "journal.jsonl").read_text().splitlines()]
+    last = {line["fault"]: line["state"] for line in journal}
+    touched = {line["fault"] for line in journal if line["state"] == "intended"}
+    assert dict.fromkeys(touched, "healed") == {fault: last[fault] for fault in touched}
+    checks = json.loads(stdout)["checks"]
+    unexplained = [check for check in checks if check["status"] != "PASS" and not check["why"]]
+    assert [] == unexplained
+    assert code == PASS or [check for check in checks if check["status"] != "PASS"]
+
+
+def test_a_random_plan(aftershock: Any) -> None:
+    """A short one, each time."""
+    healed_and_explained(aftershock, 0, SHORT_MS)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(1, 11))
+def test_random_plans(aftershock: Any, seed: int) -> None:
+    """Ten, each up to a minute of faults, in turns on combined nodes, on bounded disks and on isolated controllers."""
+    healed_and_explained(aftershock, seed, LONG_MS)

@@ -1,0 +1,240 @@
+"""Bring your own cluster: plans on a Kafka that we did not start, over each kind of security, secrets kept.
+
+What is theirs must be as before: other topics, records that were there, proxies, settings. And the secrets are looked
+for in every byte that a run leaves or prints.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from aftershock.errors import ClusterError
+from aftershock.faults.attach import Attach
+from aftershock.harness.attached.brokers import brokers
+from aftershock.harness.attached.card import Card
+from aftershock.harness.attached.cluster import AttachedCluster
+from aftershock.harness.waiting import still_lacking
+from aftershock.harness.world.probe import LinkProbe
+from aftershock.tests.contract.attached_kafka import KEY_PASSWORD, PASSWORD, USER, TheirKafka, their_kafka
+from aftershock.workloads.logread import Topic, end_offsets
+from aftershock.workloads.security import Secured
+from aftershock.workloads.wire.channel import Channel
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
+
+EVERY = [
+    ("secure", "PLAIN"),
+    ("secure", "SCRAM-SHA-256"),
+    ("secure", "SCRAM-SHA-512"),
+    ("open", "PLAIN"),
+    ("open", "SCRAM-SHA-512"),
+    ("mutual", ""),
+]
+SECRETS = {"KAFKA_PASSWORD": PASSWORD, "KEY_PASSWORD": KEY_PASSWORD}
+EXEC = Path(__file__).parents[2] / "docs" / "examples" / "exec_client.py"
+PLAN = """
+name: attached
+cluster: {{attach: {attach}}}
+topics: [{{name: orders, partitions: 3, replication: 1}}{fresh}]
+workloads:
+  - name: orders
+    produce: {{topic: orders, rate: 20/s, record_size: 200, deadline: 10s}}
+    consume: {{topic: orders, group: readers, from: latest}}
+    arms: {arms}
+timing: {{warmup: {{min: 2s, max: 40s}}, steady: 2s, fault: 2s, recovery: 3s}}
+faults: {faults}
+slo: ["lost == 0"]
+"""
+LATENCY = "{kind: latency, link: 'client(a) -> broker(1)', delay: 80ms, at: 500ms, for: 4s}"
+CONFIG = "{kind: config, topic: orders, set: {max.message.bytes: 2000000}, at: 500ms, for: 3s}"
+TWO_ARMS = "{theirs: {}, ours: {client: reference}}"
+OWN = f"{{client: exec, command: [{sys.executable}, {EXEC}]}}"
+FOUR_ARMS = f"{{theirs: {{}}, ours: {{client: reference}}, kafkas: {{client: java}}, own: {OWN}}}"
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TheirKafka]:
+    with their_kafka(tmp_path_factory.mktemp("theirs")) as kafka:
+        kafka.create("orders")
+        kafka.create("foreign", partitions=1)
+        kafka.fill("orders", 50)
+        kafka.fill("foreign", 20)
+        yield kafka
+
+
+def command(plan: Path, out: Path, *options: str) -> list[str]:
+    return [sys.executable, "-P", "-m", "aftershock.harness.cli", *options, str(plan), "--out", str(out)]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, **SECRETS}
+
+
+def written(theirs: TheirKafka, home: Path, listener: str, mechanism: str = "SCRAM-SHA-512", **said: str) -> Path:
+    """A plan file for one listener of theirs."""
+    said = {"attach": theirs.attach(listener, theirs.security(listener, mechanism)), "fresh": ""} | said
+    plan = home / "plan.yaml"
+    plan.write_text(PLAN.format(**{"arms": TWO_ARMS, "faults": f"[{LATENCY}]"} | said))
+    return plan
+
+
+def performed(plan: Path, home: Path, *options: str, **variables: str) -> tuple[Path, str]:
+    """Run it through the command line; its run directory, and all that it printed. It must PASS."""
+    words = [*command(plan, home / "runs", "run"), *options]
+    with_these = environment() | variables
+    done = subprocess.run(words, env=with_these, capture_output=True, text=True, timeout=240, check=False)
+    said = done.stdout + done.stderr
+    assert 0 == done.returncode, said
+    (run,) = (home / "runs").iterdir()
+    return run, said
+
+
+def leaks(folder: Path, said: str) -> list[str]:
+    """Where a secret stands that should stand nowhere."""
+    texts = {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    texts["what was printed"] = said.encode()
+    return [
+        f"{secret} in {name}" for name, text in texts.items() for secret in SECRETS if SECRETS[secret].encode() in text
+    ]
+
+
+def attach_of(theirs: TheirKafka, listener: str, mechanism: str) -> Attach:
+    said = YAML(typ="safe").load(theirs.attach(listener, theirs.security(listener, mechanism)))
+    return Attach.model_validate(said)
+
+
+@pytest.mark.parametrize(("listener", "mechanism"), EVERY)
+async def test_every_door_by_every_way_of_ours(
+    theirs: TheirKafka, monkeypatch: pytest.MonkeyPatch, listener: str, mechanism: str
+) -> None:
+    """The blocking connection, the asyncio channel, a probe and librdkafka come in, and see what is there."""
+    for name, secret in SECRETS.items():
+        monkeypatch.setenv(name, secret)
+    attach = attach_of(theirs, listener, mechanism)
+    security = Secured.model_validate(attach.security.model_dump()).resolved()
+    (broker,) = (await asyncio.to_thread(brokers, attach.bootstrap, security)).brokers
+    assert (1, "use1-az1", theirs.ports[listener]) == (broker.id, broker.rack, broker.address.port)
+    channel = await Channel.open(broker.address, client_id="test", connect_timeout_ms=10_000, security=security)
+    assert channel.versions.offered
+    await channel.close()
+    probe = await LinkProbe.dial(broker.address, security)
+    assert "answered" == (await probe.ask(10_000, 10_000)).end
+    await probe.hang_up()
+    foreign = [Topic("foreign", "", 1)]
+    assert {"foreign": {0: 20}} == await asyncio.to_thread(end_offsets, attach.bootstrap, foreign, 20, security)
+
+
+@pytest.mark.parametrize(
+    ("listener", "mechanism", "wrong", "why"),
+    [
+        ("secure", "PLAIN", {"KAFKA_PASSWORD": "not-it-0815"}, f"refuses user {USER} by PLAIN"),
+        ("secure", "SCRAM-SHA-256", {"KAFKA_PASSWORD": "not-it-0815"}, f"refuses user {USER} by SCRAM-SHA-256"),
+        ("mutual", "", {"KEY_PASSWORD": "not-it-0815"}, "certificates can't be used"),
+        ("secure", "PLAIN", {"KAFKA_PASSWORD": ""}, "the environment variable KAFKA_PASSWORD"),
+    ],
+)
+def test_a_wrong_secret_is_a_sentence_without_it(
+    theirs: TheirKafka,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    listener: str,
+    mechanism: str,
+    wrong: dict[str, str],
+    why: str,
+) -> None:
+    """It is told before anything is sent, and repeats nothing that could be a secret."""
+    for name, secret in (SECRETS | wrong).items():
+        monkeypatch.setenv(name, secret)
+    card = Card("run", attach_of(theirs, listener, mechanism), ("orders",), ())
+    with closing(AttachedCluster(card, tmp_path)) as cluster, pytest.raises(ClusterError, match=why) as refused:
+        cluster.check()
+    assert "not-it-0815" not in str(refused.value)
+
+
+def test_a_run_that_is_not_let_in_keeps_the_secret(theirs: TheirKafka, tmp_path: Path) -> None:
+    """Through the command line: an error, its reason in the run directory, and the wrong password nowhere."""
+    plan = written(theirs, tmp_path, "secure")
+    done = subprocess.run(
+        command(plan, tmp_path / "runs", "run"),
+        env=environment() | {"KAFKA_PASSWORD": PASSWORD + "4711"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert 3 == done.returncode
+    assert f"refuses user {USER} by SCRAM-SHA-512" in done.stderr
+    assert [] == leaks(tmp_path / "runs", done.stdout + done.stderr)
+
+
+def test_a_broker_with_another_name_is_not_believed(theirs: TheirKafka) -> None:
+    """TLS without an authority that we know: no credentials are sent to whoever that is."""
+    with pytest.raises(ClusterError, match="certificate verify failed"):
+        brokers(theirs.bootstrap("secure"), Secured(protocol="SSL").resolved())
+
+
+def test_a_plan_runs_on_it_and_leaves_it_as_it_was(theirs: TheirKafka, tmp_path: Path) -> None:
+    """Faults on their proxy and on a topic, over SASL_SSL: PASS, met, healed; no engine is there to start anything."""
+    before = theirs.state()
+    fresh = ", {name: fresh, partitions: 2, replication: 1}"
+    attach = theirs.attach("secure", theirs.security("secure"))[:-1] + ", create: [fresh], racks: {z: use1-az1}}"
+    faults = f"[{LATENCY}, {CONFIG}]"
+    plan = written(theirs, tmp_path, "secure", fresh=fresh, attach=attach, faults=faults)
+    run, said = performed(plan, tmp_path, DOCKER_HOST="tcp://127.0.0.1:9")
+    verdict = json.loads((run / "verdict.json").read_text())
+    proven = {check["id"]: check["status"] for check in verdict["checks"] if check["kind"] in ("witness", "exposure")}
+    assert {"PASS"} == set(proven.values())
+    assert {"witness/latency-1", "exposure/latency-1", "witness/config-1", "exposure/config-1"} <= set(proven)
+    assert [] == leaks(run, said)
+    assert before == theirs.state()
+    facts = json.loads((run / "run.json").read_text())
+    assert [{"id": 1, "rack": "z", "dialled": theirs.bootstrap("secure")}] == facts["brokers"]
+    assert "attached, not launched" in (run / "report.html").read_text()
+
+
+@pytest.mark.parametrize("by", ["heal", pytest.param("watchdog", marks=pytest.mark.nightly)])
+def test_a_killed_runner_is_healed_from_outside(theirs: TheirKafka, tmp_path: Path, by: str) -> None:
+    """SIGKILL while their proxy is shut, which is the only way to their broker: it is opened, our topic deleted."""
+    before = theirs.state()
+    fresh = ", {name: fresh, partitions: 1, replication: 1}"
+    attach = theirs.attach("open", theirs.security("open"))[:-1] + ", create: [fresh]}"
+    refuse = "[{kind: refuse, link: 'client(a) -> broker(1)', at: 0s, for: 60s}]"
+    plan = written(theirs, tmp_path, "open", fresh=fresh, attach=attach, faults=refuse)
+    with (tmp_path / "said").open("wb") as said:
+        runner = subprocess.Popen(
+            command(plan, tmp_path / "runs", "run"), env=environment(), stdout=said, stderr=said, start_new_session=True
+        )
+        shut = still_lacking(lambda: "" if theirs.toxiproxy.disabled() else "nothing is shut", 60)
+        os.kill(runner.pid, signal.SIGKILL)
+        runner.wait()
+    assert not shut, (tmp_path / "said").read_text()
+    (run,) = (tmp_path / "runs").iterdir()
+    if by == "watchdog":
+        left = still_lacking(lambda: "" if before == theirs.state() else "something is left", 60)
+        assert not left, (run / "logs" / "watchdog.log").read_text()
+    words = [sys.executable, "-P", "-m", "aftershock.harness.cli", "heal", "--run", run.name, "--out", str(run.parent)]
+    healed = subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=60, check=False)
+    assert 0 == healed.returncode, healed.stderr
+    assert before == theirs.state()
+    assert [] == leaks(run, healed.stdout + healed.stderr + (tmp_path / "said").read_text())
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("listener", "mechanism"), EVERY)
+def test_a_plan_runs_over_every_kind_of_security(
+    theirs: TheirKafka, tmp_path: Path, listener: str, mechanism: str
+) -> None:
+    """The same plan over each, with every client: PASS, and no secret anywhere."""
+    before = theirs.state()
+    run, said = performed(written(theirs, tmp_path, listener, mechanism, arms=FOUR_ARMS), tmp_path, "--allow-exec")
+    assert [] == leaks(run, said)
+    assert before == theirs.state()

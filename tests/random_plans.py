@@ -1,0 +1,204 @@
+"""Random plans, drawn from the whole catalogue: any kind, any of its parameters, composed in any way. Seeded.
+
+A fault starts from the words of one of its cases (``tests/chaos/kinds/*_cases.py``), its own topic in the place of
+theirs; a kind without cases starts from nothing. Then each parameter may be drawn anew from the kind's schema. What
+the plan's check refuses is drawn again, so a new kind needs nothing here to take part.
+"""
+
+import importlib
+import random
+import re
+from collections.abc import Collection, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from aftershock.errors import PlanError
+from aftershock.faults.check import load_plan
+from aftershock.faults.compile import compile_plan
+from aftershock.faults.document import dump, load
+from aftershock.faults.kinds import KINDS
+
+TRIES = 60
+PLACINGS = 4  # of the same faults, before others are drawn
+TOPIC, RACKS, ARM = "orders", ("a", "b", "c"), "baseline"
+ROLES = (
+    "1",
+    "2",
+    "3",
+    "controller",
+    "any broker except controller",
+    f"leader of {TOPIC}/0",
+    f"replica of {TOPIC}/1 in rack b",
+    f"coordinator of readers-{ARM}",
+)
+LINKS = (
+    "client(a) -> broker",
+    "client(*) <-> broker(2)",
+    f"client(b) -> broker(leader of {TOPIC}/0)",
+    "replication(a) -> broker",
+    "rack(a) <-> rack(b)",
+)
+DURATIONS = ("50ms", "300ms", "1s", "2s")
+_CASES = Path(__file__).parent / "chaos" / "kinds"
+
+
+def random_plan(
+    seed: int,
+    frame: Mapping[str, Any],
+    kinds: Collection[str],
+    *,
+    musts: Collection[str] = (),
+    most: int = 3,
+    longest_ms: int = 600_000,
+) -> str:
+    """A plan with up to ``most`` entries, and one of each kind in ``musts``, as YAML.
+
+    It passes the check, compiles with this seed, and its load lasts ``longest_ms`` after steady at most.
+    """
+    source = random.Random(seed)  # noqa: S311 -- repeatable on purpose
+    for _ in range(TRIES):
+        drawn = [_element(source, frame, sorted(kinds), 2) for _ in range(source.randint(1, most))]
+        elements = [*(words(source, frame, kind) for kind in musts), *drawn]
+        for _ in range(PLACINGS):
+            faults = [_placed(source, element) for element in elements]
+            text = dump({**frame, "name": f"random-{seed}", "faults": faults})
+            if (length_ms := _length_ms(text, seed)) is not None and length_ms <= longest_ms:
+                return text
+    raise AssertionError(f"no valid plan in {TRIES} tries with seed {seed}")
+
+
+def drawable(frame: Mapping[str, Any]) -> list[str]:
+    """The kinds that a plan of this frame may use."""
+    return [kind for kind in sorted(KINDS) if _has_words(frame, kind)]
+
+
+def _has_words(frame: Mapping[str, Any], kind: str) -> bool:
+    try:
+        return bool(words(random.Random(0), frame, kind))  # noqa: S311 -- repeatable on purpose
+    except AssertionError:
+        return False
+
+
+def _length_ms(text: str, seed: int) -> int | None:
+    """How long the plan lasts; None if it isn't valid."""
+    try:
+        checked = load_plan(text)
+        return compile_plan(checked.plan, seed, checked.source, checked.slo_positions).length_ms
+    except PlanError:
+        return None
+
+
+def _placed(source: random.Random, element: dict[str, Any]) -> dict[str, Any]:
+    return {"at": f"{source.randrange(0, 20_000, 500)}ms"} | element
+
+
+def _element(source: random.Random, frame: Mapping[str, Any], kinds: list[str], depth: int) -> dict[str, Any]:
+    """A fault, or one of the ways to compose some."""
+    shape = source.choice(("fault", "fault", "together", "then", "repeat", "choose")) if depth else "fault"
+    if shape == "fault":
+        return words(source, frame, source.choice(kinds))
+    parts = [_element(source, frame, kinds, depth - 1) for _ in range(source.randint(2, 3))]
+    match shape:
+        case "together":
+            return {"together": parts}
+        case "then":
+            return {"then": [part for each in parts for part in (each, {"wait": {"range": ["9s", "12s"]}})]}
+        case "repeat":
+            return {"repeat": source.randint(2, 3), "every": "25s", "fault": parts[0]}
+        case _:
+            return {"choose": [{"weight": source.randint(1, 3), "fault": part} for part in parts]}
+
+
+def words(source: random.Random, frame: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """One fault of a kind, as a plan says it."""
+    told = _told(kind)
+    for _ in range(TRIES):
+        base = dict(source.choice(told)) if told else {}
+        said = {"kind": kind} | _varied(source, kind, base)
+        try:
+            load_plan(dump({**frame, "faults": [{"at": "0s", **said}]}))
+        except PlanError:
+            continue
+        return said
+    raise AssertionError(f"no valid words for a {kind} in {TRIES} tries; a case of it would show some")
+
+
+def _varied(source: random.Random, kind: str, base: dict[str, Any]) -> dict[str, Any]:
+    """Some of the words drawn anew, and some added."""
+    schema = KINDS[kind].model_json_schema(by_alias=True)
+    said = {key: value for key, value in base.items() if key != "kind"}
+    needed = schema.get("required", ())
+    for name, field in schema["properties"].items():
+        chance = 1.0 if name in needed and name not in said else 0.4 if name in said else 0.1
+        if name in ("kind", "id", "at", "for") or source.random() >= chance:
+            continue
+        value = _value(source, name, field, schema)
+        if value is not None:
+            said[name] = value
+    rule = KINDS[kind].for_rule
+    if rule != "refused" and "for" not in said and (rule == "needed" or source.random() < 0.5):
+        said["for"] = source.choice(("2s", "4s", "12s", {"range": ["2s", "6s"]}))
+    return said
+
+
+def _value(source: random.Random, name: str, field: Mapping[str, Any], schema: Mapping[str, Any]) -> Any:
+    """A value of a parameter's type; None where the schema doesn't tell what would do."""
+    word = field.get("x-word")
+    if word == "DURATION" and source.random() < 0.3:
+        return {"range": ["50ms", "500ms"]}
+    if word is not None:
+        pool = {"ROLE": ROLES, "LINK": LINKS, "DURATION": DURATIONS, "SIZE": ("2kB", "64KiB"), "RATE": ("10/s",)}
+        return source.choice(pool.get(word, ("50kB/s", "1MB/s")))
+    if "anyOf" in field:
+        inner = [each for each in field["anyOf"] if each.get("type") != "null"]
+        return _value(source, name, source.choice(inner), schema)
+    if "$ref" in field:
+        model = schema["$defs"][field["$ref"].rpartition("/")[2]]
+        return {key: _value(source, key, inner, schema) for key, inner in model.get("properties", {}).items()}
+    names = {"topic": (TOPIC,), "rack": RACKS, "client": (ARM,)}
+    if name in names:
+        return source.choice(names[name])
+    return _plain(source, field)
+
+
+def _plain(source: random.Random, field: Mapping[str, Any]) -> Any:
+    if "enum" in field:
+        return source.choice(field["enum"])
+    if field.get("type") == "boolean":
+        return source.random() < 0.5
+    if field.get("type") == "integer":
+        low = field.get("minimum", 0)
+        return source.randint(low, min(field.get("maximum", low + 8), low + 8))
+    if field.get("type") == "number":
+        return round(source.uniform(field.get("minimum", 0.1), min(field.get("maximum", 1), 1)), 2)
+    return None
+
+
+@cache
+def _told(kind: str) -> tuple[dict[str, Any], ...]:
+    """The words of its cases, about our topic."""
+    return tuple(_ours(words) for words in _cases() if words["kind"] == kind)
+
+
+@cache
+def _cases() -> tuple[dict[str, Any], ...]:
+    return tuple(_read())
+
+
+def _read() -> Iterator[dict[str, Any]]:
+    for file in sorted(_CASES.glob("*_cases.py")):
+        module = importlib.import_module(f"aftershock.tests.chaos.kinds.{file.stem}")
+        for cases in module.CASES.values():
+            yield from (dict(load(f"words: {case.words}").data["words"]) for case in cases)
+
+
+def _ours(words: dict[str, Any]) -> dict[str, Any]:
+    renamed = {key: _renamed(value) for key, value in words.items()}
+    return renamed | ({"topic": TOPIC} if "topic" in words else {})
+
+
+def _renamed(value: Any) -> Any:
+    if isinstance(value, str):
+        return re.sub(r"(leader|replica) of [\w.-]+/", rf"\1 of {TOPIC}/", value)
+    return {key: _renamed(inner) for key, inner in value.items()} if isinstance(value, dict) else value

@@ -1,0 +1,109 @@
+"""Limits and log directories, in memory: the kernel throttles and kills; a broker gives up what it can't write."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from aftershock.faults.world import BrokerId, Limits, LogDir, Throttling
+
+if TYPE_CHECKING:
+    from aftershock.tests.unit.faults.fake_world import FakeWorld
+
+MIB = 1_048_576
+NOTICED_US = 2_000_000  # how long a broker takes to write something
+BROKERS = (1, 2, 3)
+AT_REST = Limits(None, 1024 * MIB)
+
+
+class FakeMachine:
+    """See `faults.world`: Limited, Stored. ``idle`` nodes never run against a limit; ``disks``: how many each has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.allowed = {BrokerId(broker): AT_REST for broker in BROKERS}
+        self.limited_us: dict[BrokerId, int] = {}
+        self.idle = False
+        self.used_bytes = 300 * MIB
+        self.disks: dict[BrokerId, list[LogDir]] = {
+            BrokerId(broker): [
+                LogDir(f"/disk{number}", 64 * MIB, 60 * MIB, bounded=True, writable=True) for number in (1, 2)
+            ]
+            for broker in BROKERS
+        }
+        self.unusable_us: dict[tuple[BrokerId, str], int] = {}
+        self.offline: set[tuple[BrokerId, str]] = set()
+
+    async def limits(self: "FakeWorld", broker: BrokerId) -> Limits:
+        await self._called("limits", broker)
+        return self.allowed[broker]
+
+    async def limit(self: "FakeWorld", broker: BrokerId, limits: Limits) -> None:
+        """As the kernel does, with too little memory it kills."""
+        await self._called("limit", (broker, limits))
+        self.allowed[broker] = limits
+        self.limited_us[broker] = self.clock.now_us()
+        if limits.memory_bytes is not None and limits.memory_bytes < self.used_bytes // 2:
+            self._lose(broker, "exited")
+
+    async def throttled(self: "FakeWorld", broker: BrokerId) -> Throttling:
+        await self._called("throttled", broker)
+        if self.allowed[broker].cpus is None or self.idle:
+            return Throttling(0, 0, 0.0)
+        periods = (self.clock.now_us() - self.limited_us[broker]) // 100_000
+        return Throttling(periods, periods // 2, periods / 20)
+
+    async def memory_used(self: "FakeWorld", broker: BrokerId) -> int:
+        await self._called("memory_used", broker)
+        most = self.allowed[broker].memory_bytes or self.used_bytes
+        return 0 if self.states[broker] == "exited" else MIB if self.idle else min(most, self.used_bytes)
+
+    async def log_dirs(self: "FakeWorld", broker: BrokerId) -> Sequence[LogDir]:
+        await self._called("log_dirs", broker)
+        return list(self.disks[broker])
+
+    async def given_up(self: "FakeWorld", broker: BrokerId) -> frozenset[str]:
+        """With no directory left a broker halts, and can't be asked."""
+        await self._called("given_up", broker)
+        for (owner, path), since_us in self.unusable_us.items():
+            if self.clock.now_us() >= since_us + NOTICED_US:
+                self.offline.add((owner, path))
+        return frozenset(path for owner, path in self.offline if owner == broker)
+
+    async def fill(self: "FakeWorld", broker: BrokerId, log_dir: str) -> None:
+        await self._called("fill", (broker, log_dir))
+        self._change(broker, log_dir, free_bytes=0)
+        self.unusable_us.setdefault((broker, log_dir), self.clock.now_us())
+
+    async def empty(self: "FakeWorld", broker: BrokerId, log_dir: str) -> None:
+        await self._called("empty", (broker, log_dir))
+        self._change(broker, log_dir, free_bytes=60 * MIB)
+        self._usable(broker, log_dir)
+
+    async def seal(self: "FakeWorld", broker: BrokerId, log_dir: str) -> None:
+        await self._called("seal", (broker, log_dir))
+        self._change(broker, log_dir, writable=False)
+        self.unusable_us.setdefault((broker, log_dir), self.clock.now_us())
+
+    async def unseal(self: "FakeWorld", broker: BrokerId, log_dir: str) -> None:
+        await self._called("unseal", (broker, log_dir))
+        self._change(broker, log_dir, writable=True)
+        self._usable(broker, log_dir)
+
+    def roomy(self: "FakeWorld") -> bool:
+        """No limit but those of before, every directory usable and used."""
+        usable = all(each.writable and each.free_bytes for dirs in self.disks.values() for each in dirs)
+        return usable and not self.offline and all(limits == AT_REST for limits in self.allowed.values())
+
+    def booted(self, broker: BrokerId) -> None:
+        """A broker that starts takes every directory that it can write."""
+        self.offline = {
+            (owner, path) for owner, path in self.offline if owner != broker or (owner, path) in self.unusable_us
+        }
+
+    def _usable(self, broker: BrokerId, log_dir: str) -> None:
+        found = next(each for each in self.disks[broker] if each.path == log_dir)
+        if found.writable and found.free_bytes:
+            self.unusable_us.pop((broker, log_dir), None)
+
+    def _change(self, broker: BrokerId, log_dir: str, **changes: int | bool) -> None:
+        self.disks[broker] = [replace(each, **changes) if each.path == log_dir else each for each in self.disks[broker]]  # type: ignore[arg-type]

@@ -1,0 +1,79 @@
+"""The wire proxy in memory: rules that a probe meets, and counters that go up as long as there is traffic."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from aftershock.errors import FaultError
+from aftershock.faults.wire_proxy.apis import API_KEYS
+from aftershock.faults.wire_proxy.rule import Rule, rule_from
+from aftershock.faults.world import Answer
+
+if TYPE_CHECKING:
+    from aftershock.tests.unit.faults.fake_world import FakeWorld
+
+TRIP_MS = 2.0
+OFFERED = dict.fromkeys(API_KEYS, 13)
+
+
+class FakeRules:
+    """See `faults.world.Tampered`. ``toothless`` rules are kept and do nothing; ``nobody``: no broker answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.in_force: dict[str, Rule] = {}
+        self.counted: dict[str, dict[str, int]] = {}
+        self.toothless = False
+        self.nobody = False
+        self.no_proxy = False
+
+    async def add_rule(self: "FakeWorld", rule: Mapping[str, Any]) -> None:
+        await self._called("add_rule", rule["name"])
+        self.in_force[rule["name"]] = rule_from(rule)
+        self.counted[rule["name"]] = {"matched": 0, "hit": 0, "untouched": 0, "probed": 0}
+
+    async def remove_rule(self: "FakeWorld", name: str) -> None:
+        await self._called("remove_rule", name)
+        self.in_force.pop(name, None)
+
+    async def rules(self: "FakeWorld") -> Mapping[str, Mapping[str, int]]:
+        """Each look finds one request more, which every rule has met."""
+        await self._called("rules", None)
+        if self.no_proxy:
+            raise FaultError("clients of this cluster pass no wire proxy")
+        for name in self.in_force:
+            for counter in () if self.toothless else ("matched", "hit"):
+                self.counted[name][counter] += 1
+        return {name: dict(self.counted[name]) for name in self.in_force}
+
+    async def probe_rule(self: "FakeWorld", name: str, api: str, limit_ms: int) -> Answer:
+        await self._called("probe_rule", (name, api))
+        if self.nobody:
+            raise FaultError("nobody answers behind the wire proxy")
+        rule = None if self.toothless else self.in_force.get(name)
+        if rule is not None:
+            self.counted[name]["probed"] += 1
+        answer = _answered(api) if rule is None else _met(rule, api, limit_ms)
+        await self.clock.sleep_until_us(self.clock.now_us() + round(answer.ms * 1000))
+        return answer
+
+
+def _answered(api: str) -> Answer:
+    return Answer("answered", TRIP_MS, versions=OFFERED if api == "ApiVersions" else {})
+
+
+def _met(rule: Rule, api: str, limit_ms: int) -> Answer:
+    match rule.do:
+        case "drop_request" | "drop_response":
+            return Answer(rule.connection, TRIP_MS if rule.connection == "closed" else limit_ms)
+        case "close_mid_frame":
+            return Answer("closed", TRIP_MS)
+        case "delay_request" | "delay_response":
+            return Answer("answered", TRIP_MS + rule.delay_ms)
+        case "answer_error":
+            return Answer("answered", TRIP_MS, frozenset({rule.error}))
+        case "cap_versions":
+            capped = {api: version for api, version in rule.versions.items() if version is not None}
+            kept = {api: version for api, version in OFFERED.items() if api not in rule.versions}
+            return Answer("answered", TRIP_MS, versions=kept | capped)
+        case _:
+            return _answered(api)

@@ -1,0 +1,133 @@
+"""Limits and log directories: each bites by the kernel's or the broker's own word, or proves nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aftershock.errors import PlanError
+from aftershock.faults.check import load_plan
+from aftershock.faults.record import Undo
+from aftershock.faults.undo import perform
+from aftershock.tests.unit.faults.conftest import FRAME
+
+if TYPE_CHECKING:
+    from aftershock.tests.unit.faults.conftest import Stage
+
+LIMITS = (
+    "{id: less, at: 1s, for: 6s, kind: cpu_quota, broker: 2, cpus: 0.2}",
+    "{id: less, at: 1s, for: 6s, kind: memory_limit, broker: 2, memory: 200MiB}",
+)
+DIRECTORIES = (
+    "{id: less, at: 1s, for: 6s, kind: disk_full, broker: 2}",
+    "{id: less, at: 1s, for: 6s, kind: log_dir_offline, broker: 2, disk: 2}",
+)
+VERBS = {"cpu_quota": "limit", "memory_limit": "limit", "disk_full": "fill", "log_dir_offline": "seal"}
+
+
+@pytest.fixture(autouse=True)
+def disks(stage: Stage) -> None:
+    """Plans here have a cluster with two disks for each broker."""
+    stage.frame = FRAME.replace("name: test\n", "name: test\ncluster: {disks: {count: 2}}\n")
+
+
+@pytest.mark.parametrize("fault", LIMITS + DIRECTORIES)
+async def test_it_bites_and_is_put_back(stage: Stage, fault: str) -> None:
+    """Seen each second and at the end, healed, and the machine is as it was."""
+    await stage.play(fault)
+    assert stage.all_ok("less")
+    assert len(stage.journal.witnesses("less")) >= 6
+    assert stage.journal.states("less") == ["intended", "injected", "witnessed", "healing", "healed"]
+    assert stage.world.roomy()
+    assert stage.world.healthy()
+
+
+@pytest.mark.parametrize("fault", LIMITS + DIRECTORIES)
+async def test_nothing_done_is_nothing_proven(stage: Stage, fault: str) -> None:
+    """With the harm made a no-op, and in a rehearsal, some witness says so."""
+
+    async def nothing(*_: object) -> None:
+        return
+
+    kind = fault.split("kind: ")[1].split(",", maxsplit=1)[0]
+    setattr(stage.world, VERBS[kind], nothing)
+    await stage.play(fault)
+    assert not stage.all_ok("less")
+
+
+@pytest.mark.parametrize("fault", LIMITS + DIRECTORIES)
+async def test_a_rehearsal_is_silent(stage: Stage, fault: str) -> None:
+    """No witness speaks where nothing was injected."""
+    await stage.rehearse(fault)
+    assert [] == [told for told in stage.journal.witnesses("less") if told.ok]
+
+
+@pytest.mark.parametrize("fault", LIMITS)
+async def test_a_limit_never_met(stage: Stage, fault: str) -> None:
+    """The limit reads back, but a node that never runs against it proves nothing."""
+    stage.world.idle = True
+    await stage.play(fault)
+    assert [told.ok for told in stage.journal.witnesses("less")][-1] is False
+
+
+async def test_killed_for_its_memory(stage: Stage) -> None:
+    """A node that the kernel killed has run against its limit, and is started again."""
+    await stage.play("{id: less, at: 1s, for: 6s, kind: memory_limit, broker: 2, memory: 100MiB}")
+    assert stage.all_ok("less")
+    assert "kills" in {told.unit for told in stage.journal.witnesses("less")}
+    assert stage.world.healthy()
+
+
+async def test_halted_by_its_disk(stage: Stage) -> None:
+    """A broker without any directory left is dead: that is the witness, and the heal starts it."""
+    stop = stage.world.states
+    await stage.play_with(
+        3_000,
+        lambda: stop.update({2: "exited"}),  # type: ignore[dict-item]
+        "{id: less, at: 1s, for: 6s, kind: disk_full, broker: 2}",
+    )
+    assert stage.all_ok("less")
+    assert "halts" in {told.unit for told in stage.journal.witnesses("less")}
+    assert stage.world.healthy()
+
+
+@pytest.mark.parametrize("fault", LIMITS + DIRECTORIES)
+async def test_from_the_journal_alone(stage: Stage, fault: str) -> None:
+    """The undo of the first line, through JSON and back, puts it back; done twice it changes nothing more."""
+    await stage.interrupt(4_000, fault)
+    undo = Undo(**json.loads(json.dumps(stage.line("less", "intended").undo.as_json())))
+    await perform(undo, stage.world, stage.clock)
+    calls = len(stage.world.called("stop"))
+    await perform(undo, stage.world, stage.clock)
+    assert stage.world.roomy()
+    assert calls == len(stage.world.called("stop"))
+
+
+async def test_a_heal_that_does_not_take(stage: Stage) -> None:
+    """A limit that stays is a fault that could not be healed, and is said."""
+    put = stage.world.limit
+
+    async def once(*args: object) -> None:
+        if not stage.world.called("limit"):
+            await put(*args)  # type: ignore[arg-type]
+
+    stage.world.limit = once  # type: ignore[method-assign, assignment]
+    with pytest.raises(Exception, match="its limits are"):
+        await stage.play(LIMITS[0])
+    assert stage.journal.states("less")[-1] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentence"),
+    [
+        ("{at: 0s, for: 6s, kind: disk_full, broker: 2}", "add `disks: {size: 64MB}` to the cluster"),
+        ("{at: 0s, for: 6s, kind: log_dir_offline, broker: 2, disk: 3}", "say 1 at most, or add `disks`"),
+    ],
+)
+def test_what_the_cluster_has_not(fault: str, sentence: str) -> None:
+    """A plan for disks that are not there is refused, with what to do."""
+    with pytest.raises(PlanError) as refused:
+        load_plan(FRAME + f"  - {fault}\n")
+    assert sentence in str(refused.value)

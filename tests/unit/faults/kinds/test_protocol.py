@@ -1,0 +1,211 @@
+"""Faults in the protocol: the right rule, witnesses that can't be fooled, and a heal that is seen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aftershock.errors import FaultError, PlanError
+from aftershock.tests.unit.faults.conftest import timeline_of
+
+if TYPE_CHECKING:
+    from aftershock.faults.record import Witness
+    from aftershock.tests.unit.faults.conftest import Stage
+
+KINDS = {
+    "delay_request": "api: Produce, delay: 500ms",
+    "delay_response": "api: Fetch, delay: 500ms, serial: true",
+    "drop_request": "api: Produce, connection: silent",
+    "drop_response": "api: Produce",
+    "duplicate_request": "api: Produce",
+    "answer_error": "api: Produce, error: NOT_LEADER_OR_FOLLOWER",
+    "close_mid_frame": "api: Metadata",
+    "strip_hints": "hints: [current_leader, node_endpoints]",
+    "falsify_hints": "hints: [preferred_replica, session_id], broker: leader of orders/1",
+    "cap_versions": "versions: {Fetch: 11, ConsumerGroupHeartbeat: none}",
+}
+UNSEEN = {"strip_hints", "falsify_hints"}
+"""Kinds that no probe shows: the proxy's counters are all there is."""
+
+
+def fault(kind: str, words: str = "", seconds: int = 5) -> str:
+    return f"{{id: bad, at: 0s, for: {seconds}s, kind: {kind}, {words or KINDS[kind]}}}"
+
+
+def probed(stage: Stage) -> list[Witness]:
+    return [witness for witness in stage.journal.witnesses("bad") if witness.unit not in ("requests", "rules")]
+
+
+def counted(stage: Stage) -> list[float]:
+    return [witness.observed for witness in stage.journal.witnesses("bad") if witness.unit == "requests"]
+
+
+def rule_of(stage: Stage) -> dict[str, Any]:
+    return dict(stage.line("bad", "intended").targets.roles["rule"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_it_is_seen_counted_and_taken_away(stage: Stage, kind: str) -> None:
+    """A probe shows it at both ends, requests that met it are counted in between, and the rule is gone afterwards."""
+    await stage.play(fault(kind))
+    assert ["intended", "injected", "witnessed", "healing", "healed"] == stage.journal.states("bad")
+    assert stage.all_ok("bad")
+    assert (0 if kind in UNSEEN else 2) == len(probed(stage))
+    assert counted(stage) == sorted(counted(stage))
+    assert counted(stage)[-1] >= 4
+    assert stage.world.healthy()
+    assert ["bad"] == stage.world.called("remove_rule")
+    assert kind == rule_of(stage)["do"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_not_done_it_proves_nothing(stage: Stage, kind: str) -> None:
+    """Rehearsed, no witness speaks."""
+    await stage.rehearse(fault(kind))
+    assert stage.journal.witnesses("bad")
+    assert not [witness for witness in stage.journal.witnesses("bad") if witness.ok and witness.n]
+
+
+@pytest.mark.parametrize("kind", set(KINDS) - UNSEEN)
+async def test_a_rule_without_effect(stage: Stage, kind: str) -> None:
+    """The proxy has the rule and does nothing: the probes say so."""
+    stage.world.toothless = True
+    await stage.play(fault(kind))
+    assert [False, False] == [witness.ok for witness in probed(stage)]
+    assert "healed" == stage.journal.states("bad")[-1]
+
+
+@pytest.mark.parametrize("kind", UNSEEN)
+async def test_a_rule_without_effect_that_no_probe_shows(stage: Stage, kind: str) -> None:
+    """Not one request is counted, so nobody has met it, and the verdict says that."""
+    stage.world.toothless = True
+    await stage.play(fault(kind))
+    assert {0} == set(counted(stage))
+
+
+async def test_a_rule_taken_away_by_somebody_else(stage: Stage) -> None:
+    """In the middle of the fault: its counters are missed, and the probe at the end shows nothing."""
+    await stage.play_with(2_300, stage.world.in_force.clear, fault("drop_response"))
+    failed = [witness for witness in stage.journal.witnesses("bad") if not witness.ok]
+    assert {"rules", "probes"} == {witness.unit for witness in failed}
+
+
+async def test_what_could_not_be_read_is_no_fault_done(stage: Stage) -> None:
+    """Requests that should have been hit and passed as they were fail the witness."""
+    await stage.play_with(2_300, lambda: stage.world.counted["bad"].update(untouched=3), fault("strip_hints"))
+    failed = [witness for witness in stage.journal.witnesses("bad") if not witness.ok]
+    assert failed
+    assert "3 could not be read" in failed[0].what
+
+
+async def test_a_rule_that_will_not_go(stage: Stage) -> None:
+    """The undo returns and the rule is still there: the heal has failed, and says so."""
+
+    async def nothing(_name: str) -> None:
+        return
+
+    stage.world.remove_rule = nothing  # type: ignore[method-assign, assignment]
+    with pytest.raises(FaultError, match="still has the rule"):
+        await stage.play(fault("drop_response"))
+    assert "failed" == stage.journal.states("bad")[-1]
+
+
+async def test_no_proxy_before_the_cluster(stage: Stage) -> None:
+    """It fails before anything is touched, with a sentence."""
+    stage.world.no_proxy = True
+    await stage.play(fault("drop_response"))
+    assert ["failed"] == stage.journal.states("bad")
+    assert [] == stage.world.called("add_rule")
+
+
+async def test_nobody_behind_the_proxy(stage: Stage) -> None:
+    """All brokers are cut off by another fault: the counters are the witness, and no probe is missed."""
+    stage.world.nobody = True
+    await stage.play(fault("drop_response"))
+    assert stage.all_ok("bad")
+    assert [] == probed(stage)
+
+
+async def test_an_answer_that_looked_like_it_before(stage: Stage) -> None:
+    """A probe whose answer has the error anyway proves nothing, and isn't asked again."""
+    stage.world.toothless = True
+    plain = stage.world.probe_rule
+
+    async def refused(*told: Any) -> Any:
+        from dataclasses import replace  # noqa: PLC0415 -- for this one
+
+        return replace(await plain(*told), errors=frozenset({6}))
+
+    stage.world.probe_rule = refused  # type: ignore[method-assign]
+    await stage.play(fault("answer_error"))
+    assert [] == probed(stage)
+
+
+async def test_whom_it_is_for(stage: Stage) -> None:
+    """Topic with its id, partition, the arm's workers by name, the n-th: all of it is in the rule and the targets."""
+    words = "api: Produce, topic: orders, partition: 2, client: orders/baseline, op: produce, nth: 3"
+    await stage.play(fault("drop_response", words))
+    rule, targets = rule_of(stage), stage.line("bad", "intended").targets
+    assert ("orders", 2, 3) == (rule["topic"], rule["partition"], rule["nth"])
+    assert (await stage.world.topic_ids())["orders"] == rule["topic_id"]
+    assert ("orders-baseline-produce",) == tuple(rule["clients"]) == targets.clients
+    assert ("orders",) == targets.topics
+
+
+async def test_a_client_id_of_nobodys(stage: Stage) -> None:
+    """A client that is no arm's is named by its id."""
+    await stage.play(fault("drop_response", "api: Produce, client_id: my-app"))
+    assert ("my-app",) == tuple(rule_of(stage)["clients"])
+
+
+async def test_the_false_broker_is_a_role(stage: Stage) -> None:
+    """Resolved at inject: who leads then is named."""
+    await stage.play(fault("falsify_hints"))
+    leader = (await stage.world.partitions(["orders"]))[1].leader
+    assert leader == rule_of(stage)["broker"]
+    assert 1 << 30 <= rule_of(stage)["session_id"] < 1 << 31
+
+
+def test_chances_are_the_compilers() -> None:
+    """A draw for each request, about as many hits as asked for, the same again for the same seed, and never none."""
+    words = fault("drop_response", "api: Produce, probability: 0.2")
+    one, same, other = (timeline_of(words, seed=seed).steps[0].draws["chances"] for seed in (7, 7, 8))
+    assert one == same != other
+    assert 140 <= one.count("1") <= 270
+    rare = fault("drop_response", "api: Produce, probability: 0.000001")
+    assert 1 == timeline_of(rare).steps[0].draws["chances"].count("1")
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "said"),
+    [
+        ("drop_response", "api: Prodcue", "Kafka has no API `Prodcue`; did you mean `Produce`?"),
+        ("drop_response", "delay: 3s", "`api` is missing here"),
+        ("answer_error", "api: Produce, error: NOT_LEADER", "Kafka has no error `NOT_LEADER`"),
+        ("drop_response", "api: Produce, partition: 1", "`partition` needs a `topic`"),
+        ("drop_response", "api: Produce, op: produce", "`op` needs a `client`"),
+        ("drop_response", "api: Produce, nth: 1, probability: 0.5", "two ways to pick"),
+        ("drop_response", "api: Produce, client: baseline, client_id: x", "two ways to pick"),
+        ("drop_response", "api: Produce, client: nobody", "nobody"),
+        ("drop_response", "api: Produce, topic: ordres", "the topic `ordres` is not among"),
+        ("drop_response", "api: Produce, topic: orders, partition: 6", "its partitions are 0 to 5"),
+        ("drop_response", "api: Heartbeat, topic: orders", "requests of Heartbeat name no topic"),
+        ("cap_versions", "versions: {Fetch: 3}, topic: orders", "requests of ApiVersions name no topic"),
+        ("falsify_hints", "hints: [current_leader]", "a false current_leader names a broker"),
+        ("falsify_hints", "hints: [session_id], broker: 1", "names no broker"),
+        ("strip_hints", "hints: []", "needs 1 or more"),
+    ],
+)
+def test_what_a_plan_cannot_mean(kind: str, words: str, said: str) -> None:
+    """Each is refused when the plan is read, with what to do."""
+    with pytest.raises(PlanError) as refused:
+        timeline_of(fault(kind, words))
+    assert said in str(refused.value)
+
+
+def test_the_words_come_back_from_a_timeline() -> None:
+    """`none` among the versions, and a tuple of hints, survive the timeline's JSON."""
+    for kind in KINDS:
+        step = timeline_of(fault(kind)).steps[0]
+        assert step.parameters == step.fault().parameters()

@@ -1,0 +1,170 @@
+"""Reassign, beyond rotating and moving: swaps, brokers replaced, replication changed, moves held back and cancelled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aftershock.errors import FaultError, PlanError
+from aftershock.faults.kinds import assigning
+from aftershock.faults.world import BrokerId, PartitionState
+from aftershock.tests.unit.faults.conftest import timeline_of
+
+if TYPE_CHECKING:
+    from aftershock.tests.unit.faults.conftest import Stage
+
+SWAP = "{id: turn, at: 1s, for: 4s, kind: reassign, topic: orders, swap: {from: 1, to: 2}}"
+FEWER = "{id: turn, at: 1s, for: 4s, kind: reassign, topic: orders, replication: 2}"
+MORE = "{id: turn, at: 1s, kind: reassign, topic: orders, replication: 3, throttle: 10kB/s}"
+HELD = MORE.replace("at: 1s,", "at: 1s, for: 4s,")
+CANCELLED = MORE.replace("throttle", "cancel_after: 1s, throttle")
+
+
+def shorten(stage: Stage) -> None:
+    """Every partition keeps its first replica alone, so that there is something to copy."""
+    for where, state in list(stage.world._partitions.items()):
+        stage.world._partitions[where] = replace(state, replicas=state.replicas[:1], isr=state.isr[:1])
+
+
+def states(*replicas: tuple[int, ...]) -> list[PartitionState]:
+    ids = [tuple(map(BrokerId, each)) for each in replicas]
+    return [PartitionState("t", number, each[0], 0, each, each) for number, each in enumerate(ids)]
+
+
+async def test_swap_moves_leaders_and_comes_back(stage: Stage) -> None:
+    """Brokers 1 and 2 change places in every list; whoever became preferred leads, and all is as before after `for`."""
+    before, leaders = stage.world.replicas(), stage.world.leaders()
+    seen: list[list[tuple[int, ...]]] = []
+    await stage.play_with(3_000, lambda: seen.append(list(stage.world.replicas())), SWAP)
+    assert [[tuple({1: 2, 2: 1}.get(r, r) for r in each) for each in before]] == seen
+    assert (before, leaders) == (stage.world.replicas(), stage.world.leaders())
+    assert stage.all_ok("turn")
+
+
+async def test_fewer_replicas(stage: Stage) -> None:
+    """Each partition loses its last replica and keeps its leader; the lists are as before afterwards."""
+    before = stage.world.replicas()
+    seen: list[list[tuple[int, ...]]] = []
+    await stage.play_with(3_000, lambda: seen.append(list(stage.world.replicas())), FEWER)
+    assert [[each[:2] for each in before]] == seen
+    assert before == stage.world.replicas()
+    assert stage.all_ok("turn")
+
+
+async def test_throttled_stays_and_loses_its_throttle(stage: Stage) -> None:
+    """Without `for` the move goes to its end and stays, and every throttle setting is gone again."""
+    shorten(stage)
+    await stage.play_with(6_000, lambda: _unthrottle(stage), MORE)
+    assert {3} == {len(replicas) for replicas in stage.world.replicas()}
+    assert not any("throttled" in key for own in stage.world.dynamic.values() for key in own)
+    assert ["intended", "injected", "witnessed", "healing", "healed"] == stage.journal.states("turn")
+
+
+def _unthrottle(stage: Stage) -> None:
+    for own in stage.world.dynamic.values():
+        own.pop("leader.replication.throttled.rate", None)
+    stage.world._let_go()
+
+
+async def test_throttled_for_a_while(stage: Stage) -> None:
+    """The move is in flight, its throttle read back each second; then all of it is as before, the throttle too."""
+    shorten(stage)
+    before = stage.world.replicas()
+    await stage.play(HELD)
+    witnesses = stage.journal.witnesses("turn")
+    assert all(witness.ok for witness in witnesses)
+    assert (6, 6) == (witnesses[0].asked, witnesses[0].observed)
+    assert len(witnesses) >= 5
+    assert before == stage.world.replicas()
+    assert stage.world.healthy()
+    assert not any("throttled" in key for own in stage.world.dynamic.values() for key in own)
+
+
+async def test_throttle_taken_off_by_somebody_else(stage: Stage) -> None:
+    """A throttle that vanishes meanwhile is seen."""
+    shorten(stage)
+    await stage.play_with(3_000, lambda: _unthrottle(stage), HELD)
+    assert any(not witness.ok for witness in stage.journal.witnesses("turn"))
+
+
+async def test_cancelled_midway(stage: Stage) -> None:
+    """The move was in flight and is gone; replicas and settings are as before."""
+    shorten(stage)
+    before = stage.world.replicas()
+    await stage.play(CANCELLED)
+    assert [(6, 6, True), (6, 6, True)] == [(w.asked, w.observed, w.ok) for w in stage.journal.witnesses("turn")]
+    assert before == stage.world.replicas()
+    assert stage.world.healthy()
+    assert not any("throttled" in key for own in stage.world.dynamic.values() for key in own)
+
+
+async def test_cancelled_too_late(stage: Stage) -> None:
+    """Nothing was in flight any more: a cancellation that did nothing is not witnessed, and the heal still restores."""
+    shorten(stage)
+    before = stage.world.replicas()
+    await stage.play_with(1_500, lambda: _unthrottle(stage), CANCELLED)
+    assert [False, False] == [witness.ok for witness in stage.journal.witnesses("turn")]
+    assert before == stage.world.replicas()
+
+
+@pytest.mark.parametrize("fault", [MORE, HELD, CANCELLED])
+async def test_not_done(stage: Stage, fault: str) -> None:
+    """A rehearsal moves nothing, cancels nothing of anybody's, and proves nothing."""
+    shorten(stage)
+    stage.world._moving = {("other", 0)}
+    await stage.rehearse(fault)
+    assert not {"reassign", "cancel_reassign", "alter_config"} & {verb for _, verb, _ in stage.world.calls}
+    assert {False} == {witness.ok for witness in stage.journal.witnesses("turn")}
+
+
+async def test_replace_needs_a_free_broker(stage: Stage) -> None:
+    """A broker that holds a replica of them all can't take another's place."""
+    await stage.play("{id: turn, at: 1s, kind: reassign, replace: {from: 1, to: 2}}")
+    assert "can't take its place" in str(stage.line("turn", "failed").why)
+
+
+def test_replace_takes_all_that_it_holds() -> None:
+    """Partitions that it doesn't hold are left alone; every other keeps its order."""
+    given = states((1, 2), (2, 3), (3, 1))
+    assert {("t", 0): (4, 2), ("t", 2): (3, 4)} == assigning.replaced(given, BrokerId(1), BrokerId(4))
+
+
+def test_more_replicas_are_spread() -> None:
+    """The rack that has none comes first, and within a rack the broker that holds least."""
+    racks = {BrokerId(b): rack for b, rack in {1: "a", 2: "a", 3: "b", 4: "b"}.items()}
+    wanted = assigning.replicated(states((1,), (1,), (2,), (2,)), 2, racks)
+    assert [(1, 3), (1, 4), (2, 3), (2, 4)] == list(wanted.values())
+
+
+def test_fewer_replicas_stay_spread() -> None:
+    """What goes first is a second replica in a rack, and never the preferred leader."""
+    racks = {BrokerId(b): rack for b, rack in {1: "a", 2: "a", 3: "b"}.items()}
+    wanted = assigning.replicated(states((1, 2, 3), (2, 3, 1), (3, 1, 2)), 2, racks)
+    assert [(1, 3), (2, 3), (3, 1)] == list(wanted.values())
+
+
+def test_more_replicas_than_brokers() -> None:
+    """There is nobody left to hold one."""
+    with pytest.raises(FaultError, match="ask for fewer"):
+        assigning.replicated(states((1,)), 2, {BrokerId(1): "a"})
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        ("topic: orders", "say one of them"),
+        ("topic: orders, rotate: 1, replication: 2", "say one of them"),
+        ("rotate: 1", "needs a `topic`"),
+        ("topic: orders, rotate: 1, throttle: 1MB/s", "nothing to throttle"),
+        ("topic: orders, replication: 2, cancel_after: 1s", "nothing holds back"),
+        ("topic: orders, for: 3s, replication: 2, throttle: 1MB/s, cancel_after: 1s", "has no `for`"),
+        ("topic: orders, replication: 4", "and there are 3"),
+        ("topic: orders, swap: {from: 1, to: 1}", "name two brokers"),
+    ],
+)
+def test_refused_in_a_plan(said: str, sentence: str) -> None:
+    """What the plan alone shows to be wrong."""
+    with pytest.raises(PlanError, match=sentence):
+        timeline_of("{at: 1s, kind: reassign, " + said + "}")

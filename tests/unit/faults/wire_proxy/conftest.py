@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aftershock.faults.wire_proxy.proxy import Proxy, Way
+from aftershock.faults.wire_proxy.rule import Rule
+from aftershock.tests.scripted_broker import ScriptedBroker
+from aftershock.tests.unit.faults.wire_proxy.asking import Asker
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from aftershock.workloads.wire.connection import Address
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[ScriptedBroker]:
+    with ScriptedBroker(nodes=2) as started:
+        yield started
+
+
+@pytest.fixture
+def broker(running: ScriptedBroker) -> ScriptedBroker:
+    running.reset()
+    return running
+
+
+class Hop:
+    """A proxy before a scripted broker, which sends its clients there."""
+
+    def __init__(self, proxy: Proxy, stack: contextlib.AsyncExitStack) -> None:
+        self.proxy = proxy
+        self._stack = stack
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(map(str, self.proxy.addresses.values()))
+
+    def address(self, node: int = 1) -> Address:
+        return self.proxy.addresses[f"client_a-k{node}"]
+
+    def rule(self, do: Any, **said: Any) -> str:
+        """Put a rule in force; its name."""
+        self.proxy.add_rule(Rule(name=do, do=do, **said))
+        return str(do)
+
+    def counts(self, name: str) -> dict[str, int]:
+        return dict(self.proxy.book.counters()[name])
+
+    async def dial(self, client_id: str | None = "tester", node: int = 1) -> Asker:
+        asker = await Asker.open(self.address(node), client_id)
+        self._stack.push_async_callback(asker.close)
+        return asker
+
+
+@pytest.fixture
+async def hop(broker: ScriptedBroker) -> AsyncIterator[Hop]:
+    ways = [Way(f"client_a-k{node}", "a", node, address) for node, address in broker.addresses.items()]
+    proxy = Proxy(ways)
+    await proxy.open()
+    broker.advertise({way.broker: proxy.addresses[way.name].port for way in ways})
+    async with contextlib.AsyncExitStack() as stack:
+        yield Hop(proxy, stack)
+    proxy.close()
+    await asyncio.sleep(0)

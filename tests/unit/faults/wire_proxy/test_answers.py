@@ -1,0 +1,186 @@
+"""What becomes of an answer, the request having been served: each deed by what the client sees and the broker did."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from aftershock.tests.unit.scripted.client import batch
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from aftershock.tests.scripted_broker import ScriptedBroker
+    from aftershock.tests.unit.faults.wire_proxy.asking import Asker
+    from aftershock.tests.unit.faults.wire_proxy.conftest import Hop
+
+DELAY_MS = 100
+SESSION_NOT_FOUND = 70
+
+
+def elapsed_ms(since_s: float) -> float:
+    return (asyncio.get_running_loop().time() - since_s) * 1000
+
+
+async def fetch(asker: Asker, topic_id: UUID, **told: Any) -> Any:
+    asked = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
+    told = {"max_wait": 0, "max_bytes": 1 << 20, "session_epoch": 0} | told
+    return await asker.ask("Fetch", 16, topics=[{"topic_id": topic_id, "partitions": [asked]}], **told)
+
+
+async def test_a_dropped_response_was_applied(broker: ScriptedBroker, hop: Hop) -> None:
+    """The ambiguous acknowledgement: the record is in the log, and the client sees its connection end."""
+    broker.create("t")
+    hop.rule("drop_response", api="Produce")
+    asker = await hop.dial()
+    asker.send_produce("t", batch())
+    assert b"" == await asker.rest()
+    assert broker.log("t")
+
+
+async def test_a_dropped_response_can_leave_silence(broker: ScriptedBroker, hop: Hop) -> None:
+    """What is asked after it is served as well, and as little answered; the rule's end closes the connection."""
+    broker.create("t")
+    rule = hop.rule("drop_response", api="Produce", connection="silent")
+    asker = await hop.dial()
+    for _ in range(2):
+        asker.send_produce("t", batch())
+    assert await asker.is_silent()
+    assert 2 == len(broker.journal("Produce"))
+    hop.proxy.remove_rule(rule)
+    assert b"" == await asker.rest()
+
+
+async def test_answers_that_are_late(hop: Hop) -> None:
+    """Each comes after its delay, in order."""
+    hop.rule("delay_response", api="Metadata", delay_ms=DELAY_MS)
+    assert await three_take_ms(hop) >= DELAY_MS
+
+
+async def test_answers_one_after_the_other(hop: Hop) -> None:
+    """`serial` is a slow request handler: three of them take three delays."""
+    hop.rule("delay_response", api="Metadata", delay_ms=DELAY_MS, serial=True)
+    assert await three_take_ms(hop) >= 3 * DELAY_MS
+
+
+async def three_take_ms(hop: Hop) -> float:
+    asker = await hop.dial()
+    began_s = asyncio.get_running_loop().time()
+    for number in [asker.send("Metadata", 12, topics=[]) for _ in range(3)]:
+        await asker.answer(number)
+    return elapsed_ms(began_s)
+
+
+async def test_half_an_answer(broker: ScriptedBroker, hop: Hop) -> None:
+    """Half of its bytes come, then the connection ends; the request was served."""
+    broker.create("t")
+    hop.rule("close_mid_frame", api="Produce")
+    asker = await hop.dial()
+    asker.send_produce("t", batch())
+    received = await asker.rest()
+    assert len(received) == (4 + int.from_bytes(received[:4])) // 2
+    assert broker.log("t")
+
+
+async def test_hints_are_taken_out(broker: ScriptedBroker, hop: Hop) -> None:
+    """A partition's leader has moved: the refusal says nothing of who leads it now, nor where that is."""
+    broker.create("t", leaders=[1])
+    broker.move_leader("t", 0, to=2)
+    plain = await (await hop.dial()).ask_moved("t")
+    assert 2 == plain.responses[0].partition_responses[0].current_leader.leader_id
+    assert [2] == [endpoint.node_id for endpoint in plain.node_endpoints]
+    rule = hop.rule("strip_hints", api="Produce", hints=("current_leader", "node_endpoints"))
+    told = await (await hop.dial()).ask_moved("t")
+    assert -1 == told.responses[0].partition_responses[0].current_leader.leader_id
+    assert () == told.node_endpoints
+    assert 6 == told.responses[0].partition_responses[0].error_code
+    assert 1 == hop.counts(rule)["hit"]
+
+
+async def test_hints_are_falsified(broker: ScriptedBroker, hop: Hop) -> None:
+    """It names the broker of choice, in the epoch that was true, at that broker's address before the proxy."""
+    broker.create("t", leaders=[1])
+    epoch = broker.move_leader("t", 0, to=2)
+    hop.rule("falsify_hints", api="Produce", hints=("current_leader", "node_endpoints"), broker=1)
+    told = await (await hop.dial()).ask_moved("t")
+    hint = told.responses[0].partition_responses[0].current_leader
+    assert (1, epoch) == (hint.leader_id, hint.leader_epoch)
+    assert [hop.address(1).port] == [endpoint.port for endpoint in told.node_endpoints]
+
+
+async def test_a_session_that_the_client_never_hears_of(broker: ScriptedBroker, hop: Hop) -> None:
+    """Stripped: none was granted. Falsified: one that the broker doesn't know, as the next fetch shows."""
+    topic_id = broker.create("t")
+    hop.rule("strip_hints", hints=("session_id",))
+    assert 0 == (await fetch(await hop.dial(), topic_id)).session_id
+    hop.proxy.remove_rule("strip_hints")
+    hop.rule("falsify_hints", api="Fetch", hints=("session_id",), session_id=4711)
+    asker = await hop.dial()
+    assert 4711 == (await fetch(asker, topic_id)).session_id
+    again = await asker.ask("Fetch", 16, session_id=4711, session_epoch=1, topics=[], max_wait=0)
+    assert SESSION_NOT_FOUND == again.error_code
+
+
+async def test_a_preferred_replica_of_choice(broker: ScriptedBroker, hop: Hop) -> None:
+    """Falsified: sent elsewhere, and without records, as a broker does it; stripped: the broker's own word is gone."""
+    topic_id = broker.create("t", leaders=[1])
+    broker.append("t", 0, batch())
+    hop.rule("falsify_hints", api="Fetch", hints=("preferred_replica",), broker=2)
+    read = (await fetch(await hop.dial(), topic_id)).responses[0].partitions[0]
+    assert (2, b"") == (read.preferred_read_replica, bytes(read.records))
+    hop.proxy.remove_rule("falsify_hints")
+    broker.prefer_replica("t", 0, 2)
+    hop.rule("strip_hints", api="Fetch", hints=("preferred_replica",))
+    read = (await fetch(await hop.dial(), topic_id)).responses[0].partitions[0]
+    assert -1 == read.preferred_read_replica
+
+
+async def test_errors_of_a_whole_fetch_and_of_its_partitions(broker: ScriptedBroker, hop: Hop) -> None:
+    """An error of sessions is said of the whole, any other of each partition, whose records are gone."""
+    topic_id = broker.create("t")
+    broker.append("t", 0, batch())
+    hop.rule("answer_error", api="Fetch", error=SESSION_NOT_FOUND)
+    told = await fetch(await hop.dial(), topic_id)
+    assert SESSION_NOT_FOUND == told.error_code
+    hop.proxy.remove_rule("answer_error")
+    hop.rule("answer_error", api="Fetch", error=1)
+    told = await fetch(await hop.dial(), topic_id)
+    assert (0, 1, b"") == (
+        told.error_code,
+        told.responses[0].partitions[0].error_code,
+        bytes(told.responses[0].partitions[0].records),
+    )
+
+
+async def test_an_old_broker(hop: Hop) -> None:
+    """Versions above the cap aren't offered, an API capped below its lowest or by None not at all."""
+    hop.rule("cap_versions", versions={"Fetch": 11, "Produce": 2, "Metadata": None}, api="ApiVersions")
+    told = await (await hop.dial()).ask("ApiVersions", 3, client_software_name="x", client_software_version="1")
+    offered = {entry.api_key: entry.max_version for entry in told.api_keys}
+    assert 11 == offered[1]
+    assert {0, 3}.isdisjoint(offered)
+    assert {2, 8, 18} <= set(offered)
+
+
+async def test_versions_are_agreed_on_again(hop: Hop) -> None:
+    """A cap closes the connections of the clients it is for, when it comes and when it goes; others stay."""
+    ours, other = await hop.dial("ours"), await hop.dial("other")
+    for asker in (ours, other):
+        await asker.ask("Metadata", 12, topics=[])
+    hop.rule("cap_versions", api="ApiVersions", versions={"Fetch": 11}, clients=("ours",))
+    assert b"" == await ours.rest()
+    await other.ask("Metadata", 12, topics=[])
+    again = await hop.dial("ours")
+    await again.ask("Metadata", 12, topics=[])
+    hop.proxy.remove_rule("cap_versions")
+    assert b"" == await again.rest()
+
+
+async def test_the_answer_of_a_broker_older_still(hop: Hop, broker: ScriptedBroker) -> None:
+    """A refusal of our version of ApiVersions comes in version 0 of it (KIP-511), and is capped like any other."""
+    hop.rule("cap_versions", api="ApiVersions", versions={"ApiVersions": 1})
+    broker.script("ApiVersions", top_error=35)
+    asker = await hop.dial()
+    number = asker.send("ApiVersions", 0)
+    told = await asker.answer(number)
+    assert 35 == told.error_code

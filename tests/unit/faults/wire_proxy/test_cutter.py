@@ -1,0 +1,86 @@
+"""Cutting a stream into frames: nothing lost, nothing kept that needn't be, nothing believed."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aftershock.errors import ProtocolError
+from aftershock.faults.wire_proxy.cutter import Cutter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+HEAD = struct.Struct(">ib")  # a correlation id, and whether the frame is wanted
+
+
+class Taken:
+    """What came out of a cutter, in order; ``frames``: those that were wanted."""
+
+    def __init__(self) -> None:
+        self.out = b""
+        self.frames: list[bytes] = []
+        self.judged = 0
+        self.cutter: Cutter[str] = Cutter(self.judge, self.take, self.pass_on)
+
+    def judge(self, data: bytes | memoryview, at: int) -> str | None:
+        _, wanted = HEAD.unpack_from(data, at)
+        self.judged += 1
+        return "wanted" if wanted else None
+
+    def take(self, frame: bytes | memoryview, _: str) -> None:
+        self.frames.append(bytes(frame))
+        self.out += frame
+
+    def pass_on(self, piece: bytes | memoryview) -> None:
+        self.out += piece
+
+
+def framed(body: bytes, wanted: bool) -> bytes:
+    message = HEAD.pack(7, wanted) + body
+    return struct.pack(">i", len(message)) + message
+
+
+FRAMES = st.lists(st.tuples(st.binary(max_size=60), st.booleans()), max_size=12)
+
+
+@given(FRAMES, st.lists(st.integers(1, 40), min_size=1, max_size=200))
+def test_whatever_pieces_it_comes_in(frames: Sequence[tuple[bytes, bool]], sizes: Sequence[int]) -> None:
+    """Every byte comes out once and in order, every wanted frame whole, every frame judged once."""
+    stream = b"".join(framed(*frame) for frame in frames)
+    taken, at = Taken(), 0
+    for turn in range(len(stream)):
+        if at >= len(stream):
+            break
+        size = sizes[turn % len(sizes)]
+        taken.cutter.feed(stream[at : at + size])
+        at += size
+    assert stream == taken.out
+    assert [framed(*frame) for frame in frames if frame[1]] == taken.frames
+    assert len(frames) == taken.judged
+
+
+def test_a_frame_that_is_not_wanted_is_not_kept() -> None:
+    """Of a large frame each piece leaves as it comes, whatever length was announced."""
+    taken = Taken()
+    taken.cutter.feed(struct.pack(">i", 50_000_000) + HEAD.pack(7, False) + b"first")
+    assert taken.out.endswith(b"first")
+    taken.cutter.feed(b"second")
+    assert taken.out.endswith(b"firstsecond")
+
+
+@pytest.mark.parametrize("length", [-1, 0, 3, 100 * 1024 * 1024 + 1, 2**31 - 1])
+def test_lengths_that_no_message_has(length: int) -> None:
+    """They end the connection, before any memory is given."""
+    with pytest.raises(ProtocolError, match="announced"):
+        Taken().cutter.feed(struct.pack(">i", length) + b"12345678")
+
+
+def test_a_message_that_ends_within_its_head() -> None:
+    """Four bytes are a message for the length's check, but no head of one: the connection ends."""
+    with pytest.raises(ProtocolError, match="within its header"):
+        Taken().cutter.feed(struct.pack(">i", 4) + b"abcd")

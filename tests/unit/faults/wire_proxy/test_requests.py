@@ -1,0 +1,121 @@
+"""What becomes of a request: each deed by what the client sees and what the broker saw."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aftershock.tests.unit.scripted.client import batch
+
+if TYPE_CHECKING:
+    from aftershock.tests.scripted_broker import ScriptedBroker
+    from aftershock.tests.unit.faults.wire_proxy.conftest import Hop
+
+NOT_LEADER, UNKNOWN_TOPIC = 6, 3
+DELAY_MS = 200
+
+
+def elapsed_ms(since_s: float) -> float:
+    return (asyncio.get_running_loop().time() - since_s) * 1000
+
+
+async def test_a_delayed_request_arrives_late_and_holds_up_what_follows(broker: ScriptedBroker, hop: Hop) -> None:
+    """The broker gets it after the delay, and the request behind it not before; both are answered in order."""
+    broker.create("t")
+    rule = hop.rule("delay_request", api="Produce", delay_ms=DELAY_MS)
+    asker = await hop.dial()
+    began_s = asyncio.get_running_loop().time()
+    produced, described = asker.send_produce("t", batch()), asker.send("Metadata", 12, topics=[])
+    assert 0 == (await asker.answer(produced)).responses[0].partition_responses[0].error_code
+    assert elapsed_ms(began_s) >= DELAY_MS
+    await asker.answer(described)
+    assert ["Produce", "Metadata"] == [seen.api for seen in broker.journal()]
+    assert {"matched": 1, "hit": 1, "untouched": 0, "probed": 0} == hop.counts(rule)
+
+
+async def test_a_dropped_request_never_arrives_and_its_connection_is_closed(broker: ScriptedBroker, hop: Hop) -> None:
+    """The broker knows nothing of it; the client sees the connection end."""
+    broker.create("t")
+    hop.rule("drop_request", api="Produce")
+    asker = await hop.dial()
+    asker.send_produce("t", batch())
+    assert b"" == await asker.rest()
+    assert [] == broker.journal("Produce")
+
+
+async def test_a_dropped_request_can_leave_silence(broker: ScriptedBroker, hop: Hop) -> None:
+    """Nothing that follows arrives either, as when packets vanish; when the rule goes, the connection is closed."""
+    broker.create("t")
+    rule = hop.rule("drop_request", api="Produce", connection="silent")
+    asker = await hop.dial()
+    asker.send_produce("t", batch())
+    asker.send("Metadata", 12, topics=[])
+    assert await asker.is_silent()
+    assert [] == broker.journal()
+    hop.proxy.remove_rule(rule)
+    assert b"" == await asker.rest()
+
+
+async def test_a_doubled_request_is_applied_twice_and_answered_once(broker: ScriptedBroker, hop: Hop) -> None:
+    """Without idempotence the records are there twice, and the next answer is the next request's."""
+    broker.create("t")
+    hop.rule("duplicate_request", api="Produce")
+    asker = await hop.dial()
+    assert 0 == (await asker.produce("t", batch(count=3))).base_offset
+    assert 6 == (await asker.produce("t", batch(count=3))).base_offset
+    assert 4 == len(broker.journal("Produce"))
+    await asker.ask("Metadata", 12, topics=[])
+
+
+async def test_a_refused_produce_is_not_applied(broker: ScriptedBroker, hop: Hop) -> None:
+    """The error of choice without the broker: it names the partition, and says of no offset that it was appended."""
+    broker.create("t")
+    hop.rule("answer_error", api="Produce", error=NOT_LEADER)
+    answer = await (await hop.dial()).produce("t", batch())
+    assert (0, NOT_LEADER, -1) == (answer.index, answer.error_code, answer.base_offset)
+    assert [] == broker.journal("Produce")
+
+
+async def test_a_refusal_waits_for_the_answers_before_it(broker: ScriptedBroker, hop: Hop) -> None:
+    """Answers come in the order of requests, be they made up or not."""
+    broker.create("t")
+    broker.script("Metadata", delay_ms=DELAY_MS)
+    hop.rule("answer_error", api="Produce", error=NOT_LEADER)
+    asker = await hop.dial()
+    described, refused = asker.send("Metadata", 12, topics=[]), asker.send_produce("t", batch())
+    await asker.answer(described)
+    assert NOT_LEADER == (await asker.answer(refused)).responses[0].partition_responses[0].error_code
+
+
+async def test_an_error_is_put_into_a_readers_answer(broker: ScriptedBroker, hop: Hop) -> None:
+    """What changes nothing is asked of the broker: its answer says all that it said, but for the error."""
+    broker.create("t", partitions=2)
+    hop.rule("answer_error", api="Metadata", error=UNKNOWN_TOPIC)
+    told = await (await hop.dial()).ask("Metadata", 12, topics=[{"name": "t"}])
+    assert [UNKNOWN_TOPIC] == [topic.error_code for topic in told.topics]
+    assert 2 == len(told.brokers)
+
+
+@pytest.mark.parametrize("version", [3, 8, 9, 12])
+async def test_produce_without_acks_is_never_answered(broker: ScriptedBroker, hop: Hop, version: int) -> None:
+    """In every shape of the header the proxy knows that no answer will come: the next one is given its own."""
+    broker.create("t")
+    asker = await hop.dial()
+    for _ in range(3):
+        asker.send_produce("t", batch(), acks=0, version=version)
+    assert 9 == (await asker.produce("t", batch(), version=version)).base_offset
+    hop.rule("answer_error", api="Produce", error=NOT_LEADER)
+    asker.send_produce("t", batch(), acks=0, version=version)
+    assert b"" == await asker.rest()
+
+
+async def test_half_a_request(broker: ScriptedBroker, hop: Hop) -> None:
+    """The broker gets no whole one, and both connections end."""
+    broker.create("t")
+    hop.rule("close_mid_frame", api="Produce", message="request")
+    asker = await hop.dial()
+    asker.send_produce("t", batch())
+    assert b"" == await asker.rest()
+    assert [] == broker.journal("Produce")

@@ -1,0 +1,129 @@
+"""Fifty random plans over the whole catalogue, from YAML to the last heal, on a cluster in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import pytest
+
+from aftershock.faults.check import load_plan
+from aftershock.faults.compile import compile_plan
+from aftershock.faults.executor import execute
+from aftershock.faults.kinds import KINDS
+from aftershock.faults.timeline import Timeline, from_json
+from aftershock.tests.random_plans import random_plan
+from aftershock.tests.unit.faults import fake_world
+from aftershock.tests.unit.faults.conftest import Stage
+from aftershock.tests.unit.faults.fakes import links
+
+if TYPE_CHECKING:
+    from aftershock.tests.unit.faults.fake_world import FakeWorld
+
+SEEDS = range(50)
+FRAME = {
+    "name": "random",
+    "cluster": {"kafka": "4.1.2", "disks": {"count": 2}},
+    "topics": [{"name": "orders", "partitions": 6, "replication": 3, "config": {"min.insync.replicas": 2}}],
+    "workloads": [
+        {
+            "name": "orders",
+            "produce": {"topic": "orders", "rate": "60/s"},
+            "consume": {"topic": "orders", "group": "readers"},
+            "arms": {"baseline": {"settings": {"session.timeout.ms": 6000}}},
+        }
+    ],
+    "timing": {"steady": "1s", "fault": "2s", "recovery": "1s"},
+}
+
+
+def plan(seed: int) -> str:
+    """Every kind has its turn in one of them."""
+    return random_plan(seed, FRAME, KINDS, musts=sorted(KINDS)[seed :: len(SEEDS)])
+
+
+def timeline(text: str, seed: int) -> Timeline:
+    checked = load_plan(text)
+    return compile_plan(checked.plan, seed, checked.source, checked.slo_positions, checked.places)
+
+
+@dataclass(frozen=True)
+class Played:
+    """A plan, its journal, and the cluster before and after it."""
+
+    text: str
+    timeline: Timeline
+    stage: Stage
+    before: dict[str, Any]
+    after: dict[str, Any]
+
+    def states(self, step: str) -> list[str]:
+        return self.stage.journal.states(step)
+
+
+async def _play(seed: int) -> Played:
+    stage, text = Stage(), plan(seed)
+    compiled = timeline(text, seed)
+    stage.world.sessions = {broker: set(range(1, 10)) for broker in stage.world.sessions}
+    before = standing(stage.world)
+    await execute(compiled, stage.world, stage.journal, stage.clock, stage.said.append)
+    return Played(text, compiled, stage, before, standing(stage.world))
+
+
+@cache
+def played(seed: int) -> Played:
+    """With coarser steps of time than a test of one kind needs, so that fifty of them take seconds."""
+    with patch.object(links, "POLL_US", 100_000), patch.object(fake_world, "SETTLED", 60):
+        return asyncio.run(_play(seed))
+
+
+def standing(world: FakeWorld) -> dict[str, Any]:
+    """All that a heal must bring back, whatever was done."""
+    return {
+        "nodes": dict(world.states),
+        "toxics": {proxy: dict(toxics) for proxy, toxics in world.proxies.items() if toxics},
+        "shut": set(world.shut),
+        "straight": world.straight(),
+        "roomy": world.roomy(),
+        "clients": {name: worker.state for name, worker in world.crew.items()},
+        "moving": set(world._moving),
+    }
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_from_plan_to_the_last_heal(seed: int) -> None:
+    """What was intended is healed, what found nothing to hit says so and did nothing, and nothing stays broken."""
+    run = played(seed)
+    for step in run.timeline.steps:
+        states = run.states(step.id)
+        assert states == ["failed"] or (states[0], states[-1]) == ("intended", "healed"), (step, states)
+    assert run.before == run.after
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_same_seed_gives_the_same_bytes(seed: int) -> None:
+    """Plan, compiler and JSON: byte for byte, also after a detour over the file."""
+    text = plan(seed)
+    again = timeline(text, seed).to_json()
+    assert played(seed).text == text
+    assert played(seed).timeline.to_json() == again == from_json(again).to_json()
+
+
+def test_they_are_worth_it() -> None:
+    """The fifty together use every kind, nearly all steps take hold, and every way of composing is among them."""
+    steps = [(run, step) for run in map(played, SEEDS) for step in run.timeline.steps]
+    took = Counter(step.kind for run, step in steps if "injected" in run.states(step.id))
+    assert KINDS.keys() == {step.kind for _, step in steps}
+    assert sum(took.values()) > len(steps) * 0.9
+    assert len(took) > len(KINDS) * 0.9
+    texts = [played(seed).text for seed in SEEDS]
+    assert all(any(f"{word}:" in text for text in texts) for word in ("together", "then", "repeat", "choose", "range"))
+
+
+def test_another_seed_is_another_plan() -> None:
+    """Fifty seeds are fifty plans."""
+    assert len(SEEDS) == len({run.timeline.to_json() for run in map(played, SEEDS)})
