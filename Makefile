@@ -1,5 +1,5 @@
 # Every target sets up what is missing first (ci/bootstrap says what it installs) and needs no other command before it.
-.PHONY: demo test lint bench mutants clean bootstrap
+.PHONY: demo test lint bench docs mutants clean bootstrap
 
 BIN := .venv/bin
 PACKAGES := -m aftershock.errors $(addprefix -p aftershock.,faults harness results workloads)
@@ -22,6 +22,10 @@ bench: bootstrap
 	@missed=0; for script in tests/bench/*.py; do \
 	  echo "== $$script"; $(BIN)/python "$$script" || missed=1; \
 	done; exit $$missed
+
+# the page of the fault catalogue, from the kinds themselves
+docs: bootstrap
+	$(BIN)/aftershock plan faults --markdown > docs/FAULTS.md.new && mv docs/FAULTS.md.new docs/FAULTS.md
 
 # plants bugs in copies of the clients' rules, one at a time, and shows the test that catches each
 mutants: bootstrap
