@@ -15,6 +15,7 @@
     │       ├── ProtocolError    the peer sent what is no Kafka message, or one beyond its limits
     │       ├── UnsupportedError a version, an API or a codec that one side lacks
     │       ├── SettingError     a setting that does not exist, or a value it can't have
+    │       ├── AuthenticationError  a broker doesn't believe us, or we don't believe it
     │       ├── RecordError      a record that can't be taken: too large, or no room for it in time
     │       └── BrokerError      Kafka answered with an error that trying again won't mend
     └── EvidenceError            evidence is missing, truncated or of the wrong shape
@@ -83,6 +84,10 @@ class UnsupportedError(ClientError):
 
 class SettingError(ClientError):
     """A setting that does not exist, or a value that it can't have; the text names the nearest that would do."""
+
+
+class AuthenticationError(ClientError):
+    """A broker refuses who we say we are, or can't prove that it is the one we meant. The text holds no secret."""
 
 
 class RecordError(ClientError):
