@@ -53,7 +53,7 @@ def assignments(timeline: Timeline, cluster: Target, around: Surroundings) -> tu
                     told.append(made.model_validate({**where, **rest}))
             if consume := workload["consume"]:
                 where = _where(consume, "consume", common, cluster, around)
-                group = f"{consume['group']}-{name}" if consume["group"] else None
+                group = _group(consume["group"], name) if consume["group"] else None
                 told.append(ConsumeAssignment.model_validate({**where, "group": group, "from_": consume["from"]}))
     return tuple(told)
 
@@ -63,6 +63,17 @@ def worker_names(timeline: Timeline) -> Iterator[str]:
     for workload in timeline.workloads:
         ops = [op for op in ("produce", "consume", "commit") if workload.get(op)]
         yield from (_worker(workload["name"], arm, op) for arm in workload["arms"] for op in ops)
+
+
+def group_names(timeline: Timeline) -> Iterator[str]:
+    """The group of every consumer that is in one."""
+    for workload in timeline.workloads:
+        if group := (workload["consume"] or {}).get("group"):
+            yield from (_group(group, arm) for arm in workload["arms"])
+
+
+def _group(group: str, arm: str) -> str:
+    return f"{group}-{arm}"
 
 
 def _worker(workload: str, arm: str, op: str) -> str:

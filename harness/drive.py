@@ -18,6 +18,7 @@ from aftershock.faults.timeline import Timeline
 from aftershock.faults.world import World
 from aftershock.harness.assignments import Surroundings, assignments
 from aftershock.harness.by_hand import advise
+from aftershock.harness.calibration import calibrate
 from aftershock.harness.clock import RunClock
 from aftershock.harness.crew import Crew
 from aftershock.harness.journal import Journal
@@ -53,6 +54,7 @@ async def drive(
     ``java`` is the command that starts Kafka's own clients, empty when no arm wants them.
 
     Raises:
+        PlanError: an SLO is finer than the host can measure; nothing was sent.
         WorkloadError: a client process died.
         FaultError: a fault could not be healed.
     """
@@ -77,9 +79,10 @@ async def drive(
         voters=list(cluster.voters),
         **cluster.whereabouts(),
     )
+    world = world_of(cluster, Crew(home.run_id, spool))
+    await calibrate(home, timeline.slo, world, clock)
     journal = Journal(home.path / "journal.jsonl", clock)
     fleet = Fleet(crew, home.path / "logs")
-    world = world_of(cluster, Crew(home.run_id, spool))
     act = _Act(timeline, cluster, world, home, clock, progress, fleet, journal, tuple(topics.values()), begin)
     try:
         async with Sampler(home.path / "metrics", clock, act.counters), act.fleet:

@@ -203,11 +203,13 @@ def _let_go(home: Path, say: Say) -> list[str]:
     if labels.lives(run.facts.get("owner", "")):
         pid = run.facts["owner"].partition(":")[0]
         raise ClusterError(f"{run.run_id} is driven by process {pid}, which lives: interrupt that, and it heals itself")
-    if not open_faults(read_journal(journal)) and not read_card(home).created:
+    if read_card(home).over and not open_faults(read_journal(journal)):
         return []
+    spools.end_workers(run.run_id)
     with closing(AttachedCluster(read_card(home), home)) as cluster:
         origin_ns = run.facts.get("origin_ns", 0)
         faults = asyncio.run(undo_open(journal, origin_ns, cluster, say, whose=lambda _: True))
+        cluster.dismiss()
         topics = cluster.clear()
     healed = [f"{run.run_id}: healed {', '.join(faults)}"] if faults else []
     return healed + ([f"{run.run_id}: deleted the topics it created: {', '.join(topics)}"] if topics else [])

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from aftershock.errors import EvidenceError
 from aftershock.faults.attach import Attach
 from aftershock.faults.timeline import Timeline
-from aftershock.harness.assignments import worker_names
+from aftershock.harness.assignments import group_names, worker_names
 from aftershock.results.files import read_object, write_whole
 
 CARD = "attached.json"
@@ -25,14 +25,16 @@ _FILES = ("ca", "certificate", "key")
 class Card:
     """``attach`` with absolute paths; ``topics``: the plan's; ``clients``: our workers, which are their client ids.
 
-    ``created``: ids of the topics that are ours, by name.
+    ``groups``: theirs. ``created``: ids of the topics that are ours, by name. ``over``: the run left in good order.
     """
 
     run_id: str
     attach: Attach
     topics: tuple[str, ...]
     clients: tuple[str, ...]
+    groups: tuple[str, ...] = ()
     created: Mapping[str, str] = field(default_factory=dict)
+    over: bool = False
 
     @classmethod
     def of(cls, run_id: str, attach: Attach, timeline: Timeline) -> "Card":
@@ -40,15 +42,16 @@ class Card:
         files = {name: str(Path(path).resolve()) for name in _FILES if (path := getattr(attach.security, name))}
         security = attach.security.model_copy(update=files)
         topics = tuple(topic["name"] for topic in timeline.topics)
-        return cls(run_id, attach.model_copy(update={"security": security}), topics, tuple(worker_names(timeline)))
+        clients, groups = tuple(worker_names(timeline)), tuple(group_names(timeline))
+        return cls(run_id, attach.model_copy(update={"security": security}), topics, clients, groups)
 
     def having(self, topic: str, topic_id: str) -> "Card":
         """With one more topic of ours, or a new one of its name."""
         return replace(self, created={**self.created, topic: topic_id})
 
-    def having_none(self) -> "Card":
-        """With no topic of ours left."""
-        return replace(self, created={})
+    def closed(self) -> "Card":
+        """With nothing of ours left."""
+        return replace(self, created={}, over=True)
 
     def write(self, home: Path) -> None:
         """Into the run directory, whole or not at all."""
@@ -66,8 +69,7 @@ def read_card(home: Path) -> Card:
     found = read_object(home / CARD)
     try:
         attach = Attach.model_validate(found["attach"])
-        return Card(
-            str(found["run_id"]), attach, tuple(found["topics"]), tuple(found["clients"]), dict(found["created"])
-        )
+        topics, clients, groups = (tuple(map(str, found[name])) for name in ("topics", "clients", "groups"))
+        return Card(str(found["run_id"]), attach, topics, clients, groups, dict(found["created"]), bool(found["over"]))
     except (KeyError, TypeError, ValidationError) as error:
         raise EvidenceError(f"{home / CARD}: this is no card of an attached cluster; restore the file") from error

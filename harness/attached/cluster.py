@@ -18,6 +18,7 @@ from aftershock.harness.attached.card import Card
 from aftershock.harness.attached.proxies import NamedProxies
 from aftershock.harness.cluster import out_of_sync
 from aftershock.harness.kafka.topics import topic_ids
+from aftershock.harness.pool.groups import expel, groups
 from aftershock.harness.waiting import still_lacking
 from aftershock.harness.wire_proxy import WireProxy
 from aftershock.workloads.logread import EndOffsets, Topic, end_offsets
@@ -151,9 +152,16 @@ class AttachedCluster:
         created = self.card.created
         if created:
             attached_topics.delete_by_id(self.admin, created)
-            self.card = self.card.having_none()
-            self.card.write(self._home)
+        self.card = self.card.closed()
+        self.card.write(self._home)
         return tuple(created)
+
+    def dismiss(self) -> None:
+        """Make clients that were killed leave their groups: they stay for 45 s, and who comes next would wait."""
+        for group in self.card.groups:
+            coordinator = self.admin.coordinator(group)
+            if kind := groups(self.admin, coordinator).get(group):
+                expel(self.admin, coordinator, group, kind, self.card.clients)
 
     def whereabouts(self) -> dict[str, Any]:
         """See `target.Target`."""
