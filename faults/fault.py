@@ -170,6 +170,10 @@ class Fault(BaseModel, ABC):
         """The nodes it is sure to hit, as far as the plan alone can tell: a role may be played by anybody."""
         return frozenset(int(text) for text in self.roles().values() if text.isdecimal())
 
+    def kafka_versions(self) -> tuple[str, ...]:
+        """The Kafka versions whose images it needs: they are had before the load, not in its midst."""
+        return ()
+
     def problems(self, draft: "Draft") -> Iterator[Problem]:  # noqa: ARG002 -- most have nothing to add
         """What of it doesn't fit the rest of the plan, beyond names; places are counted from the fault itself."""
         yield from ()

@@ -152,6 +152,8 @@ def _launching(job: Job, request: Request, progress: Progress) -> Callable[[RunD
     spec, client = job.spec, engine.connect()
     sweep(client, progress.say)
     images = images_for(client, spec, progress.say)
+    for version in sorted({version for step in job.timeline.steps for version in step.fault().kafka_versions()}):
+        engine.kafka_image(client, version, progress.say)
     return lambda home: _launched(job, client, home, images, progress, keep=request.keep)
 
 

@@ -137,6 +137,10 @@ class RollingUpgrade(RollingFault):
             raise PydanticCustomError("refused", "{sentence}", {"sentence": sentence})
         return self
 
+    def kafka_versions(self) -> tuple[str, ...]:
+        """The one to upgrade to."""
+        return (self.to,)
+
     def nodes(self, draft: "Draft") -> frozenset[int]:
         """Controllers too."""
         return frozenset(draft.cluster.node_racks if draft.cluster else ())

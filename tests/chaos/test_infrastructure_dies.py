@@ -1,4 +1,4 @@
-"""What breaks the breaker: Toxiproxy dies in the midst of a fault, the plan's own condition ends a run before its time."""
+"""What ends a run before its time: Toxiproxy dies in the midst of a fault, or the plan's own condition is met."""
 
 import json
 from typing import Any
@@ -51,7 +51,7 @@ def test_toxiproxy_dies_in_a_fault(aftershock: Any) -> None:
 
 
 def test_a_plan_that_says_when_to_stop(aftershock: Any) -> None:
-    """Two minutes of a dead broker end after a second, healed; the verdict says so, and that nothing was lost so far."""
+    """Two minutes of a dead broker end after a second, healed; the verdict says so, and what it saw till then."""
     command = aftershock(PLAN + DEAD, "--json")
     code, stdout = command.finish()
     verdict = json.loads(stdout)
