@@ -10,18 +10,16 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
+from aftershock.faults.parts import Cluster, Topic, Workload
 from aftershock.faults.problem import Problem
 from aftershock.faults.record import NOTHING, Clock, Targets, Undo, Witness
 from aftershock.faults.roles import needs_draw, parse
 from aftershock.faults.units import Duration
 from aftershock.faults.world import World
-
-if TYPE_CHECKING:
-    from aftershock.faults.draft import Draft  # it knows the kinds, so it can only be named here
 
 READ_BACK_US = 1_000_000  # while a fault lasts, its witness is read again about once a second
 Draws = Mapping[str, Any]
@@ -58,6 +56,26 @@ class Stake(NamedTuple):
     what: str
     among: Among
     by_plan: bool = True
+
+
+class Rest(Protocol):
+    """The rest of the plan, as far as it can be read: what a fault's own words are judged against."""
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """None where it can't be read, or is not the plan's to say."""
+
+    @property
+    def topics(self) -> Mapping[int, Topic]:
+        """By their index in the plan."""
+
+    @property
+    def workloads(self) -> Mapping[int, Workload]:
+        """Likewise."""
+
+    @property
+    def unreadable_workloads(self) -> bool:
+        """Whether there are more."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +184,7 @@ class Fault(BaseModel, ABC):
         """The arms it names, likewise."""
         return {}
 
-    def nodes(self, draft: "Draft") -> frozenset[int]:  # noqa: ARG002 -- a rack's nodes are known from the plan
+    def nodes(self, rest: Rest) -> frozenset[int]:  # noqa: ARG002 -- a rack's nodes are known from the plan
         """The nodes it is sure to hit, as far as the plan alone can tell: a role may be played by anybody."""
         return frozenset(int(text) for text in self.roles().values() if text.isdecimal())
 
@@ -174,11 +192,11 @@ class Fault(BaseModel, ABC):
         """The Kafka versions whose images it needs: they are had before the load, not in its midst."""
         return ()
 
-    def problems(self, draft: "Draft") -> Iterator[Problem]:  # noqa: ARG002 -- most have nothing to add
+    def problems(self, rest: Rest) -> Iterator[Problem]:  # noqa: ARG002 -- most have nothing to add
         """What of it doesn't fit the rest of the plan, beyond names; places are counted from the fault itself."""
         yield from ()
 
-    def surprises(self, draft: "Draft") -> Iterator[Problem]:  # noqa: ARG002 -- as above
+    def surprises(self, rest: Rest) -> Iterator[Problem]:  # noqa: ARG002 -- as above
         """What is allowed, but may not be what was meant; likewise."""
         yield from ()
 

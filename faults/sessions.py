@@ -9,26 +9,26 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from aftershock.faults.crew import Selector
+from aftershock.faults.fault import Rest
 
 if TYPE_CHECKING:
-    from aftershock.faults.draft import Draft
     from aftershock.faults.plan import Arm
 
 DEFAULT_MS = 45_000
 
 
-def sessions_of(selector: Selector, draft: "Draft") -> Iterator[tuple[str, int]]:
+def sessions_of(selector: Selector, rest: Rest) -> Iterator[tuple[str, int]]:
     """The consumers in groups that it means: ``workload/arm``, and the timeout of its session in ms."""
-    for workload in draft.workloads.values():
+    for workload in rest.workloads.values():
         for name, arm in workload.arms.items():
             grouped = workload.consume is not None and workload.consume.group is not None
             if grouped and selector.takes(workload.name, name, "consume"):
-                yield f"{workload.name}/{name}", _session_ms(arm, draft)
+                yield f"{workload.name}/{name}", _session_ms(arm, rest)
 
 
-def _session_ms(arm: "Arm", draft: "Draft") -> int:
+def _session_ms(arm: "Arm", rest: Rest) -> int:
     if arm.client == "reference" or str(arm.settings.get("group.protocol", "classic")).lower() == "consumer":
-        brokers = draft.cluster.config if draft.cluster else {}
+        brokers = rest.cluster.config if rest.cluster else {}
         return _ms(brokers.get("group.consumer.session.timeout.ms"))
     return _ms(arm.settings.get("session.timeout.ms"))
 

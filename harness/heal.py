@@ -209,7 +209,6 @@ def _let_go(home: Path, say: Say) -> list[str]:
     with closing(AttachedCluster(read_card(home), home)) as cluster:
         origin_ns = run.facts.get("origin_ns", 0)
         faults = asyncio.run(undo_open(journal, origin_ns, cluster, say, whose=lambda _: True))
-        cluster.dismiss()
         topics = cluster.clear()
     healed = [f"{run.run_id}: healed {', '.join(faults)}"] if faults else []
     return healed + ([f"{run.run_id}: deleted the topics it created: {', '.join(topics)}"] if topics else [])

@@ -5,18 +5,15 @@ partitions.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StrictInt
 
 from aftershock.errors import FaultError
-from aftershock.faults.fault import Among, Band, Draws, Family, Fault, Place, Report, Scene, Stake, Strike
+from aftershock.faults.fault import Among, Band, Draws, Family, Fault, Place, Report, Rest, Scene, Stake, Strike
 from aftershock.faults.problem import Problem
 from aftershock.faults.record import NOTHING, Targets, Witness
 from aftershock.faults.waiting import READ_DEADLINE_MS, patiently, to_the_end, until
-
-if TYPE_CHECKING:
-    from aftershock.faults.draft import Draft
 
 ADDED_DEADLINE_MS = 30_000
 
@@ -72,9 +69,9 @@ class AddPartitions(Fault):
         """The topic."""
         return {("topic",): self.topic}
 
-    def problems(self, draft: "Draft") -> Iterator[Problem]:
+    def problems(self, rest: Rest) -> Iterator[Problem]:
         """A number that is no more than there are."""
-        partitions = {topic.name: topic.partitions for topic in draft.topics.values()}.get(self.topic)
+        partitions = {topic.name: topic.partitions for topic in rest.topics.values()}.get(self.topic)
         if partitions is not None and self.to <= partitions:
             yield Problem(("to",), f"{self.topic} has {partitions} partitions, and Kafka can only add: ask for more")
 

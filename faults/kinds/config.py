@@ -7,21 +7,31 @@ average over ten seconds: one close to the load bites late, and whoever it has h
 """
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from aftershock.errors import FaultError
-from aftershock.faults.fault import READ_BACK_US, Among, Band, Draws, Family, Fault, Place, Report, Scene, Stake, Strike
+from aftershock.faults.fault import (
+    READ_BACK_US,
+    Among,
+    Band,
+    Draws,
+    Family,
+    Fault,
+    Place,
+    Report,
+    Rest,
+    Scene,
+    Stake,
+    Strike,
+)
 from aftershock.faults.kinds.changed import Change, confirm_restored, make, planned, read_back
 from aftershock.faults.problem import Problem
 from aftershock.faults.record import Targets
 from aftershock.faults.roles import RoleText, resolve
 from aftershock.faults.world import Resource, Setting, World
-
-if TYPE_CHECKING:
-    from aftershock.faults.draft import Draft
 
 POOLS: Mapping[str, int | None] = {
     "num.io.threads": 8,
@@ -121,9 +131,9 @@ class Config(Fault):
         """The topic, likewise."""
         return {("topic",): self.topic} if self.topic else {}
 
-    def problems(self, draft: "Draft") -> Iterator[Problem]:
+    def problems(self, rest: Rest) -> Iterator[Problem]:
         """Steps that Kafka refuses, as far as the plan tells what is in force; quotas that there are not."""
-        said = draft.cluster.config if draft.cluster else {}
+        said = rest.cluster.config if rest.cluster else {}
         for name, value in self.set_.items():
             by_default = str(POOLS[name]) if POOLS.get(name) else None
             if self.broker and (refused := step_refused(name, said.get(name, by_default), value)):
@@ -131,10 +141,10 @@ class Config(Fault):
             if self.client_id and name not in QUOTAS:
                 yield Problem(("set", name), f"a client has no quota `{name}`: it has {', '.join(QUOTAS)}", on_key=True)
 
-    def surprises(self, draft: "Draft") -> Iterator[Problem]:
+    def surprises(self, rest: Rest) -> Iterator[Problem]:
         """A minimum that the topic can't reach."""
         value = self.set_.get(_MIN_ISR, "") if self.topic else ""
-        replication = {topic.name: topic.replication for topic in draft.topics.values()}.get(self.topic or "")
+        replication = {topic.name: topic.replication for topic in rest.topics.values()}.get(self.topic or "")
         if replication and value.isdecimal() and int(value) > replication:
             sentence = f"{value} is more than the topic's replication {replication}: nothing can be produced meanwhile"
             yield Problem(("set", _MIN_ISR), sentence)

@@ -5,17 +5,13 @@ clients lose a broker with it, and nobody can tell the two apart.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from aftershock.faults.fault import Place, Scene
+from aftershock.faults.fault import Place, Rest, Scene
 from aftershock.faults.kinds.victim import BACK_DEADLINE_MS, in_service
 from aftershock.faults.problem import Problem
 from aftershock.faults.record import Witness
 from aftershock.faults.waiting import READ_DEADLINE_MS, patiently, until
 from aftershock.faults.world import BrokerId, Quorum
-
-if TYPE_CHECKING:
-    from aftershock.faults.draft import Draft
 
 ELECTED_DEADLINE_MS = 30_000  # 2.5 to 4 s on a quiet host
 SESSION_TIMEOUT_MS = {"fast": 3_000, "production": 9_000}
@@ -24,17 +20,17 @@ LAG_MAX = 1  # the leader appends a record each half a second, and whoever follo
 _QUORUM_MIN = 3  # voters, for one of them to be spared
 
 
-def lonely(draft: "Draft") -> Iterator[Problem]:
+def lonely(rest: Rest) -> Iterator[Problem]:
     """A quorum that has nobody to take over."""
-    cluster = draft.cluster
+    cluster = rest.cluster
     if cluster is not None and (cluster.controllers or len(cluster.broker_racks)) < _QUORUM_MIN:
         sentence = "nobody can take over from the only controller: say `controllers: 3` in the plan's `cluster`"
         yield Problem(("kind",), sentence)
 
 
-def confounded(draft: "Draft", place: Place = ("kind",)) -> Iterator[Problem]:
+def confounded(rest: Rest, place: Place = ("kind",)) -> Iterator[Problem]:
     """Controllers that are brokers as well."""
-    if draft.cluster is not None and draft.cluster.controllers == 0:
+    if rest.cluster is not None and rest.cluster.controllers == 0:
         sentence = "the controller is a broker as well here, and what clients meet may be the loss of that broker: "
         yield Problem(place, sentence + "say `controllers: 3` in the plan's `cluster` to tell the two apart")
 

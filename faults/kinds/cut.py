@@ -24,7 +24,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from aftershock.faults import grudges
-from aftershock.faults.fault import Among, Band, Draws, Family, Fault, Place, Scene, Stake, Strike, Takes
+from aftershock.faults.fault import Among, Band, Draws, Family, Fault, Place, Rest, Scene, Stake, Strike, Takes
 from aftershock.faults.groups import Groups, impossible, misgrouped, nodes_in
 from aftershock.faults.grudges import Shape
 from aftershock.faults.kinds.linked import ToxicStrike, described, role_of, toxic_on
@@ -36,7 +36,6 @@ from aftershock.faults.roles import brokers_of
 from aftershock.faults.world import Link, World
 
 if TYPE_CHECKING:
-    from aftershock.faults.draft import Draft
     from aftershock.faults.plan import Cluster
 
 PROBE_SLACK_MS = 200  # what a probe takes beside its limit, generously
@@ -124,9 +123,9 @@ class Cut(Fault):
         """``order``: which order of the racks it is, for a shape; and ``any`` roles."""
         return super().draw(source) | ({"order": source.random()} if self.shape else {})
 
-    def problems(self, draft: "Draft") -> Iterator[Problem]:
+    def problems(self, rest: Rest) -> Iterator[Problem]:
         """A rack that is alone has nothing to be cut off from; groups must be such that links are between them."""
-        cluster = draft.cluster
+        cluster = rest.cluster
         if cluster is None:
             return
         if tuple(cluster.racks) == (self.rack,):

@@ -16,19 +16,16 @@ a queue: whatever comes meanwhile is late by the same time, all together. How it
 import math
 import random
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
 from pydantic_core import PydanticCustomError
 
-from aftershock.faults.fault import Draws, Fault, Scene, Takes
+from aftershock.faults.fault import Draws, Fault, Rest, Scene, Takes
 from aftershock.faults.kinds.scheduled import PROBE_SLACK_MS, DelayStrike, Schedule
 from aftershock.faults.links import Stretch
 from aftershock.faults.problem import Problem
 from aftershock.faults.units import Duration, format_duration
-
-if TYPE_CHECKING:
-    from aftershock.faults.draft import Draft
 
 MOMENT_MS = 500  # a delay that still makes "moments" when it lies on both streams
 
@@ -82,7 +79,7 @@ class DelayedFault(Fault):
         largest = max(self.delay + self.jitter, (self.ramp_to or 0) + self.jitter, spike)
         return "moments" if largest <= MOMENT_MS else "unknown"
 
-    def problems(self, draft: "Draft") -> Iterator[Problem]:  # noqa: ARG002 -- it is about its own times
+    def problems(self, rest: Rest) -> Iterator[Problem]:  # noqa: ARG002 -- it is about its own times
         """Schedules that don't fit into the time the fault has."""
         if self.for_ is None:
             return

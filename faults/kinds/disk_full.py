@@ -4,18 +4,15 @@ Only where the directory's size is its own (``cluster: {disks: {size: 64MB}}``):
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from aftershock.errors import FaultError
-from aftershock.faults.fault import Band
+from aftershock.faults.fault import Band, Rest
 from aftershock.faults.kinds.log_directory import LogDirFault, LogDirStrike
 from aftershock.faults.problem import Problem
 from aftershock.faults.record import Witness
 from aftershock.faults.waiting import to_the_end
 from aftershock.faults.world import LogDir
-
-if TYPE_CHECKING:
-    from aftershock.faults.draft import Draft
 
 FULL_BYTES = 65_536  # what may be free again by what the broker has deleted since
 
@@ -45,10 +42,10 @@ class DiskFull(LogDirFault):
 
     kind: Literal["disk_full"] = "disk_full"
 
-    def problems(self, draft: "Draft") -> Iterator[Problem]:
+    def problems(self, rest: Rest) -> Iterator[Problem]:
         """Only directories of a bounded size may be filled."""
-        yield from super().problems(draft)
-        if draft.cluster and draft.cluster.disks is None:
+        yield from super().problems(rest)
+        if rest.cluster and rest.cluster.disks is None:
             sentence = "the brokers keep their logs on the engine's own disk, which is not to be filled: add "
             yield Problem((), sentence + "`disks: {size: 64MB}` to the cluster")
 

@@ -7,15 +7,12 @@ wrong session is one that nobody was granted, drawn by the compiler.
 
 import random
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from aftershock.faults.fault import Band, Draws, Place, Scene
+from aftershock.faults.fault import Band, Draws, Place, Rest, Scene
 from aftershock.faults.kinds.hinting import HintFault
 from aftershock.faults.problem import Problem
 from aftershock.faults.roles import RoleText, resolve
-
-if TYPE_CHECKING:
-    from aftershock.faults.draft import Draft
 
 _SESSIONS = (1 << 30, (1 << 31) - 1)
 
@@ -47,9 +44,9 @@ class FalsifyHints(HintFault):
         """Who plays the role now."""
         return {"broker": await resolve(self.broker, scene.world, draws, "broker")} if self.broker else {}
 
-    def problems(self, draft: "Draft") -> Iterator[Problem]:
+    def problems(self, rest: Rest) -> Iterator[Problem]:
         """Without a broker only a session can be falsified."""
-        yield from super().problems(draft)
+        yield from super().problems(rest)
         others = [hint for hint in self.hints if hint != "session_id"]
         if others and self.broker is None:
             yield Problem((), f"a false {others[0]} names a broker: say which, like `broker: 2`")

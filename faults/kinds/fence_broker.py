@@ -10,12 +10,12 @@ together; and a controller of their own rack has no link to them, so while that 
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field
 
 from aftershock.errors import FaultError
-from aftershock.faults.fault import Among, Band, Draws, Family, Fault, Place, Scene, Stake, Strike, Takes
+from aftershock.faults.fault import Among, Band, Draws, Family, Fault, Place, Rest, Scene, Stake, Strike, Takes
 from aftershock.faults.kinds.controllers import SESSION_TIMEOUT_MS, confounded
 from aftershock.faults.kinds.linked import ToxicStrike, toxic_on
 from aftershock.faults.kinds.victim import BACK_DEADLINE_MS, in_service
@@ -26,9 +26,6 @@ from aftershock.faults.roles import RoleText, brokers_of, resolve
 from aftershock.faults.units import format_duration
 from aftershock.faults.waiting import READ_DEADLINE_MS, patiently, until
 from aftershock.faults.world import BrokerId, Stream, World
-
-if TYPE_CHECKING:
-    from aftershock.faults.draft import Draft
 
 FENCED_DEADLINE_MS = 30_000
 LOOK_US = 300_000  # what asking who is registered takes, generously
@@ -93,15 +90,15 @@ class FenceBroker(Fault):
         """The broker, if one is named."""
         return {("broker",): self.broker} if self.broker is not None else {}
 
-    def surprises(self, draft: "Draft") -> Iterator[Problem]:
+    def surprises(self, rest: Rest) -> Iterator[Problem]:
         """Too short for it to be fenced; combined nodes."""
-        timeout_ms = SESSION_TIMEOUT_MS[draft.cluster.profile] if draft.cluster else 0
+        timeout_ms = SESSION_TIMEOUT_MS[rest.cluster.profile] if rest.cluster else 0
         if self.for_ is not None and self.for_ <= timeout_ms:
             sentence = (
                 f"a broker is fenced after {format_duration(timeout_ms)} without a word of it, so this would be in "
             )
             yield Problem(("for",), sentence + "force longer than it says: lengthen it")
-        yield from confounded(draft)
+        yield from confounded(rest)
 
     async def aim(self, scene: Scene, draws: Draws) -> Strike:
         """FaultError if the active controller stands in the broker's own rack, or the target is no broker."""

@@ -7,12 +7,12 @@ compiler. Once a round there is a witness: doors found shut while they should be
 
 import random
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from aftershock.faults.fault import Band, Draws, Report, Scene, Stake, Strike, Takes
+from aftershock.faults.fault import Band, Draws, Report, Rest, Scene, Stake, Strike, Takes
 from aftershock.faults.kinds.doors import dialled
 from aftershock.faults.kinds.linked import LinkFault, targets_of
 from aftershock.faults.kinds.probed import manned
@@ -22,9 +22,6 @@ from aftershock.faults.record import Undo, Witness
 from aftershock.faults.units import Duration
 from aftershock.faults.waiting import to_the_end, within
 from aftershock.faults.world import Link
-
-if TYPE_CHECKING:
-    from aftershock.faults.draft import Draft
 
 PHASE_MS_MIN = 200  # a probe must have the time to find out
 
@@ -126,7 +123,7 @@ class Flap(LinkFault):
             phases.append(round(source.uniform(base - self.jitter, base + self.jitter)))
         return draws | {"phases_ms": phases}
 
-    def problems(self, draft: "Draft") -> Iterator[Problem]:  # noqa: ARG002 -- it is about its own times
+    def problems(self, rest: Rest) -> Iterator[Problem]:  # noqa: ARG002 -- it is about its own times
         """Doors that would be shut once and never open."""
         if self.for_ is not None and self.down + self.jitter >= self.for_:
             yield Problem(("down",), "the fault is over before the doors open once: shorten it, or use refuse")

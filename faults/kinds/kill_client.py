@@ -7,18 +7,15 @@ given anything: that wait is Kafka's, and belongs to the heal.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from aftershock.faults.fault import Band, Draws, Scene, Strike
+from aftershock.faults.fault import Band, Draws, Rest, Scene, Strike
 from aftershock.faults.kinds.clientele import ClientFault, DownStrike
 from aftershock.faults.problem import Problem
 from aftershock.faults.record import Verb
 from aftershock.faults.sessions import sessions_of
 from aftershock.faults.units import format_duration
 from aftershock.faults.world import ClientState
-
-if TYPE_CHECKING:
-    from aftershock.faults.draft import Draft
 
 _SHORT_MS = 15_000
 
@@ -49,9 +46,9 @@ class KillClient(ClientFault):
         """FaultError if there is no such client, or one of them is down already."""
         return KillClientStrike(scene, self.said, await self.hit(scene))
 
-    def surprises(self, draft: "Draft") -> Iterator[Problem]:
+    def surprises(self, rest: Rest) -> Iterator[Problem]:
         """A consumer that waits longer for its group than anybody would expect of a restart."""
-        for arm, session_ms in sessions_of(self.selector, draft):
+        for arm, session_ms in sessions_of(self.selector, rest):
             if self.for_ is not None and session_ms - self.for_ > _SHORT_MS:
                 yield Problem(
                     ("for",),

@@ -1,9 +1,9 @@
 """``kill_controller``: SIGKILL the active controller; another must be elected, and it stays dead until the heal."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from aftershock.faults.fault import Among, Band, Draws, Family, Fault, Report, Scene, Stake, Strike, Takes
+from aftershock.faults.fault import Among, Band, Draws, Family, Fault, Report, Rest, Scene, Stake, Strike, Takes
 from aftershock.faults.kinds.controllers import another_elected, another_rules, back_among_voters, confounded, lonely
 from aftershock.faults.kinds.kill import KillStrike
 from aftershock.faults.kinds.move_controller import ruled_by
@@ -11,9 +11,6 @@ from aftershock.faults.kinds.victim import require_running
 from aftershock.faults.problem import Problem
 from aftershock.faults.record import Targets
 from aftershock.faults.world import Quorum
-
-if TYPE_CHECKING:
-    from aftershock.faults.draft import Draft
 
 
 class KillControllerStrike(KillStrike):
@@ -59,13 +56,13 @@ class KillController(Fault):
         """The node, where it is a broker; and nobody moves leaders until another rules."""
         return "unknown"
 
-    def problems(self, draft: "Draft") -> Iterator[Problem]:
+    def problems(self, rest: Rest) -> Iterator[Problem]:
         """A quorum of one."""
-        yield from lonely(draft)
+        yield from lonely(rest)
 
-    def surprises(self, draft: "Draft") -> Iterator[Problem]:
+    def surprises(self, rest: Rest) -> Iterator[Problem]:
         """Combined nodes."""
-        yield from confounded(draft)
+        yield from confounded(rest)
 
     async def aim(self, scene: Scene, _draws: Draws) -> Strike:
         """FaultError if it doesn't run, as far as the engine knows."""

@@ -8,21 +8,18 @@ broker is started again, so the heal makes it usable and restarts the broker.
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, StrictInt
 
 from aftershock.errors import FaultError
-from aftershock.faults.fault import READ_BACK_US, Draws, Family, Report, Scene, Stake, Strike
+from aftershock.faults.fault import READ_BACK_US, Draws, Family, Report, Rest, Scene, Stake, Strike
 from aftershock.faults.kinds.victim import NodeFault, duties, in_service, require_running
 from aftershock.faults.problem import Problem
 from aftershock.faults.record import Targets, Undo, Witness
 from aftershock.faults.roles import brokers_of, resolve
 from aftershock.faults.waiting import until
 from aftershock.faults.world import BrokerId, LogDir
-
-if TYPE_CHECKING:
-    from aftershock.faults.draft import Draft
 
 BACK_DEADLINE_MS = 60_000
 
@@ -83,10 +80,10 @@ class LogDirFault(NodeFault):
 
     disk: Annotated[StrictInt, Field(ge=1, le=4, description="which of the broker's log directories")] = 1
 
-    def problems(self, draft: "Draft") -> Iterator[Problem]:
+    def problems(self, rest: Rest) -> Iterator[Problem]:
         """A directory that the cluster's brokers don't have."""
-        count = draft.cluster.disks.count if draft.cluster and draft.cluster.disks else 1
-        if draft.cluster and self.disk > count:
+        count = rest.cluster.disks.count if rest.cluster and rest.cluster.disks else 1
+        if rest.cluster and self.disk > count:
             yield Problem(("disk",), f"the brokers have {count} log directories: say {count} at most, or add `disks`")
 
     async def aim(self, scene: Scene, draws: Draws) -> Strike:

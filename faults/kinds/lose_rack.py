@@ -5,7 +5,7 @@ losses to be seen. SIGKILL keeps the page cache, so nothing that was written is 
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -19,6 +19,7 @@ from aftershock.faults.fault import (
     Fault,
     Place,
     Report,
+    Rest,
     Scene,
     Stake,
     Strike,
@@ -29,9 +30,6 @@ from aftershock.faults.kinds.probing import ask_all, counted
 from aftershock.faults.kinds.victim import duties, require_running
 from aftershock.faults.record import Targets, Witness, all_of
 from aftershock.faults.world import BrokerId
-
-if TYPE_CHECKING:
-    from aftershock.faults.draft import Draft
 
 
 class LoseRackStrike(Strike):
@@ -100,9 +98,9 @@ class LoseRack(Fault):
         """All of them; the heal sees them in every ISR."""
         return "nodes"
 
-    def nodes(self, draft: "Draft") -> frozenset[int]:
+    def nodes(self, rest: Rest) -> frozenset[int]:
         """All that stand in the rack."""
-        homes = draft.cluster.node_racks if draft.cluster else {}
+        homes = rest.cluster.node_racks if rest.cluster else {}
         return frozenset(node for node, rack in homes.items() if rack == self.rack)
 
     async def aim(self, scene: Scene, draws: Draws) -> Strike:  # noqa: ARG002 -- nothing is drawn

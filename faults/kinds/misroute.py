@@ -7,13 +7,13 @@ proof comes over Kafka's protocol and through the crossed link itself.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from aftershock.errors import FaultError
-from aftershock.faults.fault import Band, Draws, Place, Scene, Stake, Strike, Takes
+from aftershock.faults.fault import Band, Draws, Place, Rest, Scene, Stake, Strike, Takes
 from aftershock.faults.kinds.linked import LinkFault, LinkStrike, targets_of
 from aftershock.faults.kinds.probed import manned
 from aftershock.faults.links import ToBroker, parse
@@ -23,9 +23,6 @@ from aftershock.faults.record import Undo, Witness
 from aftershock.faults.roles import RoleText, resolve
 from aftershock.faults.waiting import to_the_end, until
 from aftershock.faults.world import BrokerId, Link
-
-if TYPE_CHECKING:
-    from aftershock.faults.draft import Draft
 
 BACK_DEADLINE_MS = 10_000
 PROBE_SLACK_MS = 300
@@ -124,7 +121,7 @@ class Misroute(LinkFault):
         source = self.link.partition("->")[0]
         return super().links() | {("with",): f"{source}-> broker({self.with_})"}
 
-    def problems(self, draft: "Draft") -> Iterator[Problem]:  # noqa: ARG002 -- it is about its own two ends
+    def problems(self, rest: Rest) -> Iterator[Problem]:  # noqa: ARG002 -- it is about its own two ends
         """A link crossed with itself."""
         if super().roles().get(("link",)) == self.with_ and "any" not in self.with_:
             yield Problem(("with",), "that is the broker at the end of `link` itself: name another")

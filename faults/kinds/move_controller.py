@@ -5,11 +5,11 @@ quorum must notice first. Who rules afterwards stays: which voter that is was ch
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from aftershock.faults.fault import Among, Band, Draws, Family, Fault, Report, Scene, Stake, Strike, Takes
+from aftershock.faults.fault import Among, Band, Draws, Family, Fault, Report, Rest, Scene, Stake, Strike, Takes
 from aftershock.faults.kinds.controllers import another_elected, another_rules, back_among_voters, confounded, lonely
 from aftershock.faults.kinds.victim import require_running
 from aftershock.faults.problem import Problem
@@ -17,9 +17,6 @@ from aftershock.faults.record import Targets, Undo
 from aftershock.faults.undo import perform
 from aftershock.faults.waiting import to_the_end
 from aftershock.faults.world import Quorum, World
-
-if TYPE_CHECKING:
-    from aftershock.faults.draft import Draft
 
 By = Literal["restart", "pause", "kill"]
 
@@ -69,13 +66,13 @@ class MoveController(Fault):
         """The node, where it is a broker; and nobody moves leaders meanwhile."""
         return "unknown"
 
-    def problems(self, draft: "Draft") -> Iterator[Problem]:
+    def problems(self, rest: Rest) -> Iterator[Problem]:
         """A quorum of one."""
-        yield from lonely(draft)
+        yield from lonely(rest)
 
-    def surprises(self, draft: "Draft") -> Iterator[Problem]:
+    def surprises(self, rest: Rest) -> Iterator[Problem]:
         """Combined nodes."""
-        yield from confounded(draft)
+        yield from confounded(rest)
 
     async def aim(self, scene: Scene, _draws: Draws) -> Strike:
         """FaultError if it doesn't run, as far as the engine knows."""

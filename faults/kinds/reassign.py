@@ -14,13 +14,13 @@ restores the assignment (and the leaders) of before. While a move is in flight i
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
 from pydantic_core import PydanticCustomError
 
 from aftershock.errors import FaultError
-from aftershock.faults.fault import Among, Band, Draws, Family, Fault, Place, Scene, Stake, Strike, Takes
+from aftershock.faults.fault import Among, Band, Draws, Family, Fault, Place, Rest, Scene, Stake, Strike, Takes
 from aftershock.faults.kinds import assigning
 from aftershock.faults.kinds.assigning import Assignment, where
 from aftershock.faults.kinds.moving import ReassignStrike
@@ -30,9 +30,6 @@ from aftershock.faults.record import Targets
 from aftershock.faults.roles import RoleText, brokers_of, resolve
 from aftershock.faults.units import ByteRate, Duration
 from aftershock.faults.world import PartitionState, World
-
-if TYPE_CHECKING:
-    from aftershock.faults.draft import Draft
 
 WAYS = ("rotate", "swap", "move", "replace", "replication")
 
@@ -117,15 +114,15 @@ class Reassign(Fault):
         """The topic, if it is of one."""
         return {("topic",): self.topic} if self.topic is not None else {}
 
-    def problems(self, draft: "Draft") -> Iterator[Problem]:
+    def problems(self, rest: Rest) -> Iterator[Problem]:
         """Moves that would change nothing, and more replicas than brokers."""
         if self._between and self._between[1].from_ == self._between[1].to and "any" not in self._between[1].to:
             yield Problem((self._between[0],), "`from` and `to` are the same, so nothing would move: name two brokers")
-        replication = {topic.name: topic.replication for topic in draft.topics.values()}.get(self.topic or "")
+        replication = {topic.name: topic.replication for topic in rest.topics.values()}.get(self.topic or "")
         if self.rotate and replication and self.rotate % replication == 0:
             sentence = f"turning {replication} replicas {self.rotate} times changes nothing: "
             yield Problem(("rotate",), sentence + "rotate by less, or by more replicas")
-        if self.replication and draft.cluster and self.replication > (count := len(draft.cluster.broker_racks)):
+        if self.replication and rest.cluster and self.replication > (count := len(rest.cluster.broker_racks)):
             yield Problem(("replication",), f"{self.replication} replicas need as many brokers, and there are {count}")
 
     async def aim(self, scene: Scene, draws: Draws) -> Strike:

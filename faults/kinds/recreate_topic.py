@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from aftershock.errors import FaultError
-from aftershock.faults.fault import Among, Band, Draws, Family, Fault, Place, Report, Scene, Stake, Strike
+from aftershock.faults.fault import Among, Band, Draws, Family, Fault, Place, Report, Rest, Scene, Stake, Strike
 from aftershock.faults.problem import Problem
 from aftershock.faults.record import Targets, Undo, Witness
 from aftershock.faults.undo import perform
@@ -19,7 +19,6 @@ from aftershock.faults.world import PartitionState
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aftershock.faults.draft import Draft
 
 RECREATED_DEADLINE_MS = 30_000
 ERASES = ("lost", "duplicate", "order")
@@ -87,7 +86,7 @@ class RecreateTopic(Fault):
         """The topic."""
         return {("topic",): self.topic}
 
-    def problems(self, draft: "Draft") -> "Iterator[Problem]":  # noqa: ARG002 -- its name says enough
+    def problems(self, rest: Rest) -> "Iterator[Problem]":  # noqa: ARG002 -- its name says enough
         """Kafka keeps groups and transactions in its own."""
         if self.topic.startswith("__"):
             sentence = f"{self.topic} is Kafka's own, and its coordinators would not notice: name a topic of the plan"

@@ -8,18 +8,15 @@ forwards on loopback sees an ordinary close of both: Docker's forwarder passes n
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from aftershock.faults.fault import Band, Stake, Takes
+from aftershock.faults.fault import Band, Rest, Stake, Takes
 from aftershock.faults.kinds.linked import ToxicFault, ToxicFaultStrike
 from aftershock.faults.kinds.probed import EndedStrike
 from aftershock.faults.problem import Problem
 from aftershock.faults.units import Duration
-
-if TYPE_CHECKING:
-    from aftershock.faults.draft import Draft
 
 
 class ResetStrike(EndedStrike):
@@ -52,7 +49,7 @@ class Reset(ToxicFault):
         """In ms."""
         return {"timeout": self.timeout}
 
-    def problems(self, draft: "Draft") -> Iterator[Problem]:  # noqa: ARG002 -- it is about its own two times
+    def problems(self, rest: Rest) -> Iterator[Problem]:  # noqa: ARG002 -- it is about its own two times
         """A reset that the fault does not live to see."""
         if self.for_ is not None and self.timeout >= self.for_:
             yield Problem(("timeout",), "the fault is over before a connection could be reset: shorten it")

@@ -8,10 +8,10 @@ elects once. What was seen of each turn is kept, and told as witness when all is
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from aftershock.errors import AftershockError, FaultError
-from aftershock.faults.fault import Among, Fault, Scene, Stake, Strike, Takes
+from aftershock.faults.fault import Among, Fault, Rest, Scene, Stake, Strike, Takes
 from aftershock.faults.kinds.probing import ask_all
 from aftershock.faults.kinds.victim import BACK_DEADLINE_MS, in_service
 from aftershock.faults.problem import Problem
@@ -20,9 +20,6 @@ from aftershock.faults.roles import brokers_of
 from aftershock.faults.units import Duration
 from aftershock.faults.waiting import READ_DEADLINE_MS, patiently, until
 from aftershock.faults.world import BrokerId, PartitionState, World
-
-if TYPE_CHECKING:
-    from aftershock.faults.draft import Draft
 
 LAG_MAX = 2  # records of the metadata log: one is written every half second, and a voter in step is behind by that
 _MIN_ISR = "min.insync.replicas"
@@ -119,14 +116,14 @@ class RollingFault(Fault):
         """Whoever's turn it is."""
         return "one node"
 
-    def nodes(self, draft: "Draft") -> frozenset[int]:
+    def nodes(self, rest: Rest) -> frozenset[int]:
         """All brokers."""
-        return frozenset(draft.cluster.broker_racks if draft.cluster else ())
+        return frozenset(rest.cluster.broker_racks if rest.cluster else ())
 
-    def surprises(self, draft: "Draft") -> Iterator[Problem]:
+    def surprises(self, rest: Rest) -> Iterator[Problem]:
         """Topics that can't be produced to while one of their replicas is away."""
-        for topic in draft.topics.values():
-            usual = draft.cluster.config.get(_MIN_ISR, "1") if draft.cluster else "1"
+        for topic in rest.topics.values():
+            usual = rest.cluster.config.get(_MIN_ISR, "1") if rest.cluster else "1"
             min_isr = topic.config.get(_MIN_ISR, usual)
             if min_isr.isdecimal() and int(min_isr) >= topic.replication:
                 sentence = (

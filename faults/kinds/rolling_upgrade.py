@@ -12,13 +12,13 @@ formatted has a level that no older node knows.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from aftershock.errors import FaultError
-from aftershock.faults.fault import READ_BACK_US, Band, Draws, Family, Report, Scene, Strike
+from aftershock.faults.fault import READ_BACK_US, Band, Draws, Family, Report, Rest, Scene, Strike
 from aftershock.faults.kinds.rolling import RollingFault, RollingStrike, in_turn
 from aftershock.faults.problem import Problem
 from aftershock.faults.record import Undo, Witness
@@ -26,9 +26,6 @@ from aftershock.faults.roles import brokers_of
 from aftershock.faults.upgrading import METADATA_VERSION, minor
 from aftershock.faults.waiting import READ_DEADLINE_MS, patiently, to_the_end, until
 from aftershock.faults.world import BrokerId
-
-if TYPE_CHECKING:
-    from aftershock.faults.draft import Draft
 
 RAISED_DEADLINE_MS = 15_000
 
@@ -141,13 +138,13 @@ class RollingUpgrade(RollingFault):
         """The one to upgrade to."""
         return (self.to,)
 
-    def nodes(self, draft: "Draft") -> frozenset[int]:
+    def nodes(self, rest: Rest) -> frozenset[int]:
         """Controllers too."""
-        return frozenset(draft.cluster.node_racks if draft.cluster else ())
+        return frozenset(rest.cluster.node_racks if rest.cluster else ())
 
-    def problems(self, draft: "Draft") -> Iterator[Problem]:
+    def problems(self, rest: Rest) -> Iterator[Problem]:
         """No way down from the version that formatted the cluster."""
-        launched = draft.cluster.kafka if draft.cluster else "default"
+        launched = rest.cluster.kafka if rest.cluster else "default"
         if launched != "default" and minor(self.to) < minor(launched):
             sentence = f"the cluster is formatted by {launched}, and no {self.to} knows its metadata: launch it with "
             yield Problem(("to",), sentence + f"`kafka: {self.to}` and upgrade from there")

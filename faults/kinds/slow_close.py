@@ -6,20 +6,17 @@ broker that stops or a client that idles does. The heal passes on at once what i
 
 import asyncio
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from aftershock.errors import FaultError
-from aftershock.faults.fault import Band, Takes
+from aftershock.faults.fault import Band, Rest, Takes
 from aftershock.faults.kinds.linked import ToxicFault, ToxicFaultStrike
 from aftershock.faults.kinds.probed import ROOM_MS, SHARE, SLACK_MS, ProbedStrike, Reading, dialled
 from aftershock.faults.problem import Problem
 from aftershock.faults.units import Duration
 from aftershock.faults.world import Link
-
-if TYPE_CHECKING:
-    from aftershock.faults.draft import Draft
 
 PROBES = 3
 
@@ -84,7 +81,7 @@ class SlowClose(ToxicFault):
         """In ms."""
         return {"delay": self.delay}
 
-    def problems(self, draft: "Draft") -> Iterator[Problem]:  # noqa: ARG002 -- it is about its own two times
+    def problems(self, rest: Rest) -> Iterator[Problem]:  # noqa: ARG002 -- it is about its own two times
         """A delay that no close would see whole."""
         if self.for_ is not None and self.delay >= self.for_:
             yield Problem(

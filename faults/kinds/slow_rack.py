@@ -5,18 +5,15 @@ rack is as quick as before. The delay may follow a schedule (``delayed.py``).
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from aftershock.faults.fault import Among, Band, Draws, Family, Place, Scene, Strike
+from aftershock.faults.fault import Among, Band, Draws, Family, Place, Rest, Scene, Strike
 from aftershock.faults.kinds.delayed import DelayedFault
 from aftershock.faults.kinds.linked import described
 from aftershock.faults.links import Ways, around
 from aftershock.faults.problem import Problem
-
-if TYPE_CHECKING:
-    from aftershock.faults.draft import Draft
 
 
 class SlowRack(DelayedFault):
@@ -38,10 +35,10 @@ class SlowRack(DelayedFault):
         """The rack."""
         return {("rack",): self.rack}
 
-    def problems(self, draft: "Draft") -> Iterator[Problem]:
+    def problems(self, rest: Rest) -> Iterator[Problem]:
         """A rack that is alone has nothing to be far from."""
-        yield from super().problems(draft)
-        if draft.cluster is not None and tuple(draft.cluster.racks) == (self.rack,):
+        yield from super().problems(rest)
+        if rest.cluster is not None and tuple(rest.cluster.racks) == (self.rack,):
             yield Problem(("rack",), "the cluster has one rack, and inside of it nothing is slowed: add a rack")
 
     async def aim(self, scene: Scene, draws: Draws) -> Strike:

@@ -14,7 +14,7 @@ a link between two racks is dead until both are healed.
 import asyncio
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -26,6 +26,7 @@ from aftershock.faults.fault import (
     Family,
     Fault,
     Report,
+    Rest,
     Scene,
     Stake,
     Strike,
@@ -41,9 +42,6 @@ from aftershock.faults.record import Undo, Witness
 from aftershock.faults.units import Duration, format_duration
 from aftershock.faults.waiting import to_the_end
 from aftershock.faults.world import Link, Toxic
-
-if TYPE_CHECKING:
-    from aftershock.faults.draft import Draft
 
 PLATEAU_MS = SILENCE_MS + PROBE_SLACK_MS + 800  # how long all must be cut for their silence to be seen
 RACKS_MIN = 2
@@ -164,15 +162,15 @@ class Swizzle(Fault):
         """Which order the racks are cut off in, and which of the others they are healed in."""
         return {"cut": source.random(), "heal": source.random()}
 
-    def problems(self, draft: "Draft") -> Iterator[Problem]:
+    def problems(self, rest: Rest) -> Iterator[Problem]:
         """There must be an order, and room for both."""
-        if draft.cluster is None:
+        if rest.cluster is None:
             return
-        racks = self.among or tuple(draft.cluster.racks)
+        racks = self.among or tuple(rest.cluster.racks)
         if len({*racks}) < max(RACKS_MIN, len(racks)):
             where = ("among",) if self.among else ()
             yield Problem(where, "a swizzle needs two racks or more, each of them once")
-        strangers = [rack for rack in self.among if rack not in draft.cluster.racks]
+        strangers = [rack for rack in self.among if rack not in rest.cluster.racks]
         if strangers:
             yield Problem(("among",), f"the cluster has no rack `{strangers[0]}`")
         least_ms = 2 * (len(racks) - 1) * self.period + PLATEAU_MS

@@ -7,14 +7,14 @@ made of. How it is watched stands in ``tampering.py``.
 import random
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, StrictInt, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from aftershock.errors import FaultError
 from aftershock.faults.crew import ClientText, Op, Selector, chosen, parse
-from aftershock.faults.fault import Among, Band, Draws, Family, Fault, Place, Scene, Strike
+from aftershock.faults.fault import Among, Band, Draws, Family, Fault, Place, Rest, Scene, Strike
 from aftershock.faults.kinds.tampering import ROOM_MS, SLACK_MS, Look, TamperStrike
 from aftershock.faults.problem import Problem, did_you_mean
 from aftershock.faults.record import Targets
@@ -22,9 +22,6 @@ from aftershock.faults.wire_proxy.apis import API_KEYS
 from aftershock.faults.wire_proxy.probe import PROBED, names_topics
 from aftershock.faults.wire_proxy.rule import rule_from
 from aftershock.faults.world import Answer
-
-if TYPE_CHECKING:
-    from aftershock.faults.draft import Draft
 
 CHANCES = 1_024  # how many draws there are before they are gone through again
 GRAMMAR = "Kafka's name of an API, like Produce, Fetch or OffsetCommit"
@@ -116,11 +113,11 @@ class TamperFault(Fault):
             draws["chances"] = "".join("1" if hit else "0" for hit in hits)
         return draws
 
-    def problems(self, draft: "Draft") -> Iterator[Problem]:
+    def problems(self, rest: Rest) -> Iterator[Problem]:
         """A partition that the topic hasn't got, a topic that no such request names."""
         if self.topic is not None and self.named_api is not None and not names_topics(self.named_api):
             yield Problem(("topic",), f"requests of {self.named_api} name no topic: take this away")
-        for topic in draft.topics.values():
+        for topic in rest.topics.values():
             if topic.name == self.topic and self.partition is not None and self.partition >= topic.partitions:
                 sentence = f"{self.topic} has no partition {self.partition}: its partitions are 0 to "
                 yield Problem(("partition",), f"{sentence}{topic.partitions - 1}")

@@ -5,11 +5,11 @@ its commits must be refused (KIP-62 has heartbeats apart from polls; in KIP-848 
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from aftershock.errors import FaultError
 from aftershock.faults.crew import Op
-from aftershock.faults.fault import Band, Draws, Report, Scene, Strike
+from aftershock.faults.fault import Band, Draws, Report, Rest, Scene, Strike
 from aftershock.faults.kinds.clientele import ClientFault
 from aftershock.faults.kinds.pause_client import PauseClientStrike
 from aftershock.faults.problem import Problem
@@ -17,9 +17,6 @@ from aftershock.faults.record import Witness
 from aftershock.faults.sessions import sessions_of
 from aftershock.faults.units import format_duration
 from aftershock.faults.waiting import READ_DEADLINE_MS, patiently
-
-if TYPE_CHECKING:
-    from aftershock.faults.draft import Draft
 
 
 class ZombieStrike(PauseClientStrike):
@@ -68,15 +65,15 @@ class Zombie(ClientFault):
                 raise FaultError(f"the client {client.name} is in no group now, so it can't be expelled from one")
         return ZombieStrike(scene, self.said, clients)
 
-    def problems(self, draft: "Draft") -> Iterator[Problem]:
+    def problems(self, rest: Rest) -> Iterator[Problem]:
         """Only a consumer in a group has a session, and it must be over before the thaw."""
         if self.op != "consume":
             yield Problem(
                 ("op",), "only a consumer can be a zombie, for it has a session: say `op: consume`, or nothing"
             )
             return
-        sessions = list(sessions_of(self.selector, draft))
-        if not sessions and not draft.unreadable_workloads:
+        sessions = list(sessions_of(self.selector, rest))
+        if not sessions and not rest.unreadable_workloads:
             yield Problem(("client",), f"`{self.client}` consumes in no group, so it has no session to outlast")
         for arm, session_ms in sessions:
             if self.for_ is not None and self.for_ < session_ms:

@@ -148,7 +148,8 @@ class AttachedCluster:
         self.card.write(self._home)
 
     def clear(self) -> Sequence[str]:
-        """Delete the topics that the run created; gives their names. Repeating it does no harm."""
+        """Leave it as it was: without our members, or topics that the run created, whose names it gives. Repeatable."""
+        self._dismiss()
         created = self.card.created
         if created:
             attached_topics.delete_by_id(self.admin, created)
@@ -156,7 +157,7 @@ class AttachedCluster:
         self.card.write(self._home)
         return tuple(created)
 
-    def dismiss(self) -> None:
+    def _dismiss(self) -> None:
         """Make clients that were killed leave their groups: they stay for 45 s, and who comes next would wait."""
         for group in self.card.groups:
             coordinator = self.admin.coordinator(group)
