@@ -5,7 +5,7 @@ time, never at the same instant. ``producer_id`` counts the producing processes 
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,15 @@ from aftershock.faults.timeline import Timeline
 from aftershock.harness.java_client import of_worker
 from aftershock.harness.target import Target
 from aftershock.workloads.assignment import Assignment, CommitAssignment, ConsumeAssignment, ProduceAssignment
-from aftershock.workloads.logread import Topic
+from aftershock.workloads.logread import EndOffsets, Topic
 
 
 @dataclass(frozen=True)
 class Surroundings:
     """What the assignments of a run have in common: its topics, where its evidence goes, and its clock's origin.
 
-    ``java`` is the command that starts Kafka's own clients, empty when no arm wants them.
+    ``begin`` is where the logs begin for this run, where that isn't 0. ``java`` is the command that starts Kafka's own
+    clients, empty when no arm wants them.
     """
 
     run_id: str
@@ -30,6 +31,7 @@ class Surroundings:
     events: Path
     topics: Mapping[str, Topic]
     broker_racks: Mapping[int, str]
+    begin: EndOffsets = field(default_factory=dict)
     java: tuple[str, ...] = ()
 
 
@@ -54,7 +56,8 @@ def assignments(timeline: Timeline, cluster: Target, around: Surroundings) -> tu
             if consume := workload["consume"]:
                 where = _where(consume, "consume", common, cluster, around)
                 group = _group(consume["group"], name) if consume["group"] else None
-                told.append(ConsumeAssignment.model_validate({**where, "group": group, "from_": consume["from"]}))
+                rest = {"group": group, "from_": consume["from"], "begin": around.begin.get(consume["topic"], {})}
+                told.append(ConsumeAssignment.model_validate({**where, **rest}))
     return tuple(told)
 
 

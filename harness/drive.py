@@ -66,6 +66,7 @@ async def drive(
         home.path / "events.jsonl",
         topics,
         cluster.broker_racks,
+        begin,
         java,
     )
     crew = assignments(timeline, cluster, around)

@@ -111,11 +111,16 @@ class CommitAssignment(_Assignment):
 
 
 class ConsumeAssignment(_Assignment):
-    """One consumer: with a ``group`` it subscribes and commits; without, it is assigned every partition."""
+    """One consumer: with a ``group`` it subscribes and commits; without, it is assigned every partition.
+
+    ``begin`` is the first offset of each partition that can be of this run, where that isn't 0: what lies before is
+    foreign, also if an earlier run of ours wrote it, and leaves no row.
+    """
 
     op: Literal["consume"] = "consume"
     group: str | None = None
     from_: Literal["earliest", "latest"] = "earliest"
+    begin: dict[int, int] = Field(default_factory=dict)
 
 
 Assignment = ProduceAssignment | ConsumeAssignment | CommitAssignment

@@ -2,7 +2,8 @@
 
 Rules: a record is noted when the library hands it over, which is when an application would see it; after ``drain`` the
 answer comes when every partition has been read to its end, or the time is up. A reader that was killed and has no group
-goes on behind what was delivered to it, as an application does that keeps its offsets beside its results.
+goes on behind what was delivered to it, as an application does that keeps its offsets beside its results. What was in
+the topic before the run is counted, and not noted: the evidence has no log of that.
 """
 
 from collections.abc import Iterable, Mapping
@@ -72,6 +73,9 @@ class Receiving:
         """One record was delivered, now; ``mark`` is None when it is foreign, UNKNOWN stands for what isn't known."""
         done_us = self._clock()
         self._positions[partition] = max(offset + 1, self._positions.get(partition, 0))
+        if offset < self._told.begin.get(partition, 0):
+            self._foreign += 1
+            return
         self._spool.append(
             producer_id=mark.producer_id if mark else UNKNOWN,
             seq=mark.seq if mark else UNKNOWN,

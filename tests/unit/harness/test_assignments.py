@@ -25,6 +25,9 @@ workloads:
 """
 
 
+BEGIN = {"orders": {0: 5}}
+
+
 class Doorways:
     """A cluster, as far as assignments need one: where clients of a rack knock, and how."""
 
@@ -41,7 +44,7 @@ def told() -> dict[str, Assignment]:
     checked = load_plan(PLAN)
     timeline = compile_plan(checked.plan, 7, checked.source, checked.slo_positions)
     around = Surroundings(
-        "r", 1, Path("spool"), Path("events"), {"orders": Topic("orders", "id", 3)}, {1: "a"}, ("java",)
+        "r", 1, Path("spool"), Path("events"), {"orders": Topic("orders", "id", 3)}, {1: "a"}, BEGIN, ("java",)
     )
     all_told = assignments(timeline, Doorways(), around)  # type: ignore[arg-type]  # only `bootstrap` is asked
     return {each.worker: each for each in all_told}
@@ -108,6 +111,12 @@ def test_names_are_known_before_anything_is_told() -> None:
     checked = load_plan(PLAN)
     timeline = compile_plan(checked.plan, 7, checked.source, checked.slo_positions)
     assert [*told()] == [*worker_names(timeline)]
+
+
+def test_readers_are_told_where_the_run_begins() -> None:
+    """What lies before in a topic that was there is foreign to them, also if an earlier run of ours wrote it."""
+    told_readers = [each for each in told().values() if isinstance(each, ConsumeAssignment)]
+    assert [{0: 5}, {0: 5}] == [each.begin for each in told_readers]
 
 
 def test_everybody_is_told_how_to_connect() -> None:
