@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from aftershock.errors import FaultError
-from aftershock.faults.world import ClientProcess
+from aftershock.faults.values import ClientProcess
 
 Op = Literal["produce", "consume", "commit"]
 OPS: tuple[Op, ...] = ("produce", "consume", "commit")

@@ -6,7 +6,8 @@ the server's file or Kafka's own, are then in force again by themselves.
 
 from collections.abc import Mapping
 
-from aftershock.faults.world import Resource, Setting, World
+from aftershock.faults.values import Resource, Setting
+from aftershock.faults.world import World
 
 Values = Mapping[str, str | None]
 NONE = Setting(None, None)

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar
 
 from aftershock.errors import FaultError
 from aftershock.faults.links import Stretch, Ways
-from aftershock.faults.world import BrokerId, Channel, Link, Stream
+from aftershock.faults.values import BrokerId, Channel, Link, Stream
 
 T = TypeVar("T")
 Grudge = frozenset[tuple[int, int]]

@@ -24,7 +24,8 @@ from pydantic_core import PydanticCustomError
 
 from aftershock.errors import FaultError
 from aftershock.faults import roles
-from aftershock.faults.world import Channel, Link, Stream, World
+from aftershock.faults.values import Channel, Link, Stream
+from aftershock.faults.world import World
 
 GRAMMAR = (
     "`client(RACK) -> broker`, `client(RACK) -> broker(ROLE)`, `replication(RACK) -> ...`, `controller(RACK) -> ...`, "

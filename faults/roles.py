@@ -19,7 +19,8 @@ from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from aftershock.errors import FaultError
-from aftershock.faults.world import BrokerId, PartitionState, World
+from aftershock.faults.values import BrokerId, PartitionState
+from aftershock.faults.world import World
 
 GRAMMAR = (
     "a node id, `controller`, `leader of TOPIC/PARTITION`, `replica of TOPIC/PARTITION in rack RACK`, "

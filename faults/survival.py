@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from aftershock.faults.fault import Takes
 from aftershock.faults.record import Targets
-from aftershock.faults.world import BrokerId, PartitionState
+from aftershock.faults.values import BrokerId, PartitionState
 
 _NAMED_MAX = 4
 

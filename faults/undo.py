@@ -11,8 +11,9 @@ from aftershock.errors import AftershockError, FaultError
 from aftershock.faults.dynamic import restored
 from aftershock.faults.record import Clock, Undo
 from aftershock.faults.upgrading import roll_back
+from aftershock.faults.values import BrokerId, Limits, TopicPartition
 from aftershock.faults.waiting import until
-from aftershock.faults.world import BrokerId, Limits, TopicPartition, World
+from aftershock.faults.world import World
 
 RESTORE_DEADLINE_MS = 30_000
 Assignment = Mapping[TopicPartition, tuple[BrokerId, ...]]

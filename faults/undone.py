@@ -10,7 +10,8 @@ from typing import Any
 from aftershock.faults.dynamic import NONE, agree
 from aftershock.faults.record import Undo, Verb
 from aftershock.faults.undo import assignment_from, reassigned
-from aftershock.faults.world import BrokerId, Limits, World
+from aftershock.faults.values import BrokerId, Limits
+from aftershock.faults.world import World
 
 Args = Mapping[str, Any]
 

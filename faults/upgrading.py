@@ -13,8 +13,9 @@ from typing import Any
 from aftershock.errors import FaultError
 from aftershock.faults.record import Clock
 from aftershock.faults.roles import brokers_of
+from aftershock.faults.values import BrokerId
 from aftershock.faults.waiting import patiently, until
-from aftershock.faults.world import BrokerId, World
+from aftershock.faults.world import World
 
 METADATA_VERSION = "metadata.version"
 BACK_DEADLINE_MS = 45_000

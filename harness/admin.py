@@ -29,7 +29,7 @@ from kio.static.primitive import i32Timedelta
 from kio.static.protocol import RequestPayload
 
 from aftershock.errors import AdminError
-from aftershock.faults.world import BrokerId, PartitionState
+from aftershock.faults.values import BrokerId, PartitionState
 from aftershock.harness.waiting import still_lacking
 from aftershock.workloads.wire.connection import Address, Connection
 from aftershock.workloads.wire.security import PLAINTEXT, Security

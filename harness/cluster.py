@@ -15,8 +15,8 @@ from docker.errors import DockerException
 from docker.models.containers import Container
 
 from aftershock.errors import AdminError, ClusterError
+from aftershock.faults.values import BrokerId, PartitionState
 from aftershock.faults.wire_proxy.proxy import Way
-from aftershock.faults.world import BrokerId, PartitionState
 from aftershock.harness.admin import Admin
 from aftershock.harness.labels import NODE, RUN
 from aftershock.harness.node import KafkaNode, addresses, host_ports, last_log_lines, output

@@ -17,7 +17,7 @@ from docker.errors import APIError
 from docker.models.containers import Container
 
 from aftershock.errors import FaultError
-from aftershock.faults.world import BrokerId, ClientProcess, ClientState
+from aftershock.faults.values import BrokerId, ClientProcess, ClientState
 from aftershock.harness import engine, processes, spools
 from aftershock.harness.fetch_sessions import open_sessions
 from aftershock.harness.labels import RUN, WORKER

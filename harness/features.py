@@ -10,7 +10,7 @@ from kio.schema.update_features.v2.request import FeatureUpdateKey, UpdateFeatur
 from kio.static.primitive import i8, i16, i32Timedelta
 
 from aftershock.errors import AdminError
-from aftershock.faults.world import BrokerId
+from aftershock.faults.values import BrokerId
 from aftershock.harness.admin import Admin
 
 _TIMEOUT_S = 15.0

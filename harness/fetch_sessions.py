@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from aftershock.faults.world import BrokerId
+from aftershock.faults.values import BrokerId
 
 _OPENED = "session_established"
 _CLOSED = {"session_refused", "session_lost", "session_reset", "session_closed"}

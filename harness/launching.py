@@ -22,7 +22,7 @@ from docker.errors import APIError
 from docker.models.containers import Container as Handle
 
 from aftershock.errors import ClusterError, EngineError, FaultError
-from aftershock.faults.world import BrokerId
+from aftershock.faults.values import BrokerId
 from aftershock.harness import engine, labels, watchdog
 from aftershock.harness.cluster import Cluster, Crossing, prefix_of, write_card
 from aftershock.harness.containers import Container, KafkaContainer, RackNetwork

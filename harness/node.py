@@ -9,7 +9,7 @@ from docker.errors import APIError, NotFound
 from docker.models.containers import Container
 
 from aftershock.errors import ClusterError
-from aftershock.faults.world import BrokerState
+from aftershock.faults.values import BrokerState
 from aftershock.harness.racks import Node
 
 SHUT_DOWN_S = 30

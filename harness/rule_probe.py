@@ -14,11 +14,11 @@ from kio.schema.api_versions.v3.request import ApiVersionsRequest
 from kio.static.protocol import RequestPayload
 
 from aftershock.errors import ClientError, FaultError
+from aftershock.faults.values import Answer, Outcome
 from aftershock.faults.wire_proxy.alter import ERROR_FIELDS
 from aftershock.faults.wire_proxy.apis import API_NAMES
 from aftershock.faults.wire_proxy.probe import probe_request
 from aftershock.faults.wire_proxy.rule import probe_id
-from aftershock.faults.world import Answer, Outcome
 from aftershock.workloads.wire.codec import decode_response, encode_frame, response_type
 from aftershock.workloads.wire.connection import Address
 from aftershock.workloads.wire.frames import FRAME_BYTES_MAX, PREFIX, checked_length

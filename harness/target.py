@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from aftershock.faults.world import BrokerId
+from aftershock.faults.values import BrokerId
 from aftershock.harness.admin import Admin
 from aftershock.harness.wire_proxy import WireProxy
 from aftershock.workloads.logread import EndOffsets, Topic

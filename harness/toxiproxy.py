@@ -14,7 +14,7 @@ from toxiproxy.api import APIConsumer
 from toxiproxy.exceptions import InvalidToxic, NotFound, ProxyExists
 
 from aftershock.errors import ClusterError, FaultError
-from aftershock.faults.world import Toxic
+from aftershock.faults.values import Toxic
 from aftershock.harness.racks import Proxy
 
 _DEADLINE_S = 5.0

@@ -14,8 +14,8 @@ from aftershock.faults.fault import Band, Draws
 from aftershock.faults.kinds.tampered import Api, TamperFault
 from aftershock.faults.kinds.tampering import Look
 from aftershock.faults.problem import did_you_mean
+from aftershock.faults.values import Answer
 from aftershock.faults.wire_proxy.apis import ERROR_CODES
-from aftershock.faults.world import Answer
 
 
 def _known(error: str) -> str:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from aftershock.errors import FaultError
-from aftershock.faults.world import BrokerId, PartitionState, TopicPartition
+from aftershock.faults.values import BrokerId, PartitionState, TopicPartition
 
 Replicas = tuple[BrokerId, ...]
 Assignment = dict[TopicPartition, Replicas]

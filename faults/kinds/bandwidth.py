@@ -13,7 +13,7 @@ from aftershock.faults.fault import Band, Stake
 from aftershock.faults.kinds.linked import ToxicFault, ToxicFaultStrike
 from aftershock.faults.kinds.probed import ROOM_MS, SLACK_MS, ProbedStrike, Reading
 from aftershock.faults.units import ByteRate
-from aftershock.faults.world import Exchange, Link
+from aftershock.faults.values import Exchange, Link
 
 BALLAST_MS = 400  # so much of the rate is sent to measure it
 BALLAST_BYTES_MIN, BALLAST_BYTES_MAX = 300, 1_000_000

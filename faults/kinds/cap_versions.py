@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, StrictInt
 from aftershock.faults.fault import Band, Draws
 from aftershock.faults.kinds.tampered import Api, TamperFault
 from aftershock.faults.kinds.tampering import Look
-from aftershock.faults.world import Answer
+from aftershock.faults.values import Answer
 
 _NONE = "none"
 _NOT_OFFERED = -1

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from aftershock.faults.dynamic import NONE, Values, lacking, restored
 from aftershock.faults.fault import Scene
 from aftershock.faults.record import Undo, Witness
+from aftershock.faults.values import Resource
 from aftershock.faults.waiting import READ_DEADLINE_MS, patiently, to_the_end, until
-from aftershock.faults.world import Resource, World
+from aftershock.faults.world import World
 
 CHANGED_DEADLINE_MS = 10_000  # a change is read back within 0.1 s, measured
 

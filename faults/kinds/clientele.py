@@ -13,8 +13,8 @@ from aftershock.errors import FaultError
 from aftershock.faults.crew import ClientText, Op, Selector, chosen, parse
 from aftershock.faults.fault import READ_BACK_US, Among, Family, Fault, Report, Scene, Stake, Strike
 from aftershock.faults.record import Targets, Undo, Verb, Witness
+from aftershock.faults.values import ClientProcess, ClientState, SignOfLife
 from aftershock.faults.waiting import to_the_end, until
-from aftershock.faults.world import ClientProcess, ClientState, SignOfLife
 
 BACK_DEADLINE_MS = 90_000  # a consumer that was killed is given its partitions when its old self's session is over
 PUNCTUAL_US = 50_000

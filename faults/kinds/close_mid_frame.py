@@ -11,7 +11,7 @@ from pydantic import Field
 from aftershock.faults.fault import Band, Draws
 from aftershock.faults.kinds.tampered import Api, TamperFault
 from aftershock.faults.kinds.tampering import Look
-from aftershock.faults.world import Answer
+from aftershock.faults.values import Answer
 
 
 class CloseMidFrame(TamperFault):

@@ -14,8 +14,9 @@ from aftershock.errors import FaultError
 from aftershock.faults.fault import Among, Band, Draws, Family, Fault, Place, Report, Scene, Stake, Strike
 from aftershock.faults.record import NOTHING, Targets, Witness
 from aftershock.faults.roles import RoleText, resolve
+from aftershock.faults.values import BrokerId, ClientProcess
 from aftershock.faults.waiting import READ_DEADLINE_MS, patiently, to_the_end
-from aftershock.faults.world import BrokerId, ClientProcess, World
+from aftershock.faults.world import World
 
 Session = tuple[BrokerId, int]
 

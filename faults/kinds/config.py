@@ -31,7 +31,8 @@ from aftershock.faults.kinds.changed import Change, confirm_restored, make, plan
 from aftershock.faults.problem import Problem
 from aftershock.faults.record import Targets
 from aftershock.faults.roles import RoleText, resolve
-from aftershock.faults.world import Resource, Setting, World
+from aftershock.faults.values import Resource, Setting
+from aftershock.faults.world import World
 
 POOLS: Mapping[str, int | None] = {
     "num.io.threads": 8,

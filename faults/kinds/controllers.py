@@ -10,8 +10,8 @@ from aftershock.faults.fault import Place, Rest, Scene
 from aftershock.faults.kinds.victim import BACK_DEADLINE_MS, in_service
 from aftershock.faults.problem import Problem
 from aftershock.faults.record import Witness
+from aftershock.faults.values import BrokerId, Quorum
 from aftershock.faults.waiting import READ_DEADLINE_MS, patiently, until
-from aftershock.faults.world import BrokerId, Quorum
 
 ELECTED_DEADLINE_MS = 30_000  # 2.5 to 4 s on a quiet host
 SESSION_TIMEOUT_MS = {"fast": 3_000, "production": 9_000}

@@ -11,7 +11,7 @@ from pydantic import Field
 from aftershock.faults.fault import Band, Stake
 from aftershock.faults.kinds.limited import LimitFault, LimitStrike
 from aftershock.faults.record import Witness
-from aftershock.faults.world import Limits
+from aftershock.faults.values import Limits
 
 
 class CpuQuotaStrike(LimitStrike):

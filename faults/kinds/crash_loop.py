@@ -15,8 +15,8 @@ from aftershock.faults.kinds.kill import KillStrike
 from aftershock.faults.kinds.victim import NodeFault, NodeStrike
 from aftershock.faults.record import Witness
 from aftershock.faults.units import Duration
+from aftershock.faults.values import BrokerId, PartitionState
 from aftershock.faults.waiting import to_the_end
-from aftershock.faults.world import BrokerId, PartitionState
 
 DEATHS_MIN = 2  # one alone is a kill
 

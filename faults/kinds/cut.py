@@ -33,7 +33,8 @@ from aftershock.faults.links import LinkText, Stretch, Ways, around, resolve
 from aftershock.faults.problem import Problem
 from aftershock.faults.record import Witness
 from aftershock.faults.roles import brokers_of
-from aftershock.faults.world import Link, World
+from aftershock.faults.values import Link
+from aftershock.faults.world import World
 
 if TYPE_CHECKING:
     from aftershock.faults.plan import Cluster

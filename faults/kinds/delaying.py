@@ -7,7 +7,7 @@ from pydantic import Field
 from aftershock.faults.kinds.tampered import Api, TamperFault
 from aftershock.faults.kinds.tampering import SLACK_MS, Look
 from aftershock.faults.units import Duration
-from aftershock.faults.world import Answer
+from aftershock.faults.values import Answer
 
 SHARE = 0.8  # of the delay asked for that a probe must show
 

@@ -16,8 +16,8 @@ from pydantic_core import PydanticCustomError
 from aftershock.errors import FaultError
 from aftershock.faults.fault import Among, Band, Draws, Family, Fault, Place, Report, Scene, Stake, Strike
 from aftershock.faults.record import NOTHING, Targets, Witness
+from aftershock.faults.values import TopicPartition
 from aftershock.faults.waiting import READ_DEADLINE_MS, patiently, to_the_end, until
-from aftershock.faults.world import TopicPartition
 
 DELETED_DEADLINE_MS = 10_000
 ERASES = ("lost",)

@@ -11,8 +11,8 @@ from aftershock.faults.fault import Band, Rest
 from aftershock.faults.kinds.log_directory import LogDirFault, LogDirStrike
 from aftershock.faults.problem import Problem
 from aftershock.faults.record import Witness
+from aftershock.faults.values import LogDir
 from aftershock.faults.waiting import to_the_end
-from aftershock.faults.world import LogDir
 
 FULL_BYTES = 65_536  # what may be free again by what the broker has deleted since
 

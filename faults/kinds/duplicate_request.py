@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from aftershock.faults.fault import Band, Draws
 from aftershock.faults.kinds.tampered import Api, TamperFault
 from aftershock.faults.kinds.tampering import Look
-from aftershock.faults.world import Answer
+from aftershock.faults.values import Answer
 
 
 class DuplicateRequest(TamperFault):

@@ -15,8 +15,8 @@ from aftershock.errors import FaultError
 from aftershock.faults.fault import Among, Band, Draws, Family, Fault, Place, Report, Scene, Stake, Strike, Takes
 from aftershock.faults.record import NOTHING, Targets, Witness
 from aftershock.faults.undo import led_by_preferred
+from aftershock.faults.values import PartitionState
 from aftershock.faults.waiting import READ_DEADLINE_MS, patiently, until
-from aftershock.faults.world import PartitionState
 
 ELECTED_DEADLINE_MS = 30_000
 Election = Literal["preferred", "unclean"]

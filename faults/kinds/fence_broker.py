@@ -24,8 +24,9 @@ from aftershock.faults.problem import Problem
 from aftershock.faults.record import Targets, Witness
 from aftershock.faults.roles import RoleText, brokers_of, resolve
 from aftershock.faults.units import format_duration
+from aftershock.faults.values import BrokerId, Stream
 from aftershock.faults.waiting import READ_DEADLINE_MS, patiently, until
-from aftershock.faults.world import BrokerId, Stream, World
+from aftershock.faults.world import World
 
 FENCED_DEADLINE_MS = 30_000
 LOOK_US = 300_000  # what asking who is registered takes, generously

@@ -20,8 +20,8 @@ from aftershock.faults.kinds.probing import answer_again, answering, ask_all
 from aftershock.faults.problem import Problem
 from aftershock.faults.record import Undo, Witness
 from aftershock.faults.units import Duration
+from aftershock.faults.values import Link
 from aftershock.faults.waiting import to_the_end, within
-from aftershock.faults.world import Link
 
 PHASE_MS_MIN = 200  # a probe must have the time to find out
 

@@ -18,8 +18,8 @@ from pydantic import Field
 
 from aftershock.faults.kinds.tampered import Api, TamperFault
 from aftershock.faults.kinds.tampering import Look
+from aftershock.faults.values import Answer
 from aftershock.faults.wire_proxy.rule import Hint
-from aftershock.faults.world import Answer
 
 
 class HintFault(TamperFault):

@@ -9,8 +9,8 @@ from typing import ClassVar, Literal
 from aftershock.faults.fault import Band, Family, Takes
 from aftershock.faults.kinds.victim import NodeFault, NodeStrike
 from aftershock.faults.record import Verb
+from aftershock.faults.values import BrokerState
 from aftershock.faults.waiting import to_the_end
-from aftershock.faults.world import BrokerState
 
 DEAD_DEADLINE_MS = 5_000
 

@@ -15,7 +15,7 @@ from aftershock.faults.problem import Problem
 from aftershock.faults.record import Verb
 from aftershock.faults.sessions import sessions_of
 from aftershock.faults.units import format_duration
-from aftershock.faults.world import ClientState
+from aftershock.faults.values import ClientState
 
 _SHORT_MS = 15_000
 

@@ -10,7 +10,7 @@ from aftershock.faults.kinds.move_controller import ruled_by
 from aftershock.faults.kinds.victim import require_running
 from aftershock.faults.problem import Problem
 from aftershock.faults.record import Targets
-from aftershock.faults.world import Quorum
+from aftershock.faults.values import Quorum
 
 
 class KillControllerStrike(KillStrike):

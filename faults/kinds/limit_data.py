@@ -12,7 +12,7 @@ from aftershock.faults.fault import Band
 from aftershock.faults.kinds.linked import ToxicFault, ToxicFaultStrike
 from aftershock.faults.kinds.probed import ROOM_MS, ProbedStrike, Reading, dialled
 from aftershock.faults.units import Size
-from aftershock.faults.world import Link
+from aftershock.faults.values import Link
 
 BALLAST_BYTES_MIN, BALLAST_BYTES_MAX = 300, 250_000
 QUESTIONS_MAX = 60

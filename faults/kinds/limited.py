@@ -11,8 +11,8 @@ from aftershock.faults.fault import READ_BACK_US, Draws, Family, Report, Scene, 
 from aftershock.faults.kinds.victim import NodeFault, duties, in_service, require_running
 from aftershock.faults.record import Targets, Undo, Witness, all_of
 from aftershock.faults.roles import resolve
+from aftershock.faults.values import BrokerId, Limits
 from aftershock.faults.waiting import to_the_end, until
-from aftershock.faults.world import BrokerId, Limits
 
 BACK_DEADLINE_MS = 60_000
 

@@ -11,8 +11,9 @@ from typing import Any, ClassVar, Literal
 from aftershock.faults.fault import READ_BACK_US, Among, Draws, Family, Fault, Place, Report, Scene, Strike
 from aftershock.faults.links import LinkText, Stretch, ToBroker, crossing, parse, resolve
 from aftershock.faults.record import Targets, Undo, Witness
+from aftershock.faults.values import Link, Stream, Toxic
 from aftershock.faults.waiting import to_the_end
-from aftershock.faults.world import Link, Stream, Toxic, World
+from aftershock.faults.world import World
 
 
 def role_of(link: str) -> dict[tuple[str, ...], str]:

@@ -10,8 +10,8 @@ from typing import ClassVar, Literal
 from aftershock.faults.fault import Band
 from aftershock.faults.kinds.log_directory import LogDirFault, LogDirStrike
 from aftershock.faults.record import Witness
+from aftershock.faults.values import LogDir
 from aftershock.faults.waiting import to_the_end
-from aftershock.faults.world import LogDir
 
 
 class LogDirOfflineStrike(LogDirStrike):

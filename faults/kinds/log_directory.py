@@ -18,8 +18,8 @@ from aftershock.faults.kinds.victim import NodeFault, duties, in_service, requir
 from aftershock.faults.problem import Problem
 from aftershock.faults.record import Targets, Undo, Witness
 from aftershock.faults.roles import brokers_of, resolve
+from aftershock.faults.values import BrokerId, LogDir
 from aftershock.faults.waiting import until
-from aftershock.faults.world import BrokerId, LogDir
 
 BACK_DEADLINE_MS = 60_000
 

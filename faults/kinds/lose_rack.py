@@ -29,7 +29,7 @@ from aftershock.faults.kinds.kill import KillStrike
 from aftershock.faults.kinds.probing import ask_all, counted
 from aftershock.faults.kinds.victim import duties, require_running
 from aftershock.faults.record import Targets, Witness, all_of
-from aftershock.faults.world import BrokerId
+from aftershock.faults.values import BrokerId
 
 
 class LoseRackStrike(Strike):

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from aftershock.faults.kinds.tampered import Api, TamperFault
 from aftershock.faults.kinds.tampering import ROOM_MS, SILENCE_MS, SLACK_MS, Look
-from aftershock.faults.world import Answer
+from aftershock.faults.values import Answer
 
 
 class LosingFault(TamperFault):

@@ -12,7 +12,7 @@ from aftershock.faults.fault import Band, Stake
 from aftershock.faults.kinds.limited import LimitFault, LimitStrike
 from aftershock.faults.record import Witness
 from aftershock.faults.units import Size
-from aftershock.faults.world import Limits
+from aftershock.faults.values import Limits
 
 USED_UP = 0.95
 _MIB = 1_048_576

@@ -21,8 +21,8 @@ from aftershock.faults.links import resolve as links_of
 from aftershock.faults.problem import Problem
 from aftershock.faults.record import Undo, Witness
 from aftershock.faults.roles import RoleText, resolve
+from aftershock.faults.values import BrokerId, Link
 from aftershock.faults.waiting import to_the_end, until
-from aftershock.faults.world import BrokerId, Link
 
 BACK_DEADLINE_MS = 10_000
 PROBE_SLACK_MS = 300

@@ -15,8 +15,9 @@ from aftershock.faults.kinds.victim import require_running
 from aftershock.faults.problem import Problem
 from aftershock.faults.record import Targets, Undo
 from aftershock.faults.undo import perform
+from aftershock.faults.values import Quorum
 from aftershock.faults.waiting import to_the_end
-from aftershock.faults.world import Quorum, World
+from aftershock.faults.world import World
 
 By = Literal["restart", "pause", "kill"]
 

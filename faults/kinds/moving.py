@@ -6,8 +6,8 @@ from aftershock.faults.fault import Report, Scene, Strike
 from aftershock.faults.kinds.assigning import Assignment, Replicas, where
 from aftershock.faults.record import Targets, Undo, Witness
 from aftershock.faults.undo import assignment_as_json, led_by_preferred, reassigned
+from aftershock.faults.values import PartitionState, TopicPartition
 from aftershock.faults.waiting import READ_DEADLINE_MS, patiently, to_the_end, until
-from aftershock.faults.world import PartitionState, TopicPartition
 
 MOVED_DEADLINE_MS = 60_000
 

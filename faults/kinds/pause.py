@@ -9,8 +9,8 @@ from aftershock.faults.fault import READ_BACK_US, Band, Family, Report, Takes
 from aftershock.faults.kinds.probing import ask
 from aftershock.faults.kinds.victim import NodeFault, NodeStrike
 from aftershock.faults.record import Verb, Witness
+from aftershock.faults.values import BrokerState, Link
 from aftershock.faults.waiting import to_the_end
-from aftershock.faults.world import BrokerState, Link
 
 
 class PauseStrike(NodeStrike):

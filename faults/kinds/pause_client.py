@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from aftershock.faults.fault import Band, Draws, Scene, Strike
 from aftershock.faults.kinds.clientele import ClientFault, DownStrike
 from aftershock.faults.record import Verb
-from aftershock.faults.world import ClientState
+from aftershock.faults.values import ClientState
 
 
 class PauseClientStrike(DownStrike):

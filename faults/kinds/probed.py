@@ -17,7 +17,8 @@ from aftershock.faults.fault import Scene
 from aftershock.faults.kinds.linked import ToxicFaultStrike
 from aftershock.faults.kinds.probing import answer_again, answering
 from aftershock.faults.record import Witness
-from aftershock.faults.world import Exchange, Link, Probe
+from aftershock.faults.values import Exchange, Link
+from aftershock.faults.world import Probe
 
 ROOM_MS = 2_000  # what an exchange may take on a busy host beyond what the fault makes of it
 SLACK_MS = 300  # what it takes beyond that, as a rule

@@ -10,8 +10,8 @@ from typing import Literal
 
 from aftershock.errors import FaultError
 from aftershock.faults.fault import Scene
+from aftershock.faults.values import BrokerId, Link
 from aftershock.faults.waiting import until, within
-from aftershock.faults.world import BrokerId, Link
 
 SILENCE_MS = 1_000  # how long a probe waits for an answer that must not come
 AGAIN_DEADLINE_MS = 30_000

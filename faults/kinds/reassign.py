@@ -29,7 +29,8 @@ from aftershock.faults.problem import Problem
 from aftershock.faults.record import Targets
 from aftershock.faults.roles import RoleText, brokers_of, resolve
 from aftershock.faults.units import ByteRate, Duration
-from aftershock.faults.world import PartitionState, World
+from aftershock.faults.values import PartitionState
+from aftershock.faults.world import World
 
 WAYS = ("rotate", "swap", "move", "replace", "replication")
 

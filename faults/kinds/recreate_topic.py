@@ -13,8 +13,8 @@ from aftershock.faults.fault import Among, Band, Draws, Family, Fault, Place, Re
 from aftershock.faults.problem import Problem
 from aftershock.faults.record import Targets, Undo, Witness
 from aftershock.faults.undo import perform
+from aftershock.faults.values import PartitionState
 from aftershock.faults.waiting import READ_DEADLINE_MS, patiently, to_the_end, until
-from aftershock.faults.world import PartitionState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

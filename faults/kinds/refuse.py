@@ -12,8 +12,8 @@ from aftershock.faults.kinds.doors import SHUT_MS, dialled, shut
 from aftershock.faults.kinds.linked import LinkFault, LinkStrike, targets_of
 from aftershock.faults.kinds.probing import answer_again, answering, ask_all, counted
 from aftershock.faults.record import Undo, Witness
+from aftershock.faults.values import Link
 from aftershock.faults.waiting import to_the_end
-from aftershock.faults.world import Link
 
 
 class RefuseStrike(LinkStrike):

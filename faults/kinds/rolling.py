@@ -18,8 +18,9 @@ from aftershock.faults.problem import Problem
 from aftershock.faults.record import Targets, Undo, Witness
 from aftershock.faults.roles import brokers_of
 from aftershock.faults.units import Duration
+from aftershock.faults.values import BrokerId, PartitionState
 from aftershock.faults.waiting import READ_DEADLINE_MS, patiently, until
-from aftershock.faults.world import BrokerId, PartitionState, World
+from aftershock.faults.world import World
 
 LAG_MAX = 2  # records of the metadata log: one is written every half second, and a voter in step is behind by that
 _MIN_ISR = "min.insync.replicas"

@@ -9,8 +9,8 @@ from aftershock.faults.fault import Band, Draws, Family, Report, Scene, Strike
 from aftershock.faults.kinds.rolling import RollingFault, RollingStrike, in_turn, starts
 from aftershock.faults.record import all_of
 from aftershock.faults.roles import brokers_of
+from aftershock.faults.values import BrokerId
 from aftershock.faults.waiting import to_the_end, until
-from aftershock.faults.world import BrokerId
 
 EXITED_DEADLINE_MS = 5_000  # after the engine said that it has stopped
 

@@ -24,8 +24,8 @@ from aftershock.faults.problem import Problem
 from aftershock.faults.record import Undo, Witness
 from aftershock.faults.roles import brokers_of
 from aftershock.faults.upgrading import METADATA_VERSION, minor
+from aftershock.faults.values import BrokerId
 from aftershock.faults.waiting import READ_DEADLINE_MS, patiently, to_the_end, until
-from aftershock.faults.world import BrokerId
 
 RAISED_DEADLINE_MS = 15_000
 

@@ -11,7 +11,7 @@ from aftershock.faults.kinds.linked import ToxicStrike, toxic_on
 from aftershock.faults.kinds.slowness import PROBES, Slowness
 from aftershock.faults.links import Stretch
 from aftershock.faults.record import Witness
-from aftershock.faults.world import Toxic
+from aftershock.faults.values import Toxic
 
 PROBE_SLACK_MS = 100  # what a probe takes beside the delay, generously
 

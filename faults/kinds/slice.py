@@ -15,7 +15,7 @@ from aftershock.faults.kinds.linked import ToxicFault, ToxicFaultStrike
 from aftershock.faults.kinds.probed import ROOM_MS, SHARE, SLACK_MS, ProbedStrike, Reading
 from aftershock.faults.kinds.slowness import others_ms
 from aftershock.faults.units import Duration, Size
-from aftershock.faults.world import Exchange, Link
+from aftershock.faults.values import Exchange, Link
 
 PROBES = 3
 PIECES = 20  # that a probe's ballast is at least cut into, there and back

@@ -16,7 +16,7 @@ from aftershock.faults.kinds.linked import ToxicFault, ToxicFaultStrike
 from aftershock.faults.kinds.probed import ROOM_MS, SHARE, SLACK_MS, ProbedStrike, Reading, dialled
 from aftershock.faults.problem import Problem
 from aftershock.faults.units import Duration
-from aftershock.faults.world import Link
+from aftershock.faults.values import Link
 
 PROBES = 3
 

@@ -19,7 +19,7 @@ from aftershock.errors import FaultError
 from aftershock.faults.fault import Scene
 from aftershock.faults.links import Stretch
 from aftershock.faults.record import Witness
-from aftershock.faults.world import Link
+from aftershock.faults.values import Link
 
 PROBES = 3
 TRIES = 6

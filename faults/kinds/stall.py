@@ -15,8 +15,9 @@ from aftershock.faults.fault import Band, Report, Stake, Takes
 from aftershock.faults.kinds.linked import ToxicFault, ToxicFaultStrike
 from aftershock.faults.kinds.probing import SILENCE_MS, answer_again, answering, ask_all, counted
 from aftershock.faults.record import Witness
+from aftershock.faults.values import Exchange, Link
 from aftershock.faults.waiting import to_the_end, within
-from aftershock.faults.world import Exchange, Link, Probe
+from aftershock.faults.world import Probe
 
 PROBE_SLACK_MS = 200
 HELD_DEADLINE_MS = 30_000

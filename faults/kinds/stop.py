@@ -9,8 +9,8 @@ from typing import ClassVar, Literal
 from aftershock.faults.fault import Band, Family, Report, Takes
 from aftershock.faults.kinds.victim import NodeFault, NodeStrike
 from aftershock.faults.record import Verb, Witness
+from aftershock.faults.values import BrokerState
 from aftershock.faults.waiting import READ_DEADLINE_MS, patiently, to_the_end
-from aftershock.faults.world import BrokerState
 
 EXITED_DEADLINE_MS = 5_000  # after the engine said that it has stopped
 

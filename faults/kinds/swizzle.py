@@ -40,8 +40,8 @@ from aftershock.faults.links import Stretch, around
 from aftershock.faults.problem import Problem
 from aftershock.faults.record import Undo, Witness
 from aftershock.faults.units import Duration, format_duration
+from aftershock.faults.values import Link, Toxic
 from aftershock.faults.waiting import to_the_end
-from aftershock.faults.world import Link, Toxic
 
 PLATEAU_MS = SILENCE_MS + PROBE_SLACK_MS + 800  # how long all must be cut for their silence to be seen
 RACKS_MIN = 2

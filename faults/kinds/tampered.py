@@ -18,10 +18,10 @@ from aftershock.faults.fault import Among, Band, Draws, Family, Fault, Place, Re
 from aftershock.faults.kinds.tampering import ROOM_MS, SLACK_MS, Look, TamperStrike
 from aftershock.faults.problem import Problem, did_you_mean
 from aftershock.faults.record import Targets
+from aftershock.faults.values import Answer
 from aftershock.faults.wire_proxy.apis import API_KEYS
 from aftershock.faults.wire_proxy.probe import PROBED, names_topics
 from aftershock.faults.wire_proxy.rule import rule_from
-from aftershock.faults.world import Answer
 
 CHANCES = 1_024  # how many draws there are before they are gone through again
 GRAMMAR = "Kafka's name of an API, like Produce, Fetch or OffsetCommit"

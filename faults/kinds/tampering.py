@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Protocol
 from aftershock.errors import FaultError
 from aftershock.faults.fault import READ_BACK_US, Report, Scene, Strike
 from aftershock.faults.record import Targets, Undo, Witness
+from aftershock.faults.values import Answer
 from aftershock.faults.waiting import to_the_end, until
-from aftershock.faults.world import Answer
 
 SILENCE_MS = 1_000  # how long a probe waits for an answer that must not come
 SLACK_MS = 300  # what a probe takes beside what the rule makes of it, as a rule

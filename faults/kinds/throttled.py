@@ -12,8 +12,9 @@ from aftershock.faults.kinds.assigning import Assignment, where
 from aftershock.faults.kinds.changed import Change, confirm_restored, make, planned, read_back
 from aftershock.faults.kinds.moving import MOVED_DEADLINE_MS, ReassignStrike
 from aftershock.faults.record import Targets, Undo, Witness, all_of
+from aftershock.faults.values import PartitionState, TopicPartition
 from aftershock.faults.waiting import READ_DEADLINE_MS, patiently, to_the_end, until
-from aftershock.faults.world import PartitionState, TopicPartition, World
+from aftershock.faults.world import World
 
 _RATE, _REPLICAS = "replication.throttled.rate", "replication.throttled.replicas"
 

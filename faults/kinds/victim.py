@@ -9,8 +9,9 @@ from aftershock.faults.fault import READ_BACK_US, Among, Draws, Fault, Report, S
 from aftershock.faults.kinds.probing import silent
 from aftershock.faults.record import Targets, Undo, Verb, Witness
 from aftershock.faults.roles import RoleText, brokers_of, resolve
+from aftershock.faults.values import BrokerId, BrokerState, PartitionState
 from aftershock.faults.waiting import until
-from aftershock.faults.world import BrokerId, BrokerState, PartitionState, World
+from aftershock.faults.world import World
 
 BACK_DEADLINE_MS = 60_000
 

@@ -27,8 +27,9 @@ from aftershock.faults.plan import Topic
 from aftershock.faults.record import Clock
 from aftershock.faults.survival import Standing, survival
 from aftershock.faults.timeline import Timeline, TimelineTiming
+from aftershock.faults.values import PartitionState
 from aftershock.faults.waiting import READ_DEADLINE_MS, patiently
-from aftershock.faults.world import PartitionState, World
+from aftershock.faults.world import World
 from aftershock.harness import labels
 from aftershock.harness.adhoc.aftermath import Outcome, left_s, outcome, stage
 from aftershock.harness.adhoc.claims import SharedJournal, claim, free_id

@@ -10,7 +10,7 @@ from typing import Any
 
 from aftershock.faults.from_run import EVENT
 from aftershock.faults.units import parse_duration_ms
-from aftershock.faults.world import Toxic
+from aftershock.faults.values import Toxic
 from aftershock.harness import labels
 from aftershock.harness.adhoc.kept import how_to_heal
 from aftershock.harness.journal import Line, open_faults, read_journal

@@ -8,7 +8,7 @@ from kio.schema.api_versions.v3.request import ApiVersionsRequest
 from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
 
 from aftershock.errors import ClusterError
-from aftershock.faults.world import BrokerId
+from aftershock.faults.values import BrokerId
 from aftershock.workloads.wire.connection import Address, Connection
 from aftershock.workloads.wire.security import Security
 

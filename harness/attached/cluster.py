@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from aftershock.errors import AdminError, ClusterError, WorkloadError
-from aftershock.faults.world import BrokerId
+from aftershock.faults.values import BrokerId
 from aftershock.harness.admin import Admin
 from aftershock.harness.attached import topics as attached_topics
 from aftershock.harness.attached.brokers import Told, brokers

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from aftershock.errors import ClusterError, FaultError
 from aftershock.faults.attach import Attach
-from aftershock.faults.world import Toxic
+from aftershock.faults.values import Toxic
 from aftershock.harness.toxiproxy import Toxiproxy
 
 

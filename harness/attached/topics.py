@@ -12,7 +12,7 @@ from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopic
 from kio.schema.errors import ErrorCode
 
 from aftershock.errors import ClusterError
-from aftershock.faults.world import PartitionState
+from aftershock.faults.values import PartitionState
 from aftershock.harness.admin import TIMEOUT, TOPIC, Admin, raise_for
 
 _GONE = {ErrorCode.unknown_topic_id, ErrorCode.unknown_topic_or_partition}

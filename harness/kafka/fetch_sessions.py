@@ -13,7 +13,7 @@ from kio.schema.fetch.v12.request import FetchRequest
 from kio.static.primitive import i32Timedelta
 
 from aftershock.errors import AdminError
-from aftershock.faults.world import BrokerId
+from aftershock.faults.values import BrokerId
 from aftershock.harness.admin import Admin
 
 _AT_ONCE = i32Timedelta.parse(timedelta(0))

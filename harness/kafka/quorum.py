@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from aftershock.errors import AdminError
-from aftershock.faults.world import BrokerId
+from aftershock.faults.values import BrokerId
 from aftershock.harness.admin import Quorum, quorum_of, quorum_request
 from aftershock.workloads.wire.connection import Address, Connection
 

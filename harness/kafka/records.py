@@ -10,7 +10,7 @@ from kio.schema.delete_records.v2 import request as delete
 from kio.schema.list_offsets.v9 import request as offsets
 
 from aftershock.errors import AdminError
-from aftershock.faults.world import BrokerId, TopicPartition
+from aftershock.faults.values import BrokerId, TopicPartition
 from aftershock.harness.admin import TIMEOUT, Admin, by_topic, raise_for
 
 T = TypeVar("T")

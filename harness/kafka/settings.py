@@ -13,7 +13,7 @@ from kio.schema.alter_client_quotas.v1 import request as alter_quotas
 from kio.schema.describe_client_quotas.v1 import request as describe_quotas
 from kio.schema.describe_configs.v4 import request as describe_configs
 
-from aftershock.faults.world import BrokerId, Resource, Setting
+from aftershock.faults.values import BrokerId, Resource, Setting
 from aftershock.harness.admin import BROKER, TOPIC, Admin, raise_for
 
 _KINDS = {"broker": BROKER, "topic": TOPIC}

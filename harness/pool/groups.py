@@ -17,7 +17,7 @@ from kio.schema.leave_group.v5.request import LeaveGroupRequest, MemberIdentity
 from kio.schema.list_groups.v5.request import ListGroupsRequest
 from kio.static.primitive import i32Timedelta
 
-from aftershock.faults.world import BrokerId
+from aftershock.faults.values import BrokerId
 from aftershock.harness.admin import Admin
 
 _LEAVING = -1  # the member epoch that says so (KIP-848)

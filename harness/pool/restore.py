@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from aftershock.errors import AdminError, ClusterError
-from aftershock.faults.world import BrokerId, PartitionState
+from aftershock.faults.values import BrokerId, PartitionState
 from aftershock.harness.cluster import Cluster
 from aftershock.harness.kafka.settings import change, quotas, settings
 from aftershock.harness.node import KafkaNode

@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 from aftershock.errors import FaultError
-from aftershock.faults.world import BrokerId, Quorum, Resource, TopicPartition, World
+from aftershock.faults.values import BrokerId, Quorum, Resource, TopicPartition
+from aftershock.faults.world import World
 from aftershock.harness.attached.cluster import AttachedCluster
 from aftershock.harness.attached.proxies import link_name
 from aftershock.harness.crew import Crew

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from aftershock.faults.world import BrokerId, ClientProcess, SignOfLife
+from aftershock.faults.values import BrokerId, ClientProcess, SignOfLife
 from aftershock.harness.cluster import Cluster
 from aftershock.harness.crew import Crew
 from aftershock.harness.membership import member_clients

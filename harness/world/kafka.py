@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
-from aftershock.faults.world import BrokerId, PartitionState, Quorum, Resource, Setting, TopicPartition
+from aftershock.faults.values import BrokerId, PartitionState, Quorum, Resource, Setting, TopicPartition
 from aftershock.harness.cluster import Cluster
 from aftershock.harness.kafka import fetch_sessions, quorum, records, settings, topics
 

@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i8
 
 from aftershock.errors import FaultError
-from aftershock.faults.world import BrokerId, Link, Toxic
+from aftershock.faults.values import BrokerId, Link, Toxic
 from aftershock.harness.admin import BROKER
 from aftershock.harness.cluster import Cluster
 from aftershock.harness.racks import Proxy

@@ -9,7 +9,7 @@ from kio.schema.describe_log_dirs.v4.request import DescribeLogDirsRequest
 from kio.schema.errors import ErrorCode
 
 from aftershock.errors import ClusterError, FaultError
-from aftershock.faults.world import BrokerId, Limits, LogDir, Throttling
+from aftershock.faults.values import BrokerId, Limits, LogDir, Throttling
 from aftershock.harness.cluster import Cluster
 from aftershock.harness.disks import run_beside
 from aftershock.harness.spec import LOG_DIR

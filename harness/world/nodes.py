@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 
-from aftershock.faults.world import BrokerId, BrokerState
+from aftershock.faults.values import BrokerId, BrokerState
 from aftershock.harness.cluster import Cluster
 
 

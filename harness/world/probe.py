@@ -15,7 +15,7 @@ from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopi
 from kio.static.protocol import RequestPayload
 
 from aftershock.errors import ClientError, FaultError
-from aftershock.faults.world import Exchange
+from aftershock.faults.values import Exchange
 from aftershock.workloads.wire.codec import decode_response, encode_frame, response_type
 from aftershock.workloads.wire.connection import Address
 from aftershock.workloads.wire.frames import PREFIX

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aftershock.errors import FaultError
-from aftershock.faults.world import Answer
+from aftershock.faults.values import Answer
 from aftershock.harness.cluster import Cluster
 from aftershock.harness.rule_probe import probe_rule
 from aftershock.harness.wire_proxy import WireProxy

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from datetime import datetime
 
-from aftershock.faults.world import BrokerId
+from aftershock.faults.values import BrokerId
 from aftershock.harness import engine, features
 from aftershock.harness.cluster import Cluster
 from aftershock.harness.node import output

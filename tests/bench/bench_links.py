@@ -20,7 +20,7 @@ from aftershock.faults.executor import execute
 from aftershock.faults.kinds import KINDS
 from aftershock.faults.plan import Cluster as ClusterPlan
 from aftershock.faults.record import Entry
-from aftershock.faults.world import BrokerId, Link
+from aftershock.faults.values import BrokerId, Link
 from aftershock.harness import engine, labels
 from aftershock.harness.adhoc.inject import alone
 from aftershock.harness.clock import RunClock

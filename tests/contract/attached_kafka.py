@@ -28,7 +28,7 @@ from confluent_kafka.admin import (
 )
 
 from aftershock.errors import FaultError
-from aftershock.faults.world import BrokerId
+from aftershock.faults.values import BrokerId
 from aftershock.harness import engine, labels
 from aftershock.harness.admin import TOPIC, Admin
 from aftershock.harness.kafka.topics import topic_ids

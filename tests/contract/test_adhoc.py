@@ -14,7 +14,7 @@ import docker
 import pytest
 
 from aftershock.faults.check import load_plan
-from aftershock.faults.world import Toxic
+from aftershock.faults.values import Toxic
 from aftershock.harness import labels
 from aftershock.harness.adhoc.kept import clock_of
 from aftershock.harness.cluster import attach

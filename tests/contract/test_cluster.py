@@ -13,7 +13,7 @@ from kio.schema.metadata.v12.request import MetadataRequest
 
 from aftershock.errors import ClusterError
 from aftershock.faults.plan import Cluster as ClusterPlan
-from aftershock.faults.world import BrokerId
+from aftershock.faults.values import BrokerId
 from aftershock.harness import labels
 from aftershock.harness.admin import BROKER, TOPIC
 from aftershock.harness.cluster import Cluster, attach, collect_logs

@@ -12,7 +12,7 @@ from pathlib import Path
 import docker
 import pytest
 
-from aftershock.faults.world import BrokerId
+from aftershock.faults.values import BrokerId
 from aftershock.harness import engine
 from aftershock.harness.cluster import Cluster
 from aftershock.harness.java_client import java_command

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aftershock.faults.plan import Cluster as ClusterPlan
-from aftershock.faults.world import BrokerId, Toxic
+from aftershock.faults.values import BrokerId, Toxic
 from aftershock.harness import engine, labels
 from aftershock.harness.cluster import Cluster, prefix_of
 from aftershock.harness.heal import heal
@@ -41,7 +41,7 @@ LESSEE = """
 import sys
 from pathlib import Path
 from aftershock.faults.record import Entry, Targets, Undo
-from aftershock.faults.world import BrokerId
+from aftershock.faults.values import BrokerId
 from aftershock.harness.clock import RunClock
 from aftershock.harness.journal import Journal
 from aftershock.harness.pool.pool import Pool

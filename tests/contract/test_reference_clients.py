@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from aftershock.faults.plan import Cluster as ClusterPlan
-from aftershock.faults.world import BrokerId
+from aftershock.faults.values import BrokerId
 from aftershock.harness import engine, labels
 from aftershock.harness.cluster import Cluster
 from aftershock.harness.java_client import java_command

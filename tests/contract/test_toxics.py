@@ -15,7 +15,7 @@ from typing import Self
 import pytest
 
 from aftershock.errors import FaultError
-from aftershock.faults.world import Stream, Toxic
+from aftershock.faults.values import Stream, Toxic
 from aftershock.harness import engine
 from aftershock.harness.labels import labels_of, remove_run
 from aftershock.harness.racks import Proxy

@@ -3,7 +3,7 @@
 import pytest
 
 from aftershock.errors import FaultError
-from aftershock.faults.world import Toxic
+from aftershock.faults.values import Toxic
 from aftershock.harness.cluster import Cluster
 from aftershock.harness.toxiproxy import Toxiproxy
 

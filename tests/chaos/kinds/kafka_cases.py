@@ -11,7 +11,7 @@ from kio.schema.fetch.v12.request import FetchPartition, FetchRequest, FetchTopi
 from kio.static.primitive import i32Timedelta
 
 from aftershock.errors import AdminError
-from aftershock.faults.world import BrokerId, PartitionState
+from aftershock.faults.values import BrokerId, PartitionState
 from aftershock.harness.waiting import still_lacking
 from aftershock.tests.chaos.kinds.case import Case, Seen
 from aftershock.tests.chaos.kinds.probe import PARTITIONS, TOPIC

@@ -3,7 +3,7 @@
 from confluent_kafka.admin import AdminClient
 from kio.schema.api_versions.v3.request import ApiVersionsRequest
 
-from aftershock.faults.world import BrokerId
+from aftershock.faults.values import BrokerId
 from aftershock.tests.chaos.kinds.case import Case, Seen
 from aftershock.tests.chaos.kinds.probe import PARTITIONS, TOPIC
 from aftershock.tests.chaos.kinds.stand import Stand

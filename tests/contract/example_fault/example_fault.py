@@ -13,8 +13,8 @@ from aftershock.faults.kinds.victim import NodeFault, NodeStrike
 from aftershock.faults.record import Verb
 from aftershock.faults.roles import resolve
 from aftershock.faults.units import Duration
+from aftershock.faults.values import BrokerId, BrokerState
 from aftershock.faults.waiting import to_the_end
-from aftershock.faults.world import BrokerId, BrokerState
 
 SEEN_DEADLINE_MS = 2_000
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from aftershock.errors import FaultError
 from aftershock.faults.record import Entry, Witness
-from aftershock.faults.world import BrokerId, BrokerState, Link, PartitionState, TopicPartition, Toxic
+from aftershock.faults.values import BrokerId, BrokerState, Link, PartitionState, TopicPartition, Toxic
 from aftershock.tests.unit.faults.fakes.clients import FakeClients
 from aftershock.tests.unit.faults.fakes.kafka import FakeKafka
 from aftershock.tests.unit.faults.fakes.links import FakeLinks

@@ -10,7 +10,7 @@ import pytest
 from aftershock.errors import AdminError, PlanError
 from aftershock.faults.abort import Met, Watch, parse
 from aftershock.faults.check import load_plan
-from aftershock.faults.world import BrokerId
+from aftershock.faults.values import BrokerId
 from aftershock.tests.unit.faults.conftest import FRAME
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ import pytest
 from aftershock.faults.fault import Takes
 from aftershock.faults.record import Targets
 from aftershock.faults.survival import Standing, survival
-from aftershock.faults.world import BrokerId, PartitionState
+from aftershock.faults.values import BrokerId, PartitionState
 
 RACKS = {BrokerId(1): "a", BrokerId(2): "b", BrokerId(3): "c"}
 FINE = ["quorum and min.insync.replicas survive"]

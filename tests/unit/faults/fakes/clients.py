@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from aftershock.errors import FaultError
-from aftershock.faults.world import ClientProcess, SignOfLife
+from aftershock.faults.values import ClientProcess, SignOfLife
 
 if TYPE_CHECKING:
     from aftershock.tests.unit.faults.fake_world import FakeWorld

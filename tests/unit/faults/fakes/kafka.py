@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aftershock.errors import AdminError
-from aftershock.faults.world import BrokerId, PartitionState, Quorum, Resource, Setting, TopicPartition
+from aftershock.faults.values import BrokerId, PartitionState, Quorum, Resource, Setting, TopicPartition
 
 if TYPE_CHECKING:
     from aftershock.tests.unit.faults.fake_world import FakeWorld

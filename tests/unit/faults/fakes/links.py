@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from aftershock.errors import FaultError
-from aftershock.faults.world import BrokerId, Exchange, Link, Toxic
+from aftershock.faults.values import BrokerId, Exchange, Link, Toxic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from aftershock.faults.world import BrokerId, Limits, LogDir, Throttling
+from aftershock.faults.values import BrokerId, Limits, LogDir, Throttling
 
 if TYPE_CHECKING:
     from aftershock.tests.unit.faults.fake_world import FakeWorld

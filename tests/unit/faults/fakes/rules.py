@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from aftershock.errors import FaultError
+from aftershock.faults.values import Answer
 from aftershock.faults.wire_proxy.apis import API_KEYS
 from aftershock.faults.wire_proxy.rule import Rule, rule_from
-from aftershock.faults.world import Answer
 
 if TYPE_CHECKING:
     from aftershock.tests.unit.faults.fake_world import FakeWorld

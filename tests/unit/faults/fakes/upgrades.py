@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from aftershock.errors import AdminError
-from aftershock.faults.world import BrokerId
+from aftershock.faults.values import BrokerId
 
 if TYPE_CHECKING:
     from aftershock.tests.unit.faults.fake_world import FakeWorld

@@ -8,7 +8,7 @@ import pytest
 
 from aftershock.errors import PlanError
 from aftershock.faults.check import load_plan
-from aftershock.faults.world import Toxic
+from aftershock.faults.values import Toxic
 from aftershock.tests.unit.faults.conftest import FRAME, timeline_of
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aftershock.errors import FaultError
-from aftershock.faults.world import Toxic
+from aftershock.faults.values import Toxic
 
 if TYPE_CHECKING:
     from aftershock.tests.unit.faults.conftest import Stage

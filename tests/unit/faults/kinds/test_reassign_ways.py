@@ -9,7 +9,7 @@ import pytest
 
 from aftershock.errors import FaultError, PlanError
 from aftershock.faults.kinds import assigning
-from aftershock.faults.world import BrokerId, PartitionState
+from aftershock.faults.values import BrokerId, PartitionState
 from aftershock.tests.unit.faults.conftest import timeline_of
 
 if TYPE_CHECKING:

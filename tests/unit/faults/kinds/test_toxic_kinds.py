@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aftershock.errors import FaultError, PlanError
-from aftershock.faults.world import Toxic
+from aftershock.faults.values import Toxic
 from aftershock.tests.unit.faults.conftest import timeline_of
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from rich.console import Console
 from aftershock.errors import FaultError
 from aftershock.faults.kinds import KINDS
 from aftershock.faults.record import Entry, Targets, Undo
-from aftershock.faults.world import BrokerId, PartitionState
+from aftershock.faults.values import BrokerId, PartitionState
 from aftershock.harness.adhoc.aftermath import Outcome
 from aftershock.harness.adhoc.claims import SharedJournal
 from aftershock.harness.adhoc.inject import _aimed, carry_out, topics_of

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aftershock.faults.record import Entry, Targets, Undo
-from aftershock.faults.world import Toxic
+from aftershock.faults.values import Toxic
 from aftershock.harness import labels
 from aftershock.harness.adhoc.live_faults import live_faults, not_ours
 from aftershock.harness.clock import RunClock

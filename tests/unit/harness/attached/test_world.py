@@ -8,7 +8,8 @@ import pytest
 
 from aftershock.errors import FaultError
 from aftershock.faults.attach import Attach
-from aftershock.faults.world import BrokerId, Toxic, World
+from aftershock.faults.values import BrokerId, Toxic
+from aftershock.faults.world import World
 from aftershock.harness.attached.card import Card
 from aftershock.harness.attached.proxies import NamedProxies
 from aftershock.harness.crew import Crew

@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from aftershock.errors import AdminError, ClusterError
 from aftershock.faults.plan import Cluster as ClusterPlan
-from aftershock.faults.world import BrokerId, PartitionState, Toxic
+from aftershock.faults.values import BrokerId, PartitionState, Toxic
 from aftershock.harness.admin import Member
 from aftershock.harness.pool import restore
 from aftershock.harness.spec import ClusterSpec
