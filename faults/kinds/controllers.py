@@ -4,20 +4,53 @@ There is no request that makes a controller resign, so the one in office must be
 clients lose a broker with it, and nobody can tell the two apart.
 """
 
+from abc import abstractmethod
 from collections.abc import Iterator
+from typing import ClassVar
 
-from aftershock.faults.fault import Place, Rest, Scene
-from aftershock.faults.kinds.victim import BACK_DEADLINE_MS, in_service
+from aftershock.faults.fault import Among, Draws, Family, Fault, Place, Rest, Scene, Stake, Strike, Takes
+from aftershock.faults.kinds.victim import BACK_DEADLINE_MS, in_service, require_running
 from aftershock.faults.problem import Problem
-from aftershock.faults.record import Witness
+from aftershock.faults.record import Targets, Witness
 from aftershock.faults.values import BrokerId, Quorum
 from aftershock.faults.waiting import READ_DEADLINE_MS, patiently, until
+from aftershock.faults.world import World
 
 ELECTED_DEADLINE_MS = 30_000  # 2.5 to 4 s on a quiet host
 SESSION_TIMEOUT_MS = {"fast": 3_000, "production": 9_000}
 """``broker.session.timeout.ms`` of each profile: how long the controller waits before it fences a silent broker."""
 LAG_MAX = 1  # the leader appends a record each half a second, and whoever follows has it at once
 _QUORUM_MIN = 3  # voters, for one of them to be spared
+
+
+class ControllerFault(Fault):
+    """A fault on the active controller, whoever that is then."""
+
+    family: ClassVar[Family] = "Kafka"
+    met_by: ClassVar[Among] = "topics"
+    stakes: ClassVar[tuple[Stake, ...]] = (Stake("process", "brokers"),)
+
+    @abstractmethod
+    def strike(self, scene: Scene, before: Quorum, targets: Targets) -> Strike:
+        """The strike on the one that rules now."""
+
+    def takes(self) -> Takes:
+        """The node, where it is a broker; and nobody moves leaders until another rules."""
+        return "unknown"
+
+    def problems(self, rest: Rest) -> Iterator[Problem]:
+        """A quorum of one."""
+        yield from lonely(rest)
+
+    def surprises(self, rest: Rest) -> Iterator[Problem]:
+        """Combined nodes."""
+        yield from confounded(rest)
+
+    async def aim(self, scene: Scene, _draws: Draws) -> Strike:
+        """FaultError if it doesn't run, as far as the engine knows."""
+        before = await scene.world.quorum()
+        await require_running(before.controller, scene.world)
+        return self.strike(scene, before, await _ruled_by(before, scene.world))
 
 
 def lonely(rest: Rest) -> Iterator[Problem]:
@@ -65,3 +98,10 @@ async def _behind(node: BrokerId, scene: Scene) -> str | None:
 
 def _took_over(before: Quorum, now: Quorum) -> bool:
     return now.controller != before.controller and now.epoch > before.epoch
+
+
+async def _ruled_by(quorum: Quorum, world: World) -> Targets:
+    """The controller, and every topic: whoever uses one meets its loss."""
+    topics = sorted({state.topic for state in await world.partitions()})
+    rack = world.racks().get(quorum.controller)
+    return Targets((quorum.controller,), topics=tuple(topics), roles={"epoch": quorum.epoch, "rack": rack})

@@ -4,20 +4,16 @@
 quorum must notice first. Who rules afterwards stays: which voter that is was chance before as well.
 """
 
-from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from aftershock.faults.fault import Among, Band, Draws, Family, Fault, Report, Rest, Scene, Stake, Strike, Takes
-from aftershock.faults.kinds.controllers import another_elected, another_rules, back_among_voters, confounded, lonely
-from aftershock.faults.kinds.victim import require_running
-from aftershock.faults.problem import Problem
+from aftershock.faults.fault import Band, Report, Scene, Strike
+from aftershock.faults.kinds.controllers import ControllerFault, another_elected, another_rules, back_among_voters
 from aftershock.faults.record import Targets, Undo
 from aftershock.faults.undo import perform
 from aftershock.faults.values import Quorum
 from aftershock.faults.waiting import to_the_end
-from aftershock.faults.world import World
 
 By = Literal["restart", "pause", "kill"]
 
@@ -48,42 +44,18 @@ class MoveControllerStrike(Strike):
         await {"restart": world.stop, "pause": world.pause, "kill": world.kill}[self.by](self.before.controller)
 
 
-class MoveController(Fault):
+class MoveController(ControllerFault):
     """Make another node the active controller."""
 
-    family: ClassVar[Family] = "Kafka"
     band: ClassVar[Band] = Band("#393b79", "move controller")
     proof: ClassVar[str] = "another node is the active controller, at a higher epoch of the quorum"
     remedy: ClassVar[str] = "the action ends with the node in service; interrupted, the node is started or thawed"
-    met_by: ClassVar[Among] = "topics"
-    stakes: ClassVar[tuple[Stake, ...]] = (Stake("process", "brokers"),)
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "refused"
     allowance_ms: ClassVar[int] = 12_000  # an election takes 1-4 s, a restart 3-7 s
 
     kind: Literal["move_controller"] = "move_controller"
     by: Annotated[By, Field(description="how the one in office is taken away")] = "restart"
 
-    def takes(self) -> Takes:
-        """The node, where it is a broker; and nobody moves leaders meanwhile."""
-        return "unknown"
-
-    def problems(self, rest: Rest) -> Iterator[Problem]:
-        """A quorum of one."""
-        yield from lonely(rest)
-
-    def surprises(self, rest: Rest) -> Iterator[Problem]:
-        """Combined nodes."""
-        yield from confounded(rest)
-
-    async def aim(self, scene: Scene, _draws: Draws) -> Strike:
-        """FaultError if it doesn't run, as far as the engine knows."""
-        before = await scene.world.quorum()
-        await require_running(before.controller, scene.world)
-        return MoveControllerStrike(scene, before, self.by, await ruled_by(before, scene.world))
-
-
-async def ruled_by(quorum: Quorum, world: World) -> Targets:
-    """The controller, and every topic: whoever uses one meets its loss."""
-    topics = sorted({state.topic for state in await world.partitions()})
-    rack = world.racks().get(quorum.controller)
-    return Targets((quorum.controller,), topics=tuple(topics), roles={"epoch": quorum.epoch, "rack": rack})
+    def strike(self, scene: Scene, before: Quorum, targets: Targets) -> Strike:
+        """On whoever rules now."""
+        return MoveControllerStrike(scene, before, self.by, targets)
