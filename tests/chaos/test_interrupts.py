@@ -39,6 +39,8 @@ def test_an_interrupt_leaves_nothing_running(aftershock: Any, stage: str) -> Non
     """Interrupted while launching, in steady (by SIGTERM), with two faults in force, and while Spark starts."""
     command = aftershock(PLAN)
     command.wait_for(STAGES[stage])
+    if stage == "fault":
+        command.wait_for("slow: in force")
     command.process.send_signal(signal.SIGTERM if stage == "steady" else signal.SIGINT)
     code, _ = command.finish()
     assert 130 == code

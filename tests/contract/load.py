@@ -96,6 +96,7 @@ class Load:
 def new_topic(cluster: Cluster, name: str, partitions: int, led_by: int | None = None, **config: str) -> Topic:
     """A topic of three replicas, in sync; with ``led_by`` that broker leads every partition, and is preferred to."""
     topic_id = cluster.admin.create_topic(name, partitions, 3, config)
+    cluster.await_in_sync(20, [name])  # every broker has heard of it by then
     if led_by is not None:
         others = [broker for broker in sorted(cluster.nodes) if broker != led_by]
         placed = {(name, number): (led_by, *others) for number in range(partitions)}
