@@ -13,7 +13,6 @@ from aftershock.faults import crew
 from aftershock.faults.draft import Draft
 from aftershock.faults.fault import Among, Fault, Stake
 from aftershock.faults.kinds import KINDS
-from aftershock.faults.kinds.controllers import SESSION_TIMEOUT_MS, confounded
 from aftershock.faults.kinds.kill import Kill
 from aftershock.faults.kinds.lose_rack import LoseRack
 from aftershock.faults.kinds.pause import Pause
@@ -21,6 +20,7 @@ from aftershock.faults.lasting import end_ms
 from aftershock.faults.links import shared
 from aftershock.faults.problem import Problem, within
 from aftershock.faults.roles import Controller, parse
+from aftershock.faults.strikes.controllers import SESSION_TIMEOUT_MS, confounded
 from aftershock.faults.units import format_duration
 
 _ONE_OF: Mapping[Among, str] = {"brokers": "node", "topics": "topic", "clients": "client", "links": "link"}

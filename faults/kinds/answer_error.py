@@ -11,9 +11,9 @@ from pydantic import AfterValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from aftershock.faults.fault import Band, Draws
-from aftershock.faults.kinds.tampered import Api, TamperFault
-from aftershock.faults.kinds.tampering import Look
 from aftershock.faults.problem import did_you_mean
+from aftershock.faults.strikes.tampered import Api, TamperFault
+from aftershock.faults.strikes.tampering import Look
 from aftershock.faults.values import Answer
 from aftershock.faults.wire_proxy.apis import ERROR_CODES
 

@@ -10,8 +10,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from aftershock.faults.fault import Band, Stake
-from aftershock.faults.kinds.linked import ToxicFault, ToxicFaultStrike
-from aftershock.faults.kinds.probed import ROOM_MS, SLACK_MS, ProbedStrike, Reading
+from aftershock.faults.strikes.linked import ToxicFault, ToxicFaultStrike
+from aftershock.faults.strikes.probed import ROOM_MS, SLACK_MS, ProbedStrike, Reading
 from aftershock.faults.units import ByteRate
 from aftershock.faults.values import Exchange, Link
 

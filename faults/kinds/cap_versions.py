@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, StrictInt
 
 from aftershock.faults.fault import Band, Draws
-from aftershock.faults.kinds.tampered import Api, TamperFault
-from aftershock.faults.kinds.tampering import Look
+from aftershock.faults.strikes.tampered import Api, TamperFault
+from aftershock.faults.strikes.tampering import Look
 from aftershock.faults.values import Answer
 
 _NONE = "none"

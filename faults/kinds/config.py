@@ -27,10 +27,10 @@ from aftershock.faults.fault import (
     Stake,
     Strike,
 )
-from aftershock.faults.kinds.changed import Change, confirm_restored, make, planned, read_back
 from aftershock.faults.problem import Problem
 from aftershock.faults.record import Targets
 from aftershock.faults.roles import RoleText, resolve
+from aftershock.faults.strikes.changed import Change, confirm_restored, make, planned, read_back
 from aftershock.faults.values import Resource, Setting
 from aftershock.faults.world import World
 

@@ -9,8 +9,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from aftershock.faults.fault import Band, Stake
-from aftershock.faults.kinds.limited import LimitFault, LimitStrike
 from aftershock.faults.record import Witness
+from aftershock.faults.strikes.limited import LimitFault, LimitStrike
 from aftershock.faults.values import Limits
 
 

@@ -12,8 +12,8 @@ from pydantic import Field
 
 from aftershock.faults.fault import Band, Family, Report, Scene
 from aftershock.faults.kinds.kill import KillStrike
-from aftershock.faults.kinds.victim import NodeFault, NodeStrike
 from aftershock.faults.record import Witness
+from aftershock.faults.strikes.victim import NodeFault, NodeStrike
 from aftershock.faults.units import Duration
 from aftershock.faults.values import BrokerId, PartitionState
 from aftershock.faults.waiting import to_the_end

@@ -27,12 +27,12 @@ from aftershock.faults import grudges
 from aftershock.faults.fault import Among, Band, Draws, Family, Fault, Place, Rest, Scene, Stake, Strike, Takes
 from aftershock.faults.groups import Groups, impossible, misgrouped, nodes_in
 from aftershock.faults.grudges import Shape
-from aftershock.faults.kinds.linked import ToxicStrike, described, role_of, toxic_on
-from aftershock.faults.kinds.probing import SILENCE_MS, answer_again, answering, ask_all, counted
 from aftershock.faults.links import LinkText, Stretch, Ways, around, resolve
 from aftershock.faults.problem import Problem
 from aftershock.faults.record import Witness
 from aftershock.faults.roles import brokers_of
+from aftershock.faults.strikes.linked import ToxicStrike, described, role_of, toxic_on
+from aftershock.faults.strikes.probing import SILENCE_MS, answer_again, answering, ask_all, counted
 from aftershock.faults.values import Link
 from aftershock.faults.world import World
 

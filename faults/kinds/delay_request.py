@@ -6,7 +6,7 @@ What follows on the same connection waits behind them. Requests that wait at the
 from typing import Any, ClassVar, Literal
 
 from aftershock.faults.fault import Band, Draws
-from aftershock.faults.kinds.delaying import DelayingFault
+from aftershock.faults.strikes.delaying import DelayingFault
 
 
 class DelayRequest(DelayingFault):

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, StrictBool
 
 from aftershock.faults.fault import Band, Draws
-from aftershock.faults.kinds.delaying import DelayingFault
+from aftershock.faults.strikes.delaying import DelayingFault
 
 
 class DelayResponse(DelayingFault):

@@ -12,8 +12,8 @@ from typing import ClassVar, Literal
 
 from aftershock.errors import FaultError
 from aftershock.faults.fault import Band, Draws, Report, Scene, Stake, Strike
-from aftershock.faults.kinds.clientele import ClientFault, targets_of
 from aftershock.faults.record import NOTHING, Witness
+from aftershock.faults.strikes.clientele import ClientFault, targets_of
 from aftershock.faults.values import ClientProcess
 from aftershock.faults.waiting import to_the_end
 

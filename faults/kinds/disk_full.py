@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 
 from aftershock.errors import FaultError
 from aftershock.faults.fault import Band, Rest
-from aftershock.faults.kinds.log_directory import LogDirFault, LogDirStrike
 from aftershock.faults.problem import Problem
 from aftershock.faults.record import Witness
+from aftershock.faults.strikes.log_directory import LogDirFault, LogDirStrike
 from aftershock.faults.values import LogDir
 from aftershock.faults.waiting import to_the_end
 

@@ -3,7 +3,7 @@
 from typing import Any, ClassVar, Literal
 
 from aftershock.faults.fault import Band, Draws
-from aftershock.faults.kinds.losing import LosingFault
+from aftershock.faults.strikes.losing import LosingFault
 
 
 class DropRequest(LosingFault):

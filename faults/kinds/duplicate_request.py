@@ -6,8 +6,8 @@ No TCP does this; a proxy, a replay or a client that asks again too early does. 
 from typing import Any, ClassVar, Literal
 
 from aftershock.faults.fault import Band, Draws
-from aftershock.faults.kinds.tampered import Api, TamperFault
-from aftershock.faults.kinds.tampering import Look
+from aftershock.faults.strikes.tampered import Api, TamperFault
+from aftershock.faults.strikes.tampering import Look
 from aftershock.faults.values import Answer
 
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
 from aftershock.faults.fault import Band, Draws, Place, Rest, Scene
-from aftershock.faults.kinds.hinting import HintFault
 from aftershock.faults.problem import Problem
 from aftershock.faults.roles import RoleText, resolve
+from aftershock.faults.strikes.hinting import HintFault
 
 _SESSIONS = (1 << 30, (1 << 31) - 1)
 

@@ -16,13 +16,13 @@ from pydantic import Field
 
 from aftershock.errors import FaultError
 from aftershock.faults.fault import Among, Band, Draws, Family, Fault, Place, Rest, Scene, Stake, Strike, Takes
-from aftershock.faults.kinds.controllers import SESSION_TIMEOUT_MS, confounded
-from aftershock.faults.kinds.linked import ToxicStrike, toxic_on
-from aftershock.faults.kinds.victim import BACK_DEADLINE_MS, in_service
 from aftershock.faults.links import Stretch
 from aftershock.faults.problem import Problem
 from aftershock.faults.record import Targets, Witness
 from aftershock.faults.roles import RoleText, brokers_of, resolve
+from aftershock.faults.strikes.controllers import SESSION_TIMEOUT_MS, confounded
+from aftershock.faults.strikes.linked import ToxicStrike, toxic_on
+from aftershock.faults.strikes.victim import BACK_DEADLINE_MS, in_service
 from aftershock.faults.units import format_duration
 from aftershock.faults.values import BrokerId, Stream
 from aftershock.faults.waiting import READ_DEADLINE_MS, patiently, until

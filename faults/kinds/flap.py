@@ -13,12 +13,12 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from aftershock.faults.fault import Band, Draws, Report, Rest, Scene, Stake, Strike, Takes
-from aftershock.faults.kinds.doors import dialled
-from aftershock.faults.kinds.linked import LinkFault, targets_of
-from aftershock.faults.kinds.probed import manned
-from aftershock.faults.kinds.probing import answer_again, answering, ask_all
 from aftershock.faults.problem import Problem
 from aftershock.faults.record import Undo, Witness
+from aftershock.faults.strikes.doors import dialled
+from aftershock.faults.strikes.linked import LinkFault, targets_of
+from aftershock.faults.strikes.probed import manned
+from aftershock.faults.strikes.probing import answer_again, answering, ask_all
 from aftershock.faults.units import Duration
 from aftershock.faults.values import Link
 from aftershock.faults.waiting import to_the_end, within

@@ -7,8 +7,8 @@ death of a combined node takes seconds longer when the quorum must elect first (
 from typing import ClassVar, Literal
 
 from aftershock.faults.fault import Band, Family, Takes
-from aftershock.faults.kinds.victim import NodeFault, NodeStrike
 from aftershock.faults.record import Verb
+from aftershock.faults.strikes.victim import NodeFault, NodeStrike
 from aftershock.faults.values import BrokerState
 from aftershock.faults.waiting import to_the_end
 

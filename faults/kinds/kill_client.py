@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 from aftershock.faults.fault import Band, Draws, Rest, Scene, Strike
-from aftershock.faults.kinds.clientele import ClientFault, DownStrike
 from aftershock.faults.problem import Problem
 from aftershock.faults.record import Verb
 from aftershock.faults.sessions import sessions_of
+from aftershock.faults.strikes.clientele import ClientFault, DownStrike
 from aftershock.faults.units import format_duration
 from aftershock.faults.values import ClientState
 

@@ -3,9 +3,9 @@
 from typing import ClassVar, Literal
 
 from aftershock.faults.fault import Band, Report, Scene, Strike
-from aftershock.faults.kinds.controllers import ControllerFault, another_elected, another_rules, back_among_voters
 from aftershock.faults.kinds.kill import KillStrike
 from aftershock.faults.record import Targets
+from aftershock.faults.strikes.controllers import ControllerFault, another_elected, another_rules, back_among_voters
 from aftershock.faults.values import Quorum
 
 

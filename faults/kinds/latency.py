@@ -3,9 +3,9 @@
 from typing import ClassVar, Literal
 
 from aftershock.faults.fault import Band, Draws, Scene, Strike
-from aftershock.faults.kinds.delayed import DelayedFault
-from aftershock.faults.kinds.linked import LinkFault
 from aftershock.faults.links import resolve
+from aftershock.faults.strikes.delayed import DelayedFault
+from aftershock.faults.strikes.linked import LinkFault
 
 
 class Latency(DelayedFault, LinkFault):

@@ -9,8 +9,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from aftershock.faults.fault import Band
-from aftershock.faults.kinds.linked import ToxicFault, ToxicFaultStrike
-from aftershock.faults.kinds.probed import ROOM_MS, ProbedStrike, Reading, dialled
+from aftershock.faults.strikes.linked import ToxicFault, ToxicFaultStrike
+from aftershock.faults.strikes.probed import ROOM_MS, ProbedStrike, Reading, dialled
 from aftershock.faults.units import Size
 from aftershock.faults.values import Link
 

@@ -8,8 +8,8 @@ writing; the next one that it creates, a checkpoint at the latest, fails.
 from typing import ClassVar, Literal
 
 from aftershock.faults.fault import Band
-from aftershock.faults.kinds.log_directory import LogDirFault, LogDirStrike
 from aftershock.faults.record import Witness
+from aftershock.faults.strikes.log_directory import LogDirFault, LogDirStrike
 from aftershock.faults.values import LogDir
 from aftershock.faults.waiting import to_the_end
 

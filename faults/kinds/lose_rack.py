@@ -26,9 +26,9 @@ from aftershock.faults.fault import (
     Takes,
 )
 from aftershock.faults.kinds.kill import KillStrike
-from aftershock.faults.kinds.probing import ask_all, counted
-from aftershock.faults.kinds.victim import duties, require_running
 from aftershock.faults.record import Targets, Witness, all_of
+from aftershock.faults.strikes.probing import ask_all, counted
+from aftershock.faults.strikes.victim import duties, require_running
 from aftershock.faults.values import BrokerId
 
 

@@ -14,13 +14,13 @@ from pydantic_core import PydanticCustomError
 
 from aftershock.errors import FaultError
 from aftershock.faults.fault import Band, Draws, Place, Rest, Scene, Stake, Strike, Takes
-from aftershock.faults.kinds.linked import LinkFault, LinkStrike, targets_of
-from aftershock.faults.kinds.probed import manned
 from aftershock.faults.links import ToBroker, parse
 from aftershock.faults.links import resolve as links_of
 from aftershock.faults.problem import Problem
 from aftershock.faults.record import Undo, Witness
 from aftershock.faults.roles import RoleText, resolve
+from aftershock.faults.strikes.linked import LinkFault, LinkStrike, targets_of
+from aftershock.faults.strikes.probed import manned
 from aftershock.faults.values import BrokerId, Link
 from aftershock.faults.waiting import to_the_end, until
 

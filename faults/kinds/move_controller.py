@@ -9,8 +9,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from aftershock.faults.fault import Band, Report, Scene, Strike
-from aftershock.faults.kinds.controllers import ControllerFault, another_elected, another_rules, back_among_voters
 from aftershock.faults.record import Targets, Undo
+from aftershock.faults.strikes.controllers import ControllerFault, another_elected, another_rules, back_among_voters
 from aftershock.faults.undo import perform
 from aftershock.faults.values import Quorum
 from aftershock.faults.waiting import to_the_end

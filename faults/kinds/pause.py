@@ -6,9 +6,9 @@ The difference from ``kill`` is what clients see: no reset, only silence until t
 from typing import ClassVar, Literal
 
 from aftershock.faults.fault import READ_BACK_US, Band, Family, Report, Takes
-from aftershock.faults.kinds.probing import ask
-from aftershock.faults.kinds.victim import NodeFault, NodeStrike
 from aftershock.faults.record import Verb, Witness
+from aftershock.faults.strikes.probing import ask
+from aftershock.faults.strikes.victim import NodeFault, NodeStrike
 from aftershock.faults.values import BrokerState, Link
 from aftershock.faults.waiting import to_the_end
 

@@ -7,8 +7,8 @@ that is frozen for longer than its session is a ``zombie``.
 from typing import ClassVar, Literal
 
 from aftershock.faults.fault import Band, Draws, Scene, Strike
-from aftershock.faults.kinds.clientele import ClientFault, DownStrike
 from aftershock.faults.record import Verb
+from aftershock.faults.strikes.clientele import ClientFault, DownStrike
 from aftershock.faults.values import ClientState
 
 

@@ -21,13 +21,13 @@ from pydantic_core import PydanticCustomError
 
 from aftershock.errors import FaultError
 from aftershock.faults.fault import Among, Band, Draws, Family, Fault, Place, Rest, Scene, Stake, Strike, Takes
-from aftershock.faults.kinds import assigning
-from aftershock.faults.kinds.assigning import Assignment, where
-from aftershock.faults.kinds.moving import ReassignStrike
-from aftershock.faults.kinds.throttled import CancelledStrike, ThrottledStrike, throttling
 from aftershock.faults.problem import Problem
 from aftershock.faults.record import Targets
 from aftershock.faults.roles import RoleText, brokers_of, resolve
+from aftershock.faults.strikes import assigning
+from aftershock.faults.strikes.assigning import Assignment, where
+from aftershock.faults.strikes.moving import ReassignStrike
+from aftershock.faults.strikes.throttled import CancelledStrike, ThrottledStrike, throttling
 from aftershock.faults.units import ByteRate, Duration
 from aftershock.faults.values import PartitionState
 from aftershock.faults.world import World

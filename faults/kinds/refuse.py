@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from aftershock.faults.fault import Band, Draws, Scene, Stake, Strike, Takes
-from aftershock.faults.kinds.doors import SHUT_MS, dialled, shut
-from aftershock.faults.kinds.linked import LinkFault, LinkStrike, targets_of
-from aftershock.faults.kinds.probing import answer_again, answering, ask_all, counted
 from aftershock.faults.record import Undo, Witness
+from aftershock.faults.strikes.doors import SHUT_MS, dialled, shut
+from aftershock.faults.strikes.linked import LinkFault, LinkStrike, targets_of
+from aftershock.faults.strikes.probing import answer_again, answering, ask_all, counted
 from aftershock.faults.values import Link
 from aftershock.faults.waiting import to_the_end
 

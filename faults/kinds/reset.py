@@ -13,9 +13,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from aftershock.faults.fault import Band, Rest, Stake, Takes
-from aftershock.faults.kinds.linked import ToxicFault, ToxicFaultStrike
-from aftershock.faults.kinds.probed import EndedStrike
 from aftershock.faults.problem import Problem
+from aftershock.faults.strikes.linked import ToxicFault, ToxicFaultStrike
+from aftershock.faults.strikes.probed import EndedStrike
 from aftershock.faults.units import Duration
 
 

@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 
 from aftershock.faults.fault import Band, Family, Report, Takes
 from aftershock.faults.kinds.stop import StopStrike
-from aftershock.faults.kinds.victim import NodeFault, NodeStrike, in_service
 from aftershock.faults.record import Witness
+from aftershock.faults.strikes.victim import NodeFault, NodeStrike, in_service
 from aftershock.faults.waiting import READ_DEADLINE_MS, patiently, to_the_end
 
 

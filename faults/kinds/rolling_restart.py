@@ -6,9 +6,9 @@ The restarts are the whole action, so there is no ``for``. While it is under way
 from typing import ClassVar, Literal
 
 from aftershock.faults.fault import Band, Draws, Family, Report, Scene, Strike
-from aftershock.faults.kinds.rolling import RollingFault, RollingStrike, in_turn, starts
 from aftershock.faults.record import all_of
 from aftershock.faults.roles import brokers_of
+from aftershock.faults.strikes.rolling import RollingFault, RollingStrike, in_turn, starts
 from aftershock.faults.values import BrokerId
 from aftershock.faults.waiting import to_the_end, until
 

@@ -19,10 +19,10 @@ from pydantic_core import PydanticCustomError
 
 from aftershock.errors import FaultError
 from aftershock.faults.fault import READ_BACK_US, Band, Draws, Family, Report, Rest, Scene, Strike
-from aftershock.faults.kinds.rolling import RollingFault, RollingStrike, in_turn
 from aftershock.faults.problem import Problem
 from aftershock.faults.record import Undo, Witness
 from aftershock.faults.roles import brokers_of
+from aftershock.faults.strikes.rolling import RollingFault, RollingStrike, in_turn
 from aftershock.faults.upgrading import METADATA_VERSION, minor
 from aftershock.faults.values import BrokerId
 from aftershock.faults.waiting import READ_DEADLINE_MS, patiently, to_the_end, until

@@ -11,9 +11,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from aftershock.faults.fault import Band
-from aftershock.faults.kinds.linked import ToxicFault, ToxicFaultStrike
-from aftershock.faults.kinds.probed import ROOM_MS, SHARE, SLACK_MS, ProbedStrike, Reading
-from aftershock.faults.kinds.slowness import others_ms
+from aftershock.faults.strikes.linked import ToxicFault, ToxicFaultStrike
+from aftershock.faults.strikes.probed import ROOM_MS, SHARE, SLACK_MS, ProbedStrike, Reading
+from aftershock.faults.strikes.slowness import others_ms
 from aftershock.faults.units import Duration, Size
 from aftershock.faults.values import Exchange, Link
 

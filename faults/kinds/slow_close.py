@@ -12,9 +12,9 @@ from pydantic import Field
 
 from aftershock.errors import FaultError
 from aftershock.faults.fault import Band, Rest, Takes
-from aftershock.faults.kinds.linked import ToxicFault, ToxicFaultStrike
-from aftershock.faults.kinds.probed import ROOM_MS, SHARE, SLACK_MS, ProbedStrike, Reading, dialled
 from aftershock.faults.problem import Problem
+from aftershock.faults.strikes.linked import ToxicFault, ToxicFaultStrike
+from aftershock.faults.strikes.probed import ROOM_MS, SHARE, SLACK_MS, ProbedStrike, Reading, dialled
 from aftershock.faults.units import Duration
 from aftershock.faults.values import Link
 

@@ -10,10 +10,10 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from aftershock.faults.fault import Among, Band, Draws, Family, Place, Rest, Scene, Strike
-from aftershock.faults.kinds.delayed import DelayedFault
-from aftershock.faults.kinds.linked import described
 from aftershock.faults.links import Ways, around
 from aftershock.faults.problem import Problem
+from aftershock.faults.strikes.delayed import DelayedFault
+from aftershock.faults.strikes.linked import described
 
 
 class SlowRack(DelayedFault):

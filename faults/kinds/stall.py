@@ -12,9 +12,9 @@ from typing import ClassVar, Literal
 
 from aftershock.errors import FaultError
 from aftershock.faults.fault import Band, Report, Stake, Takes
-from aftershock.faults.kinds.linked import ToxicFault, ToxicFaultStrike
-from aftershock.faults.kinds.probing import SILENCE_MS, answer_again, answering, ask_all, counted
 from aftershock.faults.record import Witness
+from aftershock.faults.strikes.linked import ToxicFault, ToxicFaultStrike
+from aftershock.faults.strikes.probing import SILENCE_MS, answer_again, answering, ask_all, counted
 from aftershock.faults.values import Exchange, Link
 from aftershock.faults.waiting import to_the_end, within
 from aftershock.faults.world import Probe

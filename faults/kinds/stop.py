@@ -7,8 +7,8 @@ is theirs. A node that had to be killed after all was not stopped, and the fault
 from typing import ClassVar, Literal
 
 from aftershock.faults.fault import Band, Family, Report, Takes
-from aftershock.faults.kinds.victim import NodeFault, NodeStrike
 from aftershock.faults.record import Verb, Witness
+from aftershock.faults.strikes.victim import NodeFault, NodeStrike
 from aftershock.faults.values import BrokerState
 from aftershock.faults.waiting import READ_DEADLINE_MS, patiently, to_the_end
 

@@ -6,7 +6,7 @@ A client must find out by itself what it would have been told: by asking for met
 from typing import Any, ClassVar, Literal
 
 from aftershock.faults.fault import Band, Draws
-from aftershock.faults.kinds.hinting import HintFault
+from aftershock.faults.strikes.hinting import HintFault
 
 
 class StripHints(HintFault):

@@ -34,11 +34,11 @@ from aftershock.faults.fault import (
 )
 from aftershock.faults.grudges import picked
 from aftershock.faults.kinds.cut import PROBE_SLACK_MS, no_answers
-from aftershock.faults.kinds.linked import described, targets_of, toxic_on
-from aftershock.faults.kinds.probing import SILENCE_MS, answer_again, answering
 from aftershock.faults.links import Stretch, around
 from aftershock.faults.problem import Problem
 from aftershock.faults.record import Undo, Witness
+from aftershock.faults.strikes.linked import described, targets_of, toxic_on
+from aftershock.faults.strikes.probing import SILENCE_MS, answer_again, answering
 from aftershock.faults.units import Duration, format_duration
 from aftershock.faults.values import Link, Toxic
 from aftershock.faults.waiting import to_the_end

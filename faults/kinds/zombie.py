@@ -10,11 +10,11 @@ from typing import ClassVar, Literal
 from aftershock.errors import FaultError
 from aftershock.faults.crew import Op
 from aftershock.faults.fault import Band, Draws, Report, Rest, Scene, Strike
-from aftershock.faults.kinds.clientele import ClientFault
 from aftershock.faults.kinds.pause_client import PauseClientStrike
 from aftershock.faults.problem import Problem
 from aftershock.faults.record import Witness
 from aftershock.faults.sessions import sessions_of
+from aftershock.faults.strikes.clientele import ClientFault
 from aftershock.faults.units import format_duration
 from aftershock.faults.waiting import READ_DEADLINE_MS, patiently
 

@@ -38,6 +38,7 @@ ALLOWED = {
 }
 #: inside `faults`, from bottom to top: a module may import those before it
 FAULTS_ORDER = ("plan", "compile", "executor")
+STRIKES = sorted((ROOT / "faults" / "strikes").glob("*.py"))
 
 
 def modules() -> Iterator[tuple[str, Path]]:
@@ -82,6 +83,15 @@ def test_plan_and_compiler_know_nothing_of_what_runs_them(module: str) -> None:
     above = FAULTS_ORDER[FAULTS_ORDER.index(module) + 1 :]
     imported = imports_of((ROOT / "faults" / f"{module}.py").read_text(encoding="utf-8"))
     assert set() == {f"aftershock.faults.{name}" for name in above} & imported
+
+
+@pytest.mark.parametrize("path", STRIKES, ids=lambda path: path.stem)
+def test_what_kinds_share_knows_no_kind(path: Path) -> None:
+    """Kinds stand on strikes, and nothing in there names one of them, nor the plan that they are said in."""
+    imported = imports_of(path.read_text(encoding="utf-8"))
+    assert set() == {
+        name for name in imported if name.startswith(("aftershock.faults.kinds", "aftershock.faults.plan"))
+    }
 
 
 def test_the_rule_catches_an_upward_import() -> None:

@@ -9,9 +9,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from aftershock.faults.fault import Band, Draws, Family, Report, Scene, Stake, Strike
-from aftershock.faults.kinds.victim import NodeFault, NodeStrike
 from aftershock.faults.record import Verb
 from aftershock.faults.roles import resolve
+from aftershock.faults.strikes.victim import NodeFault, NodeStrike
 from aftershock.faults.units import Duration
 from aftershock.faults.values import BrokerId, BrokerState
 from aftershock.faults.waiting import to_the_end

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aftershock.errors import FaultError, PlanError
-from aftershock.faults.kinds import assigning
+from aftershock.faults.strikes import assigning
 from aftershock.faults.values import BrokerId, PartitionState
 from aftershock.tests.unit.faults.conftest import timeline_of
 

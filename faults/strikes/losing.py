@@ -9,8 +9,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from aftershock.faults.kinds.tampered import Api, TamperFault
-from aftershock.faults.kinds.tampering import ROOM_MS, SILENCE_MS, SLACK_MS, Look
+from aftershock.faults.strikes.tampered import Api, TamperFault
+from aftershock.faults.strikes.tampering import ROOM_MS, SILENCE_MS, SLACK_MS, Look
 from aftershock.faults.values import Answer
 
 

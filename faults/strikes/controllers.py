@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from aftershock.faults.fault import Among, Draws, Family, Fault, Place, Rest, Scene, Stake, Strike, Takes
-from aftershock.faults.kinds.victim import BACK_DEADLINE_MS, in_service, require_running
 from aftershock.faults.problem import Problem
 from aftershock.faults.record import Targets, Witness
+from aftershock.faults.strikes.victim import BACK_DEADLINE_MS, in_service, require_running
 from aftershock.faults.values import BrokerId, Quorum
 from aftershock.faults.waiting import READ_DEADLINE_MS, patiently, until
 from aftershock.faults.world import World

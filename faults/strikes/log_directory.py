@@ -14,10 +14,10 @@ from pydantic import Field, StrictInt
 
 from aftershock.errors import FaultError
 from aftershock.faults.fault import READ_BACK_US, Draws, Family, Report, Rest, Scene, Stake, Strike
-from aftershock.faults.kinds.victim import NodeFault, duties, in_service, require_running
 from aftershock.faults.problem import Problem
 from aftershock.faults.record import Targets, Undo, Witness
 from aftershock.faults.roles import brokers_of, resolve
+from aftershock.faults.strikes.victim import NodeFault, duties, in_service, require_running
 from aftershock.faults.values import BrokerId, LogDir
 from aftershock.faults.waiting import until
 

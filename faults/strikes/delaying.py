@@ -4,8 +4,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from aftershock.faults.kinds.tampered import Api, TamperFault
-from aftershock.faults.kinds.tampering import SLACK_MS, Look
+from aftershock.faults.strikes.tampered import Api, TamperFault
+from aftershock.faults.strikes.tampering import SLACK_MS, Look
 from aftershock.faults.units import Duration
 from aftershock.faults.values import Answer
 

@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 
 from aftershock.errors import AftershockError, FaultError
 from aftershock.faults.fault import Among, Fault, Rest, Scene, Stake, Strike, Takes
-from aftershock.faults.kinds.probing import ask_all
-from aftershock.faults.kinds.victim import BACK_DEADLINE_MS, in_service
 from aftershock.faults.problem import Problem
 from aftershock.faults.record import Targets, Undo, Witness
 from aftershock.faults.roles import brokers_of
+from aftershock.faults.strikes.probing import ask_all
+from aftershock.faults.strikes.victim import BACK_DEADLINE_MS, in_service
 from aftershock.faults.units import Duration
 from aftershock.faults.values import BrokerId, PartitionState
 from aftershock.faults.waiting import READ_DEADLINE_MS, patiently, until

@@ -15,9 +15,9 @@ from pydantic_core import PydanticCustomError
 from aftershock.errors import FaultError
 from aftershock.faults.crew import ClientText, Op, Selector, chosen, parse
 from aftershock.faults.fault import Among, Band, Draws, Family, Fault, Place, Rest, Scene, Strike
-from aftershock.faults.kinds.tampering import ROOM_MS, SLACK_MS, Look, TamperStrike
 from aftershock.faults.problem import Problem, did_you_mean
 from aftershock.faults.record import Targets
+from aftershock.faults.strikes.tampering import ROOM_MS, SLACK_MS, Look, TamperStrike
 from aftershock.faults.values import Answer
 from aftershock.faults.wire_proxy.apis import API_KEYS
 from aftershock.faults.wire_proxy.probe import PROBED, names_topics

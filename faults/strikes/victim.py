@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 from aftershock.errors import AftershockError, FaultError
 from aftershock.faults.fault import READ_BACK_US, Among, Draws, Fault, Report, Scene, Stake, Strike
-from aftershock.faults.kinds.probing import silent
 from aftershock.faults.record import Targets, Undo, Verb, Witness
 from aftershock.faults.roles import RoleText, brokers_of, resolve
+from aftershock.faults.strikes.probing import silent
 from aftershock.faults.values import BrokerId, BrokerState, PartitionState
 from aftershock.faults.waiting import until
 from aftershock.faults.world import World

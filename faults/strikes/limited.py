@@ -8,9 +8,9 @@ from abc import abstractmethod
 from typing import ClassVar
 
 from aftershock.faults.fault import READ_BACK_US, Draws, Family, Report, Scene, Strike
-from aftershock.faults.kinds.victim import NodeFault, duties, in_service, require_running
 from aftershock.faults.record import Targets, Undo, Witness, all_of
 from aftershock.faults.roles import resolve
+from aftershock.faults.strikes.victim import NodeFault, duties, in_service, require_running
 from aftershock.faults.values import BrokerId, Limits
 from aftershock.faults.waiting import to_the_end, until
 

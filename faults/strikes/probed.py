@@ -14,9 +14,9 @@ from typing import ClassVar, NamedTuple
 
 from aftershock.errors import FaultError
 from aftershock.faults.fault import Scene
-from aftershock.faults.kinds.linked import ToxicFaultStrike
-from aftershock.faults.kinds.probing import answer_again, answering
 from aftershock.faults.record import Witness
+from aftershock.faults.strikes.linked import ToxicFaultStrike
+from aftershock.faults.strikes.probing import answer_again, answering
 from aftershock.faults.values import Exchange, Link
 from aftershock.faults.world import Probe
 

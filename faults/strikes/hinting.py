@@ -16,8 +16,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from aftershock.faults.kinds.tampered import Api, TamperFault
-from aftershock.faults.kinds.tampering import Look
+from aftershock.faults.strikes.tampered import Api, TamperFault
+from aftershock.faults.strikes.tampering import Look
 from aftershock.faults.values import Answer
 from aftershock.faults.wire_proxy.rule import Hint
 

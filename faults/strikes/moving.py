@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from aftershock.faults.fault import Report, Scene, Strike
-from aftershock.faults.kinds.assigning import Assignment, Replicas, where
 from aftershock.faults.record import Targets, Undo, Witness
+from aftershock.faults.strikes.assigning import Assignment, Replicas, where
 from aftershock.faults.undo import assignment_as_json, led_by_preferred, reassigned
 from aftershock.faults.values import PartitionState, TopicPartition
 from aftershock.faults.waiting import READ_DEADLINE_MS, patiently, to_the_end, until

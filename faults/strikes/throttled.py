@@ -8,10 +8,10 @@ and removed after it, also where the move stays.
 from collections.abc import Sequence
 
 from aftershock.faults.fault import READ_BACK_US, Report, Scene
-from aftershock.faults.kinds.assigning import Assignment, where
-from aftershock.faults.kinds.changed import Change, confirm_restored, make, planned, read_back
-from aftershock.faults.kinds.moving import MOVED_DEADLINE_MS, ReassignStrike
 from aftershock.faults.record import Targets, Undo, Witness, all_of
+from aftershock.faults.strikes.assigning import Assignment, where
+from aftershock.faults.strikes.changed import Change, confirm_restored, make, planned, read_back
+from aftershock.faults.strikes.moving import MOVED_DEADLINE_MS, ReassignStrike
 from aftershock.faults.values import PartitionState, TopicPartition
 from aftershock.faults.waiting import READ_DEADLINE_MS, patiently, to_the_end, until
 from aftershock.faults.world import World

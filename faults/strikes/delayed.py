@@ -22,9 +22,9 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
 from pydantic_core import PydanticCustomError
 
 from aftershock.faults.fault import Draws, Fault, Rest, Scene, Takes
-from aftershock.faults.kinds.scheduled import PROBE_SLACK_MS, DelayStrike, Schedule
 from aftershock.faults.links import Stretch
 from aftershock.faults.problem import Problem
+from aftershock.faults.strikes.scheduled import PROBE_SLACK_MS, DelayStrike, Schedule
 from aftershock.faults.units import Duration, format_duration
 
 MOMENT_MS = 500  # a delay that still makes "moments" when it lies on both streams

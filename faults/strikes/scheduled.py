@@ -7,10 +7,10 @@ from typing import Any
 
 from aftershock.errors import FaultError
 from aftershock.faults.fault import Report, Scene
-from aftershock.faults.kinds.linked import ToxicStrike, toxic_on
-from aftershock.faults.kinds.slowness import PROBES, Slowness
 from aftershock.faults.links import Stretch
 from aftershock.faults.record import Witness
+from aftershock.faults.strikes.linked import ToxicStrike, toxic_on
+from aftershock.faults.strikes.slowness import PROBES, Slowness
 from aftershock.faults.values import Toxic
 
 PROBE_SLACK_MS = 100  # what a probe takes beside the delay, generously
