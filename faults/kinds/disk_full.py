@@ -36,8 +36,6 @@ class DiskFull(LogDirFault):
     band: ClassVar[Band] = Band("#a55194", "disk full")
     proof: ClassVar[str] = "no byte free, read back each second; the broker gave the directory up, or halted"
     remedy: ClassVar[str] = "the filler is removed and the broker restarted; it is in the ISR of all it holds"
-    for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
-    allowance_ms: ClassVar[int] = 12_000  # a stop of 1-3 s, and 3-7 s until it is in service
     dir_strike: ClassVar[type[LogDirStrike]] = DiskFullStrike
 
     kind: Literal["disk_full"] = "disk_full"

@@ -33,8 +33,6 @@ class LogDirOffline(LogDirFault):
     band: ClassVar[Band] = Band("#6b6ecf", "log dir offline")
     proof: ClassVar[str] = "its user may not write, read back each second; the broker gave the directory up, or halted"
     remedy: ClassVar[str] = "the rights are given back and the broker restarted; it is in the ISR of all it holds"
-    for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
-    allowance_ms: ClassVar[int] = 12_000  # a stop of 1-3 s, and 3-7 s until it is in service
     dir_strike: ClassVar[type[LogDirStrike]] = LogDirOfflineStrike
 
     kind: Literal["log_dir_offline"] = "log_dir_offline"

@@ -8,7 +8,7 @@ broker is started again, so the heal makes it usable and restarts the broker.
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, StrictInt
 
@@ -76,6 +76,8 @@ class LogDirFault(NodeFault):
     family: ClassVar[Family] = "disk"
     stakes: ClassVar[tuple[Stake, ...]] = (Stake("disk", "brokers"), Stake("process", "brokers"))
     severs: ClassVar[bool] = False
+    for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
+    allowance_ms: ClassVar[int] = 12_000  # a stop of 1-3 s, and 3-7 s until it is in service
     dir_strike: ClassVar[type[LogDirStrike]]
 
     disk: Annotated[StrictInt, Field(ge=1, le=4, description="which of the broker's log directories")] = 1
