@@ -25,7 +25,7 @@ KINDS = {
     "falsify_hints": "hints: [preferred_replica, session_id], broker: leader of orders/1",
     "cap_versions": "versions: {Fetch: 11, ConsumerGroupHeartbeat: none}",
 }
-UNSEEN = {"strip_hints", "falsify_hints"}
+UNSEEN = ("strip_hints", "falsify_hints")
 """Kinds that no probe shows: the proxy's counters are all there is."""
 
 
@@ -67,7 +67,7 @@ async def test_not_done_it_proves_nothing(stage: Stage, kind: str) -> None:
     assert not [witness for witness in stage.journal.witnesses("bad") if witness.ok and witness.n]
 
 
-@pytest.mark.parametrize("kind", sorted(set(KINDS) - UNSEEN))
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in UNSEEN])
 async def test_a_rule_without_effect(stage: Stage, kind: str) -> None:
     """The proxy has the rule and does nothing: the probes say so."""
     stage.world.toothless = True
