@@ -82,6 +82,9 @@ class Listener:
             writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not (self._server and self._server.is_serving()):  # accepted just before the listener was closed
+            writer.transport.abort()
+            return
         self._connections.add(writer)
         connection = Connection(self.node, writer, self._journal.next_connection(), self._make_call)
         worker = asyncio.create_task(connection.answer_all())
