@@ -9,6 +9,7 @@ from aftershock.faults.catalogue import WORDS, Entry, entries
 from aftershock.faults.compose import STEPS_MAX
 from aftershock.faults.fault import FAMILIES
 from aftershock.faults.kinds import OURS
+from aftershock.faults.measured import tables
 from aftershock.faults.ranges import RANGES_MAX
 
 _TOP = """\
@@ -68,6 +69,13 @@ faults:
 * A plan has at most STEPS_MAX steps.
 
 """
+_MEASURED = """\
+## Measured
+
+`make bench` takes these figures again. *In force* is the time from the journal's `intended` until the fault was said to
+be in force; *witnessed* until another channel had seen it; *healed* how long the undo took, and its check.
+
+"""
 
 
 def page() -> str:
@@ -79,6 +87,7 @@ def page() -> str:
     for family in families:
         own = [entry for entry in found if entry.family == family]
         parts += [f"## {family[0].upper()}{family[1:]}\n\n", *("".join(_section(entry)) for entry in own)]
+    parts += [_MEASURED, *tables()]
     return "".join(parts).rstrip() + "\n"
 
 

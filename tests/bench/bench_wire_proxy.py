@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from kio.index import load_request_schema, load_response_schema
 
+from aftershock.faults.measured import keep
 from aftershock.faults.wire_proxy.making import made
 from aftershock.faults.wire_proxy.proxy import LOOPBACK
 from aftershock.workloads.wire.codec import encode_frame
@@ -152,7 +153,7 @@ def measure(direct: int, through: int, control: int) -> bool:
     """Prints a line for each rule; whether the proxy keeps to its limits without one."""
     sys.stdout.write(f"{'':26}{'p50 ms':>22}{'p99 ms':>24}{'MB/s':>24}\n{'':26}")
     sys.stdout.write(3 * f"{'none':>7}{'proxy':>7}{'ratio':>9} " + "\n")
-    kept = True
+    kept, rows = True, list[list[str]]()
     for name, rule in RULES.items():
         if rule:
             order(control, do="add", rule={"name": "bench", **rule})
@@ -162,6 +163,9 @@ def measure(direct: int, through: int, control: int) -> bool:
         added_ms = proxied.p50_ms - plain.p50_ms
         sys.stdout.write(f"{name:26}{shown}   added at p50: {added_ms:.3f} ms\n")
         kept = kept and (rule is not None or (added_ms <= P50_ADDED_MS_MAX and proxied.mb_per_s >= MB_PER_S_MIN))
+        pairs = [f"{a:.3g} / {b:.3g}" for a, b in zip(plain, proxied, strict=True)]
+        rows.append([name, f"{added_ms:.3f} ms", *pairs])
+    keep("The wire proxy", ("rule", "added at p50", "p50 ms, none / proxy", "p99 ms", "MB/s"), rows)
     return kept
 
 
