@@ -19,9 +19,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from aftershock.errors import WorkloadError
 from aftershock.workloads.outcomes import write_whole
-from aftershock.workloads.record import Headers, unpack
+from aftershock.workloads.record import Filler, Headers, unpack
 from aftershock.workloads.security import librdkafka
 from aftershock.workloads.spool import UNKNOWN
+from aftershock.workloads.status import VALUE_CORRUPT
 from aftershock.workloads.wire.security import PLAINTEXT, Security
 
 LOG_SCHEMA = pa.schema(
@@ -32,9 +33,13 @@ LOG_SCHEMA = pa.schema(
         ("offset", pa.int64()),
         ("producer_id", pa.int32()),
         ("seq", pa.int64()),
+        ("error", pa.string()),
     ]
 )
-"""A record of the log; ``producer_id`` and ``seq`` are null when it is not one of ours."""
+"""A record of the log; ``producer_id`` and ``seq`` are null when it is not one of ours.
+
+``error`` is null, or says that a record of ours holds another value than was sent.
+"""
 
 ROW_GROUP = 131_072
 _ASK_S = 2.0
@@ -146,27 +151,30 @@ class _Rows:
     offset: "array[int]" = field(default_factory=lambda: array("q"))
     producer_id: "array[int]" = field(default_factory=lambda: array("i"))
     seq: "array[int]" = field(default_factory=lambda: array("q"))
+    error: list[str | None] = field(default_factory=list)
 
-    def add(self, message: Message) -> None:
+    def add(self, message: Message, filler: Filler) -> None:
         mark = unpack(cast("Headers", message.headers()))
+        spoilt = mark is not None and not filler.is_value(mark.seq, message.value() or b"")
+        self.error.append(VALUE_CORRUPT if spoilt else None)
         self.partition.append(cast("int", message.partition()))
         self.offset.append(cast("int", message.offset()))
         self.producer_id.append(mark.producer_id if mark else UNKNOWN)
         self.seq.append(mark.seq if mark else UNKNOWN)
 
     def columns(self, topic: Topic) -> dict[str, Any]:
-        numbers = {name: np.array(values) for name, values in vars(self).items()}
+        columns = {name: values if name == "error" else np.array(values) for name, values in vars(self).items()}
         rows = len(self.offset)
-        return numbers | {"topic": [topic.name] * rows, "topic_id": [topic.topic_id] * rows}
+        return columns | {"topic": [topic.name] * rows, "topic_id": [topic.topic_id] * rows}
 
 
 def _row_groups(
     consumer: Consumer, topic: Topic, first: Mapping[int, int], ends: Mapping[int, int], until_s: float
 ) -> Iterator[dict[str, Any]]:
     """The topic's records as row groups, each partition in offset order."""
-    rows = _Rows()
+    rows, filler = _Rows(), Filler()
     for message in _messages(consumer, topic.name, first, ends, until_s):
-        rows.add(message)
+        rows.add(message, filler)
         if len(rows.offset) == ROW_GROUP:
             yield rows.columns(topic)
             rows = _Rows()

@@ -25,7 +25,7 @@ from aftershock.workloads.assignment import (
     parse_assignment,
 )
 from aftershock.workloads.spool import UNKNOWN
-from aftershock.workloads.status import Status, error_name
+from aftershock.workloads.status import VALUE_CORRUPT, Status, error_name
 
 SCHEMA = pa.schema(
     [
@@ -78,11 +78,11 @@ _CONSUMED = np.dtype(
             ("bytes", "<i4"),
             ("broker_id", "<i2"),
         ),
-        *(("member", "<u2"), ("written", "u1"), ("pad", "V3")),
+        *(("member", "<u2"), ("corrupt", "u1"), ("written", "u1"), ("pad", "V2")),
     ]
 )
 _TOLD_AT_THE_END = ("done_us", "offset", "partition", "leader_epoch", "broker_id")
-_NUMBERS = tuple(name for name in _CONSUMED.names or () if name not in {"member", "written", "pad"})
+_NUMBERS = tuple(name for name in _CONSUMED.names or () if name not in {"member", "corrupt", "written", "pad"})
 
 Columns = dict[str, Any]
 
@@ -201,6 +201,7 @@ def _consumed(assignment: ConsumeAssignment, spool: Path) -> Iterator[Columns]:
                 "broker_rack": _named(rows["broker_id"], assignment.broker_racks.get),
                 "member": _named(rows["member"], lambda index: members[index]),
                 "status": [Status.OK.text] * len(rows),
+                "error": _named(rows["corrupt"], lambda corrupt: VALUE_CORRUPT if corrupt else None),
             }
         )
 

@@ -1,7 +1,8 @@
 """What a record carries, so that whoever reads it knows who sent it, as what, and when it was meant to be sent.
 
 One header, ``aftershock``: producer_id (int32), seq (int64), intended_us (int64), big-endian. The value is filler of
-the drawn size. A record without a header of that very shape is foreign: not ours, and never mistaken for ours.
+the drawn size and follows from the seq, so that any reader can tell whether it is what was sent. A record without a
+header of that very shape is foreign: not ours, and never mistaken for ours.
 """
 
 import random
@@ -42,10 +43,22 @@ def unpack(headers: Headers) -> Mark | None:
 class Filler:
     """Makes values: slices of one block of fixed pseudo-random bytes, so a value costs one copy and no drawing."""
 
-    def __init__(self, size_max: int) -> None:
-        self._block = random.Random("aftershock").randbytes(size_max + _STRIDE)  # noqa: S311  # filler, not a secret
+    def __init__(self, size_max: int = 0) -> None:
+        self._block = _block(size_max)
 
     def value(self, seq: int, size_bytes: int) -> bytes:
         """The value of record ``seq``: always the same bytes, ``size_bytes`` of them."""
         start = seq % _STRIDE
         return self._block[start : start + size_bytes]
+
+    def is_value(self, seq: int, value: bytes) -> bool:
+        """Whether these bytes are the value of record ``seq``, of whatever size; how long it was is not known here."""
+        if len(value) + _STRIDE > len(self._block):
+            self._block = _block(len(value))
+        return value == self.value(seq, len(value))
+
+
+def _block(size_max: int) -> bytes:
+    """Random bytes are drawn in words of four: any two blocks of whole words begin alike."""
+    words = -(-(size_max + _STRIDE) // 4)
+    return random.Random("aftershock").randbytes(4 * words)  # noqa: S311  # filler, not a secret

@@ -44,10 +44,10 @@ PRODUCE_ROW = _BEGUN.size + _ENDED.size
 _ATTEMPTS_MAX = 2**16 - 1
 _BEGUN_AT = 28
 # seq, intended_us, done_us, offset, high_watermark, producer_id, partition, leader_epoch, bytes, broker id, member,
-# written
-_CONSUMED = Struct("<qqqqqiiiihHB3x")
+# corrupt, written
+_CONSUMED = Struct("<qqqqqiiiihHBB2x")
 CONSUME_ROW = _CONSUMED.size
-_WRITTEN_AT = 60
+_WRITTEN_AT = 61
 
 
 def spool_home(name: str, run_dir: Path) -> Path:
@@ -197,6 +197,7 @@ class ConsumeSpool:
         leader_epoch: int,
         size_bytes: int,
         broker_id: int = UNKNOWN,
+        corrupt: bool = False,
     ) -> None:
         """One record was delivered; UNKNOWN for what isn't known (who sent a foreign record, say)."""
         row = self._next
@@ -216,6 +217,7 @@ class ConsumeSpool:
             size_bytes,
             broker_id,
             self._member,
+            corrupt,
             1,
         )
         self._next = row + 1

@@ -29,6 +29,9 @@ class Status(IntEnum):
 CLIENT_DOWN = 32_000
 """Our own code, out of Kafka's reach: the record was due while its client had been killed, and nobody sent it."""
 
+VALUE_CORRUPT = "VALUE_CORRUPT"
+"""Our own name, in rows of what was read: it is a record of ours, and its value is not what was sent."""
+
 CERTAINLY_NOT_WRITTEN = frozenset(
     {
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,

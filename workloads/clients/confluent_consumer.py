@@ -95,6 +95,7 @@ class ConfluentConsumer:
             high_watermark=self._high_watermark(partition),
             leader_epoch=UNKNOWN if epoch is None else epoch,
             size_bytes=len(message),
+            value=message.value() or b"",
         )
 
     def _high_watermark(self, partition: int) -> int:

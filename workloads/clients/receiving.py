@@ -13,7 +13,7 @@ from aftershock.workloads.assignment import ConsumeAssignment
 from aftershock.workloads.clock import Clock
 from aftershock.workloads.events import Events
 from aftershock.workloads.orders import Drain, Order
-from aftershock.workloads.record import Mark
+from aftershock.workloads.record import Filler, Mark
 from aftershock.workloads.spool import UNKNOWN, ConsumeSpool
 from aftershock.workloads.status import Status
 from aftershock.workloads.tally import Tally
@@ -27,6 +27,7 @@ class Receiving:
         self.tally = Tally()
         self.assignments = 0
         self._foreign = 0
+        self._filler = Filler()
         self._spool = ConsumeSpool(told.spool, told)
         self._positions: dict[int, int] = {}
         self._drain: Drain | None = None
@@ -68,9 +69,13 @@ class Receiving:
         high_watermark: int = UNKNOWN,
         leader_epoch: int = UNKNOWN,
         size_bytes: int,
+        value: bytes | None = None,
         broker_id: int = UNKNOWN,
     ) -> None:
-        """One record was delivered, now; ``mark`` is None when it is foreign, UNKNOWN stands for what isn't known."""
+        """One record was delivered, now; ``mark`` is None when it is foreign, UNKNOWN stands for what isn't known.
+
+        ``value`` is None where the client does not tell it.
+        """
         done_us = self._clock()
         self._positions[partition] = max(offset + 1, self._positions.get(partition, 0))
         if offset < self._told.begin.get(partition, 0):
@@ -87,6 +92,7 @@ class Receiving:
             leader_epoch=leader_epoch,
             size_bytes=size_bytes,
             broker_id=broker_id,
+            corrupt=mark is not None and value is not None and not self._filler.is_value(mark.seq, value),
         )
         if mark:
             self.tally.ended(Status.OK, done_us - mark.intended_us)

@@ -97,7 +97,8 @@ class ReferenceConsumer:
                 offset=record.offset,
                 high_watermark=fetched.high_watermark,
                 leader_epoch=fetched.leader_epoch,
-                size_bytes=len(record.value or b""),
+                size_bytes=len(value := bytes(record.value or b"")),
+                value=value,
                 broker_id=fetched.broker_id,
             )
 

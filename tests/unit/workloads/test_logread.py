@@ -9,24 +9,28 @@ from confluent_kafka import Producer
 from aftershock.errors import WorkloadError
 from aftershock.workloads.clients.conformance.mock_cluster import PARTITIONS, MockCluster
 from aftershock.workloads.logread import LOG_SCHEMA, Topic, end_offsets, read_log
-from aftershock.workloads.record import HEADER, pack
+from aftershock.workloads.record import HEADER, Filler, pack
+from aftershock.workloads.status import VALUE_CORRUPT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+SPOILT = 40
 TOPICS = [Topic("orders", "id-1", PARTITIONS), Topic("empty", "id-2", 2)]
 
 
 def fill(bootstrap: str) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1})
+    filler = Filler(100)
     for seq in range(90):
-        producer.produce("orders", b"x", partition=seq % 3, headers=[(HEADER, pack(5, seq, 1))])
+        value = b"spoilt" if seq == SPOILT else filler.value(seq, 1 + seq)
+        producer.produce("orders", value, partition=seq % 3, headers=[(HEADER, pack(5, seq, 1))])
     producer.produce("orders", b"somebody else's", partition=1)
     assert producer.flush(20) == 0
 
 
 def test_whole_topics_are_read_foreign_records_too(tmp_path: Path) -> None:
-    """Every offset of every partition once and in order; a foreign record has neither sender nor number."""
+    """Every offset of every partition once and in order; a foreign record has no sender; a spoilt value is told."""
     with MockCluster() as cluster:
         for topic in TOPICS:
             cluster.create(topic.name, topic.partitions)
@@ -41,9 +45,9 @@ def test_whole_topics_are_read_foreign_records_too(tmp_path: Path) -> None:
     assert [(row["producer_id"], row["seq"]) for row in ours] == [
         (5, seq) for partition in range(3) for seq in range(partition, 90, 3)
     ]
-    assert [row for row in rows if row["producer_id"] is None] == [
-        {"topic": "orders", "topic_id": "id-1", "partition": 1, "offset": 30, "producer_id": None, "seq": None}
-    ]
+    foreign = {"topic": "orders", "topic_id": "id-1", "partition": 1, "offset": 30}
+    assert [row for row in rows if row["producer_id"] is None] == [dict.fromkeys(LOG_SCHEMA.names) | foreign]
+    assert {SPOILT: VALUE_CORRUPT} == {row["seq"]: row["error"] for row in rows if row["error"]}
     assert pq.read_table(tmp_path / "part-empty.parquet").num_rows == 0
 
 

@@ -65,11 +65,11 @@ def test_a_produce_row_says_everything_that_is_known(bench: Bench) -> None:
 
 
 def test_a_consume_row_names_the_member_that_held_the_partition(bench: Bench) -> None:
-    """Foreign records have neither sender nor number; the member changes with the assignment."""
+    """A foreign record has no sender; the member changes with the assignment; what is spoilt is told."""
     spool = ConsumeSpool(bench.spool, bench.consume(group="g-baseline"))
     same = {"done_us": 9, "partition": 1, "high_watermark": 12, "leader_epoch": 3, "size_bytes": 60}
     spool.member("member-1")
-    spool.append(producer_id=4, seq=8, intended_us=5, offset=10, **same)
+    spool.append(producer_id=4, seq=8, intended_us=5, offset=10, **same, corrupt=True)
     spool.member("member-2")
     spool.append(producer_id=UNKNOWN, seq=UNKNOWN, intended_us=UNKNOWN, offset=11, **same)
     (part,) = convert(bench.spool, bench.outcomes)
@@ -77,6 +77,7 @@ def test_a_consume_row_names_the_member_that_held_the_partition(bench: Bench) ->
     facts = ("producer_id", "seq", "intended_us", "offset", "group", "member", "high_watermark", "leader_epoch")
     assert [ours[fact] for fact in facts] == [4, 8, 5, 10, "g-baseline", "member-1", 12, 3]
     assert [foreign[fact] for fact in facts] == [None, None, None, 11, "g-baseline", "member-2", 12, 3]
+    assert ("VALUE_CORRUPT", None) == (ours["error"], foreign["error"])
     assert (ours["status"], ours["deadline_us"], ours["sent_us"], ours["op"]) == ("ok", None, None, "consume")
 
 

@@ -42,3 +42,13 @@ def test_values_have_their_size_and_are_always_the_same(seq: int, size: int) -> 
     value = Filler(1000).value(seq, size)
     assert len(value) == size
     assert value == Filler(1000).value(seq, size)
+
+
+@given(seq=INT64, size=st.integers(1, 1000), made=st.integers(1000, 1010), spoilt=st.integers(0, 999))
+def test_any_reader_knows_a_value(seq: int, size: int, made: int, spoilt: int) -> None:
+    """Whatever sizes its producer drew: the value is known, and with one bit turned it is not."""
+    value, reader = Filler(made).value(seq, size), Filler()
+    assert reader.is_value(seq, value)
+    turned = bytearray(value)
+    turned[spoilt % size] ^= 1
+    assert not reader.is_value(seq, bytes(turned))
