@@ -22,6 +22,7 @@ from aftershock.harness.calibration import calibrate
 from aftershock.harness.clock import RunClock
 from aftershock.harness.crew import Crew
 from aftershock.harness.journal import Journal
+from aftershock.harness.kafka.replicas import read_replicas
 from aftershock.harness.metrics import Reading, Sampler
 from aftershock.harness.progress import ArmStatus, Progress, Status, p99_ms
 from aftershock.harness.rundir import RunDir
@@ -206,6 +207,9 @@ class _Act:
         bootstrap, security = self._cluster.bootstrap(None), self._cluster.security.resolved()
         read = partial(read_log, bootstrap, self._topics, folder, security=security, begin=self._begin)
         ends = await asyncio.to_thread(read, _DRAIN_DEADLINE_S)
+        self._progress.say("reading every replica")
+        replicas, admin = self._home.path / "replicas", self._cluster.admin
+        await asyncio.to_thread(read_replicas, admin, self._topics, ends, replicas, _DRAIN_DEADLINE_S, self._begin)
         missing = await self.fleet.drain(ends, _DRAIN_DEADLINE_S)
         for worker, partitions in missing.items():
             self._progress.say(f"{worker} did not read to the end of {sorted(partitions)}")
