@@ -30,7 +30,8 @@ class ConfluentConsumer:
         self._told, self._events = assignment, events
         self._traffic = Traffic()
         self._consumer = Consumer(
-            consumer_config(assignment) | {"error_cb": self._on_error, "stats_cb": self._traffic.on_statistics}
+            consumer_config(assignment)
+            | {"error_cb": self._on_error, "stats_cb": self._traffic.on_statistics, "on_commit": self._on_commit}
         )
         self._receiving = Receiving(assignment, clock, events)
         self._partitions = [TopicPartition(assignment.topic, number) for number in range(assignment.partitions)]
@@ -54,6 +55,11 @@ class ConfluentConsumer:
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._receiving.revoked(_numbers(partitions))
+
+    def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        if error is None:
+            told = [each for each in partitions if each.error is None and each.offset >= 0]
+            self._receiving.committed((each.partition, each.offset) for each in told)
 
     def _on_error(self, error: KafkaError) -> None:
         self._events.emit("client_error", error=error.name(), detail=error.str(), fatal=error.fatal())

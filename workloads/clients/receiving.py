@@ -52,6 +52,12 @@ class Receiving:
         """Partitions were taken from this client."""
         self._say("revoked", partitions)
 
+    def committed(self, offsets: Iterable[tuple[int, int]]) -> None:
+        """The group's offsets were committed, by partition; its coordinator said so."""
+        told = [[self._told.topic, number, offset] for number, offset in offsets]
+        if told:
+            self._events.emit("committed", offsets=told)
+
     def _say(self, event: str, partitions: Iterable[int]) -> None:
         self._events.emit(event, partitions=[[self._told.topic, number] for number in partitions])
 

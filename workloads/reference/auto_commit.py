@@ -54,6 +54,9 @@ class AutoCommit:
             await self._store.commit(offsets)
         except (OSError, ClientError) as error:
             self._tell("commit_failed", reason=str(error) or type(error).__name__)
+        else:
+            if offsets:
+                self._tell("committed", offsets=[[tp.topic, tp.partition, at.offset] for tp, at in offsets.items()])
 
     async def finish(self) -> None:
         """Commit everything consumed, and wait for all that is under way."""

@@ -275,13 +275,16 @@ async def test_reading_goes_on_from_what_was_committed(cluster: ScriptedBroker) 
 
 
 async def test_polls_commit_what_earlier_polls_handed_over(cluster: ScriptedBroker) -> None:
-    """Every interval, and never more than was handed over."""
+    """Every interval, and never more than was handed over; each commit is told."""
     topic = fresh_topic(cluster)
     append(cluster, topic, 0, 5)
     async with member(cluster, topic, auto_commit_interval_ms=1, max_poll_records=1) as alone:
         await alone.reader.take(3)
         assert committed(cluster, topic).get(0, 0) <= 3
         await alone.reader.until(lambda: committed(cluster, topic) == {0: 5}, "not everything was committed")
+        told = [offset for event in alone.reader.events("committed") for offset in event["offsets"]]
+        assert sorted(told) == told
+        assert [topic, 0, 5] == told[-1]
 
 
 async def test_nothing_is_committed_unasked_when_that_is_off(cluster: ScriptedBroker) -> None:
