@@ -39,7 +39,7 @@ class Looker:
         self._leading, self._other, self._topic_id, self._clock = leading, other, topic_id, clock
         self.told: list[Told] = []
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="looker")
+        self._thread = threading.Thread(target=self._look, name="looker", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:

@@ -71,7 +71,7 @@ class Unsafe:
         self._over = threading.Event()
         said = {"bootstrap.servers": bootstrap, "client.id": TWICE, "linger.ms": 0, "acks": "all", "log_level": 0}
         self._producer = Producer(said | {"enable.idempotence": False})
-        self._thread = threading.Thread(target=self._send, name="unsafe")
+        self._thread = threading.Thread(target=self._send, name="unsafe", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:

@@ -75,6 +75,13 @@ def keeping(name: str, folder: Path) -> Iterator[Stand]:
 def test_nothing_remains(kept: Stand, case: Case, number: int) -> None:
     """The injector dies at some moment of the fault; everything is as before, and nobody holds anything."""
     asyncio.run(kept.prepare(case))
+    try:
+        _killed_and_healed(kept, case, number)
+    finally:
+        asyncio.run(kept.clear_up(case))
+
+
+def _killed_and_healed(kept: Stand, case: Case, number: int) -> None:
     before = asyncio.run(kept.broken())
     kill_injector(kept, case, number)
     if number % 2 == 0:
