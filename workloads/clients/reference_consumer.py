@@ -25,6 +25,7 @@ from aftershock.workloads.rules.values import TopicPartition
 from aftershock.workloads.wire.codes import name
 
 POLL_MS = 50.0
+UNKNOWN_MEMBER_ID = 25
 _PAUSE_S = 0.1
 _CLOSE_MS = 3_000.0
 
@@ -51,18 +52,31 @@ class ReferenceConsumer:
     async def _begin(self) -> None:
         consumer, told = self._consumer, self._told
         await consumer.start([told.topic])
-        committed = await consumer.committed(self._partitions) if told.group else {}
-        fresh = [partition for partition in self._partitions if partition not in committed]
-        starts = committed | await consumer.offsets_for(told.from_, fresh)
+        while (starts := await self._settle()) is None:
+            pass
         begin = self._receiving.begin_at({partition.partition: offset for partition, offset in starts.items()})
         if told.group is None:
             consumer.assign({TopicPartition(told.topic, number): offset for number, offset in begin.items()})
             self._receiving.assigned(range(told.partitions))
             return
-        if told.from_ == "latest" and fresh:
-            # else the group would begin wherever the end is when the assignment arrives
-            await consumer.commit(starts)
         await consumer.subscribe([told.topic], self._on_assigned, self._on_revoked)
+
+    async def _settle(self) -> dict[TopicPartition, int] | None:
+        """Each partition's first offset; None when another member, that came meanwhile, has settled it."""
+        consumer, told = self._consumer, self._told
+        committed = await consumer.committed(self._partitions) if told.group else {}
+        fresh = [partition for partition in self._partitions if partition not in committed]
+        starts = committed | await consumer.offsets_for(told.from_, fresh)
+        if told.group and told.from_ == "latest" and fresh:
+            # else the group would begin wherever the end is when the assignment arrives
+            try:
+                await consumer.commit(starts)
+            except BrokerError as error:
+                if error.code != UNKNOWN_MEMBER_ID:
+                    raise
+                await asyncio.sleep(_PAUSE_S)
+                return None
+        return starts
 
     def _on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         self._receiving.assigned((each.partition for each in partitions), self._consumer.member_id)

@@ -13,14 +13,19 @@ def settle_starts(told: ConsumeAssignment) -> dict[int, int]:
     """Each partition's first offset to read: what the group has committed, else as ``from`` says, as it is now.
 
     A group that begins at the end of the log has that committed for it: else it would begin wherever the end is when
-    its members are assigned their partitions. Asks for as long as it takes.
+    its members are assigned their partitions. Asks for as long as it takes, and from the start each time: a group
+    that has got its first member meanwhile takes no commit from us any more (UNKNOWN_MEMBER_ID), and needs none.
     """
     plain = told.model_copy(update={"settings": {}})  # what another library's settings mean is not for us to say
     with closing(Consumer(consumer_config(plain))) as consumer:
-        known = until_answered(lambda: _committed(consumer, told))
-        fresh = until_answered(lambda: [_fresh(consumer, told, each.partition) for each in known if each.offset < 0])
-        if told.group is not None and told.from_ == "latest" and fresh:
-            until_answered(lambda: consumer.commit(offsets=fresh, asynchronous=False))
+        return until_answered(lambda: _settle(consumer, told))
+
+
+def _settle(consumer: Consumer, told: ConsumeAssignment) -> dict[int, int]:
+    known = _committed(consumer, told)
+    fresh = [_fresh(consumer, told, each.partition) for each in known if each.offset < 0]
+    if told.group is not None and told.from_ == "latest" and fresh:
+        consumer.commit(offsets=fresh, asynchronous=False)
     return {start.partition: start.offset for start in [*known, *fresh] if start.offset >= 0}
 
 

@@ -115,7 +115,7 @@ async def test_latest_reads_nothing_from_before_it_was_ready(live_bench: Bench) 
         await fleet.start(READY_S)
         await fleet.go(bench.now_us())
         await fleet.stop(bench.now_us() + S // 4)
-    late = [bench.consume(worker="c0", from_="latest"), bench.consume(worker="c1", from_="latest", group="g")]
+    late = [bench.consume(worker="c0", from_="latest"), bench.consume(worker="c1", from_="latest", group=bench.topic)]
     async with Fleet([bench.produce(worker="after", producer_id=1), *late], bench.logs) as fleet:
         await fleet.start(READY_S)
         start_us = bench.now_us()

@@ -28,7 +28,7 @@ def test_commits_are_told_and_values_are_looked_at(live_bench: "Bench") -> None:
         producer.produce(bench.topic, value, partition=0, headers=[(HEADER, pack(0, seq, 1))])
     assert 0 == producer.flush(20)
 
-    told = bench.consume(group="g", settings={"auto.commit.interval.ms": "50"})
+    told = bench.consume(group=bench.topic, settings={"auto.commit.interval.ms": "50"})
     consumer = ConfluentConsumer(told, bench.now_us, Events(told, bench.now_us))
     consumer.prepare()
     until_s = time.monotonic() + DEADLINE_S

@@ -148,6 +148,15 @@ def test_a_client_begins_at_the_end_if_told_so(here: Bench) -> None:
     assert {1} == {row["producer_id"] for row in rows(here, "c0")}
 
 
+def test_a_group_that_another_member_began_meanwhile_is_joined(here: Bench, broker: ScriptedBroker) -> None:
+    """Who is no member may commit nothing to a group that has one: what that one settled is asked for again."""
+    broker.script("OffsetCommit", error=25, times=1)
+    consumer = consuming(here, from_="latest", group="g")
+    consumer.close()
+    asked = [seen.api for seen in broker.journal() if seen.api in ("OffsetFetch", "OffsetCommit")]
+    assert ["OffsetFetch", "OffsetCommit", "OffsetFetch", "OffsetCommit"] == asked[:4]
+
+
 def test_a_group_that_refuses_a_member_for_good_ends_the_worker(here: Bench, broker: ScriptedBroker) -> None:
     """While it joins: the sentence is raised, not told again and again, for no poll would ever be better."""
     broker.script("ConsumerGroupHeartbeat", error=30, times=1_000)

@@ -1,10 +1,13 @@
 """Where a consumer begins, on librdkafka's mock cluster."""
 
+import time
 from contextlib import closing
 
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from aftershock.tests.unit.workloads.conftest import Bench
+from aftershock.workloads.clients import starts
 from aftershock.workloads.clients.conformance.mock_cluster import PARTITIONS
 from aftershock.workloads.clients.starts import settle_starts
 
@@ -49,3 +52,33 @@ def test_a_group_that_has_read_goes_on(live_bench: Bench) -> None:
     with closing(Consumer(config)) as consumer:
         consumer.commit(offsets=[TopicPartition(live_bench.topic, 3, 1)], asynchronous=False)
     assert settle_starts(live_bench.consume(group=group, from_="latest")) == ends | {3: 1}
+
+
+def test_two_that_begin_a_group_at_once_both_begin(live_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that comes second finds the group with a member, may commit nothing, and takes what the first settled."""
+    ends, group = fill(live_bench), f"{live_bench.topic}-two"
+    told, others = live_bench.consume(group=group, from_="latest"), []
+    commit = Consumer.commit
+
+    class Late(Consumer):
+        def commit(self, **arguments: object) -> object:
+            if not others:
+                others.append(joined(live_bench, group))
+                commit(others[0], **arguments)
+            return commit(self, **arguments)
+
+    monkeypatch.setattr(starts, "Consumer", Late)
+    assert settle_starts(told) == ends
+    with closing(others[0]):
+        assert committed(live_bench, group) == ends
+
+
+def joined(bench: Bench, group: str) -> Consumer:
+    """A member of the group, which has its partitions."""
+    consumer = Consumer({"bootstrap.servers": bench._common["bootstrap"], "group.id": group})
+    consumer.subscribe([bench.topic])
+    until_s = time.monotonic() + 30
+    while not consumer.assignment():
+        consumer.poll(0.1)
+        assert time.monotonic() < until_s, "not joined"
+    return consumer
