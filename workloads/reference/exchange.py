@@ -83,6 +83,7 @@ class Exchange:
         return topics
 
     def _tell_retry(self, batch: Batch) -> None:
+        """A batch is known by its first record and its number of records: the parts of one that is split begin anew."""
         self._tell(
             "batch_retried",
             topic=batch.tp.topic,
@@ -92,6 +93,8 @@ class Exchange:
             reason=codes.name(batch.error),
             attempts=batch.attempts.attempts,
             immediate=batch.immediate,
+            token=batch.tokens[0],
+            records=batch.count,
         )
 
     def _bytes(self, batch: Batch) -> bytes:

@@ -144,6 +144,8 @@ class Fetcher:
         """Rule 3."""
         throttled_ms = response.throttle_time / MILLISECOND
         self._not_before_ms[asked.node_id] = self._shared.clock_ms() + throttled_ms
+        if throttled_ms:
+            self._shared.tell("throttled", node_id=asked.node_id, throttle_ms=throttled_ms)
         answer = fetch_answer(response, asked.session.topic_names)
         verdict = asked.session.answered(
             error=int(response.error_code),

@@ -182,6 +182,7 @@ class Sender:
         for node_id, batches, response in answers:
             if throttled_ms := self.exchange.answered(batches, response, now_ms):
                 self._throttled_until_ms[node_id] = now_ms + throttled_ms
+                self._tell("throttled", node_id=node_id, throttle_ms=throttled_ms)
 
     # -- numbers
 

@@ -154,6 +154,7 @@ async def test_a_throttled_broker_is_left_alone_for_as_long_as_it_asks(cluster: 
         await reader.take(1)
         append(cluster, topic, 0)
         await reader.take(1)
+        assert [200] == [each["throttle_ms"] for each in reader.events("throttled")]
     first, second = asked(cluster, topic)[:2]
     assert second.time_ms - first.time_ms >= 200
 

@@ -147,6 +147,7 @@ async def test_a_second_failure_on_an_epoch_backs_off(cluster: ScriptedBroker) -
         refused = {"topic": writer.topic, "partition": 0, "node_id": 2, "epoch": 1, "reason": "not_newer"}
         assert [refused] == writer.events("hint_refused")
         retried = {"topic": writer.topic, "partition": 0, "node_id": 2, "epoch": 1, "reason": "NOT_LEADER_OR_FOLLOWER"}
+        retried |= {"token": 1, "records": 1}
         assert [retried | {"attempts": number, "immediate": number == 1} for number in (1, 2)] == writer.events(
             "batch_retried"
         )
@@ -345,6 +346,7 @@ async def test_throttling_is_honoured(cluster: ScriptedBroker) -> None:
         (other,) = produced(cluster, writer.topic, node=2)
         assert second.time_ms - first.time_ms >= 400
         assert other.time_ms < second.time_ms
+        assert [{"node_id": 1, "throttle_ms": 400}] == writer.events("throttled")
 
 
 async def test_a_batch_too_large_for_the_broker_is_split(cluster: ScriptedBroker) -> None:
