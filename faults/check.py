@@ -18,7 +18,7 @@ from aftershock.faults.conflicts import conflicts, grey_failures, surprises
 from aftershock.faults.crosscheck import crosscheck
 from aftershock.faults.document import Document, dump, load
 from aftershock.faults.draft import Draft, draft_of, read_draft
-from aftershock.faults.feed import objectives
+from aftershock.faults.feed import objectives, toothless
 from aftershock.faults.plan import Plan
 from aftershock.faults.problem import Places, Problem, PythonPlaces, worded
 
@@ -71,9 +71,9 @@ def check(plan: Plan, places: Places | None = None) -> None:
 
 
 def warnings(plan: Plan, places: Places | None = None) -> list[str]:
-    """What is allowed but may surprise, worded like a problem: faults too short for Kafka to notice."""
+    """What is allowed but may surprise, worded like a problem: faults too short to notice, SLOs that can't fail."""
     draft = draft_of(plan)
-    return worded([*grey_failures(draft), *surprises(draft)], places or PythonPlaces())
+    return worded([*grey_failures(draft), *surprises(draft), *toothless(draft)], places or PythonPlaces())
 
 
 def _rewritten(document: Document, changes: Sequence[str]) -> str:

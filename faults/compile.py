@@ -29,7 +29,7 @@ def compile_plan(
     Raises PlanError for what only the draws of this seed make wrong; ``places`` says where that is.
     """
     draft = draft_of(plan)
-    expansion = expand(draft.faults.elements, draft.faults.ids, seed)
+    expansion = expand(draft.faults.elements, draft.faults.ids, seed, plan.blocks, plan.timing)
     problems = [] if draft.faults.expansion.certain else list(_of_the_draws(draft, expansion))
     if problems:
         said = [replace(problem, sentence=f"with seed {seed} {problem.sentence}") for problem in problems]
@@ -47,8 +47,9 @@ def compile_plan(
         timing=_timing(plan.timing),
         steps=tuple(sorted(_steps(expansion, seed), key=lambda step: step.at_ms)),
         length_ms=length_ms((each.fault for each in expansion.placed), plan.timing),
-        slo=tuple(Objective(text, at) for text, at in zip(plan.slo, slo_positions, strict=True)),
+        slo=tuple(Objective(each.slo, at, each.gate) for each, at in zip(plan.objectives, slo_positions, strict=True)),
         abort=plan.abort,
+        blocks_ms=expansion.blocks_ms,
     )
 
 
@@ -73,7 +74,8 @@ def _steps(expansion: Expansion, seed: int) -> Iterator[Step]:
         fault = each.fault
         draws = fault.draw(random_of(seed, each.stream))
         words = (each.id, fault.kind, fault.at, fault.for_, fault.parameters(), draws)
-        yield Step(*words, fault.meeting(), fault.severs, fault.takes(), fault.told)
+        means = fault.meeting(), fault.severs, fault.takes(), fault.told
+        yield Step(*words, *means, entry=each.entry, block=each.block)
 
 
 def _cluster(cluster: Cluster) -> dict[str, Any]:

@@ -13,9 +13,10 @@ from pydantic import BaseModel, ValidationError
 from aftershock.faults.attach import Attach
 from aftershock.faults.complaints import complaints
 from aftershock.faults.elements import Faults, read_faults
-from aftershock.faults.plan import Cluster, Plan, Timing, Topic, Workload, dump
+from aftershock.faults.plan import BLOCKS_MAX, Cluster, Plan, Timing, Topic, Workload, dump
 from aftershock.faults.problem import Loc, Problem
 from aftershock.faults.reading import Reading
+from aftershock.faults.slo_entry import SloEntry
 
 M = TypeVar("M", bound=BaseModel)
 _LISTS = ("topics", "workloads", "faults", "slo")
@@ -56,13 +57,14 @@ def read_draft(data: Mapping[str, Any]) -> tuple[Draft, list[Problem]]:
     workloads = dict(_items(reading, "workloads", Workload))
     cluster = _part(reading, "cluster", Cluster, Cluster())
     attach = cluster.attach if cluster else None
+    timing = _part(reading, "timing", Timing, Timing())
     draft = Draft(
         None if attach else cluster,
         topics,
         workloads,
-        _part(reading, "timing", Timing, Timing()),
-        read_faults(reading),
-        {i: text for i, text in enumerate(reading.listed("slo")) if isinstance(text, str)},
+        timing,
+        read_faults(reading, _blocks(reading), timing),
+        dict(_slos(reading)),
         frozenset(_names(reading.listed("topics"), topics)),
         frozenset(_arms(reading.listed("workloads"), workloads)),
         len(workloads) < len(reading.listed("workloads")),
@@ -76,7 +78,7 @@ def _frame(reading: Reading) -> None:
     shell = {
         key: value
         for key, value in reading.data.items()
-        if key in ("name", "why", "abort") or key not in Plan.model_fields
+        if key in ("name", "why", "blocks", "abort") or key not in Plan.model_fields
     }
     shell |= {"topics": (_ANY_TOPIC,), "workloads": (_ANY_WORKLOAD,)}
     try:
@@ -89,9 +91,24 @@ def _frame(reading: Reading) -> None:
     for key in _LISTS:
         if not isinstance(reading.data.get(key, []), list | None):
             reading.problems.append(Problem((key,), f"`{key}` must be a list: put `- ` before each of its entries"))
-    for index, text in enumerate(reading.listed("slo")):
-        if not isinstance(text, str):
-            reading.problems.append(Problem(("slo", index), "an SLO is a line of text: put it in quotes"))
+
+
+def _blocks(reading: Reading) -> int:
+    """How many there are; one where what the plan says is no number of them, which is said of the plan's own keys."""
+    said = reading.data.get("blocks", 1)
+    return said if type(said) is int and 1 <= said <= BLOCKS_MAX else 1
+
+
+def _slos(reading: Reading) -> Iterator[tuple[int, str]]:
+    """The text of each, whether it stands by itself or beside its gate."""
+    for index, entry in enumerate(reading.listed("slo")):
+        loc: Loc = ("slo", index)
+        if isinstance(entry, str):
+            yield index, entry
+        elif not isinstance(entry, dict):
+            reading.wrong(loc, "an SLO is a line of text: put it in quotes")
+        elif read := reading.read(entry, SloEntry, loc):
+            yield index, read.slo
 
 
 def _part(reading: Reading, key: str, model: type[M], default: M) -> M | None:

@@ -14,6 +14,7 @@ from aftershock.faults.compose import STEPS_MAX, AnyElement, Choose, Ranged, The
 from aftershock.faults.expand import Expansion, expand, fault_ids, steps_max
 from aftershock.faults.fault import Fault
 from aftershock.faults.kinds import BROUGHT, KINDS
+from aftershock.faults.plan import Timing
 from aftershock.faults.problem import Loc, Problem, did_you_mean
 from aftershock.faults.ranges import RANGES_MAX, corners, parse, ranges_in
 from aftershock.faults.reading import Reading
@@ -47,25 +48,26 @@ class Faults:
     nameless: bool = False
 
 
-def read_faults(reading: Reading) -> Faults:
-    """All that can be read; problems go to the reading."""
+def read_faults(reading: Reading, blocks: int, timing: Timing | None) -> Faults:
+    """All that can be read, ``blocks`` times over; problems go to the reading."""
     items = {("faults", index): item for index, item in enumerate(reading.listed("faults"))}
     reader = _Reader(reading)
     for loc, item in items.items():
         reader.element(item, loc, idle=_IDLE)
     ids = fault_ids(reader.named)
-    fits = _bounded(reading, reader.elements)
-    expansion = expand(reader.elements, ids, seed=None) if fits else Expansion()
+    fits = _bounded(reading, reader.elements, blocks)
+    expansion = expand(reader.elements, ids, None, blocks, timing) if fits else Expansion()
     whole = len(reader.elements) == len(items)
     return Faults(tuple(reader.said), reader.elements, ids, expansion, not whole, reader.nameless)
 
 
-def _bounded(reading: Reading, elements: Mapping[Loc, AnyElement]) -> bool:
+def _bounded(reading: Reading, elements: Mapping[Loc, AnyElement], blocks: int) -> bool:
     total = 0
     for loc, element in elements.items():
-        total += steps_max(element)
+        total += blocks * steps_max(element)
         if total > STEPS_MAX:
-            reading.wrong(loc, f"with this the plan has more than {STEPS_MAX} steps: repeat less often")
+            less = f"have fewer than {blocks} blocks" if blocks > 1 else "repeat less often"
+            reading.wrong(loc, f"with this the plan has more than {STEPS_MAX} steps: {less}")
             return False
     return True
 

@@ -1,10 +1,10 @@
 """What the faults of a plan come to: single steps, each with its time, its id and its stream of draws. Pure.
 
-Rules. A fault's id is its own, else ``<kind>-<n>``, the n-th of its kind as the plan is written; each ``repeat`` around
-it adds the round: ``slow-2``. So ids depend on no draw. A stream is named by the explicit id, else by what the entry of
-the list says (canonical JSON), how many before it said the very same, and the place in it; then by the rounds, and for
-a range by its place. So adding an entry, anywhere, moves no draw of another; within one entry an id of its own keeps a
-step's draws.
+Rules. A fault's id is its own, else ``<kind>-<n>``, the n-th of its kind as the plan is written; each ``repeat``
+around it adds the round: ``slow-2``; a plan's ``blocks`` are rounds around all of it: ``slow-3-2``. So ids depend on
+no draw. A stream is named by the explicit id, else by what the entry of the list says (canonical JSON), how many
+before it said the very same, and the place in it; then by the rounds, and for a range by its place. So adding an
+entry, anywhere, moves no draw of another; within one entry an id of its own keeps a step's draws.
 
 Without a seed only what is sure comes out: what no choice and no range can keep away, move or change.
 """
@@ -34,7 +34,8 @@ from aftershock.faults.compose import (
 )
 from aftershock.faults.fault import Fault
 from aftershock.faults.kinds import KINDS
-from aftershock.faults.lasting import end_ms
+from aftershock.faults.lasting import end_ms, length_ms
+from aftershock.faults.plan import Timing
 from aftershock.faults.problem import Loc, Problem
 from aftershock.faults.ranges import Range, filled, parse, ranges_in
 
@@ -43,11 +44,16 @@ Rounds = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Placed:
-    """A fault with its time and id settled, where it stands in the plan, and the stream it draws from."""
+    """A fault with its time and id settled, where it stands in the plan, and the stream it draws from.
+
+    ``entry``: its id in the plan, before any round; ``block``: 1, 2, ..., or 0 where the plan has none.
+    """
 
     loc: Loc
     fault: Fault
     stream: str
+    entry: str
+    block: int
 
     @property
     def id(self) -> str:
@@ -57,22 +63,38 @@ class Placed:
 
 @dataclass(frozen=True)
 class Expansion:
-    """The faults in the order of the plan. ``certain``: no draw decides about any; ``problems``: of what was drawn."""
+    """The faults in the order of the plan, block by block. ``blocks_ms``: when each block begins, none without blocks.
+
+    ``certain``: no draw decides about any; ``problems``: of what was drawn.
+    """
 
     placed: tuple[Placed, ...] = ()
     certain: bool = False
     problems: tuple[Problem, ...] = ()
+    blocks_ms: tuple[int, ...] = ()
 
 
-def expand(elements: Mapping[Loc, AnyElement], ids: Mapping[Loc, str], seed: int | None) -> Expansion:
+def expand(
+    elements: Mapping[Loc, AnyElement],
+    ids: Mapping[Loc, str],
+    seed: int | None,
+    blocks: int = 1,
+    timing: Timing | None = None,
+) -> Expansion:
     """Every fault that these elements come to with this seed; without one, every fault that is sure.
 
-    ``ids``: of each fault, by its place (``fault_ids``).
+    ``ids``: of each fault, by its place (``fault_ids``). A block begins when ``recovery`` after the one before is over.
     """
     layout = _Layout(ids, _streams(elements), seed)
-    for loc, element in elements.items():
-        layout.lay(element, loc, 0, ())
-    return Expansion(tuple(layout.placed), layout.certain, tuple(layout.problems))
+    begins_ms = []
+    begin_ms: int | None = 0
+    for block in range(1, blocks + 1) if blocks > 1 else (0,):
+        begins_ms += [begin_ms] if block and begin_ms is not None else []
+        layout.block = block
+        for loc, element in elements.items():
+            layout.lay(element, loc, begin_ms, (block,) if block else ())
+        begin_ms = length_ms((each.fault for each in layout.placed), timing or Timing()) if layout.certain else None
+    return Expansion(tuple(layout.placed), layout.certain, tuple(layout.problems), tuple(begins_ms))
 
 
 def fault_ids(faults: Iterable[tuple[Loc, str, str | None]]) -> dict[Loc, str]:
@@ -122,6 +144,7 @@ class _Layout:
         self.placed: list[Placed] = []
         self.problems: list[Problem] = []
         self.certain = True
+        self.block = 0
 
     def lay(self, element: AnyElement, loc: Loc, from_ms: int | None, rounds: Rounds) -> int | None:
         """Place all of it that there is, and say when it is over."""
@@ -156,7 +179,7 @@ class _Layout:
     def _put(self, fault: Fault, loc: Loc, from_ms: int, rounds: Rounds) -> int:
         fault_id = "-".join([self.ids[loc], *map(str, rounds)])
         settled = fault.model_copy(update={"id": fault_id, "at": from_ms + fault.at})
-        self.placed.append(Placed(loc, settled, self._stream(loc, rounds)))
+        self.placed.append(Placed(loc, settled, self._stream(loc, rounds), self.ids[loc], self.block))
         return end_ms(settled)
 
     def _ranged(self, element: Ranged, loc: Loc, from_ms: int, rounds: Rounds) -> int | None:

@@ -2,7 +2,8 @@
 
 Rules. A fault stands in it as it was asked for, roles as roles; ``at`` counts from the first, ``for`` is what it
 really lasted (both to 0.1 s), so a Ctrl-C after 2 s gives 2 s. What never took hold is left out. Idleness between
-faults is cut down to ``IDLE_MS_MAX``: load that nothing happens to shows nothing. The rest is the run's own plan, or,
+faults is cut down to ``IDLE_MS_MAX``: load that nothing happens to shows nothing. Blocks are not kept: what was done by
+hand was done once. The rest is the run's own plan, or,
 where there was none, its cluster, the topics that the faults name, one workload and what it can be judged on.
 """
 

@@ -9,8 +9,8 @@
                    seconds from the end of steady
 
 Steady is drawn by plan; ``-`` is the room left for injecting and healing. Real phases are cut from the journal. Steps
-whose ids differ in their last number alone (rounds of a ``repeat``, say) share a lane where they aren't in force at
-the same time.
+whose ids differ in their last number alone, and the rounds and blocks of one fault of the plan, share a lane where they
+aren't in force at the same time. A plan with blocks has those in its lane of phases.
 """
 
 import math
@@ -45,6 +45,7 @@ class _Scale:
         self.end_ms = timeline.length_ms
         self.recovery_ms = timeline.timing.recovery_ms
         self.fault_ms = timeline.timing.fault_ms
+        self.blocks_ms = timeline.blocks_ms
         self.columns = WIDTH - _NAME_WIDTH
 
     @property
@@ -67,10 +68,17 @@ class _Scale:
         return (force + "-" * max(0, room))[: self.columns]
 
     def phases(self) -> str:
-        names = (("steady", self.begin_ms, 0), ("faults", 0, self.end_ms - self.recovery_ms))
-        words = [_block(name, self.column(end) - self.column(begin)) for name, begin, end in names]
-        rest = self.columns - sum(map(len, words))
-        return "".join([*words, _block("recovery", rest)])
+        names, begins_ms = zip(("steady", self.begin_ms), *self._after_steady(), strict=True)
+        line = ""
+        for name, end_ms in zip(names, [*begins_ms[1:], self.end_ms], strict=True):
+            line += _block(name, self.column(end_ms) - len(line))
+        return line
+
+    def _after_steady(self) -> list[tuple[str, int]]:
+        """What there is, and when it begins by plan."""
+        if self.blocks_ms:
+            return [(f"block {number}", begin) for number, begin in enumerate(self.blocks_ms, 1)]
+        return [("faults", 0), ("recovery", self.end_ms - self.recovery_ms)]
 
     def axis(self) -> str:
         line = [" "] * self.columns
@@ -92,6 +100,7 @@ def _lane(name: str, content: str) -> str:
 
 
 def _block(word: str, width: int) -> str:
+    word = word if width > len(word) + 1 else word.removeprefix("block ")
     if width <= len(word) + 1:
         return word[: max(0, width - 1)] + "|" * (width > 0)
     return f"{word} ".ljust(width - 1, ".") + "|"
@@ -111,7 +120,7 @@ def _rows(timeline: Timeline, scale: _Scale) -> list[list[Step]]:
 
 
 def _stem(step: Step) -> tuple[str, str]:
-    return step.kind, re.sub(r"-\d+$", "", step.id)
+    return step.kind, step.entry if step.entry not in ("", step.id) else re.sub(r"-\d+$", "", step.id)
 
 
 def _laid(bars: Iterable[str]) -> str:
@@ -124,9 +133,11 @@ def _laid(bars: Iterable[str]) -> str:
 
 
 def _name(row: Sequence[Step]) -> str:
-    """``nap-2``; of several ``nap-1..3``, or ``nap-1,3`` where others are between them."""
+    """``nap-2``; of several ``nap-1..3``, ``nap-1,3`` where others are between them, ``nap-*`` of rounds in blocks."""
     if len(row) == 1:
         return row[0].id
+    if len({step.id.rpartition("-")[0] for step in row}) > 1:
+        return f"{row[0].entry}-*"
     numbers = [int(step.id.rpartition("-")[2]) for step in row]
     whole = numbers == list(range(numbers[0], numbers[-1] + 1))
     return f"{row[0].id}..{numbers[-1]}" if whole else f"{row[0].id},{','.join(map(str, numbers[1:]))}"

@@ -3,7 +3,8 @@
 Rules (design 5.2). ``warmup`` and ``steady`` come from the run's marks. A fault's window runs from its ``intended``
 line to its ``healed`` line; a fault without ``for`` from there to ``timing.fault`` after its action was done (its
 ``injected`` line). What failed before anything was touched has no window; what was never healed lasts to the end of
-the load. ``recovery`` is all time, from the first window's start to the end of the load, that no window covers.
+the load. ``recovery`` is all time, from the first window's start to the end of the load, that no window covers. It
+belongs to the block that it follows; block 0 is what is in none: warm-up, steady, all of a plan without blocks.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,13 +30,14 @@ class Marks:
 
 @dataclass(frozen=True)
 class Phase:
-    """One row of ``phases.json``; start inclusive, end exclusive."""
+    """One row of ``phases.json``; start inclusive, end exclusive. ``entry``: the fault's id in the plan."""
 
     name: str
     fault: str | None
     block: int
     start_us: int
     end_us: int
+    entry: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The fields as they are."""
@@ -47,8 +49,8 @@ def phases(journal: Iterable[Mapping[str, Any]], marks: Marks, timeline: Timelin
     lines = list(journal)
     windows = [window for step in timeline.steps for window in _window(step, lines, marks, timeline.timing.fault_ms)]
     before = [
-        _phase("warmup", None, marks.load_start_us, marks.steady_start_us),
-        _phase("steady", None, marks.steady_start_us, marks.faults_start_us),
+        Phase("warmup", None, 0, marks.load_start_us, marks.steady_start_us),
+        Phase("steady", None, 0, marks.steady_start_us, marks.faults_start_us),
     ]
     return sorted([*before, *windows, *_recovery(windows, marks.load_end_us)], key=lambda phase: phase.start_us)
 
@@ -61,20 +63,16 @@ def _window(step: Step, lines: list[Mapping[str, Any]], marks: Marks, fault_ms: 
         end_us = times["injected"] + fault_ms * 1000
     else:
         end_us = times.get("healed", max(marks.load_end_us, times["intended"]))
-    yield _phase("fault", step.id, times["intended"], end_us)
+    yield Phase("fault", step.id, step.block, times["intended"], end_us, step.entry or step.id)
 
 
 def _recovery(windows: list[Phase], load_end_us: int) -> Iterator[Phase]:
     if not windows:
         return
-    reached_us = min(window.start_us for window in windows)
+    block, reached_us = 0, min(window.start_us for window in windows)
     for window in sorted(windows, key=lambda window: window.start_us):
         if reached_us < window.start_us:
-            yield _phase("recovery", None, reached_us, window.start_us)
-        reached_us = max(reached_us, window.end_us)
+            yield Phase("recovery", None, block, reached_us, window.start_us)
+        block, reached_us = window.block, max(reached_us, window.end_us)
     if reached_us < load_end_us:
-        yield _phase("recovery", None, reached_us, load_end_us)
-
-
-def _phase(name: str, fault: str | None, start_us: int, end_us: int) -> Phase:
-    return Phase(name, fault, 0, start_us, end_us)
+        yield Phase("recovery", None, block, reached_us, load_end_us)

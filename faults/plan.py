@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, StrictInt
 
 from aftershock.faults.abort import ConditionText
 from aftershock.faults.compose import AnyElement
@@ -22,8 +22,10 @@ from aftershock.faults.parts import (
     Workload,
     WorkloadName,
 )
+from aftershock.faults.slo_entry import SloEntry
 
 __all__ = [
+    "BLOCKS_MAX",
     "Arm",
     "Cluster",
     "Commit",
@@ -33,6 +35,7 @@ __all__ = [
     "Plan",
     "Produce",
     "RecordSize",
+    "SloEntry",
     "Timing",
     "Topic",
     "Warmup",
@@ -40,13 +43,15 @@ __all__ = [
     "dump",
 ]
 
+BLOCKS_MAX = 100
+
 
 def _one_or_more(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
 class Plan(Part):
-    """A whole plan."""
+    """A whole plan. ``blocks``: how often its faults happen, all of them, each time followed by ``timing.recovery``."""
 
     name: WorkloadName
     why: str = ""
@@ -54,9 +59,15 @@ class Plan(Part):
     topics: Annotated[tuple[Topic, ...], Field(min_length=1)]
     workloads: Annotated[tuple[Workload, ...], Field(min_length=1)]
     timing: Timing = Timing()
+    blocks: Annotated[StrictInt, Field(ge=1, le=BLOCKS_MAX)] = 1
     faults: tuple[AnyElement, ...] = ()
     abort: Annotated[tuple[ConditionText, ...], BeforeValidator(_one_or_more)] = ()
-    slo: tuple[str, ...] = ()
+    slo: tuple[str | SloEntry, ...] = ()
+
+    @property
+    def objectives(self) -> tuple[SloEntry, ...]:
+        """Its SLOs, each with its gate."""
+        return tuple(each if isinstance(each, SloEntry) else SloEntry(slo=each) for each in self.slo)
 
 
 def dump(plan: Plan) -> dict[str, Any]:

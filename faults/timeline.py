@@ -13,6 +13,7 @@ from typing import Any
 from aftershock.errors import PlanError
 from aftershock.faults.fault import Fault
 from aftershock.faults.kinds import KINDS
+from aftershock.faults.slo_entry import Gate
 from aftershock.faults.units import format_duration
 
 SCHEMA_VERSION = 1
@@ -22,7 +23,8 @@ SCHEMA_VERSION = 1
 class Step:
     """One fault, its id settled and its choices drawn; how it is met and what it takes away as its kind says.
 
-    ``parameters`` are in the plan's own words.
+    ``parameters`` are in the plan's own words. ``entry`` is its id in the plan, before any round or block was added to
+    it; ``block`` counts from 1, and is 0 where the plan has no blocks.
     """
 
     id: str
@@ -35,12 +37,15 @@ class Step:
     severs: bool
     takes: str = "unknown"
     told: bool = False
+    entry: str = ""
+    block: int = 0
 
     def fault(self) -> Fault:
         """The fault as an object again."""
         lasting = {} if self.for_ms is None else {"for": format_duration(self.for_ms)}
-        words = {"kind": self.kind, "id": self.id, "at": format_duration(self.at_ms), **lasting, **self.parameters}
-        return KINDS[self.kind].model_validate(words)
+        words = {"kind": self.kind, "at": format_duration(self.at_ms), **lasting, **self.parameters}
+        # with its rounds an id may be longer than a plan may say
+        return KINDS[self.kind].model_validate(words).model_copy(update={"id": self.id})
 
 
 @dataclass(frozen=True)
@@ -56,17 +61,19 @@ class TimelineTiming:
 
 @dataclass(frozen=True)
 class Objective:
-    """One line of the plan's ``slo``, and where it stands there."""
+    """One entry of the plan's ``slo``, and where it stands there."""
 
     text: str
     at: str
+    gate: Gate = "verdict"
 
 
 @dataclass(frozen=True)
 class Timeline:
     """A compiled plan. ``cluster``, ``topics`` and ``workloads`` are plain data, defaults filled in.
 
-    ``length_ms``: the end of the load, from the end of ``steady``; ``abort``: what ends it before.
+    ``length_ms``: the end of the load, from the end of ``steady``; ``abort``: what ends it before; ``blocks_ms``: when
+    each block begins, none where the plan has no blocks.
     """
 
     name: str
@@ -81,6 +88,7 @@ class Timeline:
     length_ms: int
     slo: tuple[Objective, ...]
     abort: tuple[str, ...] = ()
+    blocks_ms: tuple[int, ...] = ()
 
     def to_json(self) -> bytes:
         """The bytes of ``timeline.json``."""
@@ -109,6 +117,7 @@ def from_json(data: bytes) -> Timeline:
             length_ms=document["length_ms"],
             slo=tuple(Objective(**objective) for objective in document["slo"]),
             abort=tuple(document.get("abort", ())),
+            blocks_ms=tuple(document.get("blocks_ms", ())),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise PlanError([f"timeline.json: this is no timeline ({error!r}); compile the plan again"]) from error

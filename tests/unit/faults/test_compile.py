@@ -9,10 +9,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aftershock.faults.check import load_plan
 from aftershock.faults.compile import compile_plan
 from aftershock.faults.plan import Plan
 from aftershock.faults.timeline import from_json
-from aftershock.tests.unit.faults.conftest import timeline_of
+from aftershock.tests.unit.faults.conftest import FRAME, timeline_of
 
 durations = st.integers(1, 60_000).map(lambda ms: f"{ms}ms")
 latencies = st.builds(
@@ -132,6 +133,21 @@ def test_ids_count_the_steps_of_a_kind() -> None:
     assert ["kill-1", "reassign-1", "mine", "kill-3"] == [step.id for step in compile_plan(plan, 0, "p", []).steps]
 
 
+def test_what_is_watched_is_told_apart() -> None:
+    """An SLO with `gate: report` is one line of the timeline like the others, and says so; older ones gate."""
+    slos = "slo:\n  - lost == 0\n  - {slo: order == 0, gate: report}\n  - {slo: duplicate == 0}\n"
+    checked = load_plan(FRAME + "  []\n" + slos)
+    timeline = compile_plan(checked.plan, 7, checked.source, checked.slo_positions)
+    rows = json.loads(timeline.to_json())["slo"]
+    assert [("lost == 0", "verdict"), ("order == 0", "report"), ("duplicate == 0", "verdict")] == [
+        (row["text"], row["gate"]) for row in rows
+    ]
+    assert ["plan.yaml:12:5", "plan.yaml:13:5", "plan.yaml:14:5"] == [row["at"] for row in rows]
+    assert timeline == from_json(timeline.to_json())
+    older = timeline.to_json().replace(b'"gate": "verdict",', b"")
+    assert from_json(older).slo[0].gate == "verdict"
+
+
 def test_the_contract() -> None:
     """The document's keys, units and defaults are those that results read."""
     timeline = timeline_of(
@@ -167,15 +183,16 @@ def test_the_contract() -> None:
             {
                 "id": "reassign-1", "kind": "reassign", "at_ms": 1000, "for_ms": None,
                 "parameters": {"topic": "orders", "rotate": 1}, "draws": {},
-                "met_by": "topics", "severs": False, "takes": "leaders", "told": True,
+                "met_by": "topics", "severs": False, "takes": "leaders", "told": True, "entry": "reassign-1", "block": 0,
             },
             {
                 "id": "kill-1", "kind": "kill", "at_ms": 2000, "for_ms": 8000, "parameters": {"broker": "2"}, "draws": {},
-                "met_by": "brokers", "severs": True, "takes": "nodes", "told": True,
+                "met_by": "brokers", "severs": True, "takes": "nodes", "told": True, "entry": "kill-1", "block": 0,
             },
         ],
         "length_ms": 28_000,
         "slo": [],
         "abort": [],
+        "blocks_ms": [],
     }  # fmt: skip
     assert timeline.to_json().endswith(b"}\n")

@@ -80,7 +80,7 @@ plans = st.fixed_dictionaries(
         "cluster": st.just({"racks": {"b": 2, "a": 1}, "config": {"log.retention.ms": 5, "x": True}}),
         "timing": st.fixed_dictionaries({}, optional={"steady": durations, "warmup": st.just({"min": "1s", "max": "2s"})}),
         "faults": st.lists(faults, max_size=3),
-        "slo": st.lists(st.just("lost == 0"), max_size=1),
+        "slo": st.lists(st.sampled_from(["lost == 0", {"slo": "order == 0", "gate": "report"}, {"slo": "lost == 0"}]), max_size=2),
     },
 )  # fmt: skip
 
@@ -193,4 +193,10 @@ def test_schema_covers_every_kind() -> None:
     kinds = schema["properties"]["faults"]["items"]["oneOf"][0]["discriminator"]["mapping"]
     assert set(kinds) == set(KINDS)
     assert {"at", "for", "kind", "link", "delay"} <= set(schema["$defs"]["Latency"]["properties"])
-    assert schema["properties"].keys() == load(FRAME + "  []\nabort: []\ncluster: {}\nslo: []\nwhy: x\n").data.keys()
+    entry = schema["$defs"]["SloEntry"]
+    assert {"type": "string"} in schema["properties"]["slo"]["items"]["anyOf"]
+    assert (["slo"], ["verdict", "report"]) == (entry["required"], entry["properties"]["gate"]["enum"])
+    assert (
+        schema["properties"].keys()
+        == load(FRAME + "  []\nabort: []\nblocks: 2\ncluster: {}\nslo: []\nwhy: x\n").data.keys()
+    )

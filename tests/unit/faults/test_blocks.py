@@ -1,0 +1,165 @@
+"""Blocks: the plan's faults several times over, what each time is called, when it begins, and what belongs to it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aftershock.errors import PlanError
+from aftershock.faults.check import load_plan
+from aftershock.faults.compile import compile_plan
+from aftershock.faults.lanes import WIDTH, lanes
+from aftershock.faults.phases import Marks, phases
+from aftershock.faults.plan import Plan
+from aftershock.faults.timeline import from_json
+from aftershock.tests.unit.faults.conftest import FRAME, timeline_of
+
+if TYPE_CHECKING:
+    from aftershock.faults.timeline import Timeline
+
+S = 1_000_000
+KILL = "{at: 1s, for: 4s, kind: kill, broker: 1}"
+MOVE = "{id: turn, at: 8s, kind: reassign, topic: orders, rotate: 1}"
+SLOW = 'kind: latency, link: "client(a) -> broker", delay: {range: [1ms, 500ms]}'
+ROUNDS = f"{{at: 8s, repeat: 2, every: 5s, fault: {{for: 2s, {SLOW}}}}}"
+
+
+def blocks_of(count: object, *faults: str, seed: int = 7) -> Timeline:
+    return timeline_of(*faults, seed=seed, frame=FRAME.replace("timing:", f"blocks: {count}\ntiming:"))
+
+
+def test_blocks_follow_each_other() -> None:
+    """A block begins when the one before is over by plan and has recovered; the last one ends the load."""
+    timeline, alone = blocks_of(3, KILL, MOVE), timeline_of(KILL, MOVE)
+    each_ms = alone.length_ms
+    assert (0, each_ms, 2 * each_ms) == timeline.blocks_ms
+    assert 3 * each_ms == timeline.length_ms
+    begun = [(step.id, step.entry, step.block, step.at_ms) for step in timeline.steps]
+    assert begun == [
+        (f"{entry}-{block}", entry, block, (block - 1) * each_ms + at_ms)
+        for block in (1, 2, 3)
+        for entry, at_ms in (("kill-1", 1000), ("turn", 8000))
+    ]
+
+
+def test_a_block_is_the_outermost_round() -> None:
+    """Rounds of a repeat come after the block's number; the id in the plan stands beside them."""
+    steps = blocks_of(2, ROUNDS).steps
+    assert ["latency-1-1-1", "latency-1-1-2", "latency-1-2-1", "latency-1-2-2"] == [step.id for step in steps]
+    assert {"latency-1"} == {step.entry for step in steps}
+
+
+def test_one_block_is_none() -> None:
+    """`blocks: 1` says what a plan without it does, byte for byte."""
+    assert timeline_of(KILL, ROUNDS).to_json() == blocks_of(1, KILL, ROUNDS).to_json()
+    assert () == blocks_of(1, KILL).blocks_ms
+
+
+def test_blocks_draw_each_for_itself() -> None:
+    """Twenty blocks of one range are not twenty times one value, and more blocks move no draw of the earlier ones."""
+    fault = f"{{for: 2s, {SLOW}}}"
+    drawn = [step.parameters["delay"] for step in blocks_of(20, fault).steps]
+    assert len(set(drawn)) > 10
+    assert drawn[:3] == [step.parameters["delay"] for step in blocks_of(3, fault).steps]
+
+
+def test_length_of_a_block_may_be_drawn() -> None:
+    """Where `for` is a range each block has its own length, and the next waits for it."""
+    timeline = blocks_of(6, "{for: {range: [2s, 20s]}, kind: pause, broker: 1}")
+    lengths = {end - begin for begin, end in zip(timeline.blocks_ms, timeline.blocks_ms[1:], strict=False)}
+    assert len(lengths) > 2
+    assert all(step.at_ms == timeline.blocks_ms[step.block - 1] for step in timeline.steps)
+
+
+def test_timeline_keeps_blocks() -> None:
+    """A timeline read back is the same; one from before there were blocks has none."""
+    timeline = blocks_of(3, KILL)
+    assert timeline == from_json(timeline.to_json())
+    old = json.loads(timeline_of(KILL).to_json())
+    del old["blocks_ms"], old["steps"][0]["block"], old["steps"][0]["entry"]
+    assert (0, "") == (
+        from_json(json.dumps(old).encode()).steps[0].block,
+        from_json(json.dumps(old).encode()).steps[0].entry,
+    )
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "101", "two", "1.5", "true"])
+def test_no_number_of_blocks(count: str) -> None:
+    """Only whole numbers from 1 to 100; anything else is said with its place, once."""
+    with pytest.raises(PlanError) as caught:
+        blocks_of(count, KILL)
+    assert [
+        f"plan.yaml:8:9: `blocks` must be {said}, and `{count}` is {what}" for said, what in _refusals(count)
+    ] == list(caught.value.problems)
+
+
+def _refusals(count: str) -> list[tuple[str, str]]:
+    if count in ("0", "-1"):
+        return [("at least 1", "less")]
+    return [("at most 100", "more")] if count == "101" else [("a whole number", "none")]
+
+
+def test_bounds_count_every_block() -> None:
+    """What each block adds counts: 500 steps, and a day."""
+    many, slow = f"{{repeat: 90, fault: {{for: 1s, {SLOW}}}}}", "{for: 7h, kind: pause, broker: 1}"
+    with pytest.raises(PlanError, match=r"more than 500 steps: have fewer than 6 blocks"):
+        blocks_of(6, many)
+    with pytest.raises(PlanError, match="more than a day after steady") as caught:
+        blocks_of(4, slow)
+    assert 1 == len(caught.value.problems)
+
+
+def test_a_long_id_has_room_for_its_rounds() -> None:
+    """A plan's ids end at 40 characters; the number of a block comes on top, and the step is its fault again."""
+    long = "x" * 40
+    steps = blocks_of(2, f"{{id: {long}, for: 4s, kind: kill, broker: 1}}").steps
+    assert [f"{long}-1", f"{long}-2"] == [step.fault().id for step in steps]
+
+
+def test_an_id_that_a_block_takes() -> None:
+    """A fault can't be called what a block of another is called."""
+    with pytest.raises(PlanError, match="fault id `kill-1-2` is here twice"):
+        blocks_of(3, KILL, "{id: kill-1-2, at: 20s, for: 4s, kind: kill, broker: 2}")
+
+
+def test_a_plan_in_python_has_blocks() -> None:
+    """The same plan as an object comes to the same timeline."""
+    checked = load_plan(FRAME.replace("timing:", "blocks: 3\ntiming:") + f"  - {KILL}\n")
+    again = Plan.model_validate(checked.plan.model_dump(by_alias=True))
+    assert compile_plan(again, 7, "p", []) == compile_plan(checked.plan, 7, "p", [])
+
+
+def test_blocks_are_drawn() -> None:
+    """`plan show` has the blocks in its lane of phases, one lane a fault of the plan, and stays within its width."""
+    drawn = lanes(blocks_of(8, KILL, ROUNDS))
+    assert all(len(line) <= WIDTH for line in drawn.splitlines())
+    phase, kill, slow = drawn.splitlines()[3:6]
+    assert [f"{number} " in phase for number in range(1, 9)] == [True] * 8
+    assert ("kill-1-1..8", "latency-1-*") == (kill.split()[0], slow.split()[0])
+    assert 8 == len(kill.split()[1:])
+
+
+def lines(fault: str, **times: float) -> list[dict[str, Any]]:
+    return [{"fault": fault, "state": state, "t_us": int(second * S)} for state, second in times.items()]
+
+
+def test_phases_have_their_block() -> None:
+    """Warm-up and steady are in none; recovery belongs to the block it follows, also where the next never began."""
+    journal = [
+        *lines("kill-1-1", intended=21, healed=30),
+        *lines("turn-1", intended=28, injected=29),
+        *lines("kill-1-2", failed=45),
+        *lines("kill-1-3", intended=70, healed=80),
+    ]
+    rows = phases(journal, Marks(0, 10 * S, 20 * S, 100 * S), blocks_of(3, KILL, MOVE))
+    assert [(row.name, row.fault, row.entry, row.block, row.start_us / S, row.end_us / S) for row in rows] == [
+        ("warmup", None, None, 0, 0, 10),
+        ("steady", None, None, 0, 10, 20),
+        ("fault", "kill-1-1", "kill-1", 1, 21, 30),
+        ("fault", "turn-1", "turn", 1, 28, 34),
+        ("recovery", None, None, 1, 34, 70),
+        ("fault", "kill-1-3", "kill-1", 3, 70, 80),
+        ("recovery", None, None, 3, 80, 100),
+    ]
