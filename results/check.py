@@ -6,11 +6,14 @@ is never PASS. ``why`` says what was seen, ``next`` what to do about it.
 
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
+from fractions import Fraction
+from typing import Any, TypeAlias
 
 from aftershock.results.evidence import Client
 
 SAMPLES_MAX = 20
+
+Number: TypeAlias = float | Fraction
 
 
 class Status(StrEnum):
@@ -29,7 +32,10 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """A row of ``verdict.json``. ``observed`` and ``threshold`` are in ``unit``; ``samples`` are [producer_id, seq]."""
+    """A row of ``verdict.json``. ``observed`` and ``threshold`` are in ``unit``; ``samples`` are [producer_id, seq].
+
+    ``gate``: whether the run's status hangs on it, or it is only watched.
+    """
 
     id: str
     kind: str
@@ -47,6 +53,7 @@ class Check:
     at: str | None = None
     next: str | None = None
     samples: tuple[tuple[int, int], ...] = ()
+    gate: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """The check as plain data."""
@@ -59,8 +66,8 @@ def subject_of(client: Client, clients: tuple[Client, ...]) -> str:
     return f"arm={client.arm}" if twins == 1 else f"workload={client.workload} arm={client.arm}"
 
 
-def holds(observed: float, op: str, threshold: float) -> bool:
-    """Whether ``observed op threshold``."""
+def holds(observed: Number, op: str, threshold: Number) -> bool:
+    """Whether ``observed op threshold``; exact where both are."""
     return {
         "<": observed < threshold,
         "<=": observed <= threshold,

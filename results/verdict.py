@@ -1,4 +1,4 @@
-"""The verdict of a run: its checks, and the worst of them (ERROR > FAIL > INCONCLUSIVE > PASS)."""
+"""The verdict of a run: its checks, and the worst of those that gate it (ERROR > FAIL > INCONCLUSIVE > PASS)."""
 
 import json
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ EXIT_CODES = {Status.PASS: 0, Status.FAIL: 1, Status.INCONCLUSIVE: 2, Status.ERR
 
 @dataclass(frozen=True)
 class Verdict:
-    """What ``verdict.json`` says. A run without checks proved nothing: INCONCLUSIVE."""
+    """What ``verdict.json`` says. A run without a check that gates it proved nothing: INCONCLUSIVE."""
 
     run_id: str
     plan: str
@@ -22,9 +22,14 @@ class Verdict:
     checks: tuple[Check, ...]
 
     @property
+    def gating(self) -> tuple[Check, ...]:
+        """The checks that the status hangs on; the others are ``gate: report``."""
+        return tuple(check for check in self.checks if check.gate)
+
+    @property
     def status(self) -> Status:
-        """The worst of the checks."""
-        return worst([check.status for check in self.checks])
+        """The worst of the checks that gate."""
+        return worst([check.status for check in self.gating])
 
     @property
     def exit_code(self) -> int:

@@ -9,7 +9,7 @@ import pytest
 from aftershock.results.check import Check, Status
 from aftershock.results.evidence import Evidence, Objective
 from aftershock.results.exposure import exposure, passages
-from aftershock.results.facts import Crossed, Distribution, Facts, Finding, Host, Longest, Recovered
+from aftershock.results.facts import Crossed, Distribution, Facts, Finding, Host
 from aftershock.results.judge import judged
 from aftershock.results.verdict import Verdict
 
@@ -51,96 +51,6 @@ def test_a_latency_slo_is_held_against_the_measured_quantile(evidence: Evidence,
     assert (failed.status, failed.threshold, failed.unit, failed.at) == (Status.FAIL, 50.0, "ms", "plan.yaml:1:1")
     assert 50 < (failed.observed or 0) < 70
     assert failed.next
-
-
-def test_too_few_records_decide_nothing(evidence: Evidence, facts: Facts) -> None:
-    """480 records in 8 s can't carry a p99, whatever it would be: INCONCLUSIVE, with the length that would do."""
-    for threshold in ("1us", "60s"):
-        check = one(evidence, facts, f"produce.latency p99 < {threshold} in fault/latency-1")
-        assert (check.status, check.n, check.minimum) == (Status.INCONCLUSIVE, 480, 1000)
-        assert check.next == "p99 needs 1000 records, saw 480: lengthen the fault to 17s or raise the rate"
-
-
-def test_a_censored_quantile_is_over_any_threshold(evidence: Evidence, facts: Facts) -> None:
-    """Where the rank falls on a failure, observed is null and the check fails."""
-    censored = Distribution(480, 40, 60_000, {0.95: None})
-    spoiled = seen(facts, ("produce.latency", BASELINE, "fault/latency-1"), censored)
-    check = one(evidence, spoiled, "produce.latency p95 < 60s in fault/latency-1")
-    assert (check.status, check.observed, check.censored) == (Status.FAIL, None, 40)
-
-
-@pytest.mark.parametrize(("failed", "status"), [(1, Status.PASS), (2, Status.FAIL)])
-def test_success_is_judged_exactly(evidence: Evidence, facts: Facts, failed: int, status: Status) -> None:
-    """999 of 1000 is at least 99.9 %, 998 is not."""
-    spoiled = seen(facts, ("produce.latency", BASELINE, "run"), Distribution(1000, failed, 5, {}))
-    assert one(evidence, spoiled, "produce.success >= 99.9%").status is status
-
-
-def test_silence_is_a_gap(evidence: Evidence, facts: Facts) -> None:
-    """7 s without a success break `< 6s`."""
-    key = ("produce.gap", BASELINE, "fault")
-    long = replace(facts, longest={**facts.longest, key: Longest(9, 7_000_000)})
-    assert one(evidence, long, "produce.gap < 6s in fault").status is Status.FAIL
-
-
-def test_an_outage_from_end_to_end_is_judged(evidence: Evidence, facts: Facts) -> None:
-    """480 records were due in the 8 s of the fault and none succeeded: a gap of 8 s, known of 480 records."""
-    silent = replace(facts, longest={("produce.gap", BASELINE, "fault/kill-1"): Longest(0, 8_000_000)})
-    check = one(evidence, silent, "produce.gap < 8s in fault/kill-1")
-    assert (Status.FAIL, 8.0, 480) == (check.status, check.observed, check.n)
-    assert check.why.endswith("of 480 records none succeeded")
-    assert one(evidence, silent, "produce.gap < 9s in fault/kill-1").status is Status.PASS
-
-
-def test_silence_where_nothing_was_due_is_no_gap(evidence: Evidence, facts: Facts) -> None:
-    """No record was meant for the window, or it never was: INCONCLUSIVE, never PASS."""
-    idle = replace(facts, longest={}, distributions={})
-    assert one(evidence, idle, "produce.gap < 60s in fault/kill-1").status is Status.INCONCLUSIVE
-
-
-@pytest.mark.parametrize(
-    ("recovered_us", "observed_us", "status"),
-    [
-        (4_999_999, 20_000_000, Status.PASS),
-        (5_000_000, 20_000_000, Status.FAIL),
-        (None, 20_000_000, Status.FAIL),
-        (None, 4_000_000, Status.INCONCLUSIVE),
-    ],
-)
-def test_recovery_is_seen_or_not(
-    evidence: Evidence, facts: Facts, recovered_us: int | None, observed_us: int, status: Status
-) -> None:
-    """Not recovered is a FAIL only if the load went on long enough to tell."""
-    told = {("kill-1", BASELINE): Recovered(100, recovered_us, observed_us)}
-    check = one(evidence, replace(facts, recoveries=told), "recovery < 5s after kill-1")
-    assert check.status is status
-
-
-def test_arms_are_compared_by_their_ratio(evidence: Evidence, facts: Facts) -> None:
-    """10 ms against 20 ms is 0.5; a censored yardstick compares with nothing."""
-    text = "p95(patient) <= 0.5 * p95(baseline) of produce.latency in steady"
-    ours = seen(facts, ("produce.latency", PATIENT, "steady"), Distribution(600, 0, 1, {0.95: 10_000}))
-    both = seen(ours, ("produce.latency", BASELINE, "steady"), Distribution(600, 0, 1, {0.95: 20_000}))
-    subject = "arm=patient against arm=baseline"
-    check = one(evidence, both, text, subject)
-    assert (check.status, check.observed, check.kind) == (Status.PASS, 0.5, "compare")
-    assert one(evidence, both, text.replace("0.5", "0.4"), subject).status is Status.FAIL
-    none = seen(ours, ("produce.latency", BASELINE, "steady"), Distribution(600, 60, 1, {0.95: None}))
-    assert one(evidence, none, text, subject).status is Status.INCONCLUSIVE
-
-
-def test_an_slo_for_nobody_is_inconclusive(evidence: Evidence, facts: Facts) -> None:
-    """An arm the plan lacks, or a side an arm lacks, gives a check that says so."""
-    check = one(evidence, facts, "produce.gap < 6s for nobody", "all arms")
-    assert (check.status, check.n) == (Status.INCONCLUSIVE, 0)
-
-
-def test_two_slos_of_one_kind_keep_apart(evidence: Evidence, facts: Facts) -> None:
-    """The later one of the same id and subject gets a number."""
-    texts = ("produce.latency p95 < 50ms in steady", "produce.latency p95 < 1ms in steady")
-    asked = replace(evidence, objectives=tuple(Objective(text, None) for text in texts))
-    ids = [check.id for check in judged(asked, facts).checks if check.kind == "slo"]
-    assert ids == ["slo/produce.latency-p95-steady"] * 2 + ["slo/produce.latency-p95-steady-2"] * 2
 
 
 def spoil_witness(evidence: Evidence, fault: str, change: Mapping[str, Any]) -> Evidence:

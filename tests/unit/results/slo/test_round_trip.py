@@ -1,0 +1,149 @@
+"""The language both ways: what is printed is read back as the same value, and no text breaks the parser."""
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aftershock.results.slo import (
+    COUNTS,
+    METRICS,
+    Aggregate,
+    Count,
+    Measure,
+    Multiple,
+    Recovery,
+    Selection,
+    Slo,
+    SloSyntaxError,
+    parse,
+)
+from aftershock.results.slo.words import WINDOWS
+
+names = st.sampled_from(["a", "kip951", "each", "in", "for", "max", "p95", "0", "b.c_d-e"])
+windows = st.sampled_from([None, *(set(WINDOWS) - {"run"}), "fault/kill-1", "fault/run"])
+times_us = st.integers(1, 10**12)
+factors = st.decimals("0.000000001", 10**6, allow_nan=False, places=9).filter(bool)
+QUANTILES = [0.5, 0.9, 0.95, 0.99, 0.999, 0.99999, 0.000001]
+AGGREGATES: list[Aggregate] = [*QUANTILES, "max", "mean"]
+percents = st.integers(1, 1000).map(lambda tenths: Decimal(tenths) / 1000)
+
+
+@st.composite
+def selections(draw: st.DrawFn, *, metrics: tuple[str, ...] = tuple(METRICS)) -> Selection:
+    metric = draw(st.sampled_from(metrics))
+    aggregate = draw(st.sampled_from(AGGREGATES)) if METRICS[metric].spread else None
+    target = draw(percents.filter(lambda share: share < 1)) if metric.endswith(".budget") else None
+    return Selection(metric, aggregate, draw(windows), None, draw(st.none() | names), target)
+
+
+@st.composite
+def measures(draw: st.DrawFn) -> Measure:
+    first = draw(selections())
+    about = first.about
+    if about.slots and draw(st.booleans()):
+        every = draw(st.integers(1, 100)) * 1_000_000 if about.sampled else draw(st.integers(100_000, 10**9))
+        first = Selection(first.metric, first.aggregate, first.window, every, first.arm, first.target)
+    limit = draw(multiples(first)) if about.unit != "share" and draw(st.booleans()) else draw(amounts(about.unit))
+    each = draw(st.none() | st.sampled_from(about.each)) if about.each else None
+    confidence = draw(st.none() | st.sampled_from([Decimal("0.95"), Decimal("0.9"), Decimal("0.9999")]))
+    return Measure(first, draw(st.sampled_from(about.ops)), limit, each, confidence)
+
+
+def amounts(unit: str) -> st.SearchStrategy[Decimal]:
+    return (
+        percents if unit == "share" else times_us.map(Decimal) if unit == "time" else st.integers(0, 10**9).map(Decimal)
+    )
+
+
+@st.composite
+def multiples(draw: st.DrawFn, first: Selection) -> Multiple:
+    alike = tuple(name for name, metric in METRICS.items() if metric.unit == first.about.unit)
+    other = draw(selections(metrics=alike))
+    arm = other.arm or first.arm
+    return Multiple(draw(factors), Selection(other.metric, other.aggregate, other.window, None, arm))
+
+
+def meant(slo: Measure) -> bool:
+    """Whether the combination means something, told apart from how the parser tells it."""
+    bands = all(one.about.confident and isinstance(one.aggregate, float) for one in slo.selections)
+    if not isinstance(slo.limit, Multiple):
+        return slo.confidence is None or bands
+    first, other = slo.of, slo.limit.of
+    beside = {
+        name for name in ("metric", "aggregate", "window", "every_us") if getattr(first, name) != getattr(other, name)
+    }
+    shared = {
+        None: True,
+        "epoch": first.window == other.window,
+        "producer": first.arm == other.arm,
+    }.get(slo.each, True)
+    by_blocks = first.metric.endswith((".latency", ".service", ".gap")) and first.aggregate != "mean"
+    paired = not beside and first.arm is not None and slo.each is None and by_blocks
+    sure = slo.confidence is None or (paired if first.arm != other.arm else bands)
+    return first != other and (slo.each is None or slo.each in other.about.each) and shared and sure
+
+
+recoveries = st.builds(
+    Recovery,
+    st.sampled_from(["<", "<="]),
+    times_us,
+    names,
+    st.none() | names,
+    st.sampled_from(QUANTILES),
+    factors,
+    times_us,
+)
+counts = st.builds(
+    Count, st.sampled_from(COUNTS), st.sampled_from(["==", "<=", "<"]), st.integers(0, 10**9), st.none() | names
+)
+
+
+@given(measures())
+def test_a_printed_measure_is_read_back(slo: Measure) -> None:
+    """Every measure that means something is printed as a text that says it, which prints as itself."""
+    text = str(slo)
+    if not meant(slo):
+        with pytest.raises(SloSyntaxError):
+            parse(text)
+        return
+    assert slo == parse(text)
+    assert text == str(parse(text))
+
+
+@given(recoveries | counts)
+def test_a_printed_recovery_or_count_is_read_back(slo: Slo) -> None:
+    """These have no combination that is refused."""
+    assert slo == parse(str(slo))
+
+
+WORDS = [
+    *(word for metric in METRICS for word in (metric, metric.split(".")[1])),
+    *("p95", "max", "mean", "p99.9", "<", "<=", ">=", "==", "(", ")", "*", "2", "0.7", "250ms", "5 s", "99.9%", "100"),
+    *("in", "for", "each", "every", "of", "with", "confidence", "after", "steady", "fault", "fault/x", "run", "rack"),
+    *("recovery", "lost", "records", "partition", "a", "", "@", "1.5e9", "p", "%", "ü", "\n"),
+]
+
+
+def read(text: str) -> Slo | int:
+    """The SLO, or the column of the error."""
+    try:
+        return parse(text)
+    except SloSyntaxError as error:
+        return error.column
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=16).map(" ".join) | st.text(max_size=40))
+def test_no_text_raises_anything_else(text: str) -> None:
+    """Whatever a stranger writes is an SLO that can be printed, or an error with a column in the text or behind it."""
+    found = read(text)
+    assert found in range(1, len(text) + 2) if isinstance(found, int) else found == parse(str(found))
+
+
+@given(measures().map(str), st.integers(0, 80), st.sampled_from([*WORDS, "<", "x"]))
+def test_a_slip_of_the_hand_raises_nothing_else(text: str, at: int, word: str) -> None:
+    """A valid text with something put into it anywhere is one more SLO, or an error that points into it."""
+    slipped = text[:at] + word + text[at:]
+    found = read(slipped)
+    assert not isinstance(found, int) or found in range(1, len(slipped) + 2)
