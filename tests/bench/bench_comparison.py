@@ -1,0 +1,151 @@
+"""How often comparisons and trends are wrong, and how often they find what is there: the tables of docs/COMPARE.md.
+
+``python tests/bench/bench_comparison.py`` prints them as Markdown. Seeded: the same figures every time. They are of
+``tests/noise.py``'s model: one contiguous stall a block, two arms on one machine, nights with outliers.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import date, timedelta
+
+import numpy as np
+from numpy.random import Generator
+from scipy.stats import mannwhitneyu
+
+from aftershock.results.history import Line
+from aftershock.results.stats import Tested, paired, welch
+from aftershock.results.trend import trends
+from aftershock.tests.noise import nights, nights_apart, pairs, records
+
+TRIALS = 400
+SERIES = 60
+MARGIN = 1.25
+LEVEL = 0.05
+FIRST = date(2026, 1, 1)
+LINE = Line(FIRST, "r", "p", "w", "a", "m", "fault", None, "ms", 1, None, None, None, None)
+
+Trial = Callable[[Generator], bool]
+
+
+def rate(trial: Trial, seed: int, trials: int = TRIALS) -> str:
+    """How often it says yes."""
+    rng = np.random.default_rng(seed)
+    return f"{sum(trial(rng) for _ in range(trials)) / trials:.3f}"
+
+
+def table(head: Sequence[str], rows: Iterator[Sequence[str]]) -> None:
+    """Print it as Markdown."""
+    for cells in (head, ["---"] * len(head), *rows):
+        print(f"| {' | '.join(cells)} |", flush=True)
+    print()
+
+
+def differs(tested: Tested | None) -> bool:
+    """Whether it calls them different."""
+    return tested is not None and tested.p <= LEVEL
+
+
+def pooled(rng: Generator, blocks: int) -> bool:
+    """The mistake: every record of all blocks counted as if it were on its own."""
+    return bool(mannwhitneyu(*(side.ravel() for side in records(rng, blocks))).pvalue <= LEVEL)
+
+
+def false_alarms() -> Iterator[Sequence[str]]:
+    """An arm compared with itself."""
+    sizes = (6, 8, 12, 20)
+    yield "records pooled, Mann-Whitney", *(rate(lambda rng, b=b: pooled(rng, b), b, 100) for b in sizes)
+    yield "blocks, paired t", *(rate(lambda rng, b=b: differs(paired(*pairs(rng, b), MARGIN)), b) for b in sizes)
+    yield "blocks, signs flipped", *(rate(lambda rng, b=b: flipped(rng, b), b) for b in sizes)
+    yield "blocks, a fifth censored: signs", *(rate(lambda rng, b=b: censored(rng, b), b) for b in sizes)
+
+
+def flipped(rng: Generator, blocks: int) -> bool:
+    """By the twin of the t-test."""
+    return (paired(*pairs(rng, blocks), MARGIN).p_flip or 0) <= LEVEL
+
+
+def censored(rng: Generator, blocks: int) -> bool:
+    """With blocks without a value on either side."""
+    ours, theirs = ([None if rng.random() < 0.2 else value for value in side] for side in pairs(rng, blocks))
+    return differs(paired(ours, theirs, MARGIN))
+
+
+def power() -> Iterator[Sequence[str]]:
+    """An arm that is so many times the other."""
+    for ratio in (0.5, 0.25, 0.12):
+        yield (
+            f"{ratio:g}",
+            *(
+                rate(lambda rng, b=b, r=ratio: differs(paired(*pairs(rng, b, r), MARGIN)), 100 + b, 200)
+                for b in (6, 8, 12, 20)
+            ),
+        )
+
+
+def equivalence() -> Iterator[Sequence[str]]:
+    """Called equivalent, at the end of the margin (wrong) and at one (right), by the noise of a block."""
+    for sigma in (0.05, 0.1, 0.2):
+        yield (
+            f"{sigma:g}",
+            *(rate(lambda rng, s=sigma, r=ratio: equivalent(rng, s, r), 7, 1000) for ratio in (MARGIN, 1.0)),
+        )
+
+
+def equivalent(rng: Generator, sigma: float, ratio: float) -> bool:
+    """Eight blocks of lognormal noise alone."""
+    ours, theirs = np.exp(rng.normal(math.log(ratio), sigma, 8)), np.exp(rng.normal(0, sigma, 8))
+    return (paired(ours.tolist(), theirs.tolist(), MARGIN).p_equivalent or 0) <= LEVEL
+
+
+def between_runs() -> Iterator[Sequence[str]]:
+    """Two runs of the same thing, by how far apart their nights are, on p99.9 and on p50."""
+    for between in (0.0, 0.05, 0.1, 0.25):
+        yield (
+            f"{between:g}",
+            *(
+                rate(lambda rng, n=between, s=s: differs(welch(*nights_apart(rng, 8, n, steady=s), MARGIN)), 9, 200)
+                for s in (False, True)
+            ),
+        )
+
+
+def changes() -> Iterator[Sequence[str]]:
+    """Series of 90 nights, shifted at the 60th: alarms, where they are, and how soon they come."""
+    for ratio in (1.0, 1.1, 1.2, 1.5, 1 / 1.5):
+        found = [judged(seed, 90, ratio) for seed in range(SERIES)]
+        near = [one for one in found if one is not None and abs(one - 60) <= 3]
+        delays = sorted(filter(None, (delay(seed, ratio) for seed in range(20)))) if ratio not in (1.0, 1.1) else []
+        soon = f"{delays[len(delays) // 2]} (of 20 found: {len(delays)})" if delays else "-"
+        alarms = sum(one is not None for one in found) / SERIES
+        yield f"{ratio:.2g}", f"{alarms:.2f}", f"{len(near) / SERIES:.2f}" if ratio != 1 else "-", soon
+
+
+def judged(seed: int, length: int, ratio: float) -> int | None:
+    """The night of the change that is reported."""
+    values = nights(np.random.default_rng(seed), 90, 60, ratio)[:length]
+    days = [FIRST + timedelta(days=index) for index in range(length)]
+    lines = [replace(LINE, night=day, value=float(value)) for day, value in zip(days, values, strict=True)]
+    (found,) = trends(lines)
+    return (found.change.night - FIRST).days if found.change else None
+
+
+def delay(seed: int, ratio: float) -> int | None:
+    """After how many nights of the new level it is first reported."""
+    nights_after = range(3, 31)
+    return next(
+        (n for n in nights_after if (at := judged(seed, 60 + n, ratio)) is not None and abs(at - 60) <= 3), None
+    )
+
+
+def main() -> None:
+    """Print every table."""
+    table(("an arm against itself is called different", "6 blocks", "8", "12", "20"), false_alarms())
+    table(("true ratio, found", "6 blocks", "8", "12", "20"), power())
+    table(("sigma of a block", "at 1.25: called equivalent, wrongly", "at 1: called equivalent"), equivalence())
+    table(("sigma between nights", "p99.9 called different", "p50 called different"), between_runs())
+    table(("shift", "reported", "within 3 nights of it", "median nights till reported"), changes())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""What docs/COMPARE.md shows is what is printed."""
+
+from dataclasses import replace
+from datetime import date, timedelta
+from pathlib import Path
+
+import numpy as np
+
+from aftershock.results import compared, trend_text
+from aftershock.results.arms import arms_of
+from aftershock.results.history import Line
+from aftershock.results.trend import trends
+from aftershock.tests.stored_runs import documents, write
+
+PAGE = (Path(__file__).parents[3] / "docs" / "COMPARE.md").read_text(encoding="utf-8")
+NIGHT = Line(date(2026, 9, 8), "", "nightly", "orders", "kip951", "recovery", "fault/kill-1", 1.0, "s", 900, 3.0, "ci-1", "4.3.0", "4f1c2aa")  # fmt: skip # noqa: E501
+
+
+def test_the_comparison(tmp_path: Path) -> None:
+    """Eight blocks of a client that recovers four times as fast."""
+    rng = np.random.default_rng(11)
+    blocks = {arm: [float(v) for v in us * np.exp(rng.normal(0, 0.3, 8))] for arm, us in (("kip951", 9e4), ("baseline", 4e5))}  # fmt: skip # noqa: E501
+    recovered = {arm: [v * 12 * float(np.exp(rng.normal(0, 0.2))) for v in values] for arm, values in blocks.items()}
+    home = write(tmp_path / "run", documents(blocks, recovered, run_id="20261121-rotation-4f1c"))
+    assert compared.text(arms_of(home)) in PAGE
+
+
+def test_the_trend() -> None:
+    """Eighty nights, of which one of two arms got slower with a new Kafka."""
+    rng = np.random.default_rng(12)
+    nights = [(NIGHT.night + timedelta(days=index), "4.3.0" if index < 65 else "4.3.1") for index in range(80)]
+    slow = [replace(NIGHT, night=night, run_id=f"{night:%Y%m%d}-nightly", kafka=kafka, value=float(np.exp(rng.normal(0, 0.1))) * (1.5 if kafka == "4.3.1" else 1)) for night, kafka in nights]  # fmt: skip # noqa: E501
+    calm = [replace(line, metric="produce.latency p50", window="steady", unit="ms", value=3.0) for line in slow]
+    assert trend_text.text(trends([*slow, *calm]), ()) in PAGE

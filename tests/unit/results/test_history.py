@@ -1,0 +1,96 @@
+"""The ledger: what it keeps of a run, what it refuses, and that it only grows."""
+
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+
+from aftershock.errors import EvidenceError
+from aftershock.results import history
+from aftershock.results.history import NAME, add, ledger_in, lines_of, read
+from aftershock.results.stored import Stored, stored
+from aftershock.tests.stored_runs import documents, spoilt, write
+
+P95 = {"kip951": [20_000.0] * 3, "baseline": [40_000.0] * 3}
+
+
+def run(tmp_path: Path, name: str = "r1") -> Stored:
+    return stored(write(tmp_path / name, documents(P95, run_id=name)))
+
+
+def test_what_is_kept_of_a_run(tmp_path: Path) -> None:
+    """p50 and p99 by window where there are records enough, the gap under faults, recovery: beside the control's."""
+    kept = {(line.arm, line.metric, line.window): line for line in lines_of(run(tmp_path))}
+    assert 2 * (2 * 3 + 1 + 1) == len(kept)
+    recovery = kept["kip951", "recovery", "fault/kill-1"]
+    assert (0.5, 1.0, "s", 900) == (recovery.value, recovery.ratio_to, recovery.unit, recovery.n)
+    assert (60.0, 60.0, "ms") == tuple(getattr(kept["kip951", "produce.latency p99", "fault"], name) for name in ("value", "ratio_to", "unit"))  # fmt: skip # noqa: E501
+    control = kept["baseline", "produce.gap", "fault"]
+    assert (0.002, None) == (control.value, control.ratio_to)
+    assert ("2026-11-21", "r1", "rotation", "orders", "ci-1", "4.3.1", "abc") == (
+        control.night.isoformat(), control.run_id, control.plan, control.workload,
+        control.host, control.kafka, control.git,
+    )  # fmt: skip
+
+
+def test_what_few_records_cannot_say_is_not_kept(tmp_path: Path) -> None:
+    """800 records have a p50 and no p99."""
+    home = write(tmp_path / "r1", documents(P95, n=100))
+    assert {"produce.latency p50", "produce.gap", "recovery"} == {line.metric for line in lines_of(stored(home))}
+
+
+def test_what_never_came_is_null(tmp_path: Path) -> None:
+    """A block that never recovered makes the night's recovery null, and so does a gap that nothing ended."""
+    made = documents(P95, {"kip951": [1e6, None, 1e6], "baseline": [1e6] * 3})
+    made["analysis"]["gaps"][0]["n"] = 0
+    kept = {(line.arm, line.metric): line for line in lines_of(stored(write(tmp_path / "r1", made)))}
+    assert None is kept["kip951", "recovery"].value
+    assert None is kept["kip951", "produce.gap"].value
+
+
+def test_a_ledger_only_grows(tmp_path: Path) -> None:
+    """A run is added once; the bytes that were there stay; what is read back is what was added."""
+    path = ledger_in(tmp_path)
+    assert tmp_path / NAME == path
+    one, two = run(tmp_path), run(tmp_path, "r2")
+    assert ["r1: 16 lines added"] == add(path, [one])
+    before = path.read_bytes()
+    assert ["r1: not added: it is there already", "r2: 16 lines added", "r2: not added: it is there already"] == add(
+        path, [one, two, two]
+    )
+    assert path.read_bytes().startswith(before)
+    assert (*sorted(lines_of(one), key=repr), *sorted(lines_of(two), key=repr)) == tuple(
+        sorted(read(path).lines, key=lambda line: (line.run_id, repr(line)))
+    )
+
+
+def test_what_is_no_evidence_is_not_added(tmp_path: Path) -> None:
+    """A harness that is not to be trusted measured itself; a run that did not finish measured half."""
+    path = tmp_path / "new" / "ledger.jsonl"
+    starved = spoilt(documents(P95), "harness/host", "the host was starved")
+    broken = deepcopy(documents(P95, run_id="r2"))
+    broken["run"] |= {"status": "failed", "why": "its runner died"}
+    runs = [stored(write(tmp_path / name, made)) for name, made in (("r1", starved), ("r2", broken))]
+    assert ["r1: not added: r1: harness/host: the host was starved", "r2: not added: r2 did not finish: its runner died"] == add(path, runs)  # fmt: skip # noqa: E501
+    assert not path.exists()
+
+
+def test_a_torn_line_harms_no_other(tmp_path: Path) -> None:
+    """What was cut off in the middle is named; what comes after begins on a line of its own."""
+    path = tmp_path / "ledger.jsonl"
+    add(path, [run(tmp_path)])
+    path.write_bytes(path.read_bytes()[:-40])
+    add(path, [run(tmp_path, "r2")])
+    ledger = read(path)
+    assert 31 == len(ledger.lines)
+    assert [f"{path}:16:"] == [sentence.split(" ")[0] for sentence in ledger.broken]
+
+
+def test_a_place_that_is_none(tmp_path: Path) -> None:
+    """A folder where the file should be is said, both ways."""
+    (tmp_path / "x").mkdir()
+    with pytest.raises(EvidenceError, match="can't be read"):
+        history.read(tmp_path / "x")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EvidenceError, match=r"can't be (read|written)"):
+        add(tmp_path / "file" / "ledger.jsonl", [run(tmp_path)])
