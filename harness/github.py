@@ -12,8 +12,8 @@ from typing import TextIO
 
 from aftershock.results.annotations import annotations
 from aftershock.results.files import read_json
+from aftershock.results.judged import verdict_of
 from aftershock.results.report import step_summary
-from aftershock.results.report.judged import verdict_of
 
 
 def tell(run_dirs: Iterable[Path], environment: Mapping[str, str] = os.environ, out: TextIO | None = None) -> None:

@@ -1,13 +1,14 @@
 """The verdict as GitHub's workflow commands: each check that did not pass, on the line of the plan that asked for it.
 
-Rules: FAIL and ERROR are errors, INCONCLUSIVE is a warning; the worst come first, for GitHub shows ten of each kind a
-step. Values are escaped as `actions/toolkit` does, so that no name of a plan can end a command and begin another.
+Rules: FAIL and ERROR are errors, INCONCLUSIVE is a warning, what is only watched a notice; the worst come first, for
+GitHub shows ten of each kind a step. Values are escaped as `actions/toolkit` does, so that no name of a plan can end a
+command and begin another.
 """
 
 import re
 
 from aftershock.results.check import Check, Status
-from aftershock.results.shown import details, printable, troubled
+from aftershock.results.shown import details, printable, status, troubled
 from aftershock.results.verdict import Verdict
 
 # `demo.yaml:21:5` is a place in the plan, `tests/test_x.py:12` one in a test, whose name is a path already
@@ -23,11 +24,16 @@ def annotations(verdict: Verdict, plan_path: str | None) -> list[str]:
 
 
 def _command(check: Check, plan_path: str | None) -> str:
-    name = "warning" if check.status is Status.INCONCLUSIVE else "error"
-    properties = _place(check.at, plan_path) | {"title": f"{check.status} {check.id} ({check.subject})"}
+    properties = _place(check.at, plan_path) | {"title": f"{status(check)} {check.id} ({check.subject})"}
     told = ",".join(f"{key}={_property(printable(value))}" for key, value in properties.items())
     message = "\n".join([printable(check.why), *(f"{key}: {printable(value)}" for key, value in details(check))])
-    return f"::{name} {told}::{_data(message)}"
+    return f"::{_level(check)} {told}::{_data(message)}"
+
+
+def _level(check: Check) -> str:
+    if not check.gate:
+        return "notice"
+    return "warning" if check.status is Status.INCONCLUSIVE else "error"
 
 
 def _place(at: str | None, plan_path: str | None) -> dict[str, str]:

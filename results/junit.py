@@ -1,7 +1,8 @@
 """The verdict as JUnit XML, so that CI shows every check of a run as a test case.
 
-Rules: FAIL is a failure; INCONCLUSIVE and ERROR are errors, of that type: what was not proven has not passed. What XML
-1.0 can't hold is replaced. Checks are judged together and take no time of their own; the suite's is the run's.
+Rules: FAIL is a failure; INCONCLUSIVE and ERROR are errors, of that type: what was not proven has not passed. What is
+only watched (``gate: report``) fails nothing: it is told in ``<system-out>``. What XML 1.0 can't hold is replaced.
+Checks are judged together and take no time of their own; the suite's is the run's.
 """
 
 import re
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from aftershock.results.check import Check, Status
 from aftershock.results.files import read_object, write_whole
-from aftershock.results.shown import details, run_s
+from aftershock.results.shown import details, run_s, status
 from aftershock.results.verdict import Verdict
 
 _TAGS = {Status.FAIL: "failure", Status.INCONCLUSIVE: "error", Status.ERROR: "error"}
@@ -45,10 +46,21 @@ def cases(verdict: Verdict, classname: str) -> list[ET.Element]:
 def _case(check: Check, classname: str) -> ET.Element:
     case = _element("testcase", {"classname": classname, "name": f"{check.id} ({check.subject})"})
     if check.status in _TAGS:
-        told = _element(_TAGS[check.status], {"type": check.status.value, "message": check.why})
-        told.text = _holdable("\n".join(f"{name}: {value}" for name, value in details(check)))
+        told = _told(check)
+        told.text = _holdable("\n".join(f"{name}: {value}" for name, value in _facts(check)))
         case.append(told)
     return case
+
+
+def _told(check: Check) -> ET.Element:
+    if not check.gate:
+        return _element("system-out", {})
+    return _element(_TAGS[check.status], {"type": check.status.value, "message": check.why})
+
+
+def _facts(check: Check) -> list[tuple[str, str]]:
+    watched = [] if check.gate else [("status", status(check)), ("why", check.why)]
+    return [*watched, *details(check)]
 
 
 def _element(tag: str, attributes: dict[str, str]) -> ET.Element:

@@ -18,9 +18,11 @@ _SENTENCES = {
 
 
 def sentence(verdict: Verdict) -> str:
-    """``FAIL: demo, seed 7: a promise was broken (2 of 40 checks failed, 1 inconclusive)``."""
+    """``FAIL: demo, seed 7: a promise was broken (2 of 40 checks failed, 1 inconclusive; 3 more are watched)``."""
     seed = "" if verdict.seed is None else f", seed {verdict.seed}"
-    counts = tally([check.status for check in verdict.checks])
+    counts = tally([check.status for check in verdict.gating])
+    watched = len(verdict.checks) - len(verdict.gating)
+    counts += f"; {watched} more {'is' if watched == 1 else 'are'} watched" if watched else ""
     return f"{verdict.status}: {printable(verdict.plan)}{seed}: {_SENTENCES[verdict.status]} ({counts})"
 
 
@@ -62,9 +64,21 @@ def details(check: Check) -> list[tuple[str, str]]:
 
 
 def troubled(verdict: Verdict) -> list[Check]:
-    """What needs attention: the worst first; among equals the causes (witness, harness) before what they leave open."""
+    """What needs attention: the worst first; among equals the causes (witness, harness) before what they leave open.
+
+    What is only watched comes last: the run's status does not hang on it.
+    """
     unsettled = (check for check in verdict.checks if check.status is not Status.PASS)
-    return sorted(unsettled, key=lambda check: (-check.status.severity, check.kind in ("slo", "compare")))
+    return sorted(unsettled, key=_urgency)
+
+
+def _urgency(check: Check) -> tuple[bool, int, bool]:
+    return not check.gate, -check.status.severity, check.kind in ("slo", "compare")
+
+
+def status(check: Check) -> str:
+    """``FAIL``; ``FAIL (watched)`` where the run's status does not hang on it (``gate: report``)."""
+    return check.status.value if check.gate else f"{check.status} (watched)"
 
 
 def run_s(run: Mapping[str, Any]) -> float | None:
@@ -82,6 +96,12 @@ def amount(value: float, unit: str) -> str:
 def milliseconds(value_us: int | None) -> str:
     """Microseconds as ms; a dash for none."""
     return "-" if value_us is None else amount(value_us / 1e3, "").strip()
+
+
+def megabytes(size_bytes: int) -> str:
+    """``12.3 MB``, ``40 kB``."""
+    kilo = 1000
+    return f"{size_bytes / kilo**2:.3g} MB" if size_bytes >= kilo**2 else f"{size_bytes / kilo:.0f} kB"
 
 
 def seconds(value_s: float) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from textwrap import fill
 
 from aftershock.results.check import Check, Status
-from aftershock.results.shown import observed, printable, sentence, threshold, troubled
+from aftershock.results.shown import observed, printable, sentence, status, threshold, troubled
 from aftershock.results.verdict import Verdict
 
 WIDTH = 80
@@ -27,7 +27,7 @@ def summary(verdict: Verdict) -> str:
 
 
 def _attention(check: Check) -> str:
-    head = fill(printable(f"{check.status} {check.id} ({check.subject})"), WIDTH, subsequent_indent="  ")
+    head = fill(printable(f"{status(check)} {check.id} ({check.subject})"), WIDTH, subsequent_indent="  ")
     samples = ", ".join(f"{producer}:{seq}" for producer, seq in check.samples[:5])
     more = ", ..." if len(check.samples) > 5 else ""  # noqa: PLR2004 - five samples fit a line
     said = [check.why, f"records: {samples}{more}" if samples else "", f"next: {check.next}" if check.next else ""]
@@ -48,7 +48,7 @@ def _table(checks: Sequence[Check]) -> str:
 
 def _label(check: Check) -> str:
     """The id without its kind, then the subject; the id is cut where both don't fit."""
-    whose = check.subject.replace("arm=", "")
+    whose = check.subject.replace("arm=", "") + ("" if check.gate else " (watched)")
     name = check.id.split("/", 1)[1]
     room = max(_COLUMNS[-1] - len(whose) - 1, 8)
     return printable(f"{name if len(name) <= room else name[: room - 1] + '~'} {whose}")

@@ -1,4 +1,4 @@
-"""What the judge left in a run directory, and what a list of runs says of each. The reports are drawn from it alone."""
+"""What a list of runs says of each, whatever state it is in."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from aftershock.errors import EvidenceError
-from aftershock.results.files import read_json, read_object
+from aftershock.results.files import read_object
+from aftershock.results.judged import verdict_of
 from aftershock.results.shown import run_s
-from aftershock.results.verdict import Verdict, from_json
+from aftershock.results.verdict import Verdict
 
 
 @dataclass(frozen=True)
@@ -24,21 +25,6 @@ class Run:
     why: str
     took_s: float | None
     rehearsal: bool = False
-
-
-def verdict_of(home: Path) -> Verdict:
-    """The verdict as it was written. Raises EvidenceError where the run was not judged."""
-    path = _written(home, "verdict.json")
-    try:
-        return from_json(read_json(path))
-    except (KeyError, TypeError, ValueError) as broken:
-        again = f"judge the run again: aftershock verdict {home}"
-        raise EvidenceError(f"{path}: not as it was written ({broken!r}); {again}") from broken
-
-
-def analysis_of(home: Path) -> Mapping[str, Any]:
-    """The measurements as they were written. Raises EvidenceError where the run was not judged."""
-    return read_object(_written(home, "analysis.json"))
 
 
 def run_at(home: Path) -> Run:
@@ -58,9 +44,3 @@ def _why(told: Mapping[str, Any], unjudged: EvidenceError) -> str:
     """The run's own reason if it did not finish, else that it was not judged."""
     status = told.get("status")
     return str(unjudged) if status == "complete" else f"the run is {status}: {told.get('why') or 'it does not say why'}"
-
-
-def _written(home: Path, name: str) -> Path:
-    if not (home / name).exists():
-        raise EvidenceError(f"{home / name}: missing; judge the run first: aftershock verdict {home}")
-    return home / name

@@ -4,8 +4,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from aftershock.results.check import Status
-from aftershock.results.report.judged import Run, run_at, verdict_of
-from aftershock.results.shown import observed, printable, seconds, sentence, threshold
+from aftershock.results.judged import verdict_of
+from aftershock.results.marked import cell, table
+from aftershock.results.report.judged import Run, run_at
+from aftershock.results.shown import observed, seconds, sentence, status, threshold
 from aftershock.results.verdict import Verdict
 
 SUMMARY_BYTES_MAX = 1_000_000  # GitHub refuses a step's summary of more than 1 MiB, the whole of it
@@ -24,10 +26,10 @@ def step_summary(run_dirs: Sequence[Path]) -> str:
     Runs that were not judged stand in the table with the reason.
     """
     runs = [run_at(home) for home in run_dirs]
-    lines = [*_table(_RUNS, map(_run, runs))]
+    lines = [*table(_RUNS, map(_run, runs))]
     for run in runs:
         if run.verdict and run.verdict.status is not Status.PASS:
-            lines += [f"\n### {_cell(run.id)}\n\n", *_whole(run.verdict)]
+            lines += [f"\n### {cell(run.id)}\n\n", *_whole(run.verdict)]
     return _capped(lines)
 
 
@@ -39,29 +41,12 @@ def _run(run: Run) -> tuple[str, ...]:
 
 
 def _whole(verdict: Verdict) -> Iterable[str]:
-    yield f"**{_cell(sentence(verdict))}**\n\n"
+    yield f"**{cell(sentence(verdict))}**\n\n"
     checks = verdict.checks
-    yield from _table(
+    yield from table(
         _COLUMNS,
-        [(c.status.value, c.id, c.subject, observed(c), threshold(c), str(c.n), c.why, c.next or "") for c in checks],
+        [(status(c), c.id, c.subject, observed(c), threshold(c), str(c.n), c.why, c.next or "") for c in checks],
     )
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterable[str]:
-    yield _line(head)
-    yield _line(["---"] * len(head))
-    yield from map(_line, rows)
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(map(_cell, cells))} |\n"
-
-
-def _cell(text: str) -> str:
-    """A name from a plan must neither end a cell nor become markup."""
-    for special in "\\`*_[]<>|":
-        text = text.replace(special, f"\\{special}")
-    return printable(text)
 
 
 def _capped(lines: Sequence[str]) -> str:

@@ -1,38 +1,42 @@
-"""Writes ``report.html``: one file that works offline, has no script, and says the verdict first.
+"""Writes ``report.html``: one file that works offline and says the verdict first; scripts may be blocked.
 
-Rules: drawn from ``verdict.json`` and ``analysis.json``, so that no Spark is needed; every name is escaped.
+Rules: drawn from ``verdict.json``, ``analysis.json`` and what the run itself told, so that no Spark is needed; every
+name is escaped; what an older version did not measure is left out with a line that says so. The one script there is
+adds buttons that copy what stands there anyway.
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from aftershock.results import shown
-from aftershock.results.check import Check, subject_of
+from aftershock.results.arms import arms_of
+from aftershock.results.check import Check, Status, subject_of
 from aftershock.results.evidence import Evidence, read
-from aftershock.results.exposure import targets_of
+from aftershock.results.explain.story import told as story_of
 from aftershock.results.files import write_whole
+from aftershock.results.judged import analysis_of, older, verdict_of
 from aftershock.results.obligations.lanes import lanes
 from aftershock.results.obligations.spans import Span
-from aftershock.results.phases import RUN, Interval, windows_of
+from aftershock.results.phases import RUN
+from aftershock.results.report import plots, reading, tables
+from aftershock.results.report.about import about, environment, fault
 from aftershock.results.report.bands import colours
+from aftershock.results.report.confidence import band_of, confidences
 from aftershock.results.report.counters import counted
-from aftershock.results.report.judged import analysis_of, verdict_of
-from aftershock.results.report.plots import plots
+from aftershock.results.report.failed import pasted
+from aftershock.results.report.ratios import ratios
+from aftershock.results.report.spreads import QUANTILES, spreads
 from aftershock.results.report.template import filled
 from aftershock.results.verdict import Verdict
 
-METRICS = {
-    "produce.latency": "Produce latency",
-    "consume.latency": "End-to-end latency",
-    "produce.service": "Service time",
-    "commit.latency": "Commit latency",
+ATTENTION_MAX, OPEN_ROWS_MAX = 12, 30
+_NEWER = {
+    "spectra": "percentile spectra",
+    "racks": "flows between racks",
+    "lag": "lag and freshness",
+    "perf": "kafka-producer-perf-test's way of counting",
 }
-QUANTILES = {"0.5": "p50", "0.9": "p90", "0.95": "p95", "0.99": "p99", "0.999": "p99.9", "1.0": "max"}
-ATTENTION_MAX = 12
-_WINDOWS = ("warmup", "steady", "fault", "recovery", RUN)
-_Spread: TypeAlias = dict[str, list[dict[str, Any]]]
-_GAP_OF = {f"{side}.latency": f"{side}.gap" for side in ("produce", "consume", "commit")}
 
 
 def write(run_dir: Path) -> Path:
@@ -49,32 +53,64 @@ def _told(evidence: Evidence, verdict: Verdict, analysis: Mapping[str, Any]) -> 
         "verdict": verdict,
         "sentence": shown.sentence(verdict),
         "why": evidence.timeline.get("why"),
-        "about": _about(evidence, verdict),
+        "about": about(evidence, verdict),
         "troubled": shown.troubled(verdict),
         "attention_max": ATTENTION_MAX,
-        "groups": _groups(verdict.checks),
-        "plots": plots(evidence, analysis, labels),
-        "quantiles": QUANTILES,
-        "spreads": _spreads(evidence, analysis, labels),
-        "faults": [_fault(evidence, verdict, step) for step in evidence.steps],
-        "lanes": _lanes(evidence, labels),
-        "recoveries": _recoveries(evidence, analysis, labels),
-        "counters": counted(evidence.events, labels),
-        "sampled": [check for check in verdict.checks if check.samples],
-        "producers": {id_: labels.get(key, key) for id_, key in sorted(evidence.producers.items())},
-        "environment": _environment(evidence),
         "command": evidence.run.get("command"),
+        "environment": environment(evidence),
+        "older": _older(evidence, analysis),
+        **_judged(evidence, verdict, analysis, labels),
+        **_measured(evidence, verdict, analysis, labels),
     }
 
 
-def _about(evidence: Evidence, verdict: Verdict) -> list[str]:
-    """The line below the sentence: which run, of when, how long, of which arms."""
-    took_s = shown.run_s(evidence.run)
-    took = None if took_s is None else shown.seconds(took_s)
-    rehearsal = "a rehearsal: nothing was injected" if evidence.run.get("rehearse") else None
-    attached = "on a cluster that was attached, not launched" if evidence.run.get("attached") else None
-    told = [rehearsal, attached, verdict.run_id, evidence.run.get("started_at"), took]
-    return [str(one) for one in (*told, f"arms: {', '.join(verdict.arms)}") if one]
+def _judged(
+    evidence: Evidence, verdict: Verdict, analysis: Mapping[str, Any], labels: Mapping[str, str]
+) -> dict[str, Any]:
+    """The checks, and what stands behind them."""
+    bands = confidences(analysis, labels)
+    unsettled = [check for check in verdict.checks if check.status is not Status.PASS]
+    return {
+        "groups": _groups([check for check in verdict.checks if check.kind != "integrity"]),
+        "kept": [check for check in verdict.checks if check.kind == "integrity" or check.samples],
+        "band_of": lambda check: band_of(check, bands),
+        "pasted": {check: pasted(check, evidence, analysis) for check in unsettled},
+        "anchors": {check: f"check-{number}" for number, check in enumerate(verdict.checks, 1)},
+        "faults": [fault(evidence, verdict, step) for step in evidence.steps],
+        "colours": colours(evidence),
+        "lanes": _lanes(evidence, labels),
+        "recoveries": _recoveries(evidence, analysis, labels),
+        "counters": counted(evidence.events, labels),
+        "producers": {id_: labels.get(key, key) for id_, key in sorted(evidence.producers.items())},
+        "story": story_of(evidence, verdict, analysis),
+    }
+
+
+def _measured(
+    evidence: Evidence, verdict: Verdict, analysis: Mapping[str, Any], labels: Mapping[str, str]
+) -> dict[str, Any]:
+    """The charts and the tables of figures."""
+    ways, flows = tables.counted_ways(analysis, labels), analysis.get("racks", ())
+    return {
+        "metrics": plots.metrics(evidence, verdict.checks, analysis, labels),
+        "lag": plots.lag(evidence, analysis, labels),
+        "forest": plots.forest(ratios(verdict.checks, arms_of(evidence.home))),
+        "heat": tables.heat(flows, labels),
+        "heat_reading": reading.racks([row for row in flows if row["window"] == RUN], labels),
+        "unavailable": tables.unavailable(analysis, labels),
+        "ways": ways,
+        "ways_reading": reading.perf(ways),
+        "way_quantiles": tables.QS,
+        "quantiles": QUANTILES,
+        "open_rows_max": OPEN_ROWS_MAX,
+        "spreads": spreads(evidence, analysis, labels),
+    }
+
+
+def _older(evidence: Evidence, analysis: Mapping[str, Any]) -> str | None:
+    """What an older version left unmeasured, in a line; None where all is there."""
+    lacking = [what for name, what in _NEWER.items() if name not in analysis]
+    return older(evidence.home, ", ".join(lacking)) if lacking else None
 
 
 def _groups(checks: Sequence[Check]) -> list[tuple[str, list[Check]]]:
@@ -83,51 +119,6 @@ def _groups(checks: Sequence[Check]) -> list[tuple[str, list[Check]]]:
     for check in checks:
         groups.setdefault("objectives" if check.kind in ("slo", "compare") else check.kind, []).append(check)
     return sorted(groups.items(), key=lambda group: group[0] != "objectives")
-
-
-def _fault(evidence: Evidence, verdict: Verdict, step: Mapping[str, Any]) -> dict[str, Any]:
-    fault, window = step["id"], evidence.window_of(step["id"])
-    proof = {check.kind: check for check in verdict.checks if check.id in (f"witness/{fault}", f"exposure/{fault}")}
-    return {
-        "id": fault,
-        "kind": step["kind"],
-        "colour": colours(evidence)[fault],
-        "window": f"{window.start_us / 1e6:.1f} - {window.end_us / 1e6:.1f} s" if window else "never began",
-        "targets": _listed(targets_of(evidence, fault)),
-        "parameters": _listed(step.get("parameters") or {}),
-        "witness": proof.get("witness"),
-        "exposure": proof.get("exposure"),
-    }
-
-
-def _listed(facts: Mapping[str, Any]) -> str:
-    return "; ".join(f"{name}: {_flat(value)}" for name, value in facts.items() if value not in (None, [], {}))
-
-
-def _flat(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} = {_flat(one)}" for key, one in value.items())
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _spreads(evidence: Evidence, analysis: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, _Spread]:
-    """By metric, phases x percentiles: the windows as time passes, in each every client, with its longest gap."""
-    gaps_us = {(row["metric"], row["client"], row["window"]): row["longest_us"] for row in analysis["gaps"]}
-    begun = windows_of(evidence.phases)
-
-    def as_time_passes(row: Mapping[str, Any]) -> tuple[int, Sequence[Interval], str, str]:
-        kind, _, fault = row["window"].partition("/")
-        return _WINDOWS.index(kind), begun.get(row["window"], ()) if fault else (), fault, row["client"]
-
-    spreads: dict[str, _Spread] = {title: {} for title in METRICS.values()}
-    for row in sorted(analysis["distributions"], key=as_time_passes):
-        if title := METRICS.get(row["metric"]):
-            gap = (_GAP_OF.get(row["metric"]), row["client"], row["window"])
-            named = {"client": labels.get(row["client"], row["client"]), "gap_us": gaps_us.get(gap)}
-            spreads[title].setdefault("after warm-up" if row["window"] == RUN else row["window"], []).append(
-                row | named
-            )
-    return {title: windows for title, windows in spreads.items() if windows}
 
 
 def _lanes(evidence: Evidence, labels: Mapping[str, str]) -> list[tuple[str, tuple[Span, ...]]]:
@@ -146,16 +137,3 @@ def _recoveries(
     for row in analysis["recoveries"]:
         found.setdefault(row["fault"], {})[labels.get(row["client"], row["client"])] = row
     return [(fault, rows) for fault, rows in found.items() if rows]
-
-
-def _environment(evidence: Evidence) -> list[tuple[str, list[str]]]:
-    """Each fact with its lines: one for a plain value, else one an entry."""
-    run = evidence.run
-    facts = {"run": run["run_id"], "started": run.get("started_at"), "seed": run.get("seed"), "git": run.get("git")}
-    facts |= {name: run.get(name) for name in ("attached", "versions", "images", "host", "profile", "warmup")}
-    return [(name, _lines(value)) for name, value in facts.items() if value not in (None, {}, "")]
-
-
-def _lines(value: Any) -> list[str]:
-    entries = value.items() if isinstance(value, Mapping) else ()
-    return [f"{key}: {_flat(entry)}" for key, entry in entries] or [_flat(value)]

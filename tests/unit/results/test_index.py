@@ -35,7 +35,7 @@ def test_every_run_is_listed_with_what_did_not_pass(made: Made, tmp_path: Path) 
     page = path.read_text()
     assert tmp_path / "index.html" == path
     assert '<header class="fail">\n<h1>nightly: 1 of 2 runs failed</h1>' in page
-    assert ["good/report.html", "deep/bad/report.html"] == re.findall(r'href="([^"]+)"', page)
+    assert ["good/report.html", "deep/bad/report.html"] == re.findall(r'href="([^"#]+)"', page)
     assert "PASS: demo, seed 7: every check passed (1 of 1 checks passed)" in page
     assert page.count("50 s") == 2
     assert page.count("baseline, patient") == 2
@@ -63,7 +63,8 @@ def test_runs_that_were_not_judged_say_why(made: Made, tmp_path: Path) -> None:
     assert f"aftershock verdict {homes[1]}" in page
     assert "not as it was written" in page
     assert f"{tmp_path / 'gone' / 'run.json'}: missing" in page
-    assert "href" not in page
+    assert 'href="#main"' in page
+    assert page.count("href") == 1
     assert "4 of 4 runs in error" in page
 
 
@@ -72,13 +73,13 @@ def test_no_name_becomes_markup_or_a_scheme(made: Made, tmp_path: Path) -> None:
     home = judged(made, tmp_path / HOSTILE, check(Status.FAIL, HOSTILE))
     page = write_index([home], tmp_path, HOSTILE).read_text()
     assert "<script" not in page
-    assert re.findall(r'href="([^"]+)"', page) == [
+    assert re.findall(r'href="([^"#]+)"', page) == [
         "javascript%3Aalert%281%29%3F%3Cscript%3E%22%27%26%23%25/report.html"
     ]
 
 
 def test_the_command_writes_reports_and_an_index(made: Made, tmp_path: Path) -> None:
-    """`report` of three runs, one not judged: two reports and the index; the third is said, and makes it exit 3."""
+    """`report` of three runs, one not judged: two reports, side by side, and the index; the third makes it exit 3."""
     drawn = {"distributions": [], "gaps": [], "recoveries": [], "bins": [], "bin_us": 1}
     for name in ("good", "bad"):
         home = judged(made, tmp_path / name, check(Status.PASS if name == "good" else Status.FAIL))
@@ -86,9 +87,10 @@ def test_the_command_writes_reports_and_an_index(made: Made, tmp_path: Path) -> 
     made.write(tmp_path / "waiting")
     command = [sys.executable, "-m", "aftershock.harness.cli", "report", "good", "waiting", "bad", "--out", "."]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-    assert done.stdout.splitlines() == ["good/report.html", "bad/report.html", str(tmp_path / "index.html")]
+    written = [str(tmp_path / name) for name in ("comparison.html", "index.html")]
+    assert done.stdout.splitlines() == ["good/report.html", "bad/report.html", *written]
     assert done.stderr == "waiting/verdict.json: missing; judge the run first: aftershock verdict waiting\n"
     assert 3 == done.returncode
     page = (tmp_path / "index.html").read_text()
-    assert ["good/report.html", "bad/report.html"] == re.findall(r'href="([^"]+)"', page)
+    assert ["comparison.html", "good/report.html", "bad/report.html"] == re.findall(r'href="([^"#]+)"', page)
     assert page.count("NOT JUDGED") == 1

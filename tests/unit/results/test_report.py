@@ -18,12 +18,12 @@ from aftershock.results.measure import BINS_OF_ALL_MAX, BINS_OF_ALL_WITH_COMMITS
 from aftershock.results.report import write
 from aftershock.results.report.bands import PALETTE, Band
 from aftershock.results.report.chart import latency_svg
-from aftershock.results.report.page import METRICS, QUANTILES
 from aftershock.results.report.plots import panels
+from aftershock.results.report.spreads import METRICS, QUANTILES
 from aftershock.results.verdict import Verdict
 
 HOSTILE = "<script>alert(1)</script>\"'&$x^2$"
-BYTES_MAX = 500_000
+BYTES_MAX, WORST_BYTES_MAX = 500_000, 700_000
 
 
 class _Seen(HTMLParser):
@@ -88,7 +88,7 @@ def test_the_verdict_comes_first_and_nothing_is_loaded(judged: Judged, made: Mad
     """One file: no script, no link, no address but the SVG's namespaces; the sentence is the first heading."""
     page = write(judged(made, bins())).read_text()
     seen = _Seen(page)
-    assert "script" not in seen.tags
+    assert page.count("<script>") == 1
     assert [risk for risk in seen.risky if not (risk[1] or "").startswith("#")] == []
     addresses = set(re.findall(r"https?://[^\s\"'<>]+", page))
     assert {address.split("/")[2] for address in addresses} <= {"www.w3.org"}
@@ -98,13 +98,15 @@ def test_the_verdict_comes_first_and_nothing_is_loaded(judged: Judged, made: Mad
     order = [
         "What needs attention",
         "<h2>Checks",
+        "<h2>Integrity",
         "<h2>Produce latency",
         "Latency by phase",
         "<h2>Faults",
+        "<h2>What happened",
         "<h2>What was owed",
         "<h2>Recovery",
     ]
-    places = [page.index(title) for title in [*order, "Records to look at", "Environment", "To repeat it"]]
+    places = [page.index(title) for title in [*order, "<h2>Environment", "<h2>To repeat it"]]
     assert places == sorted(places)
     assert "aftershock run demo --seed 7" in page
 
@@ -138,8 +140,7 @@ def test_hostile_names_are_text(judged: Judged, made: Made) -> None:
         row["fault"] = HOSTILE if row["fault"] == "latency-1" else row["fault"]
     rows = [row | {"client": f"orders/{HOSTILE}"} for row in bins()]
     page = write(judged(hostile, rows)).read_text()
-    assert "script" not in _Seen(page).tags
-    assert "<script" not in page
+    assert page.count("<script") == 1
     assert page.count("&lt;script&gt;") > 10
 
 
@@ -172,7 +173,7 @@ def test_names_above_bands_do_not_collide() -> None:
     """Faults that follow each other closely have their names on levels of their own; those far apart share one."""
     rows = [row for row in bins(100) if row["metric"] == "produce.latency"]
     near = [Band(f"fault-{index}", PALETTE[0], 10 + index, 10.5 + index) for index in range(3)]
-    svg = latency_svg({"a": rows}, [*near, Band("far", PALETTE[1], 80, 90)], 1.0, [])
+    svg = latency_svg("n", ("t", "d"), {"a": rows}, [*near, Band("far", PALETTE[1], 80, 90)], 1.0, [])
     levels = {name: float(height) for height, name in re.findall(r'y="([0-9.]+)"[^>]*>(fault-\d|far)<', svg)}
     assert levels["fault-0"] > levels["fault-1"] > levels["fault-2"]
     assert levels["far"] == levels["fault-0"]
@@ -238,7 +239,42 @@ def worst_plausible(made: Made, sides: Sequence[str], bins_of_one: int) -> tuple
             for client in clients
         ],
     }
+    told |= newer(clients, metrics, faults)
     return run, Verdict("run-1", "worst", 7, tuple(arms), tuple(checks)), told
+
+
+def newer(clients: Sequence[str], metrics: Sequence[str], faults: Sequence[str]) -> dict[str, Any]:
+    """The rest of an analysis, as long as it gets: full spectra, an hour of lag, ten slow records a client."""
+    points = [[1 - 10 ** (-step / 24), 1000 + 977 * step * step] for step in range(120)]
+    named = [(metric, client) for metric in metrics for client in clients]
+    slow = {"producer_id": 7, "topic": "orders", "partition": 23, "offset": 1_234_567, "intended_us": 45_281_304}
+    slow |= {"sent_us": 45_290_884, "status": "ok", "error": None, "broker_id": 3, "leader_epoch": 7, "attempts": 3}
+    records = [slow | {"seq": 1_000_000 + index, "done_us": 50_000_000 + index} for index in range(10)]
+    flow = {"window": "run", "n": 123_456, "bytes": 123_456_789, "p50_us": 12_345, "p99_us": 1_234_567}
+    racks = [(client, op, there) for client in clients for op in ("produce", "consume") for there in "abc"]
+    percentiles = dict.fromkeys(("avg_ms", "max_ms", "p50_ms", "p95_ms", "p99_ms", "p999_ms"), 1234.5)
+    perf = {"records": 123_456, "seconds": 3600.0, "records_per_s": 34.3, "mb_per_s": 0.03, **percentiles}
+    stall = {"side": "produce", "partition": None, "start_us": 10_000_000, "end_us": 13_000_000}
+    return {
+        "spectra": [
+            {"metric": metric, "client": client, "window": window, "points": points}
+            for metric, client in named
+            for window in ("steady", "fault", *(f"fault/{fault}" for fault in faults))
+        ],
+        "racks": [
+            flow | {"client": client, "op": op, "client_rack": "a", "broker_rack": there} for client, op, there in racks
+        ],
+        "slowest": [{"op": "produce", "client": client, "records": records} for client in clients],
+        "stalls": [stall | {"client": client} for client in clients],
+        "lag": [
+            {
+                "client": client,
+                "seconds": [[at * 1_000_000, at * 7919 % 997, at * 104_729 % 99_991] for at in range(3600)],
+            }
+            for client in clients
+        ],
+        "perf": [{"client": client, **perf} for client in clients],
+    }
 
 
 @pytest.mark.parametrize(
@@ -246,26 +282,26 @@ def worst_plausible(made: Made, sides: Sequence[str], bins_of_one: int) -> tuple
     [(("produce", "consume"), BINS_OF_ALL_MAX), (("produce", "consume", "commit"), BINS_OF_ALL_WITH_COMMITS_MAX)],
 )
 def test_the_worst_plausible_run_still_fits(made: Made, tmp_path: Path, sides: Sequence[str], most: int) -> None:
-    """Under 500 kB, and the same bytes when it is written again; with commits there is one plot more to fit."""
+    """Under 700 kB, and the same bytes when it is written again; with commits there is one plot more to fit."""
     run, verdict, told = worst_plausible(made, sides, most // 8)
     home = run.write(tmp_path / "run")
     (home / "verdict.json").write_text(verdict.text())
     (home / "analysis.json").write_text(json.dumps(told))
     first = write(home).read_bytes()
-    assert 400_000 < len(first) <= BYTES_MAX
+    assert BYTES_MAX < len(first) <= WORST_BYTES_MAX
     assert first == write(home).read_bytes()
 
 
 def test_a_path_is_drawn_where_it_was() -> None:
     """Written tightly, a line still has a point a bin: none is lost, and none moved by more than the eye sees."""
     rows = [{"start_us": at * 1_000_000, "censored": 0, "p50_us": 5000 * (1 + at % 2)} for at in range(20)]
-    svg = latency_svg({"a": [row | {"p99_us": None, "slowest_us": None} for row in rows]}, [], 1.0, [])
-    lines = re.findall(r' d="M ([-0-9. ]+)"[^>]*stroke: #2a9d5c', svg)
-    points = [float(number) for number in max(lines, key=len).split()]
-    steps = {round(after - before, 1) for before, after in zip(points[::2], points[2::2], strict=False)}
-    assert len(points) == 2 * len(rows)
-    assert max(steps) - min(steps) <= 0.2
-    assert len(set(points[1::2])) == 2
+    shown = [row | {"p99_us": None, "slowest_us": None} for row in rows]
+    svg = latency_svg("n", ("t", "d"), {"a": shown}, [], 1.0, [])
+    lines = re.findall(r' d="M[-0-9. ]+l([-0-9. ]+)"[^>]*stroke: #2a9d5c', svg)
+    steps = [float(number) for number in re.findall(r"-?(?:\d+\.?\d*|\.\d+)", max(lines, key=len))]
+    assert len(steps) == 2 * (len(rows) - 1)
+    assert max(steps[::2]) - min(steps[::2]) <= 0.2
+    assert len({abs(step) for step in steps[1::2]}) == 1
 
 
 def test_a_run_not_judged_yet_is_told_so(made: Made, tmp_path: Path) -> None:

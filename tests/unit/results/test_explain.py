@@ -1,0 +1,214 @@
+"""The story of a run and of one record: in order, within 80 columns, and silent on what nobody told."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from analysis_factory import analysed
+from evidence_factory import Made
+
+from aftershock.harness import cli_report
+from aftershock.results.check import Check, Status
+from aftershock.results.explain import followed, record_markdown, record_text, story, story_markdown, story_text
+from aftershock.results.verdict import Verdict
+
+HOSTILE = "<script>alert(1)</script>|`*\x1b[2J"
+OWED = Check("obligation/produce", "obligation", "arm=baseline", Status.PASS, 9, 1, "s", "progress was owed for 9 s")
+
+
+def judged(made: Made, home: Path, **other: Any) -> Path:
+    """A run with a verdict and a whole analysis, ``other`` fields of it replaced; None takes one away."""
+    made.write(home)
+    document = analysed([*made.produce, *made.consume], made.phases) | other
+    whole = {name: value for name, value in document.items() if value is not None}
+    (home / "analysis.json").write_text(json.dumps(whole))
+    (home / "verdict.json").write_text(Verdict("r", made.timeline["name"], 7, ("baseline",), (OWED,)).text())
+    return home
+
+
+def telling(made: Made) -> Made:
+    """The clean run with a reference client that tells what it meets in kill-1, and a broker that is known."""
+    told = made.copy()
+    who = {"workload": "orders", "arm": "baseline", "op": "produce", "topic": "orders", "partition": 0}
+    told.events += [
+        who | {"t_us": 26_300_000, "event": "hint_accepted", "node_id": 2, "epoch": 1},
+        who | {"t_us": 26_400_000, "event": "batch_retried", "node_id": 2, "epoch": 1, "reason": "NOT_LEADER"},
+        who | {"t_us": 26_500_000, "event": "metadata_refreshed", "critical": True},
+    ]
+    told.journal[0]["targets"]["roles"] = {"asked": "client(a) -> broker"}
+    for row in told.produce:
+        row |= {"attempts": 2 if 26_000_000 <= row["intended_us"] < 26_300_000 else 1, "broker_id": 2}
+    return told
+
+
+def test_a_fault_is_told_in_order(made: Made, tmp_path: Path) -> None:
+    """Injected, found the leader, first error, witnessed, first success again, recovered, healed: by their moments."""
+    (chapter,) = [one for one in story(judged(telling(made), tmp_path / "run")).chapters if one.fault == "kill-1"]
+    said = [moment.said for moment in chapter.moments]
+    steps = [
+        "injected",
+        "took the hint that node 2",
+        "first error: was refused",
+        "recovered",
+        "first success",
+        "healed",
+    ]
+    places = [next(index for index, text in enumerate(said) if step in text) for step in steps]
+    assert sorted(places) == places
+    assert any("witnessed: container state: asked exited, observed exited" in text for text in said)
+    assert [moment.at_us for moment in chapter.moments] == sorted(moment.at_us for moment in chapter.moments)
+    assert "broker 1" in chapter.what
+    assert any("progress was owed for" in note for note in chapter.notes)
+
+
+def test_the_story_ends_with_promises_and_slow_records(made: Made, tmp_path: Path) -> None:
+    """Obligations held; ten records, the slowest first, each with the fault that overlapped it."""
+    told = story(judged(telling(made), tmp_path / "run"))
+    assert ("obligation/produce arm=baseline: held: progress was owed for 9 s",) == told.promises
+    assert told.slowest
+    assert 10 == len(told.slowest)
+    took = [tale.record.latency_us or 0 for tale in told.slowest]
+    assert took == sorted(took, reverse=True)
+    assert {"kill-1 overlapped it"} == {tale.notes[0] for tale in told.slowest}
+    assert all(sum(part.us for part in tale.parts) == tale.record.latency_us for tale in told.slowest)
+
+
+def test_a_slow_record_outside_every_fault_says_so(made: Made, tmp_path: Path) -> None:
+    """No fault did, and how long the last one was over; a link fault in force on its path is named with its share."""
+    slow = {"producer_id": 0, "seq": 1, "topic": "orders", "partition": 0, "offset": 1, "status": "ok", "broker_id": 2}
+    calm = slow | {"intended_us": 45_000_000, "sent_us": 45_000_000, "done_us": 46_000_000}
+    late = slow | {"seq": 2, "intended_us": 17_000_000, "sent_us": 17_000_000, "done_us": 17_500_000}
+    home = judged(
+        made, tmp_path / "run", slowest=[{"op": "produce", "client": "orders/baseline", "records": [calm, late]}]
+    )
+    told = story(home).slowest
+    assert told
+    assert ("no fault overlapped it; reassign-1 had been over for 6.0 s",) == told[0].notes
+    assert "latency-1 overlapped it" == told[1].notes[0]
+    assert "on its path: latency on client(a) -> k2 for 0.5 s of it" == told[1].notes[1]
+
+
+def test_a_run_judged_by_an_older_version_says_what_is_missing(made: Made, tmp_path: Path) -> None:
+    """Its faults are told all the same, from its gaps; the slowest are left out with the command that adds them."""
+    lacking = dict.fromkeys(("slowest", "stalls", "spectra", "racks", "lag", "perf"))
+    text = story_text(story(judged(made, tmp_path / "run", **lacking)))
+    assert "kill-1: kill" in text
+    assert "longest time without a success" in text
+    assert "judged by an older version" in text
+    assert "aftershock verdict" in text.replace("\n", " ")
+
+
+def test_a_rehearsal_is_told_as_one(made: Made, tmp_path: Path) -> None:
+    """Nothing was injected, and so nothing was on any record's path."""
+    calm = made.copy()
+    calm.run["rehearse"] = True
+    told = story(judged(calm, tmp_path / "run"))
+    assert any("a rehearsal: nothing was injected" in moment.text for moment in told.chapters[0].moments)
+    assert not any("on its path" in note for tale in told.slowest or () for note in tale.notes)
+
+
+def test_a_fault_by_hand_and_one_that_never_began_are_told(made: Made, tmp_path: Path) -> None:
+    """What the journal has beside the plan is a chapter; a step without a line is one as well."""
+    odd = made.copy()
+    lines = [line | {"fault": "mine"} for line in odd.journal if line["fault"] == "kill-1"]
+    odd.events.append({"t_us": 1, "event": "injected_by_hand", "fault": {"id": "mine", "kind": "kill"}})
+    odd.journal = [line for line in odd.journal if line["fault"] != "reassign-1"] + lines
+    odd.phases = [phase for phase in odd.phases if phase["fault"] != "reassign-1"]
+    chapters = {one.fault: one for one in story(judged(odd, tmp_path / "run")).chapters}
+    assert "by hand" in chapters["mine"].what
+    assert ("it never began",) == chapters["reassign-1"].notes
+
+
+def test_no_line_is_wider_than_80_columns_and_no_name_moves_the_cursor(made: Made, tmp_path: Path) -> None:
+    """Names of strangers are shown as text, in the terminal and in Markdown."""
+    odd = telling(made)
+    odd.timeline["workloads"][0]["arms"] = {HOSTILE: {}, "baseline": {}}
+    odd.timeline["name"] = HOSTILE
+    for row in odd.produce:
+        row["arm"] = HOSTILE if row["arm"] == "patient" else row["arm"]
+    home = judged(odd, tmp_path / "run")
+    text, marked = story_text(story(home)), story_markdown(story(home))
+    assert 80 >= max(map(len, text.splitlines()))
+    assert "\x1b" not in text + marked
+    assert "<script" not in marked.replace("\\<", "")
+    assert len({line.count(" | ") for line in marked.splitlines() if line.startswith("| 26.")}) == 1
+
+
+def test_one_record_is_followed_through_every_attempt(made: Made, tmp_path: Path) -> None:
+    """Wanted, handed over, refused and sent again, acknowledged, in the log, delivered to each reader."""
+    told = telling(made)
+    record = next(
+        row for row in told.produce if row["arm"] == "baseline" and row["attempts"] == 2 and not row["partition"]
+    )
+    found = followed(told.write(tmp_path / "run"), 0, record["seq"])
+    text = record_text(found)
+    steps = ["wanted by the schedule", "handed to the client from rack a", "took the hint", "sent a batch of orders/0"]
+    steps += ["acknowledged by broker 2 as orders/0", "delivered in rack b"]
+    flat = " ".join(text.split())
+    assert sorted(flat.index(step) for step in steps) == [flat.index(step) for step in steps]
+    assert f"in the log at the end of the run: orders/0 offset {record['offset']}" in flat
+    assert "kill-1 overlapped it" in text
+    assert "### Record" in record_markdown(found)
+
+
+def test_a_record_nobody_got_or_that_nobody_sent_says_so(made: Made, tmp_path: Path) -> None:
+    """Lost to a reader, gone from the log, in doubt, a phantom: each is a sentence, none an error."""
+    odd = made.copy()
+    odd.consume = [row for row in odd.consume if (row["producer_id"], row["seq"], row["arm"]) != (0, 9, "patient")]
+    odd.log = [row for row in odd.log if (row["producer_id"], row["seq"]) != (0, 9)]
+    next(row for row in odd.produce if (row["producer_id"], row["seq"]) == (0, 10)).update(
+        done_us=None, status="in_doubt"
+    )
+    odd.consume.append(odd.consume[-1] | {"producer_id": 77, "seq": 1})
+    home = odd.write(tmp_path / "run")
+    lost, doubt, phantom = (record_text(followed(home, *one)) for one in ((0, 9), (0, 10), (77, 1)))
+    assert "arm=patient: never delivered" in lost
+    assert "not in the log" in lost
+    assert "in doubt" in doubt
+    assert "a phantom" in phantom
+
+
+def test_an_unknown_record_is_answered_with_those_there_are(made: Made, tmp_path: Path) -> None:
+    """A sentence that names the producers and how far each got; the run needn't have been judged."""
+    found = followed(made.write(tmp_path / "run"), 5, 1)
+    assert "There is no record 5:1." in record_text(found)
+    assert "0 (arm=baseline) sent 0 to 2999" in record_text(found).replace("\n", " ")
+
+
+@pytest.fixture(scope="module")
+def home(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A judged run."""
+    return judged(made, tmp_path_factory.mktemp("explained") / "run")
+
+
+@pytest.mark.parametrize(
+    ("record", "options", "said"),
+    [
+        (None, {}, "kill-1: kill, by the plan"),
+        ("0:9", {}, "Record 0:9"),
+        ("9:9", {}, "There is no record 9:9"),
+        (None, {"as_json": True}, '"chapters"'),
+        ("0:9", {"as_json": True}, '"moments"'),
+        (None, {"style": "md"}, "### kill-1"),
+        ("0:9", {"style": "md"}, "### Record 0:9"),
+    ],
+)
+def test_the_command(
+    home: Path, capsys: pytest.CaptureFixture[str], record: str | None, options: dict[str, Any], said: str
+) -> None:
+    """`aftershock explain RUN`: text, Markdown or JSON on stdout, and always 0: nothing is judged."""
+    assert 0 == cli_report.explain(str(home), record=record, **options)
+    out = capsys.readouterr().out
+    assert said in out
+    if options.get("as_json"):
+        json.loads(out)
+
+
+def test_what_is_no_record_is_an_error(home: Path) -> None:
+    """The command line refuses it with the form that it takes."""
+    command = [sys.executable, "-m", "aftershock.harness.cli", "explain", str(home), "--record", "nine"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (3, "'nine' is no record; name it PRODUCER:SEQ") == (done.returncode, done.stderr.split(",")[0])
