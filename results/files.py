@@ -2,11 +2,11 @@
 
 Rules: a JSON file is whole or an EvidenceError; a JSONL file may lack its last line's end (its writer was killed), no
 other line, unless its reader can spare none; a Parquet file is looked at by its footer, before Spark sees it; what is
-written is there whole or not at all.
+written is there whole or not at all. The same words for the same fault, wherever the bytes came from.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,96 +15,138 @@ import pyarrow.parquet as pq
 
 from aftershock.errors import EvidenceError
 
-# What may stand in the file for each declared type; the narrower integer is widened by Spark.
-_ARROW = {
-    "string": (pa.string(), pa.large_string()),
-    "int": (pa.int32(),),
-    "bigint": (pa.int64(), pa.int32()),
-    "double": (pa.float64(),),
+# Spark's name of a Parquet column's type, as pyarrow has it
+_SPARK = {
+    pa.string(): "string",
+    pa.large_string(): "string",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float64(): "double",
 }
+_WIDENED = {"bigint": ("int",)}  # Spark reads the narrower integer as the wider one
 
 
 def read_json(path: Path) -> Any:
     """The document in ``path``. Raises EvidenceError where it is missing or not JSON."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return document(str(path), path.read_bytes())
     except FileNotFoundError:
-        raise EvidenceError(
-            f"{path}: missing; this is not a finished run directory, or not one of Aftershock's"
-        ) from None
-    except (ValueError, OSError) as broken:
-        raise EvidenceError(
-            f"{path}: not readable as JSON ({broken}); restore the file or run the plan again"
-        ) from broken
+        raise missing(str(path)) from None
+    except OSError as broken:
+        raise EvidenceError(f"{path}: not readable ({broken}); restore the file or run the plan again") from broken
 
 
 def read_object(path: Path) -> dict[str, Any]:
     """As ``read_json``, of a document that must be an object."""
-    document = read_json(path)
-    if not isinstance(document, dict):
-        raise EvidenceError(f"{path}: not a JSON object; restore the file or run the plan again")
-    return document
+    return as_object(str(path), read_json(path))
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """The documents of a JSONL file, in order; none where there is no file. A torn last line is left out."""
-    if not path.exists():
-        return []
-    *whole, last = path.read_bytes().split(b"\n")
-    lines = [line for _, line in _numbered(path, whole)]
-    return lines if not last.strip() else lines + _torn(last)
+    return lines(str(path), path.read_bytes()) if path.exists() else []
 
 
 def read_whole_lines(path: Path) -> list[tuple[int, dict[str, Any]]]:
     """As ``read_lines``, each with its number, for a file of which no line may be lost: a torn one is an error too."""
-    return _numbered(path, path.read_bytes().split(b"\n")) if path.exists() else []
+    return whole_lines(str(path), path.read_bytes()) if path.exists() else []
 
 
-def _numbered(path: Path, lines: Sequence[bytes]) -> list[tuple[int, dict[str, Any]]]:
-    return [(number, _line(path, number, text)) for number, text in enumerate(lines, 1) if text.strip()]
+def missing(where: str) -> EvidenceError:
+    """The error of a document that every run has."""
+    return EvidenceError(f"{where}: missing; this is not a finished run directory, or not one of Aftershock's")
 
 
-def _line(path: Path, number: int, text: bytes) -> dict[str, Any]:
+def document(where: str, content: bytes) -> Any:
+    """The JSON document ``content``; ``where`` is what errors call it."""
     try:
-        document = json.loads(text)
+        return json.loads(content)
     except ValueError as broken:
-        raise EvidenceError(f"{path}:{number}: not JSON ({broken}); restore the file or run the plan again") from broken
-    if not isinstance(document, dict):
-        raise EvidenceError(f"{path}:{number}: not a JSON object; restore the file or run the plan again")
-    return document
+        raise EvidenceError(
+            f"{where}: not readable as JSON ({broken}); restore the file or run the plan again"
+        ) from broken
+
+
+def as_object(where: str, told: Any) -> dict[str, Any]:
+    """``told``, which must be an object."""
+    if not isinstance(told, dict):
+        raise EvidenceError(f"{where}: not a JSON object; restore the file or run the plan again")
+    return told
+
+
+def lines(where: str, content: bytes) -> list[dict[str, Any]]:
+    """The documents of a JSONL file; a torn last line is left out."""
+    *whole, last = content.split(b"\n")
+    told = [line for _, line in _numbered(where, whole)]
+    return told if not last.strip() else told + _torn(last)
+
+
+def whole_lines(where: str, content: bytes) -> list[tuple[int, dict[str, Any]]]:
+    """The documents of a JSONL file with their numbers; a torn line is an error."""
+    return _numbered(where, content.split(b"\n"))
+
+
+def _numbered(where: str, texts: Sequence[bytes]) -> list[tuple[int, dict[str, Any]]]:
+    return [(number, _line(f"{where}:{number}", text)) for number, text in enumerate(texts, 1) if text.strip()]
+
+
+def _line(where: str, text: bytes) -> dict[str, Any]:
+    try:
+        told = json.loads(text)
+    except ValueError as broken:
+        raise EvidenceError(f"{where}: not JSON ({broken}); restore the file or run the plan again") from broken
+    return as_object(where, told)
 
 
 def _torn(text: bytes) -> list[dict[str, Any]]:
     try:
-        document = json.loads(text)
+        told = json.loads(text)
     except ValueError:
         return []
-    return [document] if isinstance(document, dict) else []
+    return [told] if isinstance(told, dict) else []
 
 
-def check_parquet(path: Path, columns: Mapping[str, str]) -> None:
-    """Raises EvidenceError where ``path`` is truncated, or lacks or mistypes one of ``columns`` (name → Spark type)."""
+def check_parquet(path: Path, columns: Mapping[str, str], required: Collection[str]) -> None:
+    """Raises EvidenceError where ``path`` is missing, truncated, or of another shape (``check_columns``)."""
     try:
         schema = pq.read_schema(path)
     except FileNotFoundError:
-        raise EvidenceError(f"{path}: named in the manifest, but missing; restore it or run the plan again") from None
+        raise gone(str(path)) from None
     except (pa.ArrowInvalid, OSError) as broken:
-        raise EvidenceError(
-            f"{path}: truncated or not Parquet ({broken}); restore it or run the plan again"
-        ) from broken
+        raise truncated(str(path), str(broken)) from broken
+    check_columns(str(path), [(field.name, _kind(field.type)) for field in schema], columns, required)
+
+
+def gone(where: str) -> EvidenceError:
+    """The error of a file that the manifest names and nobody finds."""
+    return EvidenceError(f"{where}: named in the manifest, but missing; restore it or run the plan again")
+
+
+def truncated(where: str, why: str) -> EvidenceError:
+    """The error of a file whose footer can't be read."""
+    return EvidenceError(f"{where}: truncated or not Parquet ({why}); restore it or run the plan again")
+
+
+def check_columns(
+    where: str, found: Sequence[tuple[str, str]], columns: Mapping[str, str], required: Collection[str]
+) -> None:
+    """Raises EvidenceError where a Parquet file's columns are not as declared; types are named as Spark's.
+
+    Of ``columns`` (name → type) those ``required`` must be there, each once; one that came later may be missing, and is
+    then null. What else is in the file is nobody's business.
+    """
     for name, declared in columns.items():
-        _check_column(path, schema, name, declared)
+        kinds = [kind for column, kind in found if column == name]
+        if len(kinds) > 1 or (not kinds and name in required):
+            what = "is there more than once" if kinds else "is missing"
+            raise EvidenceError(f"{where}: column {name!r} {what}; the file was written by something else, or damaged")
+        if kinds and kinds[0] not in (declared, *_WIDENED.get(declared, ())):
+            why = f"column {name!r} is {kinds[0]}, not {declared}; rewrite it or run the plan again"
+            raise EvidenceError(f"{where}: {why}")
 
 
-def _check_column(path: Path, schema: pa.Schema, name: str, declared: str) -> None:
-    found = schema.get_all_field_indices(name)
-    if len(found) != 1:
-        what = "is missing" if not found else "is there more than once"
-        raise EvidenceError(f"{path}: column {name!r} {what}; the file was written by something else, or damaged")
-    kind = schema.field(found[0]).type
+def _kind(kind: pa.DataType) -> str:
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    if kind not in _ARROW[declared]:
-        raise EvidenceError(f"{path}: column {name!r} is {kind}, not {declared}; rewrite it or run the plan again")
+    return _SPARK.get(kind, str(kind))
 
 
 def write_whole(path: Path, content: str | bytes) -> Path:

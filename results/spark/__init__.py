@@ -1,0 +1,1 @@
+"""How Spark is started here, or spoken to where it is; the door is `results/session.py`."""

@@ -1,0 +1,81 @@
+"""Spark's settings: by how much there is to judge, and by where it is judged. Pure; nothing here starts anything.
+
+Rules: what changes an answer (time zone, ANSI) is the same everywhere. A small judgement is mostly a JVM's start, which
+C1 and SerialGC halve; a large one is computing, for which C1 is 1.7 times slower. Somebody else's cluster and its files
+are left as they are: no folders, addresses or catalogs of ours are named there.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+ROWS_MAX, BYTES_MAX = 5_000_000, 100_000_000  # beyond either, a judgement is large
+
+
+@dataclass(frozen=True)
+class Load:
+    """How much evidence a session is to read."""
+
+    rows: int = 0
+    bytes: int = 0
+
+    @property
+    def large(self) -> bool:
+        """Whether computing costs more than starting."""
+        return self.rows > ROWS_MAX or self.bytes > BYTES_MAX
+
+
+SMALL, UNKNOWN = Load(), Load(rows=ROWS_MAX + 1)  # what can't be looked at beforehand may be anything
+
+
+def load_of(parts: Iterable[Path | str]) -> Load:
+    """The load that these Parquet files are, by their footers; UNKNOWN where one of them lies on another filesystem."""
+    parts = list(parts)
+    local = [part for part in parts if isinstance(part, Path)]
+    if len(local) < len(parts):
+        return UNKNOWN
+    return Load(sum(pq.read_metadata(part).num_rows for part in local), sum(part.stat().st_size for part in local))
+
+
+SESSION = {
+    "spark.sql.session.timeZone": "UTC",
+    # Spark sizes a table by its compressed bytes and would broadcast millions of sequential ids
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+}
+_OURS = {
+    "spark.app.name": "aftershock",
+    "spark.log.level": "ERROR",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.catalogImplementation": "in-memory",
+}
+_LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+_SMALL_JVM, _LARGE_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"), ("-XX:+UseParallelGC",)
+
+
+def on_this_host(master: str) -> bool:
+    """Whether Spark computes here: ``local``, ``local[2]``, ``local-cluster[2,1,1024]``."""
+    return master == "local" or master.startswith(("local[", "local-cluster["))
+
+
+def of_session(load: Load) -> dict[str, str]:
+    """What any session can be told while it runs, also one of Spark Connect."""
+    sized = {} if load.large else {"spark.sql.shuffle.partitions": "2"}
+    return {**SESSION, **sized, "spark.sql.adaptive.enabled": str(load.large).lower()}
+
+
+def of_jvm(master: str, load: Load, scratch: Path, options: Iterable[str]) -> Mapping[str, str]:
+    """What the JVM that we start is told before; ``options`` are more of Java's, ``scratch`` is where it spills."""
+    tuned = _LARGE_JVM if load.large else _SMALL_JVM
+    settings = of_session(load) | _OURS
+    settings |= {
+        "spark.master": master,
+        "spark.driver.memory": "2g" if load.large else "600m",
+        "spark.driver.extraJavaOptions": " ".join([*tuned, *options]),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+    }
+    return settings | _LOOPBACK | {"spark.local.dir": str(scratch)} if on_this_host(master) else settings

@@ -1,0 +1,236 @@
+"""What a verdict costs, beside hand-tuned queries on the same data: ``python tests/bench/bench_verdict.py [OUTCOMES]``.
+
+OUTCOMES (default 10 000 000) rows are generated; each of these then runs in a process of its own, on the same files:
+
+* tuned: one histogram query (exact percentiles by client, operation and phase) and one of fingerprints (a block of
+  65 536 records acknowledged, in the log, delivered), written by hand for this data and nothing else;
+* verdict: everything that ``aftershock verdict`` judges: latency, availability, recovery, integrity, order.
+
+And at the size of a test: one run from the command line, and a hundred runs judged together against one. Ratios say
+more than seconds, which are the machine's, and CPU time more than wall time on a machine with other work. Memory is the
+most that a process and its children held at once (RSS).
+"""
+
+import json
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from aftershock.results.evidence import Evidence, read
+from aftershock.results.session import session
+from aftershock.results.spark.conf import load_of
+from aftershock.results.tables import columns
+from aftershock.tests.bench.evidence_generator import generate
+from aftershock.tests.unit.results.evidence_factory import clean_run
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+OUTCOMES = 10_000_000
+TOGETHER = 100
+RATIO_MAX, SMALL_S_MAX, SMALL_MIB_MAX, TOGETHER_MAX, BYTES_MAX = 1.5, 12.0, 900, 2.5, 12.0
+QS = "0.5, 0.9, 0.95, 0.99, 0.999, 0.9999, 1.0"
+BLOCK = 65_536
+
+
+class Cost(NamedTuple):
+    """Seconds of wall time and of all cores, MiB at most, and what the process printed."""
+
+    wall_s: float
+    cpu_s: float
+    peak_mib: float
+    told: dict[str, float]
+
+
+# --- what is measured, each in a process of its own ------------------------------------------------------------------
+
+
+def tuned(home: Path) -> Iterator[tuple[str, float]]:
+    """The two queries by hand."""
+    evidence = read(home, columns())
+    with _session(home, evidence) as spark:
+        yield from _timed("histogram", lambda: _histogram(spark, evidence).collect())
+        yield from _timed("fingerprints", lambda: _fingerprints(spark, home).collect())
+
+
+def verdict(*homes: Path) -> Iterator[tuple[str, float]]:
+    """All of a verdict, of one run or of many together."""
+    from aftershock.results.judge import Judge  # noqa: PLC0415 - what the other process must not load
+
+    begun_s = time.monotonic()
+    with Judge(homes[0] / "logs" / "spark.log", None, lambda _: None) as judge:
+        judge.many(homes)
+        yield "judged", time.monotonic() - begun_s
+
+
+@contextmanager
+def _session(home: Path, evidence: Evidence) -> "Iterator[SparkSession]":
+    load = load_of([part for parts in evidence.parquet.values() for part in parts])
+    with session(home / "logs" / "spark.log", None, load) as spark:
+        yield spark
+
+
+def _histogram(spark: "SparkSession", evidence: Evidence) -> "DataFrame":
+    """One scan, one exact histogram, every quantile of every client, operation and phase."""
+    spark.read.parquet(str(evidence.home / "outcomes")).createOrReplaceTempView("outcomes")
+    phases = " ".join(
+        f"when intended_us >= {phase.start_us} and intended_us < {phase.end_us} then '{phase.fault or phase.name}'"
+        for phase in evidence.phases
+    )
+    text = f"""
+        with hist as (
+            select arm, op, case {phases} end as phase, done_us - intended_us as latency_us, count(*) as n
+            from outcomes group by all)
+        select arm, op, phase, sum(n), percentile(latency_us, array({QS}), n) from hist group by all"""  # noqa: S608 - ours
+    return spark.sql(text)
+
+
+def _fingerprints(spark: "SparkSession", home: Path) -> "DataFrame":
+    """The blocks in which acknowledged, logged and delivered records differ."""
+    spark.read.parquet(str(home / "outcomes")).createOrReplaceTempView("outcomes")
+    spark.read.parquet(str(home / "log")).createOrReplaceTempView("log")
+    told = f"producer_id, seq div {BLOCK} as block, count(*) as n, bit_xor(xxhash64(producer_id, seq)) as x"
+    text = f"""
+        with acked as (select {told} from outcomes where op = 'produce' and status = 'ok' group by all),
+             read as (select {told} from outcomes where op = 'consume' group by all),
+             logged as (select {told} from log group by all)
+        select * from acked full join read using (producer_id, block) full join logged using (producer_id, block)
+        where not (acked.n <=> read.n and acked.x <=> read.x and acked.n <=> logged.n and acked.x <=> logged.x)"""  # noqa: S608 - ours
+    return spark.sql(text)
+
+
+def _timed(name: str, work: Callable[[], object]) -> Iterator[tuple[str, float]]:
+    begun_s = time.monotonic()
+    work()
+    yield name, time.monotonic() - begun_s
+
+
+# --- the measuring ---------------------------------------------------------------------------------------------------
+
+
+def cost_of(command: list[str]) -> Cost:
+    """What a process costs that ends with a line of JSON, or with none."""
+    begun_s, worked_s = time.monotonic(), _cpu_s()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    peak_kib, done = [0], threading.Event()
+    watcher = threading.Thread(target=_watch, args=(process.pid, peak_kib, done))
+    watcher.start()
+    printed, _ = process.communicate()
+    wall_s = time.monotonic() - begun_s
+    done.set()
+    watcher.join()
+    last = printed.strip().splitlines()[-1] if printed.strip() else ""
+    return Cost(wall_s, _cpu_s() - worked_s, peak_kib[0] / 1024, json.loads(last) if last.startswith("{") else {})
+
+
+def _cpu_s() -> float:
+    """What our children have worked, those that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _watch(pid: int, peak_kib: list[int], done: threading.Event) -> None:
+    while not done.wait(0.1):
+        peak_kib[0] = max(peak_kib[0], sum(map(_rss_kib, _family(pid))))
+
+
+def _family(pid: int) -> list[int]:
+    """A process and all its descendants."""
+    children: dict[int, list[int]] = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(status.read_text().rsplit(")", 1)[1].split()[1])
+        except OSError:  # it has ended
+            continue
+        children.setdefault(parent, []).append(int(status.parent.name))
+    found = [pid]
+    for one in found:
+        found += children.get(one, [])
+    return found
+
+
+def _rss_kib(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("VmRSS:")), 0)
+
+
+def _child(what: str, *homes: Path) -> Cost:
+    return cost_of([sys.executable, __file__, f"--{what}", *map(str, homes)])
+
+
+# --- the report ------------------------------------------------------------------------------------------------------
+
+
+def large(folder: Path, outcomes: int) -> list[bool]:
+    """The big run: tuned queries and the verdict."""
+    home = generate(folder / "large", outcomes)
+    evidence = read(home, columns())
+    parts = [part for table in ("outcomes", "log") for part in evidence.parquet[table]]
+    load, stored = load_of(evidence.parquet["outcomes"]), load_of(parts)
+    each = stored.bytes / load.rows
+    _say(f"{load.rows:,} outcomes; with the log {each:.1f} bytes each at rest", each <= BYTES_MAX)
+    by_hand, ours = _child("tuned", home), _child("verdict", home)
+    told = ", ".join(f"{name} {value:.1f} s" for name, value in by_hand.told.items())
+    _say(f"tuned    {_figures(by_hand)} ({told})")
+    ratio = ours.wall_s / by_hand.wall_s
+    _say(f"verdict  {_figures(ours)}: {ratio:.2f} x tuned", ratio <= RATIO_MAX)
+    return [each <= BYTES_MAX, ratio <= RATIO_MAX]
+
+
+def small(folder: Path) -> list[bool]:
+    """Runs of the size of a test: one from the command line, and many together."""
+    homes = [_small_run(folder / f"run-{number}", number) for number in range(TOGETHER)]
+    command = [str(Path(sys.executable).with_name("aftershock")), "verdict", str(homes[0]), "--json"]
+    cost_of(command)  # the first leaves the class-data archive being made, and files in the page cache
+    one = cost_of(command)
+    fits = one.wall_s <= SMALL_S_MAX and one.peak_mib <= SMALL_MIB_MAX
+    _say(f"a small run's verdict: {_figures(one)}", fits)
+    alone, together = _child("verdict", homes[0]), _child("verdict", *homes)
+    ratio = together.wall_s / alone.wall_s
+    _say(f"one run of that size: {_figures(alone)}")
+    _say(f"{TOGETHER} runs together: {_figures(together)}: {ratio:.2f} x one", ratio <= TOGETHER_MAX)
+    return [fits, ratio <= TOGETHER_MAX]
+
+
+def _small_run(home: Path, number: int) -> Path:
+    made = clean_run(columns())
+    made.run["run_id"] = f"{made.run['run_id']}-{number}"
+    return made.write(home)
+
+
+def _figures(cost: Cost) -> str:
+    return f"{cost.wall_s:.1f} s ({cost.cpu_s:.1f} s of CPU), {cost.peak_mib:.0f} MiB"
+
+
+def _say(text: str, fits: bool | None = None) -> None:
+    sys.stdout.write(f"{text}{'' if fits is None else '  ok' if fits else '  MISSED'}\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    outcomes = int(sys.argv[1]) if len(sys.argv) > 1 else OUTCOMES
+    folder = Path(tempfile.mkdtemp(prefix="bench-verdict-"))
+    try:
+        met: list[Any] = [*small(folder), *large(folder, outcomes)]
+    finally:
+        shutil.rmtree(folder)
+    return int(not all(met))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1 and sys.argv[1].startswith("--"):
+        work = {"--tuned": tuned, "--verdict": verdict}[sys.argv[1]]
+        print(json.dumps(dict(work(*map(Path, sys.argv[2:])))))
+    else:
+        sys.exit(main())

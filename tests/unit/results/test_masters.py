@@ -1,0 +1,65 @@
+"""The same evidence gives the same verdict, byte for byte, wherever Spark computes it: four times the whole way."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from evidence_factory import Made
+from spark_servers import connect_server, standalone
+
+from aftershock.results.judge import judge
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+pytestmark = [pytest.mark.nightly, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+WRITTEN = ("verdict.json", "analysis.json", "junit.xml", "silver/latency.parquet", "gold/checks.parquet")
+
+
+@contextmanager
+def master(kind: str, folder: Path) -> Iterator[str]:
+    """Where Spark runs: a server of that kind while the block lasts, or a master that needs none."""
+    servers: dict[str, AbstractContextManager[str]] = {
+        "standalone": standalone(folder, workers=2),
+        "connect": connect_server(folder),
+    }
+    with servers.get(kind, nullcontext(kind)) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def spoiled(made: Made) -> Made:
+    """A lost, a doubled, a swapped and two doubtful records: so that every exact path is gone."""
+    worse = made.copy()
+    gone, twice = worse.consume[1000], worse.consume[2000]
+    worse.consume.remove(gone)
+    worse.consume.append(dict(twice))
+    worse.log[500]["seq"], worse.log[501]["seq"] = worse.log[501]["seq"], worse.log[500]["seq"]
+    for row in worse.produce[40:42]:
+        row.update(status="in_doubt", done_us=None)
+    return worse
+
+
+@pytest.fixture(scope="module")
+def here(spoiled: Made, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run as ``local[2]`` judged it."""
+    home = spoiled.write(tmp_path_factory.mktemp("here") / "run")
+    assert judge(home, "local[2]", lambda _: None).exit_code == 1
+    return home
+
+
+@pytest.mark.parametrize("kind", ["local-cluster[2,1,1024]", "standalone", "connect"])
+def test_the_verdict_is_the_same_everywhere(
+    kind: str, here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Executors in processes of their own, a real master with two workers, and a server spoken to over gRPC."""
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    there = Path(shutil.copytree(here, tmp_path / "run", ignore=shutil.ignore_patterns(*WRITTEN, "silver", "gold")))
+    with master(kind, tmp_path / "servers") as url:
+        judge(there, url, lambda _: None)
+    for name in WRITTEN:
+        assert (here / name).read_bytes() == (there / name).read_bytes(), name

@@ -1,0 +1,161 @@
+"""Where Spark runs and how it is set up: settings by size and place, refusals in a sentence, the class-data archive."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from evidence_factory import Made
+from spark_servers import connect_server
+
+from aftershock.errors import EvidenceError
+from aftershock.results.session import master_of, session
+from aftershock.results.spark import class_data
+from aftershock.results.spark.conf import BYTES_MAX, ROWS_MAX, SMALL, UNKNOWN, Load, load_of, of_jvm, of_session
+from aftershock.results.spark.paths import literal
+from aftershock.results.spark.reachable import reachable
+
+LARGE = Load(rows=ROWS_MAX + 1)
+
+
+def test_flags_follow_the_size_of_the_evidence(made: Made, tmp_path: Path) -> None:
+    """C1 and SerialGC for what is small; ParallelGC and more memory for what is large, or may be."""
+    home = made.write(tmp_path / "run")
+    parts = sorted(home.glob("outcomes/*.parquet"))
+    load = load_of(parts)
+    assert (18_000, sum(part.stat().st_size for part in parts)) == (load.rows, load.bytes)
+    assert [load.large, LARGE.large, Load(bytes=BYTES_MAX + 1).large] == [False, True, True]
+    assert load_of([*parts, "hdfs://host/part.parquet"]) is UNKNOWN
+    assert UNKNOWN.large
+    small, large = (of_jvm("local[2]", load, tmp_path, ["-Dx=1"]) for load in (SMALL, LARGE))
+    assert small["spark.driver.extraJavaOptions"] == "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dx=1"
+    assert large["spark.driver.extraJavaOptions"] == "-XX:+UseParallelGC -Dx=1"
+    assert [small["spark.driver.memory"], large["spark.driver.memory"]] == ["600m", "2g"]
+    assert [small["spark.sql.adaptive.enabled"], large["spark.sql.adaptive.enabled"]] == ["false", "true"]
+
+
+def test_what_changes_an_answer_is_the_same_everywhere(tmp_path: Path) -> None:
+    """Time zone, ANSI and broadcasts; but a cluster's own folders and addresses are left to it."""
+    masters = ("local[2]", "local-cluster[2,1,1024]", "spark://host:7077", "yarn")
+    told = {master: of_jvm(master, LARGE, tmp_path, []) for master in masters}
+    for settings in (*told.values(), of_session(SMALL)):
+        assert settings["spark.sql.session.timeZone"] == "UTC"
+        assert settings["spark.sql.ansi.enabled"] == "true"
+        assert settings["spark.sql.autoBroadcastJoinThreshold"] == "-1"
+    ours = ("spark.local.dir", "spark.driver.host", "spark.driver.bindAddress")
+    assert [all(name in told[master] for name in ours) for master in masters] == [True, True, False, False]
+    assert not any(name in told[master] for master in masters[2:] for name in ours)
+
+
+def test_the_environment_says_where_unless_the_command_line_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """--spark, else SPARK_REMOTE, else here."""
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    assert master_of(None) == "local[2]"
+    monkeypatch.setenv("SPARK_REMOTE", "sc://host")
+    assert [master_of(None), master_of("local[*]")] == ["sc://host", "local[*]"]
+
+
+@pytest.mark.parametrize("url", ["sc://127.0.0.1:1", "spark://127.0.0.1:1,127.0.0.1:2", "sc://", "sc://host:port"])
+def test_nobody_there_is_said_at_once(url: str, tmp_path: Path) -> None:
+    """Spark's own clients would try for minutes; ours says who does not answer, and what to do."""
+    with pytest.raises(EvidenceError, match=r"nobody answers at .*start Spark there, or mend the address"):
+        session(tmp_path / "spark.log", url).__enter__()
+
+
+def test_other_addresses_are_believed() -> None:
+    """Only what can be asked for a connection is asked."""
+    for url in ("local[2]", "yarn", "k8s://https://127.0.0.1:1"):
+        reachable(url)
+
+
+def test_a_missing_client_of_connect_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark Connect is an extra: without it the sentence names it, and nothing of its mode stays behind."""
+    monkeypatch.setitem(__import__("sys").modules, "pyspark.sql.connect.session", None)
+    monkeypatch.setattr("aftershock.results.spark.connect.reachable", lambda _: None)
+    with pytest.raises(EvidenceError, match=r"pip install 'aftershock\[connect\]'"):
+        session(tmp_path / "spark.log", "sc://127.0.0.1:1").__enter__()
+    assert "SPARK_CONNECT_MODE_ENABLED" not in os.environ
+
+
+def test_letters_of_patterns_are_taken_for_themselves() -> None:
+    """A folder may be called [x]{y}; Hadoop would look for others."""
+    assert literal("/a b%20/[x]{y}*?") == r"/a b%20/\[x\]\{y\}\*\?"
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a cache"))
+    class_data.archive_here.cache_clear()
+    yield tmp_path / "a cache" / "aftershock"
+    class_data.archive_here.cache_clear()
+
+
+def test_the_archive_is_named_for_what_it_belongs_to(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One a Java, a PySpark and a folder of jars; used when it is there, and no Java is no reason to fail."""
+    archive = class_data.archive_here()
+    assert archive is not None
+    assert archive.parent == cache
+    assert class_data.options_here() == ()
+    cache.mkdir(parents=True)
+    archive.touch()
+    assert class_data.options_here() == (f'"-XX:SharedArchiveFile={archive}"',)
+    monkeypatch.setenv("SPARK_HOME", str(cache))
+    class_data.archive_here.cache_clear()
+    assert class_data.archive_here() not in (None, archive)
+    monkeypatch.setenv("JAVA_HOME", str(cache))
+    class_data.archive_here.cache_clear()
+    assert (class_data.archive_here(), class_data.options_here()) == (None, ())
+
+
+def test_the_archive_is_made_only_where_it_is_missing(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A maker is started detached and quiet; none where the archive is there, or where this Java refused once."""
+    started: list[list[str]] = []
+    monkeypatch.setattr(subprocess, "run", spy(subprocess.run, started))
+    class_data.make_later(tmp_path)
+    archive = class_data.archive_here()
+    assert archive is not None
+    assert [command[-3:] for command in started] == [
+        ["aftershock.results.spark.class_data_maker", str(archive), str(tmp_path)]
+    ]
+    for there in (archive, class_data.refusal_of(archive)):
+        there.touch()
+        class_data.make_later(tmp_path)
+        there.unlink()
+    assert len(started) == 1
+    assert cache == archive.parent
+
+
+def spy(run: "object", started: list[list[str]]) -> "object":
+    def call(command: list[str], **options: object) -> object:
+        if "/bin/sh" not in command:
+            return run(command, **options)  # type: ignore[operator]  # it is subprocess.run
+        started.append(command)
+        return None
+
+    return call
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_spark_connect_computes_elsewhere(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SPARK_REMOTE gives a session with our settings and without a JVM; what fails is told in full in the log."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - tests without Spark should not load it
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - Spark's own custom
+
+    home = made.write(tmp_path / "run")
+    log = tmp_path / "logs" / "spark.log"
+    with connect_server(tmp_path) as url:
+        monkeypatch.setenv("SPARK_REMOTE", url)
+        with session(log) as spark:
+            rows = spark.read.parquet(str(home / "outcomes"))
+            counted = rows.groupBy("op").agg(F.count("*").alias("n")).orderBy("op").collect()
+            assert [tuple(row) for row in counted] == [("consume", 12_000), ("produce", 6_000)]
+            assert spark.conf.get("spark.sql.autoBroadcastJoinThreshold") == "-1"
+        assert not log.exists()
+        with pytest.raises(PySparkException), session(log) as spark:
+            spark.sql("select nothing from nowhere").collect()
+    assert "nowhere" in log.read_text()
+    assert "SPARK_CONNECT_MODE_ENABLED" not in os.environ

@@ -1,0 +1,133 @@
+"""``docs/SPARK.md`` is true: its tables have the columns it names, and each of its queries gives rows."""
+
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from evidence_factory import Made
+
+from aftershock.errors import AftershockError, EvidenceError
+from aftershock.results.evidence import Evidence, read, told_apart
+from aftershock.results.sql import history, views
+from aftershock.results.sql.ask import Question, ask
+from aftershock.results.sql.statement import answered
+from aftershock.results.tables import columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+PAGE = (Path(__file__).parents[3] / "docs" / "SPARK.md").read_text(encoding="utf-8")
+
+
+def queries(mark: str) -> list[str]:
+    """The page's queries in blocks so marked."""
+    return re.findall(rf"^```{mark}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def run(spark: "SparkSession", made: Made, tmp_path_factory: pytest.TempPathFactory) -> Evidence:
+    """The clean run, judged."""
+    from aftershock.results.judge import judge_in  # noqa: PLC0415 - tests without Spark should not load it
+
+    one = read(made.write(tmp_path_factory.mktemp("judged") / "run"), columns())
+    judge_in(spark, [one])
+    return one
+
+
+def test_every_query_of_the_page_gives_rows(spark: "SparkSession", run: Evidence, tmp_path: Path) -> None:
+    """Ten and more on a run, and those on a history; none needs more than the page says."""
+    views.create_views(spark, [run])
+    asked = queries("sql")
+    assert len(asked) >= 10
+    empty = [text for text in asked if not answered(spark, text).collect()]
+    history.archive(run.home, tmp_path / "history")
+    history.create_views(spark, tmp_path / "history")
+    empty += [text for text in queries("sql history") if not answered(spark, text).collect()]
+    assert empty == []
+
+
+def test_the_page_names_every_column(spark: "SparkSession", run: Evidence) -> None:
+    """And no view is left out."""
+    views.create_views(spark, [run])
+    names = [row["tableName"] for row in answered(spark, "show tables").collect()]
+    assert set(names) >= {
+        "outcomes",
+        "log",
+        "replicas",
+        "metrics",
+        "latency_hist",
+        "checks",
+        "phases",
+        "journal",
+        "events",
+    }
+    told = PAGE.split("## Asking for yourself")[1].split("## Examples")[0]
+    for name in names:
+        section = next(part for part in told.split("\n### ") if f"`{name}`" in part.splitlines()[0])
+        missing = {column for column in spark.table(name).columns if f"`{column}`" not in section} - {"run"}
+        assert missing == set(), name
+
+
+def test_several_runs_are_one_table(spark: "SparkSession", made: Made, run: Evidence, tmp_path: Path) -> None:
+    """Each row says of which run it is; a run that was not judged is named, and has no rows in what judging makes."""
+    other = made.copy()
+    other.run["run_id"] = "other"
+    runs = [run, read(other.write(tmp_path / "other"), columns())]
+    views.create_views(spark, runs)
+    counted = answered(spark, "select run, count(*) from outcomes group by run order by run").collect()
+    assert [tuple(row) for row in counted] == [("20261121-101500-demo-7", 18_000), ("other", 18_000)]
+    judged = answered(spark, "select distinct run from checks").collect()
+    assert [row["run"] for row in judged] == ["20261121-101500-demo-7"]
+    assert views.unjudged(runs, "select * from checks") == ["checks of other"]
+    assert views.unjudged(runs, "select * from outcomes") == []
+    told_apart(runs)
+    twin = read(Path(shutil.copytree(run.home, tmp_path / "twin")), columns())
+    with pytest.raises(EvidenceError, match=r"is that of .*run\.json too"):
+        told_apart([run, twin])
+
+
+def test_nothing_is_changed_by_asking(spark: "SparkSession", run: Evidence) -> None:
+    """WITH may lead an INSERT, and is refused for that; what Spark can't read or find is a sentence of one line."""
+    views.create_views(spark, [run])
+    folder = run.home / "made"
+    told = {
+        f"with x as (select 1) insert overwrite directory '{folder}' using csv table x": "changes a table",
+        "select a form outcomes x y": "PARSE_SYNTAX_ERROR",
+        "select nothing from outcomes": "nothing",
+        "select * from nowhere": "nowhere",
+        "select 1; select 2": "PARSE_SYNTAX_ERROR",
+    }
+    for text, says in told.items():
+        with pytest.raises(AftershockError) as refused:
+            answered(spark, text)
+        assert says in str(refused.value)
+        assert "\n" not in str(refused.value)
+    assert not folder.exists()
+
+
+def test_a_history_is_replaced_run_by_run(run: Evidence, tmp_path: Path) -> None:
+    """Archiving again leaves one copy; names are escaped as Hive does; what was not judged is refused."""
+    home = Path(shutil.copytree(run.home, tmp_path / "run"))
+    text = (home / "run.json").read_text().replace('"plan": "demo"', '"plan": "a/b c"')
+    (home / "run.json").write_text(text)
+    for _ in range(2):
+        written = history.archive(home, tmp_path / "history")
+    assert sorted(written) == sorted((tmp_path / "history").rglob("*.parquet"))
+    assert {part.relative_to(tmp_path / "history").as_posix() for part in written} == {
+        f"{table}/run_date=2026-11-21/plan=a%2Fb%20c/run_id=20261121-101500-demo-7/part-0.parquet"
+        for table in ("gold/checks", "silver/latency_hist")
+    }
+    shutil.rmtree(home / "gold")
+    with pytest.raises(EvidenceError, match="judge the run first"):
+        history.archive(home, tmp_path / "history")
+
+
+def test_what_is_no_query_starts_no_spark(tmp_path: Path) -> None:
+    """It is refused at once, whatever Spark would have to be asked."""
+    question = Question("drop table x", [], None, None, tmp_path)
+    with pytest.raises(AftershockError, match="DROP is no query"):
+        ask(question, "sc://127.0.0.1:1", print, lambda rows: rows.show())

@@ -1,0 +1,52 @@
+"""What may be asked, and how an answer is printed. No Spark here."""
+
+import json
+
+import pytest
+
+from aftershock.errors import AftershockError
+from aftershock.results.sql.printed import TABLE_ROWS_MAX, as_csv, as_json, as_table
+from aftershock.results.sql.statement import first_word
+
+ROWS = [("a,b", 1, None, [[0, 7]]), ("long" * 30, 22, 0.5, None)]
+NAMES = ("name", "n", "ms", "samples")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["select 1", " ( select 1)", "-- why\nSELECT 1", "/* why */ with a as (select 1) select * from a", "show tables"],
+)
+def test_queries_are_taken(text: str) -> None:
+    """Behind spaces, comments and brackets, in any case of letters."""
+    assert first_word(text) in {"SELECT", "WITH", "SHOW"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "-- select", "drop view outcomes", "INSERT INTO x VALUES (1)", "create table x as select 1", "set x=1",
+     "/* select */ delete from x", "add jar 'x.jar'", "cache table outcomes", "reset", "use x", "selected"],
+)  # fmt: skip
+def test_what_is_no_query_is_refused(text: str) -> None:
+    """Whatever changes something, or is nothing; the words that begin a query are named."""
+    with pytest.raises(AftershockError, match="is no query: begin with one of SELECT"):
+        first_word(text)
+
+
+def test_a_table_is_for_people() -> None:
+    """Numbers to the right, null empty, long cells cut; beyond a thousand rows it says so."""
+    assert list(as_table(NAMES, ROWS[:1])) == [
+        "name  n  ms  samples",
+        "----  -  --  --------",
+        "a,b   1      [[0, 7]]",
+    ]
+    cut = list(as_table(NAMES, ROWS))[-1]
+    assert cut.startswith("long" * 19 + "lon…  22  0.5")
+    many = list(as_table(("n",), ((number,) for number in range(TABLE_ROWS_MAX + 5))))
+    assert (len(many), many[-1]) == (TABLE_ROWS_MAX + 3, "… the first 1000 rows; --csv or --json gives all")
+
+
+def test_programs_get_every_row() -> None:
+    """JSON keeps types and nulls; CSV quotes, and leaves null empty; no rows are an empty array, or a head."""
+    assert [dict(zip(NAMES, row, strict=True)) for row in ROWS] == json.loads("".join(as_json(NAMES, ROWS)))
+    assert list(as_csv(NAMES, ROWS[:1])) == ["name,n,ms,samples", '"a,b",1,,"[[0, 7]]"']
+    assert [list(as_json(NAMES, [])), list(as_csv(NAMES, []))] == [["[]"], ["name,n,ms,samples"]]
