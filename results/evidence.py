@@ -1,8 +1,9 @@
 """What a run left behind, read once and checked: the only thing that crosses from the live half to the judging half.
 
 Rules: ``run.json`` and ``timeline.json`` must be there, the rest may be missing where the run did not finish; what is
-there must be whole. Paths and JSON end here: everybody else gets values. ``expectations.jsonl`` holds what a test asked
-of the run besides the plan's own SLOs, one ``{"text", "at"}`` a line.
+there must be whole. JSON ends here: everybody else gets values; where files lie, ``sources.py`` knows.
+``expectations.jsonl`` holds what a test asked of the run besides the plan's own SLOs, one ``{"text", "at", "gate"}`` a
+line; ``gate`` is ``verdict``, or ``report`` for what is only watched, as in the timeline.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from aftershock.errors import EvidenceError
-from aftershock.results.files import check_parquet, read_json, read_lines, read_object, read_whole_lines
+from aftershock.results.contract import REQUIRED
+from aftershock.results.files import gone
 from aftershock.results.slo import SloSyntaxError, parse
+from aftershock.results.sources import Folder, Part, Source
 
 ACKS_ALL = ("all", "-1")
 
@@ -44,20 +47,30 @@ class Client:
 
 @dataclass(frozen=True)
 class Phase:
-    """A window of the journal's real times: start inclusive, end exclusive, in microseconds of the run."""
+    """A window of the journal's real times: start inclusive, end exclusive, in microseconds of the run.
+
+    ``block`` counts from 1 and is 0 for what is in none; ``entry`` is the fault's id in the plan, before any round or
+    block was added to it.
+    """
 
     name: str
     fault: str | None
     start_us: int
     end_us: int
+    block: int = 0
+    entry: str | None = None
 
 
 @dataclass(frozen=True)
 class Objective:
-    """The text of one SLO and where it stands: ``demo.yaml:21:5`` in the plan, ``tests/test_x.py:12`` in a test."""
+    """The text of one SLO and where it stands: ``demo.yaml:21:5`` in the plan, ``tests/test_x.py:12`` in a test.
+
+    ``gate``: whether the run's status hangs on it, or it is only watched.
+    """
 
     text: str
     at: str | None
+    gate: bool = True
 
 
 @dataclass(frozen=True)
@@ -73,7 +86,7 @@ class Evidence:
     objectives: tuple[Objective, ...]
     journal: tuple[Mapping[str, Any], ...]
     events: tuple[Mapping[str, Any], ...]
-    parquet: Mapping[str, tuple[Path, ...]]
+    parquet: Mapping[str, tuple[Part, ...]]
     manifested: bool
 
     @property
@@ -85,6 +98,10 @@ class Evidence:
     def steps(self) -> tuple[Mapping[str, Any], ...]:
         """The faults that the plan asked for, in the timeline's order."""
         return tuple(self.timeline["steps"])
+
+    def faults_of(self, name: str) -> tuple[str, ...]:
+        """The steps that a fault's name in an SLO stands for: one, or every round and block of a plan's fault."""
+        return tuple(step["id"] for step in self.steps if name in (step["id"], step.get("entry")))
 
     def window_of(self, fault: str) -> Phase | None:
         """The first window of ``fault``, or None where it never began."""
@@ -110,15 +127,18 @@ class Evidence:
 
 def read(home: Path, columns: Mapping[str, Mapping[str, str]]) -> Evidence:
     """The evidence in ``home``; ``columns`` gives each table's columns and Spark types. Raises EvidenceError."""
-    run, timeline = read_object(home / "run.json"), read_object(home / "timeline.json")
-    manifested = (home / "manifest.json").exists()
-    names = read_object(home / "manifest.json").get("files", []) if manifested else _found(home)
-    _all_there(home, names)
-    with _shape(home / "timeline.json"):
+    return read_from(Folder(home), home, columns)
+
+
+def read_from(source: Source, home: Path, columns: Mapping[str, Mapping[str, str]]) -> Evidence:
+    """The evidence in ``source``, as ``read``; ``home`` is where its results belong."""
+    run, timeline = source.object("run.json"), source.object("timeline.json")
+    manifested = source.has("manifest.json")
+    with _shape(source.where("timeline.json")):
         clients = tuple(_client(workload, arm) for workload in timeline["workloads"] for arm in workload["arms"])
-        objectives = tuple(Objective(slo["text"], slo.get("at")) for slo in timeline["slo"])
+        objectives = tuple(_objective(slo) for slo in timeline["slo"])
         _ = [step["id"] for step in timeline["steps"]]
-    with _shape(home / "run.json"):
+    with _shape(source.where("run.json")):
         producers = {p["producer_id"]: f"{p['workload']}/{p['arm']}" for p in run.get("producers", [])}
         _ = run["run_id"], run["status"]
     return Evidence(
@@ -127,20 +147,30 @@ def read(home: Path, columns: Mapping[str, Mapping[str, str]]) -> Evidence:
         timeline=timeline,
         clients=clients,
         producers=producers,
-        phases=_phases(home / "phases.json"),
-        objectives=(*objectives, *_expectations(home / "expectations.jsonl")),
-        journal=_journal(home / "journal.jsonl"),
-        events=tuple(read_lines(home / "events.jsonl")),
-        parquet={table: _parts(home, names, table, wanted) for table, wanted in columns.items()},
+        phases=_phases(source),
+        objectives=(*objectives, *_expectations(source)),
+        journal=_journal(source),
+        events=tuple(source.lines("events.jsonl")),
+        parquet=_parquet(source, columns, manifested=manifested),
         manifested=manifested,
     )
+
+
+def told_apart(runs: Sequence[Evidence]) -> None:
+    """Raises EvidenceError where two runs that are looked at together have one id."""
+    homes: dict[str, Path] = {}
+    for one in runs:
+        before = homes.setdefault(str(one.run["run_id"]), one.home)
+        if before != one.home:
+            told = f"{one.home / 'run.json'}: run_id {one.run['run_id']!r} is that of {before / 'run.json'} too"
+            raise EvidenceError(f"{told}; look at one of them, or restore the file")
 
 
 class _shape:  # noqa: N801 - reads as a statement
     """Turns a missing or mistyped field of a JSON document into an EvidenceError that names the file."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, where: str) -> None:
+        self._where = where
 
     def __enter__(self) -> None:
         pass
@@ -148,25 +178,26 @@ class _shape:  # noqa: N801 - reads as a statement
     def __exit__(self, kind: object, broken: BaseException | None, _: object) -> None:
         if isinstance(broken, (KeyError, TypeError, ValueError, AttributeError)):
             what = f"field {broken} is missing" if isinstance(broken, KeyError) else str(broken)
-            raise EvidenceError(f"{self._path}: {what}; restore the file or run the plan again") from broken
+            raise EvidenceError(f"{self._where}: {what}; restore the file or run the plan again") from broken
 
 
-def _found(home: Path) -> list[str]:
-    """Without a manifest (the run did not finish) the evidence is whatever is there."""
-    return sorted(path.relative_to(home).as_posix() for path in home.glob("[!._]*/[!._]*.parquet"))
-
-
-def _all_there(home: Path, names: Sequence[str]) -> None:
+def _parquet(
+    source: Source, columns: Mapping[str, Mapping[str, str]], *, manifested: bool
+) -> dict[str, tuple[Part, ...]]:
+    """The files that the manifest names; without one (the run did not finish) the evidence is whatever is there."""
+    there = source.found()
+    names = list(map(str, source.object("manifest.json").get("files", []))) if manifested else there
     for name in names:
-        if not (home / name).is_file():
-            raise EvidenceError(f"{home / name}: named in the manifest, but missing; restore it or run the plan again")
+        if name not in there and not source.has(name):
+            raise gone(source.where(name))
+    return {
+        table: tuple(source.part(name, wanted, REQUIRED[table]) for name in _of_table(names, table))
+        for table, wanted in columns.items()
+    }
 
 
-def _parts(home: Path, names: Sequence[str], table: str, columns: Mapping[str, str]) -> tuple[Path, ...]:
-    parts = tuple(home / name for name in sorted(names) if name.startswith(f"{table}/") and name.endswith(".parquet"))
-    for part in parts:
-        check_parquet(part, columns)
-    return parts
+def _of_table(names: Sequence[str], table: str) -> list[str]:
+    return [name for name in sorted(names) if name.startswith(f"{table}/") and name.endswith(".parquet")]
 
 
 def _client(workload: Mapping[str, Any], arm: str) -> Client:
@@ -187,34 +218,50 @@ def _client(workload: Mapping[str, Any], arm: str) -> Client:
     )
 
 
-def _expectations(path: Path) -> list[Objective]:
+def _expectations(source: Source) -> list[Objective]:
     """None where no test asked for more. None may be lost: what is not read would not be judged."""
-    return [_expectation(f"{path}:{number}", line) for number, line in read_whole_lines(path)]
+    name = "expectations.jsonl"
+    return [_expectation(f"{source.where(name)}:{number}", line) for number, line in source.whole_lines(name)]
 
 
 def _expectation(where: str, line: Mapping[str, Any]) -> Objective:
     text, at = line.get("text"), line.get("at")
-    if not isinstance(text, str) or not (at is None or isinstance(at, str)):
-        raise EvidenceError(f'{where}: not {{"text": "<SLO>", "at": "<file>:<line>"}}; mend the line')
+    gate = line.get("gate", "verdict")
+    if not isinstance(text, str) or not (at is None or isinstance(at, str)) or gate not in ("verdict", "report"):
+        shape = '{"text": "<SLO>", "at": "<file>:<line>", "gate": "verdict" or "report"}'
+        raise EvidenceError(f"{where}: not {shape}; mend the line")
     try:
         parse(text)
     except SloSyntaxError as broken:
         raise EvidenceError(f"{where}: not an SLO: {broken}; mend the line, and the test that wrote it") from broken
-    return Objective(text, at)
+    return _objective(line)
 
 
-def _phases(path: Path) -> tuple[Phase, ...]:
+def _objective(line: Mapping[str, Any]) -> Objective:
+    return Objective(line["text"], line.get("at"), line.get("gate") != "report")
+
+
+def _phases(source: Source) -> tuple[Phase, ...]:
     """None where the run ended before they were cut."""
-    if not path.exists():
+    if not source.has("phases.json"):
         return ()
-    rows = read_json(path)
-    with _shape(path):
-        phases = [Phase(row["name"], row["fault"], int(row["start_us"]), int(row["end_us"])) for row in rows]
+    rows, where = source.json("phases.json"), source.where("phases.json")
+    with _shape(where):
+        phases = [_phase(row) for row in rows]
+    for phase in phases:
+        if phase.end_us < phase.start_us:
+            name = phase.fault or phase.name
+            raise EvidenceError(f"{where}: {name} ends before it begins: the clock went back; run the plan again")
     return tuple(sorted(phases, key=lambda phase: (phase.start_us, phase.end_us)))
 
 
-def _journal(path: Path) -> tuple[dict[str, Any], ...]:
-    lines = read_lines(path)
-    with _shape(path):
+def _phase(row: Mapping[str, Any]) -> Phase:
+    name, fault, start_us, end_us = (row[field] for field in ("name", "fault", "start_us", "end_us"))
+    return Phase(name, fault, int(start_us), int(end_us), int(row.get("block", 0)), row.get("entry"))
+
+
+def _journal(source: Source) -> tuple[dict[str, Any], ...]:
+    lines = source.lines("journal.jsonl")
+    with _shape(source.where("journal.jsonl")):
         _ = [(line["t_us"], line["fault"], line["state"]) for line in lines]
     return tuple(lines)

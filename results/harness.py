@@ -1,4 +1,4 @@
-"""Whether the harness itself can be believed: the load generator, the host, the warm-up, and that the run finished.
+"""Whether the harness itself can be believed: its load generator, host, clock and warm-up, and that the run finished.
 
 Limits, after warm-up: the 99th percentile of a generator's lateness at most 50 ms, what a fault held up not counted; at
 most 5 % of the host's 100 ms ticks more than 50 ms late; at most 10 % of the CPU stolen by the hypervisor on average.
@@ -24,7 +24,8 @@ def harness(evidence: Evidence, facts: Facts) -> list[Check]:
     """The kinds of check, the generator's for each client that produces or commits."""
     producing = [_generator(evidence, facts, client, "produce") for client in evidence.clients if client.produces_to]
     committing = [_generator(evidence, facts, client, "commit") for client in evidence.clients if client.commits_to]
-    return [*producing, *committing, _host(facts), _warmup(evidence), _complete(evidence), *_abort(evidence)]
+    ours = [_host(facts), _clock(evidence, facts), _warmup(evidence), _complete(evidence)]
+    return [*producing, *committing, *ours, *_abort(evidence)]
 
 
 def _generator(evidence: Evidence, facts: Facts, client: Client, side: Side) -> Check:
@@ -94,6 +95,26 @@ def _host(facts: Facts) -> Check:
         minimum=TICKS_MIN,
         why=seen if calm else f"{doubt}: {seen}",
         next=None if calm else _advice(watched=watched),
+    )
+
+
+def _clock(evidence: Evidence, facts: Facts) -> Check:
+    """Whether time went forwards: every figure is a difference of two moments."""
+    metrics = [f"{side}.latency" for side in ("produce", "consume", "commit")]
+    n = sum(facts.distribution(metric, client.key, RUN).n for client in evidence.clients for metric in metrics)
+    forwards = n > 0 and not facts.backwards
+    return Check(
+        id="harness/clock",
+        kind="harness",
+        subject="run",
+        status=Status.PASS if forwards else Status.INCONCLUSIVE,
+        observed=float(facts.backwards),
+        threshold=0.0,
+        unit="rows",
+        n=n,
+        minimum=1,
+        why=f"{facts.backwards} of {n} were done before they were sent" if n else "no record was seen to tell by",
+        next=None if forwards else "look for what sets the host's clock, or run the plan again",
     )
 
 

@@ -1,76 +1,91 @@
-"""The ledger: everything known of one record in one row. Latency, integrity and recovery are read off it.
+"""The ledger: everything known of one record in one row, of the records that the gate could not clear. Exact.
 
-Rules: one scan, one shuffle. A record is (producer_id, seq); rows of others have null there and share one ledger row.
+Rules: a record is (run, producer_id, seq); rows of others have null there and share one ledger row a run. Two shuffles
+by the record, of suspect rows alone; where all is clean the ledger is empty.
 """
-
-from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
-from aftershock.results.evidence import Client
+from aftershock.results.gate import block_of
+from aftershock.results.tables import Tables
+
+_RECORD = ("run", "producer_id", "seq")
+_PLACE = ("topic", "partition", "offset")
+_SENT = (
+    *("client", "topic", "partition", "offset", "status", "client_rack", "intended_us", "sent_us", "done_us"),
+    *("broker_rack", "broker_id", "leader_epoch", "bytes"),
+)
+_DELIVERED = ("client_rack", "broker_rack", "broker_id", "leader_epoch", "partition", "offset", "bytes")
 
 
-def ledger(outcomes: DataFrame, log: DataFrame, readers: Sequence[Client]) -> DataFrame:
-    """One row a record, from the tables ``OUTCOMES`` and ``LOG`` of the schema.
+def ledger(read: Tables, blocks: DataFrame) -> DataFrame:
+    """One row a record of the blocks that are not clean (``gate.blocks``).
 
-    Columns: ``producer_id seq``; of its produce row ``client`` (workload/arm, null for a phantom) ``topic
-    partition status client_rack intended_us sent_us done_us``; ``logged`` (copies in the log); ``places`` (offsets at
-    which the log or a consumer saw it); for the i-th reader ``first_us_i`` and ``rack_i`` (of the first delivery, null
-    if there was none) and ``deliveries_i``.
+    Columns: ``run producer_id seq``; of its produce row ``client`` (workload/arm, null for a phantom) ``topic partition
+    offset status client_rack intended_us sent_us done_us broker_rack broker_id leader_epoch bytes``; ``logged`` (copies
+    in the log); ``placed`` (an array of the places, ``topic partition offset``, at which the log or a consumer saw it)
+    and ``places``, how many; ``deliveries``: an array of ``reader first_us n rack first`` in the order of the readers'
+    names, ``first`` being what the row of the first delivery says of itself (``_DELIVERED``).
     """
+    seen = suspects(_sightings(read), blocks).groupBy(*_RECORD, "origin", "reader")
+    by_origin = seen.agg(
+        F.max("sent").alias("sent"),
+        F.count("*").alias("n"),
+        F.collect_set("place").alias("placed"),
+        F.min("delivered").alias("first"),
+    )
+    placed = F.array_sort(F.array_distinct(F.flatten(F.collect_list("placed"))))
+    delivered = F.struct(
+        "reader", F.col("first.done_us").alias("first_us"), "n", F.col("first.client_rack").alias("rack"), "first"
+    )
     return (
-        _sightings(outcomes, log)
-        .groupBy("producer_id", "seq")
+        by_origin.groupBy(*_RECORD)
         .agg(
             F.max("sent").alias("sent"),
-            F.count(F.when(F.col("origin") == "log", True)).alias("logged"),
-            F.size(F.collect_set("place")).alias("places"),
-            *[column for index, reader in enumerate(readers) for column in _of_reader(index, reader)],
+            F.coalesce(F.sum(F.when(F.col("origin") == "log", F.col("n"))), F.lit(0)).alias("logged"),
+            placed.alias("placed"),
+            F.array_sort(F.collect_list(F.when(F.col("origin") == "consume", delivered))).alias("deliveries"),
         )
-        .select("*", "sent.*")
-        .drop("sent")
+        .select(*_RECORD, "sent.*", "logged", F.size("placed").cast("bigint").alias("places"), "placed", "deliveries")
     )
 
 
-def _sightings(outcomes: DataFrame, log: DataFrame) -> DataFrame:
+def suspects(rows: DataFrame, blocks: DataFrame) -> DataFrame:
+    """Those of ``rows`` (with ``run producer_id seq``) that lie in blocks that are not clean."""
+    return _in_blocks(rows, blocks.where(~F.col("clean")), "left_semi")
+
+
+def cleared(rows: DataFrame, blocks: DataFrame) -> DataFrame:
+    """The others."""
+    return _in_blocks(rows, blocks.where(~F.col("clean")), "left_anti")
+
+
+def _in_blocks(rows: DataFrame, some: DataFrame, how: str) -> DataFrame:
+    """By a small table: of 40 million records it has 600 rows."""
+    of_row, key = block_of(), ["run", "gate_producer", "gate_block"]
+    named = rows.withColumns({"gate_producer": of_row["producer_id"], "gate_block": of_row["block"]})
+    told = some.select("run", F.col("producer_id").alias("gate_producer"), F.col("block").alias("gate_block"))
+    return named.join(F.broadcast(told), key, how).drop("gate_producer", "gate_block")
+
+
+def _sightings(read: Tables) -> DataFrame:
     """Every row in which a record was seen: its produce row, its copies in the log, its deliveries."""
-    key = F.concat_ws("/", "workload", "arm")
-    place = F.struct("topic", "partition", "offset").alias("place")
-    produced = outcomes.where(F.col("op") == "produce").select(
-        "producer_id", "seq", F.lit("produce").alias("origin"), _sent(key).alias("sent")
+    key, place = F.concat_ws("/", "workload", "arm"), F.struct(*_PLACE)
+    produced, consumed = F.col("op") == "produce", F.col("op") == "consume"
+    outcomes = read.outcomes.where(F.col("op").isin("produce", "consume")).withColumn("client", key)
+    told = outcomes.select(
+        *_RECORD,
+        F.col("op").alias("origin"),
+        F.when(consumed, key).alias("reader"),
+        F.when(produced, F.struct(*_SENT)).alias("sent"),
+        F.when(consumed, place).alias("place"),
+        F.when(consumed, F.struct("done_us", *_DELIVERED)).alias("delivered"),
     )
-    logged = log.select("producer_id", "seq", F.lit("log").alias("origin"), place)
-    consumed = outcomes.where(F.col("op") == "consume").select(
-        "producer_id", "seq", key.alias("origin"), place, F.col("done_us").alias("delivered_us"), "client_rack"
-    )
-    return produced.unionByName(logged, allowMissingColumns=True).unionByName(consumed, allowMissingColumns=True)
-
-
-def _sent(key: Column) -> Column:
-    return F.struct(
-        key.alias("client"), "topic", "partition", "status", "client_rack", "intended_us", "sent_us", "done_us"
-    )
-
-
-def _of_reader(index: int, reader: Client) -> tuple[Column, ...]:
-    his = F.col("origin") == reader.key
-    return (
-        F.min(F.when(his, F.col("delivered_us"))).alias(f"first_us_{index}"),
-        F.min_by("client_rack", F.when(his, F.col("delivered_us"))).alias(f"rack_{index}"),
-        F.count(F.when(his, True)).alias(f"deliveries_{index}"),
-    )
+    logged = read.log.select(*_RECORD, F.lit("log").alias("origin"), place.alias("place"))
+    return told.unionByName(logged, allowMissingColumns=True)
 
 
 def acked() -> Column:
     """Whether the producer was told that its record is safe."""
     return F.coalesce(F.col("status") == "ok", F.lit(False))
-
-
-def owed(reader: Client, judged_from_us: int) -> Column:
-    """Whether ``reader`` should have had the record, if it was acknowledged.
-
-    From ``latest`` it owes what was intended after warm-up: when in warm-up it began is nobody's promise.
-    """
-    mine = F.coalesce(F.col("topic") == F.lit(reader.consumes_from), F.lit(False))
-    return mine & (F.col("intended_us") >= judged_from_us) if reader.from_latest else mine

@@ -1,258 +1,267 @@
-"""Runs the Spark jobs of a verdict, few and grouped, and brings their answers home. The only place that collects.
+"""Runs the Spark jobs of a judgement, few and grouped, and collects their answers; nobody else does but ``twice.py``.
 
-Rules: the records are shuffled once, into the ledger, which everything else is read off; what comes back is small
-(clients x windows x metrics, or bins of the plot), never records.
+Rules: however many runs, the jobs are the same. The gate comes first; the ledger is made of what it could not clear, if
+there is any. Silver (the exact histogram) is counted once and kept, and what is asked of latency is read off it. What
+comes back is small (clients x windows x metrics, bins of a plot, seconds), never records.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from aftershock.results import flows, integrity, latency, recovery
-from aftershock.results.evidence import Client, Evidence
+import pyarrow.compute as pc
+
+from aftershock.results import answers, cuts, flows, gate, integrity, latency, recovery
+from aftershock.results import slowest as slow
+from aftershock.results.answers import Key, Spread, by_run
+from aftershock.results.calms import calms_of, usual
+from aftershock.results.dims import Dims, Scene, dims
+from aftershock.results.evidence import Evidence
 from aftershock.results.exposure import crossing_of, passages
-from aftershock.results.facts import (
-    MAX,
-    Bin,
-    Crossed,
-    Distribution,
-    Facts,
-    Failed,
-    Finding,
-    Host,
-    Longest,
-    Recovered,
-    Stall,
-)
-from aftershock.results.held import FROZEN, KILLED, held
+from aftershock.results.facts import MAX, Crossed, Distribution, Facts, Host
 from aftershock.results.ledger import ledger
 from aftershock.results.obligations import stalls
-from aftershock.results.phases import RUN, Windows, windows_of, with_windows
-from aftershock.results.slo import Recovery
+from aftershock.results.phases import RUN
+from aftershock.results.samples import samples
+from aftershock.results.sliced import sliced
 from aftershock.results.tables import Tables, tables
+from aftershock.results.twice import Twice
+from aftershock.results.wanted import Calm, Wanted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-TABLE_QS = (0.5, 0.9, 0.95, 0.99, 0.999, MAX)
-YARDSTICK_Q = 0.95
-YARDSTICK_N = Recovery("", None, (), "<", 1, "").needs()
+TABLE_QS = (0.5, 0.9, 0.95, 0.99, 0.999, 0.9999, MAX)
 BIN_US = 1_000_000
-STALL_US = 1_000_000  # shorter silences are nobody's obligation, and there are many
 BINS_MAX, BINS_OF_ALL_MAX, BINS_OF_ALL_WITH_COMMITS_MAX = 600, 2400, 900  # of a plot; commits add a third one
-_BY_WINDOW = ("metric", "client", "window")
-_BY_BIN = ("metric", "client", "rack", "bin")
+JOBS_AT_ONCE = 2  # half of each is planning, on one core
+
+Keep = Callable[[int, "pa.Table"], None]
+"""What is done with the silver table of the run of that number."""
+Answers = dict[int, list[Any]]
+"""Rows by the number of their run."""
 
 
-def measure(spark: "SparkSession", evidence: Evidence, qs: Sequence[float]) -> Facts:
-    """Every measurement that the checks and the report need; ``qs`` are the quantiles that SLOs ask for."""
-    windows, read = windows_of(evidence.phases), tables(spark, evidence)
-    readers = [client for client in evidence.clients if client.consumes_from]
-    with _kept(ledger(read.outcomes, read.log, readers)) as book:
-        samples = _samples(book, read, evidence, readers, _judged_from_us(windows))
-        # the first job fills the ledger; the rest only read it, and half of each is planning, on one core
-        distributions = _distributions(samples, windows, sorted({*TABLE_QS, *qs}))
-        bin_us = _bin_us(evidence)
-        with ThreadPoolExecutor(max_workers=2) as pool:
-            findings = pool.submit(_findings, book, read, evidence, readers, _judged_from_us(windows))
-            successes = _successes(book, read, evidence, readers)
-            longest = pool.submit(_longest, successes, windows, distributions)
-            recoveries = pool.submit(_recoveries, book, evidence, windows, distributions)
-            crossed = pool.submit(_crossed, read, evidence)
-            produced = pool.submit(_produced, read, evidence, windows)
-            bins = pool.submit(_bins, samples, bin_us)
-            host = pool.submit(_host, read, windows)
-            waits = pool.submit(_waits, book, read, evidence, readers, windows)
-            stalled, failed = waits.result()
-        return Facts(
-            distributions=distributions,
-            longest=longest.result(),
-            recoveries=recoveries.result(),
-            findings=findings.result(),
-            crossed=crossed.result(),
-            produced=produced.result(),
-            host=host.result(),
-            bins=bins.result(),
-            bin_us=bin_us,
-            stalls=stalled,
-            failures=failed,
-        )
+def measure(
+    spark: "SparkSession",
+    runs: Sequence[Evidence],
+    wanted: Mapping[str, Wanted],
+    *,
+    exhaustive: bool = False,
+    keep: Keep | None = None,
+) -> dict[str, Facts]:
+    """Every measurement that the checks and the report need, by run id; ``wanted`` is what the SLOs of each ask for.
+
+    ``exhaustive``: every record is looked at, whatever the gate would clear.
+    """
+    asked = [wanted.get(str(one.run["run_id"]), Wanted()) for one in runs]
+    with _study(tables(spark, runs), dims(spark, runs), asked, exhaustive=exhaustive) as study:
+        found = study.facts()
+        if keep:
+            study.keep_silver(keep)
+    return {str(one.run["run_id"]): facts for one, facts in zip(runs, found, strict=True)}
 
 
 @contextmanager
-def _kept(rows: "DataFrame") -> "Iterator[DataFrame]":
-    kept = rows.persist()
-    try:
-        yield kept
-    finally:
-        kept.unpersist()
+def _study(read: Tables, small: Dims, asked: Sequence[Wanted], *, exhaustive: bool) -> "Iterator[_Study]":
+    """With what several jobs read kept for as long as they do."""
+    with ExitStack() as until:
+
+        def kept(rows: "DataFrame") -> "DataFrame":
+            until.callback(rows.persist().unpersist)
+            return rows
+
+        blocks = kept(gate.blocks(read, small, exhaustive=exhaustive))
+        doubted = blocks.where("not clean").limit(1).collect()
+        book = kept(ledger(read, blocks)) if doubted else None
+        rows = samples(read, small, blocks, book)
+        silver = kept(latency.silver(rows, small))
+        yield _Study(read, small, asked, blocks, book, rows, silver, kept(latency.by_window(silver, small)))
 
 
-def _judged_from_us(windows: Windows) -> int:
-    """When warm-up ended; without phases nothing is judged by time, and any moment does."""
-    return windows[RUN][0][0] if windows.get(RUN) else 0
+@dataclass(frozen=True)
+class _Study:
+    """The tables of all runs, and the jobs on them. ``book`` is None where the gate cleared all."""
+
+    read: Tables
+    dims: Dims
+    asked: Sequence[Wanted]
+    blocks: "DataFrame"
+    book: "DataFrame | None"
+    samples: "DataFrame"
+    silver: "DataFrame"
+    windows: "DataFrame"
+
+    @property
+    def scenes(self) -> Sequence[Scene]:
+        """The runs in the order of their numbers."""
+        return self.dims.scenes
+
+    @cached_property
+    def calms(self) -> list[list[Calm]]:
+        """What recovery is looked for, by run."""
+        return [calms_of(scene, asked) for scene, asked in zip(self.scenes, self.asked, strict=True)]
+
+    @cached_property
+    def qs(self) -> list[float]:
+        """Every quantile that some run needs."""
+        return sorted({q for run in range(len(self.scenes)) for q in self.qs_of(run)})
+
+    def qs_of(self, run: int) -> set[float]:
+        """Those that one run needs, so that a run's facts are the same whoever is judged with it."""
+        return {*TABLE_QS, *self.asked[run].qs, *(calm.q for calm in self.calms[run])}
+
+    def facts(self) -> list[Facts]:
+        """The facts of every run, in order."""
+        told = by_run(latency.summary(self.windows, self.qs).collect())  # fills silver, which the others only read
+        spread = [
+            {answers.key_of(row): answers.distribution(row, self.qs, self.qs_of(run)) for row in told.get(run, ())}
+            for run in range(len(self.scenes))
+        ]
+        twice = Twice(self.read, self.dims, self.samples)
+        with ThreadPoolExecutor(JOBS_AT_ONCE) as pool:
+            waits, lags = pool.submit(twice.stalls), pool.submit(twice.lags)
+            calm = pool.submit(twice.recoveries, self.calms, spread)
+            jobs = {name: pool.submit(_rows, build) for name, build in self._jobs(spread).items()}
+            got = {name: job.result() for name, job in jobs.items()} | {"summary": told, "waits": waits.result()}
+        return [
+            replace(
+                self._facts(run, spread[run], {name: some.get(run, []) for name, some in got.items()}),
+                lag=lags.result()[run],
+                calms=calm.result()[run],
+                recoveries={(one.fault, key): seen for (one, key), seen in calm.result()[run].items() if usual(one)},
+            )
+            for run in range(len(self.scenes))
+        ]
+
+    def _jobs(self, spread: Sequence[Spread]) -> "dict[str, Callable[[], DataFrame | None]]":
+        """The longest first. Each is built by the thread that runs it: that is half of the work."""
+        return {
+            "findings": self._findings,
+            "stretches": lambda: recovery.stretches(recovery.successes(self.samples, self.dims)),
+            "bins": self._bins,
+            "latencies": lambda: self._cuts(of_gaps=False),
+            "cut_gaps": lambda: self._cuts(of_gaps=True),
+            "ranks": lambda: self._at_ranks(spread),
+            "racks": lambda: latency.rack_flows(self.silver, self.dims),
+            "slowest": lambda: self._slowest(spread),
+            "failures": lambda: stalls.failures(stalls.waits(self.samples, self.dims)),
+            "crossed": self._crossed,
+            "produced": self._produced,
+            "host": lambda: flows.host(self.read.metrics, self.dims),
+        }
+
+    def _at_ranks(self, spread: Sequence[Spread]) -> "DataFrame | None":
+        """The values at the ranks of the bands, and of the figures for comparison."""
+        rows = {
+            (run, *key, rank)
+            for run, one in enumerate(spread)
+            for key, seen in one.items()
+            for rank in [*answers.perf_ranks(key, seen.n, seen.censored), *_ends(self._bands(run, key, seen))]
+            if 1 <= rank <= seen.n
+        }
+        return latency.at_ranks(self.windows, self.dims.table(sorted(rows), latency.RANKS)) if rows else None
+
+    def _bands(self, run: int, key: Key, seen: Distribution) -> Mapping[tuple[float, float], answers.Ranks]:
+        of_generator = key[0].endswith(".lateness")
+        return {} if of_generator else answers.band_ranks(seen, self.asked[run].qs, self.asked[run].confidences)
+
+    def _slowest(self, spread: Sequence[Spread]) -> "DataFrame":
+        limits = [
+            (run, metric.split(".")[0], client, _slow_us(seen))
+            for run, one in enumerate(spread)
+            for (metric, client, window), seen in one.items()
+            if window == RUN and metric.endswith(".latency")
+        ]
+        return slow.slowest(self.samples, self.dims.table(limits, slow.LIMITS), self.dims)
+
+    def _bins(self) -> "DataFrame":
+        sizes = [(run, bin_us(one.evidence)) for run, one in enumerate(self.scenes)]
+        hist = latency.by_bin(self.samples, self.dims, self.dims.table(sizes, latency.BINS))
+        return latency.quantiles(hist, ("run", "metric", "client", "rack", "bin"), (0.5, 0.99))
+
+    def _findings(self) -> "DataFrame":
+        book = ledger(self.read, self.blocks).where("false") if self.book is None else self.book
+        return integrity.findings(self.read, self.dims, self.blocks, book)
+
+    def _crossed(self) -> "DataFrame | None":
+        rows = [
+            (run, one.fault, one.proxies, one.from_us, one.to_us)
+            for run, evidence in enumerate(self.dims.evidences)
+            for one in passages(evidence)
+        ]
+        return flows.crossed(self.read.metrics, self.dims.table(rows, flows.PASSAGES)) if rows else None
+
+    def _produced(self) -> "DataFrame | None":
+        crossing = (crossing_of(one, step["id"]) for one in self.dims.evidences for step in one.steps)
+        return flows.produced(self.samples, self.dims) if any(crossing) else None
+
+    def _cuts(self, *, of_gaps: bool) -> "DataFrame | None":
+        asked = {run: one.cuts for run, one in enumerate(self.asked)}
+        rows = list(cuts.asked(asked, of_gaps=of_gaps))
+        if not rows:
+            return None
+        told = self.dims.table(rows, cuts.ASKED), self.dims.table(cuts.slots(asked, self.scenes), cuts.PARTS)
+        if of_gaps:
+            return cuts.gaps(self.samples, *told)
+        return latency.quantiles(cuts.latencies(self.samples, *told, self.dims), cuts.SLICE, self.qs)
+
+    def _facts(self, run: int, spread: Spread, rows: Mapping[str, Sequence[Any]]) -> Facts:
+        scene, stood = self.scenes[run], answers.stalls(rows["waits"])
+        at_rank = {(answers.key_of(row), row["rank"]): row["latency_us"] for row in rows["ranks"]}
+        return Facts(
+            distributions={key: self._banded(run, key, seen, at_rank) for key, seen in spread.items()},
+            longest=answers.longest(rows["stretches"], scene, spread),
+            findings=answers.findings(rows["findings"]),
+            crossed={row["fault"]: Crossed(row["bytes"], row["n"]) for row in rows["crossed"]},
+            produced={(row["window"], row["topic"], row["partition"]): row["n"] for row in rows["produced"]},
+            host=next((answers.host(row) for row in rows["host"]), Host()),
+            bins=answers.bins(rows["bins"], bin_us(scene.evidence)),
+            bin_us=bin_us(scene.evidence),
+            stalls=stood,
+            failures=answers.failures(rows["failures"]),
+            cuts=sliced(self.asked[run].cuts, rows, scene, self.qs, self.qs_of(run)),
+            spectra={answers.key_of(row): answers.spectrum(row) for row in rows["summary"] if row["points"]},
+            racks=answers.rack_flows(rows["racks"]),
+            slowest=answers.slowest(rows["slowest"]),
+            unavailable=answers.unavailable(stood, scene, spread),
+            perf=answers.perf(rows["summary"], rows["stretches"], scene, at_rank),
+            backwards=answers.backwards(rows["summary"], scene),
+        )
+
+    def _banded(self, run: int, key: Key, seen: Distribution, at: Mapping[tuple[Key, int], int | None]) -> Distribution:
+        return answers.banded(seen, self._bands(run, key, seen), lambda rank: at.get((key, rank)))
+
+    def keep_silver(self, keep: Keep) -> None:
+        """Hands over the silver rows of each run; they are a histogram, as long as there are distinct latencies."""
+        rows = self.silver.toArrow()
+        for run in range(len(self.scenes)):
+            keep(run, rows.filter(pc.equal(rows["run"], run)).drop_columns("run"))
 
 
-def _samples(
-    book: "DataFrame", read: Tables, evidence: Evidence, readers: Sequence[Client], judged_from_us: int
-) -> "DataFrame":
-    """Of records and of commits. Without a client that commits the plan is spared the scan for them."""
-    samples = latency.samples(book, readers, judged_from_us)
-    if _commits(evidence):
-        samples = samples.unionByName(latency.commit_samples(read.outcomes))
-    return latency.excused(samples, held(evidence, KILLED, FROZEN))
+def _rows(build: "Callable[[], DataFrame | None]") -> Answers:
+    job = build()
+    return by_run(job.collect() if job is not None else [])
 
 
-def _successes(book: "DataFrame", read: Tables, evidence: Evidence, readers: Sequence[Client]) -> "DataFrame":
-    of_records = recovery.successes(book, readers)
-    return of_records.unionByName(recovery.commit_successes(read.outcomes)) if _commits(evidence) else of_records
+def _ends(bands: Mapping[tuple[float, float], answers.Ranks]) -> Iterator[int]:
+    return (rank for ends in bands.values() for rank in ends)
 
 
-def _commits(evidence: Evidence) -> bool:
-    return any(client.commits_to for client in evidence.clients)
+def _slow_us(seen: Distribution) -> int:
+    """A latency that at least ten are as slow as, or slower: the highest that is known without another look."""
+    known = [at_us for q, at_us in seen.at.items() if at_us is not None and seen.n * (1 - q) > slow.SLOWEST_MAX]
+    return max(known, default=0)
 
 
-def _distributions(
-    samples: "DataFrame", windows: Windows, qs: Sequence[float]
-) -> dict[tuple[str, str, str], Distribution]:
-    hist = latency.histogram(latency.by_window(with_windows(samples, "intended_us", windows)), _BY_WINDOW)
-    rows = latency.quantiles(hist, _BY_WINDOW, qs).collect()
-    return {(row["metric"], row["client"], row["window"]): _distribution(row, qs) for row in rows}
-
-
-def _distribution(row: Any, qs: Sequence[float]) -> Distribution:
-    at = {q: row[f"q{index}"] for index, q in enumerate(qs)}
-    return Distribution(row["n"], row["censored"], row["slowest_us"], at)
-
-
-def _bin_us(evidence: Evidence) -> int:
+def bin_us(evidence: Evidence) -> int:
     """A second, or as much longer as keeps a long run's plot at 600 points, and fewer where there are many clients."""
     end_us = max((phase.end_us for phase in evidence.phases), default=0)
-    most = BINS_OF_ALL_WITH_COMMITS_MAX if _commits(evidence) else BINS_OF_ALL_MAX
+    commits = any(client.commits_to for client in evidence.clients)
+    most = BINS_OF_ALL_WITH_COMMITS_MAX if commits else BINS_OF_ALL_MAX
     bins = min(BINS_MAX, most // max(1, len(evidence.clients)))
     return max(1, -(-end_us // (bins * BIN_US))) * BIN_US
-
-
-def _bins(samples: "DataFrame", bin_us: int) -> tuple[Bin, ...]:
-    hist = latency.histogram(latency.by_bin(samples, bin_us), _BY_BIN)
-    rows = latency.quantiles(hist, _BY_BIN, (0.5, 0.99)).collect()
-    return tuple(sorted((_bin(row, bin_us) for row in rows), key=_panel_and_time))
-
-
-def _panel_and_time(one: Bin) -> tuple[str, str, str, int]:
-    return one.metric, one.client, one.rack or "", one.start_us
-
-
-def _bin(row: Any, bin_us: int) -> Bin:
-    seen = (row["n"], row["censored"], row["q0"], row["q1"], row["slowest_us"])
-    return Bin(row["metric"], row["client"], row["rack"], row["bin"] * bin_us, *seen)
-
-
-def _longest(
-    successes: "DataFrame",
-    windows: Windows,
-    distributions: Mapping[tuple[str, str, str], Distribution],
-) -> dict[tuple[str, str, str], Longest]:
-    if not windows:
-        return {}
-    rows = recovery.gaps(successes, windows).collect()
-    found = {(row["metric"], row["client"], row["window"]): _whole(row, windows) for row in rows}
-    return _silent(distributions, windows) | found
-
-
-def _silent(
-    distributions: Mapping[tuple[str, str, str], Distribution], windows: Windows
-) -> dict[tuple[str, str, str], Longest]:
-    """The gaps that windows have in which records were due and none succeeded: as long as the window."""
-    due = {(f"{metric.split('.')[0]}.gap", client, window) for metric, client, window in distributions}
-    return {key: Longest(0, max(end - start for start, end in windows[key[2]])) for key in due}
-
-
-def _whole(row: Any, windows: Windows) -> Longest:
-    """An interval of the window without any success is a gap from its start to its end."""
-    silent = [end - start for start, end in windows[row["window"]] if start not in row["starts"]]
-    return Longest(row["n"], max([row["longest_us"], *silent]))
-
-
-def _recoveries(
-    book: "DataFrame",
-    evidence: Evidence,
-    windows: Windows,
-    distributions: Mapping[tuple[str, str, str], Distribution],
-) -> dict[tuple[str, str], Recovered]:
-    begun = {step["id"]: evidence.window_of(step["id"]) for step in evidence.steps}
-    injects_us = {fault: window.start_us for fault, window in begun.items() if window}
-    yardsticks = {
-        client.key: steady.at[YARDSTICK_Q]
-        for client in evidence.clients
-        if (steady := distributions.get(("produce.latency", client.key, "steady"))) and steady.n >= YARDSTICK_N
-    }
-    known_us = {key: p95 for key, p95 in yardsticks.items() if p95 is not None}
-    if not injects_us or not known_us:
-        return {}
-    end_us = windows[RUN][-1][1]
-    rows = recovery.recoveries(book, injects_us, known_us, end_us).collect()
-    return {(row["fault"], row["client"]): _recovered(row, end_us - injects_us[row["fault"]]) for row in rows}
-
-
-def _recovered(row: Any, after_us: int) -> Recovered:
-    return Recovered(row["n"], row["recovered_us"], max(0, after_us - recovery.CALM_US))
-
-
-def _findings(
-    book: "DataFrame", read: Tables, evidence: Evidence, readers: Sequence[Client], judged_from_us: int
-) -> dict[tuple[str, str, str], Finding]:
-    lossy = [c.key for c in evidence.clients if not c.acks_all or evidence.excused(c.produces_to, "lost")]
-    assigned = {reader.key: evidence.assigned_us(reader.arm, reader.workload) for reader in readers}
-    counted = integrity.findings(book, readers, lossy, judged_from_us)
-    placed = integrity.positions(read.outcomes, read.log, evidence.producers, assigned)
-    found = [_finding(row) for row in counted.unionByName(placed).collect()]
-    return {(one.rule, one.side, one.client): one for one in found}
-
-
-def _finding(row: Any) -> Finding:
-    samples = tuple((record["producer_id"], record["seq"]) for record in row["samples"] or ())
-    return Finding(row["rule"], row["side"], row["client"], row["examined"], row["broken"], samples)
-
-
-def _crossed(read: Tables, evidence: Evidence) -> dict[str, Crossed]:
-    counted = passages(evidence)
-    if not counted:
-        return {}
-    return {
-        row["fault"]: Crossed(int(row["bytes"]), row["n"]) for row in flows.crossed(read.metrics, counted).collect()
-    }
-
-
-def _produced(read: Tables, evidence: Evidence, windows: Windows) -> dict[tuple[str, str, int], int]:
-    if not any(crossing_of(evidence, step["id"]) for step in evidence.steps):
-        return {}
-    rows = flows.produced(read.outcomes, windows).where("partition is not null").collect()
-    return {(row["window"], row["topic"], row["partition"]): row["n"] for row in rows}
-
-
-def _waits(
-    book: "DataFrame", read: Tables, evidence: Evidence, readers: Sequence[Client], windows: Windows
-) -> tuple[tuple[Stall, ...], dict[tuple[str, str], tuple[Failed, ...]]]:
-    """Stalls and failures. A stall is as rare as a second is short: what comes back is bounded by the run's length."""
-    if RUN not in windows:
-        return (), {}
-    from_us, end_us = windows[RUN][0][0], windows[RUN][-1][1]
-    rows = stalls.wanted(book, readers, from_us, end_us)
-    rows = rows.unionByName(stalls.wanted_commits(read.outcomes, end_us)) if _commits(evidence) else rows
-    found = [Stall(**row.asDict()) for row in stalls.stalls(rows, STALL_US).collect()]
-    failed: dict[tuple[str, str], list[Failed]] = {}
-    for row in stalls.failures(rows).collect():
-        one = Failed(row["from_s"] * stalls.SECOND_US, (row["to_s"] + 1) * stalls.SECOND_US, row["n"])
-        failed.setdefault((row["side"], row["client"]), []).append(one)
-    return tuple(found), {key: tuple(some) for key, some in failed.items()}
-
-
-def _host(read: Tables, windows: Windows) -> Host:
-    if RUN not in windows:
-        return Host()
-    row = flows.host(read.metrics, windows[RUN][0][0], windows[RUN][-1][1]).collect()[0]
-    return Host(row["ticks"], row["late_ticks"], row["cpu_busy"], row["steal"])

@@ -23,8 +23,8 @@ def windows_of(phases: Sequence[Phase]) -> dict[str, tuple[Interval, ...]]:
     named: dict[str, list[Interval]] = {}
     for phase in phases:
         named.setdefault(phase.name, []).append((phase.start_us, phase.end_us))
-        if phase.fault is not None:
-            named.setdefault(f"{phase.name}/{phase.fault}", []).append((phase.start_us, phase.end_us))
+        for fault in dict.fromkeys(each for each in (phase.fault, phase.entry) if each):
+            named.setdefault(f"{phase.name}/{fault}", []).append((phase.start_us, phase.end_us))
     judged = [(phase.start_us, phase.end_us) for phase in phases if phase.name != "warmup"]
     if judged:
         named[RUN] = [(min(start for start, _ in judged), max(end for _, end in judged))]

@@ -1,144 +1,249 @@
 """Integrity, judged by what the configuration permits: what it permits is reported, what it forbids fails.
 
-=============  =========================================================  ====================================
-rule           forbidden                                                  permitted, and reported
-=============  =========================================================  ====================================
-lost           acknowledged with acks=all, and not in the log;            acknowledged with acks=1 or 0
-               in the log, and not delivered to a reader it was owed
-duplicate      one record at two offsets, by an idempotent producer;      without idempotence;
-               an offset delivered twice to a reader                      after partitions were assigned to it
-phantom        a record that nobody sent, in the log or delivered         nothing
-order          the log against an idempotent producer's seq;              without idempotence, or where a fault
-                                                                          killed it: what was under way may come late;
-               a reader's deliveries against the offsets                  after partitions were assigned to it
-=============  =========================================================  ====================================
+=============  =====================================================  ================================================
+rule           forbidden                                              permitted, and reported (``permits.py``)
+=============  =====================================================  ================================================
+lost           acknowledged, and not in the log; in the log, and not  acks=1 or 0, min.insync.replicas below 2, unclean
+               delivered to a reader it was owed                      elections
+duplicate      one record at two places, by an idempotent producer;   without idempotence; unclean elections;
+               an offset delivered twice to a reader                  after an assignment or a reset
+order          the log against an idempotent producer's seq, or       without idempotence; a killed producer; unclean
+               one's with one request in flight; deliveries against   elections; after an assignment or a reset
+               offsets
+phantom        a record that nobody sent, in the log or delivered     nothing
+misplaced      the place acknowledged is not where the record is      nothing
+collision      two records at one place                               unclean elections
+skipped        a reader passed over a record of the log               unclean elections; an assignment or a reset
+backward       epochs or high watermarks that go down                 without idempotence; acks=1; a killed producer
+beyond         a delivery from behind the high watermark              nothing
+co_owned       two members of a group read a partition at once        while faults may keep members from a coordinator
+commit_ahead   a group committed what it had not read                 nothing
+commit_behind  a group went on before what it had committed           nothing
+corrupt        a value that is not what was sent                      nothing
+immediate      a second retry without back-off in one leader epoch    nothing
+replica        replicas that differ after the last heal               nothing
+=============  =====================================================  ================================================
 
 A fault may excuse its topics from rules (``roles.permits`` of the journal): where the plan itself has records deleted,
 a log cut back or a topic created anew, what is missing, twice there or out of order is reported, and no more.
 
 A record in doubt may be in the log or not: both are told, neither fails. Until a run has finished, what is missing may
-not have been read yet, and only then is a loss INCONCLUSIVE.
+not have been read yet, and only then is a loss INCONCLUSIVE. A rule that can't apply to a client has no check: one that
+reads in no group owns nothing with others; one that does not tell offsets, epochs or high watermarks can't be held to
+them (but a client of which nothing at all was seen has its checks, and they are INCONCLUSIVE).
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from aftershock.results.check import Check, Status, subject_of
 from aftershock.results.evidence import Client, Evidence
 from aftershock.results.facts import Facts, Finding
-from aftershock.results.held import KILLED, held
-from aftershock.results.integrity import LOG_READER
+from aftershock.results.integrity.advice import ADVICE
+from aftershock.results.integrity.events import co_assigned, group_of, immediate
+from aftershock.results.integrity.finding import LOG_READER
+from aftershock.results.integrity.replicas import SIDE
+from aftershock.results.permits import permit
+
+RULES = (
+    *("lost", "duplicate", "order", "phantom", "misplaced", "collision", "skipped", "backward", "beyond"),
+    *("co_owned", "commit_ahead", "commit_behind", "corrupt", "immediate", "replica"),
+)
+_SENT = ("lost", "duplicate", "order", "misplaced", "backward")
+_READ = ("lost", "duplicate", "order", "phantom", "collision", "skipped", "backward", "beyond")
+_COMMITTED = ("commit_ahead", "commit_behind")
+_TOLD_BY_SOME = ("misplaced", "backward", "beyond")
+_NAMES = 3
+_UNITS = {
+    "co_owned": "assignments",
+    "commit_behind": "assignments",
+    "commit_ahead": "commits",
+    "immediate": "batches",
+    "replica": "replicas",
+}
 
 
 @dataclass(frozen=True)
 class _Judged:
-    """A finding, whose it is, why it would be permitted (None: forbidden), and what else to say of it."""
+    """A rule, whose it is, what was found, why that would be permitted (None: forbidden), and what else to say.
 
-    finding: Finding
+    ``open``: not all that it takes was seen, so that nothing found is no proof.
+    """
+
+    rule: str
     subject: str
     arm: str | None
-    permitted: str | None
+    finding: Finding
+    permitted: str | None = None
     note: str = ""
+    open: bool = False
 
 
 def integrity(evidence: Evidence, facts: Facts) -> list[Check]:
-    """``integrity/{lost,duplicate,phantom,order}`` for every client that produces or consumes, and for their log."""
-    judged = [_of_log(facts)] if any(client.produces_to or client.consumes_from for client in evidence.clients) else []
-    killed = held(evidence, KILLED)
-    for client in evidence.clients:
-        subject = subject_of(client, evidence.clients)
-        interrupted = "permitted, for a fault killed the producer" if ("produce", client.key) in killed else None
-        sent = _of_producer(facts, client, f"{subject} produce", interrupted) if client.produces_to else []
-        read = _of_reader(facts, client, f"{subject} consume") if client.consumes_from else []
-        judged += [_excused(evidence, client.produces_to, each) for each in sent]
-        judged += [_excused(evidence, client.consumes_from, each) for each in read]
-    return sorted((_check(evidence, one) for one in judged), key=lambda check: (check.id, check.subject))
+    """``integrity/<rule>`` for every client that it applies to, for the log and for the replicas."""
+    checks = [_check(evidence, one) for one in _judged(evidence, facts)]
+    return sorted(checks, key=lambda check: (check.id, check.subject))
 
 
 def broken(evidence: Evidence, facts: Facts, rule: str, arms: tuple[str, ...]) -> list[Finding]:
-    """Every finding of a rule, permitted or not, of the given arms (empty: all, and the log)."""
-    sides = [(client, side) for client in evidence.clients for side in ("produce", "consume")]
-    keys = [(side, client.key) for client, side in sides if not arms or client.arm in arms]
-    keys += [] if arms else [("consume", LOG_READER)]
-    found = [facts.finding(rule, side, key) for side, key in keys]
-    return found + [
-        facts.finding("repeated", side, key) for side, key in keys if (rule, side) == ("duplicate", "consume")
-    ]
+    """Every finding of a rule, permitted or not, of the given arms (empty: all, the log and the replicas)."""
+    judged = (one for one in _judged(evidence, facts) if one.rule == rule)
+    return [one.finding for one in judged if not arms or one.arm in arms]
 
 
-def _of_log(facts: Facts) -> _Judged:
-    return _Judged(facts.finding("phantom", "consume", LOG_READER), "log", None, None)
+def _judged(evidence: Evidence, facts: Facts) -> Iterator[_Judged]:
+    if any(client.produces_to or client.consumes_from for client in evidence.clients):
+        yield _Judged("phantom", "log", None, facts.finding("phantom", "consume", LOG_READER))
+        yield _Judged(
+            "collision", "log", None, facts.finding("collision", "consume", LOG_READER), _log_permit(evidence)
+        )
+        yield from _values(evidence, facts, "log", None, LOG_READER)
+    for client in evidence.clients:
+        yield from _of_producer(evidence, facts, client) if client.produces_to else ()
+        yield from _of_reader(evidence, facts, client) if client.consumes_from else ()
+    yield from _of_replicas(facts)
 
 
-def _of_producer(facts: Facts, client: Client, subject: str, interrupted: str | None) -> list[_Judged]:
-    """``interrupted``: why what it sent may be out of order though it is idempotent."""
-    lossy = None if client.acks_all else f"permitted by acks={client.acks}"
-    loose = None if client.idempotent else "permitted without idempotence"
-    doubtful = facts.finding("in_doubt", "produce", client.key)
-    note = f"of {doubtful.examined} in doubt {doubtful.broken} are in the log" if doubtful.examined else ""
-    return [
-        _Judged(facts.finding("lost", "produce", client.key), subject, client.arm, lossy, note),
-        _Judged(facts.finding("duplicate", "produce", client.key), subject, client.arm, loose),
-        _Judged(facts.finding("order", "produce", client.key), subject, client.arm, loose or interrupted),
-    ]
+def _log_permit(evidence: Evidence) -> str | None:
+    """Two records at one place in the log are permitted if they are to any reader of it."""
+    told = (permit(evidence, client, "consume", "collision") for client in evidence.clients if client.consumes_from)
+    return next((why for why in told if why), None)
 
 
-def _of_reader(facts: Facts, client: Client, subject: str) -> list[_Judged]:
-    again = facts.finding("redelivered", "consume", client.key).broken
-    repeated = facts.finding("repeated", "consume", client.key)
-    note = f"{again} records were delivered more than once in all" if again > repeated.broken else ""
-    return [
-        _Judged(facts.finding("lost", "consume", client.key), subject, client.arm, None),
-        _Judged(repeated, subject, client.arm, None, note),
-        _Judged(facts.finding("order", "consume", client.key), subject, client.arm, None),
-        _Judged(facts.finding("phantom", "consume", client.key), subject, client.arm, None),
-    ]
+def _of_producer(evidence: Evidence, facts: Facts, client: Client) -> Iterator[_Judged]:
+    subject = f"{subject_of(client, evidence.clients)} produce"
+    seen = facts.finding("lost", "produce", client.key).examined
+    for rule in _SENT:
+        finding = facts.finding(rule, "produce", client.key)
+        if finding.examined or not (seen and rule in _TOLD_BY_SOME):
+            why, note = permit(evidence, client, "produce", rule), _notes_on_sent(facts, client, rule)
+            yield _Judged(rule, subject, client.arm, finding, why, note)
+    retried = immediate(evidence, client)
+    if retried.examined:
+        yield _Judged("immediate", subject, client.arm, retried)
 
 
-def _excused(evidence: Evidence, topic: str | None, judged: _Judged) -> _Judged:
-    """The same, permitted where the plan itself does away with records of the topic."""
-    fault = None if judged.permitted else evidence.excused(topic, _rule(judged.finding))
-    return replace(judged, permitted=f"permitted by {fault}, which rewrites {topic} by plan") if fault else judged
+def _notes_on_sent(facts: Facts, client: Client, rule: str) -> str:
+    """What became of what was lost, and of what was in doubt."""
+    if rule != "lost":
+        return ""
+    doubtful, lost = (facts.finding(one, "produce", client.key) for one in ("in_doubt", "delivered"))
+    notes = [f"not in the log, though {lost.broken} of them were delivered"] if lost.examined else []
+    notes += [f"of {doubtful.examined} in doubt {doubtful.broken} are in the log"] if doubtful.examined else []
+    return "; ".join(notes)
 
 
-def _rule(finding: Finding) -> str:
-    return "duplicate" if finding.rule == "repeated" else finding.rule
+def _of_reader(evidence: Evidence, facts: Facts, client: Client) -> Iterator[_Judged]:
+    subject = f"{subject_of(client, evidence.clients)} consume"
+    seen = facts.finding("phantom", "consume", client.key).examined
+    for rule in _READ:
+        finding = facts.finding("repeated" if rule == "duplicate" else rule, "consume", client.key)
+        if finding.examined or not (seen and rule in _TOLD_BY_SOME):
+            why, note = permit(evidence, client, "consume", rule), _notes_on_read(facts, client, rule)
+            yield _Judged(rule, subject, client.arm, finding, why, note)
+    yield from _values(evidence, facts, subject, client.arm, client.key)
+    if group_of(evidence, client):
+        yield _co_owned(evidence, facts, client, subject)
+    for rule in _COMMITTED:
+        if (finding := facts.finding(rule, "consume", client.key)).examined:
+            yield _Judged(rule, subject, client.arm, finding, permit(evidence, client, "consume", rule))
+
+
+def _notes_on_read(facts: Facts, client: Client, rule: str) -> str:
+    if rule == "lost":
+        lost = facts.finding("unlogged", "consume", client.key)
+        told = f"{lost.examined - lost.broken} in the log and not delivered, {lost.broken} not in the log"
+        return told if lost.examined else ""
+    again, repeated = (facts.finding(one, "consume", client.key).broken for one in ("redelivered", "repeated"))
+    told = f"{again} records were delivered more than once in all"
+    return told if rule == "duplicate" and again > repeated else ""
+
+
+def _values(evidence: Evidence, facts: Facts, subject: str, arm: str | None, key: str) -> Iterator[_Judged]:
+    """Who compares values looked at all that it read; where nobody says so, only what was found spoilt is told."""
+    found = facts.finding("corrupt", "consume", key)
+    read = facts.finding("phantom", "consume", key).examined
+    if found.broken or compares(evidence, key):
+        yield _Judged("corrupt", subject, arm, replace(found, examined=max(read, found.broken)))
+
+
+def compares(evidence: Evidence, key: str) -> bool:
+    """Whether a reader (or who read the log) compared every value with what was sent, as ``run.json`` says."""
+    return key in evidence.run.get("values_compared", ())
+
+
+def _co_owned(evidence: Evidence, facts: Facts, client: Client, subject: str) -> _Judged:
+    """By the rows and by the assignments; what faults explain is a note."""
+    free, excused = co_assigned(evidence, client)
+    by_rows, in_fault = (facts.finding(rule, "consume", client.key) for rule in ("co_owned", "co_owned_in_fault"))
+    both = replace(
+        by_rows, examined=by_rows.examined + free.examined, broken=by_rows.broken + free.broken, samples=by_rows.samples
+    )
+    more = in_fault.broken + excused.broken
+    note = f"{more} more while faults kept members from their coordinator, which is permitted" if more else ""
+    return _Judged("co_owned", subject, client.arm, both, None, note)
+
+
+def _of_replicas(facts: Facts) -> Iterator[_Judged]:
+    """One check of all partitions, where the replicas were read; a replica that was not leaves it open."""
+    unread = [one for one in facts.findings.values() if (one.rule, one.side) == ("unread", SIDE)]
+    differing = [one for one in facts.findings.values() if (one.rule, one.side) == ("differing", SIDE)]
+    if unread:
+        finding = Finding("replica", SIDE, "", sum(one.examined for one in differing), sum(map(_broken, differing)))
+        missing = sum(map(_broken, unread))
+        note = f"{missing} replicas could not be read: {_some(unread)}" if missing else ""
+        note = "; ".join(told for told in (_some(differing), note) if told)
+        yield _Judged("replica", "replicas", None, finding, None, note, open=missing > 0)
+
+
+def _broken(finding: Finding) -> int:
+    return finding.broken
+
+
+def _some(findings: Sequence[Finding]) -> str:
+    """The first partitions of those with something broken."""
+    names = sorted(one.client for one in findings if one.broken)
+    return ", ".join(names[:_NAMES]) + (f" and {len(names) - _NAMES} more" if len(names) > _NAMES else "")
 
 
 def _check(evidence: Evidence, judged: _Judged) -> Check:
     finding = judged.finding
-    rule = _rule(finding)
-    status = _status(evidence, judged, rule)
+    status = _status(evidence, judged)
     return Check(
-        id=f"integrity/{rule}",
+        id=f"integrity/{judged.rule}",
         kind="integrity",
         subject=judged.subject,
         arm=judged.arm,
         status=status,
         observed=float(finding.broken) if finding.examined else None,
         threshold=0.0,
-        unit="records",
+        unit=_unit(judged),
         n=finding.examined,
         minimum=1,
         why=_why(evidence, judged, status),
-        next=_next(status, finding),
+        next=_next(status, judged),
         samples=finding.samples,
     )
 
 
-def _status(evidence: Evidence, judged: _Judged, rule: str) -> Status:
+def _unit(judged: _Judged) -> str:
+    return _UNITS.get(judged.rule, "records")
+
+
+def _status(evidence: Evidence, judged: _Judged) -> Status:
     finding = judged.finding
-    if not finding.examined or (rule == "lost" and finding.broken and not evidence.complete):
+    if not finding.examined or (judged.rule == "lost" and finding.broken and not evidence.complete):
         return Status.INCONCLUSIVE
-    return Status.PASS if not finding.broken or judged.permitted else Status.FAIL
+    if finding.broken and not judged.permitted:
+        return Status.FAIL
+    return Status.INCONCLUSIVE if judged.open else Status.PASS
 
 
 def _why(evidence: Evidence, judged: _Judged, status: Status) -> str:
-    finding = judged.finding
+    finding, unit = judged.finding, _unit(judged)
+    said = f"{finding.broken or 'none'} of {finding.examined} {unit}"
     if not finding.examined:
-        return "no record was seen that it could be judged by"
-    said = (
-        f"{finding.broken} of {finding.examined} records" if finding.broken else f"none of {finding.examined} records"
-    )
+        said = f"no {unit.removesuffix('s')} was seen that it could be judged by"
     if finding.broken and status is Status.PASS:
         said += f", {judged.permitted}"
     if finding.broken and status is Status.INCONCLUSIVE and not evidence.complete:
@@ -146,11 +251,15 @@ def _why(evidence: Evidence, judged: _Judged, status: Status) -> str:
     return f"{said}; {judged.note}" if judged.note else said
 
 
-def _next(status: Status, finding: Finding) -> str | None:
+def _next(status: Status, judged: _Judged) -> str | None:
     if status is Status.FAIL:
-        return "find the samples in outcomes/ and log/, and read the clients' logs around their times"
+        return ADVICE[judged.rule]
+    if status is Status.INCONCLUSIVE and judged.open:
+        return "see in the brokers' logs why the replicas could not be read, and run the plan again"
     if status is Status.INCONCLUSIVE:
         return (
-            "run the plan again, to its end" if finding.examined else "give the plan traffic that this can be judged by"
+            "run the plan again, to its end"
+            if judged.finding.examined
+            else "give the plan traffic that this can be judged by"
         )
     return None

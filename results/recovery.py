@@ -7,101 +7,104 @@
         |----recovery--->|
 
 Rules: a gap is clipped to its window, whose ends count as successes would; recovery looks at windows that start at a
-record's intended time and end before the load does.
+record's intended time and end before the load does. Neither sorts the records. A gap is looked for between slots of a
+millisecond, of which only the first and the last success count: a gap of a millisecond or more is exact, and where none
+is as long, no more is said than that. Where calm may begin is known from counts (``calms.py``), and only there are the
+records looked at one by one.
 """
-
-from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
-from aftershock.results.evidence import Client
-from aftershock.results.ledger import acked
-from aftershock.results.phases import Windows, moment
+from aftershock.results.dims import Dims
+from aftershock.results.samples import client, ok, with_segment
 
-CALM_US = 2_000_000
-SLOWER_THAN_STEADY = 2
-
-
-def successes(ledger: DataFrame, readers: Sequence[Client]) -> DataFrame:
-    """``metric client done_us``: every acknowledgement (produce.gap) and every first delivery (consume.gap)."""
-    moments = [_moment("produce.gap", F.col("client"), F.when(acked(), F.col("done_us")))]
-    for index, reader in enumerate(readers):
-        moments.append(_moment("consume.gap", F.lit(reader.key), F.col(f"first_us_{index}")))
-    exploded = ledger.select(F.explode(F.array(*moments)).alias("moment")).select("moment.*")
-    return exploded.where(F.col("done_us").isNotNull() & F.col("client").isNotNull())
+GAP_SLOT_US = 1_000
+PACES = "run int, pace int, client string, end_us bigint, limit_us bigint"
+LOOKS = (
+    "run int, calm int, client string, end_us bigint, limit_us bigint, num bigint, den bigint, "
+    "at_us bigint, look_us bigint, until_us bigint"
+)
+_LANE = ("run", "metric", "client")
 
 
-def commit_successes(outcomes: DataFrame) -> DataFrame:
-    """``metric client done_us``: every acknowledged commit (commit.gap)."""
-    acknowledged = outcomes.where((F.col("op") == "commit") & acked() & F.col("done_us").isNotNull())
-    return acknowledged.select(
-        F.lit("commit.gap").alias("metric"), F.concat_ws("/", "workload", "arm").alias("client"), "done_us"
-    )
+def successes(samples: DataFrame, dims: Dims, slot_us: int = GAP_SLOT_US) -> DataFrame:
+    """``run metric client segment first_us last_us n``: successes by their slots, no slot reaching over a segment."""
+    rows = with_segment(samples.where(ok() & F.col("done_us").isNotNull()), "done_us", dims)
+    slot = F.expr(f"done_us div {slot_us}").alias("slot")
+    slots = rows.groupBy("run", "op", "workload", "arm", "segment", slot).agg(*_first_and_last("done_us", "done_us"))
+    metric = F.concat("op", F.lit(".gap")).alias("metric")
+    return slots.select("run", metric, client().alias("client"), "segment", "first_us", "last_us", "n")
 
 
-def _moment(metric: str, client: Column, done_us: Column) -> Column:
-    return F.struct(F.lit(metric).alias("metric"), client.alias("client"), done_us.alias("done_us"))
+def _first_and_last(first: str, last: str) -> tuple[Column, ...]:
+    return F.min(first).alias("first_us"), F.max(last).alias("last_us"), F.count("*").alias("n")
 
 
-def gaps(moments: DataFrame, windows: Windows) -> DataFrame:
-    """``metric client window n longest_us``: the longest time without a success within each window.
+def stretches(slots: DataFrame) -> DataFrame:
+    """``run metric client segment first_us last_us n gap_us``: what each segment has of ``successes``.
 
-    A window in which a client never succeeded has no row.
+    ``gap_us`` is the longest time between two of them.
     """
-    spans = F.array_compact(F.array(*[_span(name, span) for name, all_ in windows.items() for span in all_]))
-    one = Window.partitionBy("metric", "client", "window", "start").orderBy("done_us")
-    before = F.coalesce(F.lag("done_us").over(one), F.col("start"))
+    return longest(slots, (*_LANE, "segment"))
+
+
+def longest(stretches: DataFrame, by: tuple[str, ...]) -> DataFrame:
+    """Stretches of time (``first_us last_us n``, and their own longest ``gap_us``) joined to one for each ``by``."""
+    inner = F.col("gap_us") if "gap_us" in stretches.columns else F.lit(0).cast("bigint")
+    between = F.col("first_us") - F.lag("last_us").over(Window.partitionBy(*by).orderBy("first_us"))
     return (
-        moments.select("*", F.explode(spans).alias("span"))
-        .select("metric", "client", "done_us", "span.*")
-        .withColumn("gap_us", F.col("done_us") - before)
-        .groupBy("metric", "client", "window", "start", "end")
-        .agg(F.count("*").alias("n"), F.max("gap_us").alias("gap_us"), F.max("done_us").alias("last_us"))
-        .withColumn("gap_us", F.greatest("gap_us", F.col("end") - F.col("last_us")))
-        .groupBy("metric", "client", "window")
-        .agg(F.sum("n").alias("n"), F.max("gap_us").alias("longest_us"), F.collect_set("start").alias("starts"))
+        stretches.withColumn("gap_us", F.greatest(inner, F.coalesce(between, inner)))
+        .groupBy(*by)
+        .agg(
+            F.min("first_us").alias("first_us"),
+            F.max("last_us").alias("last_us"),
+            F.sum("n").alias("n"),
+            F.max("gap_us").alias("gap_us"),
+        )
     )
 
 
-def _span(name: str, span: tuple[int, int]) -> Column:
-    start, end = span
-    inside = (F.col("done_us") >= start) & (F.col("done_us") < end)
-    told = F.struct(F.lit(name).alias("window"), moment(start).alias("start"), moment(end).alias("end"))
-    return F.when(inside, told)
+def pace_slots(samples: DataFrame, paces: DataFrame, dims: Dims, slot_us: int) -> DataFrame:
+    """``run pace segment slot n failed slow``: the records of the load by slots of their intended time.
 
-
-def recoveries(
-    ledger: DataFrame, injects_us: Mapping[str, int], steady_p95_us: Mapping[str, int], load_end_us: int
-) -> DataFrame:
-    """``fault client n recovered_us``: time from inject to the start of the first calm 2 s, null if there was none.
-
-    ``injects_us`` by fault id, ``steady_p95_us`` by client key. Clients without a steady p95 have no row.
+    ``paces`` (``PACES``): a client, until when it is looked at, and the latency over which a record is slow.
     """
-    begun = [F.when(F.col("intended_us") >= at, _fault(name, at)) for name, at in injects_us.items()]
-    allowed = [F.when(F.col("client") == key, p95 * SLOWER_THAN_STEADY) for key, p95 in steady_p95_us.items()]
-    ahead = Window.partitionBy("fault", "client").orderBy("intended_us").rangeBetween(0, CALM_US - 1)
-    in_time = acked() & (F.col("done_us") - F.col("intended_us") <= F.coalesce(F.lit(None).cast("bigint"), *allowed))
-    records = ledger.where(F.col("client").isin(list(steady_p95_us)) & (F.col("intended_us") < load_end_us))
-    judged = records.select("client", "intended_us", acked().alias("ok"), in_time.alias("fast"), _faults(begun))
-    counted = judged.select("client", "intended_us", "ok", "fast", "begun.*").withColumns(
-        {
-            "records": F.count("*").over(ahead),
-            "succeeded": F.count(F.when(F.col("ok"), True)).over(ahead),
-            "quick": F.count(F.when(F.col("fast"), True)).over(ahead),
-        }
-    )
-    # nearest-rank p95 <= limit is the same as: at least ceil(0.95 n) are within it
-    calm = (F.col("succeeded") == F.col("records")) & (F.col("quick") * 20 >= F.col("records") * 19)
-    calm = calm & (F.col("intended_us") + CALM_US <= load_end_us)
-    return counted.groupBy("fault", "client").agg(
-        F.count("*").alias("n"), F.min(F.when(calm, F.col("intended_us") - F.col("at"))).alias("recovered_us")
+    slot = F.expr(f"intended_us div {slot_us}").alias("slot")
+    rows = with_segment(_paced(samples, paces), "intended_us", dims)
+    return rows.groupBy("run", "pace", "segment", slot).agg(
+        F.count("*").alias("n"), *[_count(name).alias(name) for name in ("failed", "slow")]
     )
 
 
-def _fault(name: str, at_us: int) -> Column:
-    return F.struct(F.lit(name).alias("fault"), moment(at_us).alias("at"))
+def first_calm(samples: DataFrame, looks: DataFrame, for_us: int) -> DataFrame:
+    """``run calm client recovered_us``: the first record from which on all is calm ``for_us`` long, since ``at_us``.
+
+    ``looks`` (``LOOKS``): that record is looked for from ``look_us`` until ``until_us``, one by one. Calm is: none
+    fails, of n at most ``n * (den - num) div den`` are slow, and the load goes on until then.
+    """
+    keys = ("run", "calm", "client")
+    within = (F.col("intended_us") >= F.col("look_us")) & (F.col("intended_us") < F.col("until_us") + for_us)
+    near = _paced(samples, looks).where(within)
+    ahead = Window.partitionBy(*keys).orderBy("intended_us").rangeBetween(0, for_us - 1)
+    counted = near.withColumns(
+        {"n": F.count("*").over(ahead)} | {f"{name}_n": _count(name).over(ahead) for name in ("failed", "slow")}
+    )
+    # nearest-rank quantile <= limit is the same as: at least ceil(q n) are within it
+    calm = (F.col("failed_n") == 0) & (F.col("slow_n") <= F.expr("(n * (den - num)) div den"))
+    calm = calm & (F.col("intended_us") + for_us <= F.col("end_us")) & (F.col("intended_us") < F.col("until_us"))
+    first = F.min(F.when(calm, F.col("intended_us") - F.col("at_us")))
+    return counted.groupBy(*keys).agg(first.alias("recovered_us"))
 
 
-def _faults(begun: Sequence[Column]) -> Column:
-    return F.explode(F.array_compact(F.array(*begun))).alias("begun")
+def _paced(samples: DataFrame, paces: DataFrame) -> DataFrame:
+    """Every produced record of the load, for each pace of its client: whether it failed, and whether it was slow."""
+    produced = samples.where("op = 'produce'").withColumn("client", client())
+    kept = produced.select("run", "client", "intended_us", "done_us", ok().alias("ok"))
+    met = kept.join(F.broadcast(paces), ["run", "client"]).where("intended_us < end_us")
+    fast = F.col("ok") & (F.col("done_us") - F.col("intended_us") <= F.col("limit_us"))
+    return met.withColumns({"failed": ~F.col("ok"), "slow": ~F.coalesce(fast, F.lit(False))})
+
+
+def _count(flag: str) -> Column:
+    return F.count(F.when(F.col(flag), True))

@@ -6,6 +6,7 @@ gives null for a newer column and nothing is inferred.
 
 from pyspark.sql.types import (
     ArrayType,
+    BooleanType,
     DataType,
     DoubleType,
     IntegerType,
@@ -60,13 +61,47 @@ LOG = _table(
         "offset": _LONG,
         "producer_id": _INT,
         "seq": _LONG,
+        "error": _TEXT,
     }
 )
 
 METRICS = _table({"t_us": _LONG, "broker_id": _INT, "name": _TEXT, "value": _DOUBLE})
 
-TABLES = {"outcomes": OUTCOMES, "log": LOG, "metrics": METRICS}
+# what each replica held after the last heal, a row each stretch of offsets
+REPLICAS = _table(
+    {
+        "topic": _TEXT,
+        "topic_id": _TEXT,
+        "partition": _INT,
+        "broker_id": _INT,
+        "start_offset": _LONG,
+        "end_offset": _LONG,
+        "records": _LONG,
+        "fingerprint": _LONG,
+        "error": _TEXT,
+    }
+)
 
+TABLES = {"outcomes": OUTCOMES, "log": LOG, "metrics": METRICS, "replicas": REPLICAS}
+
+# silver: how often each latency was seen, by what a check may ask for; null latency is censored
+LATENCY_HIST = _table(
+    {
+        "client": _TEXT,
+        "metric": _TEXT,
+        "segment": _INT,
+        "start_us": _LONG,
+        "end_us": _LONG,
+        "windows": ArrayType(_TEXT),
+        "client_rack": _TEXT,
+        "broker_rack": _TEXT,
+        "latency_us": _LONG,
+        "n": _LONG,
+        "bytes": _LONG,
+    }
+)
+
+# gold: the verdict's rows
 CHECKS = _table(
     {
         "id": _TEXT,
@@ -85,5 +120,6 @@ CHECKS = _table(
         "why": _TEXT,
         "next": _TEXT,
         "samples": ArrayType(ArrayType(_LONG)),
+        "gate": BooleanType(),
     }
 )

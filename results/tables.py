@@ -1,21 +1,34 @@
-"""The evidence tables as DataFrames, read with the declared schemas. The only place that hands paths to Spark."""
+"""The evidence tables of runs judged together, as DataFrames, read with the declared schemas.
 
+The only place that hands paths to Spark. Rules: one read of all files a table, however many runs; each row begins with
+``run``, the number of its run in the order asked for: an int is a shorter key than a run's id.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 from pyspark.sql.types import StructType
 
 from aftershock.results.evidence import Evidence
 from aftershock.results.schema import TABLES
+from aftershock.results.small import small
+from aftershock.results.spark.paths import literal
+
+# what java.net.URI leaves as it is in a path; Spark names files that way, and other letters than ASCII's as they are
+_KEPT = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/_-!.~'()*,;:$&+=@")
 
 
 @dataclass(frozen=True)
 class Tables:
-    """The three tables of a run; one that the run did not get to is empty."""
+    """The tables; one that no run got to is empty."""
 
     outcomes: DataFrame
     log: DataFrame
     metrics: DataFrame
+    replicas: DataFrame
 
 
 def columns() -> dict[str, dict[str, str]]:
@@ -23,11 +36,44 @@ def columns() -> dict[str, dict[str, str]]:
     return {table: {field.name: field.dataType.simpleString() for field in schema} for table, schema in TABLES.items()}
 
 
-def tables(spark: SparkSession, evidence: Evidence) -> Tables:
-    """The tables of ``evidence``."""
-    return Tables(**{name: _table(spark, evidence, name, schema) for name, schema in TABLES.items()})
+def tables(spark: SparkSession, runs: Sequence[Evidence]) -> Tables:
+    """The tables of ``runs``, with the columns of the schema after ``run``."""
+    return Tables(**{name: _table(spark, runs, name, schema) for name, schema in TABLES.items()})
 
 
-def _table(spark: SparkSession, evidence: Evidence, name: str, schema: StructType) -> DataFrame:
-    parts = [str(part.resolve()) for part in evidence.parquet[name]]
-    return spark.read.schema(schema).parquet(*parts) if parts else spark.createDataFrame([], schema)
+def _table(spark: SparkSession, runs: Sequence[Evidence], name: str, schema: StructType) -> DataFrame:
+    parts = {_told(part): number for number, one in enumerate(runs) for part in one.parquet[name]}
+    if not parts:
+        return small(spark, [], f"run int, {_ddl(schema)}")
+    rows = spark.read.schema(schema).parquet(*map(literal, parts))
+    if len({*parts.values()}) == 1:
+        return rows.select(F.lit(next(iter(parts.values()))).alias("run"), "*")
+    named = [(name, number) for part, number in parts.items() for name in spelt(part)]
+    files = small(spark, named, "file string, run int")
+    from_files = rows.withColumn("file", F.col("_metadata.file_path"))
+    return from_files.join(F.broadcast(files), "file", "left").select("run", *schema.names)
+
+
+def _told(part: Path | str) -> str:
+    return str(part.resolve()) if isinstance(part, Path) else part
+
+
+def _ddl(schema: StructType) -> str:
+    return ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema)
+
+
+def spelt(path: str) -> list[str]:
+    """A file's name as Spark may have it in ``_metadata.file_path``: a URI, ``file:///tmp/a%20run/part-0.parquet``."""
+    if not path.startswith("/"):
+        return [path]
+    quoted = "".join(letter if letter in _KEPT or _foreign(letter) else _escaped(letter) for letter in path)
+    return [f"file://{quoted}", f"file:{quoted}"]
+
+
+def _foreign(letter: str) -> bool:
+    """Beyond ASCII, and neither a space nor a control character."""
+    return ord(letter) > 127 and letter.isprintable()  # noqa: PLR2004 - the end of ASCII
+
+
+def _escaped(letter: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in letter.encode())

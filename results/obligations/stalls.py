@@ -4,89 +4,141 @@
 
     success        record B wanted        record C wanted         success (B or C)
        |-----------------|----------- stall ------------------------|
+       |------------------------- silence --------------------------|
 
 Rules. A stall begins with the last success or, if nothing was wanted then, with the first record that was; it ends with
 the next success, or the failure of the last record that waited, when no other is wanted within a second. So an idle
 client never stalls, and one whose records all fail does. Wanted is: to be acknowledged, from the intended time on; to
 be delivered, from the acknowledgement on; to be committed, from the intended time on. Records whose partition nobody
 knows (they failed unsent) count for the client as a whole, which is partition null.
-"""
 
-from collections.abc import Sequence
+A stall lies in a silence, the time between two successes. Silences are found by slots of time, without sorting the
+records; only the records that waited in one are looked at one by one. Both steps are exact.
+"""
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
-from aftershock.results.evidence import Client
-from aftershock.results.ledger import acked, owed
+from aftershock.results.dims import Dims
+from aftershock.results.samples import client, ok
 
-_WHO = ("side", "client", "partition")
 SECOND_US = 1_000_000
 JOINED_US = 1_000_000
+SILENCES = "run int, side string, client string, partition int, since_us bigint, until_us bigint"
+_WHO = ("run", "side", "client", "partition")
+_SILENT = (*_WHO, "since_us", "first_us")
+_RECORD = ("run", "producer_id", "seq")
+_CHUNK = 1024
 
 
-def wanted(ledger: DataFrame, readers: Sequence[Client], judged_from_us: int, end_us: int) -> DataFrame:
-    """``side client partition wanted_us done_us ok``, each record once for its partition and once for its client.
+def waits(samples: DataFrame, dims: Dims) -> DataFrame:
+    """``run side client partition producer_id seq wanted_us done_us ok``: every record for its partition.
 
-    What never got a final status is done at ``end_us``. A reader is asked for each partition alone.
+    What never got a final status is done when the load ends. A delivery is wanted since it was intended, which is too
+    early: ``acknowledged`` mends that, once few are left. What a reader was not owed is not wanted.
     """
-    done = F.coalesce("done_us", F.lit(end_us))
-    told = [_wanted("produce", F.col("client"), F.col("intended_us"), done, acked())]
-    told += [_of_reader(index, reader, judged_from_us, end_us) for index, reader in enumerate(readers)]
-    each = ledger.where(F.col("client").isNotNull()).select("partition", F.explode(F.array(*told)).alias("one"))
-    of_partitions = F.when(F.col("partition").isNotNull(), F.array("partition")).otherwise(F.array().cast("array<int>"))
-    whole = F.when(F.col("one.side") == "produce", F.array(F.lit(None).cast("int")))
-    places = F.concat(of_partitions, F.coalesce(whole, F.array().cast("array<int>")))
-    return each.select("one.*", F.explode(places).alias("partition")).where("ok or wanted_us is not null")
-
-
-def _of_reader(index: int, reader: Client, judged_from_us: int, end_us: int) -> Column:
-    first = F.col(f"first_us_{index}")
-    due = F.when(acked() & owed(reader, judged_from_us), F.col("done_us"))
-    return _wanted("consume", F.lit(reader.key), due, F.coalesce(first, F.lit(end_us)), first.isNotNull())
-
-
-def wanted_commits(outcomes: DataFrame, end_us: int) -> DataFrame:
-    """The same of commits, which have no partition."""
-    client, done = F.concat_ws("/", "workload", "arm"), F.coalesce("done_us", F.lit(end_us))
-    one = _wanted("commit", client, F.col("intended_us"), done, acked())
-    commits = outcomes.where(F.col("op") == "commit").select(one.alias("one"))
-    return commits.select("one.*", F.lit(None).cast("int").alias("partition"))
-
-
-def _wanted(side: str, client: Column, wanted_us: Column, done_us: Column, ok: Column) -> Column:
-    named = {"side": F.lit(side), "client": client, "wanted_us": wanted_us, "done_us": done_us, "ok": ok}
-    return F.struct(*[column.alias(name) for name, column in named.items()])
-
-
-def stalls(rows: DataFrame, at_least_us: int) -> DataFrame:
-    """``side client partition start_us end_us`` of every stall of ``wanted`` rows that lasted as long."""
-    # from the end backwards: Spark grows such a frame row by row, and recounts one that reaches forwards
-    onwards = Window.partitionBy(*_WHO).orderBy(F.col("done_us").desc())
-    order = Window.partitionBy(*_WHO).orderBy("done_us")
-    earlier = order.rowsBetween(Window.unboundedPreceding, -1)
-    waits = rows.withColumn("first_us", F.min("wanted_us").over(onwards)).withColumns(
-        {
-            "last_us": F.max(F.when(F.col("ok"), F.col("done_us"))).over(earlier),
-            "before_us": F.lag("done_us").over(order),
-            "after_ok": F.lag("ok", 1, True).over(order),
-        }
+    judged = samples.join(F.broadcast(dims.ends), "run")
+    wanted = F.when(F.col("owed"), F.col("intended_us"))
+    return judged.select(
+        *("run", F.col("op").alias("side"), client().alias("client")),
+        F.when(F.col("op") != "commit", F.col("partition")).alias("partition"),
+        *("producer_id", "seq", wanted.alias("wanted_us"), F.coalesce("done_us", "end_us").alias("done_us")),
+        ok().alias("ok"),
     )
-    waits = waits.withColumn("start_us", F.greatest("last_us", "first_us"))
-    anew = F.col("after_ok") | (F.col("start_us") > F.col("before_us") + JOINED_US)
-    numbered = waits.withColumn("number", F.sum(anew.cast("int")).over(order.rowsBetween(Window.unboundedPreceding, 0)))
-    found = numbered.groupBy(*_WHO, "number").agg(F.min("start_us").alias("start_us"), F.max("done_us").alias("end_us"))
-    return found.where(F.col("end_us") - F.col("start_us") >= at_least_us).drop("number")
 
 
-def failures(rows: DataFrame) -> DataFrame:
-    """``side client from_s to_s n``: what failed, by the seconds in which it was wanted and was given up."""
-    failed = rows.where(~F.col("ok") & (F.col("side") != "consume") & F.col("partition").isNull())
+def silences(waits: DataFrame, at_least_us: int) -> DataFrame:
+    """``SILENCES``: where nothing succeeded for as long though something was wanted; null ends where it never did."""
+    slot = F.expr(f"done_us div {max(1, at_least_us // 10)}").alias("slot")
+    good = F.when(F.col("ok"), F.col("done_us"))
+    told = {
+        "first_us": F.min(good),
+        "last_us": F.max(good),
+        "wanted_us": F.min("wanted_us"),
+        "done_us": F.max("done_us"),
+    }
+    of_parts = waits.groupBy(*_WHO, slot).agg(*[column.alias(name) for name, column in told.items()])
+    again = [(F.max if name in ("last_us", "done_us") else F.min)(name).alias(name) for name in told]
+    slots = in_lanes(of_parts).groupBy(*_WHO, "slot").agg(*again)
+    lane = Window.partitionBy(*_WHO)
+    earlier = lane.orderBy("slot").rowsBetween(Window.unboundedPreceding, -1)
+    begun = {"since_us": F.max("last_us").over(earlier), "wanted_us": F.min("wanted_us").over(lane)}
+    since = slots.withColumns(begun).where("first_us is not null")
+    whole = slots.groupBy(*_WHO).agg(F.max("last_us").alias("last_us"), *again[2:])
+    ends = whole.withColumns({"since_us": F.col("last_us"), "first_us": F.lit(None).cast("bigint")})
+    # before the first success somebody may have waited since the first was wanted, after the last until all was done
+    found = since.select(*_SILENT, "wanted_us", "done_us").unionByName(ends.select(*_SILENT, "wanted_us", "done_us"))
+    lasted = F.coalesce("first_us", "done_us") - F.coalesce("since_us", "wanted_us")
+    return found.where(lasted >= at_least_us).select(*_WHO, "since_us", F.col("first_us").alias("until_us"))
+
+
+def in_lanes(rows: DataFrame) -> DataFrame:
+    """Rows once for each lane: what was produced for its partition and its client, a commit for its client alone."""
+    whole, part = F.array(F.lit(None).cast("int")), F.array("partition")
+    lanes = F.when((F.col("side") == "commit") | F.col("partition").isNull(), whole)
+    lanes = lanes.when(F.col("side") == "produce", F.concat(part, whole)).otherwise(part)
+    return rows.where("side <> 'consume' or partition is not null").withColumn("partition", F.explode(lanes))
+
+
+def during(waits: DataFrame, silences: DataFrame) -> DataFrame:
+    """``waits`` with ``since_us until_us``: those that waited in a silence, or ended it; once for each."""
+    lane = silences.select(*[F.col(name).alias(f"lane_{name}") for name in _WHO], "since_us", "until_us")
+    same = [F.col(name).eqNullSafe(F.col(f"lane_{name}")) for name in _WHO]
+    met = in_lanes(waits).join(F.broadcast(lane), same).drop(*[f"lane_{name}" for name in _WHO])
+    return met.where(_waited())
+
+
+def _waited() -> Column:
+    after = F.coalesce(F.col("done_us") > F.col("since_us"), F.lit(True))
+    until = F.col("until_us")
+    before = F.coalesce(F.col("wanted_us") < until, until.isNull()) | F.coalesce(
+        F.col("done_us") <= until, F.lit(False)
+    )
+    return after & before & (F.col("ok") | F.col("wanted_us").isNotNull())
+
+
+def acknowledged(waiting: DataFrame, samples: DataFrame) -> DataFrame:
+    """``during`` with deliveries wanted since their acknowledgement, which the producer's row tells.
+
+    Of those rows only the chunks of a thousand records are looked at that some delivery lies in.
+    """
+    chunk = {"chunk": F.expr(f"seq div {_CHUNK}")}
+    delivered = waiting.where("side = 'consume'")
+    chunks = delivered.withColumns(chunk).select("run", "producer_id", "chunk").distinct()
+    produced = samples.where((F.col("op") == "produce") & ok()).withColumns(chunk)
+    near = produced.join(F.broadcast(chunks), ["run", "producer_id", "chunk"], "left_semi")
+    acks = near.select(*_RECORD, F.col("done_us").alias("acked_us"))
+    since = F.when(F.col("wanted_us").isNotNull(), F.col("acked_us"))
+    mended = delivered.join(acks, [*_RECORD], "left").withColumn("wanted_us", since).drop("acked_us").where(_waited())
+    return waiting.where("side <> 'consume'").unionByName(mended)
+
+
+def stalls(waiting: DataFrame, at_least_us: int) -> DataFrame:
+    """``run side client partition start_us end_us`` of every stall that lasted as long, of what ``during`` gives."""
+    silence = (*_WHO, "since_us", "until_us")
+    # from the end backwards: Spark grows such a frame row by row, and recounts one that reaches forwards
+    onwards = Window.partitionBy(*silence).orderBy(F.col("done_us").desc())
+    order = Window.partitionBy(*silence).orderBy("done_us")
+    begun = waiting.withColumn("start_us", F.greatest("since_us", F.min("wanted_us").over(onwards)))
+    inside = begun.where(F.coalesce(F.col("done_us") <= F.col("until_us"), F.lit(True)))
+    before = F.lag("done_us").over(order)
+    anew = F.coalesce(F.col("start_us") > before + JOINED_US, F.lit(False))
+    number = F.sum(F.col("anew").cast("int")).over(order.rowsBetween(Window.unboundedPreceding, 0))
+    numbered = inside.withColumn("anew", anew).withColumn("number", number)
+    found = numbered.groupBy(*silence, "number").agg(
+        F.min("start_us").alias("start_us"), F.max("done_us").alias("end_us")
+    )
+    return found.where(F.col("end_us") - F.col("start_us") >= at_least_us).select(*_WHO, "start_us", "end_us")
+
+
+def failures(waits: DataFrame) -> DataFrame:
+    """``run side client from_s to_s n``: what failed, by the seconds in which it was wanted and was given up."""
+    failed = waits.where(~F.col("ok") & (F.col("side") != "consume"))
     seconds = [
         F.expr(f"{time} div {SECOND_US}").alias(name) for time, name in (("wanted_us", "from_s"), ("done_us", "to_s"))
     ]
     return (
-        failed.select("side", "client", *seconds)
-        .groupBy("side", "client", "from_s", "to_s")
+        failed.select("run", "side", "client", *seconds)
+        .groupBy("run", "side", "client", "from_s", "to_s")
         .agg(F.count("*").alias("n"))
     )

@@ -95,7 +95,7 @@ def clean_run(columns: dict[str, dict[str, str]], slos: tuple[str, ...] = SLOS) 
         events=[_assigned(arm) for arm in ARMS],
         produce=produce,
         consume=[row for arm in ARMS for row in _consumed(arm, log)],
-        log=[{key: row[key] for key in columns["log"]} for row in log],
+        log=[{key: row.get(key) for key in columns["log"]} for row in log],
         metrics=_metrics(),
         columns=columns,
     )

@@ -1,18 +1,20 @@
 """Commits are measured and judged like records, and are none: a run with a committing workload beside the producing."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from evidence_factory import LOAD_END_S, Made, Row, S
+from measuring import named, together
 
+from aftershock.results.analysis import document
 from aftershock.results.check import Check, Status
 from aftershock.results.evidence import Evidence, Objective, read
 from aftershock.results.facts import Facts, Longest
 from aftershock.results.judge import judged
-from aftershock.results.measure import measure
-from aftershock.results.report.plots import plots
+from aftershock.results.report.plots import metrics
 from aftershock.results.tables import columns
 
 if TYPE_CHECKING:
@@ -70,7 +72,7 @@ def evidence_(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Evidence:
 
 @pytest.fixture(scope="module")
 def facts_(spark: "SparkSession", evidence_: Evidence) -> Facts:
-    return measure(spark, evidence_, [0.5, 0.95, 0.99])
+    return together(spark, {str(evidence_.run["run_id"]): evidence_})[str(evidence_.run["run_id"])]
 
 
 def checks_of(evidence: Evidence, facts: Facts) -> dict[tuple[str, str], Check]:
@@ -154,8 +156,8 @@ def test_a_plan_that_only_commits_is_judged_by_its_commits(spark: "SparkSession"
     only.phases = [row for row in only.phases if not row["fault"]]
     only.produce = [row for row in only.produce if row["op"] == "commit"]
     only.consume, only.log, only.run["producers"] = [], [], []
-    evidence = read(only.write(tmp_path / "run"), columns())
-    verdict = judged(evidence, measure(spark, evidence, [0.5, 0.95]))
+    runs = named({"only": only}, tmp_path)
+    verdict = judged(runs["only"], together(spark, runs)["only"])
     assert [] == [(check.id, check.why) for check in verdict.checks if check.status is not Status.PASS]
     assert "integrity" not in {check.kind for check in verdict.checks}
 
@@ -174,9 +176,9 @@ def test_commits_meet_a_fault_on_the_topic_that_keeps_them(evidence_: Evidence, 
 
 def test_the_report_draws_them(evidence_: Evidence, facts_: Facts) -> None:
     """A plot of commit latency, a panel for each arm that commits."""
-    rows = [vars(one) for one in facts_.bins]
     labels = {client.key: f"arm={client.arm}" for client in evidence_.clients}
-    drawn = {plot.title: plot.svg for plot in plots(evidence_, {"bins": rows, "bin_us": facts_.bin_us}, labels)}
+    told = json.loads(json.dumps(document(facts_)))
+    drawn = {one.title: one.over_time.svg for one in metrics(evidence_, (), told, labels)}
     assert ["Produce latency", "End-to-end latency", "Commit latency"] == list(drawn)
     assert "arm=ours, committer in rack a" in drawn["Commit latency"]
     assert "kill-1" in drawn["Commit latency"]

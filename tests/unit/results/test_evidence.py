@@ -9,6 +9,7 @@ from evidence_factory import Made
 
 from aftershock.errors import EvidenceError
 from aftershock.results.check import Check
+from aftershock.results.contract import REQUIRED
 from aftershock.results.evidence import Objective, Phase, read
 from aftershock.results.phases import RUN, merged, windows_of
 from aftershock.results.schema import CHECKS, TABLES
@@ -65,6 +66,11 @@ def told(text: str) -> Callable[[Path], None]:
         ("run.json", told("{}"), "'run_id'"),
         ("timeline.json", told('{"workloads": [{}]}'), "'arms'"),
         ("phases.json", told('[{"name": "steady"}]'), "'fault'"),
+        (
+            "phases.json",
+            told('[{"name": "steady", "fault": null, "start_us": 2, "end_us": 1}]'),
+            "ends before it begins",
+        ),
         ("journal.jsonl", told('{"t_us": 1}\n{"t_us": 2}\n'), "'fault'"),
         ("events.jsonl", told('{"t_us": 1\n{"t_us": 2}\n'), ":1: not JSON"),
     ],
@@ -90,8 +96,9 @@ def test_a_torn_last_line_is_left_out(home: Path) -> None:
 def test_what_a_test_expects_is_judged_as_well(home: Path) -> None:
     """The lines of expectations.jsonl follow the plan's objectives, each with its place in the test."""
     before = read(home, columns()).objectives
-    told('{"text": "lost == 0", "at": "tests/test_x.py:12"}\n\n{"text": "duplicate == 0"}')(home / "expectations.jsonl")
-    added = (Objective("lost == 0", "tests/test_x.py:12"), Objective("duplicate == 0", None))
+    lines = '{"text": "lost == 0", "at": "tests/test_x.py:12"}\n\n{"text": "duplicate == 0", "gate": "report"}'
+    told(lines)(home / "expectations.jsonl")
+    added = (Objective("lost == 0", "tests/test_x.py:12"), Objective("duplicate == 0", None, gate=False))
     assert read(home, columns()).objectives == (*before, *added)
 
 
@@ -102,6 +109,7 @@ def test_what_a_test_expects_is_judged_as_well(home: Path) -> None:
         ('{"text": "lost == 0"}\n\n["lost == 0"]\n', ":3: not a JSON object"),
         ('{"at": "tests/test_x.py:12"}\n', ':1: not {"text"'),
         ('{"text": "lost == 0", "at": 12}\n', ':1: not {"text"'),
+        ('{"text": "lost == 0", "gate": "no"}\n', ':1: not {"text"'),
         ('{"text": "lost = 0"}\n', ":1: not an SLO"),
     ],
 )
@@ -120,6 +128,18 @@ def test_newer_columns_are_ignored_and_narrower_ones_accepted(home: Path) -> Non
     pq.write_table(table.append_column("leader_epoch", table["partition"]), path)
     retyped("offset", "int32")(path)
     assert read(home, columns()).parquet["log"] == (path,)
+
+
+def test_columns_that_came_later_may_be_missing(home: Path) -> None:
+    """An older file is whole with the columns of the public contract; a newer column is checked where it is there."""
+    path = home / "log/part-0.parquet"
+    wanted = columns() | {"log": columns()["log"] | {"since_now": "bigint"}}
+    without("error")(path)
+    assert read(home, wanted).parquet["log"] == (path,)
+    table = pq.read_table(path)
+    pq.write_table(table.append_column("since_now", table["topic"]), path)
+    with pytest.raises(EvidenceError, match="column 'since_now' is string, not bigint"):
+        read(home, wanted)
 
 
 def test_a_run_that_did_not_finish_is_read(home: Path) -> None:
@@ -151,11 +171,13 @@ def test_windows_overlap_and_unite() -> None:
 
 
 def test_the_contract_of_the_tables_is_declared_once() -> None:
-    """The columns of design 5.3, in their order; and of the verdict's rows, those that a check writes."""
-    assert list(columns()["outcomes"]) == [
+    """The columns of design 5.3, in their order, which every file must have; of checks, those that a check writes."""
+    assert list(REQUIRED["outcomes"]) == [
         "workload", "arm", "client", "op", "producer_id", "seq", "topic", "topic_id", "partition", "offset", "group",
         "member", "leader_epoch", "broker_id", "broker_rack", "client_rack", "high_watermark", "intended_us",
         "deadline_us", "sent_us", "done_us", "attempts", "bytes", "status", "error",
     ]  # fmt: skip
-    assert set(TABLES) == {"outcomes", "log", "metrics"}
+    assert set(TABLES) == set(REQUIRED) == {"outcomes", "log", "replicas", "metrics"}
+    for table, names in REQUIRED.items():
+        assert list(columns()[table])[: len(names)] == list(names), "what came later stands behind"
     assert set(CHECKS.fieldNames()) == set(Check.__dataclass_fields__)

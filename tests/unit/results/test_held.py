@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from evidence_factory import Made, Row, S
+from measuring import named, together
 
-from aftershock.results.evidence import Evidence, read
+from aftershock.results.evidence import Evidence
 from aftershock.results.facts import Facts, Finding
 from aftershock.results.harness import harness
 from aftershock.results.held import FROZEN, KILLED, held
-from aftershock.results.measure import measure
 from aftershock.results.promises import integrity
-from aftershock.results.tables import columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,15 +72,16 @@ def test_lateness_is_excused_for_that_time_and_that_client_only(
     for row in spoiled.produce:
         if row["producer_id"] == 0 and BEGUN <= row["intended_us"] < HEALED:
             row |= {"sent_us": None, "done_us": HEALED, "status": "failed", "error": "CLIENT_DOWN"}
-    assert generators(spark, spoiled, tmp_path / "excused") == {"baseline": "PASS", "patient": "PASS"}
-    for row in spoiled.produce:
+    late = spoiled.copy()
+    for row in late.produce:
         if row["producer_id"] == 0 and HEALED <= row["intended_us"] < HEALED + S:
             row["sent_us"] = row["intended_us"] + S
-    assert generators(spark, spoiled, tmp_path / "late") == {"baseline": "INCONCLUSIVE", "patient": "PASS"}
+    runs = named({"excused": spoiled, "late": late}, tmp_path)
+    facts = together(spark, runs)
+    assert {"baseline": "PASS", "patient": "PASS"} == generators(runs["excused"], facts["excused"])
+    assert {"baseline": "INCONCLUSIVE", "patient": "PASS"} == generators(runs["late"], facts["late"])
 
 
-def generators(spark: "SparkSession", made: Made, home: Path) -> dict[str, str]:
+def generators(evidence: Evidence, facts: Facts) -> dict[str, str]:
     """The verdict on each arm's load generator."""
-    evidence = read(made.write(home), columns())
-    checks = harness(evidence, measure(spark, evidence, [0.99]))
-    return {str(check.arm): check.status for check in checks if check.id == "harness/generator"}
+    return {str(check.arm): check.status for check in harness(evidence, facts) if check.id == "harness/generator"}

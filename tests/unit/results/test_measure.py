@@ -1,25 +1,123 @@
-"""The Spark jobs on whole runs: what they measure, and that odd evidence is measured too."""
+"""The Spark jobs on whole runs: what they measure, and that odd evidence is measured too. All are judged in one go."""
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from evidence_factory import Made, S, write_rows
+from evidence_factory import Made, Row, S, write_rows
+from measuring import named, together
 
-from aftershock.results.check import Status
+from aftershock.results.check import Check, Status
 from aftershock.results.evidence import Evidence, read
-from aftershock.results.facts import Facts, Longest
-from aftershock.results.flows import Passage, crossed, host, produced
+from aftershock.results.facts import Facts, Longest, Outage
 from aftershock.results.judge import judged
-from aftershock.results.measure import measure
-from aftershock.results.schema import METRICS, OUTCOMES
 from aftershock.results.tables import columns
+from aftershock.results.wanted import Calm, Cut, Wanted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+BASELINE, PATIENT = "orders/baseline", "orders/patient"
+BY_PARTITION, BY_RACK = Cut("produce.latency", "run", "partition"), Cut("produce.service", "steady", "rack")
+SECONDS, SILENCE = Cut("consume.latency", "fault/kill-1", None, S), Cut("produce.gap", "fault", "partition")
+ASKED = Wanted((0.5, 0.95), (0.95,), (BY_PARTITION, BY_RACK, SECONDS, SILENCE), (Calm("kill-1", 0.5, 1.5, 1_000_000),))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The odd runs: their evidence and what was measured of it."""
+
+    evidence: Mapping[str, Evidence]
+    facts: Mapping[str, Facts]
+
+    def checks(self, name: str) -> tuple[Check, ...]:
+        """The verdict on one of them."""
+        return judged(self.evidence[name], self.facts[name]).checks
+
+
+@pytest.fixture(scope="module")
+def odd(spark: "SparkSession", made: Made, tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    """Every run that a test below asks for, with the good one among them."""
+    spoiled = {spoil.__name__: made.copy() for spoil in (clean, moved, unread, silent, empty, interrupted, turned)}
+    for name, one in spoiled.items():
+        globals()[name](one)
+    home = tmp_path_factory.mktemp("odd runs, 100% [é]+{x}")
+    runs = named(spoiled, home)
+    runs["interrupted"] = _cut_short(runs["interrupted"].home)
+    runs["idle"] = _idle(runs["clean"])
+    runs["split"] = _split(made.copy(), home)
+    return Measured(runs, together(spark, runs, clean=ASKED, split=ASKED))
+
+
+def clean(_: Made) -> None:
+    """The good run."""
+
+
+def moved(run: Made) -> None:
+    """An arm that stands in two racks, and a record that nobody read."""
+    for row in run.produce:
+        row["client_rack"] = "c" if row["arm"] == "patient" and row["seq"] % 2 else "a"
+    run.consume = [row for row in run.consume if (row["producer_id"], row["seq"]) != (0, 600)]
+
+
+def unread(run: Made) -> None:
+    """A record that nobody read, and one that failed, of which nobody knows the partition."""
+    run.consume = [row for row in run.consume if (row["producer_id"], row["seq"]) not in {(0, 600), (0, 601)}]
+    run.log = [row for row in run.log if (row["producer_id"], row["seq"]) != (0, 601)]
+    failed = next(row for row in run.produce if (row["producer_id"], row["seq"]) == (0, 601))
+    failed.update(status="failed", error="MSG_SIZE_TOO_LARGE", partition=None, offset=None, broker_id=None)
+
+
+def silent(run: Made) -> None:
+    """Nothing succeeds while the broker is away."""
+    start, end = (second * S for second in (26, 34))
+    for row in run.produce + run.consume:
+        row["done_us"] = end + 1 if start <= row["done_us"] < end else row["done_us"]
+
+
+def empty(run: Made) -> None:
+    """Tables of 0 rows."""
+    run.produce, run.consume, run.log, run.metrics = [], [], [], []
+
+
+def interrupted(run: Made) -> None:
+    """Ctrl-C in warm-up."""
+    run.run |= {"status": "interrupted", "why": "SIGINT", "warmup": None}
+
+
+def turned(run: Made) -> None:
+    """A clock that went back between two records' sending and their end."""
+    for row in run.produce[100:102]:
+        row["done_us"] = row["sent_us"] - 1
+
+
+def _cut_short(home: Path) -> Evidence:
+    for name in ("manifest.json", "phases.json", "log/part-0.parquet", "metrics/part-0.parquet"):
+        (home / name).unlink()
+    return read(home, columns())
+
+
+def _idle(good: Evidence) -> Evidence:
+    """A plan that only consumes, a topic in which there is nothing."""
+    clients = tuple(replace(client, produces_to=None, consumes_from="other") for client in good.clients)
+    parts = dict.fromkeys(good.parquet, ())
+    return replace(good, clients=clients, parquet=parts, objectives=(), run={**good.run, "run_id": "idle"})
+
+
+def _split(run: Made, home: Path) -> Evidence:
+    """The good run, shuffled and in more files."""
+    run.run["run_id"] = "split"
+    run.consume = run.consume[::-1]
+    folder = run.write(home / "split")
+    half = len(run.produce) // 2
+    write_rows(folder / "outcomes/produce-0.parquet", run.produce[half:], columns()["outcomes"])
+    write_rows(folder / "outcomes/produce-1.parquet", run.produce[:half][::-1], columns()["outcomes"])
+    (folder / "manifest.json").unlink()
+    return read(folder, columns())
 
 
 def test_the_clean_run_is_measured_as_it_was_made(facts: Facts, made: Made) -> None:
@@ -39,157 +137,141 @@ def test_the_clean_run_is_measured_as_it_was_made(facts: Facts, made: Made) -> N
     assert {(one.metric, one.rack) for one in facts.bins} == {("produce.latency", "a"), ("consume.latency", "b")}
 
 
-def test_bins_are_told_apart_by_rack(spark: "SparkSession", made: Made, tmp_path: Path) -> None:
+def test_bins_are_told_apart_by_rack(odd: Measured) -> None:
     """An arm that stands in two racks has bins for each; a record that was never read belongs to the plan's rack."""
-    moved = made.copy()
-    for row in moved.produce:
-        row["client_rack"] = "c" if row["arm"] == "patient" and row["seq"] % 2 else "a"
-    moved.consume = [row for row in moved.consume if (row["producer_id"], row["seq"]) != (0, 600)]
-    found = measure(spark, read(moved.write(tmp_path / "run"), columns()), []).bins
+    found = odd.facts["moved"].bins
     sent = {(one.client, one.rack): one.n for one in found if one.metric == "produce.latency" and one.start_us == 0}
-    assert {("orders/baseline", "a"): 60, ("orders/patient", "a"): 30, ("orders/patient", "c"): 30} == sent
+    assert {(BASELINE, "a"): 60, (PATIENT, "a"): 30, (PATIENT, "c"): 30} == sent
     unread = {(one.client, one.rack, one.start_us) for one in found if one.censored}
-    assert {("orders/baseline", "b", 10 * S), ("orders/patient", "b", 10 * S)} == unread
+    assert {(BASELINE, "b", 10 * S), (PATIENT, "b", 10 * S)} == unread
 
 
-def test_shuffled_and_split_evidence_gives_the_same_facts(
-    spark: "SparkSession", facts: Facts, made: Made, tmp_path: Path
-) -> None:
+def test_who_else_is_judged_changes_nothing(odd: Measured, facts: Facts, evidence: Evidence) -> None:
+    """The good run judged alone and among nine others, of folders with odd names: the same facts."""
+    among, asked = odd.facts["clean"], {"cuts", "calms", "distributions"}
+    same = [one.name for one in fields(Facts) if one.name not in asked]
+    assert [] == [name for name in same if getattr(facts, name) != getattr(among, name)]
+    assert facts.distributions.keys() == among.distributions.keys()
+    assert judged(evidence, facts).checks[-4:] == odd.checks("clean")[-4:]
+
+
+def test_shuffled_and_split_evidence_gives_the_same_facts(odd: Measured) -> None:
     """Neither the order of rows nor how many files they are in is evidence."""
-    other = made.copy()
-    other.consume = other.consume[::-1]
-    home = other.write(tmp_path / "run")
-    half = len(other.produce) // 2
-    write_rows(home / "outcomes/produce-0.parquet", other.produce[half:], columns()["outcomes"])
-    write_rows(home / "outcomes/produce-1.parquet", other.produce[:half], columns()["outcomes"])
-    (home / "manifest.json").unlink()
-    assert measure(spark, read(home, columns()), [0.95, 0.99]) == facts
+    assert odd.facts["clean"] == odd.facts["split"]
 
 
-def test_a_record_never_consumed_is_censored(spark: "SparkSession", made: Made, tmp_path: Path) -> None:
+def test_a_record_never_consumed_is_censored(odd: Measured) -> None:
     """An acknowledged one counts as slower than anything; a failed one is no sample of consumption at all."""
-    spoiled = made.copy()
-    spoiled.consume = [row for row in spoiled.consume if (row["producer_id"], row["seq"]) not in {(0, 600), (0, 601)}]
-    failed = next(row for row in spoiled.produce if (row["producer_id"], row["seq"]) == (0, 601))
-    failed.update(status="failed", error="MSG_SIZE_TOO_LARGE")
-    spoiled.log = [row for row in spoiled.log if (row["producer_id"], row["seq"]) != (0, 601)]
-    found = measure(spark, read(spoiled.write(tmp_path / "run"), columns()), [])
-    consumed = found.distribution("consume.latency", "orders/patient", "steady")
+    found = odd.facts["unread"]
+    consumed = found.distribution("consume.latency", PATIENT, "steady")
     assert (consumed.n, consumed.censored, consumed.at[1.0]) == (1199, 1, None)
-    produced = found.distribution("produce.latency", "orders/baseline", "steady")
+    produced = found.distribution("produce.latency", BASELINE, "steady")
     assert (produced.n, produced.censored) == (600, 1)
     assert sum(row.censored for row in found.bins if row.metric == "produce.latency") == 1
+    first = found.slowest["produce", BASELINE][0], found.slowest["consume", PATIENT][0]
+    assert [(601, "failed"), (600, "missing")] == [(one.seq, one.status) for one in first]
+    assert 2639 == found.perf[BASELINE].records
 
 
-def test_an_outage_as_long_as_its_window_is_a_gap(spark: "SparkSession", made: Made, tmp_path: Path) -> None:
+def test_an_outage_as_long_as_its_window_is_a_gap(odd: Measured) -> None:
     """Where records were due and none succeeded, the gap is the window's whole length, for senders and readers."""
-    start, end = (second * S for second in (26, 34))
-    out = made.copy()
-    for row in out.produce + out.consume:
-        row["done_us"] = end + 1 if start <= row["done_us"] < end else row["done_us"]
-    found = measure(spark, read(out.write(tmp_path / "run"), columns()), []).longest
-    silent = {key[:2]: gap for key, gap in found.items() if key[2] == "fault/kill-1"}
-    metrics, clients = ("produce.gap", "consume.gap"), ("orders/baseline", "orders/patient")
-    assert silent == {(metric, client): Longest(0, 8 * S) for metric in metrics for client in clients}
+    found = odd.facts["silent"]
+    gaps = {key[:2]: gap for key, gap in found.longest.items() if key[2] == "fault/kill-1"}
+    metrics, clients = ("produce.gap", "consume.gap"), (BASELINE, PATIENT)
+    assert gaps == {(metric, client): Longest(0, 8 * S) for metric in metrics for client in clients}
+    stood = {outage.partition: outage for outage in found.unavailable["produce", BASELINE, "fault/kill-1"]}
+    assert {None, *range(6)} == stood.keys()
+    assert all(7_800_000 < one.total_us == one.longest_us <= 8 * S for one in stood.values())
+    assert () == found.unavailable["produce", BASELINE, "steady"]
 
 
-def test_no_rows_prove_nothing(spark: "SparkSession", made: Made, tmp_path: Path) -> None:
+def test_no_rows_prove_nothing(odd: Measured) -> None:
     """Tables of 0 rows: every check of records is INCONCLUSIVE, none is PASS."""
-    empty = made.copy()
-    empty.produce, empty.consume, empty.log, empty.metrics = [], [], [], []
-    evidence = read(empty.write(tmp_path / "run"), columns())
-    verdict = judged(evidence, measure(spark, evidence, [0.95, 0.99]))
-    of_records = [check for check in verdict.checks if check.kind in ("slo", "compare", "integrity", "exposure")]
+    of_records = [check for check in odd.checks("empty") if check.kind in ("slo", "compare", "integrity", "exposure")]
     assert {check.status for check in of_records} == {Status.INCONCLUSIVE}
-    assert verdict.exit_code == 2
+    assert judged(odd.evidence["empty"], odd.facts["empty"]).exit_code == 2
 
 
-def test_an_interrupted_run_is_judged_by_what_it_left(spark: "SparkSession", made: Made, tmp_path: Path) -> None:
+def test_an_interrupted_run_is_judged_by_what_it_left(odd: Measured) -> None:
     """No phases, manifest, log nor metrics: no crash, no PASS of an SLO, no false alarm, and it says why."""
-    partial = made.copy()
-    partial.run |= {"status": "interrupted", "why": "SIGINT", "warmup": None}
-    home = partial.write(tmp_path / "run")
-    for name in ("manifest.json", "phases.json", "log/part-0.parquet", "metrics/part-0.parquet"):
-        (home / name).unlink()
-    evidence = read(home, columns())
-    verdict = judged(evidence, measure(spark, evidence, [0.95, 0.99]))
+    verdict = judged(odd.evidence["interrupted"], odd.facts["interrupted"])
     assert verdict.status is Status.INCONCLUSIVE
     assert {check.status for check in verdict.checks if check.kind == "slo"} == {Status.INCONCLUSIVE}
     complete = next(check for check in verdict.checks if check.id == "harness/complete")
     assert "SIGINT" in complete.why
 
 
-def test_a_consumer_without_producers_is_judged(spark: "SparkSession", evidence: Evidence) -> None:
+def test_a_consumer_without_producers_is_judged(odd: Measured) -> None:
     """A plan that only consumes has nothing to be lost: INCONCLUSIVE, with n = 0."""
-    idle = tuple(replace(client, produces_to=None, consumes_from="other") for client in evidence.clients)
-    facts = measure(spark, replace(evidence, clients=idle, parquet={**evidence.parquet, "outcomes": ()}), [])
-    checks = judged(replace(evidence, clients=idle, objectives=()), facts).checks
-    lost = [check for check in checks if check.id == "integrity/lost"]
+    lost = [check for check in odd.checks("idle") if check.id == "integrity/lost"]
     assert {(check.status, check.n) for check in lost} == {(Status.INCONCLUSIVE, 0)}
 
 
-def test_bytes_count_only_within_their_time(spark: "SparkSession") -> None:
-    """An increment counts if both samples lie in the passage; names match whole; a shrinking counter adds nothing."""
-    name = "client.sent_bytes/client_a-k{}/{}".format
-    rows = [(t * S, 1, name(1, "upstream"), float(10 * t)) for t in range(10)]
-    rows += [(t * S, 1, name(1, "downstream"), float(100 - t)) for t in range(10)]
-    rows += [(t * S, 11, name(11, "upstream"), float(1000 * t)) for t in range(10)]
-    rows += [(t * S, None, "host.cpu_busy", 0.5) for t in range(10)]
-    passages = [Passage("a", "client_a-k1", 2 * S, 5 * S), Passage("b", "client_.*-k(?:11)", 0, 9 * S)]
-    passages.append(Passage("c", "client_b-k1", 0, 9 * S))
-    found = crossed(spark.createDataFrame(rows, METRICS), passages).collect()
-    assert {row["fault"]: row["bytes"] for row in found} == {"a": 30.0, "b": 9000.0}
+def test_a_clock_that_goes_back_is_told(odd: Measured) -> None:
+    """Two records that were done before they were sent: nothing measured by that clock is believed."""
+    assert (0, 2) == (odd.facts["clean"].backwards, odd.facts["turned"].backwards)
+    (check,) = [check for check in odd.checks("turned") if check.id == "harness/clock"]
+    assert (Status.INCONCLUSIVE, 2.0) == (check.status, check.observed)
+    assert not [check for check in odd.checks("clean") if check.id == "harness/clock" and check.status != "PASS"]
 
 
-def test_connections_that_close_are_not_taken_for_workload_traffic(spark: "SparkSession") -> None:
-    """Toxiproxy's own counters grow when a *probe* closes its connection: they prove no exposure."""
-    rows = [(t * S, 1, "toxiproxy.received_bytes/client_a-k1/upstream", float(10 * t)) for t in range(10)]
-    assert [] == crossed(spark.createDataFrame(rows, METRICS), [Passage("a", "client_a-k1", 0, 9 * S)]).collect()
+def steady_of(made: Made, arm: str) -> list[Row]:
+    return [row for row in made.produce if row["arm"] == arm and 6 * S <= row["intended_us"] < 16 * S]
 
 
-def test_records_are_counted_by_the_windows_they_were_meant_for(spark: "SparkSession", made: Made) -> None:
-    """By fault, topic and partition; what was meant for no fault's window is not there."""
-    of_partition_0 = [row for row in made.produce if row["partition"] == 0 and 16 * S <= row["intended_us"] < 24 * S]
-    rows = [tuple(row.get(name) for name in OUTCOMES.names) for row in made.produce]
-    outcomes = spark.createDataFrame(rows, OUTCOMES)
-    windows = {"fault/latency-1": ((16 * S, 24 * S),), "steady": ((0, 16 * S),)}
-    found = {(row["window"], row["topic"], row["partition"]): row["n"] for row in produced(outcomes, windows).collect()}
-    assert len(of_partition_0) == found["fault/latency-1", "orders", 0]
-    assert {"fault/latency-1"} == {window for window, _, _ in found}
+def test_cuts_are_what_was_asked(odd: Measured, made: Made) -> None:
+    """By partition and by slot of a second, exact; a rack that nobody knows is `unknown`; a silence is a gap."""
+    found = odd.facts["clean"]
+    of_two = [row for row in made.produce if (row["arm"], row["partition"]) == ("baseline", 2)]
+    taken = sorted(row["done_us"] - row["intended_us"] for row in of_two if row["intended_us"] >= 6 * S)
+    (two,) = [one for one in found.slices(BY_PARTITION, BASELINE) if one.subject == "orders/2"]
+    assert (len(taken), taken[len(taken) // 2 - 1], taken[-1]) == (two.seen.n, two.seen.at[0.5], two.seen.slowest_us)
+    assert [f"orders/{n}" for n in range(6)] == [one.subject for one in found.slices(BY_PARTITION, PATIENT)]
+    assert [("unknown", 600)] == [(one.subject, one.seen.n) for one in found.slices(BY_RACK, BASELINE)]
+    seconds = found.slices(SECONDS, PATIENT)
+    assert [(second * S, 120) for second in range(26, 34)] == [(one.start_us, one.seen.n) for one in seconds]
+    silences = {one.subject: one.seen.slowest_us or 0 for one in found.slices(SILENCE, BASELINE)}
+    assert {"orders/0", "orders/3"} == {partition for partition, longest_us in silences.items() if longest_us > 2 * S}
 
 
-def test_the_host_is_judged_after_warm_up(spark: "SparkSession") -> None:
-    """Ticks and shares outside the time asked for are left out; what was not sampled is null."""
-    late = [100_000.0, 100_000.0, 50_000.0, 50_001.0]
-    rows = [(t * S, None, "host.tick_late_us", value) for t, value in enumerate(late)]
-    row = host(spark.createDataFrame(rows, METRICS), 2 * S, 10 * S).collect()[0]
-    assert (row["ticks"], row["late_ticks"], row["steal"]) == (2, 1, None)
+def test_figures_for_the_report(odd: Measured, made: Made) -> None:
+    """A spectrum's points are exact; racks, bands and the figures of perf-test can be worked out by hand."""
+    found = odd.facts["clean"]
+    taken = sorted(row["done_us"] - row["intended_us"] for row in steady_of(made, "baseline"))
+    points = found.spectra["produce.latency", BASELINE, "steady"]
+    assert points[-1] == (1.0, taken[-1])
+    assert all(taken[round(q * 600) - 1] == latency_us for q, latency_us in points)
+    assert 20 < len(points) <= 120
+    steady = found.distribution("produce.latency", BASELINE, "steady")
+    assert steady.mean_us == pytest.approx(sum(taken) / 600)
+    assert steady.bands[0.5, 0.95] == (taken[276 - 1], taken[325 - 1])
+    (flow,) = [one for one in found.racks if (one.op, one.client, one.window) == ("produce", BASELINE, "steady")]
+    assert ("a", None, 600, 600_000, taken[299]) == (
+        flow.client_rack,
+        flow.broker_rack,
+        flow.n,
+        flow.bytes,
+        flow.p50_us,
+    )
+    service = sorted(row["done_us"] - row["sent_us"] for row in made.produce[:3000] if row["intended_us"] >= 6 * S)
+    perf = found.perf[BASELINE]
+    assert (2640, service[1320] / 1e3, service[-1] / 1e3) == (perf.records, perf.p50_ms, perf.max_ms)
+    assert perf.records_per_s == pytest.approx(60, rel=0.01)
 
 
-def test_nothing_is_collected_while_a_transform_is_built(
-    spark: "SparkSession", evidence: Evidence, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Transforms are DataFrame to DataFrame: building them all runs no action."""
-    from pyspark.sql.classic.dataframe import DataFrame  # noqa: PLC0415 - the class whose actions are forbidden here
+def test_a_client_recovers_as_the_slo_has_it(odd: Measured) -> None:
+    """A pace of one's own, p50 within 1.5 x steady for a second, beside the usual one."""
+    found = odd.facts["clean"]
+    usual, asked = (found.recovered(calm, BASELINE) for calm in (Calm("kill-1"), ASKED.recoveries[0]))
+    assert usual
+    assert usual == found.recoveries["kill-1", BASELINE]
+    assert asked
+    assert (asked.recovered_us or 0) < (usual.recovered_us or 0)
+    assert {"latency-1", "kill-1", "reassign-1"} == {fault for fault, _ in found.recoveries}
 
-    from aftershock.results import integrity, latency, ledger, recovery  # noqa: PLC0415 - as above
-    from aftershock.results.phases import windows_of, with_windows  # noqa: PLC0415 - as above
-    from aftershock.results.tables import tables  # noqa: PLC0415 - as above
 
-    def refuse(*_: object, **__: object) -> None:
-        raise AssertionError("a transform ran an action")
-
-    read_ = tables(spark, evidence)
-    for action in ("collect", "count", "toPandas", "toArrow", "head", "take", "first", "show"):
-        monkeypatch.setattr(DataFrame, action, refuse)
-    windows, readers = windows_of(evidence.phases), evidence.clients
-    book = ledger.ledger(read_.outcomes, read_.log, readers)
-    samples = with_windows(latency.samples(book, readers, 0), "intended_us", windows)
-    built = [
-        latency.quantiles(latency.histogram(latency.by_window(samples), ["window"]), ["window"], [0.5]),
-        recovery.gaps(recovery.successes(book, readers), windows),
-        recovery.recoveries(book, {"kill-1": 0}, {"orders/baseline": 5}, 10),
-        integrity.findings(book, readers, [], 0),
-        integrity.positions(read_.outcomes, read_.log, evidence.producers, {"orders/baseline": [1]}),
-    ]
-    assert all(frame.columns for frame in built)
+def test_a_stall_is_unavailability_of_its_partition(odd: Measured) -> None:
+    """The partitions behind the killed leader, and no other, from the last success until there is one again."""
+    stood = odd.facts["clean"].unavailable["produce", BASELINE, "fault/kill-1"]
+    assert {0, 3} == {one.partition for one in stood}
+    assert all(isinstance(one, Outage) and 2.9 * S < one.longest_us < 3.1 * S and one.n == 1 for one in stood)

@@ -1,16 +1,27 @@
-"""Quantiles, gaps and recovery against ten lines of plain Python each: many made-up cases in one Spark query."""
+"""Quantiles, gaps, recovery and lag against ten lines of plain Python each: many made-up cases in one Spark query."""
 
+import random
 from collections.abc import Sequence
 from itertools import pairwise
 from math import ceil
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from aftershock.results.answers import longest
+from aftershock.results.dims import Dims, Scene
+from aftershock.results.evidence import Client, Evidence, Phase
+from aftershock.results.facts import Distribution
 from aftershock.results.latency import histogram, quantiles
-from aftershock.results.recovery import CALM_US, gaps, recoveries
+from aftershock.results.phases import merged
+from aftershock.results.recovery import stretches, successes
+from aftershock.results.segments import segments_of
+from aftershock.results.tables import Tables
+from aftershock.results.twice import Twice
+from aftershock.results.wanted import Calm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,7 +49,23 @@ def test_quantiles_are_nearest_rank(spark: "SparkSession", cases: list[list[int 
         assert (len(values), values.count(None)) == (row["n"], row["censored"])
 
 
-WINDOWS = {"fault": ((10, 40), (60, 80)), "fault/a": ((10, 40),), "run": ((5, 100),)}
+PHASES = (("steady", None, 5, 10), ("fault", "a", 10, 40), ("fault", "b", 60, 80), ("recovery", None, 80, 100))
+
+
+def of_phases(spark: "SparkSession", *phases: tuple[str, str | None, int, int], clients: int = 0) -> Dims:
+    """The small tables of a run of which the phases matter, and clients ``w/c0 w/c1 ...`` of a topic."""
+    cut = tuple(Phase(*one) for one in phases)
+    told = tuple(
+        Client("w", f"c{number}", "t", "t", acks_all=True, acks="all", idempotent=True, from_latest=False)
+        for number in range(clients)
+    )
+    evidence = SimpleNamespace(
+        phases=cut,
+        clients=told,
+        journal=(),
+        window_of=lambda fault: next((phase for phase in cut if phase.fault == fault), None),
+    )
+    return Dims(spark, (Scene(cast("Evidence", evidence)),))
 
 
 def _longest(times: Sequence[int], spans: Sequence[tuple[int, int]]) -> int:
@@ -50,48 +77,140 @@ def _longest(times: Sequence[int], spans: Sequence[tuple[int, int]]) -> int:
 
 
 @few
-@given(cases=st.lists(st.lists(st.integers(0, 110), min_size=1, max_size=30), min_size=20, max_size=50))
-def test_a_gap_is_the_longest_silence_in_its_window(spark: "SparkSession", cases: list[list[int]]) -> None:
-    """Clipped to the window, whose ends count; a part of the window without any success is one silence."""
-    from aftershock.results.measure import _whole  # noqa: PLC0415 - what completes the query's answer
-
-    rows = [("produce.gap", f"c{case}", time) for case, times in enumerate(cases) for time in times]
-    moments = spark.createDataFrame(rows, "metric string, client string, done_us bigint")
-    found = {(row["client"], row["window"]): _whole(row, WINDOWS) for row in gaps(moments, WINDOWS).collect()}
+@given(
+    cases=st.lists(st.lists(st.integers(0, 110), min_size=1, max_size=30), min_size=20, max_size=50),
+    slot_us=st.sampled_from([1, 7]),
+)
+def test_a_gap_is_the_longest_silence_in_its_window(
+    spark: "SparkSession", cases: list[list[int]], slot_us: int
+) -> None:
+    """Clipped to the window, whose ends count; a part without any success is one silence; exact from a slot on."""
+    known = of_phases(spark, *PHASES)
+    rows = [(0, "produce", "w", f"c{case}", time, "ok") for case, times in enumerate(cases) for time in times]
+    samples = spark.createDataFrame(
+        rows, "run int, op string, workload string, arm string, done_us bigint, status string"
+    )
+    found = longest(stretches(successes(samples, known, slot_us)).collect(), known.scenes[0], {})
     for case, times in enumerate(cases):
-        for window, spans in WINDOWS.items():
+        for window, spans in known.scenes[0].windows.items():
             inside = [time for time in times if any(start <= time < end for start, end in spans)]
-            seen = found.get((f"c{case}", window))
+            seen = found.get(("produce.gap", f"w/c{case}", window))
             assert (seen is None) == (not inside)
-            assert seen is None or (len(inside), _longest(times, spans)) == (seen.n, seen.longest_us)
+            exact = _longest(times, spans)
+            assert (
+                seen is None
+                or (len(inside), exact) == (seen.n, seen.longest_us)
+                or max(exact, seen.longest_us or 0) < slot_us
+            )
 
 
 INJECT_US, END_US, STEADY_P95_US = 3_000_000, 20_000_000, 1000
+STEADY = Distribution(1000, at={0.95: STEADY_P95_US})
 RECORD = st.tuples(st.integers(0, END_US + 1_000_000), st.sampled_from([900, 2000, 2001, 5000, None]) | st.just(500))
 
 
-def _calm_after(records: Sequence[tuple[int, int | None]]) -> int | None:
-    for start in sorted(intended for intended, _ in records if intended >= INJECT_US):
+def _dense(seed: int) -> list[tuple[int, int | None]]:
+    """A load of a record every 20 ms with few slow and fewer failed ones: calm hangs on one record more or less."""
+    source = random.Random(seed)  # noqa: S311 - repeatable on purpose
+    kinds: list[int | None] = [500] * 60 + [2001] * source.randint(1, 4) + [None] * source.randint(0, 1)
+    return [(at + source.randint(0, 999), source.choice(kinds)) for at in range(2_900_000, 8_000_000, 20_000)]
+
+
+def _calm_after(records: Sequence[tuple[int, int | None]], inject_us: int) -> int | None:
+    for start in sorted(intended for intended, _ in records if inject_us <= intended < END_US):
         ahead = [taken for intended, taken in records if start <= intended < start + CALM_US and intended < END_US]
         fast = sum(taken is not None and taken <= 2 * STEADY_P95_US for taken in ahead)
         if None not in ahead and fast >= ceil(len(ahead) * 95 / 100) and start + CALM_US <= END_US:
-            return start - INJECT_US
+            return start - inject_us
     return None
 
 
+CALM_US = 2_000_000
+SAMPLES = "run int, op string, workload string, arm string, intended_us bigint, done_us bigint, status string"
+
+
 @few
-@given(cases=st.lists(st.lists(RECORD, min_size=1, max_size=40), min_size=20, max_size=50))
+@given(
+    cases=st.lists(st.lists(RECORD, min_size=1, max_size=40), min_size=15, max_size=30),
+    seeds=st.lists(st.integers(0, 10**6), min_size=10, max_size=10),
+)
 def test_recovery_is_the_first_calm_two_seconds(
-    spark: "SparkSession", cases: list[list[tuple[int, int | None]]]
+    spark: "SparkSession", cases: list[list[tuple[int, int | None]]], seeds: list[int]
 ) -> None:
     """The first record after inject from which 2 s of load pass without a failure, with p95 <= 2 x steady."""
+    injects, cases = (INJECT_US, INJECT_US + 250_000), cases + [_dense(seed) for seed in seeds]
     rows = [
-        (f"c{case}", intended, None if taken is None else intended + taken, "ok" if taken else "failed")
+        (
+            0,
+            "produce",
+            "w",
+            f"c{case}",
+            intended,
+            None if taken is None else intended + taken,
+            "ok" if taken else "failed",
+        )
         for case, records in enumerate(cases)
         for intended, taken in records
     ]
-    book = spark.createDataFrame(rows, "client string, intended_us bigint, done_us bigint, status string")
-    steady = {f"c{case}": STEADY_P95_US for case in range(len(cases))}
-    rows_found = recoveries(book, {"kill-1": INJECT_US}, steady, END_US).collect()
-    found = {row["client"]: row["recovered_us"] for row in rows_found}
-    assert [_calm_after(records) for records in cases] == [found.get(f"c{case}") for case in range(len(cases))]
+    phases = [("fault", f"f{number}", at_us, END_US) for number, at_us in enumerate(injects)]
+    known = of_phases(spark, *phases, clients=len(cases))
+    steady = {("produce.latency", f"w/c{case}", "steady"): STEADY for case in range(len(cases))}
+    calms = [Calm(f"f{number}") for number in range(len(injects))]
+    tables = Tables(*4 * [spark.range(0)])
+    (found,) = Twice(tables, known, spark.createDataFrame(rows, SAMPLES)).recoveries([calms], [steady])
+    for calm, at_us in zip(calms, injects, strict=True):
+        for case, records in enumerate(cases):
+            n = sum(at_us <= intended < END_US for intended, _ in records)
+            seen = found.get((calm, f"w/c{case}"))
+            assert (n, _calm_after(records, at_us)) == ((seen.n, seen.recovered_us) if seen else (0, None))
+
+
+EVENT = st.tuples(st.integers(0, 5_999_999), st.integers(0, 3_000_000) | st.none())
+
+
+def _lag(records: Sequence[tuple[int, int | None]], at_us: int) -> tuple[int, int]:
+    """By hand: offsets are the records' numbers; the position is the highest delivered so far."""
+    position = max((offset for offset, (_, got) in enumerate(records) if got is not None and got < at_us), default=-1)
+    ahead = {offset: acked for offset, (acked, _) in enumerate(records) if offset > position and acked < at_us}
+    return (max(ahead) - position, at_us - min(ahead.values())) if ahead else (0, 0)
+
+
+@few
+@given(cases=st.lists(st.lists(EVENT, min_size=1, max_size=30), min_size=4, max_size=8))
+def test_lag_is_from_the_position_to_the_end(spark: "SparkSession", cases: list[list[tuple[int, int | None]]]) -> None:
+    """At the end of every second, summed over partitions; the age is the oldest's of them all."""
+    lanes = [[(acked, None if late is None else acked + late) for acked, late in sorted(one)] for one in cases]
+    rows: list[tuple[Any, ...]] = []
+    for partition, records in enumerate(lanes):
+        for offset, (acked, got) in enumerate(records):
+            rows.append(("produce", partition, offset, acked))
+            rows += [] if got is None else [("consume", partition, offset, got)]
+    outcomes = spark.createDataFrame(rows, "op string, partition int, offset bigint, done_us bigint").selectExpr(
+        "0 as run", "'w' as workload", "'c0' as arm", "'t' as topic", "'ok' as status", "*"
+    )
+    known = of_phases(spark, ("steady", None, 0, 7_000_000), clients=1)
+    empty = spark.range(0)
+    (found,) = Twice(Tables(outcomes, empty, empty, empty), known, empty).lags()
+    for second, seen in enumerate(found["w/c0"]):
+        each = [_lag(records, (second + 1) * 1_000_000) for records in lanes]
+        assert (sum(records for records, _ in each), max(age for _, age in each)) == (seen.records, seen.oldest_us)
+
+
+@given(
+    spans=st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 60), st.integers(1, 30)), min_size=1, max_size=6),
+    moments=st.lists(st.integers(0, 90), max_size=3),
+)
+def test_a_moment_lies_in_one_segment_and_the_segment_in_its_windows(
+    spans: list[tuple[str, int, int]], moments: list[int]
+) -> None:
+    """Segments part time, and a segment's windows are those of every moment in it."""
+    windows: dict[str, list[tuple[int, int]]] = {}
+    for name, start, length in spans:
+        windows.setdefault(name, []).append((start, start + length))
+    joined = {name: merged(some) for name, some in windows.items()}
+    parted = segments_of(joined, moments)
+    for at in range(100):
+        inside = [number for number, (start, end) in enumerate(parted.spans) if start <= at < end]
+        assert len(inside) == (parted.cuts[0] <= at < parted.cuts[-1])
+        for name, some in joined.items():
+            assert any(start <= at < end for start, end in some) == any(n in parted.of(some) for n in inside), name

@@ -9,19 +9,26 @@ import pytest
 from evidence_factory import Made, S
 
 from aftershock.results.check import Check, Status
-from aftershock.results.evidence import Evidence, read
+from aftershock.results.evidence import Evidence
 from aftershock.results.facts import Facts
 from aftershock.results.obligations.checks import obligations
-from aftershock.results.obligations.stalls import stalls
-from aftershock.results.tables import columns
+from aftershock.results.obligations.stalls import during, silences, stalls
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
-SHAPE = "side string, client string, partition int, wanted_us bigint, done_us bigint, ok boolean"
+SHAPE = "run int, side string, client string, partition int, wanted_us bigint, done_us bigint, ok boolean"
 Wait = tuple[int, int, bool]
+
+
+def found(spark: "SparkSession", rows: list[tuple[Any, ...]], at_least: int) -> list[tuple[Any, ...]]:
+    """``client partition start end`` of the stalls of these waits."""
+    waits = spark.createDataFrame([(0, *row) for row in rows], SHAPE)
+    seen = stalls(during(waits, silences(waits, at_least)), at_least).collect()
+    told = [tuple(row[name] for name in ("client", "partition", "start_us", "end_us")) for row in seen]
+    return sorted(told, key=lambda one: one[2:])
 
 
 def by_hand(waits: list[Wait], at_least: int, joined: int) -> set[tuple[int, int]]:
@@ -48,32 +55,39 @@ def test_stalls_are_those_of_a_plain_reading(spark: "SparkSession", seed: int) -
         p: [(done - source.randint(0, min(done, 9000)), done, source.random() < 0.7) for done in moments[p::2]]
         for p in (0, 1)
     }
-    rows = [("produce", "c", partition, *wait) for partition, some in waits.items() for wait in some]
+    rows = [("consume", "c", partition, *wait) for partition, some in waits.items() for wait in some]
 
-    found = stalls(spark.createDataFrame(rows, SHAPE), 2000).collect()
+    told = found(spark, rows, 2000)
 
-    told = {p: {(row["start_us"], row["end_us"]) for row in found if row["partition"] == p} for p in (0, 1)}
-    assert {p: by_hand(some, 2000, 1_000_000) for p, some in waits.items()} == told
-    assert sum(map(len, told.values())) > 5
+    each = {p: {(start, end) for _, partition, start, end in told if partition == p} for p in (0, 1)}
+    assert {p: by_hand(some, 2000, 1_000_000) for p, some in waits.items()} == each
+    assert len(told) > 5
+
+
+def test_a_client_as_a_whole_stalls_only_where_all_of_it_does(spark: "SparkSession") -> None:
+    """While one partition stands still and another goes on, the client does not stall; when both do, it does."""
+    rows = [("produce", "c", 0, 0, at, True) for at in (10, 5000, 5010, 9000)]
+    rows += [("produce", "c", 1, 0, at, True) for at in (10, 1500, 3000, 4500, 5010, 9001)]
+
+    told = found(spark, rows, 2000)
+
+    assert [(5010, 9000)] == [one[2:] for one in told if one[1] is None]
+    assert [(10, 5000), (5010, 9000)] == [one[2:] for one in told if one[1] == 0]
 
 
 def test_an_idle_client_never_stalls(spark: "SparkSession") -> None:
     """A success, a minute of nothing wanted, a success: no stall. One record that waits for it all: one stall."""
-    idle = [("produce", "idle", 0, 0, 10, True), ("produce", "idle", 0, 60_000, 60_010, True)]
-    waiting = [("produce", "waits", 0, 0, 10, True), ("produce", "waits", 0, 5, 60_010, True)]
+    idle = [("consume", "idle", 0, 0, 10, True), ("consume", "idle", 0, 60_000, 60_010, True)]
+    waiting = [("consume", "waits", 0, 0, 10, True), ("consume", "waits", 0, 5, 60_010, True)]
 
-    found = stalls(spark.createDataFrame([*idle, *waiting], SHAPE), 1000).collect()
-
-    assert [("waits", 10, 60_010)] == [(row["client"], row["start_us"], row["end_us"]) for row in found]
+    assert [("waits", 0, 10, 60_010)] == found(spark, [*idle, *waiting], 1000)
 
 
 def test_failures_make_one_stall_while_another_record_is_wanted_within_a_second(spark: "SparkSession") -> None:
     """Two that fail at once half a second apart are one silence; what is idle for ten seconds between them is none."""
-    rows = [("produce", "c", 0, at, at + 10, False) for at in (0, 500_000, 10_500_000)]
+    rows = [("commit", "c", None, at, at + 10, False) for at in (0, 500_000, 10_500_000)]
 
-    found = stalls(spark.createDataFrame(rows, SHAPE), 1000).collect()
-
-    assert [(0, 500_010)] == [(row["start_us"], row["end_us"]) for row in found]
+    assert [("c", None, 0, 500_010)] == found(spark, rows, 1000)
 
 
 def checks_of(spark: "SparkSession", made: Made, home: Path) -> dict[tuple[str, str | None], Check]:
@@ -83,10 +97,10 @@ def checks_of(spark: "SparkSession", made: Made, home: Path) -> dict[tuple[str, 
 
 
 def measured(spark: "SparkSession", made: Made, home: Path) -> tuple[Evidence, Facts]:
-    from aftershock.results.measure import measure  # noqa: PLC0415 - tests without Spark should not load it
+    from measuring import named, together  # noqa: PLC0415 - tests without Spark should not load it
 
-    evidence = read(made.write(home), columns())
-    return evidence, measure(spark, evidence, ())
+    runs = named({home.name: made}, home.parent)
+    return runs[home.name], together(spark, runs)[home.name]
 
 
 def test_a_good_run_breaks_no_obligation(evidence: Evidence, facts: Facts) -> None:

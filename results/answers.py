@@ -1,0 +1,235 @@
+"""From the rows that Spark's jobs gave to a run's ``Facts``. Pure: nothing here knows Spark but by its rows' names."""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from scipy.stats import binom
+
+from aftershock.results.dims import Scene
+from aftershock.results.facts import (
+    MAX,
+    Bin,
+    Distribution,
+    Failed,
+    Finding,
+    Host,
+    Longest,
+    Outage,
+    Perf,
+    RackFlow,
+    Slow,
+    Stall,
+)
+from aftershock.results.obligations.stalls import SECOND_US
+from aftershock.results.phases import RUN, Interval
+
+PERF_METRIC, PERF_QS = "produce.service", (0.5, 0.95, 0.99, 0.999)
+
+Key = tuple[str, str, str]
+Ranks = tuple[int, int]
+Spread = Mapping[Key, Distribution]
+
+
+def by_run(rows: Iterable[Any]) -> dict[int, list[Any]]:
+    """Rows by the number of their run."""
+    sorted_out: dict[int, list[Any]] = defaultdict(list)
+    for row in rows:
+        sorted_out[row["run"]].append(row)
+    return sorted_out
+
+
+def key_of(row: Any) -> Key:
+    """Metric, client and window."""
+    return row["metric"], row["client"], row["window"]
+
+
+def distribution(row: Any, asked: Sequence[float], qs: Collection[float]) -> Distribution:
+    """Of a row of ``latency.quantiles`` for ``asked``; of those ``qs`` alone."""
+    at = {q: row[f"q{index}"] for index, q in enumerate(asked) if q in qs}
+    return Distribution(row["n"], row["censored"], row["slowest_us"], at, row["mean_us"])
+
+
+def band_ranks(
+    seen: Distribution, qs: Iterable[float], confidences: Iterable[float]
+) -> dict[tuple[float, float], Ranks]:
+    """The ranks, from 1, between which the quantiles of what was sampled lie; 0 and n + 1 are beyond what was seen.
+
+    How many of n samples lie below a quantile is binomial (order statistics; see Hahn and Meeker, Statistical
+    Intervals, 5.2). It says how far chance in sampling may have moved the figure, and nothing of anything else.
+    """
+    asked = [(q, confidence) for q in qs if q < MAX for confidence in confidences]
+    ends = [binom.ppf([(1 - confidence) / 2, (1 + confidence) / 2], seen.n, q) for q, confidence in asked]
+    return {one: (int(low), int(high) + 1) for one, (low, high) in zip(asked, ends, strict=True)}
+
+
+def banded(
+    seen: Distribution, ranks: Mapping[tuple[float, float], Ranks], at: Callable[[int], int | None]
+) -> Distribution:
+    """The distribution with its bands, of the values at their ranks."""
+    return replace(seen, bands={asked: (at(low), at(high)) for asked, (low, high) in ranks.items()})
+
+
+def spectrum(row: Any) -> tuple[tuple[float, int | None], ...]:
+    """The points of a distribution in order."""
+    points = sorted((point["upto"], point["latency_us"]) for point in row["points"])
+    return tuple((upto / row["n"], latency_us) for upto, latency_us in points)
+
+
+def rack_flows(rows: Iterable[Any]) -> tuple[RackFlow, ...]:
+    """What went between racks, in the order of its names."""
+
+    def one(row: Any) -> RackFlow:
+        op = row["metric"].split(".")[0]
+        where = (row["client_rack"], row["broker_rack"], row["window"])
+        return RackFlow(op, row["client"], *where, row["n"], row["bytes"] or 0, row["p50_us"], row["p99_us"])
+
+    def name(flow: RackFlow) -> tuple[str, ...]:
+        return flow.op, flow.client, flow.window, flow.client_rack or "", flow.broker_rack or ""
+
+    return tuple(sorted(map(one, rows), key=name))
+
+
+def slowest(rows: Iterable[Any]) -> dict[tuple[str, str], tuple[Slow, ...]]:
+    """The slowest by op and client, the worst first."""
+    told: dict[tuple[str, str], list[Slow]] = defaultdict(list)
+    for row in sorted(rows, key=lambda row: (row["op"], row["client"], row["place"])):
+        told[row["op"], row["client"]].append(Slow(*[row[one.name] for one in fields(Slow)]))
+    return {key: tuple(some) for key, some in told.items()}
+
+
+def host(row: Any) -> Host:
+    """How the host fared."""
+    return Host(*[row[one.name] for one in fields(Host)])
+
+
+def backwards(rows: Iterable[Any], scene: Scene) -> int:
+    """Rows (of ``latency.summary``) and phases in which the clock went backwards."""
+    phases = sum(phase.end_us < phase.start_us for phase in scene.evidence.phases)
+    told = [row for row in rows if row["window"] in ("warmup", RUN) and row["metric"] in _TAKEN]
+    return phases + sum(int(row["backwards"]) for row in told)
+
+
+_TAKEN = ("produce.service", "consume.latency", "commit.service")
+"""Where it shows that something was done before it was begun: one metric of each kind of row."""
+
+
+def bins(rows: Iterable[Any], bin_us: int) -> tuple[Bin, ...]:
+    """The bins of a run's plots, panel by panel, in order of time."""
+
+    def one(row: Any) -> Bin:
+        seen = (row["n"], row["censored"], row["q0"], row["q1"], row["slowest_us"])
+        return Bin(row["metric"], row["client"], row["rack"], row["bin"] * bin_us, *seen)
+
+    return tuple(sorted(map(one, rows), key=lambda each: (each.metric, each.client, each.rack or "", each.start_us)))
+
+
+def longest(rows: Iterable[Any], scene: Scene, spread: Spread) -> dict[Key, Longest]:
+    """Gaps by window, of rows of ``recovery.stretches``.
+
+    Where records were due and none succeeded, the gap is as long as the window.
+    """
+    due = {(f"{metric.split('.')[0]}.gap", client, window) for metric, client, window in spread}
+    silent = {key: Longest(0, max(end - start for start, end in scene.windows[key[2]])) for key in due}
+    mine: dict[tuple[str, str], dict[int, Any]] = defaultdict(dict)
+    for row in rows:
+        mine[row["metric"], row["client"]][row["segment"]] = row
+    found = {
+        (*whose, window): _longest(some, spans, scene)
+        for whose, some in mine.items()
+        for window, spans in scene.windows.items()
+    }
+    return silent | {key: gap for key, gap in found.items() if gap.n}
+
+
+def _longest(stretches: Mapping[int, Any], spans: Iterable[Interval], scene: Scene) -> Longest:
+    """The window's ends count as successes would; a part of it without any is one gap."""
+    gaps, n = [], 0
+    for start_us, end_us in spans:
+        at_us = start_us
+        for segment in scene.segments.of([(start_us, end_us)]):
+            if row := stretches.get(segment):
+                gaps += [row["first_us"] - at_us, row["gap_us"]]
+                at_us, n = row["last_us"], n + row["n"]
+        gaps.append(end_us - at_us)
+    return Longest(n, max(gaps))
+
+
+def findings(rows: Iterable[Any]) -> dict[Key, Finding]:
+    """What integrity rules found."""
+
+    def one(row: Any) -> Finding:
+        samples = tuple((record["producer_id"], record["seq"]) for record in row["samples"] or ())
+        return Finding(row["rule"], row["side"], row["client"], row["examined"], row["broken"], samples)
+
+    return {(each.rule, each.side, each.client): each for each in map(one, rows)}
+
+
+def stalls(rows: Iterable[Any]) -> tuple[Stall, ...]:
+    """The stalls, in order of side, client, partition and time."""
+    found = [Stall(*[row[name] for name in ("side", "client", "partition", "start_us", "end_us")]) for row in rows]
+    return tuple(sorted(found, key=lambda one: (one.side, one.client, _number(one.partition), one.start_us)))
+
+
+def _number(partition: int | None) -> int:
+    return -1 if partition is None else partition
+
+
+def failures(rows: Iterable[Any]) -> dict[tuple[str, str], tuple[Failed, ...]]:
+    """What failed, by side and client, in order of time."""
+    failed: dict[tuple[str, str], list[Failed]] = defaultdict(list)
+    for row in sorted(rows, key=lambda row: (row["side"], row["client"], row["from_s"], row["to_s"])):
+        one = Failed(row["from_s"] * SECOND_US, (row["to_s"] + 1) * SECOND_US, row["n"])
+        failed[row["side"], row["client"]].append(one)
+    return {key: tuple(some) for key, some in failed.items()}
+
+
+def unavailable(found: Sequence[Stall], scene: Scene, spread: Spread) -> dict[Key, tuple[Outage, ...]]:
+    """How long each partition stood still in each window in which something was due."""
+    due = {(metric.split(".")[0], client, window) for metric, client, window in spread if metric.endswith(".latency")}
+    return {key: tuple(_outages(key, found, scene)) for key in sorted(due)}
+
+
+def _outages(key: Key, found: Sequence[Stall], scene: Scene) -> list[Outage]:
+    side, client, window = key
+    lasted: dict[int | None, list[int]] = defaultdict(list)
+    for stall in found:
+        if (stall.side, stall.client) == (side, client):
+            shared = [min(stall.end_us, end) - max(stall.start_us, start) for start, end in scene.windows[window]]
+            lasted[stall.partition] += [us for us in shared if us > 0]
+    return [
+        Outage(partition, sum(some), max(some), len(some))
+        for partition, some in sorted(lasted.items(), key=lambda item: _number(item[0]))
+        if some
+    ]
+
+
+def perf(
+    summary: Iterable[Any], stretches: Iterable[Any], scene: Scene, at_rank: Mapping[tuple[Key, int], int | None]
+) -> dict[str, Perf]:
+    """The figures of ``kafka-producer-perf-test`` for each client, from warm-up's end to its last success."""
+    last: dict[str, int] = defaultdict(int)
+    for row in stretches:
+        if row["metric"] == "produce.gap":
+            last[row["client"]] = max(last[row["client"]], row["last_us"])
+    whole = {key_of(row): row for row in summary if row["window"] == RUN and row["n"] > row["censored"]}
+    return {
+        client: _perf(row, whole["produce.latency", client, RUN]["bytes"] or 0, last[client], scene, at_rank)
+        for (metric, client, _), row in sorted(whole.items())
+        if metric == PERF_METRIC
+    }
+
+
+def _perf(row: Any, bytes_: int, last_us: int, scene: Scene, at_rank: Mapping[tuple[Key, int], int | None]) -> Perf:
+    key, n = key_of(row), row["n"] - row["censored"]
+    took = [(at_rank[key, rank] or 0) / 1e3 for rank in perf_ranks(key, row["n"], row["censored"])]
+    seconds = max(last_us - scene.judged_from_us, 1) / 1e6
+    return Perf(n, seconds, n / seconds, bytes_ / 2**20 / seconds, row["mean_us"] / 1e3, row["slowest_us"] / 1e3, *took)
+
+
+def perf_ranks(key: Key, n: int, censored: int) -> list[int]:
+    """The ranks that the tool reads off what was acknowledged: its index counts from 0, and is cut to whole numbers."""
+    acked = n - censored
+    asked = key[0] == PERF_METRIC and key[2] == RUN and acked
+    return [min(acked, int(q * acked) + 1) for q in PERF_QS] if asked else []

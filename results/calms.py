@@ -1,0 +1,164 @@
+"""What recovery is looked for, how fast is calm, and where it may have begun. Pure; Spark's part is in ``recovery.py``.
+
+Rules: calm is a client's own pace in steady times a factor. Where in time it may begin, and where it must, is told by
+counts of slots, with certainty; between the two the records decide.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from aftershock.results.answers import Spread
+from aftershock.results.dims import Scene
+from aftershock.results.facts import Distribution, Recovered
+from aftershock.results.slo import quantile_needs
+from aftershock.results.wanted import Calm, Wanted
+
+SLOT_US = 100_000
+Counts: TypeAlias = npt.NDArray[np.int64]
+
+
+def calms_of(scene: Scene, wanted: Wanted) -> list[Calm]:
+    """As is usual, for every fault that began, and as the SLOs have it."""
+    begun = [step["id"] for step in scene.evidence.steps if scene.inject_us(step["id"]) is not None]
+    asked = [calm for calm in wanted.recoveries if calm.fault in begun]
+    return list(dict.fromkeys([*map(Calm, begun), *asked]))
+
+
+def usual(calm: Calm) -> bool:
+    """Whether it is as calm as is looked for where nobody says how."""
+    return calm == Calm(calm.fault)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What calm is for a client: for ``for_us`` none fails, and of n at most ``allowed`` take over ``limit_us``."""
+
+    run: int
+    client: str
+    end_us: int
+    limit_us: int
+    q: Fraction
+    for_us: int
+
+    @property
+    def row(self) -> tuple[str, int, int, int, int]:
+        """``client end_us limit_us num den``, as the tables have it."""
+        return self.client, self.end_us, self.limit_us, *self.q.as_integer_ratio()
+
+    def allowed(self, n: "Counts") -> "Counts":
+        """How many of n may be slow: nearest-rank quantile <= limit is the same as at least ceil(q n) within it."""
+        found: Counts = n * (self.q.denominator - self.q.numerator) // self.q.denominator
+        return found
+
+
+@dataclass(frozen=True)
+class Sought:
+    """The ``number``-th calm of a run, looked for at a client's pace."""
+
+    number: int
+    calm: Calm
+    pace: Pace
+    at_us: int
+
+
+def sought(scenes: Sequence[Scene], calms: Sequence[Sequence[Calm]], spread: Sequence[Spread]) -> list[Sought]:
+    """Each calm for each client that has a pace: where steady has too little to tell, there is none."""
+    found = []
+    for run, scene in enumerate(scenes):
+        for number, calm in enumerate(calms[run]):
+            for client in scene.evidence.clients:
+                limit_us = _limit_us(calm, spread[run].get(("produce.latency", client.key, "steady")))
+                at_us = scene.inject_us(calm.fault)
+                if limit_us is not None and at_us is not None:
+                    pace = Pace(run, client.key, scene.end_us, limit_us, Fraction(repr(calm.q)), calm.for_us)
+                    found.append(Sought(number, calm, pace, at_us))
+    return found
+
+
+def _limit_us(calm: Calm, steady: Distribution | None) -> int | None:
+    """The slowest that counts as calm, in whole microseconds. Not as floats: 1.1 * 3000 is over 3300."""
+    at_us = steady.at[calm.q] if steady and steady.n >= quantile_needs(calm.q) else None
+    return None if at_us is None else int(Fraction(repr(calm.factor)) * at_us)
+
+
+@dataclass(frozen=True)
+class Look:
+    """Where the records have to be looked at one by one: calm begins from ``look_us`` on, before ``until_us``."""
+
+    look_us: int
+    until_us: int
+
+
+def where_to_look(one: Sought, slots: Sequence[Any]) -> Look | None:
+    """From the first slot in which calm may begin to the first in which it must, or the last in which it may.
+
+    ::
+
+        slot             |=====|                 the stretch begins with a record of the slot
+        surely in it           |---------|       records of the slots that lie wholly in any such stretch
+        perhaps in it    |--------------------|  records of the slots that one may reach into
+
+    It may if none failed of those surely in it, and the slow ones of them are few enough for all that are perhaps in
+    it; it must if none failed of all, and all that are slow are few enough for those surely in it. ``slots`` are rows
+    of ``recovery.pace_slots``, of the pace.
+    """
+    if not slots:
+        return None
+    slot_us, pace = slot_us_of(one.pace.for_us), one.pace
+    first = min(row["slot"] for row in slots)
+    sums = {name: _running(slots, name, first) for name in ("n", "failed", "slow")}
+    at = np.flatnonzero(np.diff(sums["n"]))
+    surely = {name: _within(of, at + 1, at + pace.for_us // slot_us) for name, of in sums.items()}
+    perhaps = {name: _within(of, at, at + 2 + (pace.for_us - 2) // slot_us) for name, of in sums.items()}
+    start_us = (at + first) * slot_us
+    after, whole = start_us + slot_us > one.at_us, start_us >= one.at_us
+    may = after & (surely["failed"] == 0) & (surely["slow"] <= pace.allowed(perhaps["n"]))
+    may &= start_us + pace.for_us <= pace.end_us
+    must = whole & (perhaps["failed"] == 0) & (perhaps["slow"] <= pace.allowed(surely["n"]))
+    must &= start_us + slot_us + pace.for_us <= pace.end_us
+    if not may.any():
+        return None
+    last_us = start_us[must][0] if must.any() else start_us[may][-1]
+    return Look(max(int(start_us[may][0]), one.at_us), int(last_us) + slot_us)
+
+
+def slot_us_of(for_us: int) -> int:
+    """A tenth of a second, or a quarter of what is looked for."""
+    return max(1, min(SLOT_US, for_us // 4))
+
+
+def _running(slots: Sequence[Any], name: str, first: int) -> Counts:
+    """How many there were before each slot, from the first on, and before the end."""
+    counts = np.zeros(max(row["slot"] for row in slots) - first + 1, dtype=np.int64)
+    for row in slots:
+        counts[row["slot"] - first] += row[name]
+    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
+
+
+def _within(running: Counts, start: Counts, end: Counts) -> Counts:
+    last = len(running) - 1
+    found: Counts = running[np.minimum(end, last)] - running[np.minimum(start, last)]
+    return found
+
+
+def recovered(
+    looked: Mapping[Sought, int | None], slots: Mapping[Pace, Sequence[Any]], scene: Scene
+) -> dict[tuple[Calm, str], Recovered]:
+    """The answers of one run by calm and client, with how much there was to look at, and how long."""
+    found = {}
+    for one, recovered_us in looked.items():
+        begun = [row["n"] for row in slots.get(one.pace, ()) if _start_us(scene, row["segment"]) >= one.at_us]
+        observed_us = max(0, scene.end_us - one.at_us - one.calm.for_us)
+        if begun:
+            found[one.calm, one.pace.client] = Recovered(sum(begun), recovered_us, observed_us)
+    return found
+
+
+def _start_us(scene: Scene, segment: int | None) -> int:
+    """An inject is the edge of a segment. What is in none was before all."""
+    return -1 if segment is None else scene.segments.spans[segment][0]

@@ -1,0 +1,215 @@
+"""What is known of the runs besides their records, as small tables for joins: the windows, the clients, the faults.
+
+Rules: nothing of one run is compiled into an expression, so that the same queries judge one run or a hundred. Every
+table begins with ``run``, the run's number as in ``tables.py``. Clients are named ``workload/arm``.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from aftershock.results.evidence import Client, Evidence
+from aftershock.results.held import FROZEN, KILLED, held
+from aftershock.results.phases import RUN, Interval, Windows, merged, windows_of
+from aftershock.results.segments import Segments, segments_of
+from aftershock.results.small import small
+
+SIDES = ("produce", "consume", "commit")
+Row = Sequence[Any]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One run's times: its windows, its segments, when warm-up ended, when the load did, and who was held when."""
+
+    evidence: Evidence
+
+    @cached_property
+    def windows(self) -> Windows:
+        """Every window's intervals."""
+        return windows_of(self.evidence.phases)
+
+    @cached_property
+    def held(self) -> dict[tuple[str, str], tuple[Interval, ...]]:
+        """When a fault held a client: by (side, client)."""
+        return held(self.evidence, KILLED, FROZEN)
+
+    @cached_property
+    def segments(self) -> Segments:
+        """Cut at the edges of windows and holds; none without phases, for nothing is judged by time then."""
+        if not self.windows:
+            return Segments(())
+        return segments_of(self.windows, [edge for spans in self.held.values() for span in spans for edge in span])
+
+    @cached_property
+    def blocks(self) -> dict[str, tuple[Interval, ...]]:
+        """The times of each block, by what a slice of it is called; a run without blocks is one, of number 0."""
+        phases = self.evidence.phases
+        numbers = sorted({phase.block for phase in phases if phase.block}) or [0]
+        return {
+            f"block={number}": merged([(each.start_us, each.end_us) for each in phases if each.block == number])
+            for number in numbers
+        }
+
+    @property
+    def judged_from_us(self) -> int:
+        """When warm-up ended; without phases any moment does."""
+        return self.windows[RUN][0][0] if self.windows.get(RUN) else 0
+
+    def inject_us(self, fault: str) -> int | None:
+        """When a fault began, None if it never did."""
+        window = self.evidence.window_of(fault)
+        return window.start_us if window else None
+
+    @property
+    def end_us(self) -> int:
+        """When the load ended."""
+        return self.windows[RUN][-1][1] if self.windows.get(RUN) else 0
+
+    @property
+    def readers(self) -> list[Client]:
+        """The clients that consume."""
+        return [client for client in self.evidence.clients if client.consumes_from]
+
+    def owed_from_us(self, reader: Client) -> int:
+        """From ``latest`` it owes what was intended after warm-up: when in warm-up it began is nobody's promise."""
+        return self.judged_from_us if reader.from_latest else 0
+
+    @property
+    def lossy(self) -> set[str]:
+        """Producing clients whose acks, or whose plan's own faults, permit loss."""
+        return {
+            client.key
+            for client in self.evidence.clients
+            if not client.acks_all or self.evidence.excused(client.produces_to, "lost")
+        }
+
+    @property
+    def topics(self) -> dict[str, str | None]:
+        """What each client produces to."""
+        return {client.key: client.produces_to for client in self.evidence.clients}
+
+
+@dataclass(frozen=True)
+class Dims:
+    """The small tables.
+
+    ===================  ===================================================================================
+    windows              ``run window start_us end_us``, a row each interval
+    slots                ``run slot segment start_us end_us``: which segments reach into a slot of a second
+    segments             ``run segment start_us end_us``
+    segment_windows      ``run segment window start_us end_us``: the window's interval that it lies in
+    readers              ``run client workload arm topic from_us rack``: owed what is intended from then on
+    producers            ``run producer_id client topic lossy``
+    excused              ``run metric client segment``: samples that are no measurement of the client
+    assigned             ``run client at_us``: when partitions were assigned to a consumer
+    ends                 ``run judged_from_us end_us``, of runs with phases
+    ===================  ===================================================================================
+    """
+
+    spark: SparkSession
+    scenes: tuple[Scene, ...]
+
+    @property
+    def evidences(self) -> tuple[Evidence, ...]:
+        """The runs in the order of their numbers."""
+        return tuple(one.evidence for one in self.scenes)
+
+    @cached_property
+    def windows(self) -> DataFrame:
+        """As above."""
+        rows = (
+            (run, name, *span) for run, one in self._runs() for name, spans in one.windows.items() for span in spans
+        )
+        return self.table(rows, "run int, window string, start_us bigint, end_us bigint")
+
+    @cached_property
+    def slots(self) -> DataFrame:
+        """As above."""
+        rows = ((run, *slot) for run, one in self._runs() for slot in one.segments.slots())
+        return self.table(rows, "run int, slot int, segment int, start_us bigint, end_us bigint")
+
+    @cached_property
+    def segments(self) -> DataFrame:
+        """As above."""
+        rows = ((run, number, *span) for run, one in self._runs() for number, span in enumerate(one.segments.spans))
+        return self.table(rows, "run int, segment int, start_us bigint, end_us bigint")
+
+    @cached_property
+    def segment_windows(self) -> DataFrame:
+        """As above."""
+        rows = (
+            (run, segment, name, *span)
+            for run, one in self._runs()
+            for name, spans in one.windows.items()
+            for span in spans
+            for segment in one.segments.of([span])
+        )
+        return self.table(rows, "run int, segment int, window string, start_us bigint, end_us bigint")
+
+    @cached_property
+    def readers(self) -> DataFrame:
+        """As above."""
+        rows = (
+            (run, each.key, each.workload, each.arm, each.consumes_from, one.owed_from_us(each), each.consume_rack)
+            for run, one in self._runs()
+            for each in one.readers
+        )
+        names = ("client", "workload", "arm", "topic")
+        told = ", ".join(["run int", *[f"{name} string" for name in names], "from_us bigint", "rack string"])
+        return self.table(rows, told)
+
+    @cached_property
+    def producers(self) -> DataFrame:
+        """As above."""
+        rows = (
+            (run, id_, key, one.topics.get(key), key in one.lossy)
+            for run, one in self._runs()
+            for id_, key in one.evidence.producers.items()
+        )
+        return self.table(rows, "run int, producer_id int, client string, topic string, lossy boolean")
+
+    @cached_property
+    def excused(self) -> DataFrame:
+        """The lateness of what was due while a fault held its sender; what a reader from ``latest`` was not owed."""
+        return self.table(self._excused(), "run int, metric string, client string, segment int")
+
+    def _excused(self) -> Iterator[Row]:
+        for run, one in self._runs():
+            for (side, key), spans in one.held.items():
+                yield from ((run, f"{side}.lateness", key, segment) for segment in one.segments.of(spans))
+            for reader in one.readers:
+                before = [(0, one.owed_from_us(reader))]
+                yield from ((run, "consume.latency", reader.key, segment) for segment in one.segments.of(before))
+
+    @cached_property
+    def assigned(self) -> DataFrame:
+        """As above."""
+        rows = (
+            (run, reader.key, at_us)
+            for run, one in self._runs()
+            for reader in one.readers
+            for at_us in one.evidence.assigned_us(reader.arm, reader.workload)
+        )
+        return self.table(rows, "run int, client string, at_us bigint")
+
+    @cached_property
+    def ends(self) -> DataFrame:
+        """As above."""
+        rows = ((run, one.judged_from_us, one.end_us) for run, one in self._runs() if one.windows.get(RUN))
+        return self.table(rows, "run int, judged_from_us bigint, end_us bigint")
+
+    def table(self, rows: Iterable[Row], schema: str) -> DataFrame:
+        """Another small table."""
+        return small(self.spark, rows, schema)
+
+    def _runs(self) -> Iterator[tuple[int, Scene]]:
+        return enumerate(self.scenes)
+
+
+def dims(spark: SparkSession, runs: Sequence[Evidence]) -> Dims:
+    """The small tables of ``runs``, numbered in their order."""
+    return Dims(spark, tuple(Scene(one) for one in runs))

@@ -1,0 +1,108 @@
+"""The fingerprint gate: which blocks of records are beyond doubt, so that only the others need an exact look.
+
+A block is 65,536 records of one producer in a row. Its fingerprint by a witness (the producer's own rows, the log, each
+reader's deliveries) is a count and the xor of a 64-bit hash of every record and its place. It is **clean** when every
+record was acknowledged, the numbers have no gap, and all witnesses that were owed it have the same fingerprint: then
+each record is in the log once, where the producer was told, and was delivered to each reader once, from there. Two
+different blocks with one fingerprint need equal counts and equal xors of 64-bit hashes. (Idea and figures: 10 million
+records in 2.0 s instead of 12.6 s by a join.)
+
+Rules: in doubt is exact. Rows without ids, of unknown producers, or read by somebody who was not asked to are never
+clean. ``exhaustive``: nothing is.
+"""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
+
+from aftershock.results.dims import Dims
+from aftershock.results.tables import Tables
+
+BLOCK = 65_536
+NOBODY = -1
+_BLOCK = ("run", "producer_id", "block")
+
+
+def blocks(read: Tables, dims: Dims, *, exhaustive: bool = False) -> DataFrame:
+    """``run producer_id block clean n client topic readers``, a row for every block that anybody saw.
+
+    ``n`` are its produce rows, ``client`` its producer, ``readers`` (array) those that were owed it and got something
+    of it: of a clean block, all of it. What has no ids is in block -1 of producer -1.
+    """
+    witnessed = _of_outcomes(read.outcomes).unionByName(_of_log(read.log))
+    owners = dims.producers.select("run", "producer_id", F.col("client").alias("owner"), "topic")
+    asked = dims.readers.select("run", "client", "topic", F.lit(True).alias("asked"))
+    owed = dims.readers.groupBy("run", "topic").agg(F.count("*").alias("owed"))
+    compared = (
+        witnessed.join(F.broadcast(owners), ["run", "producer_id"], "left")
+        .join(F.broadcast(asked), ["run", "topic", "client"], "left")
+        .groupBy(*_BLOCK, "topic", "owner")
+        .agg(*_compared())
+        .join(F.broadcast(owed), ["run", "topic"], "left")
+    )
+    clean = F.lit(False) if exhaustive else F.coalesce(_clean(), F.lit(False))
+    return compared.select(*_BLOCK, clean.alias("clean"), "n", F.col("owner").alias("client"), "topic", "readers")
+
+
+def _of_outcomes(outcomes: DataFrame) -> DataFrame:
+    """The fingerprints of produce rows and of deliveries; whose, by op, workload and arm."""
+    rows = outcomes.where(F.col("op").isin("produce", "consume")).withColumns(block_of())
+    good = (F.col("status") == "ok") & F.col("done_us").isNotNull() & F.col("intended_us").isNotNull()
+    seen = rows.groupBy(*_BLOCK, "op", "workload", "arm").agg(
+        *_fingerprint(),
+        F.count(F.when(good, True)).alias("good"),
+        F.min("seq").alias("low"),
+        F.max("seq").alias("high"),
+    )
+    return seen.withColumn("client", F.concat_ws("/", "workload", "arm")).drop("workload", "arm")
+
+
+def _of_log(log: DataFrame) -> DataFrame:
+    seen = log.withColumns(block_of()).groupBy(*_BLOCK).agg(*_fingerprint())
+    nothing = {name: F.lit(None).cast("bigint") for name in ("good", "low", "high")}
+    return seen.withColumns({"op": F.lit("log"), "client": F.lit(None).cast("string"), **nothing})
+
+
+def block_of() -> dict[str, Column]:
+    """The columns that name a row's block, for a join with ``blocks``."""
+    named = F.col("producer_id").isNotNull() & F.col("seq").isNotNull()
+    return {
+        "producer_id": F.when(named, F.col("producer_id")).otherwise(F.lit(NOBODY)),
+        "block": F.when(named, F.expr(f"seq div {BLOCK}")).otherwise(F.lit(NOBODY).cast("bigint")),
+    }
+
+
+def _fingerprint() -> list[Column]:
+    """Of the records, and of where they are; ``placed`` are those of which that is told."""
+    place = F.xxhash64("producer_id", "seq", "topic", "partition", "offset")
+    return [
+        F.count("*").alias("n"),
+        F.bit_xor(F.xxhash64("producer_id", "seq")).alias("records"),
+        F.count("offset").alias("placed"),
+        F.bit_xor(place).alias("places"),
+    ]
+
+
+def _compared() -> list[Column]:
+    """What the witnesses of one block say together. A producer that is never told an offset is no witness of places."""
+    produced, logged, read = (F.col("op") == op for op in ("produce", "log", "consume"))
+    untold = produced & (F.col("placed") == 0)
+    of_records, of_places = F.struct("n", "records"), F.when(~untold, F.struct("n", "placed", "places"))
+    return [
+        F.coalesce(F.max(F.when(produced, F.col("n"))), F.lit(0).cast("bigint")).alias("n"),
+        (F.min(of_records) == F.max(of_records)).alias("same_records"),
+        (F.min(of_places) == F.max(of_places)).alias("same_places"),
+        F.min(F.when(~untold, F.col("placed"))).alias("placed"),
+        F.min("good").alias("good"),
+        F.max(F.when(produced, F.col("high") - F.col("low") + 1)).alias("long"),
+        F.count(F.when(produced, True)).alias("producing"),
+        F.count(F.when(logged, True)).alias("logging"),
+        F.count(F.when(read, True)).alias("reading"),
+        F.array_sort(F.collect_set(F.when(F.col("asked"), F.col("client")))).alias("readers"),
+    ]
+
+
+def _clean() -> Column:
+    n, owed = F.col("n"), F.coalesce(F.col("owed"), F.lit(0))
+    alike = F.col("same_records") & F.col("same_places") & (F.col("placed") == n) & (F.col("good") == n)
+    whole = (F.col("long") == n) & (F.col("producing") == 1) & (F.col("logging") == 1)
+    return F.col("topic").isNotNull() & alike & whole & (F.col("reading") == owed) & (F.size("readers") == owed)

@@ -1,0 +1,65 @@
+"""What the records say of each other, as counts: ``promises.py`` judges them by what the configuration permits.
+
+==============  ====================================================================================  ==============
+rule            broken when                                                                           file
+==============  ====================================================================================  ==============
+lost            acknowledged, and not in the log (produce) or not delivered to who is owed it         ``records``
+duplicate       one record at two places                                                              ``records``
+misplaced       acknowledged at a place where neither the log nor a reader has it                     ``records``
+phantom         a row that nobody sent, in the log or delivered                                       ``records``
+order           a seq behind a later one of its producer in the log; an offset behind a later one     ``sequences``
+repeated        an offset delivered again                                                             ``sequences``
+backward        an older leader epoch, or a lower high watermark, than the row before                 ``sequences``
+beyond          delivered from the high watermark on, or behind it                                    ``sequences``
+collision       two records at one place, in the log or between the log and a reader                  ``places``
+skipped         passed over between two deliveries, and not for want of ever being delivered          ``places``
+co_owned        a member read a partition between two readings of another member                      ``owners``
+commit_ahead    a group committed a position that it had not read up to                               ``commits``
+commit_behind   a group went on from before the last position that it had committed                   ``commits``
+corrupt         a value that is not what was sent                                                     ``sequences``
+differing       a replica unlike most of its partition's                                              ``replicas``
+==============  ====================================================================================  ==============
+
+A reader's deliveries are judged by *lanes* (``lanes``): one member's, of one partition, from one assignment or reset of
+its position to the next. Records are judged exactly where the gate (``results/gate.py``) found a block in doubt, and
+counted elsewhere; places likewise, by a gate of their own. ``events`` has the rules that the clients' own events can
+decide, in plain Python. A finding is (rule, side, client): ``examined`` records, ``broken`` ones, and up to twenty of
+those as samples.
+"""
+
+from functools import reduce
+
+from pyspark.sql import DataFrame
+
+from aftershock.results.dims import Dims
+from aftershock.results.integrity.commits import commits
+from aftershock.results.integrity.finding import LOG_READER, summed
+from aftershock.results.integrity.lanes import deliveries
+from aftershock.results.integrity.owners import co_owned
+from aftershock.results.integrity.places import places
+from aftershock.results.integrity.records import of_blocks, of_book
+from aftershock.results.integrity.replicas import replicas
+from aftershock.results.integrity.sequences import sequences
+from aftershock.results.tables import Tables
+
+__all__ = ["LOG_READER", "findings"]
+
+
+def findings(read: Tables, dims: Dims, blocks: DataFrame, book: DataFrame) -> DataFrame:
+    """``run rule side client examined broken samples`` of every rule that Spark decides.
+
+    ``blocks`` are the gate's, ``book`` is the ledger of what is in doubt. What is only reported: ``in_doubt`` (of the
+    records in doubt, those in the log), ``redelivered`` (delivered more than once in all), and of what was lost:
+    ``unlogged`` (not in the log either) and ``delivered`` (not in the log, but somebody had it).
+    """
+    delivered = deliveries(read, dims)
+    told = [
+        of_blocks(blocks, dims),
+        of_book(book, dims),
+        sequences(read, dims, delivered),
+        places(read, delivered, book, dims),
+        co_owned(delivered, dims),
+        commits(read.log, delivered, dims),
+        replicas(read.replicas),
+    ]
+    return summed(reduce(DataFrame.unionByName, told))

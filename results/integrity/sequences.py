@@ -1,0 +1,152 @@
+"""What needs the rows in their order: order itself, repeated deliveries, epochs and high watermarks that go back.
+
+Three kinds of sequences, in one sort: the log by offset, a lane each producer, whose seqs must rise; a reader's lanes
+by time, whose offsets must rise; a producer's acknowledgements by offset, whose leader epochs must not fall.
+
+Rules. A row is late behind one with a higher value. In a lane with a late row each value counts once for ``order``, at
+its first sight, and the rest are ``repeated``: one planted duplicate raises one alarm. Epochs are compared where the
+offset rises. A high watermark may go back when the leader changes, for a new one learns it late: it is compared between
+two answers of one broker, while no newer epoch of the partition was ever seen. An acknowledgement tells the epoch that
+it was sent by, so only first attempts count: a later one may find what an earlier one wrote.
+"""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
+
+from aftershock.results.dims import Dims
+from aftershock.results.integrity.finding import LOG_READER, breach, fact, found, record
+from aftershock.results.integrity.lanes import LANE
+from aftershock.results.tables import Tables
+
+_SEQUENCE = ("run", "side", *LANE)
+_ALL, _BACKWARD, _BEYOND, _CORRUPT = "all", "backward", "beyond", "corrupt"
+VALUE_CORRUPT = "VALUE_CORRUPT"
+
+
+def sequences(read: Tables, dims: Dims, delivered: DataFrame) -> DataFrame:
+    """The findings ``order repeated backward beyond corrupt``, and how many were examined for those of ``places``."""
+    rows = _logged(read.log, dims)
+    for more in (_delivered(delivered), _acknowledged(read.outcomes)):
+        rows = rows.unionByName(more, allowMissingColumns=True)
+    told = _flagged(rows).join(F.broadcast(_newest(delivered)), ["run", "client", "topic", "partition"], "left")
+    return found(_told(told), _facts())
+
+
+def _logged(log: DataFrame, dims: Dims) -> DataFrame:
+    """The value is the seq, its place the offset."""
+    producers = dims.producers.select("run", "producer_id", "client")
+    ours = log.where(F.col("seq").isNotNull() & F.col("offset").isNotNull())
+    return ours.join(F.broadcast(producers), ["run", "producer_id"]).select(
+        "run",
+        F.lit("log").alias("side"),
+        "client",
+        "topic",
+        "partition",
+        F.col("producer_id").cast("bigint").alias("lane"),
+        F.col("seq").alias("value"),
+        F.col("offset").alias("at"),
+        "error",
+        "producer_id",
+        "seq",
+    )
+
+
+def _delivered(delivered: DataFrame) -> DataFrame:
+    """The value is the offset, its place the time of delivery."""
+    marks = ("epoch", "high_watermark", "broker_id", "own", "error")
+    rows = delivered.withColumns({"side": F.lit("read"), "value": F.col("offset")})
+    return rows.select(*_SEQUENCE, "value", "at", *marks, "producer_id", "seq")
+
+
+def _acknowledged(outcomes: DataFrame) -> DataFrame:
+    """The value is the offset, and so is its place."""
+    acked = (F.col("op") == "produce") & (F.col("status") == "ok") & (F.col("attempts") == 1)
+    rows = outcomes.where(acked & F.col("leader_epoch").isNotNull() & F.col("offset").isNotNull())
+    return rows.select(
+        "run",
+        F.lit("acks").alias("side"),
+        F.concat_ws("/", "workload", "arm").alias("client"),
+        "topic",
+        "partition",
+        F.col("producer_id").cast("bigint").alias("lane"),
+        F.col("offset").alias("value"),
+        F.col("offset").alias("at"),
+        F.col("leader_epoch").alias("epoch"),
+        "producer_id",
+        "seq",
+    )
+
+
+def _newest(delivered: DataFrame) -> DataFrame:
+    """The newest leader epoch of each partition that a reader whose high watermarks count has ever seen."""
+    told = delivered.where(F.col("own") & F.col("epoch").isNotNull())
+    return told.groupBy("run", "client", "topic", "partition").agg(F.max("epoch").alias("newest"))
+
+
+def _flagged(rows: DataFrame) -> DataFrame:
+    """The rows with what lies before each: ``late dirty`` and the columns of ``_before``."""
+    lane = Window.partitionBy(*_SEQUENCE)
+    going = lane.orderBy("at", "value")
+    highest = F.max("value").over(going.rowsBetween(Window.unboundedPreceding, -1))
+    late = (F.col("side") != "acks") & F.coalesce(F.col("value") <= highest, F.lit(False))
+    before = F.lag(F.struct("value", "epoch", "high_watermark", "broker_id")).over(going)
+    flagged = rows.withColumns({"late": late, "before": before})
+    return flagged.withColumn("dirty", F.max("late").over(lane))
+
+
+def _older() -> Column:
+    return (F.col("value") > F.col("before.value")) & (F.col("epoch") < F.col("before.epoch"))
+
+
+def _lower() -> Column:
+    same = (F.col("broker_id") == F.col("before.broker_id")) & (F.col("before.epoch") == F.col("newest"))
+    return F.col("own") & same & (F.col("high_watermark") < F.col("before.high_watermark"))
+
+
+def _past_the_mark() -> Column:
+    return F.col("own") & (F.col("value") >= F.col("high_watermark"))
+
+
+def _told(rows: DataFrame) -> DataFrame:
+    """Summed up as far as can be: one row a client, one a value in lanes with a late row and for what is broken.
+
+    ``late`` is that of the first sight. Only plain numbers are summed up, which Spark does without sorting.
+    """
+    backward = F.coalesce(_older(), F.lit(False)) | F.coalesce(_lower(), F.lit(False))
+    broken = {_BACKWARD: backward, _BEYOND: _past_the_mark(), _CORRUPT: F.col("error") == VALUE_CORRUPT}
+    rules = F.array_compact(F.array(F.lit(_ALL), *[F.when(so, F.lit(rule)) for rule, so in broken.items()]))
+    exact = F.col("dirty") | (F.col("rule") != _ALL)
+    lane = F.when(exact, F.struct("topic", "partition", "lane", "member"))
+    exploded = rows.withColumn("rule", F.explode(rules))
+    return (
+        exploded.withColumns({"exact": lane, "point": F.when(exact, F.col("value"))})
+        .groupBy("run", "side", "client", "rule", "exact", "point")
+        .agg(
+            F.count("*").alias("n"),
+            F.count("epoch").alias("epochs"),
+            F.count(F.when(F.col("own"), F.col("high_watermark"))).alias("marks"),
+            (F.min(2 * F.col("at") + F.col("late").cast("int")) % 2 == 1).alias("late"),
+            F.min("producer_id").alias("producer_id"),
+            F.min("seq").alias("seq"),
+        )
+        .withColumn("record", record())
+    )
+
+
+def _facts() -> list[Column]:
+    client, n = F.col("client"), F.col("n")
+    side = F.when(F.col("side") == "read", F.lit("consume")).otherwise(F.lit("produce"))
+    reader = F.when(F.col("side") == "read", client).otherwise(LOG_READER)
+    is_all, sequential = F.col("rule") == _ALL, F.col("side") != "acks"
+    exact = F.col("point").isNotNull()
+    ordered, read = F.when(is_all & sequential, n), F.when(is_all & (F.col("side") == "read"), n)
+    return [
+        fact("order", side, client, ordered, exact & F.col("late")),
+        fact("repeated", side, client, read, F.when(exact, n - 1)),
+        fact("collision", "consume", reader, ordered, 0),
+        fact("skipped", side, client, read, 0),
+        fact(_BACKWARD, side, client, F.when(is_all, F.col("epochs")), 0),
+        fact(_BEYOND, side, client, F.when(is_all, F.col("marks")), 0),
+        *[breach(rule, side, client, F.when(F.col("rule") == rule, n)) for rule in (_BACKWARD, _BEYOND)],
+        breach(_CORRUPT, "consume", reader, F.when(F.col("rule") == _CORRUPT, n)),
+    ]

@@ -1,0 +1,85 @@
+"""The jobs that ask twice: first for counts of the whole run, then, where these leave it open, for its records.
+
+Beside ``measure.py`` the only place that collects. What comes back first is bounded by how long the runs are.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING, Any
+
+from aftershock.results import lag, recovery
+from aftershock.results.answers import Spread, by_run
+from aftershock.results.calms import Look, Pace, Sought, recovered, slot_us_of, sought, where_to_look
+from aftershock.results.dims import Dims
+from aftershock.results.facts import Lag, Recovered
+from aftershock.results.obligations import stalls
+from aftershock.results.tables import Tables
+from aftershock.results.wanted import Calm
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+STALL_US = 1_000_000  # shorter silences are nobody's obligation, and there are many
+
+
+@dataclass(frozen=True)
+class Twice:
+    """The tables that are asked, and the samples of all runs."""
+
+    read: Tables
+    dims: Dims
+    samples: "DataFrame"
+
+    def stalls(self) -> dict[int, list[Any]]:
+        """Silences, and the stalls in them, by run. Most runs have few: no more than seconds for each partition."""
+        waits = stalls.waits(self.samples, self.dims)
+        rows = [tuple(row) for row in stalls.silences(waits, STALL_US).collect()]
+        if not rows:
+            return {}
+        waiting = stalls.during(waits, self.dims.table(rows, stalls.SILENCES))
+        if any(side == "consume" for _, side, *_ in rows):
+            waiting = stalls.acknowledged(waiting, self.samples)
+        return by_run(stalls.stalls(waiting, STALL_US).collect())
+
+    def lags(self) -> list[dict[str, tuple[Lag, ...]]]:
+        """Positions, and the ages of what lay beyond them, for each run."""
+        scenes = self.dims.scenes
+        tops = by_run(lag.reached(self.read).collect() if any(one.readers for one in scenes) else [])
+        found = [list(lag.behind(tops.get(run, ()), run, scene)) for run, scene in enumerate(scenes)]
+        probes = [one for some in found for one in some]
+        rows = [(one.run, number, *one.place, one.second, one.position, one.at_us) for number, one in enumerate(probes)]
+        oldest = lag.oldest(self.read, self.dims.table(rows, lag.PROBES)).collect() if rows else []
+        since = {row["probe"]: row["since_us"] for row in oldest}
+        ages = {one: since.get(number) for number, one in enumerate(probes)}
+        return [lag.lags({one: ages[one] for one in some}, scene) for some, scene in zip(found, scenes, strict=True)]
+
+    def recoveries(
+        self, calms: Sequence[Sequence[Calm]], spread: Sequence[Spread]
+    ) -> list[dict[tuple[Calm, str], Recovered]]:
+        """How long each calm of each run took to come; two jobs for each length of calm."""
+        wanted = sought(self.dims.scenes, calms, spread)
+        looked: dict[Sought, int | None] = {}
+        slots: dict[Pace, list[Any]] = {}
+        for for_us in sorted({one.calm.for_us for one in wanted}):
+            some = [one for one in wanted if one.calm.for_us == for_us]
+            slots |= self._pace_slots(list(dict.fromkeys(one.pace for one in some)))
+            looked |= self._first_calm({one: where_to_look(one, slots.get(one.pace, [])) for one in some}, for_us)
+        return [
+            recovered({one: us for one, us in looked.items() if one.pace.run == run}, slots, scene)
+            for run, scene in enumerate(self.dims.scenes)
+        ]
+
+    def _pace_slots(self, paces: Sequence[Pace]) -> dict[Pace, list[Any]]:
+        rows = [(one.run, number, *one.row[:3]) for number, one in enumerate(paces)]
+        told, slot_us = self.dims.table(rows, recovery.PACES), slot_us_of(paces[0].for_us)
+        found: dict[Pace, list[Any]] = {}
+        for row in recovery.pace_slots(self.samples, told, self.dims, slot_us).collect():
+            found.setdefault(paces[row["pace"]], []).append(row)
+        return found
+
+    def _first_calm(self, looks: Mapping[Sought, Look | None], for_us: int) -> dict[Sought, int | None]:
+        numbered = [(number, one, look) for number, (one, look) in enumerate(looks.items()) if look]
+        rows = [(one.pace.run, number, *one.pace.row, one.at_us, *astuple(look)) for number, one, look in numbered]
+        job = recovery.first_calm(self.samples, self.dims.table(rows, recovery.LOOKS), for_us) if rows else None
+        found = {row["calm"]: row["recovered_us"] for row in (job.collect() if job else ())}
+        return {one: found.get(number) for number, one in enumerate(looks)}

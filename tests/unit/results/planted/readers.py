@@ -1,0 +1,133 @@
+"""Defects of consumers and of what brokers tell them."""
+
+from evidence_factory import PARTITIONS, S
+from planted.catalogue import defect
+from planted.world import MARGIN, Run
+
+
+@defect("two deliveries of one partition that changed places in time", fails=("integrity/order",))
+def deliveries_swapped(run: Run) -> None:
+    one, other = (run.at("consume", 0, seq, "patient") for seq in (60, 66))
+    first, second = (run.get("consume", index)["done_us"] for index in (one, other))
+    run.set("consume", one, done_us=second)
+    run.set("consume", other, done_us=first)
+
+
+@defect("a delivery from behind the high watermark", fails=("integrity/beyond",))
+def beyond_the_high_watermark(run: Run) -> None:
+    index = run.at("consume", 0, 300, "baseline")
+    run.set("consume", index, high_watermark=run.get("consume", index)["offset"])
+
+
+@defect("a delivery of an older leader epoch than the one before it", fails=("integrity/backward",))
+def older_epoch_delivered(run: Run) -> None:
+    run.set("consume", run.at("consume", 0, 1200, "baseline"), leader_epoch=2)
+
+
+@defect("a high watermark that goes back within one leader epoch", fails=("integrity/backward",))
+def high_watermark_back(run: Run) -> None:
+    index = run.at("consume", 1, 1350, "patient")
+    run.set("consume", index, high_watermark=run.get("consume", index)["offset"] + MARGIN - 2)
+
+
+@defect("a high watermark that goes back when the leader changes: permitted")
+def high_watermark_back_with_a_new_leader(run: Run) -> None:
+    rows = run.frames["consume"]
+    new = (rows["leader_epoch"] == 4) & (rows["partition"] == 1) & (rows["intended_us"] < 37 * S)
+    run.set("consume", rows.index[new], high_watermark=rows.loc[new, "offset"] + 1)
+
+
+@defect("a reader that passed over a record that it was not owed (one in doubt)", fails=("integrity/skipped",))
+def skipped_one(run: Run) -> None:
+    run.lose(0, 500, status="in_doubt", read_by="baseline")
+
+
+@defect("the same after a reset that the reader told of: permitted")
+def skipped_after_a_reset(run: Run) -> None:
+    row = run.get("consume", run.at("consume", 0, 500, "patient"))
+    run.lose(0, 500, status="in_doubt", read_by="baseline")
+    line = {"event": "position_reset", "arm": "patient", "workload": "orders", "op": "consume", "offset": 1}
+    line |= {"topic": "orders", "partition": int(row["partition"]), "t_us": int(row["done_us"])}
+    run.documents["events"].append(line)
+
+
+@defect("a reader that went back twenty records without reset or assignment", fails=("integrity/duplicate",))
+def went_back(run: Run) -> None:
+    _again(run, "patient", 50 * S)
+
+
+@defect("the same after an assignment: at-least-once permits it", says="20 records were delivered more than once")
+def went_back_after_an_assignment(run: Run) -> None:
+    run.documents["events"].append(run.documents["events"][1] | {"t_us": 51 * S})
+    _again(run, "patient", 52 * S)
+
+
+def _again(run: Run, arm: str, at_us: int) -> None:
+    """The last twenty deliveries of partition 0, from ``at_us`` on."""
+    rows = run.frames["consume"]
+    last = rows[(rows["arm"] == arm) & (rows["partition"] == 0)].tail(20).to_dict("records")
+    top = max(row["high_watermark"] for row in last)
+    at_us += int(rows["done_us"].max()) - 50 * S if at_us == 50 * S else 0
+    run.add("consume", *[row | {"done_us": at_us + n + 1, "high_watermark": top} for n, row in enumerate(last)])
+
+
+def _grouped(run: Run) -> None:
+    """Both arms read in groups of their own, one member each."""
+    run.documents["timeline"]["workloads"][0]["consume"]["group"] = "readers"
+    rows = run.frames["consume"]
+    run.frames["consume"] = rows.assign(group="readers-" + rows["arm"], member="one of " + rows["arm"])
+
+
+@defect("a group whose one member reads all: no alarm")
+def one_owner(run: Run) -> None:
+    _grouped(run)
+
+
+@defect("two members of a group that read a partition in turn", fails=("integrity/co_owned",))
+def two_owners(run: Run) -> None:
+    _grouped(run)
+    _read_by_another(run, 8)
+
+
+@defect("the same while a broker is down: permitted, and told", says="while faults kept members from")
+def two_owners_while_faulty(run: Run) -> None:
+    _grouped(run)
+    _read_by_another(run, 30)
+
+
+def _read_by_another(run: Run, from_s: int) -> None:
+    """For a second somebody else gets what the patient gets of partition 2."""
+    rows = run.frames["consume"]
+    times = rows["done_us"].between(from_s * S, (from_s + 1) * S)
+    some = rows[(rows["arm"] == "patient") & (rows["partition"] == 2) & times]
+    run.add("consume", *some.assign(member="another").to_dict("records"))
+
+
+def _committed(run: Run, at_us: int, behind: int) -> None:
+    """The patient's group commits every partition where it stood at that time, less ``behind``."""
+    rows = run.frames["consume"]
+    read = rows[(rows["arm"] == "patient") & (rows["done_us"] <= at_us)].groupby("partition")["offset"].max()
+    offsets = [["orders", number, int(read[number]) + 1 - behind] for number in range(PARTITIONS)]
+    line = {"event": "committed", "arm": "patient", "workload": "orders", "op": "consume", "offsets": offsets}
+    run.documents["events"].append(line | {"t_us": at_us, "group": "readers-patient"})
+
+
+@defect("a group that commits what it has read: no alarm")
+def committed_what_was_read(run: Run) -> None:
+    _grouped(run)
+    _committed(run, 10 * S, 0)
+    _committed(run, 15 * S, 0)
+
+
+@defect("a group that commits three records that it has not read yet", fails=("integrity/commit_ahead",))
+def committed_ahead(run: Run) -> None:
+    _grouped(run)
+    _committed(run, 10 * S, -3)
+
+
+@defect("after an assignment a group goes on from before its last commit", fails=("integrity/commit_behind",))
+def went_on_behind_its_commit(run: Run) -> None:
+    _grouped(run)
+    _committed(run, 50_900_000, 0)
+    run.documents["events"].append(run.documents["events"][1] | {"t_us": 51 * S})
+    _again(run, "patient", 52 * S)

@@ -1,0 +1,154 @@
+"""Defects of records and of the log."""
+
+from evidence_factory import S
+from planted.catalogue import defect
+from planted.world import Run
+from planted.worlds import edge_run
+
+LOST = ("integrity/lost", "slo/lost")
+
+
+@defect("one record in the log, not delivered to one of two readers", fails=LOST, says="1 in the log and not delivered")
+def one_not_delivered(run: Run) -> None:
+    run.lose(0, 617, read_by="baseline")
+
+
+@defect("one acknowledged record not in the log, though readers had it", fails=LOST, says="1 of them were delivered")
+def one_not_in_the_log(run: Run) -> None:
+    run.lose(1, 388, logged=False, read_by="baseline patient")
+
+
+@defect("one acknowledged record nowhere at all", fails=LOST, says="1 not in the log")
+def one_nowhere(run: Run) -> None:
+    run.lose(1, 389, logged=False)
+
+
+@defect("the last record of a block of the fingerprint gate (seq 65535) lost", fails=("integrity/lost",), base=edge_run)
+def lost_at_a_blocks_end(run: Run) -> None:
+    run.lose(0, 65_535, read_by="patient")
+
+
+@defect("the first record of the next block (seq 65536) lost", fails=("integrity/lost",), base=edge_run)
+def lost_at_a_blocks_start(run: Run) -> None:
+    run.lose(0, 65_536, read_by="patient")
+
+
+@defect("acknowledged with acks=1 and lost: permitted, and told", says="permitted by acks=1")
+def lost_with_acks_1(run: Run) -> None:
+    run.documents["timeline"]["workloads"][0]["produce"] |= {"acks": "1", "idempotence": False}
+    run.slos()
+    run.lose(1, 389, logged=False)
+
+
+@defect("one record twice in the log of an idempotent producer", fails=("integrity/duplicate",))
+def twice_in_the_log(run: Run) -> None:
+    run.add("log", run.get("log", run.at("log", 0, 9)) | {"offset": 100_000})
+
+
+@defect("one offset delivered twice to one reader", fails=("integrity/duplicate",))
+def delivered_twice(run: Run) -> None:
+    row = run.get("consume", run.at("consume", 1, 500, "baseline"))
+    run.add("consume", row | {"done_us": row["done_us"] + 1})
+
+
+@defect("two records of one producer that changed places in the log", fails=("integrity/order",))
+def swapped_in_the_log(run: Run) -> None:
+    for table in ("produce", "log", "consume"):
+        rows = run.frames[table]
+        both = (rows["producer_id"] == 0) & rows["seq"].isin([60, 66])
+        run.set(table, rows.index[both], seq=126 - rows.loc[both, "seq"])
+
+
+@defect("a foreign record in the log", fails=("integrity/phantom",))
+def foreign_in_the_log(run: Run) -> None:
+    run.add("log", run.get("log", 0) | {"offset": 100_000, "producer_id": None, "seq": None})
+
+
+@defect("a record delivered that nobody ever sent", fails=("integrity/phantom",))
+def phantom_delivered(run: Run) -> None:
+    row = run.get("consume", run.at("consume", 0, 1494, "baseline"))
+    run.add("consume", row | {"offset": 90_000, "high_watermark": 90_001, "seq": 999_999, "done_us": 59 * S})
+
+
+@defect("a record in doubt that is in the log after all: no loss, no phantom", says="of 1 in doubt 1 are in the log")
+def in_doubt_and_found(run: Run) -> None:
+    run.lose(0, 500, status="in_doubt", read_by="baseline patient")
+
+
+@defect("a record in doubt that is nowhere: no loss", says="of 1 in doubt 0 are in the log")
+def in_doubt_and_gone(run: Run) -> None:
+    run.lose(0, 500, status="in_doubt", logged=False)
+
+
+@defect("an acknowledgement with an offset at which the record is not", fails=("integrity/misplaced",))
+def acknowledged_elsewhere(run: Run) -> None:
+    run.set("produce", run.at("produce", 0, 1499), offset=1_000_000)
+
+
+@defect("two records at one offset of the log", fails=("integrity/collision",))
+def two_at_one_offset(run: Run) -> None:
+    run.lose(0, 500, status="in_doubt")
+    index = run.at("log", 0, 500)
+    run.set("log", index, offset=int(run.get("log", index)["offset"]) + 1)
+
+
+@defect(
+    "a reader that got two records with each other's ids",
+    fails=("integrity/collision", "integrity/duplicate"),
+)
+def ids_exchanged(run: Run) -> None:
+    one, other = (run.at("consume", producer, 300, "patient") for producer in (0, 1))
+    first, second = run.get("consume", one), run.get("consume", other)
+    run.set("consume", one, producer_id=second["producer_id"])
+    run.set("consume", other, producer_id=first["producer_id"])
+
+
+@defect("a delivered value that is not what was sent", fails=("integrity/corrupt",))
+def corrupt_delivery(run: Run) -> None:
+    run.set("consume", run.at("consume", 0, 40, "patient"), error="VALUE_CORRUPT")
+
+
+@defect("a value in the log that is not what was sent", fails=("integrity/corrupt",))
+def corrupt_in_the_log(run: Run) -> None:
+    run.set("log", run.at("log", 1, 41), error="VALUE_CORRUPT")
+
+
+@defect("an acknowledgement by an older leader epoch, at a later offset", fails=("integrity/backward",))
+def acknowledged_by_an_old_leader(run: Run) -> None:
+    run.set("produce", run.at("produce", 0, 1450), leader_epoch=1)
+
+
+@defect("a batch retried twice without back-off in one leader epoch", fails=("integrity/immediate",))
+def two_immediate_retries(run: Run) -> None:
+    line = {"event": "batch_retried", "arm": "patient", "workload": "orders", "worker": "orders-patient-produce"}
+    line |= {"op": "produce", "topic": "orders", "partition": 0, "node_id": 2, "epoch": 4, "token": 780, "records": 3}
+    line |= {"reason": "NOT_LEADER_OR_FOLLOWER", "immediate": True}
+    run.documents["events"] += [line | {"t_us": 27 * S + n, "attempts": n} for n in (1, 2)]
+
+
+def _replicas(run: Run, **last: object) -> None:
+    same = {"topic": "orders", "topic_id": "t1", "start_offset": 0, "end_offset": 1000, "records": 1000}
+    rows = [
+        same | {"partition": partition, "broker_id": broker, "fingerprint": 77 * partition}
+        for partition in range(6)
+        for broker in (1, 2, 3)
+    ]
+    rows[-1] |= last
+    run.add("replicas", *rows)
+
+
+@defect("three equal replicas of every partition: no alarm")
+def replicas_alike(run: Run) -> None:
+    _replicas(run)
+
+
+@defect("a replica that differs after the heal", fails=("integrity/replica",), says="orders/5")
+def replica_differs(run: Run) -> None:
+    _replicas(run, fingerprint=12)
+
+
+@defect(
+    "a replica that could not be read", unsure=("integrity/replica",), says="1 replicas could not be read: orders/5"
+)
+def replica_unread(run: Run) -> None:
+    _replicas(run, fingerprint=None, records=None, error="k3 was read to offset 7 of 1000 in time")

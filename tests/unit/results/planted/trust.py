@@ -1,0 +1,109 @@
+"""Defects of the experiment itself: a load generator, a host, a fault or a run that proves nothing."""
+
+from evidence_factory import S
+from planted.catalogue import defect
+from planted.world import Run
+
+
+@defect("3 % of an arm's records sent 80 ms after their time", unsure=("harness/generator",))
+def lagging_generator(run: Run) -> None:
+    rows = run.frames["produce"]
+    late = (rows["arm"] == "patient") & (rows["seq"] % 33 == 0) & rows["intended_us"].between(40 * S, 50 * S)
+    late |= (rows["arm"] == "patient") & (rows["seq"] % 17 == 0) & (rows["intended_us"] >= 39 * S)
+    run.set("produce", rows.index[late], sent_us=rows.loc[late, "intended_us"] + 80_000)
+    both = rows.index[late & (rows["done_us"] <= rows["intended_us"] + 80_000)]
+    run.set("produce", both, done_us=run.frames["produce"].loc[both, "sent_us"] + 2000)
+
+
+@defect("a host whose timers fire late", unsure=("harness/host",))
+def starved_host(run: Run) -> None:
+    rows = run.frames["metrics"]
+    ticks = rows.index[(rows["name"] == "host.tick_late_us") & (rows["t_us"] >= 6 * S)]
+    run.set("metrics", ticks[::10], value=90_000.0)
+
+
+@defect("a host of which the hypervisor took a fifth", unsure=("harness/host",))
+def stolen_host(run: Run) -> None:
+    rows = run.frames["metrics"]
+    run.set("metrics", rows.index[rows["name"] == "host.steal"], value=0.2)
+
+
+@defect("a warm-up that never settled", unsure=("harness/warmup",))
+def never_settled(run: Run) -> None:
+    run.documents["run"]["warmup"] = {"settled": False, "after_ms": 30_000, "why": "medians still drift by 40 %"}
+
+
+WITH_KILL = (
+    *(
+        "witness/kill-1",
+        "slo/recovery-kill-1",
+        "slo/produce.gap-fault",
+        "slo/produce.success",
+        "slo/consume.latency-p99",
+    ),
+)
+
+
+@defect("a fault whose witness failed: what it bears on is not proven", unsure=WITH_KILL)
+def failed_witness(run: Run) -> None:
+    for line in run.documents["journal"]:
+        if line["fault"] == "kill-1" and "witness" in line:
+            line["witness"] |= {"observed": "running", "ok": False}
+
+
+@defect(
+    "a fault that no traffic met",
+    unsure=("exposure/latency-1", "slo/produce.latency-p95-fault/latency-1", *WITH_KILL[2:]),
+)
+def no_exposure(run: Run) -> None:
+    for line in run.documents["journal"]:
+        if line["fault"] == "latency-1":
+            line["targets"] = line["targets"] | {"links": ["client_c-k1"]}
+
+
+@defect("a run that was interrupted", unsure=("harness/complete",))
+def interrupted(run: Run) -> None:
+    run.documents["run"] |= {"status": "interrupted", "why": "SIGINT"}
+
+
+@defect(
+    "an interrupted run, and a loss: not read yet, perhaps", unsure=("harness/complete", "integrity/lost", "slo/lost")
+)
+def interrupted_with_a_loss(run: Run) -> None:
+    run.documents["run"] |= {"status": "interrupted", "why": "SIGINT"}
+    run.lose(0, 1495, read_by="baseline")
+
+
+@defect("an interrupted run, and a duplicate: it stands", fails=("integrity/duplicate",), unsure=("harness/complete",))
+def interrupted_with_a_duplicate(run: Run) -> None:
+    run.documents["run"] |= {"status": "interrupted", "why": "SIGINT"}
+    run.add("log", run.get("log", run.at("log", 0, 9)) | {"offset": 100_000})
+
+
+@defect("a record that was done before it was sent", unsure=("harness/clock",))
+def clock_backwards(run: Run) -> None:
+    index = run.at("produce", 0, 350)
+    run.set("produce", index, done_us=run.get("produce", index)["sent_us"] - 1)
+
+
+@defect("a phase in which nothing was sent", unsure=("slo/produce.latency-p95-fault/latency-1",))
+def a_phase_without_records(run: Run) -> None:
+    run.slos("produce.latency p95 < 250ms in fault/latency-1", "produce.latency p95 < 50ms in steady")
+    sent = run.frames["produce"]
+    seqs = sent["seq"][sent["intended_us"].between(16 * S, 24 * S)]
+    for table in ("produce", "consume", "log"):
+        rows = run.frames[table]
+        run.frames[table] = rows[~rows["seq"].isin(seqs)]
+
+
+UNREAD = ("backward", "beyond", "collision", "corrupt", "duplicate", "order", "phantom", "skipped")
+
+
+@defect(
+    "a consumer that was never given anything: no rule of its deliveries holds for want of any",
+    fails=("integrity/lost", "slo/lost", "slo/consume.latency-p99", "obligation/consume"),
+    unsure=tuple(f"integrity/{rule}" for rule in UNREAD),
+)
+def nothing_delivered(run: Run) -> None:
+    rows = run.frames["consume"]
+    run.frames["consume"] = rows[rows["arm"] != "patient"]

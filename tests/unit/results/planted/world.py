@@ -1,0 +1,177 @@
+"""A good run as columns, so that a defect is one edit and fifty runs are made in seconds.
+
+It is the run of ``evidence_factory`` with half of its records, of the reference client, which tells epochs, brokers and high watermarks too. A
+partition's leader epoch rises when its broker is killed (26 s) and when leaders are rotated (36 s).
+"""
+
+import json
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from evidence_factory import ARROW, PARTITIONS, S, clean_run
+
+from aftershock.results.tables import columns
+
+Row = dict[str, Any]
+FRAMES = ("produce", "consume", "log", "metrics", "replicas")
+DOCUMENTS = ("run", "timeline", "phases", "journal", "events")
+EPOCH, MARGIN = 3, 6  # the first leader epoch; how far the high watermark is ahead of what is delivered
+SLOS = (
+    "produce.latency p95 < 50ms in steady",
+    "produce.latency p95 < 250ms in fault/latency-1",
+    "produce.latency p95 < 250ms in recovery",
+    "produce.success >= 99%",
+    "produce.gap < 6s in fault",
+    "consume.latency p99 < 5s",
+    "recovery < 10s after kill-1",
+    "lost == 0",
+    "p95(patient) <= 1.5 * p95(baseline) of produce.latency in steady",
+)
+
+
+@dataclass
+class Run:
+    """A run to spoil: its documents as plain data, its tables as data frames. ``write`` makes it a run directory."""
+
+    documents: dict[str, Any]
+    frames: dict[str, pd.DataFrame]
+    files: dict[str, bytes] = field(default_factory=dict)
+
+    def copy(self, run_id: str) -> "Run":
+        """Another one, named ``run_id``."""
+        documents = deepcopy(self.documents)
+        documents["run"]["run_id"] = run_id
+        return Run(documents, {name: rows.copy() for name, rows in self.frames.items()}, dict(self.files))
+
+    @property
+    def arms(self) -> Row:
+        """The timeline's workload."""
+        return dict(self.documents["timeline"]["workloads"][0])
+
+    def slos(self, *texts: str) -> None:
+        """Put these in the place of the plan's SLOs."""
+        self.documents["timeline"]["slo"] = [{"text": text, "at": f"demo.yaml:{n}:5"} for n, text in enumerate(texts)]
+
+    def at(self, table: str, producer_id: int, seq: int, arm: str | None = None) -> Any:
+        """The index of a record's row; ``arm`` is that of a reader."""
+        rows = self.frames[table]
+        found = (rows["producer_id"] == producer_id) & (rows["seq"] == seq)
+        (index,) = rows.index[found if arm is None else found & (rows["arm"] == arm)]
+        return index
+
+    def set(self, table: str, index: Any, **values: Any) -> None:
+        """Change a row, or several."""
+        for name, value in values.items():
+            self.frames[table].loc[index, name] = value
+
+    def get(self, table: str, index: Any) -> Row:
+        """A row."""
+        return dict(self.frames[table].loc[index])
+
+    def drop(self, table: str, index: Any) -> None:
+        """Take rows away."""
+        self.frames[table] = self.frames[table].drop(index)
+
+    def add(self, table: str, *rows: Row) -> None:
+        """Put rows at the end."""
+        old = self.frames[table]
+        more = pd.DataFrame(rows).reindex(columns=old.columns).astype(old.dtypes)
+        self.frames[table] = pd.concat([old, more], ignore_index=True) if len(old) else more
+
+    def lose(self, producer_id: int, seq: int, *, status: str = "ok", logged: bool = True, read_by: str = "") -> None:
+        """What became of one record: its status, whether the log has it, and the arms that still read it."""
+        told = {"status": status} if status == "ok" else {"status": status, "offset": None, "done_us": None}
+        self.set("produce", self.at("produce", producer_id, seq), **told)
+        if not logged:
+            self.drop("log", self.at("log", producer_id, seq))
+        for arm in ("baseline", "patient"):
+            if arm not in read_by.split():
+                self.drop("consume", self.at("consume", producer_id, seq, arm))
+
+    def read_in_order(self) -> None:
+        """Have every reader get the records of a partition in their order, however late the first of them is."""
+        rows = self.frames["consume"].sort_values(["arm", "partition", "offset"])
+        self.frames["consume"] = rows.assign(done_us=rows.groupby(["arm", "partition"])["done_us"].cummax())
+
+    def write(self, home: Path) -> Path:
+        """The run directory at ``home``."""
+        home.mkdir(parents=True)
+        for name in ("run", "timeline", "phases"):
+            (home / f"{name}.json").write_text(json.dumps(self.documents[name]))
+        for name in ("journal", "events"):
+            (home / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in self.documents[name]))
+        names = [self._write(home, name) for name in FRAMES if name != "replicas" or len(self.frames[name])]
+        if self.documents["run"]["status"] == "complete":
+            (home / "manifest.json").write_text(json.dumps({"schema_version": 1, "files": sorted(names)}))
+        for name, content in self.files.items():
+            (home / name).write_bytes(content)
+        return home
+
+    def _write(self, home: Path, frame: str) -> str:
+        table = "outcomes" if frame in ("produce", "consume") else frame
+        name = f"{table}/{frame}-0.parquet"
+        (home / table).mkdir(exist_ok=True)
+        pq.write_table(arrow(table, self.frames[frame]), home / name)
+        return name
+
+
+def arrow(table: str, rows: pd.DataFrame) -> pa.Table:
+    """The rows as they go to disk."""
+    schema = pa.schema([(column, ARROW[kind]) for column, kind in columns()[table].items()])
+    return pa.Table.from_pandas(rows, schema=schema, preserve_index=False)
+
+
+def typed(table: str, rows: pd.DataFrame) -> pd.DataFrame:
+    """All columns of the table, integers nullable."""
+    kinds = columns()[table]
+    dtypes = {
+        name: "Int64" if kind in ("int", "bigint") else "Float64" if kind == "double" else object
+        for name, kind in kinds.items()
+    }
+    return rows.reindex(columns=list(kinds)).astype(dtypes).reset_index(drop=True)
+
+
+@cache
+def good_run() -> Run:
+    """Every promise kept, every fault met. To be copied, not changed."""
+    made = clean_run(columns(), SLOS)
+    for name in ("produce", "consume", "log"):
+        setattr(made, name, _thinned(getattr(made, name)))
+    documents = {name: getattr(made, name) for name in DOCUMENTS}
+    for arm in documents["timeline"]["workloads"][0]["arms"].values():
+        arm["client"] = "reference"
+    documents["run"]["values_compared"] = ["orders/baseline", "orders/patient", "log"]
+    frames = {name: pd.DataFrame(getattr(made, name)) for name in ("produce", "consume", "log", "metrics")}
+    for name in ("produce", "consume"):
+        frames[name] = frames[name].assign(client="reference", **_led(frames[name]))
+    late = frames["produce"]["intended_us"].between(26 * S, 29 * S) & (frames["produce"]["partition"] % 3 == 0)
+    frames["produce"]["attempts"] = np.where(late, 2, 1)
+    frames["consume"]["high_watermark"] = frames["consume"]["offset"] + MARGIN
+    tables = {name: "outcomes" if name in ("produce", "consume") else name for name in frames}
+    whole = {name: typed(tables[name], rows) for name, rows in frames.items()}
+    return Run(documents, whole | {"replicas": typed("replicas", pd.DataFrame())})
+
+
+def _thinned(rows: list[Row]) -> list[Row]:
+    """Of every twelve records of a producer the first six: seqs and offsets have no gaps again."""
+    kept = [row for row in rows if row["seq"] // PARTITIONS % 2 == 0]
+    for row in kept:
+        row["seq"] = row["seq"] // (2 * PARTITIONS) * PARTITIONS + row["seq"] % PARTITIONS
+        # a partition's offsets are the records of both producers in turn
+        row["offset"] = row["offset"] // 4 * 2 + row["offset"] % 2
+    return kept
+
+
+def _led(rows: pd.DataFrame) -> Row:
+    """Who led the partition when the record was written, and since which epoch."""
+    killed = (rows["partition"] % 3 == 0) & (rows["intended_us"] >= 26 * S)
+    moves = killed.astype(int) + (rows["intended_us"] >= 36 * S).astype(int)
+    broker = 1 + (rows["partition"] + moves) % 3
+    return {"leader_epoch": EPOCH + moves, "broker_id": broker, "broker_rack": broker.map({1: "a", 2: "b", 3: "c"})}

@@ -1,0 +1,57 @@
+"""Longer runs than the usual one, for defects that take many records to show."""
+
+from functools import cache
+
+import numpy as np
+import pandas as pd
+from evidence_factory import PARTITIONS, S
+from planted.world import MARGIN, Run, good_run, typed
+
+BLOCK_AT = 65_000
+"""The first seq of a run that goes over the edge of a block of the gate, which is 65,536 records long."""
+
+
+@cache
+def edge_run() -> Run:
+    """1,200 records of one producer, and one reader."""
+    return many(good_run().copy("edge"), 1_200, first=BLOCK_AT)
+
+
+@cache
+def racks_run() -> Run:
+    """36,000 records: 12,000 for each broker's rack, enough for a p99.9 of each. Nobody reads them."""
+    run = many(good_run().copy("racks"), 36_000)
+    run.documents["timeline"]["workloads"][0]["consume"] = None
+    run.frames["consume"] = run.frames["consume"][:0]
+    run.slos("produce.latency p99.9 < 400ms", "produce.latency p99.9 < 400ms for each rack")
+    return run
+
+
+def many(run: Run, count: int, first: int = 0) -> Run:
+    """The same run with ``count`` records of the first arm alone, read by it, evenly from the start to the end."""
+    run.documents["timeline"]["workloads"][0]["arms"] = {"baseline": {"client": "reference", "settings": {}}}
+    run.documents["run"]["producers"] = run.documents["run"]["producers"][:1]
+    run.documents["timeline"]["slo"] = []
+    number = np.arange(count)
+    seq, intended = first + number, number * (50 * S) // count
+    taken = (5000 * np.random.default_rng(1).lognormal(0, 0.3, count)).astype(int)
+    partition = number % PARTITIONS
+    broker = 1 + partition % 3
+    row = {"workload": "orders", "arm": "baseline", "client": "reference", "producer_id": 0, "seq": seq}
+    row |= {
+        "topic": "orders",
+        "topic_id": "t1",
+        "partition": partition,
+        "offset": number // PARTITIONS,
+        "leader_epoch": 3,
+    }
+    row |= {"broker_id": broker, "broker_rack": np.array(["", "a", "b", "c"])[broker], "bytes": 1000, "status": "ok"}
+    row |= {"intended_us": intended}
+    sent = {"op": "produce", "client_rack": "a", "deadline_us": intended + 30 * S, "sent_us": intended + 200}
+    sent |= {"done_us": intended + taken, "attempts": 1}
+    reached = pd.Series(intended + taken + 2000).groupby(partition).cummax().to_numpy()
+    read = {"op": "consume", "client_rack": "b", "done_us": reached, "high_watermark": number // PARTITIONS + MARGIN}
+    run.frames["produce"] = typed("outcomes", pd.DataFrame(row | sent))
+    run.frames["consume"] = typed("outcomes", pd.DataFrame(row | read))
+    run.frames["log"] = typed("log", pd.DataFrame(row))
+    return run
