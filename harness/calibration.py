@@ -14,7 +14,7 @@ from aftershock.faults.record import Clock
 from aftershock.faults.timeline import Objective
 from aftershock.faults.world import Linked
 from aftershock.harness.rundir import RunDir
-from aftershock.results.slo import Quantile, parse
+from aftershock.results.slo import Measure, parse
 
 TIMERS, TIMER_US = 100, 5_000
 PROBES = 3
@@ -49,7 +49,8 @@ def too_fine(objectives: Iterable[Objective], noise: Noise) -> Iterable[str]:
     """A sentence for each SLO on latency whose threshold is below the noise."""
     for objective in objectives:
         slo = parse(objective.text)
-        if isinstance(slo, Quantile) and slo.threshold_us < noise.timer_late_ms * 1000:
+        limit_us = slo.threshold_us if isinstance(slo, Measure) and slo.of.about.confident else None
+        if limit_us is not None and limit_us < noise.timer_late_ms * 1000:
             yield (
                 f"{objective.at}: `{objective.text}` is finer than this host can measure now, whose timers are "
                 f"{noise.timer_late_ms:g} ms late: raise the threshold, or free the host of other work"

@@ -9,18 +9,18 @@ import signal
 import sys
 import traceback
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from typer.exceptions import TyperException
 
-from aftershock.errors import AftershockError, EvidenceError
+from aftershock.errors import AftershockError
 from aftershock.faults.check import load_plan
 from aftershock.faults.compile import compile_plan
 from aftershock.faults.lanes import lanes
 from aftershock.faults.plans import find
 from aftershock.faults.schema import plan_schema
-from aftershock.harness import cli_adhoc
+from aftershock.harness import cli_adhoc, cli_compare, cli_report, cli_sql
 from aftershock.harness.progress import Progress
 from aftershock.results.verdict import Verdict
 
@@ -37,7 +37,6 @@ app = typer.Typer(
 plans = typer.Typer(help="Validate, draw and describe plans.", no_args_is_help=True)
 app.add_typer(plans, name="plan")
 
-ReportFormat = Literal["html", "md"]
 PlanArgument = Annotated[str, typer.Argument(metavar="PLAN", help="A path, or the name of a plan that ships (demo).")]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run directory, or a run id under --out.")]
 SeedOption = Annotated[int, typer.Option(help="Seed of every random choice in the plan.")]
@@ -46,7 +45,9 @@ SetOption = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Change the plan: timing.steady=5s, topics.0.partitions=6."),
 ]
 OutOption = Annotated[Path, typer.Option(metavar="DIR", help="The folder that holds the runs.")]
-SparkOption = Annotated[str | None, typer.Option(metavar="MASTER", help="A Spark master; by default Spark runs here.")]
+SparkOption = Annotated[
+    str | None, typer.Option(metavar="MASTER", help="A Spark master, or sc://host:port; by default here.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the verdict document instead of the summary.")]
 
 
@@ -88,32 +89,26 @@ def run(
 
 @app.command()
 def verdict(
-    run_dir: RunArgument, out: OutOption = Path("runs"), as_json: JsonOption = False, spark: SparkOption = None
-) -> int:
-    """Judge a run again, from its evidence alone."""
-    from aftershock.harness.runs import find_run
-    from aftershock.results.judge import judge
-
-    path = find_run(run_dir, out)
-    return _show(path, judge(path, spark, Progress().say), as_json=as_json)
-
-
-@app.command()
-def report(
-    run_dirs: Annotated[list[str], typer.Argument(metavar="RUN…", help="Run directories, or run ids under --out.")],
+    run_dir: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run directory, or a run id.")] = None,
     out: OutOption = Path("runs"),
-    style: Annotated[ReportFormat, typer.Option("--format", help="A file beside the evidence, or text here.")] = "html",
+    as_json: JsonOption = False,
+    exhaustive: Annotated[
+        bool, typer.Option("--exhaustive", help="Look at every record; the gate clears none.")
+    ] = False,
+    evidence: cli_sql.EvidenceOption = None,
+    spark: SparkOption = None,
 ) -> int:
-    """Report judged runs: write each report.html again and, of several in one folder, an index; or print Markdown."""
+    """Judge a run again, from its evidence alone, wherever that lies."""
     from aftershock.harness.runs import find_run
-    from aftershock.results.report import markdown
+    from aftershock.results.judge import judge, judge_at
 
-    paths = [find_run(run_dir, out) for run_dir in run_dirs]
-    if style == "html":
-        return _report_html(paths)
-    for path in paths:
-        print(markdown(path))
-    return 0
+    if evidence:
+        run_id = Path(run_dir).name if run_dir else None
+        return _show(*judge_at(evidence, run_id, out, spark, Progress().say, exhaustive=exhaustive), as_json=as_json)
+    if run_dir is None:
+        raise AftershockError("say which run to judge: RUN, or --evidence URI")
+    path = find_run(run_dir, out)
+    return _show(path, judge(path, spark, Progress().say, exhaustive=exhaustive), as_json=as_json)
 
 
 @app.command()
@@ -175,6 +170,9 @@ def schema() -> int:
 
 
 cli_adhoc.register(app, plans)
+cli_compare.register(app)
+cli_report.register(app)
+cli_sql.register(app, cli_adhoc.runs)
 
 
 def main() -> None:
@@ -195,25 +193,6 @@ def main() -> None:
         traceback.print_exc()
         code = ERROR
     sys.exit(code)
-
-
-def _report_html(paths: list[Path]) -> int:
-    """Writes the reports and the index and prints their paths; a run that can't be reported is said, and skipped."""
-    from aftershock.results.report import write, write_index
-
-    code = 0
-    for path in paths:
-        try:
-            print(write(path))
-        except EvidenceError as unjudged:
-            print(unjudged, file=sys.stderr)
-            code = ERROR
-    folders = {path.resolve().parent for path in paths}
-    if len(paths) > 1 and len(folders) == 1:
-        print(write_index(paths, folder := folders.pop(), f"{len(paths)} runs in {folder.name}"))
-    elif len(paths) > 1:
-        print("no index: the runs are not in one folder; move them together, or report those of each", file=sys.stderr)
-    return code
 
 
 def _show(run_dir: Path, judged: Verdict, *, as_json: bool) -> int:

@@ -137,7 +137,8 @@ def perform(request: Request, progress: Progress) -> tuple[Path, Verdict]:
     )
     attach = None if request.keep or request.kafka else job.attach
     on_cluster = _attaching(job, attach, progress) if attach else _launching(job, request, progress)
-    with host_lease(judged_on(job.checked.plan.slo), f"aftershock run {job.timeline.name}", say):
+    kind = judged_on([each.slo for each in job.checked.plan.objectives])
+    with host_lease(kind, f"aftershock run {job.timeline.name}", say):
         home = RunDir.create(request.out, job.timeline.name, request.seed, request.command)
         on_cluster(home)
         say("judging the evidence with Spark")

@@ -24,6 +24,7 @@ from aftershock.faults.draft import draft_of
 from aftershock.faults.feed import objectives
 from aftershock.faults.plan import Plan
 from aftershock.faults.problem import Loc, did_you_mean, worded
+from aftershock.faults.slo_entry import Gate
 from aftershock.harness.lease import Kind, judged_on
 from aftershock.harness.run import Job, prepare
 from aftershock.harness.rundir import RunDir
@@ -121,8 +122,8 @@ class ChaosRun:
         """What ``run.json`` says: versions, host, times, topics, producers."""
         return dict(self._home.facts)
 
-    def expect(self, slo: str) -> None:
-        """Add an SLO to the plan's own; it is judged with them.
+    def expect(self, slo: str, gate: Gate = "verdict") -> None:
+        """Add an SLO to the plan's own; it is judged with them. ``gate="report"``: it is watched, and fails nothing.
 
         Raises:
             PlanError: it is no SLO, names what the plan lacks, or can't be fed or judged; says so at once.
@@ -136,7 +137,7 @@ class ChaosRun:
         if self._kind == "integrity" and judged_on([slo]) == "latency":
             raise PlanError([f'{at}: "{slo}" is about time, and {_SHARED}'])
         with (self.home / EXPECTATIONS).open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"text": slo, "at": at}) + "\n")
+            file.write(json.dumps({"text": slo, "at": at, "gate": gate}) + "\n")
         self._home.seal()
 
 
@@ -216,7 +217,7 @@ _MARK = 'write @pytest.mark.chaos(seed=7, judged="latency"), or judged="integrit
 
 def _kind(job: Job, judged: Kind | None) -> Kind:
     """Whether a run needs the host to itself. PlanError if the mark would share it for a plan that can't."""
-    needed = judged_on(job.checked.plan.slo)
+    needed = judged_on([each.slo for each in job.checked.plan.objectives])
     if judged == "integrity" and needed == "latency" and job.checked.plan.slo:
         what = "the plan has SLOs on time, which a run that shares the host can't be judged on"
         raise PlanError([f'{job.checked.source}: {what}; take judged="integrity" from the test\'s chaos mark'])

@@ -23,7 +23,7 @@ _FOLLOWS = ("harness/warmup",)  # latency does not settle on a host that is star
 
 def starved(verdict: Verdict) -> bool:
     """Whether nothing but a starved host, or the load generator that it starved, left a run undecided."""
-    undecided = [check for check in verdict.checks if check.status is not Status.PASS]
+    undecided = [check for check in verdict.gating if check.status is not Status.PASS]
     return any(map(_starvation, undecided)) and all(map(_by_the_host, undecided))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aftershock.errors import AftershockError
+from aftershock.errors import AftershockError, EvidenceError
 from aftershock.harness.suite.deferred import Outcome
 from aftershock.harness.suite.repeat import repeat, starved
 from aftershock.harness.suite.session import Entry, Suite
@@ -65,17 +65,15 @@ class Judged:
 
 
 def judge_all(suite: Suite, master: str | None, say: Say, repeatable: Collection[str]) -> Iterator[tuple[str, Judged]]:
-    """Every run of the session by its id, as it is judged; one that was driven again a second time, with the other.
+    """Every run of the session by its id, judged in one go; one that was driven again a second time, with the other.
 
     ``repeatable``: the ids of those that may be, since a test waits for their verdict.
     """
     entries = suite.entries()
     say(f"aftershock: judging {len(entries)} {'run' if len(entries) == 1 else 'runs'}")
     with Judge(suite.folder / "spark.log", master, _silent) as judge:
-        judged = []
-        for entry in entries:
-            judged.append((entry, _judged(suite.out / entry.run_id, judge)))
-            yield entry.run_id, judged[-1][1]
+        judged = list(zip(entries, _together([suite.out / entry.run_id for entry in entries], judge), strict=True))
+        yield from ((entry.run_id, one) for entry, one in judged)
         for entry, first in judged:
             if entry.run_id in repeatable and first.verdict and starved(first.verdict):
                 say(f"aftershock: {entry.test}: the host was starved; repeating {entry.run_id} alone")
@@ -98,18 +96,36 @@ def unjudged(home: Path) -> Judged:
     return Judged(home, why=why)
 
 
-def _judged(home: Path, judge: Judge) -> Judged:
-    unfinished = _unfinished(home)
-    if unfinished:
-        return Judged(home, why=unfinished)
+def _together(homes: Sequence[Path], judge: Judge) -> list[Judged]:
+    """The runs in order. What is ours to mend may hang on one of them alone: then each is judged by itself."""
+    reasons = {home: _unfinished(home) for home in homes}
+    finished = [home for home in homes if not reasons[home]]
     try:
-        verdict = judge(home)
+        found = judge.many(finished)
+    except Exception as error:  # noqa: BLE001 - ours to mend; but the reports that wait for this must be let go
+        return [_alone(home, judge) for home in homes] if len(homes) > 1 else [_broken(home, error) for home in homes]
+    return [_told(home, found[home]) if home in found else Judged(home, why=reasons[home]) for home in homes]
+
+
+def _alone(home: Path, judge: Judge) -> Judged:
+    return _together([home], judge)[0]
+
+
+def _told(home: Path, found: Verdict | EvidenceError) -> Judged:
+    """With its report, where there is a verdict to report."""
+    if isinstance(found, EvidenceError):
+        return Judged(home, why=str(found))
+    try:
         write_report(home)
     except AftershockError as error:
         return Judged(home, why=str(error))
-    except Exception as error:  # noqa: BLE001 - ours to mend; but the reports that wait for this must be let go
-        return Judged(home, why=f"{error!r}\n{traceback.format_exc()}")
-    return Judged(home, verdict)
+    except Exception as error:  # noqa: BLE001 - as above
+        return _broken(home, error)
+    return Judged(home, found)
+
+
+def _broken(home: Path, error: Exception) -> Judged:
+    return Judged(home, why=f"{error!r}\n{''.join(traceback.format_exception(error))}")
 
 
 def _again(first: Judged, entry: Entry, suite: Suite, judge: Judge) -> Judged:
@@ -117,7 +133,7 @@ def _again(first: Judged, entry: Entry, suite: Suite, judge: Judge) -> Judged:
         home = repeat(first.home, entry, suite)
     except AftershockError as error:
         return replace(first, note=f"it could not be repeated: {error}")
-    return replace(first, again=_judged(home, judge))
+    return replace(first, again=_alone(home, judge))
 
 
 def _unfinished(home: Path) -> str:

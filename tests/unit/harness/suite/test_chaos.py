@@ -182,9 +182,10 @@ def test_an_expectation_is_written_with_its_line(asking: Asking, request: pytest
     origin = Origin("test_chaos.py::test_x", request.path, request.path.parent, None, 3)
     run = Chaos(asking.suite, origin, asking.finished.append).run(LATENCY)
     run.expect("lost == 0")
-    run.expect("recovery < 5s after dead for only")
+    run.expect("recovery < 5s after dead for only", gate="report")
     lines = [json.loads(line) for line in (run.home / "expectations.jsonl").read_text().splitlines()]
     assert ["lost == 0", "recovery < 5s after dead for only"] == [line["text"] for line in lines]
+    assert ["verdict", "report"] == [line["gate"] for line in lines]
     first, second = (line["at"].split(":") for line in lines)
     assert ("test_chaos.py", int(first[1]) + 1) == (second[0], int(second[1]))
     assert "expectations.jsonl" in json.loads((run.home / "manifest.json").read_text())["files"]

@@ -1,5 +1,7 @@
 """When a run is worth repeating: only where the host, and nothing else, left it undecided."""
 
+from dataclasses import replace
+
 import pytest
 
 from aftershock.harness.suite.repeat import starved
@@ -32,8 +34,9 @@ DOUBTED = "harness/host: the host was starved; measured: p50 is 30 ms"
             check("compare/produce.latency-p50-a-b", OPEN, DOUBTED),
         ),
         (HOST, check("harness/warmup", OPEN, "latency did not settle")),
+        (HOST, replace(check("slo/produce.gap-2", Status.FAIL), gate=False)),
     ],
-    ids=["host", "generator", "what the host left open", "nor did it settle"],
+    ids=["host", "generator", "what the host left open", "nor did it settle", "what is only watched failed"],
 )
 def test_a_starved_run_is_repeated(checks: tuple[Check, ...]) -> None:
     """The host, the generator, and what either leaves undecided."""
