@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from aftershock.results.evidence import Client, Evidence
 from aftershock.results.held import FROZEN, KILLED, held
+from aftershock.results.permits import lossy
 from aftershock.results.phases import RUN, Interval, Windows, merged, windows_of
 from aftershock.results.segments import Segments, segments_of
 from aftershock.results.small import small
@@ -80,12 +81,8 @@ class Scene:
 
     @property
     def lossy(self) -> set[str]:
-        """Producing clients whose acks, or whose plan's own faults, permit loss."""
-        return {
-            client.key
-            for client in self.evidence.clients
-            if not client.acks_all or self.evidence.excused(client.produces_to, "lost")
-        }
+        """Producing clients that may lose what was acknowledged, by what they, their topic or the plan ask for."""
+        return {client.key for client in self.evidence.clients if lossy(self.evidence, client)}
 
     @property
     def topics(self) -> dict[str, str | None]:

@@ -23,10 +23,11 @@ _BLOCK = ("run", "producer_id", "block")
 
 
 def blocks(read: Tables, dims: Dims, *, exhaustive: bool = False) -> DataFrame:
-    """``run producer_id block clean n client topic readers``, a row for every block that anybody saw.
+    """``run producer_id block clean n told client topic readers``, a row for every block that anybody saw.
 
-    ``n`` are its produce rows, ``client`` its producer, ``readers`` (array) those that were owed it and got something
-    of it: of a clean block, all of it. What has no ids is in block -1 of producer -1.
+    ``n`` are its produce rows, ``told`` those of which the producer was told the place, ``client`` is its producer, and
+    ``readers`` (array) are those that were owed it and got something of it: of a clean block, all of it. What has no
+    ids is in block -1 of producer -1.
     """
     witnessed = _of_outcomes(read.outcomes).unionByName(_of_log(read.log))
     owners = dims.producers.select("run", "producer_id", F.col("client").alias("owner"), "topic")
@@ -40,7 +41,9 @@ def blocks(read: Tables, dims: Dims, *, exhaustive: bool = False) -> DataFrame:
         .join(F.broadcast(owed), ["run", "topic"], "left")
     )
     clean = F.lit(False) if exhaustive else F.coalesce(_clean(), F.lit(False))
-    return compared.select(*_BLOCK, clean.alias("clean"), "n", F.col("owner").alias("client"), "topic", "readers")
+    return compared.select(
+        *_BLOCK, clean.alias("clean"), "n", "told", F.col("owner").alias("client"), "topic", "readers"
+    )
 
 
 def _of_outcomes(outcomes: DataFrame) -> DataFrame:
@@ -92,6 +95,7 @@ def _compared() -> list[Column]:
         (F.min(of_records) == F.max(of_records)).alias("same_records"),
         (F.min(of_places) == F.max(of_places)).alias("same_places"),
         F.min(F.when(~untold, F.col("placed"))).alias("placed"),
+        F.max(F.when(produced, F.col("placed"))).alias("told"),
         F.min("good").alias("good"),
         F.max(F.when(produced, F.col("high") - F.col("low") + 1)).alias("long"),
         F.count(F.when(produced, True)).alias("producing"),

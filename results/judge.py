@@ -54,7 +54,7 @@ class Judge:
         self._open = ExitStack()
         self._spark: SparkSession | None = None
         self._load = UNKNOWN
-        self._last: Path | None = None  # judged in a session for small ones: what a class-data archive is made from
+        self._last: Path | None = None  # of a test's size: what a class-data archive is made from
 
     def __enter__(self) -> Self:
         return self
@@ -89,7 +89,7 @@ class Judge:
         told |= _twins(found)
         whole = {run_dir: one for run_dir, one in found.items() if run_dir not in told}
         told |= dict(zip(whole, self._together(list(whole.values())), strict=True))
-        if not self._load.large:
+        if self._load.tiny:
             self._last = next((run_dir for run_dir, one in told.items() if isinstance(one, Verdict)), self._last)
         return told
 

@@ -16,12 +16,13 @@ def of_blocks(blocks: DataFrame, dims: Dims) -> DataFrame:
     clean = (
         blocks.where("clean")
         .groupBy("run", "producer_id")
-        .agg(F.sum("n").alias("n"))
+        .agg(F.sum("n").alias("n"), F.sum("told").alias("told"))
         .join(F.broadcast(dims.producers), ["run", "producer_id"])
         .withColumn("record", no_record())
     )
     client, n = F.col("client"), F.col("n")
-    sent = [fact(rule, "produce", client, n, 0) for rule in ("lost", "duplicate", "misplaced")]
+    sent = [fact(rule, "produce", client, n, 0) for rule in ("lost", "duplicate")]
+    sent.append(fact("misplaced", "produce", client, F.col("told"), 0))
     readers = dims.readers.select("run", "topic", F.col("client").alias("reader"))
     read = [fact(rule, "consume", F.col("reader"), n, 0) for rule in ("lost", "redelivered", "phantom")]
     of_readers = found(clean.join(F.broadcast(readers), ["run", "topic"]), read)

@@ -1,8 +1,9 @@
 """Spark's settings: by how much there is to judge, and by where it is judged. Pure; nothing here starts anything.
 
-Rules: what changes an answer (time zone, ANSI) is the same everywhere. A small judgement is mostly a JVM's start, which
-C1 and SerialGC halve; a large one is computing, for which C1 is 1.7 times slower. Somebody else's cluster and its files
-are left as they are: no folders, addresses or catalogs of ours are named there.
+Rules: what changes an answer (time zone, ANSI) is the same everywhere. Judging a test's run is a JVM's start, which C1
+and SerialGC halve, and planning: compiling code for so few rows costs more than it saves, and a second task too. A
+large judgement is computing, for which C1 is 1.7 times slower. Somebody else's cluster and its files are left as they
+are: no folders, addresses or catalogs of ours are named there.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,6 +13,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 ROWS_MAX, BYTES_MAX = 5_000_000, 100_000_000  # beyond either, a judgement is large
+TINY_ROWS_MAX = 100_000
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,11 @@ class Load:
     def large(self) -> bool:
         """Whether computing costs more than starting."""
         return self.rows > ROWS_MAX or self.bytes > BYTES_MAX
+
+    @property
+    def tiny(self) -> bool:
+        """Whether planning costs more than computing."""
+        return self.rows <= TINY_ROWS_MAX and not self.large
 
 
 SMALL, UNKNOWN = Load(), Load(rows=ROWS_MAX + 1)  # what can't be looked at beforehand may be anything
@@ -46,6 +53,12 @@ SESSION = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
 }
+_TINY = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.files.minPartitionNum": "1",
+    "spark.sql.shuffle.partitions": "1",
+}
 _OURS = {
     "spark.app.name": "aftershock",
     "spark.log.level": "ERROR",
@@ -64,8 +77,10 @@ def on_this_host(master: str) -> bool:
 
 def of_session(load: Load) -> dict[str, str]:
     """What any session can be told while it runs, also one of Spark Connect."""
-    sized = {} if load.large else {"spark.sql.shuffle.partitions": "2"}
-    return {**SESSION, **sized, "spark.sql.adaptive.enabled": str(load.large).lower()}
+    if load.large:
+        return SESSION | {"spark.sql.adaptive.enabled": "true"}
+    sized = _TINY if load.tiny else {"spark.sql.shuffle.partitions": "2"}
+    return {**SESSION, **sized, "spark.sql.adaptive.enabled": "false"}
 
 
 def of_jvm(master: str, load: Load, scratch: Path, options: Iterable[str]) -> Mapping[str, str]:

@@ -1,18 +1,23 @@
 """The stalls that Spark finds, against a plain reading of the rule; and the whole way from rows to the check."""
 
 import random
+from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from evidence_factory import Made, S
+from evidence_factory import Made, Row, S
 
 from aftershock.results.check import Check, Status
-from aftershock.results.evidence import Evidence
+from aftershock.results.dims import Dims, Scene
+from aftershock.results.evidence import Evidence, Phase
 from aftershock.results.facts import Facts
 from aftershock.results.obligations.checks import obligations
 from aftershock.results.obligations.stalls import during, silences, stalls
+from aftershock.results.tables import Tables
+from aftershock.results.twice import Twice
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,17 +95,21 @@ def test_failures_make_one_stall_while_another_record_is_wanted_within_a_second(
     assert [("c", None, 0, 500_010)] == found(spark, rows, 1000)
 
 
-def checks_of(spark: "SparkSession", made: Made, home: Path) -> dict[tuple[str, str | None], Check]:
-    """The obligations of made-up evidence, measured by Spark, by id and arm."""
-    evidence, facts = measured(spark, made, home)
-    return {(check.id, check.arm): check for check in obligations(evidence, facts, None)}
+def test_a_delivery_is_wanted_from_the_acknowledgement_on(spark: "SparkSession") -> None:
+    """Intended at 0 s, acknowledged at 5 s, delivered at 7.5 s, nothing else since 1 s: 2.5 s of stall, not 6.5 s."""
+    rows = [("produce", 0, 100, 900, "ok"), ("consume", 0, 100, 1000, None)]
+    rows += [("produce", 1, 0, 5000, "ok"), ("consume", 1, 0, 7500, None)]
+    told = [(op, seq, from_ms * 1000, done_ms * 1000, status) for op, seq, from_ms, done_ms, status in rows]
+    shape = "op string, seq bigint, intended_us bigint, done_us bigint, status string"
+    samples = spark.createDataFrame(told, shape).selectExpr(
+        *("0 as run", "'w' as workload", "'a' as arm", "0 as producer_id", "0 as partition", "true as owed", "*")
+    )
+    evidence = SimpleNamespace(phases=(Phase("steady", None, 0, 9 * S),), journal=(), clients=())
+    twice = Twice(Tables(*4 * [samples]), Dims(spark, (Scene(cast("Evidence", evidence)),)), samples)
 
+    seen = [(row["partition"], row["start_us"], row["end_us"]) for row in twice.stalls()[0] if row["side"] == "consume"]
 
-def measured(spark: "SparkSession", made: Made, home: Path) -> tuple[Evidence, Facts]:
-    from measuring import named, together  # noqa: PLC0415 - tests without Spark should not load it
-
-    runs = named({home.name: made}, home.parent)
-    return runs[home.name], together(spark, runs)[home.name]
+    assert [(0, 5 * S, 7_500_000)] == seen
 
 
 def test_a_good_run_breaks_no_obligation(evidence: Evidence, facts: Facts) -> None:
@@ -112,52 +121,82 @@ def test_a_good_run_breaks_no_obligation(evidence: Evidence, facts: Facts) -> No
     assert all("a stall of 3.0 s was permitted (" in check.why for check in checks if check.id.endswith("produce"))
 
 
-def stop(rows: list[dict[str, Any]], start_s: float, end_s: float, *, arm: str, partition: int) -> None:
+def stop(rows: list[Row], start_s: float, end_s: float, *, arm: str, partition: int) -> None:
     """Nothing of a partition is done between these moments: it is all done right after."""
     for row in rows:
         if (row["arm"], row["partition"]) == (arm, partition) and start_s * S <= row["done_us"] < end_s * S:
             row["done_us"] = round(end_s * S)
 
 
-@pytest.mark.parametrize(("side", "check_id"), [("produce", "obligation/produce"), ("consume", "obligation/consume")])
-def test_a_stall_of_one_partition_without_any_fault_fails(
-    spark: "SparkSession", made: Made, tmp_path: Path, side: str, check_id: str
-) -> None:
-    """Eight seconds of steady in which one partition of six stands still: FAIL for that arm, without an SLO."""
-    spoiled = made.copy()
-    stop(getattr(spoiled, side), 7, 15, arm="baseline", partition=2)
-    found = checks_of(spark, spoiled, tmp_path / "run")
-
-    assert Status.FAIL is found[check_id, "baseline"].status
-    assert "orders/2" in found[check_id, "baseline"].why
-    assert Status.PASS is found[check_id, "patient"].status
+def produce(run: Made) -> None:
+    """Eight seconds of steady in which one partition of six takes nothing."""
+    stop(run.produce, 7, 15, arm="baseline", partition=2)
 
 
-def test_records_that_all_fail_are_a_stall_though_nobody_knows_their_partition(
-    spark: "SparkSession", made: Made, tmp_path: Path
-) -> None:
-    """Each fails 100 ms after it was wanted, for eight seconds; under a starved host nobody is to blame."""
-    spoiled = made.copy()
-    for row in spoiled.produce:
+def consume(run: Made) -> None:
+    """The same, of what is read from it."""
+    stop(run.consume, 7, 15, arm="baseline", partition=2)
+
+
+def failing(run: Made) -> None:
+    """Each record fails 100 ms after it was wanted, for eight seconds."""
+    for row in run.produce:
         if row["arm"] == "baseline" and 7 * S <= row["intended_us"] < 15 * S:
             row |= {"status": "failed", "error": "_MSG_TIMED_OUT", "partition": None, "offset": None}
             row["done_us"] = row["intended_us"] + 100_000
-    evidence, facts = measured(spark, spoiled, tmp_path / "run")
 
-    (check,) = (c for c in obligations(evidence, facts, None) if (c.id, c.arm) == ("obligation/produce", "baseline"))
+
+def few(run: Made) -> None:
+    """Ten records fail while the leader is being killed, between successes of other partitions."""
+    hit = [row for row in run.produce if row["arm"] == "baseline" and 26 * S <= row["intended_us"] < 29 * S]
+    for row in hit[::18]:
+        row |= {"status": "failed", "error": "NOT_ENOUGH_REPLICAS", "partition": None, "offset": None}
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The runs above, measured together."""
+
+    evidence: Mapping[str, Evidence]
+    facts: Mapping[str, Facts]
+
+    def check(self, name: str, side: str, arm: str = "baseline", untrusted: str | None = None) -> Check:
+        """The obligation of one side of one arm."""
+        checks = obligations(self.evidence[name], self.facts[name], untrusted)
+        (found,) = (check for check in checks if (check.id, check.arm) == (f"obligation/{side}", arm))
+        return found
+
+
+@pytest.fixture(scope="module")
+def stalled(spark: "SparkSession", made: Made, tmp_path_factory: pytest.TempPathFactory) -> Judged:
+    from measuring import named, together  # noqa: PLC0415 - tests without Spark should not load it
+
+    spoiled = {spoil.__name__: made.copy() for spoil in (produce, consume, failing, few)}
+    for name, run in spoiled.items():
+        globals()[name](run)
+    runs = named(spoiled, tmp_path_factory.mktemp("stalled"))
+    return Judged(runs, together(spark, runs))
+
+
+@pytest.mark.parametrize("side", ["produce", "consume"])
+def test_a_stall_of_one_partition_without_any_fault_fails(stalled: Judged, side: str) -> None:
+    """FAIL for that arm, without an SLO; the other arm goes on."""
+    assert Status.FAIL is stalled.check(side, side).status
+    assert "orders/2" in stalled.check(side, side).why
+    assert Status.PASS is stalled.check(side, side, "patient").status
+
+
+def test_records_that_all_fail_are_a_stall_though_nobody_knows_their_partition(stalled: Judged) -> None:
+    """Of the client as a whole; under a starved host nobody is to blame."""
+    check = stalled.check("failing", "produce")
     assert Status.FAIL is check.status
     assert "of the client as a whole" in check.why
     assert "480 failed, 0 of them while nothing was owed" in check.why
-    assert Status.FAIL not in {c.status for c in obligations(evidence, facts, "the host was starved")}
+    assert Status.FAIL is not stalled.check("failing", "produce", untrusted="the host was starved").status
 
 
-def test_a_few_failures_are_reported_and_not_judged(spark: "SparkSession", made: Made, tmp_path: Path) -> None:
-    """Ten records fail while the leader is being killed, between successes of other partitions."""
-    spoiled = made.copy()
-    hit = [row for row in spoiled.produce if row["arm"] == "baseline" and 26 * S <= row["intended_us"] < 29 * S]
-    for row in hit[::18]:
-        row |= {"status": "failed", "error": "NOT_ENOUGH_REPLICAS", "partition": None, "offset": None}
-    check = checks_of(spark, spoiled, tmp_path / "run")["obligation/produce", "baseline"]
-
+def test_a_few_failures_are_reported_and_not_judged(stalled: Judged) -> None:
+    """They happened while nothing was owed."""
+    check = stalled.check("few", "produce")
     assert Status.PASS is check.status
     assert "10 failed, 10 of them while nothing was owed (kill-1" in check.why

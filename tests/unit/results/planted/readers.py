@@ -10,7 +10,7 @@ def deliveries_swapped(run: Run) -> None:
     one, other = (run.at("consume", 0, seq, "patient") for seq in (60, 66))
     first, second = (run.get("consume", index)["done_us"] for index in (one, other))
     run.set("consume", one, done_us=second)
-    run.set("consume", other, done_us=first)
+    run.set("consume", other, done_us=first, intended_us=first - 1)
 
 
 @defect("a delivery from behind the high watermark", fails=("integrity/beyond",))

@@ -1,0 +1,58 @@
+"""Judges planted runs together, in one measure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from planted.catalogue import Defect
+
+from aftershock.results.check import Check
+from aftershock.results.evidence import Evidence, read
+from aftershock.results.tables import columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Verdicts = Mapping[str, tuple[Check, ...]]
+
+_COMPILED = {
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+    "spark.sql.shuffle.partitions": "2",
+}
+"""The tests' session is set up for tiny runs, which are judged without compiling anything. Together these are not."""
+
+
+def planted(one: Defect, home: Path) -> Path:
+    """The run directory of a defect, under ``home``."""
+    run = one.base().copy(one.name)
+    one.spoil(run)
+    return run.write(home / one.name)
+
+
+def judged_together(spark: "SparkSession", homes: Sequence[Path]) -> Verdicts:
+    """The checks of every run, by its id."""
+    from aftershock.results.judge import judged  # noqa: PLC0415 - tests without Spark should not load it
+    from aftershock.results.measure import measure  # noqa: PLC0415 - as above
+    from aftershock.results.objectives import wanted  # noqa: PLC0415 - as above
+
+    runs: dict[str, Evidence] = {str(one.run["run_id"]): one for one in (read(home, columns()) for home in homes)}
+    with _compiled(spark):
+        facts = measure(spark, [*runs.values()], {name: wanted(one) for name, one in runs.items()})
+    return {name: judged(one, facts[name]).checks for name, one in runs.items()}
+
+
+@contextmanager
+def _compiled(spark: "SparkSession") -> Iterator[None]:
+    before = {name: spark.conf.get(name) for name in _COMPILED}
+    for name, value in _COMPILED.items():
+        spark.conf.set(name, value)
+    yield
+    for name, value in before.items():
+        spark.conf.set(name, str(value))
+
+
+def alarms(checks: Sequence[Check]) -> set[tuple[str, str, str, str]]:
+    """What is not PASS: id, subject, status and why."""
+    return {(one.id, one.subject, one.status.value, one.why) for one in checks if one.status.value != "PASS"}

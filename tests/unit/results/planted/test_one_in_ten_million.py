@@ -1,0 +1,36 @@
+"""One lost record among ten million: found, with its id, and nothing else is alarmed."""
+
+from pathlib import Path
+
+import pytest
+from planted.judging import judged_together
+from planted.world import good_run
+from planted.worlds import many
+
+pytestmark = [pytest.mark.nightly, pytest.mark.spark]
+
+RECORDS = 10_000_000
+LOST = 7_654_321
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    """The run: 10 million records sent, logged and, but for one, delivered."""
+    run = many(good_run().copy("large"), RECORDS)
+    run.slos("lost == 0")
+    rows = run.frames["consume"]
+    run.frames["consume"] = rows[rows["seq"] != LOST]
+    return run.write(tmp_path / "large")
+
+
+@pytest.mark.timeout(3600)
+def test_one_lost_record_in_ten_million_is_found(large: Path, tmp_path: Path) -> None:
+    """By the reader's own check and by the plan's `lost == 0`; order, places and epochs stay silent."""
+    from aftershock.results.session import session  # noqa: PLC0415 - tests without Spark should not load it
+    from aftershock.results.spark.conf import load_of  # noqa: PLC0415 - as above
+
+    with session(tmp_path / "spark.log", load=load_of(large.glob("*/*.parquet"))) as spark:
+        (checks,) = judged_together(spark, [large]).values()
+    found = {(one.id, one.subject): one.samples for one in checks if one.status.value != "PASS"}
+    assert {("slo/lost", "all arms"), ("integrity/lost", "arm=baseline consume")} == found.keys()
+    assert {((0, LOST),)} == {*found.values()}
