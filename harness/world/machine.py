@@ -15,6 +15,7 @@ from aftershock.harness.disks import run_beside
 from aftershock.harness.spec import LOG_DIR
 
 _PERIOD_US = 100_000  # the kernel's own period of a CPU quota
+_ASKS_MAX = 5
 _FILLER = "aftershock.fill"
 _NOBODY = 65534
 
@@ -112,17 +113,24 @@ class MachineWorld:
         return LogDir(path, block * blocks, block * free, bounded=path != LOG_DIR, writable=told[3] == "yes")
 
     def _told(self, broker: BrokerId, script: str, path: str = LOG_DIR) -> str:
-        """What a script says in the node's container where it runs, and beside it where it doesn't."""
+        """What a script says in the node's container where it runs, and beside it where it doesn't.
+
+        A script that says something is asked again when nothing comes: docker-py loses an answer that comes in one
+        piece with the engine's headers (docker-py issues 2042 and 3332).
+        """
         node = self._cluster.nodes[broker]
         if node.state() != "running":
             return run_beside(node.container, path, script, root=False)
-        try:
-            code, output = node.container.exec_run(["sh", "-c", script])
-        except APIError as error:
-            raise ClusterError(f"can't ask {node.container.name}: {error.explanation or error}") from error
-        if code:
-            raise ClusterError(f"{node.container.name} answers {code} to `{script}`: {output.decode().strip()}")
-        return str(output.decode())
+        for _ in range(_ASKS_MAX):
+            try:
+                code, output = node.container.exec_run(["sh", "-c", script])
+            except APIError as error:
+                raise ClusterError(f"can't ask {node.container.name}: {error.explanation or error}") from error
+            if code:
+                raise ClusterError(f"{node.container.name} answers {code} to `{script}`: {output.decode().strip()}")
+            if output:
+                return str(output.decode())
+        raise ClusterError(f"{node.container.name} says nothing to `{script}`")
 
     def _given_up(self, broker: BrokerId) -> frozenset[str]:
         answer = self._cluster.admin.ask(DescribeLogDirsRequest(topics=None), only=broker)

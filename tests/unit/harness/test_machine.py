@@ -1,0 +1,39 @@
+"""What is asked of a node's machine, where the engine's answer may get lost on its way."""
+
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from aftershock.errors import ClusterError
+from aftershock.faults.values import BrokerId, LogDir
+from aftershock.harness.cluster import Cluster
+from aftershock.harness.spec import LOG_DIR
+from aftershock.harness.world.machine import MachineWorld
+
+
+def world(*answers: tuple[int, bytes]) -> MachineWorld:
+    """Of one running node, whose engine gives these answers in turn."""
+    told = iter(answers)
+    container = SimpleNamespace(name="k1", exec_run=lambda _: next(told))
+    one = MachineWorld()
+    one._cluster = cast("Cluster", SimpleNamespace(nodes={1: SimpleNamespace(container=container, state=_running)}))
+    return one
+
+
+def _running() -> str:
+    return "running"
+
+
+def test_an_answer_that_got_lost_is_asked_for_again() -> None:
+    """docker-py gives an empty text now and then, and 0, for a command that did say something."""
+    one = world((0, b""), (0, b""), (0, b"4096 10 4\nyes\n"))
+    assert LogDir(LOG_DIR, 40_960, 16_384, bounded=False, writable=True) == one._log_dir(BrokerId(1), LOG_DIR)
+
+
+def test_who_never_says_anything_is_an_error() -> None:
+    """And so is a command that fails, at once."""
+    with pytest.raises(ClusterError, match="k1 says nothing to `stat"):
+        world(*[(0, b"")] * 9)._log_dir(BrokerId(1), LOG_DIR)
+    with pytest.raises(ClusterError, match=r"k1 answers 1 to `stat .*: no such directory"):
+        world((1, b"no such directory"))._log_dir(BrokerId(1), LOG_DIR)
