@@ -185,8 +185,7 @@ class _Study:
         return latency.quantiles(hist, ("run", "metric", "client", "rack", "bin"), (0.5, 0.99))
 
     def _findings(self) -> "DataFrame":
-        book = ledger(self.read, self.blocks).where("false") if self.book is None else self.book
-        return integrity.findings(self.read, self.dims, self.blocks, book)
+        return integrity.findings(self.read, self.dims, self.blocks, self.book)
 
     def _crossed(self) -> "DataFrame | None":
         rows = [

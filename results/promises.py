@@ -40,8 +40,9 @@ from aftershock.results.check import Check, Status, subject_of
 from aftershock.results.evidence import Client, Evidence
 from aftershock.results.facts import Facts, Finding
 from aftershock.results.integrity.advice import ADVICE
-from aftershock.results.integrity.events import co_assigned, group_of, immediate
+from aftershock.results.integrity.events import co_assigned, immediate
 from aftershock.results.integrity.finding import LOG_READER
+from aftershock.results.integrity.owners import group_of
 from aftershock.results.integrity.replicas import SIDE
 from aftershock.results.permits import permit
 

@@ -1,25 +1,27 @@
 """Small tables made of plain values, for joins: what differs from run to run is in them, and not in expressions.
 
-They are a literal in the plan: no rows go through Python, and Spark Connect has it too. Give them to ``F.broadcast``.
+Spark holds them as local relations: a join with one needs no job, and one that is empty cuts off all that hangs on it.
+Give them to ``F.broadcast``.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
+
+_ARROW = {
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "boolean": pa.bool_(),
+}
 
 
 def small(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: str) -> DataFrame:
     """``rows`` as a table of ``schema`` (``run int, window string, start_us bigint``)."""
-    names = [column.split()[0].strip("`") for column in schema.split(", ")]
-    told = json.dumps([dict(zip(names, row, strict=True)) for row in rows])
-    one = spark.range(0, 1, 1, 1).select(
-        F.explode(F.from_json(F.lit(told), f"array<struct<{_struct(schema)}>>")).alias("row")
-    )
-    return one.select("row.*")
-
-
-def _struct(schema: str) -> str:
-    return ", ".join(":".join(column.split(maxsplit=1)) for column in schema.split(", "))
+    named = [column.split() for column in schema.split(", ")]
+    arrow = pa.schema([(name.strip("`"), _ARROW[kind]) for name, kind in named])
+    names = arrow.names
+    return spark.createDataFrame(pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], arrow))

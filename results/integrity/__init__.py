@@ -36,7 +36,7 @@ from aftershock.results.integrity.commits import commits
 from aftershock.results.integrity.finding import LOG_READER, summed
 from aftershock.results.integrity.lanes import deliveries
 from aftershock.results.integrity.owners import co_owned
-from aftershock.results.integrity.places import places
+from aftershock.results.integrity.places import places, shared
 from aftershock.results.integrity.records import of_blocks, of_book
 from aftershock.results.integrity.replicas import replicas
 from aftershock.results.integrity.sequences import sequences
@@ -45,21 +45,20 @@ from aftershock.results.tables import Tables
 __all__ = ["LOG_READER", "findings"]
 
 
-def findings(read: Tables, dims: Dims, blocks: DataFrame, book: DataFrame) -> DataFrame:
+def findings(read: Tables, dims: Dims, blocks: DataFrame, book: DataFrame | None) -> DataFrame:
     """``run rule side client examined broken samples`` of every rule that Spark decides.
 
-    ``blocks`` are the gate's, ``book`` is the ledger of what is in doubt. What is only reported: ``in_doubt`` (of the
-    records in doubt, those in the log), ``redelivered`` (delivered more than once in all), and of what was lost:
-    ``unlogged`` (not in the log either) and ``delivered`` (not in the log, but somebody had it).
+    ``blocks`` are the gate's, ``book`` is the ledger of what is in doubt, None where nothing is. What is only reported:
+    ``in_doubt`` (of the records in doubt, those in the log), ``redelivered`` (delivered more than once in all), and of
+    what was lost: ``unlogged`` (not in the log either) and ``delivered`` (not in the log, but somebody had it).
     """
     delivered = deliveries(read, dims)
     told = [
         of_blocks(blocks, dims),
-        of_book(book, dims),
         sequences(read, dims, delivered),
-        places(read, delivered, book, dims),
         co_owned(delivered, dims),
         commits(read.log, delivered, dims),
-        replicas(read.replicas),
+        replicas(read.replicas) if any(one.parquet["replicas"] for one in dims.evidences) else None,
+        *([shared(read.log)] if book is None else [of_book(book, dims), places(read, delivered, book, dims)]),
     ]
-    return summed(reduce(DataFrame.unionByName, told))
+    return summed(reduce(DataFrame.unionByName, [rows for rows in told if rows is not None]))

@@ -22,13 +22,14 @@ _PARTITION = ("run", "client", "topic", "partition")
 _TOLD = "run int, client string, topic string, partition int"
 
 
-def commits(log: DataFrame, delivered: DataFrame, dims: Dims) -> DataFrame:
-    """The findings ``commit_ahead`` (of commits) and ``commit_behind`` (of assignments), by reader."""
+def commits(log: DataFrame, delivered: DataFrame, dims: Dims) -> DataFrame | None:
+    """``commit_ahead`` (of commits) and ``commit_behind`` (of assignments), by reader; None where nobody committed."""
     rows = [(run, *one) for run, scene in enumerate(dims.scenes) for one in committed(scene.evidence)]
+    if not rows:
+        return None
     told = dims.table(rows, f"{_TOLD}, at bigint, committed bigint")
     places = F.broadcast(told.select(*_PARTITION).distinct())
-    some = delivered if rows else delivered.limit(0)  # spares nearly every plan the scan
-    theirs = some.join(places, [*_PARTITION], "left_semi")
+    theirs = delivered.join(places, [*_PARTITION], "left_semi")
     return _ahead(told, theirs, log).unionByName(_behind(theirs, dims))
 
 
@@ -70,7 +71,7 @@ def _ahead(told: DataFrame, delivered: DataFrame, log: DataFrame) -> DataFrame:
     unread = passed.join(F.broadcast(doubtful), ["run", "topic", "partition"]).where(between)
     ahead = unread.groupBy(*_PARTITION, "at").agg(F.min("record").alias("record"))
     examined = found(judged, [fact("commit_ahead", "consume", F.col("client"), 1, 0)])
-    return examined.unionByName(found(ahead, [breach("commit_ahead", "consume", F.col("client"), F.lit(1))]))
+    return examined.unionByName(found(ahead, [breach("commit_ahead", "consume", F.col("client"), 1)]))
 
 
 def _behind(delivered: DataFrame, dims: Dims) -> DataFrame:

@@ -12,7 +12,7 @@ from typing import Any
 from aftershock.results.check import SAMPLES_MAX
 from aftershock.results.evidence import Client, Evidence
 from aftershock.results.facts import Finding
-from aftershock.results.integrity.owners import faults_at_work
+from aftershock.results.integrity.owners import faults_at_work, group_of
 
 Event = Mapping[str, Any]
 
@@ -53,13 +53,6 @@ def co_assigned(evidence: Evidence, client: Client) -> tuple[Finding, Finding]:
     excused = sum(any(start <= at <= end for start, end in at_work) for at in met)
     key = ("consume", client.key, len(own))
     return Finding("co_owned", *key, len(met) - excused), Finding("co_owned_in_fault", *key, excused)
-
-
-def group_of(evidence: Evidence, client: Client) -> str | None:
-    """The group that a client consumes in, as the harness calls it: ``<group>-<arm>``."""
-    workload = next(one for one in evidence.timeline["workloads"] if one["name"] == client.workload)
-    group = (workload.get("consume") or {}).get("group")
-    return f"{group}-{client.arm}" if group else None
 
 
 def _mates(evidence: Evidence, client: Client) -> list[Client]:

@@ -1,6 +1,7 @@
 """The shape of what a rule finds, before it is summed up: rows, each with how much it examined and found broken."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
@@ -24,30 +25,59 @@ def no_record() -> Column:
     return F.lit(None).cast("struct<producer_id:int,seq:bigint>")
 
 
-def fact(rule: str, side: str | Column, client: str | Column, examined: Column | int, broken: Column | int) -> Column:
+class Fact(NamedTuple):
+    """What one rule says of a row; ``side`` and ``client`` are a text or a column."""
+
+    rule: str
+    side: str | Column
+    client: str | Column
+    examined: Column | int
+    broken: Column | int
+    alone: bool = True
+
+    def sql(self, named: Callable[[Column], str]) -> str:
+        """The struct ``rule side client examined broken``; ``named`` gives the name of a column's value."""
+
+        def text(value: str | Column) -> str:
+            return f"'{value}'" if isinstance(value, str) else named(value)
+
+        def number(value: Column | int) -> str:
+            return f"{value}L" if isinstance(value, int) else f"coalesce(cast({named(value)} as bigint), 0L)"
+
+        examined, broken = number(self.examined), number(self.broken)
+        counted = f"if({examined} > 0, {broken}, 0L)" if self.alone else broken
+        return (
+            f"named_struct('rule', '{self.rule}', 'side', {text(self.side)}, 'client', {text(self.client)}, "
+            f"'examined', {examined}, 'broken', {counted})"
+        )
+
+
+def fact(rule: str, side: str | Column, client: str | Column, examined: Column | int, broken: Column | int) -> Fact:
     """``examined`` and ``broken`` are conditions or numbers of rows; broken counts only among the examined."""
-    return _fact(rule, side, client, examined, F.when(_number(examined) > 0, _number(broken)))
+    return Fact(rule, side, client, examined, broken)
 
 
-def breach(rule: str, side: str | Column, client: str | Column, broken: Column) -> Column:
+def breach(rule: str, side: str | Column, client: str | Column, broken: Column | int) -> Fact:
     """What was examined with all others, and is broken."""
-    return _fact(rule, side, client, 0, broken)
+    return Fact(rule, side, client, 0, broken, alone=False)
 
 
-def _fact(rule: str, side: str | Column, client: str | Column, examined: Column | int, broken: Column) -> Column:
-    return F.struct(
-        F.lit(rule).alias("rule"),
-        _text(side).alias("side"),
-        _text(client).alias("client"),
-        _number(examined).alias("examined"),
-        _number(broken).alias("broken"),
-    )
+def found(rows: DataFrame, facts: Iterable[Fact]) -> DataFrame:
+    """The facts of every row (which has ``run`` and ``record``), without those that say nothing.
 
+    One expression in SQL for all: a column made in Python asks the JVM a dozen times, and there are hundreds.
+    """
+    columns: list[Column] = []
 
-def found(rows: DataFrame, facts: Iterable[Column]) -> DataFrame:
-    """The facts of every row (which has ``run`` and ``record``), without those that say nothing."""
-    told = rows.select("run", "record", F.explode(F.array(*facts)).alias("fact")).select("run", "record", "fact.*")
-    return told.where(((F.col("examined") > 0) | (F.col("broken") > 0)) & F.col("client").isNotNull())
+    def named(column: Column) -> str:
+        number = next((at for at, one in enumerate(columns) if one is column), len(columns))
+        if number == len(columns):
+            columns.append(column)
+        return f"fact_{number}"
+
+    told = f"inline(array({', '.join([one.sql(named) for one in facts])}))"
+    values = rows.select("run", "record", *[column.alias(f"fact_{number}") for number, column in enumerate(columns)])
+    return values.selectExpr("run", "record", told).where("(examined > 0 or broken > 0) and client is not null")
 
 
 def summed(told: DataFrame) -> DataFrame:
@@ -64,12 +94,3 @@ def summed(told: DataFrame) -> DataFrame:
         F.sum("broken").alias("broken"),
         F.min_by("record", "record", SAMPLES_MAX).alias("samples"),
     )
-
-
-def _text(value: str | Column) -> Column:
-    return F.lit(value) if isinstance(value, str) else value
-
-
-def _number(value: Column | int) -> Column:
-    column = F.lit(value) if isinstance(value, int) else value
-    return F.coalesce(column.cast("bigint"), F.lit(0).cast("bigint"))

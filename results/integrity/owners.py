@@ -8,19 +8,24 @@ session's time after the last heal.
 
 from collections.abc import Iterator
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
 from aftershock.results.dims import Dims
-from aftershock.results.evidence import Evidence
-from aftershock.results.integrity.finding import fact, found, no_record
+from aftershock.results.evidence import Client, Evidence
+from aftershock.results.integrity.finding import Fact, fact, found, no_record
 
 SESSION_US = 45_000_000
 """Kafka's session.timeout.ms: how long a group may take to notice that a member is gone."""
 
 
-def co_owned(delivered: DataFrame, dims: Dims) -> DataFrame:
-    """``co_owned`` and ``co_owned_in_fault``, by reader; examined are the times that its members read partitions."""
+def co_owned(delivered: DataFrame, dims: Dims) -> DataFrame | None:
+    """``co_owned`` and ``co_owned_in_fault``, by reader; examined are the times that its members read partitions.
+
+    None where nobody reads in a group.
+    """
+    if not any(group_of(one.evidence, reader) for one in dims.scenes for reader in one.readers):
+        return None
     owned = ("run", "group", "topic", "partition", "client", "member", "lane")
     spans = (
         delivered.where(F.col("member").isNotNull())
@@ -59,7 +64,14 @@ def faults_at_work(evidence: Evidence) -> Iterator[tuple[int, int]]:
         yield min(times), max(times) + SESSION_US
 
 
-def _facts() -> list[Column]:
+def group_of(evidence: Evidence, client: Client) -> str | None:
+    """The group that a client consumes in, as the harness calls it: ``<group>-<arm>``."""
+    groups = {one["name"]: (one.get("consume") or {}).get("group") for one in evidence.timeline["workloads"]}
+    group = groups.get(client.workload)
+    return f"{group}-{client.arm}" if group else None
+
+
+def _facts() -> list[Fact]:
     client = F.col("client")
     return [
         fact("co_owned", "consume", client, 1, F.col("free") > 0),

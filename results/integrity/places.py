@@ -4,8 +4,10 @@ A gate of its own, by place: a bucket is 32,768 offsets of a partition. Where th
 each record and its offset are the same in the log and in a reader's lane, the lane had exactly the log's records there;
 where the log has as many offsets as rows (counted as bits), no two share one. Only other buckets are looked at.
 
-Rules: a lane is judged between its first and its last offset. What the reader was owed and never got is ``lost``, not
-``skipped``: one planted loss raises one alarm. A record without our ids collides with nothing: it is a phantom.
+Rules: where the gate of the records cleared all, every lane has the log's records at the log's places, and only the log
+itself can hold two at one. A lane is judged between its first and its last offset. What the reader was owed and never
+got is ``lost``, not ``skipped``: one planted loss raises one alarm. A record without our ids collides with nothing: it
+is a phantom.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -29,6 +31,15 @@ def places(read: Tables, delivered: DataFrame, book: DataFrame, dims: Dims) -> D
     lanes = _placed(delivered.withColumns({"member": F.coalesce("member", F.lit("")), "record": record()}), *_LANE)
     seen = _side_by_side(logged, lanes, F.broadcast(_suspects(logged, lanes)))
     return _collisions(seen).unionByName(_skipped(seen, book, dims))
+
+
+def shared(log: DataFrame) -> DataFrame:
+    """``collision`` of a log that all readers agree with."""
+    logged = _placed(log.withColumns({"topic_id": F.coalesce("topic_id", "topic"), "record": record()}))
+    crowded = _fingerprints(logged).where("n > offsets").select(*_BUCKET)
+    at_place = logged.join(F.broadcast(crowded), [*_BUCKET]).groupBy(*_PARTITION, "offset")
+    pairs = at_place.agg(F.min("record").alias("least"), F.max("record").alias("record")).where("least < record")
+    return _told(pairs, "collision", F.lit(LOG_READER))
 
 
 def _placed(rows: DataFrame, *more: str) -> DataFrame:
@@ -131,4 +142,4 @@ def _skipped(seen: DataFrame, book: DataFrame, dims: Dims) -> DataFrame:
 
 
 def _told(rows: DataFrame, rule: str, client: Column) -> DataFrame:
-    return found(rows, [breach(rule, "consume", client, F.lit(1))])
+    return found(rows, [breach(rule, "consume", client, 1)])

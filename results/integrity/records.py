@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
 from aftershock.results.dims import Dims
-from aftershock.results.integrity.finding import LOG_READER, fact, found, no_record, record
+from aftershock.results.integrity.finding import LOG_READER, Fact, fact, found, no_record, record
 
 
 def of_blocks(blocks: DataFrame, dims: Dims) -> DataFrame:
@@ -62,7 +62,7 @@ def _owed() -> Column:
     return _acked() & F.coalesce(meant, F.lit(False)) & readable
 
 
-def _of_producer() -> list[Column]:
+def _of_producer() -> list[Fact]:
     client, logged, placed = F.col("client"), F.col("logged") > 0, F.col("placed")
     lost, in_doubt = _acked() & ~logged, F.coalesce(F.col("status") == "in_doubt", F.lit(False))
     told = F.struct("topic", "partition", "offset")
@@ -77,7 +77,7 @@ def _of_producer() -> list[Column]:
     ]
 
 
-def _of_reader() -> list[Column]:
+def _of_reader() -> list[Fact]:
     reader, deliveries = F.col("reader"), F.col("deliveries")
     mine = F.coalesce(F.col("topic") == F.col("reads"), F.lit(False))
     due = _acked() & mine & ((F.col("intended_us") >= F.col("from_us")) | (deliveries > 0))
@@ -90,6 +90,6 @@ def _of_reader() -> list[Column]:
     ]
 
 
-def _foreign(reader: str | Column, seen: Column) -> Column:
+def _foreign(reader: str | Column, seen: Column) -> Fact:
     """Rows that nobody sent: without our ids, or with ids that have no produce row."""
     return fact("phantom", "consume", reader, seen, F.when(F.col("record").isNull() | F.col("client").isNull(), seen))

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
 from aftershock.results.dims import Dims
-from aftershock.results.integrity.finding import LOG_READER, breach, fact, found, record
+from aftershock.results.integrity.finding import LOG_READER, Fact, breach, fact, found, record
 from aftershock.results.integrity.lanes import LANE
 from aftershock.results.tables import Tables
 
@@ -133,7 +133,7 @@ def _told(rows: DataFrame) -> DataFrame:
     )
 
 
-def _facts() -> list[Column]:
+def _facts() -> list[Fact]:
     client, n = F.col("client"), F.col("n")
     side = F.when(F.col("side") == "read", F.lit("consume")).otherwise(F.lit("produce"))
     reader = F.when(F.col("side") == "read", client).otherwise(LOG_READER)

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from aftershock.results.evidence import Evidence
 from aftershock.results.schema import CHECKS, LATENCY_HIST
@@ -62,9 +62,9 @@ def run_id(one: Evidence) -> str:
 
 def _judged(spark: SparkSession, files: Iterable[tuple[str, Path]], schema: StructType) -> DataFrame:
     """One read a run: these tables are small, and few look at a hundred runs that were not archived."""
-    columns = [column for column in schema.names if column != "run"]
-    ddl = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema if field.name != "run")
-    rows = small(spark, [], f"run string, {ddl}")
+    fields = [field for field in schema if field.name != "run"]
+    columns = [field.name for field in fields]
+    rows = spark.createDataFrame([], StructType([StructField("run", StringType()), *fields]))
     for run, file in files:
         if file.exists():
             read = spark.read.schema(schema).parquet(literal(str(file.resolve())))
