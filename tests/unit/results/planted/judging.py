@@ -1,7 +1,6 @@
 """Judges planted runs together, in one measure."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,13 +14,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Verdicts = Mapping[str, tuple[Check, ...]]
-
-_COMPILED = {
-    "spark.sql.codegen.wholeStage": "true",
-    "spark.sql.codegen.factoryMode": "FALLBACK",
-    "spark.sql.shuffle.partitions": "2",
-}
-"""The tests' session is set up for tiny runs, which are judged without compiling anything. Together these are not."""
 
 
 def planted(one: Defect, home: Path) -> Path:
@@ -38,19 +30,8 @@ def judged_together(spark: "SparkSession", homes: Sequence[Path]) -> Verdicts:
     from aftershock.results.objectives import wanted  # noqa: PLC0415 - as above
 
     runs: dict[str, Evidence] = {str(one.run["run_id"]): one for one in (read(home, columns()) for home in homes)}
-    with _compiled(spark):
-        facts = measure(spark, [*runs.values()], {name: wanted(one) for name, one in runs.items()})
+    facts = measure(spark, [*runs.values()], {name: wanted(one) for name, one in runs.items()})
     return {name: judged(one, facts[name]).checks for name, one in runs.items()}
-
-
-@contextmanager
-def _compiled(spark: "SparkSession") -> Iterator[None]:
-    before = {name: spark.conf.get(name) for name in _COMPILED}
-    for name, value in _COMPILED.items():
-        spark.conf.set(name, value)
-    yield
-    for name, value in before.items():
-        spark.conf.set(name, str(value))
 
 
 def alarms(checks: Sequence[Check]) -> set[tuple[str, str, str, str]]:
