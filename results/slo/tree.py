@@ -184,7 +184,7 @@ class Count:
     arm: str | None = None
 
     side: ClassVar[None] = None
-    windows: ClassVar[tuple[str | None, ...]] = ()
+    windows: ClassVar[tuple[str | None, ...]] = (None,)
     faults: ClassVar[tuple[str, ...]] = ()
 
     @property

@@ -34,13 +34,12 @@ def never_settled(run: Run) -> None:
 
 
 WITH_KILL = (
-    *(
-        "witness/kill-1",
-        "slo/recovery-kill-1",
-        "slo/produce.gap-fault",
-        "slo/produce.success",
-        "slo/consume.latency-p99",
-    ),
+    "witness/kill-1",
+    "slo/recovery-kill-1",
+    "slo/produce.gap-fault",
+    "slo/produce.success",
+    "slo/consume.latency-p99",
+    "slo/lost",
 )
 
 
