@@ -23,9 +23,10 @@ bench: bootstrap
 	  echo "== $$script"; $(BIN)/python "$$script" || missed=1; \
 	done; exit $$missed
 
-# the page of the fault catalogue, from the kinds themselves
+# the page of the fault catalogue, from the kinds themselves, and that of the checks, from what is planted for them
 docs: bootstrap
 	$(BIN)/aftershock plan faults --markdown > docs/FAULTS.md.new && mv docs/FAULTS.md.new docs/FAULTS.md
+	$(BIN)/python tests/unit/results/planted/table.py > docs/CHECKS.md.new && mv docs/CHECKS.md.new docs/CHECKS.md
 
 # plants bugs in copies of the clients' rules, one at a time, and shows the test that catches each
 mutants: bootstrap

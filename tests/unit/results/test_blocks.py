@@ -9,6 +9,7 @@ import pytest
 from evidence_factory import Made, S
 
 from aftershock.results import blocks
+from aftershock.results.analysis import document
 from aftershock.results.blocks import Block, Measure, block_cuts
 from aftershock.results.check import Status
 from aftershock.results.comparison import Question, confident, rows
@@ -101,9 +102,7 @@ def test_arms_are_told_apart(measured: Facts) -> None:
 
 def test_what_is_stored_is_what_was_measured(measured: Facts, blocked: Evidence) -> None:
     """`analysis.json` leads to the same blocks as the measurements themselves, recoveries too."""
-    from aftershock.results.judge import _analysis  # noqa: PLC0415 - as conftest does
-
-    stored = json.loads(json.dumps(_analysis(measured)))
+    stored = json.loads(json.dumps(document(measured)))
     for measure_ in (P90, Measure("produce.gap")):
         assert blocks.of_slices(measured.slices(measure_.cut, CLIENTS[0]), measure_.q) == blocks.stored(
             stored, blocked.steps, measure_, CLIENTS[0]

@@ -179,7 +179,10 @@ def _lag(records: Sequence[tuple[int, int | None]], at_us: int) -> tuple[int, in
 @given(cases=st.lists(st.lists(EVENT, min_size=1, max_size=30), min_size=4, max_size=8))
 def test_lag_is_from_the_position_to_the_end(spark: "SparkSession", cases: list[list[tuple[int, int | None]]]) -> None:
     """At the end of every second, summed over partitions; the age is the oldest's of them all."""
-    lanes = [[(acked, None if late is None else acked + late) for acked, late in sorted(one)] for one in cases]
+    lanes = [
+        [(acked, None if late is None else acked + late) for acked, late in sorted(one, key=lambda pair: pair[0])]
+        for one in cases
+    ]
     rows: list[tuple[Any, ...]] = []
     for partition, records in enumerate(lanes):
         for offset, (acked, got) in enumerate(records):

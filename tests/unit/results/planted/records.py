@@ -40,9 +40,49 @@ def lost_with_acks_1(run: Run) -> None:
     run.lose(1, 389, logged=False)
 
 
+def _deleted_from(run: Run, topic: str) -> None:
+    run.slos()
+    run.lose(1, 389, logged=False)
+    targets = {"brokers": [], "links": [], "topics": [topic], "roles": {"permits": ["lost"]}}
+    line = {"fault": "reassign-1", "kind": "delete_records", "state": "injected", "targets": targets, "t_us": 40 * S}
+    run.documents["journal"].append(line | {"undo": {"verb": "nothing", "args": {}}})
+
+
+@defect("a record that a fault of the plan deleted: permitted, and told", says="permitted by reassign-1")
+def deleted_by_the_plan(run: Run) -> None:
+    _deleted_from(run, "orders")
+
+
+@defect(
+    "a record lost while a fault of the plan deletes those of another topic, of which there are none",
+    fails=("integrity/lost",),
+    unsure=("exposure/reassign-1",),
+)
+def deleted_elsewhere(run: Run) -> None:
+    _deleted_from(run, "others")
+
+
+@defect("a record of warm-up that a reader from the end never got: permitted")
+def missed_in_warm_up(run: Run) -> None:
+    run.documents["timeline"]["workloads"][0]["consume"]["from"] = "latest"
+    run.lose(0, 5, read_by="patient")
+
+
+@defect("a record of steady that a reader from the end never got", fails=("integrity/lost", "slo/lost"))
+def missed_from_the_end(run: Run) -> None:
+    run.documents["timeline"]["workloads"][0]["consume"]["from"] = "latest"
+    run.lose(0, 500, read_by="patient")
+
+
 @defect("one record twice in the log of an idempotent producer", fails=("integrity/duplicate",))
 def twice_in_the_log(run: Run) -> None:
     run.add("log", run.get("log", run.at("log", 0, 9)) | {"offset": 100_000})
+
+
+@defect("the same of one that is not idempotent: permitted, and told", says="permitted without idempotence")
+def twice_without_idempotence(run: Run) -> None:
+    run.documents["timeline"]["workloads"][0]["produce"]["idempotence"] = False
+    twice_in_the_log(run)
 
 
 @defect("one offset delivered twice to one reader", fails=("integrity/duplicate",))

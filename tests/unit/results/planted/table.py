@@ -12,17 +12,17 @@ from planted.defects import DEFECTS
 
 _HEAD = """# What the judge is shown to catch
 
-Written by `make docs` from `tests/unit/results/planted/`: do not edit. Each of these defects is planted in the evidence of
-a run in which all else is well; the checks named must notice, and no other check may change its status
-(`test_planted.py`). Where nothing is named, the configuration or a fault of the plan permits it, and no check may alarm.
-FAIL unless said otherwise. {extent}
+Written by `make docs` from `tests/unit/results/planted/`: do not edit. Each of these defects is planted in the evidence
+of a run in which all else is well; the checks named must notice, and no other check may change its status
+(`test_planted.py`). Where nothing is named, the configuration or a fault of the plan permits it, and no check may
+alarm. FAIL unless said otherwise. {extent}
 
 What each rule means, and what a configuration permits: `results/promises.py` and `results/permits.py`; how it is found:
 `results/integrity/`.
 """
 _EXTENT = (
-    "Besides, 200 clean runs full of noise must raise no alarm at all (20 of them in every test run), and one lost record "
-    "is found among ten million (nightly)."
+    "Besides, 200 clean runs full of noise must raise no alarm at all (20 of them in every test run), and one lost "
+    "record is found among ten million (nightly)."
 )
 _GROUPS = {
     "records": "Records and the log",

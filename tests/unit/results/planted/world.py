@@ -1,7 +1,8 @@
 """A good run as columns, so that a defect is one edit and fifty runs are made in seconds.
 
-It is the run of ``evidence_factory`` with half of its records, of the reference client, which tells epochs, brokers and high watermarks too. A
-partition's leader epoch rises when its broker is killed (26 s) and when leaders are rotated (36 s).
+It is the run of ``evidence_factory`` with half of its records, of the reference client, which tells epochs, brokers and
+high watermarks too. A partition's leader epoch rises when its broker is killed (26 s) and when leaders are rotated (36
+s).
 """
 
 import json
