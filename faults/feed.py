@@ -17,7 +17,7 @@ from aftershock.faults.units import format_duration
 from aftershock.faults.windows import longest_ms
 from aftershock.results.slo import Measure, Recovery, Selection, Slo, SloSyntaxError, parse
 
-BLOCKS_MIN, BLOCKS_ADVISED = 6, 8  # fewer pairs can't be told from chance at 1 in 20 (results/comparison.py)
+BLOCKS_MIN, BLOCKS_ADVISED = 6, 8  # fewer pairs can't be told from chance at 1 in 20 (results/comparing/comparison.py)
 
 
 def objectives(draft: Draft) -> Iterator[Problem]:

@@ -40,9 +40,9 @@ def compare(
 ) -> int:
     """Compare the arms of a judged run with each other, or two runs of one plan, block by block."""
     from aftershock.harness.runs import find_run
-    from aftershock.results import compared
-    from aftershock.results.arms import Asked, arms_of, between
-    from aftershock.results.blocks import parse
+    from aftershock.results.comparing import compared
+    from aftershock.results.comparing.arms import Asked, arms_of, between
+    from aftershock.results.comparing.blocks import parse
 
     first, *others = [find_run(run, out) for run in runs]
     if len(others) > 1 or (control and not others):
@@ -66,10 +66,10 @@ def trend(
 ) -> int:
     """Say which nightly series have changed, since when, and by how much."""
     from aftershock.harness.runs import find_run
-    from aftershock.results import history, known_issues, trend_text
+    from aftershock.results.comparing import history, known_issues, trend_text
+    from aftershock.results.comparing.stored import stored
+    from aftershock.results.comparing.trend import trends
     from aftershock.results.files import write_whole
-    from aftershock.results.stored import stored
-    from aftershock.results.trend import trends
 
     path = history.ledger_in(ledger)
     for said in history.add(path, [stored(find_run(run, out)) for run in add or ()]):

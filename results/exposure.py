@@ -24,7 +24,7 @@ from typing import Any
 from aftershock.results.check import Check, Status
 from aftershock.results.evidence import Evidence, Phase
 from aftershock.results.facts import Crossed, Facts
-from aftershock.results.flows import Passage
+from aftershock.results.measuring.flows import Passage
 
 BEFORE_US = 3_000_000
 # librdkafka counts once a second, its worker tells twice and the runner samples once: what is sent is seen this late

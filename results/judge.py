@@ -25,7 +25,7 @@ from aftershock.results.facts import Facts
 from aftershock.results.files import write_whole
 from aftershock.results.harness import harness
 from aftershock.results.layers import write_gold, write_silver
-from aftershock.results.measure import measure
+from aftershock.results.measuring.measure import measure
 from aftershock.results.objectives import Doubts, objectives, wanted
 from aftershock.results.obligations.checks import obligations
 from aftershock.results.promises import integrity
@@ -33,7 +33,7 @@ from aftershock.results.session import JVM_LOST, master_of, reason, session
 from aftershock.results.spark.class_data import make_later
 from aftershock.results.spark.conf import UNKNOWN, Load, load_of, on_this_host
 from aftershock.results.spark.remote import read_at
-from aftershock.results.tables import columns
+from aftershock.results.spark.tables import columns
 from aftershock.results.verdict import Verdict
 from aftershock.results.witness import witness
 

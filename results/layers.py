@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 from pyspark.sql.types import ArrayType, DataType, StructType
 
 from aftershock.results.check import Check
-from aftershock.results.dims import Scene
 from aftershock.results.evidence import Evidence
 from aftershock.results.files import write_whole
+from aftershock.results.measuring.dims import Scene
 from aftershock.results.schema import CHECKS, LATENCY_HIST
 
 SILVER, GOLD = "silver/latency.parquet", "gold/checks.parquet"

@@ -21,7 +21,7 @@ differing       a replica unlike most of its partition's                        
 ==============  ====================================================================================  ==============
 
 A reader's deliveries are judged by *lanes* (``lanes``): one member's, of one partition, from one assignment or reset of
-its position to the next. Records are judged exactly where the gate (``results/gate.py``) found a block in doubt, and
+its position to the next. Records are judged exactly where the gate (``measuring/gate.py``) found a block in doubt, and
 counted elsewhere; places likewise, by a gate of their own. ``events`` has the rules that the clients' own events can
 decide, in plain Python. A finding is (rule, side, client): ``examined`` records, ``broken`` ones, and up to twenty of
 those as samples.
@@ -31,7 +31,6 @@ from functools import reduce
 
 from pyspark.sql import DataFrame
 
-from aftershock.results.dims import Dims
 from aftershock.results.integrity.commits import commits
 from aftershock.results.integrity.finding import LOG_READER, summed
 from aftershock.results.integrity.lanes import deliveries
@@ -40,7 +39,8 @@ from aftershock.results.integrity.places import places, shared
 from aftershock.results.integrity.records import of_blocks, of_book
 from aftershock.results.integrity.replicas import replicas
 from aftershock.results.integrity.sequences import sequences
-from aftershock.results.tables import Tables
+from aftershock.results.measuring.dims import Dims
+from aftershock.results.spark.tables import Tables
 
 __all__ = ["LOG_READER", "findings"]
 

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
-from aftershock.results.dims import Dims
 from aftershock.results.evidence import Evidence
 from aftershock.results.integrity.finding import breach, fact, found, no_record, record
 from aftershock.results.integrity.lanes import beginnings, told_by
+from aftershock.results.measuring.dims import Dims
 
 _PARTITION = ("run", "client", "topic", "partition")
 _TOLD = "run int, client string, topic string, partition int"

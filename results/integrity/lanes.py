@@ -10,9 +10,9 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
-from aftershock.results.dims import Dims
 from aftershock.results.evidence import Evidence
-from aftershock.results.tables import Tables
+from aftershock.results.measuring.dims import Dims
+from aftershock.results.spark.tables import Tables
 
 LANE = ("client", "topic", "partition", "lane", "member")
 OWN_MARKS = ("reference",)

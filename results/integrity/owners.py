@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
-from aftershock.results.dims import Dims
 from aftershock.results.evidence import Client, Evidence
 from aftershock.results.integrity.finding import Fact, fact, found, no_record
+from aftershock.results.measuring.dims import Dims
 
 SESSION_US = 45_000_000
 """Kafka's session.timeout.ms: how long a group may take to notice that a member is gone."""

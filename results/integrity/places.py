@@ -13,10 +13,10 @@ is a phantom.
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
-from aftershock.results.dims import Dims
 from aftershock.results.integrity.finding import LOG_READER, breach, found, record
 from aftershock.results.integrity.records import lost_by_readers
-from aftershock.results.tables import Tables
+from aftershock.results.measuring.dims import Dims
+from aftershock.results.spark.tables import Tables
 
 BUCKET = 32_768
 _PARTITION = ("run", "topic_id", "partition")

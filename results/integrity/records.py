@@ -7,8 +7,8 @@ nobody could have read. A record whose producer was not told its place can't be 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
-from aftershock.results.dims import Dims
 from aftershock.results.integrity.finding import LOG_READER, Fact, fact, found, no_record, record
+from aftershock.results.measuring.dims import Dims
 
 
 def of_blocks(blocks: DataFrame, dims: Dims) -> DataFrame:

@@ -13,10 +13,10 @@ it was sent by, so only first attempts count: a later one may find what an earli
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
-from aftershock.results.dims import Dims
 from aftershock.results.integrity.finding import LOG_READER, Fact, breach, fact, found, record
 from aftershock.results.integrity.lanes import LANE
-from aftershock.results.tables import Tables
+from aftershock.results.measuring.dims import Dims
+from aftershock.results.spark.tables import Tables
 
 _SEQUENCE = ("run", "side", *LANE)
 _ALL, _BACKWARD, _BEYOND, _CORRUPT = "all", "backward", "beyond", "corrupt"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from aftershock.results.check import Check, Status
-from aftershock.results.comparison import BLOCKS_MIN, confident
+from aftershock.results.comparing.comparison import BLOCKS_MIN, confident
 from aftershock.results.evidence import Client, Evidence
 from aftershock.results.facts import Facts
 from aftershock.results.objectives.judging import clients_of

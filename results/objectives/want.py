@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from aftershock.errors import EvidenceError
-from aftershock.results.blocks import block_cuts
+from aftershock.results.comparing.blocks import block_cuts
 from aftershock.results.evidence import Evidence
 from aftershock.results.objectives.arms import block_cut
 from aftershock.results.objectives.readings import cuts

@@ -19,8 +19,8 @@ records; only the records that waited in one are looked at one by one. Both step
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
-from aftershock.results.dims import Dims
-from aftershock.results.samples import client, ok
+from aftershock.results.measuring.dims import Dims
+from aftershock.results.measuring.samples import client, ok
 
 SECOND_US = 1_000_000
 JOINED_US = 1_000_000

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from aftershock.results import shown
-from aftershock.results.arms import arms_of
 from aftershock.results.check import Check, Status, subject_of
+from aftershock.results.comparing.arms import arms_of
 from aftershock.results.evidence import Evidence, read
 from aftershock.results.explain.story import told as story_of
 from aftershock.results.files import write_whole

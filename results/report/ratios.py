@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from aftershock.results.arms import Comparison
 from aftershock.results.check import Check, Status
+from aftershock.results.comparing.arms import Comparison
 from aftershock.results.report.forest import Compared
 
 _WORDS = {Status.PASS: "as asked", Status.FAIL: "not as asked"}

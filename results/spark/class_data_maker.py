@@ -20,7 +20,7 @@ from aftershock.results.judge import judge_in
 from aftershock.results.session import session
 from aftershock.results.spark.class_data import quoted, refusal_of
 from aftershock.results.spark.conf import SMALL
-from aftershock.results.tables import columns
+from aftershock.results.spark.tables import columns
 
 DUMP_DEADLINE_S = 1800.0
 

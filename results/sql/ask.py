@@ -17,9 +17,9 @@ from aftershock.results.evidence import Evidence, read, told_apart
 from aftershock.results.session import JVM_LOST, session
 from aftershock.results.spark.conf import UNKNOWN, load_of
 from aftershock.results.spark.remote import read_at
+from aftershock.results.spark.tables import columns
 from aftershock.results.sql import history, views
 from aftershock.results.sql.statement import answered, first_word, refused
-from aftershock.results.tables import columns
 
 Say = Callable[[str], None]
 Show = Callable[[DataFrame], None]

@@ -15,9 +15,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from aftershock.results.evidence import Evidence
 from aftershock.results.schema import CHECKS, LATENCY_HIST
-from aftershock.results.small import small
 from aftershock.results.spark.paths import literal
-from aftershock.results.tables import tables
+from aftershock.results.spark.small import small
+from aftershock.results.spark.tables import tables
 
 JUDGED = {"latency_hist": ("silver/latency.parquet", LATENCY_HIST), "checks": ("gold/checks.parquet", CHECKS)}
 """The views of what judging left in a run's directory, each with its file and its columns."""

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from aftershock.results.evidence import Evidence, read
 from aftershock.results.session import session
 from aftershock.results.spark.conf import load_of
-from aftershock.results.tables import columns
+from aftershock.results.spark.tables import columns
 from aftershock.tests.bench.evidence_generator import generate
 from aftershock.tests.unit.results.evidence_factory import clean_run
 

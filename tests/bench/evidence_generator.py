@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from aftershock.results.tables import columns
+from aftershock.results.spark.tables import columns
 from aftershock.tests.unit.results.evidence_factory import LOAD_END_S, Made, S, clean_run
 from aftershock.workloads.outcomes import SCHEMA, write_whole
 

@@ -9,7 +9,7 @@ import pytest
 
 from aftershock.results.evidence import Evidence, read
 from aftershock.results.facts import Facts
-from aftershock.results.tables import columns
+from aftershock.results.spark.tables import columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +45,7 @@ def facts(spark: "SparkSession", evidence: Evidence) -> Facts:
 
 def measured(spark: "SparkSession", evidence: Evidence) -> Facts:
     """What its SLOs and the report need of one run."""
-    from aftershock.results.measure import measure  # noqa: PLC0415 - as above
+    from aftershock.results.measuring.measure import measure  # noqa: PLC0415 - as above
     from aftershock.results.objectives import wanted  # noqa: PLC0415 - as above
 
     run_id = str(evidence.run["run_id"])

@@ -9,9 +9,9 @@ from evidence_factory import Made
 
 from aftershock.results.evidence import Evidence, read
 from aftershock.results.facts import Facts
-from aftershock.results.measure import measure
+from aftershock.results.measuring.measure import measure
 from aftershock.results.objectives import wanted
-from aftershock.results.tables import columns
+from aftershock.results.spark.tables import columns
 from aftershock.results.wanted import Wanted
 
 if TYPE_CHECKING:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 from evidence_factory import Made, S
 
-from aftershock.results import blocks
 from aftershock.results.analysis import document
-from aftershock.results.blocks import Block, Measure, block_cuts
 from aftershock.results.check import Status
-from aftershock.results.comparison import Question, confident, rows
+from aftershock.results.comparing import blocks
+from aftershock.results.comparing.blocks import Block, Measure, block_cuts
+from aftershock.results.comparing.comparison import Question, confident, rows
 from aftershock.results.evidence import Evidence, read
 from aftershock.results.facts import Facts
-from aftershock.results.measure import measure
-from aftershock.results.tables import columns
+from aftershock.results.measuring.measure import measure
+from aftershock.results.spark.tables import columns
 from aftershock.results.wanted import Wanted
 
 if TYPE_CHECKING:

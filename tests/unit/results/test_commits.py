@@ -15,7 +15,7 @@ from aftershock.results.evidence import Evidence, Objective, read
 from aftershock.results.facts import Facts, Longest
 from aftershock.results.judge import judged
 from aftershock.results.report.plots import metrics
-from aftershock.results.tables import columns
+from aftershock.results.spark.tables import columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

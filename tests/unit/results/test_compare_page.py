@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from aftershock.results import compared, trend_text
-from aftershock.results.arms import arms_of
-from aftershock.results.history import Line
-from aftershock.results.trend import trends
+from aftershock.results.comparing import compared, trend_text
+from aftershock.results.comparing.arms import arms_of
+from aftershock.results.comparing.history import Line
+from aftershock.results.comparing.trend import trends
 from aftershock.tests.stored_runs import documents, write
 
 PAGE = (Path(__file__).parents[3] / "docs" / "COMPARE.md").read_text(encoding="utf-8")

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from aftershock.errors import AftershockError, EvidenceError
-from aftershock.results import compared
-from aftershock.results.arms import Asked, arms_of, between
-from aftershock.results.blocks import BACK_OFF_US, Block, Measure, block_cuts, parse
 from aftershock.results.check import Status
-from aftershock.results.comparison import Confident, Question, Row, confident, rows, worst
+from aftershock.results.comparing import compared
+from aftershock.results.comparing.arms import Asked, arms_of, between
+from aftershock.results.comparing.blocks import BACK_OFF_US, Block, Measure, block_cuts, parse
+from aftershock.results.comparing.comparison import Confident, Question, Row, confident, rows, worst
 from aftershock.results.evidence import Evidence, Phase
 from aftershock.results.facts import Distribution, Facts, Slice
 from aftershock.results.wanted import Cut

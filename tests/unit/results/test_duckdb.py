@@ -18,7 +18,7 @@ from aftershock.results.facts import MAX, Facts
 from aftershock.results.phases import Interval, windows_of
 from aftershock.results.session import session
 from aftershock.results.spark.conf import load_of
-from aftershock.results.tables import columns
+from aftershock.results.spark.tables import columns
 from aftershock.results.wanted import Wanted
 from aftershock.tests.bench.evidence_generator import generate
 
@@ -134,7 +134,7 @@ def counted(facts: Facts) -> Iterator[tuple[str, int]]:
 
 
 def measured(spark: "SparkSession", evidence: Evidence) -> Facts:
-    from aftershock.results.measure import measure  # noqa: PLC0415 - tests without Spark should not load it
+    from aftershock.results.measuring.measure import measure  # noqa: PLC0415 - tests without Spark should not load it
 
     run_id = str(evidence.run["run_id"])
     return measure(spark, [evidence], {run_id: Wanted(qs=QS)})[run_id]

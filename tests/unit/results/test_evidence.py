@@ -13,7 +13,7 @@ from aftershock.results.contract import REQUIRED
 from aftershock.results.evidence import Objective, Phase, read
 from aftershock.results.phases import RUN, merged, windows_of
 from aftershock.results.schema import CHECKS, TABLES
-from aftershock.results.tables import columns
+from aftershock.results.spark.tables import columns
 
 
 @pytest.fixture

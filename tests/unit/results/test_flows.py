@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from evidence_factory import Made, S
 
-from aftershock.results.dims import Dims, Scene, dims
 from aftershock.results.evidence import Evidence, Phase
-from aftershock.results.flows import PASSAGES, crossed, host, produced
+from aftershock.results.measuring.dims import Dims, Scene, dims
+from aftershock.results.measuring.flows import PASSAGES, crossed, host, produced
 from aftershock.results.schema import METRICS, OUTCOMES
-from aftershock.results.small import small
+from aftershock.results.spark.small import small
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -79,27 +79,27 @@ def test_nothing_is_collected_while_a_transform_is_built(
     """Transforms are DataFrame to DataFrame: building them all, of every module that has some, runs no action."""
     from pyspark.sql.classic.dataframe import DataFrame  # noqa: PLC0415 - the class whose actions are forbidden here
 
-    from aftershock.results import (  # noqa: PLC0415 - as above  # noqa: PLC0415 - as above
+    from aftershock.results import integrity  # noqa: PLC0415 - as above
+    from aftershock.results.measuring import (  # noqa: PLC0415 - as above
         cuts,
         flows,
         gate,
-        integrity,
         lag,
         latency,
         ledger,
         recovery,
         samples,
         slowest,
-        tables,
     )
     from aftershock.results.obligations import stalls  # noqa: PLC0415 - as above
+    from aftershock.results.spark.tables import tables  # noqa: PLC0415 - as above
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a transform ran an action")
 
     for action in ("collect", "count", "toPandas", "toArrow", "toLocalIterator", "head", "take", "first", "show"):
         monkeypatch.setattr(DataFrame, action, refuse)
-    read, known = tables.tables(spark, [evidence]), dims(spark, [evidence])
+    read, known = tables(spark, [evidence]), dims(spark, [evidence])
     blocks = gate.blocks(read, known)
     book = ledger.ledger(read, blocks)
     rows = samples.samples(read, known, blocks, book)

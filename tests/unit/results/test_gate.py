@@ -7,10 +7,10 @@ import pytest
 from evidence_factory import Made, Row, S
 from measuring import named, together
 
-from aftershock.results import gate
-from aftershock.results.dims import dims
 from aftershock.results.facts import Facts
-from aftershock.results.tables import tables
+from aftershock.results.measuring import gate
+from aftershock.results.measuring.dims import dims
+from aftershock.results.spark.tables import tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

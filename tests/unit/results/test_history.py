@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from aftershock.errors import EvidenceError
-from aftershock.results import history
-from aftershock.results.history import NAME, add, ledger_in, lines_of, read
-from aftershock.results.stored import Stored, stored
+from aftershock.results.comparing import history
+from aftershock.results.comparing.history import NAME, add, ledger_in, lines_of, read
+from aftershock.results.comparing.stored import Stored, stored
 from aftershock.tests.stored_runs import documents, spoilt, write
 
 P95 = {"kip951": [20_000.0] * 3, "baseline": [40_000.0] * 3}

@@ -13,7 +13,7 @@ from aftershock.results.check import Check, Status
 from aftershock.results.evidence import Evidence, read
 from aftershock.results.facts import Facts, Longest, Outage
 from aftershock.results.judge import judged
-from aftershock.results.tables import columns
+from aftershock.results.spark.tables import columns
 from aftershock.results.wanted import Calm, Cut, Wanted
 
 if TYPE_CHECKING:

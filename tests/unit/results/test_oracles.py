@@ -11,16 +11,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aftershock.results.answers import longest
-from aftershock.results.dims import Dims, Scene
 from aftershock.results.evidence import Client, Evidence, Phase
 from aftershock.results.facts import Distribution
-from aftershock.results.latency import histogram, quantiles
+from aftershock.results.measuring.answers import longest
+from aftershock.results.measuring.dims import Dims, Scene
+from aftershock.results.measuring.latency import histogram, quantiles
+from aftershock.results.measuring.recovery import stretches, successes
+from aftershock.results.measuring.segments import segments_of
+from aftershock.results.measuring.twice import Twice
 from aftershock.results.phases import merged
-from aftershock.results.recovery import stretches, successes
-from aftershock.results.segments import segments_of
-from aftershock.results.tables import Tables
-from aftershock.results.twice import Twice
+from aftershock.results.spark.tables import Tables
 from aftershock.results.wanted import Calm
 
 if TYPE_CHECKING:

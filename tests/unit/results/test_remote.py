@@ -11,7 +11,7 @@ from evidence_factory import Made
 from aftershock.errors import EvidenceError
 from aftershock.results.evidence import Evidence, read
 from aftershock.results.spark.remote import read_at
-from aftershock.results.tables import columns, tables
+from aftershock.results.spark.tables import columns, tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

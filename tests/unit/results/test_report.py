@@ -14,7 +14,7 @@ from evidence_factory import Made
 
 from aftershock.errors import EvidenceError
 from aftershock.results.check import Check, Status
-from aftershock.results.measure import BINS_OF_ALL_MAX, BINS_OF_ALL_WITH_COMMITS_MAX
+from aftershock.results.measuring.measure import BINS_OF_ALL_MAX, BINS_OF_ALL_WITH_COMMITS_MAX
 from aftershock.results.report import write
 from aftershock.results.report.bands import PALETTE, Band
 from aftershock.results.report.chart import latency_svg

@@ -10,10 +10,10 @@ from evidence_factory import Made
 
 from aftershock.errors import AftershockError, EvidenceError
 from aftershock.results.evidence import Evidence, read, told_apart
+from aftershock.results.spark.tables import columns
 from aftershock.results.sql import history, views
 from aftershock.results.sql.ask import Question, ask
 from aftershock.results.sql.statement import answered
-from aftershock.results.tables import columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

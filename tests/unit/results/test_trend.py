@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from aftershock.errors import EvidenceError
-from aftershock.results import history, known_issues, trend_text
-from aftershock.results.history import Line
-from aftershock.results.known_issues import Issue
-from aftershock.results.trend import FLOOR, NIGHTS_MIN, RECENT_NIGHTS, Trend, trends
+from aftershock.results.comparing import history, known_issues, trend_text
+from aftershock.results.comparing.history import Line
+from aftershock.results.comparing.known_issues import Issue
+from aftershock.results.comparing.trend import FLOOR, NIGHTS_MIN, RECENT_NIGHTS, Trend, trends
 from aftershock.tests.noise import nights
 
 FIRST = date(2026, 6, 1)

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from aftershock.results.tables import columns
+from aftershock.results.spark.tables import columns
 from aftershock.tests.unit.results.evidence_factory import Made, clean_run
 
 PLAN = """

@@ -11,13 +11,13 @@ import pytest
 from evidence_factory import Made, Row, S
 
 from aftershock.results.check import Check, Status
-from aftershock.results.dims import Dims, Scene
 from aftershock.results.evidence import Evidence, Phase
 from aftershock.results.facts import Facts
+from aftershock.results.measuring.dims import Dims, Scene
+from aftershock.results.measuring.twice import Twice
 from aftershock.results.obligations.checks import obligations
 from aftershock.results.obligations.stalls import during, silences, stalls
-from aftershock.results.tables import Tables
-from aftershock.results.twice import Twice
+from aftershock.results.spark.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,7 +8,7 @@ from planted.catalogue import Defect
 
 from aftershock.results.check import Check
 from aftershock.results.evidence import Evidence, read
-from aftershock.results.tables import columns
+from aftershock.results.spark.tables import columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +26,7 @@ def planted(one: Defect, home: Path) -> Path:
 def judged_together(spark: "SparkSession", homes: Sequence[Path]) -> Verdicts:
     """The checks of every run, by its id."""
     from aftershock.results.judge import judged  # noqa: PLC0415 - tests without Spark should not load it
-    from aftershock.results.measure import measure  # noqa: PLC0415 - as above
+    from aftershock.results.measuring.measure import measure  # noqa: PLC0415 - as above
     from aftershock.results.objectives import wanted  # noqa: PLC0415 - as above
 
     runs: dict[str, Evidence] = {str(one.run["run_id"]): one for one in (read(home, columns()) for home in homes)}

@@ -12,7 +12,7 @@ from planted.noisy import noisy_run
 from aftershock.errors import EvidenceError
 from aftershock.results.check import Check
 from aftershock.results.evidence import read
-from aftershock.results.tables import columns
+from aftershock.results.spark.tables import columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

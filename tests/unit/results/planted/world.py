@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from evidence_factory import ARROW, PARTITIONS, S, clean_run
 
-from aftershock.results.tables import columns
+from aftershock.results.spark.tables import columns
 
 Row = dict[str, Any]
 FRAMES = ("produce", "consume", "log", "metrics", "replicas")

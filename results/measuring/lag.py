@@ -17,10 +17,10 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
-from aftershock.results.dims import Scene
 from aftershock.results.facts import Lag
-from aftershock.results.samples import client
-from aftershock.results.tables import Tables
+from aftershock.results.measuring.dims import Scene
+from aftershock.results.measuring.samples import client
+from aftershock.results.spark.tables import Tables
 
 SECOND_US = 1_000_000
 PROBES = "run int, probe int, topic string, partition int, second bigint, position bigint, at_us bigint"

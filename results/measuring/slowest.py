@@ -3,9 +3,9 @@
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
-from aftershock.results.dims import Dims
+from aftershock.results.measuring.dims import Dims
+from aftershock.results.measuring.samples import client, ok, with_segment
 from aftershock.results.phases import RUN
-from aftershock.results.samples import client, ok, with_segment
 
 SLOWEST_MAX = 10
 LIMITS = "run int, op string, client string, at_least_us bigint"

@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from aftershock.results.answers import Spread
-from aftershock.results.dims import Scene
 from aftershock.results.facts import Distribution, Recovered
+from aftershock.results.measuring.answers import Spread
+from aftershock.results.measuring.dims import Scene
 from aftershock.results.slo import quantile_needs
 from aftershock.results.wanted import Calm, Wanted
 

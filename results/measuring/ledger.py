@@ -7,8 +7,8 @@ by the record, of suspect rows alone; where all is clean the ledger is empty.
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
-from aftershock.results.gate import block_of
-from aftershock.results.tables import Tables
+from aftershock.results.measuring.gate import block_of
+from aftershock.results.spark.tables import Tables
 
 _RECORD = ("run", "producer_id", "seq")
 _PLACE = ("topic", "partition", "offset")

@@ -14,8 +14,8 @@ clean. ``exhaustive``: nothing is.
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
-from aftershock.results.dims import Dims
-from aftershock.results.tables import Tables
+from aftershock.results.measuring.dims import Dims
+from aftershock.results.spark.tables import Tables
 
 BLOCK = 65_536
 NOBODY = -1

@@ -18,9 +18,9 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from aftershock.results.history import Line
-from aftershock.results.known_issues import Issue
-from aftershock.results.stats import geometric_mean
+from aftershock.results.comparing.history import Line
+from aftershock.results.comparing.known_issues import Issue
+from aftershock.results.comparing.stats import geometric_mean
 
 PENALTY = 6
 SEGMENT_MIN = 3

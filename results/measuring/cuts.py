@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
-from aftershock.results.dims import Dims, Scene
-from aftershock.results.latency import excused
+from aftershock.results.measuring.dims import Dims, Scene
+from aftershock.results.measuring.latency import excused
+from aftershock.results.measuring.recovery import GAP_SLOT_US, longest
+from aftershock.results.measuring.samples import client, ok, slot_of, with_segment
+from aftershock.results.measuring.segments import SLOT_US
 from aftershock.results.phases import Interval, merged
-from aftershock.results.recovery import GAP_SLOT_US, longest
-from aftershock.results.samples import client, ok, slot_of, with_segment
-from aftershock.results.segments import SLOT_US
 from aftershock.results.wanted import Cut
 
 UNKNOWN = "unknown"

@@ -14,21 +14,22 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
-from aftershock.results import answers, cuts, flows, gate, integrity, latency, recovery
-from aftershock.results import slowest as slow
-from aftershock.results.answers import Key, Spread, by_run
-from aftershock.results.calms import calms_of, usual
-from aftershock.results.dims import Dims, Scene, dims
+from aftershock.results import integrity
 from aftershock.results.evidence import Evidence
 from aftershock.results.exposure import crossing_of, passages
 from aftershock.results.facts import MAX, Crossed, Distribution, Facts, Host
-from aftershock.results.ledger import ledger
+from aftershock.results.measuring import answers, cuts, flows, gate, latency, recovery
+from aftershock.results.measuring import slowest as slow
+from aftershock.results.measuring.answers import Key, Spread, by_run
+from aftershock.results.measuring.calms import calms_of, usual
+from aftershock.results.measuring.dims import Dims, Scene, dims
+from aftershock.results.measuring.ledger import ledger
+from aftershock.results.measuring.samples import samples
+from aftershock.results.measuring.sliced import sliced
+from aftershock.results.measuring.twice import Twice
 from aftershock.results.obligations import stalls
 from aftershock.results.phases import RUN
-from aftershock.results.samples import samples
-from aftershock.results.sliced import sliced
-from aftershock.results.tables import Tables, tables
-from aftershock.results.twice import Twice
+from aftershock.results.spark.tables import Tables, tables
 from aftershock.results.wanted import Calm, Wanted
 
 if TYPE_CHECKING:

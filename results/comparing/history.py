@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from aftershock.errors import EvidenceError
-from aftershock.results.blocks import BACK_OFF_US
-from aftershock.results.stored import Stored
+from aftershock.results.comparing.blocks import BACK_OFF_US
+from aftershock.results.comparing.stored import Stored
 
 SCHEMA_VERSION = 1
 NAME = "ledger.jsonl"

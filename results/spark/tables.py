@@ -14,8 +14,8 @@ from pyspark.sql.types import StructType
 
 from aftershock.results.evidence import Evidence
 from aftershock.results.schema import TABLES
-from aftershock.results.small import small
 from aftershock.results.spark.paths import literal
+from aftershock.results.spark.small import small
 
 # what java.net.URI leaves as it is in a path; Spark names files that way, and other letters than ASCII's as they are
 _KEPT = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/_-!.~'()*,;:$&+=@")

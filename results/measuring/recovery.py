@@ -16,8 +16,8 @@ records looked at one by one.
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
-from aftershock.results.dims import Dims
-from aftershock.results.samples import client, ok, with_segment
+from aftershock.results.measuring.dims import Dims
+from aftershock.results.measuring.samples import client, ok, with_segment
 
 GAP_SLOT_US = 1_000
 PACES = "run int, pace int, client string, end_us bigint, limit_us bigint"

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from aftershock.errors import AftershockError
-from aftershock.results.blocks import Block, Blocks, Measure, standing
-from aftershock.results.blocks import stored as blocks_of
-from aftershock.results.comparable import notes, refuse_unlike
-from aftershock.results.comparison import MARGIN, Question, Row, Word, rows, worst
-from aftershock.results.stored import Stored, stored
+from aftershock.results.comparing.blocks import Block, Blocks, Measure, standing
+from aftershock.results.comparing.blocks import stored as blocks_of
+from aftershock.results.comparing.comparable import notes, refuse_unlike
+from aftershock.results.comparing.comparison import MARGIN, Question, Row, Word, rows, worst
+from aftershock.results.comparing.stored import Stored, stored
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from aftershock.results.blocks import Blocks, Measure, of_slices
 from aftershock.results.check import Status, holds
+from aftershock.results.comparing.blocks import Blocks, Measure, of_slices
+from aftershock.results.comparing.stats import Tested, geometric_mean, holm, paired, welch
 from aftershock.results.facts import MAX, Facts
-from aftershock.results.stats import Tested, geometric_mean, holm, paired, welch
 from aftershock.results.wanted import Cut
 
 BLOCKS_MIN = 6

@@ -8,10 +8,10 @@ reader was owed and never got is a row too, without ``done_us``. Nothing else is
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
-from aftershock.results.dims import Dims
-from aftershock.results.ledger import acked, cleared
-from aftershock.results.segments import SLOT_US
-from aftershock.results.tables import Tables
+from aftershock.results.measuring.dims import Dims
+from aftershock.results.measuring.ledger import acked, cleared
+from aftershock.results.measuring.segments import SLOT_US
+from aftershock.results.spark.tables import Tables
 
 MISSING = "missing"
 """The status of a delivery that never was."""

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
-from aftershock.results import lag, recovery
-from aftershock.results.answers import Spread, by_run
-from aftershock.results.calms import Look, Pace, Sought, recovered, slot_us_of, sought, where_to_look
-from aftershock.results.dims import Dims
 from aftershock.results.facts import Lag, Recovered
+from aftershock.results.measuring import lag, recovery
+from aftershock.results.measuring.answers import Spread, by_run
+from aftershock.results.measuring.calms import Look, Pace, Sought, recovered, slot_us_of, sought, where_to_look
+from aftershock.results.measuring.dims import Dims
 from aftershock.results.obligations import stalls
-from aftershock.results.tables import Tables
+from aftershock.results.spark.tables import Tables
 from aftershock.results.wanted import Calm
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from aftershock.results.evidence import Client, Evidence
 from aftershock.results.held import FROZEN, KILLED, held
+from aftershock.results.measuring.segments import Segments, segments_of
 from aftershock.results.permits import lossy
 from aftershock.results.phases import RUN, Interval, Windows, merged, windows_of
-from aftershock.results.segments import Segments, segments_of
-from aftershock.results.small import small
+from aftershock.results.spark.small import small
 
 SIDES = ("produce", "consume", "commit")
 Row = Sequence[Any]

@@ -12,8 +12,8 @@ from fractions import Fraction
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
-from aftershock.results.dims import Dims
-from aftershock.results.samples import client, ok, with_segment
+from aftershock.results.measuring.dims import Dims
+from aftershock.results.measuring.samples import client, ok, with_segment
 
 SILVER = ("run", "client", "metric", "segment", "client_rack", "broker_rack", "latency_us", "n", "bytes")
 RANKS = "run int, metric string, client string, window string, rank bigint"

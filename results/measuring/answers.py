@@ -7,7 +7,6 @@ from typing import Any
 
 from scipy.stats import binom
 
-from aftershock.results.dims import Scene
 from aftershock.results.facts import (
     MAX,
     Bin,
@@ -22,6 +21,7 @@ from aftershock.results.facts import (
     Slow,
     Stall,
 )
+from aftershock.results.measuring.dims import Scene
 from aftershock.results.obligations.stalls import SECOND_US
 from aftershock.results.phases import RUN, Interval
 

@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from aftershock.results.answers import distribution
-from aftershock.results.cuts import Part, parts_of
-from aftershock.results.dims import Scene
 from aftershock.results.facts import MAX, Distribution, Slice
+from aftershock.results.measuring.answers import distribution
+from aftershock.results.measuring.cuts import Part, parts_of
+from aftershock.results.measuring.dims import Scene
 from aftershock.results.wanted import Cut
 
 Seen = dict[str, dict[tuple[str, int], Distribution]]

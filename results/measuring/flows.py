@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
-from aftershock.results.dims import Dims
-from aftershock.results.samples import with_segment
+from aftershock.results.measuring.dims import Dims
+from aftershock.results.measuring.samples import with_segment
 
 SENT = "client.sent_bytes/"  # counted by the clients: Toxiproxy counts a connection's bytes only when it closes
 TICK_LATE_US = 50_000

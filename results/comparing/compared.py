@@ -8,8 +8,8 @@ from dataclasses import asdict
 from textwrap import fill
 from typing import Any
 
-from aftershock.results.arms import Comparison
-from aftershock.results.comparison import Row
+from aftershock.results.comparing.arms import Comparison
+from aftershock.results.comparing.comparison import Row
 from aftershock.results.marked import cell, table
 from aftershock.results.shown import printable
 

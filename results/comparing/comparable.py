@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from aftershock.errors import EvidenceError
-from aftershock.results.stored import Stored
+from aftershock.results.comparing.stored import Stored
 
 
 def refuse_unlike(base: Stored, changed: Stored) -> None:

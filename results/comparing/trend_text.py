@@ -12,9 +12,9 @@ from dataclasses import asdict
 from textwrap import fill
 from typing import Any
 
-from aftershock.results.history import Line
+from aftershock.results.comparing.history import Line
+from aftershock.results.comparing.trend import Trend, points, series
 from aftershock.results.shown import printable
-from aftershock.results.trend import Trend, points, series
 
 SCHEMA_VERSION = 1
 WIDTH = 80
