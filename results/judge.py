@@ -37,8 +37,6 @@ from aftershock.results.spark.tables import columns
 from aftershock.results.verdict import Verdict
 from aftershock.results.witness import witness
 
-_ARCHIVED_FROM_MAX = 100_000  # rows: a class-data archive is made by judging a run of a test's size again
-
 Say = Callable[[str], None]
 Judgement = Verdict | EvidenceError
 
@@ -56,7 +54,7 @@ class Judge:
         self._open = ExitStack()
         self._spark: SparkSession | None = None
         self._load = UNKNOWN
-        self._last: Path | None = None
+        self._last: Path | None = None  # of a test's size: what a class-data archive is made from
 
     def __enter__(self) -> Self:
         return self
@@ -91,7 +89,7 @@ class Judge:
         told |= _twins(found)
         whole = {run_dir: one for run_dir, one in found.items() if run_dir not in told}
         told |= dict(zip(whole, self._together(list(whole.values())), strict=True))
-        if self._load.rows <= _ARCHIVED_FROM_MAX:
+        if self._load.brief:
             self._last = next((run_dir for run_dir, one in told.items() if isinstance(one, Verdict)), self._last)
         return told
 

@@ -1,9 +1,10 @@
 """Spark's settings: by how much there is to judge, and by where it is judged. Pure; nothing here starts anything.
 
 Rules: what changes an answer (time zone, ANSI) is the same everywhere. Judging a test's run is a JVM's start, which C1
-and SerialGC halve, and planning. A large judgement is computing, for which C1 is 1.7 times slower; with Spark's own 200
-partitions for a shuffle, sorting 10 million records took 33 s instead of 9. Somebody else's cluster and its files are
-left as they are: no folders, addresses or catalogs of ours are named there.
+and SerialGC halve, planning, and tasks: each costs tens of milliseconds, whatever it does. A large judgement is
+computing, for which C1 is 1.7 times slower; with Spark's own 200 partitions for a shuffle, sorting 10 million records
+took 33 s instead of 9. Somebody else's cluster and its files are left as they are: no folders, addresses or catalogs of
+ours are named there.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,6 +14,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 ROWS_MAX, BYTES_MAX = 5_000_000, 100_000_000  # beyond either, a judgement is large
+BRIEF_ROWS_MAX = 100_000
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,11 @@ class Load:
     def large(self) -> bool:
         """Whether computing costs more than starting."""
         return self.rows > ROWS_MAX or self.bytes > BYTES_MAX
+
+    @property
+    def brief(self) -> bool:
+        """Whether it is a run of a test's size, of which a second task would cost more than it computes."""
+        return self.rows <= BRIEF_ROWS_MAX and not self.large
 
 
 SMALL, UNKNOWN = Load(), Load(rows=ROWS_MAX + 1)  # what can't be looked at beforehand may be anything
@@ -68,7 +75,9 @@ def of_session(load: Load) -> dict[str, str]:
     """What any session can be told while it runs, also one of Spark Connect."""
     if load.large:
         return SESSION | {"spark.sql.shuffle.partitions": "8", "spark.sql.adaptive.enabled": "true"}
-    return SESSION | {"spark.sql.shuffle.partitions": "2", "spark.sql.adaptive.enabled": "false"}
+    tasks = "1" if load.brief else "2"
+    sized = {"spark.sql.shuffle.partitions": tasks, "spark.sql.files.minPartitionNum": tasks}
+    return SESSION | sized | {"spark.sql.adaptive.enabled": "false"}
 
 
 def of_jvm(master: str, load: Load, scratch: Path, options: Iterable[str]) -> Mapping[str, str]:

@@ -9,6 +9,7 @@ import pytest
 
 from aftershock.results.evidence import Evidence, read
 from aftershock.results.facts import Facts
+from aftershock.results.spark.conf import BRIEF_ROWS_MAX, Load
 from aftershock.results.spark.tables import columns
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ from evidence_factory import Made, clean_run
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     from aftershock.results.session import session  # noqa: PLC0415 - tests without Spark should not load it
 
-    with session(tmp_path_factory.mktemp("spark") / "spark.log") as started:
+    load = Load(rows=BRIEF_ROWS_MAX + 1)  # many runs at once
+    with session(tmp_path_factory.mktemp("spark") / "spark.log", load=load) as started:
         yield started
 
 
