@@ -26,7 +26,7 @@ from aftershock.results.measuring.dims import Dims, Scene, dims
 from aftershock.results.measuring.ledger import ledger
 from aftershock.results.measuring.samples import samples
 from aftershock.results.measuring.sliced import sliced
-from aftershock.results.measuring.twice import Twice
+from aftershock.results.measuring.twice import Twice, lags
 from aftershock.results.obligations import stalls
 from aftershock.results.phases import RUN
 from aftershock.results.spark.tables import Tables, tables
@@ -60,10 +60,13 @@ def measure(
     ``exhaustive``: every record is looked at, whatever the gate would clear.
     """
     asked = [wanted.get(str(one.run["run_id"]), Wanted()) for one in runs]
-    with _study(tables(spark, runs), dims(spark, runs), asked, exhaustive=exhaustive) as study:
-        found = study.facts()
-        if keep:
-            study.keep_silver(keep)
+    read, small = tables(spark, runs), dims(spark, runs)
+    with ThreadPoolExecutor(JOBS_AT_ONCE) as pool:
+        early = _Early(read, small, pool)
+        with _study(read, small, asked, exhaustive=exhaustive) as study:
+            found = study.facts(early, pool)
+            if keep:
+                study.keep_silver(keep)
     return {str(one.run["run_id"]): facts for one, facts in zip(runs, found, strict=True)}
 
 
@@ -82,6 +85,26 @@ def _study(read: Tables, small: Dims, asked: Sequence[Wanted], *, exhaustive: bo
         rows = samples(read, small, blocks, book)
         silver = kept(latency.silver(rows, small))
         yield _Study(read, small, asked, blocks, book, rows, silver, kept(latency.by_window(silver, small)))
+
+
+class _Early:
+    """The jobs that need nothing but what was recorded: they are run while the gate is."""
+
+    def __init__(self, read: Tables, small: Dims, pool: ThreadPoolExecutor) -> None:
+        self._read, self._dims = read, small
+        self.jobs = {
+            "host": pool.submit(_rows, lambda: flows.host(read.metrics, small)),
+            "crossed": pool.submit(_rows, self._crossed),
+        }
+        self.lags = pool.submit(lags, read, small)
+
+    def _crossed(self) -> "DataFrame | None":
+        rows = [
+            (run, one.fault, one.proxies, one.from_us, one.to_us)
+            for run, evidence in enumerate(self._dims.evidences)
+            for one in passages(evidence)
+        ]
+        return flows.crossed(self._read.metrics, self._dims.table(rows, flows.PASSAGES)) if rows else None
 
 
 @dataclass(frozen=True)
@@ -116,23 +139,22 @@ class _Study:
         """Those that one run needs, so that a run's facts are the same whoever is judged with it."""
         return {*TABLE_QS, *self.asked[run].qs, *(calm.q for calm in self.calms[run])}
 
-    def facts(self) -> list[Facts]:
+    def facts(self, early: _Early, pool: ThreadPoolExecutor) -> list[Facts]:
         """The facts of every run, in order."""
         told = by_run(latency.summary(self.windows, self.qs).collect())  # fills silver, which the others only read
         spread = [
             {answers.key_of(row): answers.distribution(row, self.qs, self.qs_of(run)) for row in told.get(run, ())}
             for run in range(len(self.scenes))
         ]
-        twice = Twice(self.read, self.dims, self.samples)
-        with ThreadPoolExecutor(JOBS_AT_ONCE) as pool:
-            waits, lags = pool.submit(twice.stalls), pool.submit(twice.lags)
-            calm = pool.submit(twice.recoveries, self.calms, spread)
-            jobs = {name: pool.submit(_rows, build) for name, build in self._jobs(spread).items()}
-            got = {name: job.result() for name, job in jobs.items()} | {"summary": told, "waits": waits.result()}
+        twice = Twice(self.dims, self.samples)
+        waits = pool.submit(twice.stalls)
+        calm = pool.submit(twice.recoveries, self.calms, spread)
+        jobs = early.jobs | {name: pool.submit(_rows, build) for name, build in self._jobs(spread).items()}
+        got = {name: job.result() for name, job in jobs.items()} | {"summary": told, "waits": waits.result()}
         return [
             replace(
                 self._facts(run, spread[run], {name: some.get(run, []) for name, some in got.items()}),
-                lag=lags.result()[run],
+                lag=early.lags.result()[run],
                 calms=calm.result()[run],
                 recoveries={(one.fault, key): seen for (one, key), seen in calm.result()[run].items() if usual(one)},
             )
@@ -151,9 +173,7 @@ class _Study:
             "racks": lambda: latency.rack_flows(self.silver, self.dims),
             "slowest": lambda: self._slowest(spread),
             "failures": lambda: stalls.failures(stalls.waits(self.samples, self.dims)),
-            "crossed": self._crossed,
             "produced": self._produced,
-            "host": lambda: flows.host(self.read.metrics, self.dims),
         }
 
     def _at_ranks(self, spread: Sequence[Spread]) -> "DataFrame | None":
@@ -187,14 +207,6 @@ class _Study:
 
     def _findings(self) -> "DataFrame":
         return integrity.findings(self.read, self.dims, self.blocks, self.book)
-
-    def _crossed(self) -> "DataFrame | None":
-        rows = [
-            (run, one.fault, one.proxies, one.from_us, one.to_us)
-            for run, evidence in enumerate(self.dims.evidences)
-            for one in passages(evidence)
-        ]
-        return flows.crossed(self.read.metrics, self.dims.table(rows, flows.PASSAGES)) if rows else None
 
     def _produced(self) -> "DataFrame | None":
         crossing = (crossing_of(one, step["id"]) for one in self.dims.evidences for step in one.steps)

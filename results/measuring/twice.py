@@ -22,11 +22,23 @@ if TYPE_CHECKING:
 STALL_US = 1_000_000  # shorter silences are nobody's obligation, and there are many
 
 
+def lags(read: Tables, dims: Dims) -> list[dict[str, tuple[Lag, ...]]]:
+    """Positions, and the ages of what lay beyond them, for each run."""
+    scenes = dims.scenes
+    tops = by_run(lag.reached(read).collect() if any(one.readers for one in scenes) else [])
+    found = [list(lag.behind(tops.get(run, ()), run, scene)) for run, scene in enumerate(scenes)]
+    probes = [one for some in found for one in some]
+    rows = [(one.run, number, *one.place, one.second, one.position, one.at_us) for number, one in enumerate(probes)]
+    oldest = lag.oldest(read, dims.table(rows, lag.PROBES)).collect() if rows else []
+    since = {row["probe"]: row["since_us"] for row in oldest}
+    ages = {one: since.get(number) for number, one in enumerate(probes)}
+    return [lag.lags({one: ages[one] for one in some}, scene) for some, scene in zip(found, scenes, strict=True)]
+
+
 @dataclass(frozen=True)
 class Twice:
-    """The tables that are asked, and the samples of all runs."""
+    """The samples of all runs, that are asked."""
 
-    read: Tables
     dims: Dims
     samples: "DataFrame"
 
@@ -40,18 +52,6 @@ class Twice:
         if any(side == "consume" for _, side, *_ in rows):
             waiting = stalls.acknowledged(waiting, self.samples)
         return by_run(stalls.stalls(waiting, STALL_US).collect())
-
-    def lags(self) -> list[dict[str, tuple[Lag, ...]]]:
-        """Positions, and the ages of what lay beyond them, for each run."""
-        scenes = self.dims.scenes
-        tops = by_run(lag.reached(self.read).collect() if any(one.readers for one in scenes) else [])
-        found = [list(lag.behind(tops.get(run, ()), run, scene)) for run, scene in enumerate(scenes)]
-        probes = [one for some in found for one in some]
-        rows = [(one.run, number, *one.place, one.second, one.position, one.at_us) for number, one in enumerate(probes)]
-        oldest = lag.oldest(self.read, self.dims.table(rows, lag.PROBES)).collect() if rows else []
-        since = {row["probe"]: row["since_us"] for row in oldest}
-        ages = {one: since.get(number) for number, one in enumerate(probes)}
-        return [lag.lags({one: ages[one] for one in some}, scene) for some, scene in zip(found, scenes, strict=True)]
 
     def recoveries(
         self, calms: Sequence[Sequence[Calm]], spread: Sequence[Spread]

@@ -18,7 +18,7 @@ from aftershock.results.measuring.dims import Dims, Scene
 from aftershock.results.measuring.latency import histogram, quantiles
 from aftershock.results.measuring.recovery import stretches, successes
 from aftershock.results.measuring.segments import segments_of
-from aftershock.results.measuring.twice import Twice
+from aftershock.results.measuring.twice import Twice, lags
 from aftershock.results.phases import merged
 from aftershock.results.spark.tables import Tables
 from aftershock.results.wanted import Calm
@@ -156,8 +156,7 @@ def test_recovery_is_the_first_calm_two_seconds(
     known = of_phases(spark, *phases, clients=len(cases))
     steady = {("produce.latency", f"w/c{case}", "steady"): STEADY for case in range(len(cases))}
     calms = [Calm(f"f{number}") for number in range(len(injects))]
-    tables = Tables(*4 * [spark.range(0)])
-    (found,) = Twice(tables, known, spark.createDataFrame(rows, SAMPLES)).recoveries([calms], [steady])
+    (found,) = Twice(known, spark.createDataFrame(rows, SAMPLES)).recoveries([calms], [steady])
     for calm, at_us in zip(calms, injects, strict=True):
         for case, records in enumerate(cases):
             n = sum(at_us <= intended < END_US for intended, _ in records)
@@ -193,7 +192,7 @@ def test_lag_is_from_the_position_to_the_end(spark: "SparkSession", cases: list[
     )
     known = of_phases(spark, ("steady", None, 0, 7_000_000), clients=1)
     empty = spark.range(0)
-    (found,) = Twice(Tables(outcomes, empty, empty, empty), known, empty).lags()
+    (found,) = lags(Tables(outcomes, empty, empty, empty), known)
     for second, seen in enumerate(found["w/c0"]):
         each = [_lag(records, (second + 1) * 1_000_000) for records in lanes]
         assert (sum(records for records, _ in each), max(age for _, age in each)) == (seen.records, seen.oldest_us)

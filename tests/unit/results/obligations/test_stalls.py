@@ -17,7 +17,6 @@ from aftershock.results.measuring.dims import Dims, Scene
 from aftershock.results.measuring.twice import Twice
 from aftershock.results.obligations.checks import obligations
 from aftershock.results.obligations.stalls import during, silences, stalls
-from aftershock.results.spark.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,7 +104,7 @@ def test_a_delivery_is_wanted_from_the_acknowledgement_on(spark: "SparkSession")
         *("0 as run", "'w' as workload", "'a' as arm", "0 as producer_id", "0 as partition", "true as owed", "*")
     )
     evidence = SimpleNamespace(phases=(Phase("steady", None, 0, 9 * S),), journal=(), clients=())
-    twice = Twice(Tables(*4 * [samples]), Dims(spark, (Scene(cast("Evidence", evidence)),)), samples)
+    twice = Twice(Dims(spark, (Scene(cast("Evidence", evidence)),)), samples)
 
     seen = [(row["partition"], row["start_us"], row["end_us"]) for row in twice.stalls()[0] if row["side"] == "consume"]
 
