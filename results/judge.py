@@ -29,9 +29,8 @@ from aftershock.results.measuring.measure import measure
 from aftershock.results.objectives import Doubts, objectives, wanted
 from aftershock.results.obligations.checks import obligations
 from aftershock.results.promises import integrity
-from aftershock.results.session import JVM_LOST, master_of, reason, session
-from aftershock.results.spark.class_data import make_later
-from aftershock.results.spark.conf import UNKNOWN, Load, load_of, on_this_host
+from aftershock.results.session import JVM_LOST, reason, session
+from aftershock.results.spark.conf import UNKNOWN, Load, load_of
 from aftershock.results.spark.remote import read_at
 from aftershock.results.spark.tables import columns
 from aftershock.results.verdict import Verdict
@@ -54,7 +53,6 @@ class Judge:
         self._open = ExitStack()
         self._spark: SparkSession | None = None
         self._load = UNKNOWN
-        self._last: Path | None = None  # of a test's size: what a class-data archive is made from
 
     def __enter__(self) -> Self:
         return self
@@ -63,8 +61,6 @@ class Judge:
         self, kind: type[BaseException] | None, broken: BaseException | None, at: TracebackType | None
     ) -> None:
         self._open.__exit__(kind, broken, at)
-        if self._last and on_this_host(master_of(self._master)):
-            make_later(self._last)
 
     def __call__(self, run_dir: Path) -> Verdict:
         """Judges the run in ``run_dir``, and writes its verdict and what belongs to it there.
@@ -89,8 +85,6 @@ class Judge:
         told |= _twins(found)
         whole = {run_dir: one for run_dir, one in found.items() if run_dir not in told}
         told |= dict(zip(whole, self._together(list(whole.values())), strict=True))
-        if self._load.brief:
-            self._last = next((run_dir for run_dir, one in told.items() if isinstance(one, Verdict)), self._last)
         return told
 
     @property

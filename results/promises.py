@@ -15,7 +15,7 @@ misplaced      the place acknowledged is not where the record is      nothing
 collision      two records at one place                               unclean elections
 skipped        a reader passed over a record of the log               unclean elections; an assignment or a reset
 backward       epochs or high watermarks that go down                 without idempotence; acks=1; a killed producer
-beyond         a delivery from behind the high watermark              nothing
+beyond         a delivery from beyond every high watermark told       nothing
 co_owned       two members of a group read a partition at once        while faults may keep members from a coordinator
 commit_ahead   a group committed what it had not read                 nothing
 commit_behind  a group went on before what it had committed           nothing

@@ -115,22 +115,23 @@ class MachineWorld:
     def _told(self, broker: BrokerId, script: str, path: str = LOG_DIR) -> str:
         """What a script says in the node's container where it runs, and beside it where it doesn't.
 
-        A script that says something is asked again when nothing comes: docker-py loses an answer that comes in one
-        piece with the engine's headers (docker-py issues 2042 and 3332).
+        It is asked again when nothing comes, for docker-py loses an answer that comes in one piece with the engine's
+        headers (docker-py issues 2042 and 3332), and when the node ended meanwhile.
         """
         node = self._cluster.nodes[broker]
-        if node.state() != "running":
-            return run_beside(node.container, path, script, root=False)
+        why = ""
         for _ in range(_ASKS_MAX):
+            if node.state() != "running":
+                return run_beside(node.container, path, script, root=False)
             try:
                 code, output = node.container.exec_run(["sh", "-c", script])
             except APIError as error:
-                raise ClusterError(f"can't ask {node.container.name}: {error.explanation or error}") from error
-            if code:
-                raise ClusterError(f"{node.container.name} answers {code} to `{script}`: {output.decode().strip()}")
-            if output:
+                why = f"can't ask {node.container.name}: {error.explanation or error}"
+                continue  # it may just have ended
+            if output and not code:
                 return str(output.decode())
-        raise ClusterError(f"{node.container.name} says nothing to `{script}`")
+            why = f"{node.container.name} answers {code} and `{output.decode().strip()}` to `{script}`"
+        raise ClusterError(why)
 
     def _given_up(self, broker: BrokerId) -> frozenset[str]:
         answer = self._cluster.admin.ask(DescribeLogDirsRequest(topics=None), only=broker)

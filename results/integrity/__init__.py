@@ -10,7 +10,7 @@ phantom         a row that nobody sent, in the log or delivered                 
 order           a seq behind a later one of its producer in the log; an offset behind a later one     ``sequences``
 repeated        an offset delivered again                                                             ``sequences``
 backward        an older leader epoch, or a lower high watermark, than the row before                 ``sequences``
-beyond          delivered from the high watermark on, or behind it                                    ``sequences``
+beyond          delivered from beyond every high watermark that was told                              ``sequences``
 collision       two records at one place, in the log or between the log and a reader                  ``places``
 skipped         passed over between two deliveries, and not for want of ever being delivered          ``places``
 co_owned        a member read a partition between two readings of another member                      ``owners``

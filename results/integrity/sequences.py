@@ -6,8 +6,10 @@ by time, whose offsets must rise; a producer's acknowledgements by offset, whose
 Rules. A row is late behind one with a higher value. In a lane with a late row each value counts once for ``order``, at
 its first sight, and the rest are ``repeated``: one planted duplicate raises one alarm. Epochs are compared where the
 offset rises. A high watermark may go back when the leader changes, for a new one learns it late: it is compared between
-two answers of one broker, while no newer epoch of the partition was ever seen. An acknowledgement tells the epoch that
-it was sent by, so only first attempts count: a later one may find what an earlier one wrote.
+two answers of one broker, while no newer epoch of the partition was ever seen. A broker notes the high watermark before
+it reads the records (``Partition.readRecords``), so those of one answer may lie beyond it: broken is what lies beyond
+each that the lane was told of, though it went on for a second. An acknowledgement tells the epoch that it was sent by,
+so only first attempts count: a later one may find what an earlier one wrote.
 """
 
 from pyspark.sql import Column, DataFrame, Window
@@ -21,6 +23,7 @@ from aftershock.results.spark.tables import Tables
 _SEQUENCE = ("run", "side", *LANE)
 _ALL, _BACKWARD, _BEYOND, _CORRUPT = "all", "backward", "beyond", "corrupt"
 VALUE_CORRUPT = "VALUE_CORRUPT"
+SECOND_US = 1_000_000
 
 
 def sequences(read: Tables, dims: Dims, delivered: DataFrame) -> DataFrame:
@@ -90,8 +93,9 @@ def _flagged(rows: DataFrame) -> DataFrame:
     highest = F.max("value").over(going.rowsBetween(Window.unboundedPreceding, -1))
     late = (F.col("side") != "acks") & F.coalesce(F.col("value") <= highest, F.lit(False))
     before = F.lag(F.struct("value", "epoch", "high_watermark", "broker_id")).over(going)
+    whole = {"dirty": F.max("late"), "top": F.max("high_watermark"), "until": F.max("at")}
     flagged = rows.withColumns({"late": late, "before": before})
-    return flagged.withColumn("dirty", F.max("late").over(lane))
+    return flagged.withColumns({name: column.over(lane) for name, column in whole.items()})
 
 
 def _older() -> Column:
@@ -104,7 +108,7 @@ def _lower() -> Column:
 
 
 def _past_the_mark() -> Column:
-    return F.col("own") & (F.col("value") >= F.col("high_watermark"))
+    return F.col("own") & (F.col("value") >= F.col("top")) & (F.col("at") <= F.col("until") - SECOND_US)
 
 
 def _told(rows: DataFrame) -> DataFrame:

@@ -2,15 +2,13 @@
 
 Half of a small judgement is the JVM reading ten thousand classes; AppCDS maps them from a file instead. The file
 belongs to one Java, one PySpark and one folder of jars, and is named for them. Rules: it lies in the user's cache
-(XDG_CACHE_HOME) and may be removed at any time; nobody waits for it, since a process of the lowest priority makes it
-when a verdict is out (``class_data_maker.py``); without it, or with a bad one, all works as well and starts slower.
+(XDG_CACHE_HOME) and may be removed at any time; `aftershock images --ensure` makes it (``class_data_maker.py``);
+without it, or with a bad one, all works as well and starts slower.
 """
 
 import hashlib
 import os
 import subprocess
-import sys
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -54,20 +52,3 @@ def _cache() -> Path:
 def refusal_of(archive: Path) -> Path:
     """The file that says that this Java makes no archive, so that nobody tries again."""
     return archive.with_suffix(".refused")
-
-
-def make_later(run_dir: Path) -> None:
-    """Have the archive made from judging ``run_dir`` once more, by a process that nobody waits for. Never raises."""
-    archive = archive_here()
-    if archive is None or archive.exists() or refusal_of(archive).exists():
-        return
-    # a shell in between: the maker is nobody's child, and no warning of Python's when we end before it does
-    command = [sys.executable, "-m", "aftershock.results.spark.class_data_maker", str(archive), str(run_dir.resolve())]
-    with suppress(OSError):
-        archive.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run(
-            ["/bin/sh", "-c", '"$@" </dev/null >/dev/null 2>&1 &', "sh", *command],
-            cwd=archive.parent,  # `-m` looks there first, and there is nothing of anybody's
-            start_new_session=True,
-            check=False,
-        )

@@ -1,59 +1,78 @@
-"""Makes the class-data archive: judges a run once more in a JVM that writes down, when it ends, what classes it used.
+"""Makes the class-data archive: some queries of the judge's sort, in a JVM that writes down at its end what they took.
 
-Started by ``class_data.py: make_later`` and waited for by nobody, so: of the lowest priority, one at a time, and quiet.
-Rules: the run's own files are only read; the archive appears when it is whole; a Java that makes none is asked once.
+Rules: one maker at a time, who comes second waits for nothing; the archive appears when it is whole; a Java that makes
+none is asked once.
 """
 
 import fcntl
-import os
-import shutil
-import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from aftershock.errors import AftershockError
-from aftershock.results.evidence import read
-from aftershock.results.judge import judge_in
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
+
 from aftershock.results.session import session
-from aftershock.results.spark.class_data import quoted, refusal_of
+from aftershock.results.spark.class_data import archive_here, quoted, refusal_of
 from aftershock.results.spark.conf import SMALL
-from aftershock.results.spark.tables import columns
+from aftershock.results.spark.small import small
 
-DUMP_DEADLINE_S = 1800.0
+DUMP_DEADLINE_S = 300.0
 
 
-def main(archive: Path, run_dir: Path) -> None:
-    """The archive at ``archive`` from judging ``run_dir``, unless it is there, or being made."""
-    _yield_to_everybody()
+def ensure_archive(say: Callable[[str], None]) -> None:
+    """Make the archive of this Java and PySpark where it is missing. Raises EvidenceError where Spark can't start."""
+    archive = archive_here()
+    if archive is None or archive.exists() or refusal_of(archive).exists():
+        return
+    archive.parent.mkdir(parents=True, exist_ok=True)
     with _alone(archive.with_suffix(".lock")) as alone:
         if alone and not archive.exists():
-            _make(archive, run_dir)
+            say("writing down the classes that Spark loads, for a quicker start (half a minute, once)")
+            _make(archive)
 
 
-def _make(archive: Path, run_dir: Path) -> None:
+def _make(archive: Path) -> None:
     draft, log = archive.with_suffix(".draft"), archive.with_suffix(".log")
     draft.unlink(missing_ok=True)
     log.unlink(missing_ok=True)
     options = (quoted("-XX:ArchiveClassesAtExit", draft),)
-    with tempfile.TemporaryDirectory(prefix="class-data-", dir=archive.parent) as results:
-        evidence = replace(read(run_dir, columns()), home=Path(results))
-        shutil.copy(run_dir / "run.json", results)
+    with tempfile.TemporaryDirectory(prefix="class-data-", dir=archive.parent) as folder:
+        part = Path(folder) / "part.parquet"
+        pq.write_table(pa.table({"who": ["a", "b"] * 50, "at": range(100)}), part)
         with session(log, "local[2]", SMALL, options, DUMP_DEADLINE_S) as spark:
-            judge_in(spark, [evidence])
+            for query in _queries(spark, part):
+                query.collect()
     if draft.exists():
         draft.replace(archive)
     else:
         refusal_of(archive).touch()
 
 
-def _yield_to_everybody() -> None:
-    """A run that is measured meanwhile must not feel this."""
-    os.nice(19)
-    with suppress(AttributeError, OSError):  # not everywhere, and not everybody may
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+def _queries(spark: SparkSession, part: Path) -> Iterator[DataFrame]:
+    rows = spark.read.schema("who string, at bigint").parquet(str(part)).where("at is not null")
+    known = small(spark, [("a", 1)], "who string, number int")
+    hist = (
+        rows.join(F.broadcast(known), "who", "left")
+        .groupBy("who", F.expr("at div 7").alias("slot"))
+        .agg(
+            F.count("*").alias("n"),
+            F.bit_xor(F.xxhash64("who", "at")).alias("print"),
+            F.min("at").alias("first"),
+            F.max(F.when(F.col("at") > 3, F.col("at"))).alias("last"),  # noqa: PLR2004 - any number
+            F.collect_list(F.struct("at", "number")).alias("all"),
+        )
+    )
+    kept = hist.persist()
+    lane = Window.partitionBy("who").orderBy("first")
+    yield kept.withColumn("gap", F.col("first") - F.lag("last").over(lane)).withColumn("upto", F.sum("n").over(lane))
+    yield kept.select("who", F.explode("all").alias("one")).unionByName(
+        rows.select("who", F.struct("at").alias("one")), True
+    )
+    yield kept.join(F.broadcast(known), "who", "left_anti").selectExpr("inline(all)").groupBy("number").count()
 
 
 @contextmanager
@@ -65,8 +84,3 @@ def _alone(lock: Path) -> Iterator[bool]:
             yield False
         else:
             yield True
-
-
-if __name__ == "__main__":
-    with suppress(AftershockError, OSError):  # the run may be gone by now; the next judgement tries again
-        main(Path(sys.argv[1]), Path(sys.argv[2]))

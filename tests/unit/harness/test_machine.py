@@ -4,11 +4,13 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from docker.errors import APIError
 
 from aftershock.errors import ClusterError
 from aftershock.faults.values import BrokerId, LogDir
 from aftershock.harness.cluster import Cluster
 from aftershock.harness.spec import LOG_DIR
+from aftershock.harness.world import machine
 from aftershock.harness.world.machine import MachineWorld
 
 
@@ -32,8 +34,22 @@ def test_an_answer_that_got_lost_is_asked_for_again() -> None:
 
 
 def test_who_never_says_anything_is_an_error() -> None:
-    """And so is a command that fails, at once."""
-    with pytest.raises(ClusterError, match="k1 says nothing to `stat"):
+    """And so is a command that fails."""
+    with pytest.raises(ClusterError, match="k1 answers 0 and `` to `stat"):
         world(*[(0, b"")] * 9)._log_dir(BrokerId(1), LOG_DIR)
-    with pytest.raises(ClusterError, match=r"k1 answers 1 to `stat .*: no such directory"):
-        world((1, b"no such directory"))._log_dir(BrokerId(1), LOG_DIR)
+    with pytest.raises(ClusterError, match="k1 answers 1 and `no such directory` to `stat"):
+        world(*[(1, b"no such directory")] * 9)._log_dir(BrokerId(1), LOG_DIR)
+
+
+def test_who_ends_meanwhile_is_looked_at_from_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine refuses, for the container is no longer running: its volume still is there."""
+    monkeypatch.setattr(machine, "run_beside", lambda *_, **__: "4096 10 4\nno\n")
+    one, states = world(), iter(["running", "exited"])
+    node = one._cluster.nodes[BrokerId(1)]
+    monkeypatch.setattr(node, "state", lambda: next(states))
+    monkeypatch.setattr(node.container, "exec_run", refuse)
+    assert not one._log_dir(BrokerId(1), LOG_DIR).writable
+
+
+def refuse(_: object) -> None:
+    raise APIError("container is not running")

@@ -1,7 +1,6 @@
 """Where Spark runs and how it is set up: settings by size and place, refusals in a sentence, the class-data archive."""
 
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from spark_servers import connect_server
 
 from aftershock.errors import EvidenceError
 from aftershock.results.session import master_of, session
-from aftershock.results.spark import class_data
+from aftershock.results.spark import class_data, class_data_maker
 from aftershock.results.spark.conf import BYTES_MAX, ROWS_MAX, SMALL, UNKNOWN, Load, load_of, of_jvm, of_session
 from aftershock.results.spark.paths import literal
 from aftershock.results.spark.reachable import reachable
@@ -110,34 +109,37 @@ def test_the_archive_is_named_for_what_it_belongs_to(cache: Path, monkeypatch: p
     assert (class_data.archive_here(), class_data.options_here()) == (None, ())
 
 
-def test_the_archive_is_made_only_where_it_is_missing(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A maker is started detached and quiet; none where the archive is there, or where this Java refused once."""
-    started: list[list[str]] = []
-    monkeypatch.setattr(subprocess, "run", spy(subprocess.run, started))
-    class_data.make_later(tmp_path)
+@pytest.mark.usefixtures("cache")
+def test_the_archive_is_made_only_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not where it is there, where this Java refused once, or where somebody makes it already."""
+    made: list[Path] = []
+    monkeypatch.setattr(class_data_maker, "_make", made.append)
     archive = class_data.archive_here()
     assert archive is not None
-    assert [command[-3:] for command in started] == [
-        ["aftershock.results.spark.class_data_maker", str(archive), str(tmp_path)]
-    ]
+    class_data_maker.ensure_archive(lambda _: None)
+    assert made == [archive]
     for there in (archive, class_data.refusal_of(archive)):
         there.touch()
-        class_data.make_later(tmp_path)
+        class_data_maker.ensure_archive(lambda _: None)
         there.unlink()
-    assert len(started) == 1
-    assert cache == archive.parent
+    with class_data_maker._alone(archive.with_suffix(".lock")) as alone:
+        assert alone
+        class_data_maker.ensure_archive(lambda _: None)
+    assert made == [archive]
 
 
-def spy(run: "object", started: list[list[str]]) -> "object":
-    def call(command: list[str], **options: object) -> object:
-        if "/bin/sh" not in command:
-            return run(command, **options)  # type: ignore[operator]  # it is subprocess.run
-        started.append(command)
-        return None
-
-    return call
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+@pytest.mark.nightly
+def test_the_archive_is_made_and_used(cache: Path, tmp_path: Path) -> None:
+    """Once, with a word; a session with it computes what one without it does."""
+    said: list[str] = []
+    for _ in range(2):
+        class_data_maker.ensure_archive(said.append)
+    assert len(said) == 1
+    assert [*cache.glob("*.jsa")] == [class_data.archive_here()]
+    with session(tmp_path / "spark.log") as spark:
+        assert spark.range(3).count() == 3
 
 
 @pytest.mark.spark

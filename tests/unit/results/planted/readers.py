@@ -13,8 +13,21 @@ def deliveries_swapped(run: Run) -> None:
     run.set("consume", other, done_us=first, intended_us=first - 1)
 
 
-@defect("a delivery from behind the high watermark", fails=("integrity/beyond",))
+def _told_of_one(run: Run, high_watermark: int) -> None:
+    """Whatever a reader gets of a partition, it is told this high watermark."""
+    rows = run.frames["consume"]
+    run.set(
+        "consume", rows.index[(rows["arm"] == "baseline") & (rows["partition"] == 0)], high_watermark=high_watermark
+    )
+
+
+@defect("a broker that hands out what lies beyond its high watermark, for many seconds", fails=("integrity/beyond",))
 def beyond_the_high_watermark(run: Run) -> None:
+    _told_of_one(run, run.get("consume", run.at("consume", 0, 300, "baseline"))["offset"])
+
+
+@defect("a high watermark that was noted just before the records were read: permitted")
+def read_after_the_high_watermark(run: Run) -> None:
     index = run.at("consume", 0, 300, "baseline")
     run.set("consume", index, high_watermark=run.get("consume", index)["offset"])
 
