@@ -165,7 +165,7 @@ async def test_a_release_that_comes_before_the_death_is_noticed(live_bench: Benc
         hold(bench.spool, "p0", pid)
         os.kill(pid, signal.SIGKILL)
         release(bench.spool, "p0")
-        await until(lambda: fleet.pids()["p0"] != pid, "another life")
+        await until(lambda: fleet.pids().get("p0", pid) != pid, "another life")
         await fleet.go(bench.now_us())
         await flowing(fleet, "p0", 1)
 
