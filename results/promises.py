@@ -186,12 +186,12 @@ def _co_owned(evidence: Evidence, facts: Facts, client: Client, subject: str) ->
 
 
 def _of_replicas(facts: Facts) -> Iterator[_Judged]:
-    """One check of all partitions, where the replicas were read; a replica that was not leaves it open."""
+    """One check of all partitions that have several replicas; one that was not read leaves it open."""
     unread = [one for one in facts.findings.values() if (one.rule, one.side) == ("unread", SIDE)]
     differing = [one for one in facts.findings.values() if (one.rule, one.side) == ("differing", SIDE)]
-    if unread:
+    missing = sum(map(_broken, unread))
+    if differing or missing:
         finding = Finding("replica", SIDE, "", sum(one.examined for one in differing), sum(map(_broken, differing)))
-        missing = sum(map(_broken, unread))
         note = f"{missing} replicas could not be read: {_some(unread)}" if missing else ""
         note = "; ".join(told for told in (_some(differing), note) if told)
         yield _Judged("replica", "replicas", None, finding, None, note, open=missing > 0)

@@ -182,6 +182,13 @@ def replicas_alike(run: Run) -> None:
     _replicas(run)
 
 
+@defect("partitions of one replica each: nothing to compare, no alarm")
+def single_replicas(run: Run) -> None:
+    _replicas(run)
+    rows = run.frames["replicas"]
+    run.drop("replicas", rows.index[rows["broker_id"] > 1])
+
+
 @defect("a replica that differs after the heal", fails=("integrity/replica",), says="orders/5")
 def replica_differs(run: Run) -> None:
     _replicas(run, fingerprint=12)
