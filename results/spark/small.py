@@ -24,4 +24,5 @@ def small(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: str) -> Da
     named = [column.split() for column in schema.split(", ")]
     arrow = pa.schema([(name.strip("`"), _ARROW[kind]) for name, kind in named])
     names = arrow.names
-    return spark.createDataFrame(pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], arrow))
+    table = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], arrow)
+    return spark.createDataFrame(table, schema)  # the names of an empty one are not enough for Spark Connect
