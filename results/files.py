@@ -46,11 +46,6 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return lines(str(path), path.read_bytes()) if path.exists() else []
 
 
-def read_whole_lines(path: Path) -> list[tuple[int, dict[str, Any]]]:
-    """As ``read_lines``, each with its number, for a file of which no line may be lost: a torn one is an error too."""
-    return whole_lines(str(path), path.read_bytes()) if path.exists() else []
-
-
 def missing(where: str) -> EvidenceError:
     """The error of a document that every run has."""
     return EvidenceError(f"{where}: missing; this is not a finished run directory, or not one of Aftershock's")

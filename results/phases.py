@@ -7,7 +7,7 @@ belongs to the windows of its *intended* time. Windows may overlap, and a record
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
 from aftershock.results.evidence import Phase
@@ -50,17 +50,3 @@ def length_s(window: str, windows: Windows) -> float:
 def moment(at_us: int) -> Column:
     """A time as a bigint, however small: arrays of such would else mix types."""
     return F.lit(at_us).cast("bigint")
-
-
-def in_intervals(time: Column, intervals: Sequence[Interval]) -> Column:
-    """Whether ``time`` lies in one of the intervals."""
-    inside = F.lit(False)
-    for start, end in intervals:
-        inside = inside | ((time >= F.lit(start)) & (time < F.lit(end)))
-    return inside
-
-
-def with_windows(rows: DataFrame, time: str, windows: Windows) -> DataFrame:
-    """``rows`` with ``windows array<string>``: the names of all windows that column ``time`` (microseconds) lies in."""
-    named = [F.when(in_intervals(F.col(time), spans), F.lit(name)) for name, spans in sorted(windows.items())]
-    return rows.withColumn("windows", F.array_compact(F.array(*named)) if named else F.array().cast("array<string>"))

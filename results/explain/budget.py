@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from aftershock.results.facts import Slow
 from aftershock.results.phases import merged
 
 Event = Mapping[str, Any]
@@ -37,25 +38,12 @@ class Part:
     us: int
 
 
-@dataclass(frozen=True)
-class Attempted:
-    """A record, or a commit, from the moment it was wanted; times are None where that never happened."""
+@dataclass(frozen=True, kw_only=True)
+class Attempted(Slow):
+    """A record, or a commit, from the moment it was wanted, slow or not, with whose it was."""
 
     op: str
     client: str
-    producer_id: int | None
-    seq: int | None
-    topic: str | None
-    partition: int | None
-    offset: int | None
-    intended_us: int
-    sent_us: int | None
-    done_us: int | None
-    status: str
-    error: str | None = None
-    broker_id: int | None = None
-    leader_epoch: int | None = None
-    attempts: int | None = None
 
     @property
     def latency_us(self) -> int | None:

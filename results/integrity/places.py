@@ -27,7 +27,7 @@ _SUSPECTS = "array<struct<client:string,lane:bigint,member:string,first:bigint,l
 
 def places(read: Tables, delivered: DataFrame, book: DataFrame, dims: Dims) -> DataFrame:
     """The findings ``collision`` and ``skipped``; how many were examined is told by ``sequences``."""
-    logged = _placed(read.log.withColumns({"topic_id": F.coalesce("topic_id", "topic"), "record": record()}))
+    logged = _logged(read.log)
     lanes = _placed(delivered.withColumns({"member": F.coalesce("member", F.lit("")), "record": record()}), *_LANE)
     seen = _side_by_side(logged, lanes, F.broadcast(_suspects(logged, lanes)))
     return _collisions(seen).unionByName(_skipped(seen, book, dims))
@@ -35,11 +35,15 @@ def places(read: Tables, delivered: DataFrame, book: DataFrame, dims: Dims) -> D
 
 def shared(log: DataFrame) -> DataFrame:
     """``collision`` of a log that all readers agree with."""
-    logged = _placed(log.withColumns({"topic_id": F.coalesce("topic_id", "topic"), "record": record()}))
+    logged = _logged(log)
     crowded = _fingerprints(logged).where("n > offsets").select(*_BUCKET)
     at_place = logged.join(F.broadcast(crowded), [*_BUCKET]).groupBy(*_PARTITION, "offset")
     pairs = at_place.agg(F.min("record").alias("least"), F.max("record").alias("record")).where("least < record")
     return _told(pairs, "collision", F.lit(LOG_READER))
+
+
+def _logged(log: DataFrame) -> DataFrame:
+    return _placed(log.withColumns({"topic_id": F.coalesce("topic_id", "topic"), "record": record()}))
 
 
 def _placed(rows: DataFrame, *more: str) -> DataFrame:
