@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
+from aftershock.workloads.dealing import by_coordinator
 from aftershock.workloads.security import OPEN, Secured
 
 Setting = str | int | float | bool
@@ -84,22 +85,34 @@ class ProduceAssignment(_Assignment):
 
 
 class CommitAssignment(_Assignment):
-    """One committer: ``rate_per_s`` OffsetCommits a second, dealt to ``groups`` groups in turn.
+    """One committer: ``rate_per_s`` OffsetCommits a second, or ``in_flight`` at a time, dealt to ``groups`` in turn.
 
     Commit n is of group n mod ``groups``; what a group commits is 0, 1, 2 ... for one partition of ``topic``, so its
-    offsets must never be seen to go back. The groups have no members.
+    offsets must never be seen to go back. The groups have no members. With ``offsets_partitions``, how many
+    ``__consumer_offsets`` has, they are dealt coordinator by coordinator, else in the order of their numbers.
     """
 
     op: Literal["commit"] = "commit"
     producer_id: int = Field(ge=0, lt=2**31)
-    rate_per_s: float = Field(gt=0)
+    rate_per_s: float | None = Field(default=None, gt=0)
+    in_flight: int | None = Field(default=None, ge=1)
     offset_us: int = Field(default=0, ge=0)
     groups: int = Field(ge=1)
+    offsets_partitions: int | None = Field(default=None, ge=1)
     deadline_ms: int = Field(default=30_000, ge=1)
+
+    @model_validator(mode="after")
+    def _one_load(self) -> Self:
+        if (self.rate_per_s is None) == (self.in_flight is None):
+            raise ValueError("a committer has a rate_per_s or an in_flight, and not both")
+        return self
 
     def group_of(self, seq: int) -> str:
         """The group that commit ``seq`` is of."""
-        return f"{self.workload}-{self.arm}-{seq % self.groups}"
+        prefix, number = f"{self.workload}-{self.arm}", seq % self.groups
+        if self.offsets_partitions is None:
+            return f"{prefix}-{number}"
+        return by_coordinator(prefix, self.groups, self.offsets_partitions)[number]
 
     def partition_of(self, seq: "Number") -> "Number":
         """The partition of ``topic`` that commit ``seq`` is of (one, or an array): always the same one for a group."""

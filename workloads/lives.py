@@ -12,6 +12,7 @@ lives.
 """
 
 import asyncio
+from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -161,5 +162,6 @@ def _summed(before: Progress | None, now: Progress | None) -> Progress | None:
         for broker in {*before.traffic, *now.traffic}
         for one, other in [(before.traffic.get(broker, (0, 0)), now.traffic.get(broker, (0, 0)))]
     }
-    counts = {name: getattr(before, name) + getattr(now, name) for name in ("sent", "ok", "failed", "in_doubt")}
-    return replace(now, traffic=traffic, **counts)
+    told = dict(Counter(before.counts) + Counter(now.counts))
+    sums = {name: getattr(before, name) + getattr(now, name) for name in ("sent", "ok", "failed", "in_doubt")}
+    return replace(now, traffic=traffic, counts=told, **sums)

@@ -7,7 +7,7 @@ import os
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +15,9 @@ from aftershock.errors import WorkloadError
 from aftershock.workloads.assignment import Assignment
 from aftershock.workloads.orders import Order, Quit
 from aftershock.workloads.seconds import Seconds
+
+WORKER = (sys.executable, "-P", "-m", "aftershock.workloads.worker")
+"""What starts a worker; who looks for its process knows it by the last word here, the run and its name."""
 
 LOG_LINES = 5
 _ROLES = {"produce": "producer", "consume": "consumer", "commit": "committer"}
@@ -24,7 +27,8 @@ _ROLES = {"produce": "producer", "consume": "consumer", "commit": "committer"}
 class Progress:
     """What a worker last said of itself. ``t_us`` is when; ``window_us`` the latencies completed since the time before.
 
-    A consumer's ``ok`` are the records delivered to it; it sends none. ``traffic`` is broker → bytes (sent, received).
+    A consumer's ``ok`` are the records delivered to it; it sends none. ``traffic`` is broker → bytes (sent, received),
+    ``counts`` those of a client's counters that are told while it runs.
     """
 
     worker: str
@@ -40,6 +44,7 @@ class Progress:
     late_p99_us: int
     window_us: tuple[int, ...]
     traffic: Mapping[int, tuple[int, int]]
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 class WorkerProcess:
@@ -74,7 +79,7 @@ class WorkerProcess:
             # a session of its own: a terminal's Ctrl-C is for the runner to judge, and what it starts is known by it;
             # the names are there for `heal`, and for faults on clients
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", "aftershock.workloads.worker"),
+                *WORKER,
                 *(self.assignment.run_id, self.assignment.worker),
                 stdin=PIPE,
                 stdout=PIPE,

@@ -1,4 +1,4 @@
-"""The reference committer under open-loop load: ``client: reference`` of a ``commit`` workload.
+"""The reference committer under load, open-loop or closed: ``client: reference`` of a ``commit`` workload.
 
 What is ``failed`` and what ``in_doubt`` is the committer's own knowledge: it sees every attempt.
 """
@@ -6,6 +6,7 @@ What is ``failed`` and what ``in_doubt`` is the committer's own knowledge: it se
 from typing import Any
 
 from aftershock.workloads.assignment import CommitAssignment
+from aftershock.workloads.clients.closed_loop import ClosedLoop, keep_full
 from aftershock.workloads.clients.loop import Loop
 from aftershock.workloads.clients.reference_settings import reference_settings
 from aftershock.workloads.clients.sending import Sending, pace
@@ -27,12 +28,16 @@ class ReferenceCommitter:
         settings = reference_settings(CommitterSettings, assignment)
         self._committer = Committer(settings, report=self._reported, tell=events.emit)
         self._loop = Loop()
-        self._sending = Sending(assignment, clock)
+        in_flight = assignment.in_flight
+        self._sending = Sending(assignment, clock) if in_flight is None else ClosedLoop(assignment, clock, in_flight)
 
     def prepare(self) -> None:
         """Come to know the coordinators."""
         self._loop.run(self._committer.start([self._target(seq) for seq in range(self._told.groups)]))
-        self._loop.start(pace(self._sending, self._send))
+        sending = self._sending
+        self._loop.start(
+            keep_full(sending, self._send) if isinstance(sending, ClosedLoop) else pace(sending, self._send)
+        )
 
     def _target(self, seq: int) -> Target:
         return Target(self._told.group_of(seq), self._told.topic, self._told.partition_of(seq))

@@ -25,6 +25,8 @@ from aftershock.workloads.rules.values import TopicPartition
 from aftershock.workloads.wire.codes import name
 
 POLL_MS = 50.0
+FETCHES = "fetch"
+"""How the counters begin that are also wanted block by block: what fetches cost."""
 UNKNOWN_MEMBER_ID = 25
 _PAUSE_S = 0.1
 _CLOSE_MS = 3_000.0
@@ -133,7 +135,8 @@ class ReferenceConsumer:
 
     def progress(self) -> dict[str, Any]:
         """Counts and end-to-end latencies since the last call; ``ok`` are the records delivered."""
-        return self._receiving.tally.progress() | {"traffic": self._consumer.brokers.traffic}
+        fetched = {name: count for name, count in self._consumer.counts.items() if name.startswith(FETCHES)}
+        return self._receiving.tally.progress() | {"traffic": self._consumer.brokers.traffic, "counts": fetched}
 
     def counters(self) -> dict[str, int]:
         """Records delivered, how often partitions were assigned, and what each rule decided how often."""

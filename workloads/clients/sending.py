@@ -40,18 +40,24 @@ class Sending:
 
     def obey(self, order: Order) -> None:
         """``go`` starts the schedule, ``stop`` ends it."""
-        told = self._told
         if isinstance(order, Go):
-            self._schedule = Schedule(order.start_us, told.offset_us, told.rate_per_s)
-            if order.stop_us is not None:
-                self._end = max(self._next, self._schedule.count_before(order.stop_us))
-            if told.life:
-                due = self._schedule.count_before(self._clock())
-                self._pass_over(due if self._end is None else min(due, self._end))
+            self._begins(order)
         elif isinstance(order, Stop):
+            self._ends(order.at_us)
             self._stopping = True
-            self._end = max(self._next, self._schedule.count_before(order.at_us)) if self._schedule else 0
-            self._give_up_us = order.at_us + told.deadline_ms * US_PER_MS + GRACE_US
+            self._give_up_us = order.at_us + self._told.deadline_ms * US_PER_MS + GRACE_US
+
+    def _begins(self, order: Go) -> None:
+        told = self._told
+        self._schedule = Schedule(order.start_us, told.offset_us, told.rate_per_s or 0)
+        if order.stop_us is not None:
+            self._end = max(self._next, self._schedule.count_before(order.stop_us))
+        if told.life:
+            due = self._schedule.count_before(self._clock())
+            self._pass_over(due if self._end is None else min(due, self._end))
+
+    def _ends(self, at_us: int) -> None:
+        self._end = max(self._next, self._schedule.count_before(at_us)) if self._schedule else 0
 
     def early_us(self) -> int | None:
         """How long until the next is due, 0 or less when it is; None while none is to come."""

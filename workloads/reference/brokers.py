@@ -8,7 +8,8 @@ Kafka: ``NetworkClient``, ``ClusterConnectionStates``.
    was made resets the wait. Either way metadata is asked for: the node may be gone.
 3. One Metadata request at a time, to a known node that is connected, one of those with the least in flight; else to
    any that can be reached. The bootstrap addresses serve while no node is known, and again where none can be reached
-   (Kafka 4's ``metadata.recovery.strategy=rebootstrap``).
+   (Kafka 4's ``metadata.recovery.strategy=rebootstrap``). It shares the connection that data goes over, as in Kafka,
+   unless ``metadata.own.connection`` says otherwise.
 4. A connection that nobody used for ``connections.max.idle.ms`` is closed; a bootstrap one, as soon as a node of
    rule 3 is connected.
 5. A broker that can't be worked with is passed over as long as others answer.
@@ -32,7 +33,7 @@ from aftershock.workloads.rules.values import UNKNOWN, MetadataResponse, Node
 from aftershock.workloads.wire.channel import Channel
 from aftershock.workloads.wire.connection import Address
 
-Purpose = Literal["data", "coordinator", "bootstrap"]
+Purpose = Literal["data", "coordinator", "bootstrap", "metadata"]
 
 _IDLE_CHECK_MS = 1_000
 
@@ -62,6 +63,7 @@ class Brokers:
         self._client_id = client_id
         self._settings = settings
         self._metadata = metadata
+        self._asks: Purpose = "metadata" if settings.metadata_own_connection else "data"
         self._clock_ms = clock_ms
         self._tell = tell
         self._draw = draw
@@ -130,13 +132,13 @@ class Brokers:
         links = (
             link
             for (node_id, purpose), link in self._links.items()
-            if (purpose == "data" and node_id in nodes) or (purpose == "bootstrap" and not nodes)
+            if (purpose == self._asks and node_id in nodes) or (purpose == "bootstrap" and not nodes)
         )
         return [channel for link in links if (channel := link.open) is not None and _has_metadata(channel)]
 
     def _candidates(self) -> Iterator[tuple[int, Purpose]]:
         nodes = list(self._metadata.nodes)
-        yield from ((node_id, "data") for node_id in self._draw.sample(nodes, len(nodes)))
+        yield from ((node_id, self._asks) for node_id in self._draw.sample(nodes, len(nodes)))
         numbers = range(len(self._bootstrap))
         yield from ((number, "bootstrap") for number in self._draw.sample(numbers, len(numbers)))
 

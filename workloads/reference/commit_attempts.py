@@ -73,6 +73,6 @@ class PlainAttempts:
     def _request(self, offset: int, node_id: int) -> Callable[[Any], Any]:
         def request(messages: Any) -> Any:
             self._sent(node_id)
-            return offset_commit(messages, self._target, offset)
+            return offset_commit(messages, self._target, offset, "m" * self._lane.settings.commit_metadata_bytes)
 
         return request

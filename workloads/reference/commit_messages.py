@@ -21,10 +21,10 @@ END_TXN = Dialect(Api.END_TXN, 3, 4)
 INIT_TRANSACTIONS = Dialect(Api.INIT_PRODUCER_ID, 3, 5)
 
 
-def offset_commit(messages: Any, target: Target, offset: int) -> Any:
+def offset_commit(messages: Any, target: Target, offset: int, metadata: str = "") -> Any:
     """OffsetCommit of a group without members."""
     topic = messages.OffsetCommitRequestTopic(
-        name=target.topic, partitions=(_partition(messages.OffsetCommitRequestPartition, target, offset),)
+        name=target.topic, partitions=(_partition(messages.OffsetCommitRequestPartition, target, offset, metadata),)
     )
     return messages.OffsetCommitRequest(
         group_id=target.group, generation_id_or_member_epoch=UNKNOWN, member_id="", topics=(topic,)
@@ -47,12 +47,12 @@ def txn_offset_commit(messages: Any, target: Target, offset: int, *, transaction
     )
 
 
-def _partition(kind: Any, target: Target, offset: int) -> Any:
+def _partition(kind: Any, target: Target, offset: int, metadata: str = "") -> Any:
     return kind(
         partition_index=target.partition,
         committed_offset=offset,
         committed_leader_epoch=UNKNOWN,
-        committed_metadata="",
+        committed_metadata=metadata,
     )
 
 

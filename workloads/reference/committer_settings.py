@@ -14,10 +14,12 @@ class CommitterSettings(ClientSettings):
     it, whose default this is; the name is the producer's, because plans and assignments speak of deadlines alike.
     ``connections_per_broker`` is ours: a broker answers the requests of one connection one after the other, so commits
     that are to meet in a coordinator's batch must not share one. Groups are dealt to so many in turn.
+    ``commit_metadata_bytes`` of text go with each plain commit: a few large ones fill a coordinator's batch.
     """
 
     delivery_timeout_ms: int = number(60_000, 1)
     connections_per_broker: int = number(16, 1)
+    commit_metadata_bytes: int = number(0, 0, 32_767)
     transactional: bool = flag(default=False)
     transaction_timeout_ms: int = number(60_000, 1)
 

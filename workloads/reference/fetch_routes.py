@@ -50,8 +50,11 @@ class FetchRoutes:
         return node_id
 
     def _leased_to(self, tp: TopicPartition, partition: PartitionMetadata, now_ms: float) -> int:
-        with self._told(tp, "lease over"):
-            chosen = self._replicas.node_for(tp, partition, self._metadata.nodes, now_ms)
+        leased = self._replicas.replica(tp)
+        chosen = self._replicas.node_for(tp, partition, self._metadata.nodes, now_ms)
+        if self._replicas.replica(tp) is None:
+            reason = "replica offline" if chosen.refresh_metadata else "lease over"
+            self._say("replica_failed_back", tp, leased, reason=reason)
         if chosen.refresh_metadata:
             self._metadata.request_update()
         return chosen.node_id
@@ -80,5 +83,5 @@ class FetchRoutes:
         if before is not None and self._replicas.replica(tp) is None:
             self._say("replica_failed_back", tp, before, reason=reason)
 
-    def _say(self, event: str, tp: TopicPartition, node_id: int, **details: object) -> None:
+    def _say(self, event: str, tp: TopicPartition, node_id: int | None, **details: object) -> None:
         self._tell(event, topic=tp.topic, partition=tp.partition, node_id=node_id, **details)

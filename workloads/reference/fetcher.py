@@ -9,7 +9,8 @@ Rules (Kafka's ``AbstractFetch``, ``Fetcher``):
    then each partition by itself. One whose position has moved meanwhile is dropped.
 4. There is no back-off for partitions with errors: Kafka has none. What bounds the loop is that connecting backs off,
    and that a broker may ask to be left alone for a while (KIP-219).
-5. A failed request resets the session, ends the leases in it and asks for metadata.
+5. A failed request resets the session, ends the leases in it and asks for metadata. One that waits for its connection
+   fails after ``request.timeout.ms`` as well: a replica may have been named that is dead, and doesn't refuse.
 
 It owns no task: ``step`` starts what can be started, answers come by callback on the loop, and ``on_change`` is called
 after each.
@@ -18,12 +19,13 @@ after each.
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
 from aftershock.errors import BrokerError
 from aftershock.workloads.reference.fetch_buffer import Completed
+from aftershock.workloads.reference.fetch_bytes import FetchBytes
 from aftershock.workloads.reference.fetch_messages import FETCH, FetchAnswer, fetch_answer, fetch_request
 from aftershock.workloads.reference.fetch_routes import FetchRoutes
 from aftershock.workloads.reference.shared import Shared
@@ -42,10 +44,11 @@ NETWORK_EXCEPTION = 13
 
 
 class Asked(NamedTuple):
-    """A request under way: to whom, over which session, and what it says or implies."""
+    """A request under way: to whom, over which session, whether it names all of it, and what it says or implies."""
 
     node_id: int
     session: FetchSession
+    full: bool
     wanted: Wanted
 
 
@@ -57,13 +60,15 @@ class Fetcher:
         self._sessions: dict[int, FetchSession] = {}
         self._in_flight: dict[int, asyncio.Future[Reply]] = {}
         self._not_before_ms: dict[int, float] = {}
+        self._unsent_since_ms: dict[int, float] = {}
         self._session_events: dict[int, SessionEvent] = {}
         self._refused_hints: dict[TopicPartition, Leader] = {}
+        self._bytes = FetchBytes()
 
     @property
     def counts(self) -> Counter[str]:
-        """The counters of all sessions."""
-        return sum((session.counts for session in self._sessions.values()), Counter())
+        """The counters of all sessions, and what fetches cost."""
+        return sum((session.counts for session in self._sessions.values()), self._bytes.counts)
 
     # ---- what to fetch where
 
@@ -74,6 +79,7 @@ class Fetcher:
         if self._shared.metadata.nodes.keys() <= taken:
             return math.inf
         wanted = self._wanted(taken, now_ms)
+        self._unsent_since_ms = {node_id: ms for node_id, ms in self._unsent_since_ms.items() if node_id in wanted}
         return min((self._start(node_id, of_node, now_ms) for node_id, of_node in wanted.items()), default=math.inf)
 
     def _taken(self, now_ms: float) -> set[int]:
@@ -107,17 +113,29 @@ class Fetcher:
             return throttled_ms
         channel = self._shared.brokers.ready(node_id)
         if channel is None:
-            return self._shared.brokers.wait_ms(node_id)
+            return self._unsent(node_id, wanted, now_ms)
+        self._unsent_since_ms.pop(node_id, None)
         self._send(channel, node_id, wanted)
         return math.inf
+
+    def _unsent(self, node_id: int, wanted: Wanted, now_ms: float) -> float:
+        """How long to wait for a connection; rule 5 where that has taken too long."""
+        late_ms = self._unsent_since_ms.setdefault(node_id, now_ms) + self._settings.request_timeout_ms
+        if now_ms < late_ms:
+            return min(self._shared.brokers.wait_ms(node_id), late_ms - now_ms)
+        del self._unsent_since_ms[node_id]
+        self._lost(node_id, wanted, session=False, reason="there was no connection to send it over in time")
+        return 0
 
     def _send(self, channel: Channel, node_id: int, wanted: Wanted) -> None:
         messages = FETCH.messages(channel.versions, self._shared.discovery.version_cap(Api.FETCH))
         session = self._sessions.setdefault(node_id, FetchSession(enabled=self._settings.fetch_session))
-        request = fetch_request(messages, session.build(wanted), self._settings)
+        plan, before_bytes = session.build(wanted), channel.sent_bytes
+        request = fetch_request(messages, plan, self._settings)
         future = channel.request(request, timeout_ms=self._settings.request_timeout_ms)
+        self._bytes.sent(channel.sent_bytes - before_bytes, full=plan.full)
         self._in_flight[node_id] = future
-        future.add_done_callback(partial(self._done, Asked(node_id, session, wanted)))
+        future.add_done_callback(partial(self._done, Asked(node_id, session, plan.full, wanted)))
 
     # ---- what comes back
 
@@ -127,26 +145,30 @@ class Fetcher:
             return
         error = future.exception()
         if error is None:
-            self._answered(asked, future.result().response)
+            self._answered(asked, future.result())
         else:
             self._failed(asked, error)
         self._shared.on_change()
 
     def _failed(self, asked: Asked, error: BaseException) -> None:
+        reason, session = str(error) or type(error).__name__, asked.session.is_open
+        self._lost(asked.node_id, asked.session.failed(), session=session, reason=reason)
+
+    def _lost(self, node_id: int, partitions: Collection[TopicPartition], *, session: bool, reason: str) -> None:
         """Rule 5."""
-        reason = str(error) or type(error).__name__
-        self._shared.tell("fetch_failed", node_id=asked.node_id, session=asked.session.is_open, reason=reason)
-        partitions = asked.session.failed()
+        self._shared.tell("fetch_failed", node_id=node_id, session=session, reason=reason)
         self._routes.failed(partitions)
         self._shared.discovery.offered(dict.fromkeys(partitions, (NETWORK_EXCEPTION, Leader())), ())
 
-    def _answered(self, asked: Asked, response: Any) -> None:
+    def _answered(self, asked: Asked, reply: Reply) -> None:
         """Rule 3."""
+        response = reply.response
         throttled_ms = response.throttle_time / MILLISECOND
         self._not_before_ms[asked.node_id] = self._shared.clock_ms() + throttled_ms
         if throttled_ms:
             self._shared.tell("throttled", node_id=asked.node_id, throttle_ms=throttled_ms)
         answer = fetch_answer(response, asked.session.topic_names)
+        self._bytes.received(reply.size_bytes, answer.partitions.values(), full=asked.full)
         verdict = asked.session.answered(
             error=int(response.error_code),
             session_id=response.session_id,

@@ -124,7 +124,8 @@ def _address(item: str) -> Address:
 class ClientSettings:
     """What every client has. ``client_rack`` is what the client says about itself, None for nothing.
 
-    ``security`` stands for Kafka's ``security.protocol``, ``sasl.*`` and ``ssl.*``.
+    ``security`` stands for Kafka's ``security.protocol``, ``sasl.*`` and ``ssl.*``. ``metadata_own_connection`` is an
+    instrument of ours: Metadata is asked for where nothing else is, so that a late answer holds up no other.
     """
 
     bootstrap_servers: tuple[Address, ...] = dataclasses.field(metadata={"read": _addresses})
@@ -139,6 +140,7 @@ class ClientSettings:
     socket_connection_setup_timeout_ms: int = number(10_000, 1)
     connections_max_idle_ms: int = number(540_000, 1)
     metadata_max_age_ms: int = number(300_000, 1)
+    metadata_own_connection: bool = flag(default=False)
     leader_discovery: LeaderDiscoverySwitches = dataclasses.field(
         default=LeaderDiscoverySwitches(), metadata={"read": LeaderDiscoverySwitches.of}
     )

@@ -23,7 +23,7 @@ from aftershock.workloads.wire import codes
 from aftershock.workloads.wire.codec import decode_response, frame_head, response_type
 from aftershock.workloads.wire.connection import Address
 from aftershock.workloads.wire.encoder import encoded_parts
-from aftershock.workloads.wire.frames import FRAME_BYTES_MAX, Frames
+from aftershock.workloads.wire.frames import FRAME_BYTES_MAX, PREFIX, Frames
 from aftershock.workloads.wire.login import login
 from aftershock.workloads.wire.security import PLAINTEXT, Security
 from aftershock.workloads.wire.versions import Api, Versions, known_versions, request_type
@@ -39,9 +39,10 @@ Done = Callable[[Any], None]
 
 
 class Reply(NamedTuple):
-    """A decoded response."""
+    """A decoded response, and the bytes that it came in, its length before it included."""
 
     response: Any
+    size_bytes: int
 
 
 class _Pending(NamedTuple):
@@ -73,6 +74,7 @@ class Channel(asyncio.Protocol):
         self._unwritten: list[bytes] = []
         self._unwritten_bytes = 0
         self._correlation_id = 0
+        self._answer_bytes = 0  # of the answer that is being told
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._lost = self._loop.create_future()
@@ -125,7 +127,7 @@ class Channel(asyncio.Protocol):
             ValueError: the request can't be encoded.
         """
         reply: asyncio.Future[Reply] = self._loop.create_future()
-        self.ask(type(request), encoded_parts(request), partial(_settle, reply), timeout_ms=timeout_ms)
+        self.ask(type(request), encoded_parts(request), partial(self._settle, reply), timeout_ms=timeout_ms)
         self.flush()
         return reply
 
@@ -199,7 +201,16 @@ class Channel(asyncio.Protocol):
         head = self._pending[0]
         response = decode_response(head.response_type, message, head.correlation_id)
         self._pending.popleft()
+        self._answer_bytes = PREFIX.size + len(message)
         head.done(response)
+
+    def _settle(self, reply: asyncio.Future[Reply], outcome: Any) -> None:
+        if reply.done():
+            return
+        if isinstance(outcome, Exception):
+            reply.set_exception(outcome)
+        else:
+            reply.set_result(Reply(outcome, self._answer_bytes))
 
     def _watch(self, deadline_s: float) -> None:
         """Keep one timer, for the earliest deadline; it may fire for one that was met meanwhile."""
@@ -234,15 +245,6 @@ class Channel(asyncio.Protocol):
 
 def _nothing() -> None:
     """Nobody wants to know."""
-
-
-def _settle(reply: asyncio.Future[Reply], outcome: Any) -> None:
-    if reply.done():
-        return
-    if isinstance(outcome, Exception):
-        reply.set_exception(outcome)
-    else:
-        reply.set_result(Reply(outcome))
 
 
 async def _negotiated(channel: Channel, security: Security, timeout_ms: float) -> Versions:

@@ -35,3 +35,10 @@ def test_nonsense_is_refused(bench: Bench, changes: dict[str, Any]) -> None:
     """A half-specified or impossible client never starts, and no worker's name leads out of its directory."""
     with pytest.raises(ValidationError):
         bench.produce(**changes)
+
+
+@pytest.mark.parametrize("changes", [{"in_flight": 4}, {"rate_per_s": None}, {"rate_per_s": None, "in_flight": 0}])
+def test_a_committer_has_one_load(bench: Bench, changes: dict[str, Any]) -> None:
+    """A rate or so many in flight: both, or neither, is no load."""
+    with pytest.raises(ValidationError):
+        bench.commit(**changes)

@@ -13,7 +13,9 @@ from aftershock.errors import WorkloadError
 from aftershock.tests.unit.workloads.test_fleet import READY_S, S, rows, run_to_the_end, until
 from aftershock.workloads.fleet import Fleet
 from aftershock.workloads.held import hold, release
+from aftershock.workloads.lives import _summed
 from aftershock.workloads.outcomes import convert
+from aftershock.workloads.process import Progress
 from aftershock.workloads.pulse import read_pulse
 
 if TYPE_CHECKING:
@@ -174,3 +176,13 @@ def test_nobody_is_held_where_nothing_was_said(bench: Bench) -> None:
     """A release without a kill leaves no word, and a run that is over is no error."""
     release(bench.spool, "p0")
     assert not bench.spool.exists()
+
+
+def test_counts_go_on_over_lives() -> None:
+    """What a client counted in the life before is added to what it counts in this one, each counter by itself."""
+    known = {"worker": "w", "workload": "w", "arm": "a", "op": "consume", "rack": "a", "t_us": 1, "sent": 0, "ok": 5}
+    known |= {"failed": 0, "in_doubt": 0, "late_p99_us": 0, "window_us": (), "traffic": {}}
+    before, now = (Progress(**known, counts=counts) for counts in ({"x": 2, "y": 1}, {"x": 3, "z": 4}))  # type: ignore[arg-type]
+    both = _summed(before, now)
+    assert both is not None
+    assert ({"x": 5, "y": 1, "z": 4}, 10) == (both.counts, both.ok)

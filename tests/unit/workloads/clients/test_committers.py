@@ -1,7 +1,9 @@
 """The worker's side of the committers: the reference one over a scripted broker, confluent's over librdkafka's mock."""
 
 import json
+from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -15,10 +17,11 @@ from aftershock.tests.unit.workloads.conftest import Bench
 from aftershock.workloads.clients import make_client
 from aftershock.workloads.clients.client import Client
 from aftershock.workloads.clients.conformance.mock_cluster import MockCluster
+from aftershock.workloads.dealing import offsets_partition
 from aftershock.workloads.events import Events
 from aftershock.workloads.orders import Go, Stop
 
-S = 1_000_000
+S, MS = 1_000_000, 1_000
 TOPIC = "t"
 
 
@@ -108,6 +111,50 @@ def test_settings_of_other_clients_are_passed_over(here: Bench) -> None:
     committer(here, settings={"linger.ms": 5, "fetch.max.wait.ms": 100}, switches={"fetch_session": False}).close()
     with pytest.raises(SettingError, match="transactional"):
         committer(here, worker="o1", settings={"transactionl": True})
+
+
+# ---- a closed loop
+
+
+def test_a_closed_loop_keeps_so_many_in_flight(here: Bench, broker: ScriptedBroker) -> None:
+    """Eight before the first is done, and never more; the next as soon as one is, each due when it is sent."""
+    client = committer(here, rate_per_s=None, in_flight=8, groups=40)
+    assert {"did": "stop", "unreported": 0} == commits(here, client)
+    client.close()
+    found = rows(here, "o0")
+    assert len(found) > 80
+    assert {"ok"} == {row["status"] for row in found}
+    assert {(n % 40 % 4, n // 40) for n in range(len(found))} == {(row["partition"], row["offset"]) for row in found}
+    ends = sorted(row["done_us"] for row in found)
+    under_way = [n + 1 - bisect_right(ends, row["sent_us"]) for n, row in enumerate(found)]
+    assert [1, 2, 3, 4, 5, 6, 7, 8] == under_way[:8]
+    assert 8 == max(under_way)
+    assert max(row["sent_us"] - row["intended_us"] for row in found) < MS
+    assert len(broker.journal("OffsetCommit")) == len(found)
+
+
+def test_a_closed_loop_waits_for_those_under_way(here: Bench, broker: ScriptedBroker) -> None:
+    """A commit that is never answered keeps its place until its deadline; after the stop nothing is sent."""
+    client = committer(here, rate_per_s=None, in_flight=1, groups=2, deadline_ms=400)
+    broker.script("OffsetCommit", nth=3, answer="lost")
+    now_us = here.now_us()
+    client.obey(Go(start_us=now_us))
+    client.obey(Stop(at_us=now_us + S // 2))
+    assert {"did": "stop", "unreported": 0} == answered(client)
+    client.close()
+    found = rows(here, "o0")
+    assert 1 == sum(row["status"] == "in_doubt" for row in found)
+    assert all(later["sent_us"] >= row["done_us"] for row, later in pairwise(found))
+    assert all(now_us <= row["intended_us"] < now_us + S // 2 for row in found)
+
+
+def test_groups_are_dealt_coordinator_by_coordinator(here: Bench) -> None:
+    """The evidence names the groups in the order in which they were dealt."""
+    client = committer(here, groups=30, offsets_partitions=3)
+    commits(here, client)
+    client.close()
+    parts = [offsets_partition(row["group"], 3) for row in rows(here, "o0")]
+    assert parts[:30] == sorted(parts[:30]) == parts[30:60]
 
 
 # ---- confluent-kafka's

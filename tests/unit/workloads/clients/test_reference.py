@@ -210,3 +210,14 @@ def test_a_setting_of_the_other_side_is_passed_over(here: Bench) -> None:
     }
     producing(here, **both).close()
     consuming(here, **both).close()
+
+
+def test_a_consumer_tells_what_its_fetches_cost_while_it_reads(here: Bench) -> None:
+    """The counters of fetches are told with the progress, so that they can be had block by block; no others are."""
+    consumer = consuming(here)
+    step_for(consumer, S // 2)
+    counts = consumer.progress()["counts"]
+    consumer.close()
+    assert counts["fetches_full"]
+    assert counts["fetch_request_bytes_full"]
+    assert {"fetch"} == {name[:5] for name in counts}

@@ -172,6 +172,18 @@ async def test_a_channel_a_node_and_purpose(cluster: ScriptedBroker) -> None:
         assert cluster.addresses[2] == first.address
 
 
+async def test_metadata_over_a_connection_of_its_own(cluster: ScriptedBroker) -> None:
+    """It shares that of the data, as in Kafka, unless told otherwise: then nothing else goes over it."""
+    for own, shared in ((False, True), (True, False)):
+        async with Bench(cluster.bootstrap, metadata_own_connection=own) as bench:
+            await bench.brokers.refresh()
+            data = [await bench.brokers.channel(node_id) for node_id in bench.metadata.nodes]
+            asked = await bench.brokers.any()
+            assert shared == (asked in data)
+            assert asked is await bench.brokers.any() or shared
+            assert await bench.brokers.refresh()
+
+
 async def test_ready_connects_in_the_background(cluster: ScriptedBroker) -> None:
     """It never waits; when the connection is there, on_change is called."""
     async with Bench(cluster.bootstrap) as bench:

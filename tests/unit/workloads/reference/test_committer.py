@@ -67,6 +67,16 @@ async def test_commits_are_of_groups_without_members(cluster: ScriptedBroker) ->
         assert (9, -1, "") == (seen.version, seen.fields["generation_id_or_member_epoch"], seen.fields["member_id"])
 
 
+async def test_metadata_goes_along(cluster: ScriptedBroker) -> None:
+    """So much text with each commit, where that is set."""
+    async with committing(cluster, commit_metadata_bytes=4_000) as large, committing(cluster) as small:
+        for keeper in (large, small):
+            keeper.offer()
+            await keeper.settle()
+        sizes = [keeper.asked("OffsetCommit")[0].size_bytes for keeper in (large, small)]
+        assert sizes[0] - sizes[1] in range(4_000, 4_010)
+
+
 @pytest.mark.parametrize(("connections", "expected"), [(1, 1), (2, 2), (16, 4)])
 async def test_groups_are_dealt_to_connections(cluster: ScriptedBroker, connections: int, expected: int) -> None:
     """A broker answers one connection's requests one by one, so groups share no more of them than is set."""

@@ -100,7 +100,7 @@ def test_a_replica_that_is_offline_is_left_and_metadata_asked_for() -> None:
     world.lease()
     world.learn(Leader(1, 5), offline=(2,))
     assert 1 == world.routes.node_for(A, 1)
-    assert (["lease over"], True) == (world.reasons, world.asks)
+    assert (["replica offline"], True) == (world.reasons, world.asks)
 
 
 def test_a_new_leader_ends_the_lease() -> None:

@@ -8,6 +8,7 @@ from aftershock.errors import BrokerError
 from aftershock.tests.scripted_broker import ScriptedBroker
 from aftershock.tests.unit.workloads.reference.consuming import append, asked, fresh_topic, reading
 from aftershock.workloads.rules.values import TopicPartition
+from aftershock.workloads.wire.records import build
 
 RACKS = ["a", "b", "c"]
 
@@ -67,6 +68,25 @@ async def test_a_lost_session_is_followed_by_one_full_fetch(cluster: ScriptedBro
         assert ["FETCH_SESSION_ID_NOT_FOUND"] == [each["reason"] for each in lost]
     assert [(True, 1), (False, 0)] == sessions(cluster, topic)[before : before + 2]
     assert 2 == reader.consumer.counts["fetches_full"]
+
+
+async def test_what_fetches_cost_is_counted_by_their_kind(cluster: ScriptedBroker) -> None:
+    """Whole frames, full and incremental apart, and of the answers the records: they are the same in both kinds."""
+    topic = fresh_topic(cluster, 30, leaders=[1] * 30)
+    async with reading(cluster, topic, dict.fromkeys(range(30), 0)) as reader:
+        for _ in range(2):
+            append(cluster, topic, 1)
+            await reader.take(1)
+        counts = reader.consumer.counts
+    record_bytes = len(build([b"v"], timestamps_ms=[0]))
+    assert 1 == counts["fetches_full"]
+    assert 2 * record_bytes == counts["fetch_record_bytes_full"] + counts["fetch_record_bytes_incremental"]
+    empty = 30 * 33  # a partition's fields in Fetch 16: 4+4+8+4+8+4, and the count of its tagged fields
+    assert empty < counts["fetch_request_bytes_full"] < empty + 100
+    mean = counts["fetch_request_bytes_incremental"] / counts["fetches_incremental"]
+    assert mean < 100 + 33
+    received = counts["fetch_response_bytes_full"] + counts["fetch_response_bytes_incremental"]
+    assert received <= sum(received for _, received in reader.consumer.brokers.traffic.values())
 
 
 async def test_another_session_error_closes_the_old_session_and_opens_one(cluster: ScriptedBroker) -> None:
@@ -287,6 +307,20 @@ async def test_a_replica_that_dies_is_left_for_the_leader(cluster: ScriptedBroke
         append(cluster, topic, 0)
         await reader.take(1)
         assert [2, 1] == reader.brokers
+        assert ["request failed"] == [each["reason"] for each in reader.events("replica_failed_back")]
+
+
+async def test_a_replica_that_is_dead_and_does_not_refuse_is_left_in_time(cluster: ScriptedBroker) -> None:
+    """Named by a leader that hasn't missed it yet: a fetch that finds no connection fails as one without an answer."""
+    topic = fresh_topic(cluster, leaders=[1])
+    cluster.prefer_replica(topic, 0, 2, rack="b")
+    cluster.script("ApiVersions", node=2, answer="lost", times=100)
+    append(cluster, topic, 0)
+    async with reading(cluster, topic, {0: 0}, client_rack="b", request_timeout_ms=200) as reader:
+        await reader.until(lambda: bool(reader.events("replica_switched")), "no lease")
+        cluster.prefer_replica(topic, 0, -1, rack="b")
+        await reader.take(1)
+        assert [1] == reader.brokers
         assert ["request failed"] == [each["reason"] for each in reader.events("replica_failed_back")]
 
 
