@@ -10,7 +10,7 @@ from typing import Any
 
 from aftershock.errors import PlanError
 from aftershock.faults.conflicts import conflicts
-from aftershock.faults.crosscheck import ids_twice, too_long
+from aftershock.faults.crosscheck import OFFSETS_PARTITIONS, ids_twice, too_long
 from aftershock.faults.draft import Draft, draft_of
 from aftershock.faults.expand import Expansion, expand, fault_ids, random_of
 from aftershock.faults.fault import Fault
@@ -43,7 +43,7 @@ def compile_plan(
         seed=seed,
         cluster=_cluster(plan.cluster),
         topics=tuple(_topic(topic) for topic in plan.topics),
-        workloads=tuple(_workload(workload, first_rack, plan.topics[0].name) for workload in plan.workloads),
+        workloads=tuple(_workload(workload, first_rack, plan) for workload in plan.workloads),
         timing=_timing(plan.timing),
         steps=tuple(sorted(_steps(expansion, seed), key=lambda step: step.at_ms)),
         length_ms=length_ms((each.fault for each in expansion.placed), plan.timing),
@@ -87,13 +87,13 @@ def _topic(topic: Topic) -> dict[str, Any]:
     return topic.model_dump(mode="json")
 
 
-def _workload(workload: Workload, first_rack: str, first_topic: str) -> dict[str, Any]:
+def _workload(workload: Workload, first_rack: str, plan: Plan) -> dict[str, Any]:
     commit = workload.commit
     return {
         "name": workload.name,
         "produce": _produce(workload.produce, first_rack) if workload.produce else None,
         "consume": _consume(workload.consume, first_rack) if workload.consume else None,
-        **({"commit": _commit(commit, first_rack, first_topic)} if commit else {}),
+        **({"commit": _commit(commit, first_rack, plan)} if commit else {}),
         "arms": {name: _arm(arm) for name, arm in workload.arms.items()},
     }
 
@@ -122,11 +122,13 @@ def _consume(consume: Consume, first_rack: str) -> dict[str, Any]:
     }
 
 
-def _commit(commit: Commit, first_rack: str, first_topic: str) -> dict[str, Any]:
+def _commit(commit: Commit, first_rack: str, plan: Plan) -> dict[str, Any]:
+    partitions = {"offsets_partitions": int(plan.cluster.config[OFFSETS_PARTITIONS])} if commit.by_coordinator else {}
     return {
-        "topic": commit.topic or first_topic,
+        "topic": commit.topic or plan.topics[0].name,
         "groups": commit.groups,
-        "rate_per_s": commit.rate,
+        **({"rate_per_s": commit.rate} if commit.in_flight is None else {"in_flight": commit.in_flight}),
+        **partitions,
         "rack": commit.rack or first_rack,
         "deadline_ms": commit.deadline,
     }

@@ -1,6 +1,6 @@
 """What the parts of a plan say of each other: names that must be declared, numbers that must fit the cluster."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import combinations
 from typing import Any
 
@@ -13,6 +13,7 @@ from aftershock.faults.problem import Loc, Problem, did_you_mean, within
 from aftershock.faults.settings import refusal
 from aftershock.faults.units import DAY_MS
 
+OFFSETS_PARTITIONS = "offsets.topic.num.partitions"
 _MIN_ISR = "min.insync.replicas"
 _TWICE = "the {what} `{name}` is here twice: give one of them another name"
 
@@ -94,6 +95,8 @@ def _workload(draft: Draft, workload: Workload, loc: Loc) -> Iterator[Problem]:
             yield from _traffic(draft, told, (*loc, part))
     for name, arm in workload.arms.items():
         yield from _arm(draft, arm, (*loc, "arms", name))
+    if workload.commit is not None:
+        yield from _commits(draft, workload.commit, workload.arms, (*loc, "commit"))
 
 
 def _traffic(draft: Draft, told: Produce | Consume | Commit, loc: Loc) -> Iterator[Problem]:
@@ -102,6 +105,17 @@ def _traffic(draft: Draft, told: Produce | Consume | Commit, loc: Loc) -> Iterat
     yield from _rack(draft, told.rack, (*loc, "rack"))
     if not isinstance(told, Consume) and told.rate == 0:
         yield Problem((*loc, "rate"), "a rate of 0/s sends nothing: give a rate above 0/s")
+
+
+def _commits(draft: Draft, commit: Commit, arms: Mapping[str, Arm], loc: Loc) -> Iterator[Problem]:
+    other = next((name for name, arm in arms.items() if arm.client != "reference"), None)
+    if commit.in_flight is not None and other is not None:
+        sentence = f"`client: reference` alone keeps so many in flight, and `{other}` is {arms[other].client}"
+        yield Problem((*loc, "in_flight"), f"{sentence}: say a rate, or another client")
+    partitions = draft.cluster.config.get(OFFSETS_PARTITIONS, "") if draft.cluster else "1"
+    if commit.by_coordinator and not (partitions.isdecimal() and int(partitions)):
+        sentence = f"which groups share a coordinator follows from {OFFSETS_PARTITIONS}"
+        yield Problem((*loc, "by_coordinator"), f"{sentence}: say it in cluster.config")
 
 
 def _arm(draft: Draft, arm: Arm, loc: Loc) -> Iterator[Problem]:

@@ -14,7 +14,8 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
-from aftershock.faults.parts import Cluster, Topic, Workload
+from aftershock.faults.cluster import Cluster
+from aftershock.faults.parts import Topic, Workload
 from aftershock.faults.problem import Problem
 from aftershock.faults.record import NOTHING, Clock, Targets, Undo, Witness
 from aftershock.faults.roles import needs_draw, parse

@@ -51,7 +51,7 @@ class Load:
     def starved(self) -> str | None:
         """Why it is fed too little, and what would do."""
         length_ms = self.length_ms if self.slot_ms is None else self.slot_ms
-        if length_ms is None or self.parts is None:
+        if length_ms is None or self.parts is None or math.isinf(self.rate_per_s):
             return None
         n = int(self.rate_per_s * length_ms / 1000 / self.parts)
         return None if n >= self.needs else self._sentence(n, length_ms)
@@ -115,9 +115,12 @@ def parts(draft: Draft, side: Side, arm: str, each: EachWord | None) -> int | No
 
 
 def rates_per_s(draft: Draft, side: Side, arm: str) -> list[float]:
-    """How many a second each producer feeds it: itself, or every arm that produces to what it consumes."""
+    """How many a second each producer feeds it: itself, or every arm that produces to what it consumes.
+
+    Infinite for a closed loop, which feeds as many as the cluster takes.
+    """
     if side != "consume":
-        return [told.rate for told in _sides(draft, side, arm)]
+        return [math.inf if told.rate is None else told.rate for told in _sides(draft, side, arm)]
     topics = {told.topic for told in _sides(draft, "consume", arm)}
     return [rate for workload in draft.workloads.values() for rate in _into(workload, topics)]
 

@@ -1,4 +1,4 @@
-"""The parts of a plan that its faults are judged against: cluster, topics, workloads, timing.
+"""The parts of a plan that its faults are judged against, beside its cluster: topics, workloads, timing.
 
 Rules: a field is named as its key in YAML (``for`` and ``from``, which Python keeps for itself, are ``for_`` and
 ``from_``); unknown keys are errors; durations are ms, sizes bytes, rates per second once parsed, and dump back to text
@@ -12,7 +12,6 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
     StrictBool,
@@ -23,20 +22,11 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from aftershock.faults.attach import Attach
+from aftershock.faults.part import ConfigText, Part, RackName, text_of
 from aftershock.faults.units import Duration, Rate, Size
 
-NODES_MAX = 9
-RACKS_MAX = 5
 _MIB = 1_048_576
 _NONE = "none"
-
-
-def _text_of(value: object) -> object:
-    """Kafka's configs are text: ``2`` -> ``"2"``, ``true`` -> ``"true"``."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int | float) else value
 
 
 def _scalar(value: object) -> object:
@@ -52,72 +42,12 @@ def _bearable(ms: int) -> int:
 
 
 Deadline = Annotated[Duration, AfterValidator(_bearable)]
-RackName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]{0,7}$")]
 TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 GroupName = TopicName
 WorkloadName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,39}$")]
 ArmName = WorkloadName
-ConfigText = Annotated[str, BeforeValidator(_text_of)]
 Setting = Annotated[StrictBool | StrictInt | float | str, BeforeValidator(_scalar)]
-Acks = Annotated[Literal["all", "1", "0"], BeforeValidator(_text_of)]
-
-
-class Part(BaseModel):
-    """Base of every part of a plan: no unknown keys, no change after the fact."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-
-
-class Disks(Part):
-    """Log directories of their own: ``count`` for each broker, each of ``size`` and no more, in memory.
-
-    They outlive a broker's death, not the cluster's. The metadata log never lies there.
-    """
-
-    count: Annotated[StrictInt, Field(ge=1, le=4)] = 1
-    size: Annotated[Size, Field(ge=16 * _MIB, le=1024 * _MIB)] = 64 * _MIB
-
-
-class Cluster(Part):
-    """The cluster to break. ``racks`` maps a rack to its number of brokers; ``attach``: yours, in place of all else."""
-
-    kafka: Annotated[str, Field(pattern=r"^(default|\d+\.\d+\.\d+)$")] = "default"
-    racks: Annotated[
-        dict[RackName, Annotated[StrictInt, Field(ge=1, le=NODES_MAX)]], Field(min_length=1, max_length=RACKS_MAX)
-    ] = {"a": 1, "b": 1, "c": 1}
-    profile: Literal["fast", "production"] = "fast"
-    controllers: Annotated[Literal[0, 1, 3, 5], Field(description="isolated controllers; 0: combined nodes")] = 0
-    disks: Disks | None = None
-    wire_proxy: Annotated[
-        StrictBool, Field(description="clients pass a proxy that faults in the protocol need; a plan with one has it")
-    ] = False
-    config: dict[str, ConfigText] = {}
-    attach: Attach | None = None
-
-    @field_validator("racks")
-    @classmethod
-    def _not_too_many(cls, racks: dict[str, int]) -> dict[str, int]:
-        if sum(racks.values()) > NODES_MAX:
-            raise _refused(f"{sum(racks.values())} brokers are too many for one host: ask for {NODES_MAX} at most")
-        return racks
-
-    @model_validator(mode="after")
-    def _one_or_the_other(self) -> Self:
-        if self.attach and (needless := sorted(self.model_fields_set - {"attach"})):
-            raise _refused(f"`{needless[0]}` is for launching a cluster, and `attach` takes one that runs: say one")
-        return self
-
-    @property
-    def broker_racks(self) -> dict[int, str]:
-        """The rack of each broker: brokers are numbered from 1, rack after rack, as the plan lists them."""
-        homes = [rack for rack, brokers in self.racks.items() for _ in range(brokers)]
-        return dict(enumerate(homes, start=1))
-
-    @property
-    def node_racks(self) -> dict[int, str]:
-        """The rack of each node: isolated controllers are numbered from 11 and go round the racks."""
-        racks = list(self.racks)
-        return self.broker_racks | {11 + i: racks[i % len(racks)] for i in range(self.controllers)}
+Acks = Annotated[Literal["all", "1", "0"], BeforeValidator(text_of)]
 
 
 class Topic(Part):
@@ -126,7 +56,7 @@ class Topic(Part):
     name: TopicName
     partitions: Annotated[StrictInt, Field(ge=1, le=1000)]
     replication: Annotated[StrictInt, Field(ge=1)]
-    config: dict[str, ConfigText] = {}
+    config: dict[str, ConfigText] = {}  # noqa: RUF012 -- pydantic copies defaults
 
 
 class RecordSize(Part):
@@ -183,16 +113,33 @@ class Consume(Part):
 
 
 class Commit(Part):
-    """Open-loop OffsetCommits at ``rate`` for each arm, dealt in turn to ``groups`` groups without members (KIP-1224).
+    """OffsetCommits by each arm, dealt in turn to ``groups`` groups without members (KIP-1224).
 
-    What is committed are positions in ``topic``, the plan's first one where none is named.
+    At ``rate`` (open loop), or ``in_flight`` at a time (closed loop: the next is sent when one has ended).
+    ``by_coordinator``: to all groups of one coordinator, then to those of the next. What is committed are positions in
+    ``topic``, the plan's first one where none is named.
     """
 
     groups: Annotated[StrictInt, Field(ge=1, le=10_000)] = 1
-    rate: Rate
+    rate: Rate | None = None
+    in_flight: Annotated[StrictInt, Field(ge=1, le=1_000)] | None = None
+    by_coordinator: StrictBool = False
     topic: TopicName | None = None
     rack: RackName | None = None
     deadline: Deadline = 30_000
+
+    @model_validator(mode="after")
+    def _one_load(self) -> Self:
+        if (self.rate is None) == (self.in_flight is None):
+            raise _refused(
+                "commits come at a `rate` (open loop) or with so many `in_flight` (closed loop): say one of the two"
+            )
+        if self.in_flight is not None and self.in_flight > self.groups:
+            raise _refused(
+                f"in_flight {self.in_flight} is more than groups {self.groups}, and a group has one commit in flight: "
+                "have more groups"
+            )
+        return self
 
 
 class LeaderDiscovery(Part):
@@ -222,7 +169,7 @@ class Arm(Part):
 
     client: Literal["confluent", "reference", "java", "exec"] = "confluent"
     command: Annotated[tuple[str, ...], Field(description="how to start the program of an `exec` client")] = ()
-    settings: dict[str, Setting] = {}
+    settings: dict[str, Setting] = {}  # noqa: RUF012 -- pydantic copies defaults
     client_rack: RackName | None = None
     leader_discovery: LeaderDiscovery | None = None
     fetch_session: StrictBool | None = None
@@ -262,7 +209,7 @@ class Workload(Part):
     produce: Produce | None = None
     consume: Consume | None = None
     commit: Commit | None = None
-    arms: Annotated[dict[ArmName, Arm], Field(min_length=1, max_length=8)] = {"baseline": Arm()}
+    arms: Annotated[dict[ArmName, Arm], Field(min_length=1, max_length=8)] = {"baseline": Arm()}  # noqa: RUF012 -- pydantic copies defaults
 
     @model_validator(mode="after")
     def _does_something(self) -> Self:

@@ -5,15 +5,14 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, StrictInt
 
 from aftershock.faults.abort import ConditionText
+from aftershock.faults.cluster import Cluster, Disks
 from aftershock.faults.compose import AnyElement
+from aftershock.faults.part import Part
 from aftershock.faults.parts import (
     Arm,
-    Cluster,
     Commit,
     Consume,
-    Disks,
     LeaderDiscovery,
-    Part,
     Produce,
     RecordSize,
     Timing,

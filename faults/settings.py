@@ -45,7 +45,8 @@ _OF_JAVA = """
     metadata.recovery.strategy partitioner.adaptive.partitioning.enable receive.buffer.bytes send.buffer.bytes
     session.timeout.ms socket.connection.setup.timeout.max.ms
 """
-OF_REFERENCE = frozenset(_OF_REFERENCE.split()) | {"connections.per.broker", "transactional"}  # the committer's own
+_OURS = {"commit.metadata.bytes", "connections.per.broker", "transactional", "metadata.own.connection"}
+OF_REFERENCE = frozenset(_OF_REFERENCE.split()) | _OURS
 OF_JAVA = frozenset(_OF_REFERENCE.split()) | frozenset(_OF_JAVA.split()) | {"share"}  # its committer's own
 _MAY = {"confluent": ALLOWED, "reference": OF_REFERENCE, "java": OF_JAVA}
 _WHOSE = {"confluent": "librdkafka", "reference": "reference client", "java": "Kafka"}

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from aftershock.faults.parts import Part
+from aftershock.faults.part import Part
 
 Gate = Literal["verdict", "report"]
 

@@ -9,8 +9,8 @@ _HOME = Path(__file__).parent
 
 
 def names() -> list[str]:
-    """The names of the shipped plans, sorted."""
-    return sorted(path.stem for path in _HOME.glob("*.yaml"))
+    """The names of the shipped plans, sorted: ``demo``, and those of the trials, ``kips/951-move``."""
+    return sorted(path.relative_to(_HOME).with_suffix("").as_posix() for path in _HOME.rglob("*.yaml"))
 
 
 def find(plan: str) -> Path:

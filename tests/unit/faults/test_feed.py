@@ -131,6 +131,12 @@ def test_commits_are_fed_by_the_commits_of_an_arm() -> None:
     assert "the arm `ours` does not produce anything" in said("produce.gap < 1s for ours", frame=frame)[0]
 
 
+def test_a_closed_loop_feeds_what_the_cluster_takes() -> None:
+    """How many that will be the plan can't tell, so nothing is refused for being too few."""
+    commits = "  - {name: p, commit: {groups: 5, in_flight: 5}, arms: {ours: {client: reference}}}\ntiming:"
+    assert said("commit.latency p99.9 < 1s in steady for each broker", frame=FRAME.replace("timing:", commits)) == []
+
+
 def test_judged_although_a_fault_is_misspelt() -> None:
     """A fault of unknown kind makes no SLO that names it look wrong."""
     problems = said(
