@@ -10,11 +10,13 @@ duplicate      one record at two places, by an idempotent producer;   without id
 order          the log against an idempotent producer's seq, or       without idempotence; a killed producer; unclean
                one's with one request in flight; deliveries against   elections; after an assignment or a reset
                offsets
-phantom        a record that nobody sent, in the log or delivered     nothing
+phantom        a record that nobody sent, in the log or delivered;    nothing
+               one in the log that its producer gave up for good
 misplaced      the place acknowledged is not where the record is      nothing
 collision      two records at one place                               unclean elections
 skipped        a reader passed over a record of the log               unclean elections; an assignment or a reset
-backward       epochs or high watermarks that go down                 without idempotence; acks=1; a killed producer
+backward       epochs or high watermarks that go down, old hints      without idempotence; acks=1; a killed producer
+               taken, a committed position below one before
 beyond         a delivery from beyond every high watermark told       nothing
 co_owned       two members of a group read a partition at once        while faults may keep members from a coordinator
 commit_ahead   a group committed what it had not read                 nothing
@@ -40,7 +42,7 @@ from aftershock.results.check import Check, Status, subject_of
 from aftershock.results.evidence import Client, Evidence
 from aftershock.results.facts import Facts, Finding
 from aftershock.results.integrity.advice import ADVICE
-from aftershock.results.integrity.events import co_assigned, immediate
+from aftershock.results.integrity.events import co_assigned, gone_back, immediate
 from aftershock.results.integrity.finding import LOG_READER
 from aftershock.results.integrity.owners import group_of
 from aftershock.results.integrity.replicas import SIDE
@@ -50,10 +52,11 @@ RULES = (
     *("lost", "duplicate", "order", "phantom", "misplaced", "collision", "skipped", "backward", "beyond"),
     *("co_owned", "commit_ahead", "commit_behind", "corrupt", "immediate", "replica"),
 )
-_SENT = ("lost", "duplicate", "order", "misplaced", "backward")
+_SENT = ("lost", "duplicate", "order", "misplaced", "backward", "phantom")
 _READ = ("lost", "duplicate", "order", "phantom", "collision", "skipped", "backward", "beyond")
 _COMMITTED = ("commit_ahead", "commit_behind")
 _TOLD_BY_SOME = ("misplaced", "backward", "beyond")
+_SEEN_BY_SOME = (*_TOLD_BY_SOME, "phantom")
 _NAMES = 3
 _UNITS = {
     "co_owned": "assignments",
@@ -115,17 +118,31 @@ def _of_producer(evidence: Evidence, facts: Facts, client: Client) -> Iterator[_
     subject = f"{subject_of(client, evidence.clients)} produce"
     seen = facts.finding("lost", "produce", client.key).examined
     for rule in _SENT:
-        finding = facts.finding(rule, "produce", client.key)
-        if finding.examined or not (seen and rule in _TOLD_BY_SOME):
-            why, note = permit(evidence, client, "produce", rule), _notes_on_sent(facts, client, rule)
-            yield _Judged(rule, subject, client.arm, finding, why, note)
+        finding, note = facts.finding(rule, "produce", client.key), _notes_on_sent(facts, client, rule)
+        if rule == "backward":
+            finding, note = _with_events(evidence, client, "produce", finding)
+        if finding.examined or not (seen and rule in _SEEN_BY_SOME):
+            yield _Judged(rule, subject, client.arm, finding, permit(evidence, client, "produce", rule), note)
     retried = immediate(evidence, client)
     if retried.examined:
         yield _Judged("immediate", subject, client.arm, retried)
 
 
+def _with_events(evidence: Evidence, client: Client, side: str, rows: Finding) -> tuple[Finding, str]:
+    """What went back by the rows, and by what the client told of itself; what that was is a note."""
+    told = gone_back(evidence, client, side)
+    both = replace(
+        rows,
+        examined=rows.examined + sum(examined for examined, _ in told.values()),
+        broken=rows.broken + sum(broken for _, broken in told.values()),
+    )
+    return both, "; ".join(f"{broken} of them are {what}" for what, (_, broken) in told.items() if broken)
+
+
 def _notes_on_sent(facts: Facts, client: Client, rule: str) -> str:
-    """What became of what was lost, and of what was in doubt."""
+    """What became of what was lost, and of what was in doubt; what is a phantom though somebody sent it."""
+    if rule == "phantom" and facts.finding(rule, "produce", client.key).broken:
+        return "their producer had given them up for good, and they are in the log"
     if rule != "lost":
         return ""
     doubtful, lost = (facts.finding(one, "produce", client.key) for one in ("in_doubt", "delivered"))
@@ -139,9 +156,11 @@ def _of_reader(evidence: Evidence, facts: Facts, client: Client) -> Iterator[_Ju
     seen = facts.finding("phantom", "consume", client.key).examined
     for rule in _READ:
         finding = facts.finding("repeated" if rule == "duplicate" else rule, "consume", client.key)
+        note = _notes_on_read(facts, client, rule)
+        if rule == "backward":
+            finding, note = _with_events(evidence, client, "consume", finding)
         if finding.examined or not (seen and rule in _TOLD_BY_SOME):
-            why, note = permit(evidence, client, "consume", rule), _notes_on_read(facts, client, rule)
-            yield _Judged(rule, subject, client.arm, finding, why, note)
+            yield _Judged(rule, subject, client.arm, finding, permit(evidence, client, "consume", rule), note)
     yield from _values(evidence, facts, subject, client.arm, client.key)
     if group_of(evidence, client):
         yield _co_owned(evidence, facts, client, subject)

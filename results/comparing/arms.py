@@ -70,7 +70,7 @@ def _pairs(run: Stored) -> Iterator[tuple[Mapping[str, Any], tuple[str, str]]]:
 def _pair(run: Stored, workload: Mapping[str, Any], pair: tuple[str, str], asked: Asked) -> Comparison:
     clients = [f"{workload['name']}/{arm}" for arm in pair]
     measures = asked.metrics or standing(run.sides(workload))
-    trials, left_out = _trials(run)
+    trials, left_out = run.trials()
     ours, theirs = ([_blocks(run, one, client, trials) for one in measures] for client in clients)
     questions = [Question(*each) for each in zip(measures, ours, theirs, strict=True)]
     answers = rows(questions, asked.margin, _seed(run.run_id))
@@ -88,7 +88,7 @@ def _in_both(base: Stored, changed: Stored, asked: Asked) -> Iterator[tuple[Mapp
 def _across(base: Stored, changed: Stored, workload: Mapping[str, Any], arm: str, asked: Asked) -> Comparison:
     client = f"{workload['name']}/{arm}"
     measures = asked.metrics or standing(changed.sides(workload))
-    trials = {run.run_id: _trials(run) for run in (changed, base)}
+    trials = {run.run_id: run.trials() for run in (changed, base)}
     questions = []
     for one in measures:
         control = asked.control and f"{workload['name']}/{asked.control}"
@@ -123,16 +123,6 @@ def _by_control(run: Stored, measure: Measure, client: str, control: str | None,
 def _blocks(run: Stored, measure: Measure, client: str, trials: set[int] | None) -> Blocks:
     found = blocks_of(run.analysis, run.timeline["steps"], measure, client)
     return {number: block for number, block in found.items() if trials is None or number in trials}
-
-
-def _trials(run: Stored) -> tuple[set[int] | None, tuple[str, ...]]:
-    """The blocks whose faults all took hold (None: whatever there is, since there are no blocks), and what was not."""
-    unproven, steps = run.unproven(), [step for step in run.timeline["steps"] if step.get("block")]
-    if not steps:
-        return None, ()
-    spoilt = {step["block"]: step["id"] for step in reversed(steps) if step["id"] in unproven}
-    said = [f"block {block} of {run.run_id} is left out: {fault}: {unproven[fault]}" for block, fault in spoilt.items()]
-    return {step["block"] for step in steps} - spoilt.keys(), tuple(said)
 
 
 def _doubted(answers: Sequence[Row], *runs: Stored) -> tuple[Row, ...]:

@@ -19,12 +19,13 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from aftershock.errors import EvidenceError
+from aftershock.results import json_lines
 from aftershock.results.comparing.blocks import BACK_OFF_US
 from aftershock.results.comparing.stored import Stored
 
 SCHEMA_VERSION = 1
 NAME = "ledger.jsonl"
+_OPTION = "--ledger"
 _WINDOWS = ("steady", "fault", "recovery")
 _QUANTILES = {"p50": ("0.5", 20), "p99": ("0.99", 1000)}  # and the records that each needs: 10/(1-q)
 _TEXTS = ("run_id", "plan", "workload", "arm", "metric", "window", "unit")
@@ -69,16 +70,7 @@ def ledger_in(place: Path) -> Path:
 
 def read(path: Path) -> Ledger:
     """The ledger; an empty one where there is no file yet. Raises EvidenceError where the file can't be read."""
-    try:
-        content = path.read_bytes() if path.exists() else b""
-    except OSError as refused:
-        raise EvidenceError(f"{path}: can't be read ({refused.strerror}); name another --ledger") from refused
-    lines, broken = [], []
-    for number, text in enumerate(content.split(b"\n"), 1):
-        try:
-            lines += [_parsed(text)] if text.strip() else []
-        except (ValueError, KeyError, TypeError) as wrong:
-            broken.append(f"{path}:{number}: not a line of a ledger ({_reason(wrong)}); mend it or take it out")
+    lines, broken = json_lines.read(path, _parsed, SCHEMA_VERSION, "a ledger", _OPTION)
     return Ledger(tuple(sorted(lines, key=lambda line: (line.night, line.run_id))), tuple(broken))
 
 
@@ -94,7 +86,7 @@ def add(path: Path, runs: Iterable[Stored]) -> list[str]:
         there.add(run.run_id)
         lines += found
     if lines:
-        _append(path, lines)
+        json_lines.append(path, (line.to_json() for line in lines), _OPTION)
     return said
 
 
@@ -161,25 +153,12 @@ def _scaled(us: float | None, by: float) -> float | None:
     return us / by if us else None
 
 
-def _append(path: Path, lines: Iterable[Line]) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        torn = path.exists() and not path.read_bytes().endswith(b"\n") and path.stat().st_size > 0
-        with path.open("a", encoding="utf-8") as file:
-            file.write("\n" * torn + "".join(f"{line.to_json()}\n" for line in lines))
-    except OSError as refused:
-        raise EvidenceError(f"{path}: can't be written ({refused.strerror}); name another --ledger") from refused
-
-
-def _parsed(text: bytes) -> Line:
-    said = json.loads(text)
-    if said["schema_version"] != SCHEMA_VERSION:
-        raise ValueError(f"schema version {said['schema_version']} is unknown here; upgrade Aftershock")
+def _parsed(said: dict[str, Any]) -> Line:
     wrong = [name for name in _TEXTS if not isinstance(said[name], str)]
     if wrong or not isinstance(said["n"], int):
         raise ValueError(f"{(wrong or ['n'])[0]} is of the wrong type")
     values = {name: _positive(said, name) for name in ("value", "ratio_to")}
-    known = {field.name: said.get(field.name) for field in fields(Line)}
+    known: dict[str, Any] = {field.name: said.get(field.name) for field in fields(Line)}
     return Line(**known | values | {"night": date.fromisoformat(said["night"])})
 
 
@@ -190,7 +169,3 @@ def _positive(said: Mapping[str, Any], name: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         raise ValueError(f"{name} is {value}, and must be above 0 or null")
     return float(value)
-
-
-def _reason(wrong: Exception) -> str:
-    return f"{wrong} is missing" if isinstance(wrong, KeyError) else str(wrong)

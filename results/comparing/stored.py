@@ -50,6 +50,15 @@ class Stored:
         doubted = [c for c in self.verdict.checks if c.kind in ("witness", "exposure") and c.status is not Status.PASS]
         return {check.id.split("/", 1)[1]: check.why for check in reversed(doubted)}
 
+    def trials(self) -> tuple[set[int] | None, tuple[str, ...]]:
+        """The blocks whose faults all took hold (None: whatever there is, as there are no blocks), and what did not."""
+        unproven, steps = self.unproven(), [step for step in self.timeline["steps"] if step.get("block")]
+        if not steps:
+            return None, ()
+        spoilt = {step["block"]: step["id"] for step in reversed(steps) if step["id"] in unproven}
+        said = [f"block {at} of {self.run_id} is left out: {fault}: {unproven[fault]}" for at, fault in spoilt.items()]
+        return {step["block"] for step in steps} - spoilt.keys(), tuple(said)
+
 
 def stored(home: Path) -> Stored:
     """The run in ``home``. Raises EvidenceError where it was not judged, or a document is damaged."""

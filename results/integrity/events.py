@@ -1,8 +1,10 @@
-"""What the clients' own events decide: immediate retries, and who was assigned a partition when. Plain Python.
+"""What the clients' own events decide: immediate retries, what went back, and who was assigned a partition when.
 
-Rules. A batch is retried without back-off at most once for a leader epoch (KIP-951, ``ProducerBatch``): it is known by
-the token of its first record and its number of records, for the parts of a batch that was split begin anew. A partition
-is a worker's from ``assigned`` to ``revoked``; a worker that is assigned something has nothing from its earlier life.
+Plain Python. Rules. A batch is retried without back-off at most once for a leader epoch (KIP-951, ``ProducerBatch``):
+it is known by the token of its first record and its number of records, for the parts of a batch that was split begin
+anew. A partition is a worker's from ``assigned`` to ``revoked``; a worker that is assigned something has nothing from
+its earlier life. Of a partition the epochs of the hints that a worker took must rise (KIP-951: a hint is news, or is
+refused), and the positions that it committed must not fall, but for a new assignment or a reset.
 """
 
 from collections import Counter
@@ -29,6 +31,31 @@ def immediate(evidence: Evidence, client: Client) -> Finding:
     samples = tuple((producer, token) for token in broken[:SAMPLES_MAX])
     count = sum(count > 1 for count in times.values())
     return Finding("immediate", "produce", client.key, len(times), count, samples)
+
+
+def gone_back(evidence: Evidence, client: Client, side: str) -> Mapping[str, tuple[int, int]]:
+    """What was told of (leader hints, committed positions) → how many there were, and how many of them went back."""
+    counts = {"leader hints": [0, 0], "committed positions": [0, 0]}
+    highest: dict[tuple[Any, ...], int] = {}
+    for line in _told(evidence, client):
+        if line.get("op", side) != side:
+            continue
+        if line["event"] in ("assigned", "position_reset"):
+            highest = {key: value for key, value in highest.items() if key[0] != line.get("worker")}
+        for what, place, value in _steps(line):
+            key, least = (line.get("worker"), what, place), value + (what == "committed positions")
+            counts[what][0] += 1
+            counts[what][1] += highest.get(key, value - 1) >= least
+            highest[key] = max(value, highest.get(key, value))
+    return {what: (told, back) for what, (told, back) in counts.items()}
+
+
+def _steps(line: Event) -> Iterator[tuple[str, tuple[str, int], int]]:
+    """(what, partition, epoch or offset) that a line tells of."""
+    if line["event"] == "hint_accepted":
+        yield "leader hints", (line["topic"], line["partition"]), line["epoch"]
+    elif line["event"] == "committed":
+        yield from (("committed positions", (topic, number), offset) for topic, number, offset in line["offsets"])
 
 
 def _attempt(line: Event) -> tuple[Any, ...]:

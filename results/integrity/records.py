@@ -1,7 +1,8 @@
 """What becomes of single records: lost, twice there, misplaced, nobody's. Exact in the ledger, counted in clean blocks.
 
 Rules: a reader's ``lost`` examines what it was owed and what it got; what a producer lost that may lose (``lossy``)
-nobody could have read. A record whose producer was not told its place can't be misplaced.
+nobody could have read. A record whose producer was not told its place can't be misplaced. One that failed, which
+promises that it is nowhere (one that may be is in doubt), and that is in the log, is a phantom.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -16,13 +17,14 @@ def of_blocks(blocks: DataFrame, dims: Dims) -> DataFrame:
     clean = (
         blocks.where("clean")
         .groupBy("run", "producer_id")
-        .agg(F.sum("n").alias("n"), F.sum("told").alias("told"))
+        .agg(*[F.sum(name).alias(name) for name in ("n", "told", "failed", "in_doubt")])
         .join(F.broadcast(dims.producers), ["run", "producer_id"])
         .withColumn("record", no_record())
     )
     client, n = F.col("client"), F.col("n")
     sent = [fact(rule, "produce", client, n, 0) for rule in ("lost", "duplicate")]
-    sent.append(fact("misplaced", "produce", client, F.col("told"), 0))
+    untaken = {"misplaced": "told", "in_doubt": "in_doubt", "phantom": "failed"}
+    sent += [fact(rule, "produce", client, F.col(examined), 0) for rule, examined in untaken.items()]
     readers = dims.readers.select("run", "topic", F.col("client").alias("reader"))
     read = [fact(rule, "consume", F.col("reader"), n, 0) for rule in ("lost", "redelivered", "phantom")]
     of_readers = found(clean.join(F.broadcast(readers), ["run", "topic"]), read)
@@ -64,7 +66,8 @@ def _owed() -> Column:
 
 def _of_producer() -> list[Fact]:
     client, logged, placed = F.col("client"), F.col("logged") > 0, F.col("placed")
-    lost, in_doubt = _acked() & ~logged, F.coalesce(F.col("status") == "in_doubt", F.lit(False))
+    lost = _acked() & ~logged
+    in_doubt, failed = (F.coalesce(F.col("status") == status, F.lit(False)) for status in ("in_doubt", "failed"))
     told = F.struct("topic", "partition", "offset")
     judged = _acked() & F.col("offset").isNotNull() & F.col("partition").isNotNull()
     elsewhere = (F.size(placed) > 0) & ~F.array_contains(placed, told)
@@ -74,6 +77,7 @@ def _of_producer() -> list[Fact]:
         fact("duplicate", "produce", client, F.size(placed) > 0, F.size(placed) > 1),
         fact("misplaced", "produce", client, judged, elsewhere),
         fact("in_doubt", "produce", client, in_doubt, logged),
+        fact("phantom", "produce", client, failed, logged),
     ]
 
 

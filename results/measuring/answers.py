@@ -1,15 +1,16 @@
 """From the rows that Spark's jobs gave to a run's ``Facts``. Pure: nothing here knows Spark but by its rows' names."""
 
+import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from operator import itemgetter
 from typing import Any
 
-from scipy.stats import binom
+from scipy.special import bdtr, bdtrik
 
 from aftershock.results.facts import (
     MAX,
-    Bin,
     Distribution,
     Failed,
     Finding,
@@ -22,6 +23,7 @@ from aftershock.results.facts import (
     Stall,
 )
 from aftershock.results.measuring.dims import Scene
+from aftershock.results.measuring.histogram import Histogram
 from aftershock.results.obligations.stalls import SECOND_US
 from aftershock.results.phases import RUN, Interval
 
@@ -40,55 +42,40 @@ def by_run(rows: Iterable[Any]) -> dict[int, list[Any]]:
     return sorted_out
 
 
-def key_of(row: Any) -> Key:
-    """Metric, client and window."""
-    return row["metric"], row["client"], row["window"]
-
-
 def distribution(row: Any, asked: Sequence[float], qs: Collection[float]) -> Distribution:
     """Of a row of ``latency.quantiles`` for ``asked``; of those ``qs`` alone."""
     at = {q: row[f"q{index}"] for index, q in enumerate(asked) if q in qs}
     return Distribution(row["n"], row["censored"], row["slowest_us"], at, row["mean_us"])
 
 
-def band_ranks(
-    seen: Distribution, qs: Iterable[float], confidences: Iterable[float]
-) -> dict[tuple[float, float], Ranks]:
-    """The ranks, from 1, between which the quantiles of what was sampled lie; 0 and n + 1 are beyond what was seen.
+def banded(told: Distribution, seen: Histogram, qs: Iterable[float], confidences: Iterable[float]) -> Distribution:
+    """``told`` with its bands: the values at the ranks between which the quantiles of what was sampled lie.
 
     How many of n samples lie below a quantile is binomial (order statistics; see Hahn and Meeker, Statistical
     Intervals, 5.2). It says how far chance in sampling may have moved the figure, and nothing of anything else.
     """
     asked = [(q, confidence) for q in qs if q < MAX for confidence in confidences]
-    ends = [binom.ppf([(1 - confidence) / 2, (1 + confidence) / 2], seen.n, q) for q, confidence in asked]
-    return {one: (int(low), int(high) + 1) for one, (low, high) in zip(asked, ends, strict=True)}
+    ends = {one: [binomial_quantile((1 + side * one[1]) / 2, told.n, one[0]) for side in (-1, 1)] for one in asked}
+    bands = {one: (seen.at_rank(low), seen.at_rank(high + 1)) for one, (low, high) in ends.items()}
+    return replace(told, bands=bands)
 
 
-def banded(
-    seen: Distribution, ranks: Mapping[tuple[float, float], Ranks], at: Callable[[int], int | None]
-) -> Distribution:
-    """The distribution with its bands, of the values at their ranks."""
-    return replace(seen, bands={asked: (at(low), at(high)) for asked, (low, high) in ranks.items()})
+def binomial_quantile(p: float, n: int, q: float) -> int:
+    """The fewest of ``n`` that no more than so many are with a probability of at least ``p``, each being so with ``q``.
+
+    (``scipy.stats`` has it as well, and takes a second to import.)
+    """
+    near = math.ceil(bdtrik(p, n, q)) if n else 0
+    return near - 1 if near and bdtr(near - 1, n, q) >= p else near
 
 
-def spectrum(row: Any) -> tuple[tuple[float, int | None], ...]:
-    """The points of a distribution in order."""
-    points = sorted((point["upto"], point["latency_us"]) for point in row["points"])
-    return tuple((upto / row["n"], latency_us) for upto, latency_us in points)
-
-
-def rack_flows(rows: Iterable[Any]) -> tuple[RackFlow, ...]:
+def rack_flows(found: Iterable[RackFlow]) -> tuple[RackFlow, ...]:
     """What went between racks, in the order of its names."""
-
-    def one(row: Any) -> RackFlow:
-        op = row["metric"].split(".")[0]
-        where = (row["client_rack"], row["broker_rack"], row["window"])
-        return RackFlow(op, row["client"], *where, row["n"], row["bytes"] or 0, row["p50_us"], row["p99_us"])
 
     def name(flow: RackFlow) -> tuple[str, ...]:
         return flow.op, flow.client, flow.window, flow.client_rack or "", flow.broker_rack or ""
 
-    return tuple(sorted(map(one, rows), key=name))
+    return tuple(sorted(found, key=name))
 
 
 def slowest(rows: Iterable[Any]) -> dict[tuple[str, str], tuple[Slow, ...]]:
@@ -104,25 +91,15 @@ def host(row: Any) -> Host:
     return Host(*[row[one.name] for one in fields(Host)])
 
 
-def backwards(rows: Iterable[Any], scene: Scene) -> int:
-    """Rows (of ``latency.summary``) and phases in which the clock went backwards."""
+def backwards(seen: Mapping[Key, Histogram], scene: Scene) -> int:
+    """Records and phases in which the clock went backwards."""
     phases = sum(phase.end_us < phase.start_us for phase in scene.evidence.phases)
-    told = [row for row in rows if row["window"] in ("warmup", RUN) and row["metric"] in _TAKEN]
-    return phases + sum(int(row["backwards"]) for row in told)
+    told = (one for (metric, _, window), one in seen.items() if window in ("warmup", RUN) and metric in _TAKEN)
+    return phases + sum(one.backwards for one in told)
 
 
 _TAKEN = ("produce.service", "consume.latency", "commit.service")
 """Where it shows that something was done before it was begun: one metric of each kind of row."""
-
-
-def bins(rows: Iterable[Any], bin_us: int) -> tuple[Bin, ...]:
-    """The bins of a run's plots, panel by panel, in order of time."""
-
-    def one(row: Any) -> Bin:
-        seen = (row["n"], row["censored"], row["q0"], row["q1"], row["slowest_us"])
-        return Bin(row["metric"], row["client"], row["rack"], row["bin"] * bin_us, *seen)
-
-    return tuple(sorted(map(one, rows), key=lambda each: (each.metric, each.client, each.rack or "", each.start_us)))
 
 
 def longest(rows: Iterable[Any], scene: Scene, spread: Spread) -> dict[Key, Longest]:
@@ -205,31 +182,21 @@ def _outages(key: Key, found: Sequence[Stall], scene: Scene) -> list[Outage]:
     ]
 
 
-def perf(
-    summary: Iterable[Any], stretches: Iterable[Any], scene: Scene, at_rank: Mapping[tuple[Key, int], int | None]
-) -> dict[str, Perf]:
+def perf(seen: Mapping[Key, Histogram], stretches: Iterable[Any], scene: Scene) -> dict[str, Perf]:
     """The figures of ``kafka-producer-perf-test`` for each client, from warm-up's end to its last success."""
     last: dict[str, int] = defaultdict(int)
     for row in stretches:
         if row["metric"] == "produce.gap":
             last[row["client"]] = max(last[row["client"]], row["last_us"])
-    whole = {key_of(row): row for row in summary if row["window"] == RUN and row["n"] > row["censored"]}
     return {
-        client: _perf(row, whole["produce.latency", client, RUN]["bytes"] or 0, last[client], scene, at_rank)
-        for (metric, client, _), row in sorted(whole.items())
-        if metric == PERF_METRIC
+        client: _perf(one, seen["produce.latency", client, RUN].bytes, last[client] - scene.judged_from_us)
+        for (metric, client, window), one in sorted(seen.items(), key=itemgetter(0))
+        if (metric, window) == (PERF_METRIC, RUN) and one.valued
     }
 
 
-def _perf(row: Any, bytes_: int, last_us: int, scene: Scene, at_rank: Mapping[tuple[Key, int], int | None]) -> Perf:
-    key, n = key_of(row), row["n"] - row["censored"]
-    took = [(at_rank[key, rank] or 0) / 1e3 for rank in perf_ranks(key, row["n"], row["censored"])]
-    seconds = max(last_us - scene.judged_from_us, 1) / 1e6
-    return Perf(n, seconds, n / seconds, bytes_ / 2**20 / seconds, row["mean_us"] / 1e3, row["slowest_us"] / 1e3, *took)
-
-
-def perf_ranks(key: Key, n: int, censored: int) -> list[int]:
-    """The ranks that the tool reads off what was acknowledged: its index counts from 0, and is cut to whole numbers."""
-    acked = n - censored
-    asked = key[0] == PERF_METRIC and key[2] == RUN and acked
-    return [min(acked, int(q * acked) + 1) for q in PERF_QS] if asked else []
+def _perf(seen: Histogram, bytes_: int, lasted_us: int) -> Perf:
+    """Its quantiles are of what was acknowledged: the tool's index counts from 0, and is cut to whole numbers."""
+    n, seconds = seen.valued, max(lasted_us, 1) / 1e6
+    took_us = [seen.mean_us, seen.slowest_us, *(seen.at_rank(min(n, int(q * n) + 1)) for q in PERF_QS)]
+    return Perf(n, seconds, n / seconds, bytes_ / 2**20 / seconds, *((us or 0) / 1e3 for us in took_us))

@@ -1,8 +1,8 @@
 """Runs the Spark jobs of a judgement, few and grouped, and collects their answers; nobody else does but ``twice.py``.
 
 Rules: however many runs, the jobs are the same. The gate comes first; the ledger is made of what it could not clear, if
-there is any. Silver (the exact histogram) is counted once and kept, and what is asked of latency is read off it. What
-comes back is small (clients x windows x metrics, bins of a plot, seconds), never records.
+there is any. Silver (the exact histogram) is counted once, and what is asked of latency is read off it. What comes
+back is small (different latencies, bins of a plot, seconds), never records.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,8 +23,11 @@ from aftershock.results.measuring import slowest as slow
 from aftershock.results.measuring.answers import Key, Spread, by_run
 from aftershock.results.measuring.calms import calms_of, usual
 from aftershock.results.measuring.dims import Dims, Scene, dims
+from aftershock.results.measuring.histogram import Histogram
 from aftershock.results.measuring.ledger import ledger
+from aftershock.results.measuring.plotted import bins
 from aftershock.results.measuring.samples import samples
+from aftershock.results.measuring.silver import drawn, silver_of
 from aftershock.results.measuring.sliced import sliced
 from aftershock.results.measuring.twice import Twice, lags
 from aftershock.results.obligations import stalls
@@ -64,9 +67,7 @@ def measure(
     with ThreadPoolExecutor(JOBS_AT_ONCE) as pool:
         early = _Early(read, small, pool)
         with _study(read, small, asked, exhaustive=exhaustive) as study:
-            found = study.facts(early, pool)
-            if keep:
-                study.keep_silver(keep)
+            found = study.facts(early, pool, keep)
     return {str(one.run["run_id"]): facts for one, facts in zip(runs, found, strict=True)}
 
 
@@ -82,9 +83,7 @@ def _study(read: Tables, small: Dims, asked: Sequence[Wanted], *, exhaustive: bo
         blocks = kept(gate.blocks(read, small, exhaustive=exhaustive))
         doubted = blocks.where("not clean").limit(1).collect()
         book = kept(ledger(read, blocks)) if doubted else None
-        rows = samples(read, small, blocks, book)
-        silver = kept(latency.silver(rows, small))
-        yield _Study(read, small, asked, blocks, book, rows, silver, kept(latency.by_window(silver, small)))
+        yield _Study(read, small, asked, blocks, book, samples(read, small, blocks, book))
 
 
 class _Early:
@@ -117,8 +116,6 @@ class _Study:
     blocks: "DataFrame"
     book: "DataFrame | None"
     samples: "DataFrame"
-    silver: "DataFrame"
-    windows: "DataFrame"
 
     @property
     def scenes(self) -> Sequence[Scene]:
@@ -139,57 +136,51 @@ class _Study:
         """Those that one run needs, so that a run's facts are the same whoever is judged with it."""
         return {*TABLE_QS, *self.asked[run].qs, *(calm.q for calm in self.calms[run])}
 
-    def facts(self, early: _Early, pool: ThreadPoolExecutor) -> list[Facts]:
+    def facts(self, early: _Early, pool: ThreadPoolExecutor, keep: Keep | None) -> list[Facts]:
         """The facts of every run, in order."""
-        told = by_run(latency.summary(self.windows, self.qs).collect())  # fills silver, which the others only read
-        spread = [
-            {answers.key_of(row): answers.distribution(row, self.qs, self.qs_of(run)) for row in told.get(run, ())}
-            for run in range(len(self.scenes))
-        ]
+        counted = pool.submit(lambda: latency.silver(self.samples, self.dims).toArrow())
+        binned = pool.submit(lambda: self._bins().toArrow())
         twice = Twice(self.dims, self.samples)
         waits = pool.submit(twice.stalls)
+        jobs = early.jobs | {name: pool.submit(_rows, build) for name, build in self._jobs().items()}
+        silver = [_of_run(counted.result(), run) for run in range(len(self.scenes))]
+        read = [silver_of(rows) for rows in silver]
+        seen = [one.by_window(scene) for one, scene in zip(read, self.scenes, strict=True)]
+        spread = [{key: self._told(run, key, one) for key, one in some.items()} for run, some in enumerate(seen)]
         calm = pool.submit(twice.recoveries, self.calms, spread)
-        jobs = early.jobs | {name: pool.submit(_rows, build) for name, build in self._jobs(spread).items()}
-        got = {name: job.result() for name, job in jobs.items()} | {"summary": told, "waits": waits.result()}
+        jobs["slowest"] = pool.submit(_rows, lambda: self._slowest(spread))
+        if keep:
+            for run, rows in enumerate(silver):
+                keep(run, rows)
+        got = {name: job.result() for name, job in jobs.items()} | {"waits": waits.result()}
         return [
             replace(
-                self._facts(run, spread[run], {name: some.get(run, []) for name, some in got.items()}),
+                self._facts(run, spread[run], seen[run], {name: some.get(run, []) for name, some in got.items()}),
+                bins=bins(_of_run(binned.result(), run), bin_us(scene.evidence)),
+                racks=answers.rack_flows(read[run].rack_flows(scene)),
                 lag=early.lags.result()[run],
                 calms=calm.result()[run],
-                recoveries={(one.fault, key): seen for (one, key), seen in calm.result()[run].items() if usual(one)},
+                recoveries={(one.fault, key): us for (one, key), us in calm.result()[run].items() if usual(one)},
             )
-            for run in range(len(self.scenes))
+            for run, scene in enumerate(self.scenes)
         ]
 
-    def _jobs(self, spread: Sequence[Spread]) -> "dict[str, Callable[[], DataFrame | None]]":
+    def _told(self, run: int, key: Key, seen: Histogram) -> Distribution:
+        """A generator's punctuality has no bands."""
+        told = seen.distribution(sorted(self.qs_of(run)))
+        asked = self.asked[run]
+        return told if key[0].endswith(".lateness") else answers.banded(told, seen, asked.qs, asked.confidences)
+
+    def _jobs(self) -> "dict[str, Callable[[], DataFrame | None]]":
         """The longest first. Each is built by the thread that runs it: that is half of the work."""
         return {
             "findings": self._findings,
-            "stretches": lambda: recovery.stretches(recovery.successes(self.samples, self.dims)),
-            "bins": self._bins,
             "latencies": lambda: self._cuts(of_gaps=False),
             "cut_gaps": lambda: self._cuts(of_gaps=True),
-            "ranks": lambda: self._at_ranks(spread),
-            "racks": lambda: latency.rack_flows(self.silver, self.dims),
-            "slowest": lambda: self._slowest(spread),
+            "stretches": lambda: recovery.stretches(recovery.successes(self.samples, self.dims)),
             "failures": lambda: stalls.failures(stalls.waits(self.samples, self.dims)),
             "produced": self._produced,
         }
-
-    def _at_ranks(self, spread: Sequence[Spread]) -> "DataFrame | None":
-        """The values at the ranks of the bands, and of the figures for comparison."""
-        rows = {
-            (run, *key, rank)
-            for run, one in enumerate(spread)
-            for key, seen in one.items()
-            for rank in [*answers.perf_ranks(key, seen.n, seen.censored), *_ends(self._bands(run, key, seen))]
-            if 1 <= rank <= seen.n
-        }
-        return latency.at_ranks(self.windows, self.dims.table(sorted(rows), latency.RANKS)) if rows else None
-
-    def _bands(self, run: int, key: Key, seen: Distribution) -> Mapping[tuple[float, float], answers.Ranks]:
-        of_generator = key[0].endswith(".lateness")
-        return {} if of_generator else answers.band_ranks(seen, self.asked[run].qs, self.asked[run].confidences)
 
     def _slowest(self, spread: Sequence[Spread]) -> "DataFrame":
         limits = [
@@ -202,8 +193,7 @@ class _Study:
 
     def _bins(self) -> "DataFrame":
         sizes = [(run, bin_us(one.evidence)) for run, one in enumerate(self.scenes)]
-        hist = latency.by_bin(self.samples, self.dims, self.dims.table(sizes, latency.BINS))
-        return latency.quantiles(hist, ("run", "metric", "client", "rack", "bin"), (0.5, 0.99))
+        return latency.by_bin(self.samples, self.dims, self.dims.table(sizes, latency.BINS))
 
     def _findings(self) -> "DataFrame":
         return integrity.findings(self.read, self.dims, self.blocks, self.book)
@@ -222,46 +212,36 @@ class _Study:
             return cuts.gaps(self.samples, *told)
         return latency.quantiles(cuts.latencies(self.samples, *told, self.dims), cuts.SLICE, self.qs)
 
-    def _facts(self, run: int, spread: Spread, rows: Mapping[str, Sequence[Any]]) -> Facts:
+    def _facts(
+        self, run: int, spread: Spread, seen: Mapping[Key, Histogram], rows: Mapping[str, Sequence[Any]]
+    ) -> Facts:
         scene, stood = self.scenes[run], answers.stalls(rows["waits"])
-        at_rank = {(answers.key_of(row), row["rank"]): row["latency_us"] for row in rows["ranks"]}
         return Facts(
-            distributions={key: self._banded(run, key, seen, at_rank) for key, seen in spread.items()},
+            distributions=spread,
             longest=answers.longest(rows["stretches"], scene, spread),
             findings=answers.findings(rows["findings"]),
             crossed={row["fault"]: Crossed(row["bytes"], row["n"]) for row in rows["crossed"]},
             produced={(row["window"], row["topic"], row["partition"]): row["n"] for row in rows["produced"]},
             host=next((answers.host(row) for row in rows["host"]), Host()),
-            bins=answers.bins(rows["bins"], bin_us(scene.evidence)),
             bin_us=bin_us(scene.evidence),
             stalls=stood,
             failures=answers.failures(rows["failures"]),
             cuts=sliced(self.asked[run].cuts, rows, scene, self.qs, self.qs_of(run)),
-            spectra={answers.key_of(row): answers.spectrum(row) for row in rows["summary"] if row["points"]},
-            racks=answers.rack_flows(rows["racks"]),
+            spectra={key: one.points() for key, one in seen.items() if drawn(key)},
             slowest=answers.slowest(rows["slowest"]),
             unavailable=answers.unavailable(stood, scene, spread),
-            perf=answers.perf(rows["summary"], rows["stretches"], scene, at_rank),
-            backwards=answers.backwards(rows["summary"], scene),
+            perf=answers.perf(seen, rows["stretches"], scene),
+            backwards=answers.backwards(seen, scene),
         )
 
-    def _banded(self, run: int, key: Key, seen: Distribution, at: Mapping[tuple[Key, int], int | None]) -> Distribution:
-        return answers.banded(seen, self._bands(run, key, seen), lambda rank: at.get((key, rank)))
 
-    def keep_silver(self, keep: Keep) -> None:
-        """Hands over the silver rows of each run; they are a histogram, as long as there are distinct latencies."""
-        rows = self.silver.toArrow()
-        for run in range(len(self.scenes)):
-            keep(run, rows.filter(pc.equal(rows["run"], run)).drop_columns("run"))
+def _of_run(silver: "pa.Table", run: int) -> "pa.Table":
+    return silver.filter(pc.equal(silver["run"], run)).drop_columns("run")
 
 
 def _rows(build: "Callable[[], DataFrame | None]") -> Answers:
     job = build()
     return by_run(job.collect() if job is not None else [])
-
-
-def _ends(bands: Mapping[tuple[float, float], answers.Ranks]) -> Iterator[int]:
-    return (rank for ends in bands.values() for rank in ends)
 
 
 def _slow_us(seen: Distribution) -> int:

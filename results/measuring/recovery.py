@@ -26,6 +26,7 @@ LOOKS = (
     "at_us bigint, look_us bigint, until_us bigint"
 )
 _LANE = ("run", "metric", "client")
+_CALM, _COUNTED = ("run", "calm", "client"), ("n", "failed", "slow")
 
 
 def successes(samples: DataFrame, dims: Dims, slot_us: int = GAP_SLOT_US) -> DataFrame:
@@ -72,9 +73,7 @@ def pace_slots(samples: DataFrame, paces: DataFrame, dims: Dims, slot_us: int) -
     """
     slot = F.expr(f"intended_us div {slot_us}").alias("slot")
     rows = with_segment(_paced(samples, paces), "intended_us", dims)
-    return rows.groupBy("run", "pace", "segment", slot).agg(
-        F.count("*").alias("n"), *[_count(name).alias(name) for name in ("failed", "slow")]
-    )
+    return rows.groupBy("run", "pace", "segment", slot).agg(*_counts())
 
 
 def first_calm(samples: DataFrame, looks: DataFrame, for_us: int) -> DataFrame:
@@ -83,18 +82,29 @@ def first_calm(samples: DataFrame, looks: DataFrame, for_us: int) -> DataFrame:
     ``looks`` (``LOOKS``): that record is looked for from ``look_us`` until ``until_us``, one by one. Calm is: none
     fails, of n at most ``n * (den - num) div den`` are slow, and the load goes on until then.
     """
-    keys = ("run", "calm", "client")
     within = (F.col("intended_us") >= F.col("look_us")) & (F.col("intended_us") < F.col("until_us") + for_us)
-    near = _paced(samples, looks).where(within)
-    ahead = Window.partitionBy(*keys).orderBy("intended_us").rangeBetween(0, for_us - 1)
-    counted = near.withColumns(
-        {"n": F.count("*").over(ahead)} | {f"{name}_n": _count(name).over(ahead) for name in ("failed", "slow")}
-    )
+    moments = _paced(samples, looks).where(within).groupBy(*_CALM, "intended_us").agg(*_counts())
     # nearest-rank quantile <= limit is the same as: at least ceil(q n) are within it
-    calm = (F.col("failed_n") == 0) & (F.col("slow_n") <= F.expr("(n * (den - num)) div den"))
+    calm = (F.col("failed") == 0) & (F.col("slow") <= F.expr("(n * (den - num)) div den"))
     calm = calm & (F.col("intended_us") + for_us <= F.col("end_us")) & (F.col("intended_us") < F.col("until_us"))
-    first = F.min(F.when(calm, F.col("intended_us") - F.col("at_us")))
-    return counted.groupBy(*keys).agg(first.alias("recovered_us"))
+    begun = _ahead(moments, for_us).join(F.broadcast(looks), list(_CALM)).where(calm)
+    return begun.groupBy(*_CALM).agg(F.min(F.col("intended_us") - F.col("at_us")).alias("recovered_us"))
+
+
+def _ahead(moments: DataFrame, for_us: int) -> DataFrame:
+    """``moments`` with what was counted in the ``for_us`` that begin with each.
+
+    It is the difference of two running sums, before the first of them and after the last: over a frame that slides,
+    Spark would add up all of it again for every row.
+    """
+    turns = [
+        F.struct((F.col("intended_us") + later_us).alias("sum_us"), F.lit(turn).alias("turn"))
+        for turn, later_us in ((-1, 0), (0, 0), (1, for_us - 1))
+    ]
+    asked = moments.withColumn("ask", F.explode(F.array(*turns))).select("*", "ask.*")
+    until_here = Window.partitionBy(*_CALM).orderBy("sum_us", "turn").rowsBetween(Window.unboundedPreceding, 0)
+    sums = {name: F.col("turn") * F.sum(F.when(F.col("turn") == 0, F.col(name))).over(until_here) for name in _COUNTED}
+    return asked.withColumns(sums).groupBy(*_CALM, "intended_us").agg(*[F.sum(name).alias(name) for name in _COUNTED])
 
 
 def _paced(samples: DataFrame, paces: DataFrame) -> DataFrame:
@@ -106,5 +116,6 @@ def _paced(samples: DataFrame, paces: DataFrame) -> DataFrame:
     return met.withColumns({"failed": ~F.col("ok"), "slow": ~F.coalesce(fast, F.lit(False))})
 
 
-def _count(flag: str) -> Column:
-    return F.count(F.when(F.col(flag), True))
+def _counts() -> list[Column]:
+    """Of ``_paced``: how many there are, and how many of them failed and were slow."""
+    return [F.count("*").alias("n"), *[F.count(F.when(F.col(flag), True)).alias(flag) for flag in ("failed", "slow")]]

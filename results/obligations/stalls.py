@@ -49,7 +49,7 @@ def waits(samples: DataFrame, dims: Dims) -> DataFrame:
 
 def silences(waits: DataFrame, at_least_us: int) -> DataFrame:
     """``SILENCES``: where nothing succeeded for as long though something was wanted; null ends where it never did."""
-    slot = F.expr(f"done_us div {max(1, at_least_us // 10)}").alias("slot")
+    slot = F.expr(f"done_us div {at_least_us}").alias("slot")  # two successes of one slot are less than that apart
     good = F.when(F.col("ok"), F.col("done_us"))
     told = {
         "first_us": F.min(good),

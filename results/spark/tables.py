@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from aftershock.results.evidence import Evidence
 from aftershock.results.schema import TABLES
+from aftershock.results.spark.conf import ONE_TASK
 from aftershock.results.spark.paths import literal
 from aftershock.results.spark.small import small
 
@@ -46,6 +47,8 @@ def _table(spark: SparkSession, runs: Sequence[Evidence], name: str, schema: Str
     if not parts:
         return small(spark, [], f"run int, {_ddl(schema)}")
     rows = spark.read.schema(schema).parquet(*map(literal, parts))
+    if spark.conf.get("spark.sql.shuffle.partitions") == ONE_TASK:
+        rows = rows.coalesce(1)  # of one partition, rows that belong together are: no shuffle is planned
     if len({*parts.values()}) == 1:
         return rows.select(F.lit(next(iter(parts.values()))).alias("run"), "*")
     named = [(name, number) for part, number in parts.items() for name in spelt(part)]

@@ -103,15 +103,12 @@ def test_nothing_is_collected_while_a_transform_is_built(
     blocks = gate.blocks(read, known)
     book = ledger.ledger(read, blocks)
     rows = samples.samples(read, known, blocks, book)
-    silver = latency.silver(rows, known)
-    windows = latency.by_window(silver, known)
     waits = stalls.waits(rows, known)
     asked, parts = small(spark, [], cuts.ASKED), small(spark, [], cuts.PARTS)
     built = [
-        latency.summary(windows, [0.5]),
-        latency.rack_flows(silver, known),
-        latency.at_ranks(windows, small(spark, [], latency.RANKS)),
-        latency.quantiles(latency.by_bin(rows, known, small(spark, [], latency.BINS)), ["run"], [0.5]),
+        latency.silver(rows, known),
+        latency.quantiles(latency.histogram(rows.withColumn("latency_us", rows.done_us), ["run"]), ["run"], [0.5]),
+        latency.by_bin(rows, known, small(spark, [], latency.BINS)),
         recovery.stretches(recovery.successes(rows, known)),
         recovery.pace_slots(rows, small(spark, [], recovery.PACES), known, S),
         recovery.first_calm(rows, small(spark, [], recovery.LOOKS), S),

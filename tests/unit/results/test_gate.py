@@ -59,6 +59,26 @@ def in_doubt(run: Made) -> None:
     run.log.append(run.log[0] | {"producer_id": 9, "seq": 0, "offset": 10_000})
 
 
+def never_written(run: Made) -> None:
+    """Some failed and some are in doubt, and none of them is anywhere; whole blocks of one producer among them."""
+    gone = {(0, seq): "failed" for seq in (0, 50, 99, 100)} | {(1, seq): "in_doubt" for seq in range(1250, 1600)}
+    for row in run.produce:
+        if status := gone.get((row["producer_id"], row["seq"])):
+            row.update(status=status, offset=None)
+            if status == "in_doubt":
+                row.update(done_us=None)
+    for rows in (run.log, run.consume):
+        rows[:] = [row for row in rows if (row["producer_id"], row["seq"]) not in gone]
+
+
+def failed_without_a_row(run: Made) -> None:
+    """One failed, and of the next, which is nowhere, the producer has no row."""
+    never_written(run)
+    run.produce.remove(of(run.produce, 0, 51))
+    for rows in (run.log, run.consume):
+        rows[:] = [row for row in rows if (row["producer_id"], row["seq"]) != (0, 51)]
+
+
 def nameless(run: Made) -> None:
     """A record without ids, in the log and delivered."""
     run.log.append(run.log[0] | {"producer_id": None, "seq": None, "offset": 10_000})
@@ -83,6 +103,8 @@ SUSPECT = {
     twice_for_one_and_never_for_another: {(1, 3)},
     changed_places: {(0, 6)},
     in_doubt: {(0, 0), (1, 29), (9, 0)},
+    never_written: {(1, 13), (1, 14), (1, 15)},  # where nothing was acknowledged there is nothing to agree on
+    failed_without_a_row: {(0, 0), (1, 13), (1, 14), (1, 15)},
     nameless: {(-1, -1)},
     untold: set(),
     recorded_twice: {(0, 10)},
@@ -113,7 +135,7 @@ def test_the_spoiled_blocks_are_in_doubt_and_no_other(spark: "SparkSession", run
             told[evidence[row["run"]].run["run_id"]].add((row["producer_id"], row["block"]))
     assert {spoil.__name__: blocks for spoil, blocks in SUSPECT.items()} == told
     of_clean = [row for row in rows if row["clean"]]
-    assert {100} == {row["n"] for row in of_clean}
+    assert {100} == {row["n"] + row["failed"] + row["in_doubt"] for row in of_clean}
     assert {("orders/baseline", "orders/patient")} == {tuple(row["readers"]) for row in of_clean}
     assert {("orders/baseline", "orders"), ("orders/patient", "orders")} == {
         (row["client"], row["topic"]) for row in of_clean

@@ -30,7 +30,7 @@ def test_flags_follow_the_size_of_the_evidence(made: Made, tmp_path: Path) -> No
     small, large = (of_jvm("local[2]", load, tmp_path, ["-Dx=1"]) for load in (SMALL, LARGE))
     assert small["spark.driver.extraJavaOptions"] == "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dx=1"
     assert large["spark.driver.extraJavaOptions"] == "-XX:+UseParallelGC -Dx=1"
-    tasks = [of_session(load)["spark.sql.shuffle.partitions"] for load in (SMALL, Load(rows=1_000_000), LARGE)]
+    tasks = [of_session(load)["spark.sql.shuffle.partitions"] for load in (SMALL, Load(rows=200_000), LARGE)]
     assert tasks == ["1", "2", "8"]
     assert [small["spark.driver.memory"], large["spark.driver.memory"]] == ["600m", "2g"]
     assert [small["spark.sql.adaptive.enabled"], large["spark.sql.adaptive.enabled"]] == ["false", "true"]

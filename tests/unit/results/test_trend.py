@@ -174,7 +174,7 @@ def test_known_issues_file(tmp_path: Path, text: str, says: str | None) -> None:
     ("broken", "says"),
     [
         ("{", "Expecting property name"),
-        ("[]", "indices must be integers"),
+        ("[]", "it is no JSON object"),
         ("{}", "'schema_version' is missing"),
         (json.dumps({**json.loads(LINE.to_json()), "schema_version": 2}), "schema version 2 is unknown here"),
         (json.dumps({**json.loads(LINE.to_json()), "night": "yesterday"}), "Invalid isoformat string"),

@@ -144,3 +144,44 @@ def went_on_behind_its_commit(run: Run) -> None:
     _committed(run, 50_900_000, 0)
     run.documents["events"].append(run.documents["events"][1] | {"t_us": 51 * S})
     _again(run, "patient", 52 * S)
+
+
+def _took_hints(run: Run, *epochs: int, op: str = "produce") -> None:
+    """The baseline's client takes hints of these epochs, one after the other, for partition 0."""
+    line = {"event": "hint_accepted", "arm": "baseline", "workload": "orders", "op": op, "worker": f"orders-{op}"}
+    line |= {"topic": "orders", "partition": 0, "node_id": 2}
+    run.documents["events"] += [line | {"epoch": epoch, "t_us": 20 * S + n} for n, epoch in enumerate(epochs)]
+
+
+@defect("a client that takes hints of ever newer epochs: no alarm")
+def new_hints_taken(run: Run) -> None:
+    _took_hints(run, 4, 5)
+    _took_hints(run, 5, op="consume")
+
+
+@defect(
+    "a producer that takes a hint of an epoch that it was told of before",
+    fails=("integrity/backward",),
+    says="1 of them are leader hints",
+)
+def old_hint_taken(run: Run) -> None:
+    _took_hints(run, 5, 5)
+
+
+@defect(
+    "a commit of a position below one that was acknowledged before it",
+    fails=("integrity/backward",),
+    says="6 of them are committed positions",
+)
+def commits_overtaken(run: Run) -> None:
+    _grouped(run)
+    _committed(run, 15 * S, 0)
+    _committed(run, 15_100_000, 5)
+
+
+@defect("the same after an assignment: permitted")
+def commits_behind_an_assignment(run: Run) -> None:
+    _grouped(run)
+    _committed(run, 15 * S, 0)
+    run.documents["events"].append(run.documents["events"][1] | {"t_us": 16 * S})
+    _committed(run, 16_100_000, 20)

@@ -115,6 +115,20 @@ def in_doubt_and_found(run: Run) -> None:
     run.lose(0, 500, status="in_doubt", read_by="baseline patient")
 
 
+@defect(
+    "a record that its producer gave up for good, and that is in the log",
+    fails=("integrity/phantom",),
+    says="their producer had given them up for good",
+)
+def given_up_and_written(run: Run) -> None:
+    run.lose(0, 500, status="failed", read_by="baseline patient")
+
+
+@defect("a record that failed and is nowhere: no phantom")
+def given_up_and_nowhere(run: Run) -> None:
+    run.lose(0, 500, status="failed", logged=False)
+
+
 @defect("a record in doubt that is nowhere: no loss", says="of 1 in doubt 0 are in the log")
 def in_doubt_and_gone(run: Run) -> None:
     run.lose(0, 500, status="in_doubt", logged=False)

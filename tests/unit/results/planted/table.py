@@ -1,4 +1,4 @@
-"""Prints ``docs/CHECKS.md``: what is planted, and which check catches it. ``make docs`` calls it."""
+"""Prints ``docs/CHECKS.md``: what is planted in evidence and in clients, and what catches it, for ``make docs``."""
 
 import sys
 from collections.abc import Iterator
@@ -10,12 +10,14 @@ if __name__ == "__main__":  # started as a script nobody has told Python where t
 from planted.catalogue import Defect
 from planted.defects import DEFECTS
 
+from aftershock.tests.chaos.known_bad.table import section
+
 _HEAD = """# What the judge is shown to catch
 
-Written by `make docs` from `tests/unit/results/planted/`: do not edit. Each of these defects is planted in the evidence
-of a run in which all else is well; the checks named must notice, and no other check may change its status
-(`test_planted.py`). Where nothing is named, the configuration or a fault of the plan permits it, and no check may
-alarm. FAIL unless said otherwise. {extent}
+Written by `make docs` from `tests/unit/results/planted/` and `tests/chaos/known_bad/`: do not edit. Each of the first
+defects is planted in the evidence of a run in which all else is well; the checks named must notice, and no other check
+may change its status (`test_planted.py`). Where nothing is named, the configuration or a fault of the plan permits it,
+and no check may alarm. FAIL unless said otherwise. {extent}
 
 What each rule means, and what a configuration permits: `results/promises.py` and `results/permits.py`; how it is found:
 `results/integrity/`.
@@ -35,7 +37,7 @@ _GROUPS = {
 
 def page() -> str:
     """The page as Markdown."""
-    return "\n".join([_HEAD.format(extent=_EXTENT), *_tables()])
+    return "\n".join([_HEAD.format(extent=_EXTENT), *_tables(), *section()])
 
 
 def _tables() -> Iterator[str]:

@@ -8,7 +8,7 @@ from evidence_factory import PARTITIONS, S
 from planted.world import MARGIN, Run, good_run, typed
 
 BLOCK_AT = 65_000
-"""The first seq of a run that goes over the edge of a block of the gate, which is 65,536 records long."""
+"""The first seq of a run that goes over an edge of the gate's blocks, which are a power of two long: 65,536."""
 
 
 @cache

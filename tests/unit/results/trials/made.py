@@ -1,0 +1,61 @@
+"""Judged runs of trials, made up: for tests of what is said of figures, not of whether the figures are right."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from aftershock.results.check import Check, Status
+from aftershock.results.comparing.stored import Stored
+from aftershock.results.trials.part import Part
+from aftershock.results.verdict import Verdict
+
+Values = Mapping[str, Sequence[float | None]]
+"""Milliseconds of each block, by client."""
+
+
+def part(
+    name: str,
+    values_ms: Values,
+    *,
+    metric: str = "produce.latency",
+    window: str = "fault",
+    checks: Sequence[Check] = (),
+    status: str = "complete",
+) -> Part:
+    """A part whose clients had these worst latencies, block by block; its faults are ``move-1``, ``move-2`` ..."""
+    blocks = len(next(iter(values_ms.values())))
+    cuts = [_cut(metric, window, client, some) for client, some in values_ms.items()]
+    steps = [{"id": f"move-{number}", "entry": "move", "block": number} for number in range(1, blocks + 1)]
+    timeline: dict[str, Any] = {"cluster": {}, "workloads": [], "steps": steps}
+    analysis: dict[str, Any] = {"distributions": [], "gaps": [], "recoveries": [], "cuts": cuts}
+    run = {"run_id": f"run-{name}", "status": status, "why": None}
+    return Part(name, Stored(Path(name), run, timeline, analysis, verdict(name, checks)))
+
+
+def verdict(name: str, checks: Sequence[Check] = ()) -> Verdict:
+    """Of a run of that name."""
+    return Verdict(f"run-{name}", "plan", 1, (), tuple(checks))
+
+
+def written(made: Part, home: Path) -> Path:
+    """The documents of a judged run, in a folder of its own below ``home``."""
+    folder = home / made.run.run_id
+    folder.mkdir(parents=True)
+    documents = {"run": made.run.run, "timeline": made.run.timeline, "analysis": made.run.analysis}
+    for name, document in {**documents, "verdict": made.run.verdict.to_json()}.items():
+        (folder / f"{name}.json").write_text(json.dumps(document))
+    return folder
+
+
+def doubted(check: str, kind: str) -> Check:
+    """A check that is not settled: of the harness, a witness."""
+    return Check(check, kind, "run", Status.INCONCLUSIVE, 0, 1, "", "the host was starved")
+
+
+def _cut(metric: str, window: str, client: str, values_ms: Sequence[float | None]) -> dict[str, Any]:
+    slices = [
+        {"subject": f"block={number}", "start_us": None, "n": 50, "at": {"1.0": None if ms is None else ms * 1e3}}
+        for number, ms in enumerate(values_ms, 1)
+    ]
+    return {"metric": metric, "window": window, "each": "block", "every_us": None, "client": client, "slices": slices}

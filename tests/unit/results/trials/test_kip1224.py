@@ -1,0 +1,160 @@
+"""What is said of commits whose latencies are known: made-up coordinators with a linger, on unlike brokers."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aftershock.results.trials import commits
+from aftershock.results.trials.claim import Parts
+from aftershock.results.trials.kip1224 import IDLE, as_none, batched, later_ms, saved, transactions
+from aftershock.results.trials.kip1224_failover import FAULT, falls, kept, monotonic
+from aftershock.results.trials.kip1224_plot import plots
+from aftershock.results.trials.part import Part
+from aftershock.results.trials.steady import STEADY_SLICE_US, steady
+from aftershock.tests.unit.results.trials import on_disk
+
+SQUARE = (("-1", "5", "0"), ("0", "-1", "5"), ("5", "0", "-1"))
+BROKER_MS = (0.0, 2.0, 9.0)
+"""What each broker needs more than the first: more than what is looked for, but the same in every run."""
+LINGER_MS = {"-1": 0.0, "5": 5.0, "0": 0.0}
+A_SLICE = 11
+
+
+def idle(home: Path, lingers: tuple[str, ...], linger_ms: Mapping[str, float], failed: str = "") -> Part:
+    """One run: a group a broker and kind; a commit takes its broker's time, its linger, and something of its own."""
+    outcomes, offsets = [], []
+    for broker, setting in enumerate(lingers, 1):
+        for workload, arm, lingering in (("commits", "plain", 1), ("transactions", "transactional", 0)):
+            group = f"{workload}-{broker}"
+            offsets.append(entry(broker, group, 0, 0, transactional=not lingering))
+            took_ms = 2.0 + BROKER_MS[broker - 1] + lingering * linger_ms[setting]
+            for number in range(8 * A_SLICE):
+                at_us = number * STEADY_SLICE_US // A_SLICE
+                own_us = number % A_SLICE * 10 + number // A_SLICE % 3
+                ok = "failed" if setting == failed else "ok"
+                outcomes.append(commit(workload, arm, group, at_us, at_us + int(took_ms * 1000) + own_us, status=ok))
+    brokers = {str(broker): {commits.LINGER: setting} for broker, setting in enumerate(lingers, 1)}
+    cluster = {"racks": {"a": 1, "b": 1, "c": 1}, "config": {}, "brokers": brokers}
+    return on_disk.part(home, cluster=cluster, outcomes=outcomes, offsets=offsets)
+
+
+def square(home: Path, linger_ms: Mapping[str, float] = LINGER_MS, failed: str = "") -> Parts:
+    runs = zip(IDLE, SQUARE, strict=True)
+    return {name: idle(home / name, lingers, linger_ms, failed) for name, lingers in runs}
+
+
+def commit(
+    workload: str, arm: str, group: str, at_us: int, done_us: int, *, status: str = "ok", offset: int = 0
+) -> dict[str, Any]:
+    row = {"op": "commit", "workload": workload, "arm": arm, "group": group, "intended_us": at_us, "sent_us": at_us}
+    return row | {"done_us": done_us, "status": status, "offset": offset}
+
+
+def entry(broker: int, group: str, offset: int, batch: int, committed: int | None = 0, **more: Any) -> dict[str, Any]:
+    place = {"broker_id": broker, "partition": broker - 1, "offset": offset, "batch": batch, "transactional": False}
+    return place | {"group": group, "committed": committed} | more
+
+
+def test_brokers_cancel(tmp_path: Path) -> None:
+    """Brokers differ by more than the linger; over the square only the linger is left, slice by slice."""
+    parts = square(tmp_path)
+    found = later_ms([parts[name] for name in IDLE], "commits/plain", "5", "-1")
+    assert (pytest.approx(5.0), 8, "ms") == (found.value, found.n, found.unit)
+    assert ["confirmed"] * 3 == [judge(parts).word for judge in (saved, as_none, transactions)]
+
+
+def test_one_run_does_not_cancel_them(tmp_path: Path) -> None:
+    """That is what the square is for."""
+    (first, *_), parts = IDLE, square(tmp_path)
+    assert later_ms([parts[first]], "commits/plain", "5", "-1").value == pytest.approx(7.0)
+
+
+@pytest.mark.parametrize(("fixed_ms", "word"), [(4.5, "confirmed"), (2.0, "not seen"), (-2.0, "contradicted")])
+def test_saved(fixed_ms: float, word: str, tmp_path: Path) -> None:
+    """Confirmed from 4 ms on; less is not seen, and a fixed linger that is faster speaks against the claim."""
+    assert word == saved(square(tmp_path, LINGER_MS | {"5": fixed_ms})).word
+
+
+def test_adaptive_that_waits(tmp_path: Path) -> None:
+    """An adaptive linger of 3 ms is not as good as none."""
+    assert "contradicted" == as_none(square(tmp_path, LINGER_MS | {"-1": 3.0})).word
+
+
+def test_failures_are_slower_than_any(tmp_path: Path) -> None:
+    """Where commits fail there is no median, no figure and no word."""
+    found = saved(square(tmp_path, failed="5"))
+    assert (None, "inconclusive") == (found.ours.value, found.word)
+
+
+def test_who_coordinates_is_read_from_the_log(tmp_path: Path) -> None:
+    """Not from whom the client last talked to; without the log nobody is known."""
+    run = square(tmp_path)[IDLE[0]]
+    assert {"commits-1": 1, "transactions-3": 3}.items() <= commits.coordinators(run).items()
+    (run.home / "offsets" / "part-0.parquet").unlink()
+    assert {} == commits.coordinators(run)
+    assert all(math.isnan(each) for each in commits.medians_ms(run, "commits/plain", steady(run))["5"])
+
+
+def test_settings_are_the_plans(tmp_path: Path) -> None:
+    """A broker's own goes before the cluster's; where the plan is silent it is Kafka's default."""
+    own = {"2": {commits.LINGER: "5"}}
+    cluster = {"racks": {"a": 2}, "config": {commits.LINGER: "0"}, "brokers": own}
+    assert {1: "0", 2: "5"} == commits.lingers(on_disk.part(tmp_path / "set", cluster=cluster))
+    plain = {"racks": {"a": 1}, "config": {}}
+    assert {1: commits.DEFAULT} == commits.lingers(on_disk.part(tmp_path / "not", cluster=plain))
+
+
+def test_batches(tmp_path: Path) -> None:
+    """Commits with one base offset were flushed together; transactional ones are another thing."""
+    log = [entry(1, "a", 0, 0), entry(1, "b", 1, 0), entry(1, "a", 2, 2), entry(1, "t", 3, 3, transactional=True)]
+    run = on_disk.part(tmp_path / "run", offsets=log)
+    assert {commits.DEFAULT: 1.5} == commits.per_flush(run, transactional=False)
+    assert "inconclusive" == batched(square(tmp_path)).word
+
+
+def failover(home: Path, log: list[dict[str, Any]], acknowledged: Mapping[str, int]) -> Part:
+    """Two kills, one at 1 s with a commit under way."""
+    rows = [commit("w", "a", group, 0, 10, offset=offset) for group, offset in acknowledged.items()]
+    rows.append(commit("w", "a", "late", 999_990, 1_500_000, status="in_doubt", offset=99))
+    return on_disk.part(home, faults={FAULT: [1_000_000, 2_000_000]}, outcomes=rows, offsets=log)
+
+
+def test_what_was_acknowledged_stays(tmp_path: Path) -> None:
+    """The last entry of a group is as far as its acknowledged commits, or farther; what is in doubt may be missing."""
+    log = [entry(1, "a", 0, 0, 4), entry(1, "a", 1, 1, 6), entry(2, "b", 0, 0, 3)]
+    found = kept(failover(tmp_path, log, {"a": 5, "b": 3}))
+    assert ("confirmed", 2) == (found.word, found.ours.n)
+    assert "1 under way" in found.why
+
+
+@pytest.mark.parametrize("log", [[entry(1, "a", 0, 0, 4)], [entry(1, "b", 0, 0, 9)], [entry(1, "a", 0, 0, None)]])
+def test_what_was_acknowledged_is_gone(log: list[dict[str, Any]], tmp_path: Path) -> None:
+    """An older last entry, none at all, or one that was taken back."""
+    found = kept(failover(tmp_path, log, {"a": 5}))
+    assert "contradicted" == found.word
+    assert "a first" in found.why
+
+
+def test_positions_that_go_back(tmp_path: Path) -> None:
+    """Each group by itself; the same again is no step back."""
+    log = [entry(1, "a", 0, 0, 4), entry(1, "b", 1, 0, 1), entry(1, "a", 2, 2, 4), entry(1, "b", 3, 2, 2)]
+    assert "confirmed" == monotonic(failover(tmp_path / "up", log, {})).word
+    assert "contradicted" == monotonic(failover(tmp_path / "down", [*log, entry(1, "a", 4, 4, 3)], {})).word
+    assert 0 == falls([("a", 4), ("a", None), ("a", 1)])
+
+
+def test_a_log_that_could_not_be_read(tmp_path: Path) -> None:
+    """Nothing observed is never confirmed."""
+    run = on_disk.part(tmp_path, faults={FAULT: [1]}, outcomes=[commit("w", "a", "a", 0, 1)])
+    assert ["inconclusive"] * 2 == [judge(run).word for judge in (kept, monotonic)]
+
+
+def test_plot(tmp_path: Path) -> None:
+    """The three settings are in it by name, with their medians under it; without a run there is none."""
+    (drawn,) = plots(square(tmp_path))
+    assert all(name in drawn.svg for name in ("adaptive (-1)", "fixed 5 ms", "none (0)"))
+    assert "fixed 5 ms 9.05 ms" in drawn.reading
+    assert () == plots({})

@@ -1,0 +1,138 @@
+"""What is said of coordinators that are busy in turn: made-up rounds at a known rate, on unlike brokers."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aftershock.results.trials import commits
+from aftershock.results.trials.bouts import bouts
+from aftershock.results.trials.claim import Parts
+from aftershock.results.trials.kip1224_busy import (
+    BUSY,
+    OPEN,
+    batched,
+    by_fixed,
+    capacity,
+    open_p50,
+    open_p99,
+    p50,
+    p99,
+    throughput,
+    without,
+)
+from aftershock.results.trials.part import Part
+from aftershock.results.trials.steady import STEADY_SLICE_US
+from aftershock.tests.unit.results.trials import on_disk
+
+SQUARE = (("-1", "5", "0"), ("0", "-1", "5"), ("5", "0", "-1"))
+OF_EACH, IN_FLIGHT = 40, 4
+GROUPS = 3 * OF_EACH
+BROKER = (1.0, 1.3, 0.8)
+"""By how much each broker is slower: more than what is looked for, but the same in every run."""
+US = 15_000
+ROUNDS = 10
+Factors = Mapping[str, float]
+ALIKE: Factors = {"-1": 1.0, "5": 1.0, "0": 1.0}
+
+
+def busy(
+    home: Path,
+    lingers: tuple[str, ...],
+    factors: Factors,
+    tail: Factors = ALIKE,
+    a_flush: int = 4,
+    failed: str = "",
+    *,
+    closed: bool = True,
+) -> Part:
+    """One run: rounds of three bouts, a commit every so many µs, which takes as long as those in flight."""
+    outcomes: list[dict[str, Any]] = []
+    at_us = 0
+    for seq in range(ROUNDS * GROUPS):
+        broker = seq % GROUPS // OF_EACH
+        setting, first_us = lingers[broker], BROKER[broker] * US
+        every_us = int(first_us * factors[setting])
+        slow = tail[setting] if seq % 20 == 0 else 1.0
+        row = {"op": "commit", "seq": seq, "group": f"g{seq % GROUPS}", "intended_us": at_us, "sent_us": at_us}
+        row |= {"done_us": at_us + int(IN_FLIGHT * every_us * slow), "status": "failed" if setting == failed else "ok"}
+        outcomes.append(row)
+        at_us += every_us
+    offsets = [_entry(number, number // OF_EACH + 1, number // a_flush * a_flush) for number in range(GROUPS)]
+    brokers = {str(broker): {commits.LINGER: setting} for broker, setting in enumerate(lingers, 1)}
+    cluster = {"racks": {"a": 1, "b": 1, "c": 1}, "config": {}, "brokers": brokers}
+    load = {"name": "commits", "commit": {"groups": GROUPS, **({"in_flight": IN_FLIGHT} if closed else {})}}
+    slices = at_us // STEADY_SLICE_US
+    return on_disk.part(home, cluster=cluster, workloads=[load], slices=slices, outcomes=outcomes, offsets=offsets)
+
+
+def _entry(number: int, broker: int, batch: int) -> dict[str, Any]:
+    place = {"broker_id": broker, "partition": broker - 1, "offset": number, "batch": batch, "transactional": False}
+    return place | {"group": f"g{number}", "committed": 0}
+
+
+def square(home: Path, factors: Factors = ALIKE, **changes: Any) -> Parts:
+    runs = zip(BUSY, SQUARE, strict=True)
+    return {name: busy(home / name, lingers, factors, **changes) for name, lingers in runs}
+
+
+def test_bouts(tmp_path: Path) -> None:
+    """A bout's rate and latencies are its coordinator's own; a round that the steady part cuts off is none."""
+    found = bouts(busy(tmp_path / "run", SQUARE[0], ALIKE))
+    assert {"-1", "5", "0"} == set(found)
+    assert all(each.per_s == pytest.approx(1e6 / US) and each.p50_ms == IN_FLIGHT * US / 1000 for each in found["-1"])
+    assert all(each.per_s == pytest.approx(1e6 / US / 1.3) for each in found["5"])
+    assert {ROUNDS - 1} == {len(each) for each in found.values()}
+
+
+def test_brokers_cancel(tmp_path: Path) -> None:
+    """Brokers differ by half; over the square nothing is left of it, and lingers that are alike are so found."""
+    parts = square(tmp_path)
+    assert ["confirmed"] * 3 == [judge(parts).word for judge in (throughput, p50, p99)]
+    one = by_fixed([parts[BUSY[0]]], "per_s").value
+    assert one == pytest.approx(1.3, rel=0.01)
+    assert "commits/s" == capacity(parts).ours.unit
+
+
+def test_slower(tmp_path: Path) -> None:
+    """A fifth slower is not alike; so are its commits, in a closed loop, but within what the tail may be."""
+    parts = square(tmp_path, {"-1": 1.2, "5": 1.0, "0": 2.0})
+    assert ["contradicted", "contradicted", "confirmed"] == [judge(parts).word for judge in (throughput, p50, p99)]
+    assert without(parts).ours.value == pytest.approx(0.5, rel=0.01)
+
+
+def test_a_longer_tail(tmp_path: Path) -> None:
+    """Only the slowest commits tell."""
+    parts = square(tmp_path, tail={"-1": 1.5, "5": 1.0, "0": 1.0})
+    assert ["confirmed", "confirmed", "contradicted"] == [judge(parts).word for judge in (throughput, p50, p99)]
+
+
+def test_no_batching(tmp_path: Path) -> None:
+    """Two commits a flush prove no linger: nothing is said, whatever the figures; nor where the log is gone."""
+    parts = square(tmp_path / "two", a_flush=2)
+    found = [judge(parts) for judge in (throughput, p50, p99)]
+    assert [("inconclusive", "no batching seen: 2.00 commits a flush, and 2 are too few")] * 3 == [
+        (each.word, each.why) for each in found
+    ]
+    assert "5: 2.00" in batched(parts).why
+    unread = square(tmp_path / "gone")
+    (unread[BUSY[0]].home / "offsets" / "part-0.parquet").unlink()
+    assert "inconclusive" == throughput(unread).word
+
+
+def test_below_capacity(tmp_path: Path) -> None:
+    """What is reported there names its share of what the closed loop came to; edges of bouts are no others' time."""
+    parts = square(tmp_path, {"-1": 0.7, "5": 0.7, "0": 0.7})
+    tail = {"-1": 1.0, "5": 2.0, "0": 1.0}
+    parts = {**parts, OPEN: busy(tmp_path / OPEN, SQUARE[0], ALIKE, tail, closed=False)}
+    found = [judge(parts).ours.value for judge in (open_p50, open_p99)]
+    assert [pytest.approx(1 / 1.3, rel=0.01), pytest.approx(0.5 / 1.3, rel=0.01)] == found
+    assert "of what the closed one came to" in open_p50(parts).why
+    assert "one run" in open_p50(parts).why
+
+
+def test_failures_leave_no_figure(tmp_path: Path) -> None:
+    """A median that was never answered is not alike to anything."""
+    found = p50(square(tmp_path, failed="-1"))
+    assert (None, "inconclusive") == (found.ours.value, found.word)

@@ -1,0 +1,49 @@
+"""Full batches, and commits that were left behind by them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aftershock.results.trials.kip1224_full import flushed
+from aftershock.results.trials.part import Part
+from aftershock.tests.unit.results.trials import on_disk
+
+MS = 1_000
+CLUSTER = {"racks": {"a": 1}, "config": {"message.max.bytes": "19000"}}
+LOAD = {"name": "w", "commit": {"groups": 96}, "arms": {"plain": {"settings": {"commit.metadata.bytes": 4000}}}}
+
+
+def full(home: Path, batches: list[int], took_ms: int = 40, status: str = "ok") -> Part:
+    """Batches of so many commits, the last of which took as long, and ended so."""
+    count, log = sum(batches), []
+    for size in batches:
+        log += [{"partition": 0, "batch": len(log), "offset": len(log) + n} for n in range(size)]
+    common: dict[str, Any] = {"op": "commit", "group": "g", "intended_us": 0}
+    rows = [common | {"done_us": 30 * MS, "status": "ok"} for _ in range(count - 1)]
+    rows.append(common | {"done_us": took_ms * MS, "status": status})
+    return on_disk.part(home, cluster=CLUSTER, workloads=[LOAD], outcomes=rows, offsets=log)
+
+
+def test_all_were_flushed(tmp_path: Path) -> None:
+    """Four of 4000 B leave no room in 19 000 B; the batches that were full are n, the slowest commit is the figure."""
+    found = flushed(full(tmp_path, [4, 1, 4, 3]))
+    assert ("confirmed", 2, 40.0) == (found.word, found.ours.n, found.ours.value)
+    assert "2 of 4 batches were full; of 12 commits 0 were not answered" in found.why
+
+
+@pytest.mark.parametrize(("took_ms", "status", "slowest"), [(5_010, "ok", 5_010.0), (40, "in_doubt", None)])
+def test_one_was_left(took_ms: int, status: str, slowest: float | None, tmp_path: Path) -> None:
+    """It was answered when its write was given up and made again, or never."""
+    found = flushed(full(tmp_path, [4, 1], took_ms, status))
+    assert ("contradicted", slowest) == (found.word, found.ours.value)
+
+
+@pytest.mark.parametrize("batches", [[3, 3, 1], []])
+def test_nothing_was_full(batches: list[int], tmp_path: Path) -> None:
+    """Then nothing was looked at."""
+    home = tmp_path / "run"
+    part = full(home, batches or [1])
+    if not batches:
+        (home / "offsets" / "part-0.parquet").unlink()
+    assert "inconclusive" == flushed(part).word

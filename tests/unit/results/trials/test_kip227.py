@@ -1,0 +1,199 @@
+"""What is said of fetches whose cost is known, and of sessions that clients tell of losing."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aftershock.results.check import Check, Status
+from aftershock.results.trials import kip227_sessions as sessions
+from aftershock.results.trials.fetches import bytes_a_fetch
+from aftershock.results.trials.kip227 import (
+    SIZES,
+    cpu,
+    full_slope,
+    incremental_slope,
+    largest,
+    no_gain,
+    share,
+)
+from aftershock.results.trials.kip227_plot import plots
+from aftershock.results.trials.part import Part
+from aftershock.results.trials.steady import STEADY_SLICE_US, steady
+from aftershock.tests.unit.results.trials import on_disk
+
+RECORD_BYTES = 900
+Cost = Callable[[int], float]
+
+
+def counted(worker: str, kind: str, a_fetch: float, slices: int = 8) -> list[dict[str, Any]]:
+    """The counters of a consumer that fetches ten times a slice, sampled at its ends; a third of it is requests."""
+    grown = {f"fetches_{kind}": 10.0, f"fetch_record_bytes_{kind}": 10.0 * RECORD_BYTES}
+    grown[f"fetch_request_bytes_{kind}"] = 10 * a_fetch / 3
+    grown[f"fetch_response_bytes_{kind}"] = 10 * (a_fetch * 2 / 3 + RECORD_BYTES)
+    return [
+        {"t_us": number * STEADY_SLICE_US, "broker_id": None, "name": f"client.{name}/{worker}", "value": number * by}
+        for name, by in grown.items()
+        for number in range(slices + 1)
+    ]
+
+
+def bytes_part(home: Path, full: Cost, changed: Cost) -> Part:
+    samples = [
+        sample
+        for size in SIZES
+        for arm, kind, cost in (("full", "full", full), ("session", "incremental", changed))
+        for sample in counted(f"p{size}-{arm}-consume", kind, cost(size))
+    ]
+    return on_disk.part(home, metrics=samples)
+
+
+def test_cost_leaves_records_out(tmp_path: Path) -> None:
+    """Requests and responses less the records in them, a fetch; where there was no fetch there is no number."""
+    part = on_disk.part(tmp_path, metrics=counted("w-a-consume", "full", 300.0, slices=7))
+    found = bytes_a_fetch(part, "w/a", "full", steady(part))
+    assert [pytest.approx(300.0)] * 7 == found[:7]
+    assert np.isnan(found[7])
+
+
+def test_confirmed(tmp_path: Path) -> None:
+    """70 B a partition in full, 0.7 B with one in a hundred active: all three hold, of eight slices."""
+    parts = {"bytes": bytes_part(tmp_path, lambda size: 100 + 70 * size, lambda size: 100 + 0.7 * size)}
+    found = [judge(parts) for judge in (full_slope, incremental_slope, share)]
+    assert ["confirmed"] * 3 == [each.word for each in found]
+    assert [pytest.approx(70.0), pytest.approx(0.7), pytest.approx(800 / 70_100)] == [each.ours.value for each in found]
+    assert {8} == {each.ours.n for each in found}
+    assert "80 fetches" in largest(parts, "full").why
+
+
+def test_not_seen(tmp_path: Path) -> None:
+    """A session that still names a tenth of all."""
+    parts = {"bytes": bytes_part(tmp_path, lambda size: 100 + 70 * size, lambda size: 100 + 7 * size)}
+    assert ["not seen"] * 2 == [judge(parts).word for judge in (incremental_slope, share)]
+
+
+def test_contradicted(tmp_path: Path) -> None:
+    """A session that costs more than none."""
+    parts = {"bytes": bytes_part(tmp_path, lambda size: 100 + 70 * size, lambda size: 200 + 71 * size)}
+    assert ["contradicted"] * 2 == [judge(parts).word for judge in (incremental_slope, share)]
+
+
+@pytest.mark.parametrize(("session", "word"), [(2_200.0, "confirmed"), (1_000.0, "contradicted")])
+def test_control(session: float, word: str, tmp_path: Path) -> None:
+    """Where all are active a session must cost the same; one that gains there is measured wrongly."""
+    samples = counted("busy-full-consume", "full", 2_100.0)
+    samples += counted("busy-session-consume", "incremental", session)
+    assert word == no_gain({"control": on_disk.part(tmp_path, metrics=samples)}).word
+
+
+def test_plot(tmp_path: Path) -> None:
+    """Both lines are in it, with the ends told under it; without the part there is none."""
+    part = bytes_part(tmp_path, lambda size: 100 + 70 * size, lambda size: 100 + 0.7 * size)
+    (drawn,) = plots({"bytes": part})
+    assert "no session" in drawn.svg
+    assert "from 3,600 to 70,100 B" in drawn.reading
+    assert () == plots({})
+
+
+@pytest.mark.parametrize(("used_us", "value"), [(3_000_000, 0.5), (None, None)])
+def test_cpu(used_us: int | None, value: float | None, tmp_path: Path) -> None:
+    """Between two looks in the steady part, by the fetches in it; where nobody looked there is no figure."""
+    parts = {}
+    for name, kind, factor in (("cpu-session", "incremental", 1), ("cpu-full", "full", 2)):
+        ends = ((0, 500), (4 * STEADY_SLICE_US, 500 + factor * (used_us or 0)))
+        looks = [{"event": "broker_cpu", "t_us": at_us, "cpu_us": {"1": used}} for at_us, used in ends if used_us]
+        metrics = counted("p1000-reader-consume", kind, 10.0)
+        parts[name] = on_disk.part(tmp_path / name, metrics=metrics, events=looks)
+    assert value == cpu(parts).ours.value
+
+
+# ---- sessions
+
+
+def event(name: str, t_us: int, worker: str = "w", node: int = 1) -> dict[str, Any]:
+    return {"event": f"session_{name}", "t_us": t_us, "worker": worker, "node_id": node, "session_id": 7}
+
+
+def test_regained(tmp_path: Path) -> None:
+    """After each loss comes the answer to a full fetch, of this client and broker; the slowest is told."""
+    events = [
+        event("established", 1),
+        event("lost", 1_000_000),
+        event("reset", 1_000_500, worker="another"),
+        event("established", 1_020_000),
+        event("lost", 3_000_000),
+        event("refused", 3_400_000),
+    ]
+    found = sessions.regained(on_disk.part(tmp_path, faults={"stranger": [900_000]}, events=events), "stranger")
+    assert ("confirmed", 400.0, 2) == (found.word, found.ours.value, found.ours.n)
+
+
+@pytest.mark.parametrize(
+    "after", [[], [event("reset", 1_010_000)], [event("lost", 1_010_000)], [event("established", 2_000_000)]]
+)
+def test_not_regained(after: list[dict[str, Any]], tmp_path: Path) -> None:
+    """Nothing more was heard, another error came, or the answer took longer than a fetch may."""
+    events = [event("lost", 1_000_000), *after]
+    part = on_disk.part(tmp_path, faults={"stranger": [0]}, events=events)
+    assert "contradicted" == sessions.regained(part, "stranger").word
+
+
+def test_no_loss_proves_nothing(tmp_path: Path) -> None:
+    """A session that was lost before the first fault is nobody's doing."""
+    part = on_disk.part(tmp_path, faults={"back": [5]}, events=[event("lost", 1), event("established", 2)])
+    assert "inconclusive" == sessions.regained(part, "back").word
+
+
+RESTARTS: Mapping[str, list[int]] = {"stranger": [100, 1_100], "restart": [500, 1_500]}
+
+
+def test_reopened(tmp_path: Path) -> None:
+    """A restart costs one session more; what a stranger closed in between is not its doing."""
+    lives = [event("lost", 110), event("established", 120), event("reset", 500), event("established", 900)]
+    later = [{**each, "t_us": each["t_us"] + 1_000} for each in lives]
+    once = on_disk.part(tmp_path / "once", faults=RESTARTS, events=[event("established", 1), *lives, *later])
+    found = sessions.reopened(once, "restart")
+    assert ("confirmed", 0, 2) == (found.word, found.ours.value, found.ours.n)
+    again = [event("established", 1), *lives, event("reset", 950), event("established", 960), *later]
+    twice = on_disk.part(tmp_path / "twice", faults=RESTARTS, events=again)
+    assert "contradicted" == sessions.reopened(twice, "restart").word
+
+
+def test_restarts_that_were_not_seen(tmp_path: Path) -> None:
+    """A fault without a witness proves nothing, whatever the clients tell."""
+    checks = [
+        Check(f"witness/{fault}-{block}", "witness", "run", Status.INCONCLUSIVE, 0, 1, "", "not seen")
+        for fault in RESTARTS
+        for block in (1, 2)
+    ]
+    events = [event("lost", 110), event("established", 120)]
+    part = on_disk.part(tmp_path, faults=RESTARTS, events=events, checks=checks)
+    assert ["inconclusive"] * 2 == [
+        sessions.regained(part, "stranger").word,
+        sessions.reopened(part, "restart").word,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "word"), [(Status.PASS, "confirmed"), (Status.FAIL, "contradicted"), (None, "inconclusive")]
+)
+def test_nothing_lost(status: Status | None, word: str, tmp_path: Path) -> None:
+    """What the run's own integrity checks say; without them nothing is known."""
+    checks = [Check("integrity/lost", "integrity", "arm=w", status, 10, 1, "", "why")] if status else []
+    assert word == sessions.nothing_lost(on_disk.part(tmp_path, checks=checks)).word
+
+
+@pytest.mark.parametrize(
+    ("told", "word"),
+    [
+        ([{"event": "fetch_sessions_left", "told": 9, "left": []}], "confirmed"),
+        ([{"event": "fetch_sessions_left", "told": 9, "left": [[1, 7]]}], "contradicted"),
+        ([{"event": "fetch_sessions_left", "told": 9, "left": None}], "inconclusive"),
+        ([], "inconclusive"),
+    ],
+)
+def test_none_left(told: list[dict[str, Any]], word: str, tmp_path: Path) -> None:
+    """The brokers were asked about each session that was ever granted."""
+    assert word == sessions.none_left(on_disk.part(tmp_path, events=told)).word

@@ -1,0 +1,177 @@
+"""KIP-794's statements, of records whose spread is known."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from aftershock.results.check import Check
+from aftershock.results.trials import kip794_control as control
+from aftershock.results.trials import kip794_series as series
+from aftershock.results.trials.claim import stated
+from aftershock.results.trials.kip794 import ARMS, CLAIMS
+from aftershock.results.trials.kip794_plot import plots
+from aftershock.results.trials.part import Part
+from aftershock.results.trials.placed import placed
+from aftershock.results.trials.statement import Word
+from aftershock.tests.unit.results.trials.made import doubted
+from aftershock.tests.unit.results.trials.rows import Row, counter, part_of, produced
+
+SLOW, EQUAL = {"series1": (0, 80), "series2": (0, 80)}, {"equal": (0, 80)}
+MOSTLY_SLOW, EVENLY, SELDOM = [0, 0, 0, 1, 2], [0, 1, 2], [0, 1, 2, 1, 2]
+
+
+def turns(pattern: list[int], records: int = 800, length: int = 1) -> list[int]:
+    """Turns of so many records each."""
+    return [pattern[n // length % len(pattern)] for n in range(records)]
+
+
+def one_series(home: Path, placed_at: dict[str, list[Row]], checks: tuple[Check, ...] = ()) -> dict[str, Part]:
+    rows = [row for each in placed_at.values() for row in each]
+    found = part_of(home, rows, SLOW, checks=checks)
+    return {"slow": found}
+
+
+def test_where_the_bytes_went(tmp_path: Path) -> None:
+    """60 % on the slow broker is a runaway, a third is even, a fifth is ordered by speed, and less than a third."""
+    made = {
+        arm: produced(arm, turns(pattern))
+        for arm, pattern in zip(ARMS, (MOSTLY_SLOW, EVENLY, SELDOM, SELDOM), strict=True)
+    }
+    parts = one_series(tmp_path, made)
+    assert ("confirmed", pytest.approx(60, abs=1)) == (series.runaway(parts).word, series.runaway(parts).ours.value)
+    assert "confirmed" == series.even(parts).word
+    found = series.ordered(parts, series.SERIES1)
+    assert ("confirmed", pytest.approx(-20, abs=1)) == (found.word, found.ours.value)
+    assert "confirmed" == series.less_than(parts, "adaptive", "uniform", series.SERIES1).word
+    assert "contradicted" == series.less_than(parts, "uniform", "adaptive", series.SERIES1).word
+
+
+def test_longer_turns_are_told(tmp_path: Path) -> None:
+    """Draws may be even and bytes not: a slow broker's turns twice as long are what the reason says."""
+    made = {"uniform": produced("uniform", turns([0, 0, 1, 2])), "sticky": produced("sticky", turns(MOSTLY_SLOW))}
+    found = series.even(one_series(tmp_path, made))
+    assert ("not seen", pytest.approx(50 / 3, abs=1)) == (found.word, found.ours.value)
+    assert "33.3 % of" in found.why
+    assert "of 2.0 records each, the others' were of 1.0" in found.why
+
+
+@pytest.mark.parametrize(("favoured", "word"), [(0.5, "confirmed"), (0.75, "contradicted")])
+def test_draws(tmp_path: Path, favoured: float, word: Word) -> None:
+    """Draws that are fair pass the chi-square; those that prefer one of two in three of four cases don't."""
+    draw, where, at = random.Random(1), [], 0  # noqa: S311 - repeatable on purpose
+    for _ in range(800):
+        one, other = [partition for partition in range(3) if partition != at]
+        at = one if draw.random() < favoured else other
+        where.append(at)
+    assert word == series.even_draws(one_series(tmp_path, {"uniform": produced("uniform", where)})).word
+
+
+def test_few_draws_say_nothing(tmp_path: Path) -> None:
+    """A hundred draws can't show that they are fair."""
+    found = series.even_draws(one_series(tmp_path, {"uniform": produced("uniform", turns(EVENLY, length=8))}))
+    assert "inconclusive" == found.word
+
+
+def test_p99(tmp_path: Path) -> None:
+    """The ratio is of all records of the fault; a queue that grows is seen by its slope."""
+    slow = [row | {"done_us": row["intended_us"] * 2 + 1000} for row in produced("sticky", turns(MOSTLY_SLOW))]
+    parts = one_series(tmp_path, {"sticky": slow, "adaptive": produced("adaptive", turns(SELDOM), latency_ms=100)})
+    assert "confirmed" == series.p99_ratio(parts, "adaptive").word
+    assert "confirmed" == series.rising(parts).word
+    quick = {
+        "sticky": produced("sticky", turns(EVENLY)),
+        "adaptive": produced("adaptive", turns(EVENLY), latency_ms=900),
+    }
+    assert "contradicted" == series.p99_ratio(one_series(tmp_path / "quick", quick), "adaptive").word
+
+
+def test_an_exhausted_buffer(tmp_path: Path) -> None:
+    """A record that failed before it had a partition found no room; who has none of those bore the load."""
+    rows = {
+        "uniform": produced("uniform", [0, 1, 2] * 200 + [None] * 200),
+        "adaptive": produced("adaptive", turns(EVENLY)),
+    }
+    parts = one_series(tmp_path, rows)
+    assert "confirmed" == series.exhausted(parts, "uniform", expected=True).word
+    assert "confirmed" == series.exhausted(parts, "adaptive", expected=False).word
+    assert "contradicted" == series.exhausted(parts, "adaptive", expected=True).word
+
+
+def test_after_the_heal(tmp_path: Path) -> None:
+    """The backlog counts where it was acknowledged, not where it was sent."""
+    backlog = produced("sticky", [0] * 600, from_s=40, per_s=20, latency_ms=40_000)
+    new = produced("sticky", [1, 2] * 50, from_s=80)
+    found = series.after_heal(one_series(tmp_path, {"sticky": [*backlog, *new]}))
+    assert ("confirmed", "sent then 0.0 %") == (found.word, found.why[-15:])
+
+
+def test_unproven(tmp_path: Path) -> None:
+    """A delay that was never witnessed leaves every claim on it open."""
+    made = {arm: produced(arm, turns(EVENLY)) for arm in ARMS}
+    parts = one_series(tmp_path, made, (doubted("witness/series1", "witness"),))
+    found = stated(CLAIMS, parts, {"rack": "budget"})
+    words = {each.id: (each.word, each.why) for each in found}
+    assert ("inconclusive", "series1: the host was starved") == words["sticky-runs-away"]
+    assert ("inconclusive", "equal never struck") == words["batches"]
+    assert "confirmed" == words["adaptive-bears"][0]
+
+
+def test_equal_brokers(tmp_path: Path) -> None:
+    """A third is even within the margin, four in ten are not; batches are compared by bytes on the wire."""
+    names = [f"client.sent_bytes/client_a-k{broker}/orders-{{}}-produce" for broker in (1, 2, 3)]
+    samples = [
+        row
+        for arm, per_s in (("uniform", 2000), ("sticky", 3000))
+        for broker, name in enumerate(names, 1)
+        for row in counter(name.format(arm), broker, per_s, 90)
+    ]
+    rows = [*produced("uniform", turns(EVENLY)), *produced("sticky", turns([0, 0, 0, 1, 2]))]
+    parts = {"slow": part_of(tmp_path, rows, EQUAL, samples=samples)}
+    assert "confirmed" == control.equal_bytes(parts, "uniform").word
+    assert "contradicted" == control.equal_bytes(parts, "sticky").word
+    found = control.batches(parts)
+    assert ("confirmed", pytest.approx(2 / 3)) == (found.word, found.ours.value)
+    assert "600 / 900 bytes a record" in found.why
+
+
+@pytest.mark.parametrize(("elsewhere", "word"), [((), "confirmed"), ((5,), "contradicted")])
+def test_keys(tmp_path: Path, elsewhere: tuple[int, ...], word: Word) -> None:
+    """One record that lies elsewhere in one arm is enough."""
+    rows = [row for arm in ARMS for row in produced(arm, turns(EVENLY, 30), workload="keyed")]
+    odd = [0 if n in elsewhere else n % 3 for n in range(30)]
+    rows += produced("librdkafka", odd, workload="keyed")
+    found = control.keyed({"rack": part_of(tmp_path, rows, EQUAL)})
+    assert (word, 30) == (found.word, found.ours.n)
+
+
+@pytest.mark.parametrize(("strays", "word"), [(0, "confirmed"), (1, "contradicted")])
+def test_rack(tmp_path: Path, strays: int, word: Word) -> None:
+    """What is sent while the rack leads stays there; the time of the kill and of the way home is nobody's promise."""
+    windows = {"steady": (0, 20), "gone": (20, 35), "recovery": (35, 80), "home": (50, 55)}
+    near = [0] * 200 + [1, 2] * 175 + [1] * strays + [0] * 250
+    topic = {"name": "orders", "assignment": {"0": [1, 2, 3], "1": [2, 3, 1], "2": [3, 1, 2]}}
+    journal = [{"fault": "gone", "state": "healing", "t_us": 32_000_000}]
+    rows = [*produced("near", near), *produced("anywhere", turns(EVENLY))]
+    parts = {"rack": part_of(tmp_path, rows, windows, journal=journal, topics=[topic])}
+    assert word == control.near(parts).word
+    assert "confirmed" == control.away(parts).word
+
+
+def test_turns_know_their_ends(tmp_path: Path) -> None:
+    """The first and the last turn may be cut, so neither is counted."""
+    found = placed(part_of(tmp_path, produced("sticky", [0, 1, 1, 2, 2, 2, 0]), SLOW), "orders/sticky").turns()
+    assert ([1, 2], [2, 3]) == tuple(each.tolist() for each in found)
+
+
+def test_plots(tmp_path: Path) -> None:
+    """Each series that was run has a plot, with its figures in words."""
+    made = {arm: produced(arm, turns(EVENLY)) for arm in ARMS}
+    found = plots(one_series(tmp_path, made))
+    assert 2 == len(found)
+    assert "sticky 33 %" in found[0].reading
+
+
+def test_ids() -> None:
+    """A statement's id is its own."""
+    assert len(CLAIMS) == len({claim.id for claim in CLAIMS})

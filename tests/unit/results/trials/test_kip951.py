@@ -1,0 +1,64 @@
+"""What the moves say of KIP-951, from made-up runs: the effect, none, the contrary, and a control that isn't one."""
+
+import pytest
+
+from aftershock.results.trials.claim import Parts, stated
+from aftershock.results.trials.kip951 import CLAIMS
+from aftershock.results.trials.kip951_plots import plots
+from aftershock.results.trials.statement import Word
+from aftershock.results.trials.trial import verdict
+from aftershock.tests.unit.results.trials.made import part
+
+NOISE = (1.0, 1.1, 0.95, 1.05, 0.9, 1.0, 1.08, 0.97)
+DRIFT = (1.0, 1.02, 1.01, 0.99, 0.98, 1.0, 1.03, 0.97)
+
+
+def moves(name: str, both: float, neither: float, window: str = "fault/move") -> Parts:
+    """The KIP's arm and that without it at these milliseconds, the one rejected as slow as that without."""
+    arms = {"both": both, "hints": both, "retry": neither, "neither": neither}
+    drifts = {arm: DRIFT if arm == "both" else [1.0] * len(NOISE) for arm in arms}
+    drawn = {f"moves/{arm}": [ms * a * b for a, b in zip(NOISE, drifts[arm], strict=True)] for arm, ms in arms.items()}
+    return {name: part(name, drawn, window=window)}
+
+
+def run(delayed: tuple[float, float], quick: tuple[float, float], killed: tuple[float, float]) -> Parts:
+    return {
+        **moves("delay-300", *delayed),
+        **moves("delay-0", *quick, window="fault"),
+        **moves("kill", *killed, window="fault/dead"),
+    }
+
+
+ALIKE = (3500.0, 3500.0)
+
+
+@pytest.mark.parametrize(
+    ("parts", "word"),
+    [
+        (run((100, 700), (90, 180), ALIKE), "confirmed"),
+        (run((100, 150), (90, 180), ALIKE), "not seen"),
+        (run((300, 150), (90, 180), ALIKE), "contradicted"),
+        (run((100, 700), (100, 100), ALIKE), "inconclusive"),
+        (run((100, 700), (90, 180), (2000, 3500)), "inconclusive"),
+        (run((100, 700), (180, 90), ALIKE), "contradicted"),
+        (moves("delay-300", 100, 700), "inconclusive"),
+    ],
+)
+def test_verdict(parts: Parts, word: Word) -> None:
+    """As claimed; half of it; the contrary; nothing where nothing is late; a biased control; parts not run."""
+    assert word == verdict(stated(CLAIMS, parts, {})).word
+
+
+def test_p999_is_of_many_records_only() -> None:
+    """The classic quantile is not shown of fewer records than it takes, and says how many there were."""
+    found = {each.id: each for each in stated(CLAIMS, moves("delay-300", 100, 700), {})}["classic-300"]
+    assert found.ours.value is None
+    assert "10000 records" in found.why
+
+
+def test_the_plot() -> None:
+    """A panel a delay that was run, and every arm's median in words; nothing to draw, no plot."""
+    (plot,) = plots(run((100, 700), (90, 180), ALIKE))
+    assert "300 ms, both: median" in plot.svg
+    assert "Metadata 0 ms late" in plot.svg
+    assert () == plots({})

@@ -1,0 +1,90 @@
+"""What is told beside KIP-951: the worst latency from SIGTERM to exit, and hints to a broker that nobody knew."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aftershock.results.comparing.blocks import Block
+from aftershock.results.trials.claim import Parts
+from aftershock.results.trials.kip951_beside import BESIDE
+from aftershock.results.trials.part import Part
+from aftershock.results.trials.spans import struck, worst_in
+from aftershock.results.trials.statement import Judged, Word
+from aftershock.tests.unit.results.trials.made import doubted, part
+from aftershock.tests.unit.results.trials.rows import SECOND_US, Row, part_of
+
+BLOCKS = range(1, 7)
+WAVES = [1.0, 1.02, 0.99, 1.01, 0.98, 1.0]
+
+
+def row(arm: str, intended_us: int, took_us: int, status: str = "ok") -> Row:
+    told = {"op": "produce", "workload": "all", "arm": arm, "status": status}
+    return {**told, "intended_us": intended_us, "done_us": intended_us + took_us}
+
+
+def shutdowns(home: Path, rows: list[Row], *unproven: str) -> Part:
+    """Six of them, at 1 s, 2 s …, each 0.3 s from SIGTERM to exit."""
+    steps = [{"id": f"ended-{at}", "entry": "ended", "block": at} for at in BLOCKS]
+    journal = [
+        {"t_us": at * SECOND_US + after_us, "fault": f"ended-{at}", "state": state}
+        for at in BLOCKS
+        for state, after_us in (("intended", 0), ("injected", 300_000), ("healed", 900_000))
+    ]
+    checks = [doubted(f"witness/{one}", "witness") for one in unproven]
+    made = part_of(home, rows, {}, journal=journal, checks=checks)
+    return replace(made, run=replace(made.run, timeline={**made.run.timeline, "steps": steps}))
+
+
+def judged(claim: str, parts: Parts) -> Judged:
+    return next(each for each in BESIDE if each.id == claim).judge(parts)
+
+
+def test_spans(tmp_path: Path) -> None:
+    """From 50 ms before it was asked for to the exit; a shutdown that was not witnessed is none."""
+    found = struck(shutdowns(tmp_path, [], "ended-2"), "ended")
+    assert (950_000, 1_300_000) == found[1]
+    assert {1, 3, 4, 5, 6} == found.keys()
+
+
+def test_worst(tmp_path: Path) -> None:
+    """By intended time and of this client alone; a failure is slower than any, and a span without records is none."""
+    rows = [
+        row("both", 949_999, 900_000),
+        row("both", 950_000, 20_000),
+        row("both", 1_299_999, 70_000),
+        row("both", 1_300_000, 800_000),
+        row("neither", 1_100_000, 600_000),
+        row("both", 2_100_000, 10_000, "failed"),
+    ]
+    made = shutdowns(tmp_path, rows)
+    assert {1: Block(70_000, 2), 2: Block(None, 1)} == worst_in(made, "all/both", struck(made, "ended"))
+
+
+def test_restarts_are_told(tmp_path: Path) -> None:
+    """Both arms are compared shutdown by shutdown, and nothing is decided; without a shutdown there is no figure."""
+    took = {"both": 100_000, "neither": 200_000}
+    rows = [row(arm, at * SECOND_US, us + at) for arm, us in took.items() for at in BLOCKS]
+    found = judged("restart-all", {"restart": shutdowns(tmp_path, rows)})
+    assert (pytest.approx(0.5, rel=1e-3), 6, "inconclusive") == (found.ours.value, found.ours.n, found.word)
+    assert "100 ms by 200 ms in the median, of 6 shutdowns" in found.why
+    assert judged("restart-all", {"restart": part("restart", {"all/both": [1.0]})}).ours.value is None
+
+
+@pytest.mark.parametrize(("refused", "word"), [(5, "confirmed"), (0, "inconclusive")])
+def test_a_broker_that_was_known(tmp_path: Path, refused: int, word: Word) -> None:
+    """However the figures differ, they say nothing of endpoints where no hint was to a broker without an address."""
+    values = {arm: [ms * wave for wave in WAVES] for arm, ms in {"moves/merged": 100.0, "moves/ignored": 400.0}.items()}
+    made = part("unknown", values, window="fault/back")
+    counted = {"workload": "moves", "arm": "ignored", "op": "produce"}
+    line = {"event": "counters", **counted, "counters": {"hints_refused_unknown_leader": refused}}
+    (tmp_path / "events.jsonl").write_text(json.dumps(line))
+    found = judged("unknown", {"unknown": replace(made, run=replace(made.run, home=tmp_path))})
+    assert (word, True) == (found.word, f"{refused} hints to a broker" in found.why)
+
+
+def test_only_told() -> None:
+    """None of it decides, and each has a name of its own."""
+    assert {"report"} == {claim.role for claim in BESIDE}
+    assert len(BESIDE) == len({claim.id for claim in BESIDE})
