@@ -47,7 +47,8 @@ def assignments(timeline: Timeline, cluster: Target, around: Surroundings) -> tu
             common |= {"workload": workload["name"], "arm": name, **_arm(arms[name], around)}
             for op, made in (("produce", ProduceAssignment), ("commit", CommitAssignment)):
                 if load := workload.get(op):
-                    offset_us = int(number * 1_000_000 / load["rate_per_s"] / len(arms))
+                    period_us = 1_000_000 / load["rate_per_s"] if "rate_per_s" in load else 0  # closed loops have none
+                    offset_us = int(number * period_us / len(arms))
                     where = _where(load, op, common, cluster, around)
                     rest = {key: value for key, value in load.items() if key not in ("topic", "rack")}
                     rest |= {"producer_id": next(producer_ids), "offset_us": offset_us}

@@ -15,12 +15,7 @@ import typer
 from typer.exceptions import TyperException
 
 from aftershock.errors import AftershockError
-from aftershock.faults.check import load_plan
-from aftershock.faults.compile import compile_plan
-from aftershock.faults.lanes import lanes
-from aftershock.faults.plans import find
-from aftershock.faults.schema import plan_schema
-from aftershock.harness import cli_adhoc, cli_compare, cli_report, cli_sql
+from aftershock.harness import cli_adhoc, cli_compare, cli_explore, cli_kip, cli_minimise, cli_report, cli_sql
 from aftershock.harness.progress import Progress
 from aftershock.results.verdict import Verdict
 
@@ -69,6 +64,7 @@ def run(
     spark: SparkOption = None,
 ) -> int:
     """Launch a cluster, drive the load, inject the faults, and judge what happened."""
+    from aftershock.faults.plans import find
     from aftershock.harness.run import Request, perform
 
     command = shlex.join(["aftershock", *sys.argv[1:]])
@@ -149,6 +145,9 @@ def doctor() -> int:
 @plans.command("check")
 def plan_check(plan: PlanArgument, changes: SetOption = None) -> int:
     """Validate a plan; every problem at once, each with its place and what to do."""
+    from aftershock.faults.check import load_plan
+    from aftershock.faults.plans import find
+
     checked = load_plan(find(plan), tuple(changes or ()))
     for warning in checked.warnings:
         print(warning, file=sys.stderr)
@@ -159,6 +158,11 @@ def plan_check(plan: PlanArgument, changes: SetOption = None) -> int:
 @plans.command("show")
 def plan_show(plan: PlanArgument, seed: SeedOption = 0, changes: SetOption = None) -> int:
     """Draw a plan's timeline as text lanes."""
+    from aftershock.faults.check import load_plan
+    from aftershock.faults.compile import compile_plan
+    from aftershock.faults.lanes import lanes
+    from aftershock.faults.plans import find
+
     checked = load_plan(find(plan), tuple(changes or ()))
     print(lanes(compile_plan(checked.plan, seed, checked.source, checked.slo_positions, checked.places)))
     return 0
@@ -167,12 +171,17 @@ def plan_show(plan: PlanArgument, seed: SeedOption = 0, changes: SetOption = Non
 @plans.command("schema")
 def schema() -> int:
     """Print the JSON Schema of plans, for editors."""
+    from aftershock.faults.schema import plan_schema
+
     print(json.dumps(plan_schema(), indent=1))
     return 0
 
 
 cli_adhoc.register(app, plans)
 cli_compare.register(app)
+cli_explore.register(app)
+cli_kip.register(app)
+cli_minimise.register(app)
 cli_report.register(app)
 cli_sql.register(app, cli_adhoc.runs)
 

@@ -99,6 +99,11 @@ class Cluster:
         counted = self.toxiproxy.received_bytes().items()
         return {(proxy, BrokerId(node_of(proxy)), stream): count for (proxy, stream), count in counted}
 
+    def cpu_us(self) -> Mapping[BrokerId, int]:
+        """The CPU time that each broker has had, where it can be told."""
+        told = {BrokerId(node.node.id): node.cpu_us() for node in self.nodes.values() if node.node.broker}
+        return {broker: used for broker, used in told.items() if used is not None}
+
     def link_address(self, rack: str, inside_port: int) -> Address:
         """Where a replication or controller proxy of ``rack`` listens, reached over the rack's own network."""
         return Address(self._crossing.address_in[rack], inside_port)

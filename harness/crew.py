@@ -107,9 +107,9 @@ class Crew:
     def disconnect(self, worker: str) -> None:
         """End each of its connections, and nobody else's."""
         for pid in self._talkers(worker):
-            for descriptor in _connections(pid).values():
+            for held in _connections(pid).values():
                 with _permitted(pid):
-                    processes.hang_up(pid, descriptor)
+                    processes.hang_up(pid, held)
 
     def _talkers(self, worker: str) -> list[int]:
         """Who talks to Kafka: of a Java client what runs in its container, not the command that started it."""
@@ -157,7 +157,7 @@ def _act(act: Callable[[], object]) -> None:
         raise FaultError(f"the container of a Java client: {error.explanation or error}") from error
 
 
-def _connections(pid: int) -> dict[str, int]:
+def _connections(pid: int) -> dict[str, processes.Held]:
     with _permitted(pid):
         return processes.connections(pid)
     return {}

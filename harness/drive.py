@@ -6,7 +6,6 @@ Phases are marked as they really happened; what the plan wanted is in the timeli
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -16,25 +15,24 @@ from aftershock.faults.executor import execute
 from aftershock.faults.phases import Marks, phases
 from aftershock.faults.timeline import Timeline
 from aftershock.faults.world import World
+from aftershock.harness import last_look
 from aftershock.harness.assignments import Surroundings, assignments
 from aftershock.harness.by_hand import advise
 from aftershock.harness.calibration import calibrate
 from aftershock.harness.clock import RunClock
 from aftershock.harness.crew import Crew
 from aftershock.harness.journal import Journal
-from aftershock.harness.kafka.replicas import read_replicas
 from aftershock.harness.metrics import Reading, Sampler
 from aftershock.harness.progress import ArmStatus, Progress, Status, p99_ms
 from aftershock.harness.rundir import RunDir
 from aftershock.harness.target import Target
 from aftershock.harness.world import world_of
 from aftershock.workloads.fleet import Fleet
-from aftershock.workloads.logread import EndOffsets, Topic, read_log
+from aftershock.workloads.logread import EndOffsets, Topic
 from aftershock.workloads.warmup import settled
 
 T = TypeVar("T")
 _START_DEADLINE_S = 30.0
-_DRAIN_DEADLINE_S = 30.0
 _LEAD_US = 300_000  # between telling the clients to go and their first record
 _LOOK_AT_WARMUP_US = 500_000
 
@@ -141,7 +139,7 @@ class _Act:
         return Status(self._phase, elapsed_s, self._journal.open_faults(), arms)
 
     def counters(self) -> list[Reading]:
-        """Bytes over each link: Toxiproxy counts connections that closed, the clients those that last."""
+        """Bytes over each link: Toxiproxy counts those that closed, clients those that last; and fetches."""
         readings = [
             Reading(node, f"toxiproxy.received_bytes/{proxy}/{stream}", count)
             for (proxy, node, stream), count in self._cluster.proxy_bytes().items()
@@ -151,6 +149,7 @@ class _Act:
                 link = f"client_{told.rack}-k{broker}/{worker}"
                 readings.append(Reading(broker, f"client.sent_bytes/{link}", sent))
                 readings.append(Reading(broker, f"client.received_bytes/{link}", received))
+            readings += [Reading(None, f"client.{name}/{worker}", count) for name, count in told.counts.items()]
         return readings
 
     async def play(self, *, rehearse: bool) -> None:
@@ -162,7 +161,9 @@ class _Act:
         await self._warm_up()
         steady_start_us = self._clock.now_us()
         self._enter("steady")
+        await self._account()
         await self._clock.sleep_until_us(steady_start_us + timing.steady_ms * 1000)
+        await self._account()
         faults_start_us = load_end_us = self._clock.now_us()
         if self._timeline.steps:
             self._enter("fault")
@@ -174,6 +175,11 @@ class _Act:
         self._enter("ending")
         await self.fleet.stop(load_end_us)
         self._mark(Marks(self._load_start_us, steady_start_us, faults_start_us, load_end_us))
+
+    async def _account(self) -> None:
+        """What each broker has used of the CPU, at both ends of the steady part: to look each second costs too much."""
+        used = await asyncio.to_thread(self._cluster.cpu_us)
+        self._home.event(self._clock.now_us(), "broker_cpu", cpu_us={str(broker): us for broker, us in used.items()})
 
     async def _break(self, *, rehearse: bool) -> None:
         """The faults, till they are over or the plan says stop: then all of them are undone at once."""
@@ -202,18 +208,15 @@ class _Act:
 
     async def close(self) -> None:
         """Read what the topics hold, let the consumers read as far, and end the clients."""
-        folder = self._home.path / "log"
-        self._progress.say("reading the topics as they are now")
-        bootstrap, security = self._cluster.bootstrap(None), self._cluster.security.resolved()
-        read = partial(read_log, bootstrap, self._topics, folder, security=security, begin=self._begin)
-        ends = await asyncio.to_thread(read, _DRAIN_DEADLINE_S)
-        self._progress.say("reading every replica")
-        replicas, admin = self._home.path / "replicas", self._cluster.admin
-        await asyncio.to_thread(read_replicas, admin, self._topics, ends, replicas, _DRAIN_DEADLINE_S, self._begin)
-        missing = await self.fleet.drain(ends, _DRAIN_DEADLINE_S)
+        cluster, home, say = self._cluster, self._home.path, self._progress.say
+        ends = await last_look.read_topics(cluster, self._topics, self._begin, home, say)
+        await last_look.read_commits(cluster, self._timeline, home, say)
+        missing = await self.fleet.drain(ends, last_look.READ_DEADLINE_S)
         for worker, partitions in missing.items():
-            self._progress.say(f"{worker} did not read to the end of {sorted(partitions)}")
+            say(f"{worker} did not read to the end of {sorted(partitions)}")
         await self.fleet.quit()
+        if left := await last_look.sessions_left(cluster, home):
+            self._home.event(self._clock.now_us(), "fetch_sessions_left", **left)
 
     async def _warm_up(self) -> None:
         """Wait until latency has stopped drifting, or the plan's limit is reached."""

@@ -48,6 +48,15 @@ class KafkaNode:
             raise ClusterError(f"the image {image} of {self.container.name} does not say which Kafka it is")
         return match[1]
 
+    def cpu_us(self) -> int | None:
+        """The CPU time that its container has had, by the kernel's accounting (cgroups); None where nobody tells."""
+        try:
+            told = self.container.stats(stream=False, one_shot=True)
+        except APIError:
+            return None
+        used_ns = told.get("cpu_stats", {}).get("cpu_usage", {}).get("total_usage")
+        return used_ns // 1000 if used_ns else None
+
     def kill(self) -> None:
         """SIGKILL. The page cache survives, so this tests no durability of the disk."""
         self._act("kill")

@@ -55,32 +55,45 @@ def send(process: Process, number: signal.Signals) -> None:
             os.close(descriptor)
 
 
-def connections(pid: int) -> dict[str, int]:
-    """Its established TCP connections, by addresses and socket, each with its descriptor there.
+class Held(NamedTuple):
+    """A socket of a process: its descriptor there, which a later file may get, and its inode, which is its own."""
+
+    descriptor: int
+    inode: int
+
+
+def connections(pid: int) -> dict[str, Held]:
+    """Its established TCP connections, by addresses and socket.
 
     Raises:
         PermissionError: it belongs to another user.
     """
-    held: dict[str, int] = {}
+    held: dict[str, Held] = {}
     for descriptor in (PROC / str(pid) / "fd").iterdir():
         with suppress(FileNotFoundError):
             kind, _, inode = str(descriptor.readlink()).partition(":")
             if kind == "socket":
-                held[inode.strip("[]")] = int(descriptor.name)
+                number = inode.strip("[]")
+                held[number] = Held(int(descriptor.name), int(number))
     return {f"{ends} {inode}": held[inode] for ends, inode in _established(pid) if inode in held}
 
 
-def hang_up(pid: int, descriptor: int) -> None:
+def hang_up(pid: int, held: Held) -> None:
     """Shut down a connection of a process both ways, as its broker would: its next read says that it has ended.
+
+    One that has ended by itself is left alone, and so is whatever has its descriptor now.
 
     Raises:
         OSError: the kernel doesn't let us.
     """
     process = os.pidfd_open(pid)
     try:
-        copy = _syscall(_PIDFD_GETFD, process, descriptor, 0)
+        copy = _syscall(_PIDFD_GETFD, process, held.descriptor, 0)
     finally:
         os.close(process)
+    if os.fstat(copy).st_ino != held.inode:
+        os.close(copy)
+        return
     with closing(socket.socket(fileno=copy)) as connection, suppress(OSError):  # it may have ended by itself
         connection.shutdown(socket.SHUT_RDWR)
 

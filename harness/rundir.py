@@ -18,7 +18,7 @@ from aftershock.results.files import read_json, write_whole
 
 _EVIDENCE = ("plan.yaml", "timeline.json", "run.json", "journal.jsonl", "events.jsonl", "phases.json")
 _OPTIONAL = ("expectations.jsonl",)
-_TABLES = ("outcomes", "log", "replicas", "metrics")
+_TABLES = ("outcomes", "log", "replicas", "offsets", "metrics")
 
 
 class RunDir:

@@ -7,7 +7,7 @@ with every result. The figures of ``fast`` come from Kafka's defaults divided un
 import base64
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, cast
 
@@ -57,6 +57,7 @@ class ClusterSpec:
     """Everything needed to launch a cluster, and nothing that changes from one launch to the next.
 
     ``racks``: brokers by rack, in the order that numbers them; ``controllers``: how many are isolated.
+    ``brokers``: what single brokers are set to, over ``config``; an empty value of either leaves Kafka's own.
     """
 
     kafka: str
@@ -66,6 +67,7 @@ class ClusterSpec:
     config: Mapping[str, str]
     disks: Disks | None = None
     wire_proxy: bool = False
+    brokers: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
     @cached_property
     def topology(self) -> Topology:
@@ -77,7 +79,8 @@ class ClusterSpec:
         """The plan's cluster, with ``kafka`` (a version) in place of the plan's own if given."""
         version = kafka or (DEFAULT_KAFKA if plan.kafka == "default" else plan.kafka)
         profile, config = PROFILES[plan.profile], dict(plan.config)
-        return cls(version, dict(plan.racks), plan.controllers, profile, config, plan.disks, plan.wire_proxy)
+        brokers, racks = dict(plan.brokers or {}), dict(plan.racks)
+        return cls(version, racks, plan.controllers, profile, config, plan.disks, plan.wire_proxy, brokers)
 
     def as_plan(self) -> ClusterPlan:
         """The cluster as a plan says it: the reverse of ``of``."""
@@ -89,6 +92,7 @@ class ClusterSpec:
             config=dict(self.config),
             disks=self.disks,
             wire_proxy=self.wire_proxy,
+            brokers={broker: dict(config) for broker, config in self.brokers.items()} or None,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -97,7 +101,9 @@ class ClusterSpec:
         named = {"kafka": self.kafka, "racks": racks, "controllers": self.controllers, "profile": self.profile.name}
         disks = {"disks": self.disks.model_dump()} if self.disks else {}
         wire_proxy = {"wire_proxy": True} if self.wire_proxy else {}
-        return {**named, **disks, **wire_proxy, "config": dict(sorted(self.config.items()))}
+        of_brokers = {str(broker): dict(sorted(config.items())) for broker, config in sorted(self.brokers.items())}
+        brokers = {"brokers": of_brokers} if of_brokers else {}
+        return {**named, **disks, **wire_proxy, **brokers, "config": dict(sorted(self.config.items()))}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "ClusterSpec":
@@ -105,7 +111,8 @@ class ClusterSpec:
         racks, profile = dict(document["racks"]), PROFILES[document["profile"]]
         disks = Disks.model_validate(document["disks"]) if "disks" in document else None
         config, wire_proxy = dict(document["config"]), bool(document.get("wire_proxy"))
-        return cls(document["kafka"], racks, document["controllers"], profile, config, disks, wire_proxy)
+        brokers = {int(broker): dict(settings) for broker, settings in document.get("brokers", {}).items()}
+        return cls(document["kafka"], racks, document["controllers"], profile, config, disks, wire_proxy, brokers)
 
     def log_dirs(self, node: Node) -> tuple[str, ...]:
         """Where a node keeps its topics; the metadata log is in ``LOG_DIR`` whatever these are."""
@@ -145,7 +152,8 @@ class ClusterSpec:
         }
         if node.broker:
             properties |= self._broker_properties(node, advertised)
-        return {**properties, **self.config}
+        properties |= {**self.config, **self.brokers.get(node.id, {})}
+        return {key: value for key, value in properties.items() if value}
 
     def _listeners(self, node: Node) -> dict[str, int]:
         listeners = {}

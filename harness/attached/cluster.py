@@ -115,6 +115,10 @@ class AttachedCluster:
         """Nothing: a user's Toxiproxy need not count, and the clients do."""
         return {}
 
+    def cpu_us(self) -> Mapping[BrokerId, int]:
+        """Nothing: its machines are not ours to look into."""
+        return {}
+
     def provide(self, topics: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Topic], EndOffsets]:
         """See `target.Target`: those that are there are checked against the plan, the others created if it says so."""
         there = set(self.admin.topics())

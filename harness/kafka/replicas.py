@@ -10,20 +10,18 @@ can't be read to the end says so.
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
 from hashlib import blake2b
 from pathlib import Path
 from struct import Struct
-from typing import Any, cast
+from typing import Any
 
 import crc32c
 import pyarrow as pa
-from kio.schema.fetch.v12 import request as fetch
-from kio.static.primitive import i32Timedelta
 
 from aftershock.errors import AftershockError, ClusterError
 from aftershock.faults.values import BrokerId, PartitionState
-from aftershock.harness.admin import TOPIC, Admin, raise_for
+from aftershock.harness.admin import TOPIC, Admin
+from aftershock.harness.kafka.fetching import fetch_from
 from aftershock.workloads.logread import EndOffsets, Topic
 from aftershock.workloads.outcomes import write_whole
 from aftershock.workloads.wire.batch import AFTER_CRC, BATCH_OVERHEAD, UNTIL_CRC, UNTIL_LENGTH_BYTES, BatchHeader
@@ -44,8 +42,6 @@ SCHEMA = pa.schema(
 """A stretch of one replica of one partition; ``error``, else null: why it could not be read to its end."""
 
 STRETCH = 10_000
-_WAIT = i32Timedelta.parse(timedelta(milliseconds=200))
-_BYTES = 4 * 1024 * 1024
 _BATCH = Struct(">qiI")
 
 Row = dict[str, Any]
@@ -132,20 +128,7 @@ class _Reader:
                 raise ClusterError(f"k{broker} was read to offset {at} of {end} in time")
 
     def _fetch(self, broker: BrokerId, at: int, *, at_once: bool = False) -> Any:
-        partition = fetch.FetchPartition(
-            partition=cast("Any", self._partition),
-            fetch_offset=cast("Any", at),
-            partition_max_bytes=cast("Any", _BYTES),
-        )
-        topic = fetch.FetchTopic(topic=cast("Any", self._topic), partitions=(partition,))
-        request = fetch.FetchRequest(
-            max_wait=_WAIT, min_bytes=cast("Any", 0 if at_once else 1), topics=(topic,), forgotten_topics_data=()
-        )
-        response = self._admin.ask(request, only=broker)
-        raise_for(response.error_code, f"fetch from k{broker}")
-        answer = response.responses[0].partitions[0]
-        raise_for(answer.error_code, f"fetch {self._topic}/{self._partition} from k{broker}")
-        return answer
+        return fetch_from(self._admin, broker, (self._topic, self._partition), at, at_once=at_once)
 
 
 def _batches(records: memoryview) -> Iterator[BatchHeader]:

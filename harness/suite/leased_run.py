@@ -48,8 +48,8 @@ def pool_of(suite: Suite) -> Pool:
     return Pool(_pool(suite), owner(suite.owner_pid), keep_dirty=suite.keep_failed)
 
 
-def drive(errand: Errand) -> RunDir:
-    """Drive a job on a cluster of the session's pool; the evidence is complete when it returns.
+def drive(errand: Errand, pool: Pool | None = None) -> RunDir:
+    """Drive a job on a cluster of the session's pool, or of another; the evidence is complete when it returns.
 
     Raises:
         EngineError: there is no engine, or no image.
@@ -63,7 +63,7 @@ def drive(errand: Errand) -> RunDir:
         sweep(engine.connect(), progress.say)
     with ExitStack() as alone:
         alone.enter_context(host_lease(errand.kind, errand.test, progress.say))
-        with pool_of(errand.suite).lease(errand.job.spec, errand.test, progress.say) as leased:
+        with (pool or pool_of(errand.suite)).lease(errand.job.spec, errand.test, progress.say) as leased:
             home = errand.begin()
             progress.say(f"run: {home.path}")
             leased.run(home.path)

@@ -11,6 +11,7 @@ from aftershock.workloads.security import Secured
 
 PLAN = """
 name: two
+cluster: {config: {offsets.topic.num.partitions: 3}}
 topics: [{name: orders, partitions: 3, replication: 3}]
 workloads:
   - name: orders
@@ -22,6 +23,7 @@ workloads:
   - name: positions
     commit: {groups: 4, rate: 20/s}
     arms: {ours: {client: reference, leader_discovery: metadata, fetch_session: false}, kafkas: {client: java}}
+  - {name: busy, commit: {groups: 90, in_flight: 9, by_coordinator: true}, arms: {ours: {client: reference}}}
 """
 
 
@@ -51,7 +53,7 @@ def told() -> dict[str, Assignment]:
 
 
 def test_one_process_for_each_workload_arm_and_operation() -> None:
-    """Seven clients, with names that say who they are."""
+    """Eight clients, with names that say who they are."""
     assert [
         "orders-x-produce",
         "orders-x-consume",
@@ -60,6 +62,7 @@ def test_one_process_for_each_workload_arm_and_operation() -> None:
         "extra-baseline-produce",
         "positions-ours-commit",
         "positions-kafkas-commit",
+        "busy-ours-commit",
     ] == [*told()]
 
 
@@ -103,7 +106,16 @@ def test_arms_of_other_clients_are_told_what_is_theirs() -> None:
     named = ("--label", "aftershock.worker=positions-kafkas-commit", "java")
     assert ("java", named, ()) == (kafkas.client, kafkas.command, ours.command)
     assert ("positions-ours-1", 1, 1) == (ours.group_of(5), ours.partition_of(5), ours.offset_of(5))
-    assert 5 == len({each.producer_id for each in told().values() if not isinstance(each, ConsumeAssignment)})
+    assert 6 == len({each.producer_id for each in told().values() if not isinstance(each, ConsumeAssignment)})
+
+
+def test_a_closed_loop_is_told_how_many_and_to_whom() -> None:
+    """No rate, and where Kafka keeps which group, which the cluster's configuration says."""
+    busy, plain = told()["busy-ours-commit"], told()["positions-ours-commit"]
+    assert isinstance(busy, CommitAssignment)
+    assert isinstance(plain, CommitAssignment)
+    assert (None, 9, 0, 3) == (busy.rate_per_s, busy.in_flight, busy.offset_us, busy.offsets_partitions)
+    assert (20, None, None) == (plain.rate_per_s, plain.in_flight, plain.offsets_partitions)
 
 
 def test_names_are_known_before_anything_is_told() -> None:

@@ -1,6 +1,12 @@
 """Which fetch sessions a consumer has open, by what its events have told so far."""
 
-from aftershock.harness.fetch_sessions import open_sessions
+from types import SimpleNamespace
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from aftershock.errors import AdminError
+from aftershock.harness.fetch_sessions import open_sessions, still_open, told_sessions
 
 
 def line(event: str, node: int, session: int = 0, worker: str = "me") -> dict[str, object]:
@@ -24,3 +30,29 @@ def test_the_last_word_about_each_broker_counts() -> None:
 def test_nothing_told() -> None:
     """A client that tells nothing has none that we know of."""
     assert {} == open_sessions([line("client_error", 1)], "me")
+
+
+def test_every_session_ever_granted_is_told_once() -> None:
+    """Whoever had it, and whether it was lost meanwhile."""
+    events = [
+        line("session_established", 2, 22),
+        line("session_lost", 2),
+        line("session_established", 1, 11, "another"),
+    ]
+    assert [(1, 11), (2, 22)] == told_sessions([*events, *events])
+
+
+def test_what_is_left_is_what_brokers_know() -> None:
+    """A broker that knows the id finds its epoch wrong; where one doesn't answer, nothing is known."""
+    known = {(1, 11)}
+
+    def ask(request: Any, *, only: int) -> Any:
+        if only == 3:
+            raise AdminError("no broker answered", "NETWORK_EXCEPTION")
+        found = (only, int(request.session_id)) in known
+        code = ErrorCode.invalid_fetch_session_epoch if found else ErrorCode.fetch_session_id_not_found
+        return SimpleNamespace(error_code=code)
+
+    admin: Any = SimpleNamespace(ask=ask)
+    assert [(1, 11)] == still_open([(1, 11), (2, 22)], admin)
+    assert still_open([(1, 11), (3, 33)], admin) is None

@@ -1,5 +1,6 @@
 """Every node's configuration: complete, consistent between nodes, and readable back by Kafka's rule for variables."""
 
+import json
 import re
 
 import pytest
@@ -58,6 +59,14 @@ def test_a_plan_may_turn_the_rebalance_on() -> None:
     assert {"true"} == {properties_of(e)["auto.leader.rebalance.enable"] for e in nodes.values()}
 
 
+def test_a_plan_may_leave_kafkas_own() -> None:
+    """An empty value takes a property of ours away, of all nodes or of one."""
+    ours, config = "replica.selector.class", {"replica.selector.class": ""}
+    of_all, of_one = environments(ClusterPlan(config=config)), environments(ClusterPlan(brokers={2: config}))
+    assert {1, 2, 3} == {node for node, each in of_all.items() if ours not in properties_of(each)}
+    assert {2} == {node for node, each in of_one.items() if ours not in properties_of(each)}
+
+
 def test_production_keeps_kafkas_timings() -> None:
     """Nothing of the `fast` timings leaks into `production`."""
     broker = properties_of(environments(ClusterPlan(profile="production"))[1])
@@ -78,3 +87,21 @@ def test_a_wire_proxy_makes_it_another_cluster() -> None:
     assert proxied == ClusterSpec.from_json(proxied.to_json())
     assert proxied.as_plan().wire_proxy
     assert not ClusterSpec.from_json(plain.to_json()).wire_proxy
+
+
+def test_one_broker_may_be_set_otherwise() -> None:
+    """Its own settings win over the cluster's, and reach no other node, isolated controllers included."""
+    own = {2: {"num.io.threads": "1"}}
+    nodes = environments(ClusterPlan(config={"num.io.threads": "3"}, brokers=own, controllers=1))
+    assert {1: "3", 2: "1", 3: "3", 11: "3"} == {
+        node: properties_of(environment)["num.io.threads"] for node, environment in nodes.items()
+    }
+
+
+def test_a_broker_set_otherwise_makes_it_another_cluster() -> None:
+    """What single brokers are set to is in the plan and the JSON of a cluster, and comes back from both."""
+    plain, uneven = ClusterSpec.of(ClusterPlan()), ClusterSpec.of(ClusterPlan(brokers={2: {"num.io.threads": "1"}}))
+    assert plain.to_json() != uneven.to_json()
+    assert uneven == ClusterSpec.from_json(json.loads(json.dumps(uneven.to_json())))
+    assert uneven == ClusterSpec.of(uneven.as_plan())
+    assert ClusterSpec.from_json(plain.to_json()).brokers == {}

@@ -153,7 +153,7 @@ class Told:
         return rest[: next(i for i, line in enumerate(rest) if line.startswith("=="))]
 
 
-def run_suite(folder: Path, *options: str, deadline_s: float = 200, **environment: str) -> Told:
+def run_suite(folder: Path, *options: str, deadline_s: float = 500, **environment: str) -> Told:
     """Run pytest on the suite in ``folder``, in a process of its own, with variables added to our environment."""
     command = [sys.executable, "-m", "pytest", "--junitxml=junit.xml", "-ra", *options]
     done = subprocess.run(

@@ -1,0 +1,22 @@
+"""The trial of KIP-227: what fetches cost, and what becomes of sessions that are lost."""
+
+from aftershock.harness.trials.trial import Planned, Trial
+from aftershock.results.trials.kip227 import BYTES, CLAIMS, CONTROL, CPU_FULL, CPU_SESSION, EVICTED, SESSIONS
+from aftershock.results.trials.kip227_plot import plots
+
+LOSSES = 6
+
+TRIAL = Trial(
+    kip=227,
+    title="incremental fetch requests",
+    claims=CLAIMS,
+    parts=(
+        Planned(BYTES, "kips/227-bytes", None, 0.0, 140.0),
+        Planned(CONTROL, "kips/227-control", None, 0.0, 110.0),
+        Planned(SESSIONS, "kips/227-sessions", LOSSES, 22.0, 70.0),
+        Planned(EVICTED, "kips/227-evicted", LOSSES, 13.0, 70.0),
+        Planned(CPU_SESSION, "kips/227-cpu", None, 0.0, 110.0),
+        Planned(CPU_FULL, "kips/227-cpu", None, 0.0, 110.0, ("workloads.p1000.arms.reader.fetch_session=false",)),
+    ),
+    plots=plots,
+)

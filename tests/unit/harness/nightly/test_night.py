@@ -1,0 +1,101 @@
+"""The night's story, its commands told apart by a stand-in that notes them."""
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from aftershock.faults.coverage.cell import Cell
+from aftershock.faults.coverage.line import Line
+from aftershock.faults.plans import find
+from aftershock.harness import corpus, regression
+from aftershock.harness.corpus import Found
+from aftershock.harness.explore import ledger
+from aftershock.harness.nightly import record
+from aftershock.harness.nightly.night import SUMMARY, Night, go, tell
+from aftershock.harness.nightly.steps import STEPS, allot
+
+TODAY = date(2026, 11, 22)
+ALL = allot(STEPS, None)
+
+
+class Commands:
+    """Notes what is run; ``codes``: exit codes by the word that tells a command."""
+
+    def __init__(self, codes: Mapping[str, int]) -> None:
+        self.codes, self.seen = codes, list[str]()
+
+    def __call__(self, words: Sequence[str]) -> int:
+        self.seen.append(words[2])
+        code = self.codes.get(words[2], 0)
+        if code == 130:
+            raise KeyboardInterrupt
+        return code
+
+
+def night(out: Path) -> Night:
+    return Night(out, TODAY, 7)
+
+
+def test_a_step_that_fails_ends_nothing(tmp_path: Path) -> None:
+    """All are run, then trend and pruning; the worst is the night's. The trend's 2 is no concern of a young ledger."""
+    run, said = Commands({"explore": 1, "kip": 2, "trend": 2}), []
+    assert 1 == go(night(tmp_path), ALL, run, said.append)
+    steps = ["explore", "run", "run", "kip", "run", "run", "run", "run", "-m"]
+    assert [*steps, "trend", "runs"] == run.seen
+    assert said[0].startswith("explore: about 20 m 00 s of ")
+
+
+def test_an_interrupted_night_goes_on(tmp_path: Path) -> None:
+    """What was done is not done again, and its exit code still counts; another seed begins anew."""
+    with pytest.raises(KeyboardInterrupt):
+        go(night(tmp_path), ALL, Commands({"explore": 1, "kip": 130}), print)
+    assert {"explore": 1, "leader-rotation": 0, "demo": 0} == record.read(tmp_path, TODAY, 7).done
+    rest = Commands({})
+    assert 1 == go(night(tmp_path), ALL, rest, print)
+    assert ["kip", "run"] == rest.seen[:2]
+    assert {} == record.read(tmp_path, TODAY, 8).done
+
+
+def test_a_broken_record_begins_anew(tmp_path: Path) -> None:
+    """Nothing of tonight is known then, so all is done."""
+    (tmp_path / record.NAME).write_text("[]")
+    assert {} == record.read(tmp_path, TODAY, 7).done
+
+
+def test_the_summary_is_a_matrix(tmp_path: Path) -> None:
+    """Steps with the line that repeats each; fault by client with verdict and recovery; what was never seen."""
+    cell = Cell("kill", "leader", "steady", "confluent produce acks=all")
+    line = Line(TODAY, "r1", 7, 0, cell, exercised=True, why="", verdict="PASS", recovered_s=3.25)
+    ledger.append(tmp_path / ledger.NAME, [line])
+    go(night(tmp_path), ALL, Commands({"explore": 1}), print)
+    told = (tmp_path / SUMMARY).read_text()
+    assert f"| explore | 1 | `aftershock explore --budget 1200s --seed 7 --out {tmp_path}` |" in told
+    assert "| fault | confluent | reference |" in told
+    assert "| `kill` | PASS, 3.2 s (n=1) | NEVER |" in told
+    assert "2915 NEVER (add_partitions / topic / overlapping / " in told
+
+
+def test_github_is_told_where_it_asks(tmp_path: Path) -> None:
+    """And nobody else."""
+    page = tmp_path / "page"
+    tell("night\n", tmp_path, {"GITHUB_STEP_SUMMARY": str(page)})
+    assert not page.exists()
+    tell("night\n", tmp_path, {"GITHUB_STEP_SUMMARY": str(page), "GITHUB_ACTIONS": "true"})
+    assert "night\n" == page.read_text()
+
+
+def test_a_red_night_offers_a_patch(tmp_path: Path) -> None:
+    """Of what failed tonight, and of no other night; a green one leaves none."""
+    folder, said = tmp_path / corpus.NAME, list[str]()
+    corpus.keep(folder, find("broker-loss").read_text(), Found(1, "2026-11-01", ("integrity/lost",), "run"))
+    (tmp_path / regression.NAME).write_text("of another night")
+    go(night(tmp_path), ALL, Commands({}), said.append)
+    assert not (tmp_path / regression.NAME).exists()
+    corpus.keep(folder, find("demo").read_text(), Found(1, TODAY.isoformat(), ("integrity/lost",), "run"))
+    go(night(tmp_path), ALL, Commands({}), said.append)
+    patch = (tmp_path / regression.NAME).read_text()
+    assert "+name: demo" in patch
+    assert "+name: broker-loss" not in patch
+    assert f"git apply {tmp_path / regression.NAME}" in said[-1]

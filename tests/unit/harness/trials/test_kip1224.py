@@ -1,0 +1,31 @@
+"""The parts of the trial: the lingers are really turned round, and the changed plans can be run."""
+
+from pathlib import Path
+
+import pytest
+
+from aftershock.faults.check import load_plan
+from aftershock.faults.plans import find
+from aftershock.harness.trials.kip1224 import OLD_KAFKA, TRIAL
+from aftershock.harness.trials.trial import Planned
+from aftershock.results.trials.commits import LINGER
+from aftershock.results.trials.kip1224 import IDLE, OLD
+
+
+def brokers(part: Planned) -> dict[int, str]:
+    checked = load_plan(Path(find(part.plan)), part.settings(part.blocks))
+    return {broker: own[LINGER] for broker, own in (checked.plan.cluster.brokers or {}).items()}
+
+
+def test_a_latin_square() -> None:
+    """In three runs each broker has each linger once, and each run has all three."""
+    runs = [brokers(part) for part in TRIAL.parts if part.name in IDLE]
+    assert [{"-1", "5", "0"}] * 3 == [set(run.values()) for run in runs]
+    assert [{"-1", "5", "0"}] * 3 == [{run[broker] for run in runs} for broker in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("part", TRIAL.parts, ids=lambda part: part.name)
+def test_plans(part: Planned) -> None:
+    """Each part's plan can be run with its changes; only the old default's is of another Kafka, which knows no -1."""
+    assert (OLD_KAFKA if part.name == OLD else None) == part.kafka
+    assert part.kafka is None or "-1" not in brokers(part).values()
