@@ -1,5 +1,5 @@
 # Every target sets up what is missing first (ci/bootstrap says what it installs) and needs no other command before it.
-.PHONY: demo test lint bench docs mutants clean bootstrap
+.PHONY: demo test lint bench docs kips mutants clean bootstrap
 
 BIN := .venv/bin
 PACKAGES := -m aftershock.errors $(addprefix -p aftershock.,faults harness results workloads)
@@ -8,9 +8,10 @@ demo: bootstrap
 	$(BIN)/aftershock run demo
 
 # without an engine in two processes; with one, in one: the clusters of two would starve each other of the host's cores
+# the images come first, as with them comes what makes Spark start in half the time
 test: bootstrap
-	$(BIN)/pytest -n 2 --dist loadgroup -m "not engine and not nightly" tests
 	$(BIN)/aftershock images --ensure
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not engine and not nightly" tests
 	$(BIN)/pytest -m "engine and not nightly" tests
 
 lint: bootstrap
@@ -27,6 +28,10 @@ bench: bootstrap
 docs: bootstrap
 	$(BIN)/aftershock plan faults --markdown > docs/FAULTS.md.new && mv docs/FAULTS.md.new docs/FAULTS.md
 	$(BIN)/python tests/unit/results/planted/table.py > docs/CHECKS.md.new && mv docs/CHECKS.md.new docs/CHECKS.md
+
+# the result tables of the KIPs' trials, and their digest in the README, from what `aftershock kip` has left under runs/; nothing is run
+kips: bootstrap
+	$(BIN)/python -m aftershock.harness.trials.table runs docs/KIPS.md README.md
 
 # plants bugs in copies of the clients' rules, one at a time, and shows the test that catches each
 mutants: bootstrap

@@ -4,7 +4,8 @@ OUTCOMES (default 10 000 000) rows are generated; each of these then runs in a p
 
 * tuned: one histogram query (exact percentiles by client, operation and phase) and one of fingerprints (a block of
   65 536 records acknowledged, in the log, delivered), written by hand for this data and nothing else;
-* verdict: everything that ``aftershock verdict`` judges: latency, availability, recovery, integrity, order.
+* core: what the product does for the same questions: latency, availability, and loss and duplicates by the gate;
+* verdict: everything that ``aftershock verdict`` judges: recovery, stalls, order and monotonicity too.
 
 And at the size of a test: one run from the command line, and a hundred runs judged together against one. Ratios say
 more than seconds, which are the machine's, and CPU time more than wall time on a machine with other work. Memory is the
@@ -34,9 +35,11 @@ from aftershock.tests.unit.results.evidence_factory import clean_run
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from aftershock.results.measuring.dims import Dims
+
 OUTCOMES = 10_000_000
 TOGETHER = 100
-RATIO_MAX, SMALL_S_MAX, SMALL_MIB_MAX, TOGETHER_MAX, BYTES_MAX = 1.5, 12.0, 900, 2.5, 12.0
+RATIO_MAX, FULL_MAX, SMALL_S_MAX, SMALL_MIB_MAX, TOGETHER_MAX, BYTES_MAX = 1.5, 4.5, 12.0, 900, 2.5, 12.0
 QS = "0.5, 0.9, 0.95, 0.99, 0.999, 0.9999, 1.0"
 BLOCK = 65_536
 
@@ -61,9 +64,37 @@ def tuned(home: Path) -> Iterator[tuple[str, float]]:
         yield from _timed("fingerprints", lambda: _fingerprints(spark, home).collect())
 
 
+def core(home: Path) -> Iterator[tuple[str, float]]:
+    """The product's own jobs for latency, availability and what the gate tells."""
+    from aftershock.results.measuring import latency, recovery
+    from aftershock.results.measuring.dims import dims
+    from aftershock.results.measuring.gate import blocks
+    from aftershock.results.measuring.samples import samples
+    from aftershock.results.spark.tables import tables
+
+    evidence = read(home, columns())
+    with _session(home, evidence) as spark:
+        rows, small = tables(spark, [evidence]), dims(spark, [evidence])
+        gate = blocks(rows, small).persist()
+        yield from _timed("gate", lambda: gate.where("not clean").limit(1).collect())
+        judged = samples(rows, small, gate, None)
+        yield from _timed("latency", lambda: _windows(latency.silver(judged, small), small))
+        seen = recovery.stretches(recovery.successes(judged, small))
+        yield from _timed("availability", seen.collect)
+
+
+def _windows(counted: "DataFrame", small: "Dims") -> None:
+    """Every quantile of every client, operation and window."""
+    from aftershock.results.measuring.silver import silver_of
+
+    (scene,) = small.scenes
+    for seen in silver_of(counted.toArrow().drop_columns("run")).by_window(scene).values():
+        seen.distribution([float(q) for q in QS.split(", ")])
+
+
 def verdict(*homes: Path) -> Iterator[tuple[str, float]]:
     """All of a verdict, of one run or of many together."""
-    from aftershock.results.judge import Judge  # noqa: PLC0415 - what the other process must not load
+    from aftershock.results.judge import Judge
 
     begun_s = time.monotonic()
     with Judge(homes[0] / "logs" / "spark.log", None, lambda _: None) as judge:
@@ -180,12 +211,19 @@ def large(folder: Path, outcomes: int) -> list[bool]:
     load, stored = load_of(evidence.parquet["outcomes"]), load_of(parts)
     each = stored.bytes / load.rows
     _say(f"{load.rows:,} outcomes; with the log {each:.1f} bytes each at rest", each <= BYTES_MAX)
-    by_hand, ours = _child("tuned", home), _child("verdict", home)
-    told = ", ".join(f"{name} {value:.1f} s" for name, value in by_hand.told.items())
-    _say(f"tuned    {_figures(by_hand)} ({told})")
-    ratio = ours.wall_s / by_hand.wall_s
-    _say(f"verdict  {_figures(ours)}: {ratio:.2f} x tuned", ratio <= RATIO_MAX)
-    return [each <= BYTES_MAX, ratio <= RATIO_MAX]
+    by_hand = _child("tuned", home)
+    _say(f"tuned    {_figures(by_hand)} ({_steps(by_hand)})")
+    met = [each <= BYTES_MAX]
+    for what, most in (("core", RATIO_MAX), ("verdict", FULL_MAX)):
+        ours = _child(what, home)
+        ratio = ours.wall_s / by_hand.wall_s
+        _say(f"{what:8} {_figures(ours)} ({_steps(ours)}): {ratio:.2f} x tuned", ratio <= most)
+        met.append(ratio <= most)
+    return met
+
+
+def _steps(cost: Cost) -> str:
+    return ", ".join(f"{name} {value:.1f} s" for name, value in cost.told.items())
 
 
 def small(folder: Path) -> list[bool]:
@@ -230,7 +268,7 @@ def main() -> int:
 
 if __name__ == "__main__":
     if len(sys.argv) > 1 and sys.argv[1].startswith("--"):
-        work = {"--tuned": tuned, "--verdict": verdict}[sys.argv[1]]
+        work: Any = {"--tuned": tuned, "--core": core, "--verdict": verdict}[sys.argv[1]]
         print(json.dumps(dict(work(*map(Path, sys.argv[2:])))))
     else:
         sys.exit(main())

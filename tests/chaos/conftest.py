@@ -20,9 +20,9 @@ DEADLINE_S = 300
 
 
 class Command:
-    """One ``aftershock`` process, its stderr read as it comes."""
+    """One ``aftershock`` process (or that of another ``door`` to it), its stderr read as it comes."""
 
-    def __init__(self, arguments: Sequence[str], out: Path) -> None:
+    def __init__(self, arguments: Sequence[str], out: Path, door: str = "aftershock.harness.cli") -> None:
         self.out = out
         self.mark = f"AFTERSHOCK_TEST={uuid.uuid4()}"
         name, _, value = self.mark.partition("=")
@@ -32,7 +32,7 @@ class Command:
         self._stdout = out.parent / "stdout"
         with self._stdout.open("w") as stdout:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "aftershock.harness.cli", *arguments],
+                [sys.executable, "-m", door, *arguments],
                 stdout=stdout,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -113,11 +113,11 @@ def aftershock(tmp_path: Path) -> Iterator[Aftershock]:
     """Starts ``aftershock run`` on a plan's text; whatever a failed test leaves running is interrupted."""
     started: list[Command] = []
 
-    def start(plan: str, *arguments: str) -> Command:
+    def start(plan: str, *arguments: str, **door: str) -> Command:
         path = tmp_path / "plan.yaml"
         path.write_text(plan)
         out = tmp_path / "runs"
-        started.append(Command(["run", str(path), "--out", str(out), *arguments], out))
+        started.append(Command(["run", str(path), "--out", str(out), *arguments], out, **door))
         return started[-1]
 
     yield start

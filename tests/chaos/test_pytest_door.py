@@ -23,7 +23,7 @@ name: {name}
 topics: [{{name: orders, partitions: 6, replication: 3, config: {{min.insync.replicas: 2}}}}]
 workloads:
   - name: orders
-    produce: {{topic: orders, rate: 80/s, record_size: 200, deadline: 15s}}
+    produce: {{topic: orders, rate: 80/s, record_size: 200, linger: 100ms, deadline: 15s}}
     consume: {{topic: orders, rack: b}}
 timing: {{warmup: {{min: 3s, max: 40s}}, steady: 4s, fault: 3s, recovery: 3s}}
 slo: ["{slo}"]
@@ -37,7 +37,7 @@ def test_fast_enough(chaos): chaos.run("fast-enough.yaml")
 """
 SLOS = {
     "integrity": "lost == 0",
-    "too-slow": "produce.latency p50 < 1ms in steady",
+    "too-slow": "produce.latency p50 < 20ms in steady",  # they linger for longer
     "fast-enough": "produce.latency p50 < 5s in steady",
 }
 DEADLINE_S = 400

@@ -93,7 +93,6 @@ class Case:
     """One fault as a plan says it, without ``at`` and ``id``; what a client must see of it (``effect`` asserts).
 
     ``on``: the cluster it is shown on. ``before``: what it needs there first; ``after``: what ends that.
-    ``nightly``: it takes more than 25 s.
     ``record_bytes``: how large the probe's records are. ``crew``: the clients of a run that it needs, an arm for each.
     """
 
@@ -102,7 +101,6 @@ class Case:
     on: Literal["plain", "isolated", "older", "bounded", "doubled", "proxied"] = "plain"
     before: "Callable[[Stand], Awaitable[None]] | None" = None
     after: "Callable[[Stand], Awaitable[None]] | None" = None
-    nightly: bool = False
     record_bytes: int = 200
     crew: tuple[str, ...] = ()
 

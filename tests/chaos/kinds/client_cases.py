@@ -76,18 +76,18 @@ CASES = {
     "kill_client": [
         Case("{kind: kill_client, client: confluent, for: 3s}", was_dead, crew=("confluent",)),
         Case("{kind: kill_client, client: reference, op: produce, for: 3s}", was_dead, crew=("reference",)),
-        Case("{kind: kill_client, client: exec, for: 3s}", was_dead, crew=("exec",), nightly=True),
-        Case("{kind: kill_client, client: java, for: 3s}", was_dead, crew=("java",), nightly=True),
+        Case("{kind: kill_client, client: exec, for: 3s}", was_dead, crew=("exec",)),
+        Case("{kind: kill_client, client: java, for: 3s}", was_dead, crew=("java",)),
     ],
     "pause_client": [
         Case("{kind: pause_client, client: confluent, for: 3s}", was_frozen, crew=("confluent",)),
-        Case("{kind: pause_client, client: exec, for: 3s}", was_frozen, crew=("exec",), nightly=True),
-        Case("{kind: pause_client, client: java, for: 3s}", was_frozen, crew=("java",), nightly=True),
+        Case("{kind: pause_client, client: exec, for: 3s}", was_frozen, crew=("exec",)),
+        Case("{kind: pause_client, client: java, for: 3s}", was_frozen, crew=("java",)),
     ],
     "zombie": [Case("{kind: zombie, client: confluent, for: 9s}", was_expelled, crew=("confluent",))],
     "disconnect_client": [
         Case("{kind: disconnect_client, client: reference}", was_cut_off, crew=("reference",)),
-        Case("{kind: disconnect_client, client: confluent}", unhurt, crew=("confluent",), nightly=True),
-        Case("{kind: disconnect_client, client: java}", unhurt, crew=("java",), nightly=True),
+        Case("{kind: disconnect_client, client: confluent}", unhurt, crew=("confluent",)),
+        Case("{kind: disconnect_client, client: java}", unhurt, crew=("java",)),
     ],
 }

@@ -15,6 +15,7 @@ from aftershock.faults.values import BrokerId, PartitionState
 from aftershock.harness.waiting import still_lacking
 from aftershock.tests.chaos.kinds.case import Case, Seen
 from aftershock.tests.chaos.kinds.probe import PARTITIONS, TOPIC
+from aftershock.tests.chaos.kinds.process_cases import balanced
 from aftershock.tests.chaos.kinds.stand import Stand
 from aftershock.workloads.rules.fetch_session import FETCH_SESSION_ID_NOT_FOUND
 from aftershock.workloads.wire.connection import Address, Connection
@@ -264,8 +265,8 @@ def asked_anew(_: Seen) -> None:
 
 CASES = {
     "reassign": [
-        Case("{kind: reassign, topic: probe, rotate: 1, for: 3s}", leaders_moved),
-        Case("{kind: reassign, topic: probe, swap: {from: 1, to: 2}, for: 3s}", leaders_moved),
+        Case("{kind: reassign, topic: probe, rotate: 1, for: 3s}", leaders_moved, before=balanced),
+        Case("{kind: reassign, topic: probe, swap: {from: 1, to: 2}, for: 3s}", leaders_moved, before=balanced),
         Case("{kind: reassign, topic: lone, move: {from: 1, to: 2}}", held_elsewhere, before=lone),
         Case("{kind: reassign, topic: lone, replace: {from: 1, to: 2}}", held_elsewhere, before=lone),
         Case("{kind: reassign, topic: filled, replication: 2}", fewer_replicas, before=filled),
@@ -288,7 +289,6 @@ CASES = {
             on="isolated",
             before=orphan,
             after=revived,
-            nightly=True,
         ),
     ],
     "move_controller": [
@@ -300,7 +300,7 @@ CASES = {
         Case("{kind: kill_controller, for: 5s}", undisturbed, on="isolated"),
         Case("{kind: kill_controller, for: 5s}", waited),
     ],
-    "fence_broker": [Case("{kind: fence_broker, for: 8s}", leaders_moved, on="isolated")],
+    "fence_broker": [Case("{kind: fence_broker, for: 8s}", leaders_moved, on="isolated", before=balanced)],
     "config": [
         Case("{kind: config, topic: probe, set: {max.message.bytes: 100}, for: 3s}", too_large),
         Case("{kind: config, broker: 1, set: {message.max.bytes: 100}, for: 3s}", too_large),

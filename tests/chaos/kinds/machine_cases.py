@@ -47,6 +47,6 @@ CASES = {
     "disk_full": [Case("{kind: disk_full, broker: leader of probe/0, for: 8s}", halted, on="bounded")],
     "log_dir_offline": [
         Case("{kind: log_dir_offline, broker: 3, for: 9s}", halted),
-        Case("{kind: log_dir_offline, broker: 1, disk: 2, for: 8s}", went_on, on="doubled", nightly=True),
+        Case("{kind: log_dir_offline, broker: 1, disk: 2, for: 8s}", went_on, on="doubled"),
     ],
 }

@@ -56,12 +56,12 @@ CASES = {
     "pause": [Case("{kind: pause, broker: leader of probe/0, for: 5s}", waited, before=balanced)],
     "restart": [Case("{kind: restart, broker: leader of probe/0}", other_leaders, before=balanced)],
     "rolling_restart": [
-        Case("{kind: rolling_restart}", other_leaders, before=balanced, nightly=True),
-        Case("{kind: rolling_restart, pause: 1s}", other_leaders, on="isolated", before=balanced, nightly=True),
+        Case("{kind: rolling_restart}", other_leaders, before=balanced),
+        Case("{kind: rolling_restart, pause: 1s}", other_leaders, on="isolated", before=balanced),
     ],
     "crash_loop": [Case("{kind: crash_loop, broker: leader of probe/0, for: 14s, every: 2s}", waited, before=balanced)],
     "rolling_upgrade": [
-        Case("{kind: rolling_upgrade, to: 4.3.1, for: 60s}", old_again, on="older", nightly=True),
-        Case("{kind: rolling_upgrade, to: 4.3.1, finalize: true}", finalised, on="older", nightly=True),
+        Case("{kind: rolling_upgrade, to: 4.3.1, for: 60s}", old_again, on="older"),
+        Case("{kind: rolling_upgrade, to: 4.3.1, finalize: true}", finalised, on="older"),
     ],
 }

@@ -28,14 +28,29 @@ def found() -> dict[str, list[Case]]:
 
 
 CASES = found()
+# each family, each sort of cluster and each way to hit; the rest takes eight minutes more, which the nightly has
+SMOKE = (
+    "latency",
+    "blackhole",
+    "cut",
+    "kill",
+    "pause",
+    "log_dir_offline",
+    "reassign",
+    "config",
+    "fence_broker",
+    "kill_client",
+    "delay_response",
+    "strip_hints",
+)
 
 
 def shown() -> list[Any]:
-    """All cases, cluster by cluster; each kind's first is shown always, its other ways in the nightly."""
+    """All cases, cluster by cluster; the first of each kind of ``SMOKE`` is shown always, the others in the nightly."""
     params = []
     for kind, cases in CASES.items():
         for number, case in enumerate(cases):
-            marks = [pytest.mark.nightly] if case.nightly or number else []
+            marks = [pytest.mark.nightly] if number or kind not in SMOKE else []
             name = f"{kind}-{number}" if number else kind
             params.append((case.on, pytest.param(case, id=name, marks=marks)))
     return [param for _, param in sorted(params, key=lambda each: each[0])]
@@ -51,6 +66,11 @@ def stands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stands]:
 def test_every_kind_is_shown(kind: str) -> None:
     """A kind without a case that names it fails here, so nobody adds one that was never seen to bite and heal."""
     assert kind in {case.kind for case in CASES.get(kind, ())}
+
+
+def test_every_family_is_in_the_smoke_tier() -> None:
+    """So that a change which breaks one is seen before it lands."""
+    assert {kind.family for kind in KINDS.values()} == {KINDS[kind].family for kind in SMOKE}
 
 
 @pytest.mark.engine

@@ -1,0 +1,15 @@
+"""Says acks=all and asks for acks=1.
+
+A setting that never reaches the wire: what the leader alone has is reported as safe, and dies with it.
+"""
+
+from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
+from aftershock.workloads.reference import exchange
+
+
+def plant() -> None:
+    write = exchange.ProduceWriter
+    put(exchange, "ProduceWriter", lambda kind, _, timeout_ms: write(kind, 1, timeout_ms))
+
+
+BAD = KnownBad("a leader is killed while its followers are behind", "integrity/lost", "not in the log", plant)

@@ -1,0 +1,28 @@
+"""Commits what a poll brought before it is processed.
+
+Whoever dies in between has lost it (librdkafka#4534 reports offsets that are stored before the application is done).
+"""
+
+import asyncio
+
+from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
+from aftershock.workloads.clients.reference_consumer import POLL_MS, ReferenceConsumer
+
+WORK_S = 0.05
+
+
+def plant() -> None:
+    async def commit_and_read(self):
+        while True:
+            batches = await self._consumer.poll(POLL_MS)
+            if batches:
+                await self._consumer._group._commits.finish()
+                await asyncio.sleep(WORK_S)
+            for fetched in batches:
+                self._take(fetched)
+            self._receiving.idle()
+
+    put(ReferenceConsumer, "_read", commit_and_read)
+
+
+BAD = KnownBad("none is needed", "integrity/commit_ahead", "commits", plant)

@@ -1,0 +1,25 @@
+"""Sends a commit whose answer was lost again, after newer ones.
+
+Each commit is tried again by itself, whatever was committed meanwhile (KAFKA-5731: commits that overtook each other).
+"""
+
+from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
+from aftershock.workloads.reference.auto_commit import AutoCommit
+from aftershock.workloads.reference.offset_store import OffsetStore
+
+
+def plant() -> None:
+    async def commit(self, offsets):
+        if offsets:
+            await self._until_done(lambda: self._commit(offsets))
+
+    def polled(self, now_ms):
+        if self._due_ms is None or now_ms >= self._due_ms:
+            self._due_ms = now_ms + self._interval_ms
+            self.begin()
+
+    put(OffsetStore, "commit", commit)
+    put(AutoCommit, "polled", polled)
+
+
+BAD = KnownBad("answers to OffsetCommit are lost", "integrity/backward", "committed positions", plant)

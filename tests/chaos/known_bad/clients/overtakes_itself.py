@@ -1,0 +1,22 @@
+"""Is told to have one request in flight, and has five.
+
+A batch that is sent again comes after those that were sent meanwhile (librdkafka#1092: it did so despite
+max.inflight=1).
+"""
+
+from dataclasses import replace
+
+from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
+from aftershock.workloads.clients import reference_producer
+
+
+def plant() -> None:
+    settings = reference_producer.reference_settings
+    put(
+        reference_producer,
+        "reference_settings",
+        lambda *told: replace(settings(*told), max_in_flight_requests_per_connection=5),
+    )
+
+
+BAD = KnownBad("some Produce are refused while answers are late", "integrity/order", "records", plant)

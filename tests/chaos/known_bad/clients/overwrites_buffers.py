@@ -1,0 +1,21 @@
+"""Sends something else in the second attempt: the memory of the batch has been given to others.
+
+KAFKA-19012: a buffer went back to the pool while a request still stood in it.
+"""
+
+from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
+from aftershock.workloads.reference.exchange import Exchange
+
+
+def plant() -> None:
+    as_bytes = Exchange._bytes
+
+    def overwritten(self, batch):
+        if batch.attempts.attempts:
+            batch.values[0] = bytes(len(batch.values[0]))
+        return as_bytes(self, batch)
+
+    put(Exchange, "_bytes", overwritten)
+
+
+BAD = KnownBad("some Produce are refused", "integrity/corrupt", "records", plant)

@@ -1,0 +1,14 @@
+"""Retries every batch at once, not only the first time after its partition has a new leader.
+
+KIP-951 without its rule (KAFKA-15415): where the new leader isn't ready, clients hammer on it.
+"""
+
+from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
+from aftershock.workloads.rules.leader_discovery import LeaderDiscovery
+
+
+def plant() -> None:
+    put(LeaderDiscovery, "_is_immediate", lambda _, attempts: attempts.attempts > 0)
+
+
+BAD = KnownBad("half of all Produce are refused", "integrity/immediate", "batches", plant)

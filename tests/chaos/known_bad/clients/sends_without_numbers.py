@@ -1,0 +1,23 @@
+"""Says that it is idempotent, and numbers no batch.
+
+What was written, and whose answer was lost, is written again (what KIP-98 is there for).
+"""
+
+from dataclasses import replace
+
+from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
+from aftershock.workloads.clients import reference_producer
+
+
+def plant() -> None:
+    settings = reference_producer.reference_settings
+    put(reference_producer, "reference_settings", lambda *told: replace(settings(*told), enable_idempotence=False))
+
+
+BAD = KnownBad(
+    "answers to Produce are lost",
+    "integrity/duplicate",
+    "records",
+    plant,
+    also=frozenset({"integrity/order", "integrity/backward"}),
+)

@@ -1,0 +1,20 @@
+"""Hands over each record with the value of the one before it.
+
+A buffer that is used again while the application still looks at it.
+"""
+
+from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
+from aftershock.workloads.clients.receiving import Receiving
+
+
+def plant() -> None:
+    take, held = Receiving.take, {}
+
+    def take_the_former(self, mark, *, value, **told):
+        take(self, mark, value=held.get("value", value), **told)
+        held["value"] = value
+
+    put(Receiving, "take", take_the_former)
+
+
+BAD = KnownBad("none is needed", "integrity/corrupt", "records", plant)

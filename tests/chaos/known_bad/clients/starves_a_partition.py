@@ -1,0 +1,26 @@
+"""Leaves a partition out for good once a Produce to it was refused.
+
+KIP-794 leaves partitions of late brokers out of its draw; this one forgets to take them back (KAFKA-10888 is about what
+uneven partitions do).
+"""
+
+from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
+from aftershock.workloads.rules.accumulator import Accumulator
+from aftershock.workloads.rules.uniform_sticky import UniformSticky
+
+
+def plant() -> None:
+    draw, retry, shunned = UniformSticky._draw, Accumulator.retry, []
+
+    def retry_and_shun(self, batch, now_ms):
+        shunned.append(batch.tp.partition)
+        retry(self, batch, now_ms)
+
+    def draw_another(self):
+        return next(drawn for drawn in iter(lambda: draw(self), None) if drawn not in shunned[:1])
+
+    put(Accumulator, "retry", retry_and_shun)
+    put(UniformSticky, "_draw", draw_another)
+
+
+BAD = KnownBad("half of all Produce are refused", "slo/produce.gap-each-partition", "partitions", plant)

@@ -1,0 +1,15 @@
+"""Reports a record that was refused for good as delivered.
+
+The classic: an error callback that nobody looks at, a future whose exception is dropped.
+"""
+
+from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
+from aftershock.workloads.reference.deliveries import Deliveries
+from aftershock.workloads.rules.values import UNKNOWN
+
+
+def plant() -> None:
+    put(Deliveries, "_end_failed", lambda self, batch, _: self._end_delivered(batch, UNKNOWN))
+
+
+BAD = KnownBad("Produce is refused for good", "integrity/lost", "not in the log", plant)

@@ -1,0 +1,28 @@
+"""The known-bad clients as a section of ``docs/CHECKS.md``."""
+
+from aftershock.faults.check import load_plan
+from aftershock.tests.chaos.known_bad.catalogue import KnownBad, known_bad, plan
+
+PLANS = ("answers", "leaders")
+_TITLE = """## Known-bad clients
+
+The same on a real cluster: the reference client with one defect (`tests/chaos/known_bad/clients/`), beside good ones,
+under faults that bring it out (`tests/chaos/test_known_bad.py`; those of `answers` in every test run, those of
+`leaders` in the nightly). Each must be failed by the check named, for the reason named, and nobody else may be. Of the
+same plans {clean} clients without a defect must raise no alarm.
+
+| client | brought out by | caught by | plan |
+| --- | --- | --- | --- |"""
+
+
+def section() -> list[str]:
+    """Its lines."""
+    arms = {name: [arm for each in load_plan(plan(name)).plan.workloads for arm in each.arms] for name in PLANS}
+    every = [arm for names in arms.values() for arm in names]
+    clean = len(every) + sum(arm not in known_bad() for arm in every)
+    rows = [_row(bad, name) for name in PLANS for arm, bad in known_bad().items() if arm in arms[name]]
+    return [_TITLE.format(clean=clean), *rows, ""]
+
+
+def _row(bad: KnownBad, name: str) -> str:
+    return f"| {bad.what.rstrip('.')} | {bad.fault} | `{bad.caught}` | {name} |"

@@ -1,0 +1,17 @@
+"""A worker whose client has the defect that its arm is named for: the product's own, but for what is planted."""
+
+import os
+
+from aftershock.tests.chaos.known_bad.catalogue import plant
+from aftershock.workloads import worker
+from aftershock.workloads.clients import make_client
+
+
+def _make_bad(assignment, clock, events):
+    plant(assignment.arm)
+    return make_client(assignment, clock, events)
+
+
+if __name__ == "__main__":
+    worker.make_client = _make_bad
+    os._exit(worker.main())

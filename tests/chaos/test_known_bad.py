@@ -1,0 +1,81 @@
+"""Known-bad clients on a real cluster: each is failed by the check that has to see it, and nobody else is failed."""
+
+import json
+from collections import defaultdict
+from typing import Any
+
+import pytest
+
+from aftershock.tests.chaos.known_bad.catalogue import KnownBad, known_bad, plan
+
+pytestmark = pytest.mark.engine
+
+DOOR = "aftershock.tests.chaos.known_bad"
+JUDGED = ("slo", "integrity", "obligation")
+NOTHING = KnownBad("", "", "", lambda: None)
+
+
+def verdict(aftershock: Any, name: str, **door: str) -> dict[str, Any]:
+    command = aftershock(plan(name).read_text(), "--seed", "8", "--json", **door)
+    _, stdout = command.finish()
+    assert "" == command.left_behind()
+    judged = dict(json.loads(stdout))
+    run = json.loads((command.run_dir / "run.json").read_text())
+    judged["producers"] = {each["producer_id"]: each["arm"] for each in run["producers"]}
+    return judged
+
+
+def failed(judged: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """Arm → check → why. What is found in the log is blamed on those who wrote it."""
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for check in judged["checks"]:
+        if check["kind"] in JUDGED and (check["status"] == "FAIL" or would_fail(check)):
+            writers = {judged["producers"][producer] for producer, _ in check["samples"]}
+            for arm in [check["arm"]] if check["arm"] else writers or {"nobody"}:
+                found[arm][check["id"]] = check["why"]
+    return found
+
+
+def would_fail(check: dict[str, Any]) -> bool:
+    """Times are not judged on a host that is not to be trusted: what is caught by them is, if it was measured."""
+    is_his = check["id"] == known_bad().get(check["arm"], NOTHING).caught
+    return is_his and "; measured: " in check["why"] and check["observed"] > check["threshold"]
+
+
+def wrong(arm: str, found: dict[str, str]) -> str:
+    """What of that is not as it should be; nothing where all is well."""
+    bad = known_bad().get(arm, NOTHING)
+    more = found.keys() - {bad.caught} - bad.also
+    if more:
+        return f"it has no right to fail {sorted(more)}: {found}"
+    if bad.caught and bad.caught not in found:
+        return f"it must fail {bad.caught}: {found}"
+    return "" if bad.says in found.get(bad.caught, "") else f"the reason does not say {bad.says!r}: {found}"
+
+
+def arms(judged: dict[str, Any]) -> set[str]:
+    return set(judged["arms"])
+
+
+def misjudged(judged: dict[str, Any]) -> dict[str, str]:
+    found = failed(judged)
+    told = {arm: wrong(arm, found[arm]) for arm in arms(judged) | found.keys()}
+    return {arm: why for arm, why in told.items() if why}
+
+
+def test_what_is_done_wrong_with_answers(aftershock: Any) -> None:
+    """Seven clients that get errors, or no answer: each is failed for its own defect, in one run; the good are not."""
+    assert {} == misjudged(verdict(aftershock, "answers", door=DOOR))
+
+
+@pytest.mark.nightly
+def test_what_is_done_wrong_when_leaders_move_die_or_stand_still(aftershock: Any) -> None:
+    """Eleven more, some of them with their positions."""
+    assert {} == misjudged(verdict(aftershock, "leaders", door=DOOR))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["answers", "leaders"])
+def test_the_same_without_the_defects_raises_no_alarm(aftershock: Any, name: str) -> None:
+    """Every client of the plan is a good one, and none is failed."""
+    assert {} == failed(verdict(aftershock, name))

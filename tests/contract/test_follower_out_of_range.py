@@ -1,0 +1,139 @@
+"""KIP-392's four cases of an offset that a follower can't serve, by Fetch to the follower itself (docs/KIPS.md).
+
+A consumer with a lease never asks ahead of its position, so no run of a plan meets cases 1, 2 and 4.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import Producer
+from kio.schema.errors import ErrorCode
+from kio.schema.list_offsets.v9 import request as offsets
+
+from aftershock.errors import AdminError
+from aftershock.faults.plan import Cluster as ClusterPlan
+from aftershock.faults.values import BrokerId, Toxic
+from aftershock.harness.admin import BROKER
+from aftershock.harness.cluster import Cluster
+from aftershock.harness.kafka.fetching import fetch_from
+from aftershock.harness.kafka.topics import create_topic_on
+from aftershock.harness.waiting import still_lacking
+from aftershock.tests.contract.conftest import Launch
+
+pytestmark = [pytest.mark.engine, pytest.mark.nightly]
+
+LEADER, NEAR, FAR = BrokerId(1), BrokerId(2), BrokerId(3)
+FAR_LINK, SLOW = "replication_c-k1", "slow"
+CONFIG = {"log.retention.check.interval.ms": "500", "log.initial.task.delay.ms": "500"}
+WRITTEN = 3
+"""Records of each topic at the start of its test, on all three brokers."""
+OUT_OF_RANGE = "OFFSET_OUT_OF_RANGE"
+EARLIEST = -2
+
+
+@pytest.fixture(scope="module")
+def brokers(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three racks, where retention is looked at twice a second."""
+    with launch(ClusterPlan(config=CONFIG), tmp_path_factory.mktemp("followers")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic(brokers: Cluster, request: pytest.FixtureRequest) -> str:
+    """A topic of the test's own, led from rack a."""
+    name = str(request.node.name)
+    create_topic_on(brokers.admin, name, {0: (LEADER, NEAR, FAR)}, {})
+    brokers.await_in_sync(30.0, [name])
+    write(brokers, name, WRITTEN)
+    for broker in (NEAR, FAR):
+        becomes(brokers, name, broker, WRITTEN - 1, "records", 10.0)
+    return name
+
+
+def write(cluster: Cluster, topic: str, records: int, acks: str = "all") -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap("a"), "acks": acks, "linger.ms": 0})
+    for number in range(records):
+        producer.produce(topic, b"%d" % number, partition=0)
+    assert 0 == producer.flush(30)
+
+
+def answered(cluster: Cluster, topic: str, broker: BrokerId, at: int) -> str:
+    """What a broker answers to a Fetch from there: ``records``, ``nothing``, or its error."""
+    try:
+        answer: Any = fetch_from(cluster.admin, broker, (topic, 0), at, at_once=True)
+    except AdminError as error:
+        return error.code
+    return "records" if answer.records else "nothing"
+
+
+def becomes(cluster: Cluster, topic: str, broker: BrokerId, at: int, what: str, deadline_s: float) -> None:
+    """Wait until that is what it answers."""
+
+    def lacking() -> str:
+        said = answered(cluster, topic, broker, at)
+        return "" if said == what else f"k{broker} answered {said}"
+
+    assert "" == still_lacking(lacking, deadline_s)
+
+
+@contextmanager
+def far_hears_later(cluster: Cluster, delay_ms: int) -> Iterator[None]:
+    """The far follower hears of the leader so much later."""
+    cluster.toxiproxy.add_toxic(FAR_LINK, Toxic(SLOW, "latency", "downstream", {"latency": delay_ms}))
+    try:
+        yield
+    finally:
+        cluster.toxiproxy.remove_toxic(FAR_LINK, SLOW)
+
+
+def in_sync(cluster: Cluster, topic: str) -> set[int]:
+    (state,) = cluster.admin.partitions([topic])
+    return set(state.isr)
+
+
+def earliest_from(cluster: Cluster, topic: str, broker: BrokerId) -> ErrorCode:
+    """What a broker answers to whoever asks it where the log begins."""
+    partition = offsets.ListOffsetsPartition(partition_index=cast("Any", 0), timestamp=cast("Any", EARLIEST))
+    asked = offsets.ListOffsetsTopic(name=cast("Any", topic), partitions=(partition,))
+    request = offsets.ListOffsetsRequest(replica_id=cast("Any", -1), isolation_level=cast("Any", 0), topics=(asked,))
+    error: ErrorCode = cluster.admin.ask(request, only=broker).topics[0].partitions[0].error_code
+    return error
+
+
+def test_in_the_log_and_uncommitted(brokers: Cluster, topic: str) -> None:
+    """Case 1: the near follower has the records, the far one of the ISR doesn't yet: no error, and no records."""
+    last = WRITTEN + 1
+    with far_hears_later(brokers, 3_000):
+        write(brokers, topic, 2, acks="1")
+        # its last record is out of range as long as the follower lacks it
+        becomes(brokers, topic, NEAR, last, "nothing", 2.0)
+        assert {LEADER, NEAR, FAR} == in_sync(brokers, topic)
+    becomes(brokers, topic, NEAR, last, "records", 10.0)
+
+
+def test_committed_and_not_there_yet(brokers: Cluster, topic: str) -> None:
+    """Case 2: a follower out of the ISR is behind what is committed, and says out of range; the leader has it.
+
+    Case 4, an offset that nobody has, looks the same from the follower: the leader has to be asked.
+    """
+    with far_hears_later(brokers, 20_000):
+        write(brokers, topic, 2, acks="1")  # who has all that there is is never behind
+        assert "" == still_lacking(lambda: "" if FAR not in in_sync(brokers, topic) else "in sync", 15.0)
+        committed, nobodys = WRITTEN + 1, 1000
+        assert ("records", OUT_OF_RANGE) == tuple(answered(brokers, topic, k, committed) for k in (LEADER, FAR))
+        assert (OUT_OF_RANGE, OUT_OF_RANGE) == tuple(answered(brokers, topic, k, nobodys) for k in (LEADER, FAR))
+    brokers.await_in_sync(40.0)
+
+
+def test_before_the_start_of_its_log(brokers: Cluster, topic: str) -> None:
+    """Case 3: retention is each broker's own: what a follower has deleted the leader has, and only it says where."""
+    brokers.admin.alter_configs(BROKER, str(NEAR), {"log.retention.ms": "1"})
+    try:
+        becomes(brokers, topic, NEAR, 0, OUT_OF_RANGE, 20.0)
+        assert "records" == answered(brokers, topic, LEADER, 0)
+        assert ErrorCode.not_leader_or_follower == earliest_from(brokers, topic, NEAR)
+        assert ErrorCode.none == earliest_from(brokers, topic, LEADER)
+    finally:
+        brokers.admin.alter_configs(BROKER, str(NEAR), {"log.retention.ms": None})
