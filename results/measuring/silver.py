@@ -20,6 +20,7 @@ from aftershock.results.phases import RUN, Interval
 
 SPECTRA = (RUN, "steady", "fault", "recovery")
 """The windows of which a whole spectrum is told, and what went between racks."""
+FAULTS_DRAWN_MAX = 4  # of more, a spectrum each would be most of an analysis
 
 Key = tuple[str, str, str]
 
@@ -81,9 +82,11 @@ class Silver:
                 yield group, inside
 
 
-def drawn(key: Key) -> bool:
-    """Whether its whole spectrum is told."""
-    return key[0].endswith(".latency") and key[2] in SPECTRA
+def drawn(key: Key, scene: Scene) -> bool:
+    """Whether its whole spectrum is told: that of the phases, and of each fault where there are few."""
+    window = key[2]
+    of_few = window.startswith("fault/") and len(scene.evidence.steps) <= FAULTS_DRAWN_MAX
+    return key[0].endswith(".latency") and (window in SPECTRA or of_few)
 
 
 def silver_of(rows: pa.Table) -> Silver:

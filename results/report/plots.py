@@ -25,6 +25,7 @@ METRICS = {
     "commit.latency": ("Commit latency", "committer"),
 }
 _SPECTRA = ("steady", "fault", "run")
+_SPECTRA_MAX = 3
 _STEP = re.compile(r"slo/(?P<metric>[a-z]+\.[a-z]+)-p(?P<q>\d+(?:\.\d+)?)(?:-(?P<rest>.+))?")
 
 
@@ -116,9 +117,12 @@ def _drawn(seen: Mapping[str, Bins], drawn: Sequence[Band]) -> str:
 def _spectrum(
     checks: Sequence[Check], analysis: Mapping[str, Any], labels: Mapping[str, str], metric: str
 ) -> Plot | None:
-    """Steady beside fault; a run without both is shown whole."""
+    """Steady, what else has an SLO of its own, and all faults together; a run without them is shown whole."""
     rows = [row for row in analysis.get("spectra", ()) if row["metric"] == metric and row["points"]]
-    windows = [window for window in _SPECTRA if any(row["window"] == window for row in rows)][:2]
+    told, steps = {row["window"] for row in rows}, _steps(checks, metric)
+    phases = [window for window in _SPECTRA if window in told]
+    own = [window for window in steps if window in told - {"steady"}]
+    windows = [*dict.fromkeys([*phases[:1], *own, *phases[:2]])][:_SPECTRA_MAX]
     counts = {(row["client"], row["window"]): row["n"] for row in analysis["distributions"] if row["metric"] == metric}
     keys = [*labels][:LINES_MAX]
     drawn = [
@@ -129,7 +133,7 @@ def _spectrum(
                 for row in rows
                 if row["window"] == window and row["client"] in keys
             },
-            _steps(checks, metric, window),
+            steps.get(window, ()),
         )
         for window in windows
     ]
@@ -142,23 +146,22 @@ def _spectrum(
     )
     caption = (
         "Each step to the right is ten times rarer; the line says how long the slowest of that share took. Grey: fewer "
-        "than ten records lie beyond, so nothing is decided there. Red steps are the SLOs; a red mark at the top is "
-        "where records failed, slower than anything."
+        "than ten records lie beyond, so nothing is decided there. Red steps are this window's SLOs; a red mark at the "
+        "top is where records failed, slower than anything."
     )
     svg = spectrum_svg(f"{metric.replace('.', '-')}-spectrum", words, drawn, [labels[key] for key in keys])
     return Plot(svg, said, caption)
 
 
-def _steps(checks: Sequence[Check], metric: str, window: str) -> list[Step]:
-    """The thresholds of the plan's quantile SLOs in this window; of several for one quantile the strictest."""
-    found: dict[float, float] = {}
+def _steps(checks: Sequence[Check], metric: str) -> dict[str, list[Step]]:
+    """The thresholds of the plan's quantile SLOs by window; of several for one quantile the strictest."""
+    found: dict[str, dict[float, float]] = {}
     for check in checks:
         slo = _STEP.fullmatch(check.id)
-        mine = slo and slo["metric"] == metric and (check.phase or "run").split("/")[0] in (window, "run")
-        if slo and mine and check.threshold is not None and check.unit == "ms":
-            q = float(slo["q"]) / 100
-            found[q] = min(check.threshold, found.get(q, check.threshold))
-    return [Step(q, threshold) for q, threshold in found.items()]
+        if slo and slo["metric"] == metric and check.threshold is not None and check.unit == "ms":
+            here, q = found.setdefault(check.phase or "run", {}), float(slo["q"]) / 100
+            here[q] = min(check.threshold, here.get(q, check.threshold))
+    return {window: [Step(q, threshold) for q, threshold in here.items()] for window, here in found.items()}
 
 
 def lag(evidence: Evidence, analysis: Mapping[str, Any], labels: Mapping[str, str]) -> Plot | None:

@@ -130,6 +130,18 @@ def test_slos_are_steps_and_rare_quantiles_grey() -> None:
     assert re.search(rf"<use[^>]*(fill|stroke): {FAILED}", svg)
 
 
+def test_an_slo_of_one_fault_is_drawn_beside_that_fault_alone(demo: Path, tmp_path: Path) -> None:
+    """Its step in a panel of all faults would be held against what it says nothing about."""
+    home = shutil.copytree(demo, tmp_path / "run")
+    told = json.loads((home / "verdict.json").read_text())
+    named = {"id": "slo/produce.latency-p95-fault/kill-1", "phase": "fault/kill-1"}
+    told["checks"] = [one | named if one["id"] == "slo/produce.latency-p95-fault" else one for one in told["checks"]]
+    (home / "verdict.json").write_text(json.dumps(told))
+    panels = re.findall(r">(steady|fault[^<]*)</text>", write(home).read_text())
+    assert panels.count("fault/kill-1") == 1
+    assert panels.count("steady") == 2  # of what is produced, and of what is consumed
+
+
 def test_a_check_shows_its_band_and_whether_it_gates(page: str) -> None:
     """The band of the patient's p95 in fault is from the analysis; what is only watched is marked, and comes last."""
     row = page[page.index('id="check-1"') :].partition("</tr>")[0]
