@@ -22,9 +22,9 @@ differing       a replica unlike most of its partition's                        
 
 A reader's deliveries are judged by *lanes* (``lanes``): one member's, of one partition, from one assignment or reset of
 its position to the next. Records are judged exactly where the gate (``measuring/gate.py``) found a block in doubt, and
-counted elsewhere; places likewise, by a gate of their own. ``events`` has the rules that the clients' own events can
-decide, in plain Python. A finding is (rule, side, client): ``examined`` records, ``broken`` ones, and up to twenty of
-those as samples.
+counted elsewhere; places likewise by a gate of their own, sequences by that of ``tangled``. ``events`` has the rules
+that the clients' own events can decide, in plain Python. A finding is (rule, side, client): ``examined`` records,
+``broken`` ones, and up to twenty of those as samples.
 """
 
 from functools import reduce
@@ -38,24 +38,28 @@ from aftershock.results.integrity.owners import co_owned
 from aftershock.results.integrity.places import places, shared
 from aftershock.results.integrity.records import of_blocks, of_book
 from aftershock.results.integrity.replicas import replicas
-from aftershock.results.integrity.sequences import sequences
+from aftershock.results.integrity.sequences import in_doubt, sequences
+from aftershock.results.integrity.tangled import PRINTS
 from aftershock.results.measuring.dims import Dims
 from aftershock.results.spark.tables import Tables
 
-__all__ = ["LOG_READER", "findings"]
+__all__ = ["LOG_READER", "PRINTS", "findings", "in_doubt"]
 
 
-def findings(read: Tables, dims: Dims, blocks: DataFrame, book: DataFrame | None) -> DataFrame:
+def findings(
+    read: Tables, dims: Dims, blocks: DataFrame, book: DataFrame | None, doubted: DataFrame | None
+) -> DataFrame:
     """``run rule side client examined broken samples`` of every rule that Spark decides.
 
-    ``blocks`` are the gate's, ``book`` is the ledger of what is in doubt, None where nothing is. What is only reported:
+    ``blocks`` are the gate's, ``book`` is the ledger of what is in doubt, None where nothing is. ``doubted`` are the
+    sequences that ``in_doubt`` found, None where all are looked at. What is only reported:
     ``in_doubt`` (of the records in doubt, those in the log), ``redelivered`` (delivered more than once in all), and of
     what was lost: ``unlogged`` (not in the log either) and ``delivered`` (not in the log, but somebody had it).
     """
     delivered = deliveries(read, dims)
     told = [
         of_blocks(blocks, dims),
-        sequences(read, dims, delivered),
+        sequences(read, dims, delivered, doubted),
         co_owned(delivered, dims),
         commits(read.log, delivered, dims),
         replicas(read.replicas) if any(one.parquet["replicas"] for one in dims.evidences) else None,

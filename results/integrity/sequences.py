@@ -16,7 +16,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
 from aftershock.results.integrity.finding import LOG_READER, Fact, breach, fact, found, record
-from aftershock.results.integrity.lanes import LANE
+from aftershock.results.integrity.lanes import LANE, deliveries
+from aftershock.results.integrity.tangled import tangled
 from aftershock.results.measuring.dims import Dims
 from aftershock.results.spark.tables import Tables
 
@@ -26,13 +27,32 @@ VALUE_CORRUPT = "VALUE_CORRUPT"
 SECOND_US = 1_000_000
 
 
-def sequences(read: Tables, dims: Dims, delivered: DataFrame) -> DataFrame:
-    """The findings ``order repeated backward beyond corrupt``, and how many were examined for those of ``places``."""
+def sequences(read: Tables, dims: Dims, delivered: DataFrame, doubted: DataFrame | None) -> DataFrame:
+    """The findings ``order repeated backward beyond corrupt``, and how many were examined for those of ``places``.
+
+    ``doubted`` (``tangled.PRINTS``) are the sequences to look at row by row, None for all.
+    """
+    rows = _rows(read, dims, delivered)
+    looked = rows if doubted is None else rows.join(F.broadcast(doubted), "print", "left_semi")
+    told = _flagged(looked).join(F.broadcast(_newest(delivered)), ["run", "client", "topic", "partition"], "left")
+    summed = _told(told)
+    if doubted is not None:
+        rest = rows.join(F.broadcast(doubted), "print", "left_anti")
+        summed = summed.unionByName(_counted(rest), allowMissingColumns=True)
+    return found(summed, _facts())
+
+
+def in_doubt(read: Tables, dims: Dims) -> DataFrame:
+    """``tangled.PRINTS`` of the sequences that ``sequences`` has to look at."""
+    return tangled(_rows(read, dims, deliveries(read, dims)), _corrupt())
+
+
+def _rows(read: Tables, dims: Dims, delivered: DataFrame) -> DataFrame:
+    """The rows of all sequences, each with its ``print``, a fingerprint of 64 bits."""
     rows = _logged(read.log, dims)
     for more in (_delivered(delivered), _acknowledged(read.outcomes)):
         rows = rows.unionByName(more, allowMissingColumns=True)
-    told = _flagged(rows).join(F.broadcast(_newest(delivered)), ["run", "client", "topic", "partition"], "left")
-    return found(_told(told), _facts())
+    return rows.withColumn("print", F.xxhash64(*_SEQUENCE))
 
 
 def _logged(log: DataFrame, dims: Dims) -> DataFrame:
@@ -107,6 +127,10 @@ def _lower() -> Column:
     return F.col("own") & same & (F.col("high_watermark") < F.col("before.high_watermark"))
 
 
+def _corrupt() -> Column:
+    return F.col("error") == VALUE_CORRUPT
+
+
 def _past_the_mark() -> Column:
     return F.col("own") & (F.col("value") >= F.col("top")) & (F.col("at") <= F.col("until") - SECOND_US)
 
@@ -117,7 +141,7 @@ def _told(rows: DataFrame) -> DataFrame:
     ``late`` is that of the first sight. Only plain numbers are summed up, which Spark does without sorting.
     """
     backward = F.coalesce(_older(), F.lit(False)) | F.coalesce(_lower(), F.lit(False))
-    broken = {_BACKWARD: backward, _BEYOND: _past_the_mark(), _CORRUPT: F.col("error") == VALUE_CORRUPT}
+    broken = {_BACKWARD: backward, _BEYOND: _past_the_mark(), _CORRUPT: _corrupt()}
     rules = F.array_compact(F.array(F.lit(_ALL), *[F.when(so, F.lit(rule)) for rule, so in broken.items()]))
     exact = F.col("dirty") | (F.col("rule") != _ALL)
     lane = F.when(exact, F.struct("topic", "partition", "lane", "member"))
@@ -126,15 +150,23 @@ def _told(rows: DataFrame) -> DataFrame:
         exploded.withColumns({"exact": lane, "point": F.when(exact, F.col("value"))})
         .groupBy("run", "side", "client", "rule", "exact", "point")
         .agg(
-            F.count("*").alias("n"),
-            F.count("epoch").alias("epochs"),
-            F.count(F.when(F.col("own"), F.col("high_watermark"))).alias("marks"),
+            *_counts(),
             (F.min(2 * F.col("at") + F.col("late").cast("int")) % 2 == 1).alias("late"),
             F.min("producer_id").alias("producer_id"),
             F.min("seq").alias("seq"),
         )
         .withColumn("record", record())
     )
+
+
+def _counted(rows: DataFrame) -> DataFrame:
+    """Sequences in which nothing is broken, one row a client: how many there were."""
+    return rows.groupBy("run", "side", "client").agg(*_counts()).withColumn("rule", F.lit(_ALL))
+
+
+def _counts() -> list[Column]:
+    marks = F.count(F.when(F.col("own"), F.col("high_watermark")))
+    return [F.count("*").alias("n"), F.count("epoch").alias("epochs"), marks.alias("marks")]
 
 
 def _facts() -> list[Fact]:

@@ -32,6 +32,7 @@ from aftershock.results.measuring.sliced import sliced
 from aftershock.results.measuring.twice import Twice, lags
 from aftershock.results.obligations import stalls
 from aftershock.results.phases import RUN
+from aftershock.results.spark.conf import load_of
 from aftershock.results.spark.tables import Tables, tables
 from aftershock.results.wanted import Calm, Wanted
 
@@ -60,7 +61,7 @@ def measure(
 ) -> dict[str, Facts]:
     """Every measurement that the checks and the report need, by run id; ``wanted`` is what the SLOs of each ask for.
 
-    ``exhaustive``: every record is looked at, whatever the gate would clear.
+    ``exhaustive``: every record is looked at, whatever the gates would clear.
     """
     asked = [wanted.get(str(one.run["run_id"]), Wanted()) for one in runs]
     read, small = tables(spark, runs), dims(spark, runs)
@@ -83,7 +84,10 @@ def _study(read: Tables, small: Dims, asked: Sequence[Wanted], *, exhaustive: bo
         blocks = kept(gate.blocks(read, small, exhaustive=exhaustive))
         doubted = blocks.where("not clean").limit(1).collect()
         book = kept(ledger(read, blocks)) if doubted else None
-        yield _Study(read, small, asked, blocks, book, samples(read, small, blocks, book))
+        brief = load_of(part for one in small.evidences for parts in one.parquet.values() for part in parts).brief
+        lanes = None if exhaustive or brief else integrity.in_doubt(read, small).collect()
+        tangled = None if lanes is None else small.table(map(tuple, lanes), integrity.PRINTS)
+        yield _Study(read, small, asked, blocks, book, tangled, samples(read, small, blocks, book))
 
 
 class _Early:
@@ -108,13 +112,18 @@ class _Early:
 
 @dataclass(frozen=True)
 class _Study:
-    """The tables of all runs, and the jobs on them. ``book`` is None where the gate cleared all."""
+    """The tables of all runs, and the jobs on them.
+
+    ``book`` is None where the gate cleared all, ``tangled`` where all sequences are looked at: sorting a few records is
+    less work than a gate.
+    """
 
     read: Tables
     dims: Dims
     asked: Sequence[Wanted]
     blocks: "DataFrame"
     book: "DataFrame | None"
+    tangled: "DataFrame | None"
     samples: "DataFrame"
 
     @property
@@ -196,7 +205,7 @@ class _Study:
         return latency.by_bin(self.samples, self.dims, self.dims.table(sizes, latency.BINS))
 
     def _findings(self) -> "DataFrame":
-        return integrity.findings(self.read, self.dims, self.blocks, self.book)
+        return integrity.findings(self.read, self.dims, self.blocks, self.book, self.tangled)
 
     def _produced(self) -> "DataFrame | None":
         crossing = (crossing_of(one, step["id"]) for one in self.dims.evidences for step in one.steps)
@@ -227,7 +236,7 @@ class _Study:
             stalls=stood,
             failures=answers.failures(rows["failures"]),
             cuts=sliced(self.asked[run].cuts, rows, scene, self.qs, self.qs_of(run)),
-            spectra={key: one.points() for key, one in seen.items() if drawn(key)},
+            spectra={key: one.points() for key, one in seen.items() if drawn(key, scene)},
             slowest=answers.slowest(rows["slowest"]),
             unavailable=answers.unavailable(stood, scene, spread),
             perf=answers.perf(seen, rows["stretches"], scene),

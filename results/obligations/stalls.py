@@ -26,7 +26,6 @@ SECOND_US = 1_000_000
 JOINED_US = 1_000_000
 SILENCES = "run int, side string, client string, partition int, since_us bigint, until_us bigint"
 _WHO = ("run", "side", "client", "partition")
-_SILENT = (*_WHO, "since_us", "first_us")
 _RECORD = ("run", "producer_id", "seq")
 _CHUNK = 1024
 
@@ -61,15 +60,26 @@ def silences(waits: DataFrame, at_least_us: int) -> DataFrame:
     again = [(F.max if name in ("last_us", "done_us") else F.min)(name).alias(name) for name in told]
     slots = in_lanes(of_parts).groupBy(*_WHO, "slot").agg(*again)
     lane = Window.partitionBy(*_WHO)
-    earlier = lane.orderBy("slot").rowsBetween(Window.unboundedPreceding, -1)
-    begun = {"since_us": F.max("last_us").over(earlier), "wanted_us": F.min("wanted_us").over(lane)}
-    since = slots.withColumns(begun).where("first_us is not null")
-    whole = slots.groupBy(*_WHO).agg(F.max("last_us").alias("last_us"), *again[2:])
-    ends = whole.withColumns({"since_us": F.col("last_us"), "first_us": F.lit(None).cast("bigint")})
+    going = lane.orderBy("slot")
+    known = slots.withColumns(
+        {
+            "before_us": F.max("last_us").over(going.rowsBetween(Window.unboundedPreceding, -1)),
+            "good_us": F.max("last_us").over(lane),
+            "wanted_us": F.min("wanted_us").over(lane),
+            "over_us": F.max("done_us").over(lane),
+            "final": F.lead("slot").over(going).isNull(),
+        }
+    )
     # before the first success somebody may have waited since the first was wanted, after the last until all was done
-    found = since.select(*_SILENT, "wanted_us", "done_us").unionByName(ends.select(*_SILENT, "wanted_us", "done_us"))
-    lasted = F.coalesce("first_us", "done_us") - F.coalesce("since_us", "wanted_us")
-    return found.where(lasted >= at_least_us).select(*_WHO, "since_us", F.col("first_us").alias("until_us"))
+    until = F.when(F.col("first_us").isNotNull(), _silence("before_us", F.col("first_us")))
+    ever = F.when(F.col("final"), _silence("good_us", F.lit(None).cast("bigint")))
+    found = known.select(*_WHO, "wanted_us", "over_us", F.inline(F.array_compact(F.array(until, ever))))
+    lasted = F.coalesce("until_us", "over_us") - F.coalesce("since_us", "wanted_us")
+    return found.where(lasted >= at_least_us).select(*_WHO, "since_us", "until_us")
+
+
+def _silence(since_us: str, until_us: Column) -> Column:
+    return F.struct(F.col(since_us).alias("since_us"), until_us.alias("until_us"))
 
 
 def in_lanes(rows: DataFrame) -> DataFrame:

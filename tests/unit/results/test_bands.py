@@ -18,7 +18,7 @@ ROUNDING = 1e-9
     st.sampled_from([0.005, 0.025, 0.05, 0.5, 0.95, 0.975, 0.995]),
 )
 def test_as_scipy_says(n: int, q: float, p: float) -> None:
-    """For every size of a run, and from few samples on: the first at which the probability is reached, but for rounding."""
+    """For every size of a run, from few samples on: the first at which it is as likely, but for rounding."""
     rank = binomial_quantile(p, n, q)
     assert binom.cdf(rank - 1, n, q) < p + ROUNDING
     assert binom.cdf(rank, n, q) > p - ROUNDING

@@ -122,6 +122,6 @@ def test_nothing_is_collected_while_a_transform_is_built(
         flows.produced(rows, known),
         flows.crossed(read.metrics, small(spark, [], PASSAGES)),
         flows.host(read.metrics, known),
-        integrity.findings(read, known, blocks, book),
+        integrity.findings(read, known, blocks, book, integrity.in_doubt(read, known)),
     ]
     assert all(frame.columns for frame in built)

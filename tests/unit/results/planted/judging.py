@@ -23,14 +23,15 @@ def planted(one: Defect, home: Path) -> Path:
     return run.write(home / one.name)
 
 
-def judged_together(spark: "SparkSession", homes: Sequence[Path]) -> Verdicts:
+def judged_together(spark: "SparkSession", homes: Sequence[Path], *, exhaustive: bool = False) -> Verdicts:
     """The checks of every run, by its id."""
     from aftershock.results.judge import judged  # noqa: PLC0415 - tests without Spark should not load it
     from aftershock.results.measuring.measure import measure  # noqa: PLC0415 - as above
     from aftershock.results.objectives import wanted  # noqa: PLC0415 - as above
 
     runs: dict[str, Evidence] = {str(one.run["run_id"]): one for one in (read(home, columns()) for home in homes)}
-    facts = measure(spark, [*runs.values()], {name: wanted(one) for name, one in runs.items()})
+    asked = {name: wanted(one) for name, one in runs.items()}
+    facts = measure(spark, [*runs.values()], asked, exhaustive=exhaustive)
     return {name: judged(one, facts[name]).checks for name, one in runs.items()}
 
 

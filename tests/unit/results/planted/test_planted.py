@@ -8,11 +8,15 @@ from planted.catalogue import Defect
 from planted.defects import DEFECTS
 from planted.judging import Verdicts, alarms, judged_together, planted
 from planted.noisy import noisy_run
+from planted.world import good_run
 
 from aftershock.errors import EvidenceError
 from aftershock.results.check import Check
 from aftershock.results.evidence import read
-from aftershock.results.spark.tables import columns
+from aftershock.results.integrity import in_doubt
+from aftershock.results.measuring.dims import dims
+from aftershock.results.spark.conf import load_of
+from aftershock.results.spark.tables import columns, tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,6 +24,8 @@ if TYPE_CHECKING:
 READABLE = [one for one in DEFECTS.values() if "evidence" not in one.caught]
 UNREADABLE = [one for one in DEFECTS.values() if "evidence" in one.caught]
 BASES = sorted({one.base for one in READABLE}, key=lambda base: base.__name__)
+IN_SEQUENCE = {f"integrity/{rule}": "FAIL" for rule in ("order", "backward", "beyond", "corrupt")}
+SEQUENCES = [one for one in READABLE if IN_SEQUENCE.items() & one.caught.items()]
 NOISY = 20
 
 
@@ -30,6 +36,7 @@ def verdicts(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) ->
     homes = [planted(one, home) for one in READABLE]
     homes += [base().copy(base.__name__).write(home / base.__name__) for base in BASES]
     homes += [noisy_run(seed).write(home / f"noisy-{seed}") for seed in range(NOISY)]
+    assert not load_of(part for home in homes for part in home.rglob("*.parquet")).brief  # or no sequence is cleared
     return judged_together(spark, homes)
 
 
@@ -63,6 +70,21 @@ def test_what_defects_are_planted_in_raises_no_alarm(verdicts: Verdicts, base: o
 def test_a_clean_run_with_noise_raises_no_alarm(verdicts: Verdicts, seed: int) -> None:
     """Slow tails, failures within the SLOs, moved leaders, redeliveries after a rebalance: all of it is permitted."""
     assert set() == alarms(verdicts[f"noisy-{seed}"])
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_sequences_are_judged_alike_whether_all_are_looked_at_or_few(
+    spark: "SparkSession", verdicts: Verdicts, tmp_path: Path
+) -> None:
+    """Of so many rows only what a gate doubts is looked at row by row; exhaustively, all."""
+    homes = [planted(one, tmp_path) for one in SEQUENCES]
+    for spoiled, some in ((False, [good_run().write(tmp_path / "good")]), (True, homes)):
+        evidence = [read(home, columns()) for home in some]
+        doubted = in_doubt(tables(spark, evidence), dims(spark, evidence)).collect()
+        assert bool(doubted) == spoiled
+    found = judged_together(spark, homes, exhaustive=True)
+    assert {one.name: verdicts[one.name] for one in SEQUENCES} == {one.name: found[one.name] for one in SEQUENCES}
 
 
 @pytest.mark.parametrize("one", UNREADABLE, ids=lambda one: one.name)
