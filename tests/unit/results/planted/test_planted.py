@@ -84,7 +84,9 @@ def test_sequences_are_judged_alike_whether_all_are_looked_at_or_few(
         doubted = in_doubt(tables(spark, evidence), dims(spark, evidence)).collect()
         assert bool(doubted) == spoiled
     found = judged_together(spark, homes, exhaustive=True)
-    assert {one.name: verdicts[one.name] for one in SEQUENCES} == {one.name: found[one.name] for one in SEQUENCES}
+    for one in SEQUENCES:
+        gated, looked = ([check for check in told[one.name] if check.id in IN_SEQUENCE] for told in (verdicts, found))
+        assert gated == looked
 
 
 @pytest.mark.parametrize("one", UNREADABLE, ids=lambda one: one.name)
