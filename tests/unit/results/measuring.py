@@ -1,9 +1,12 @@
 """Measures made-up runs, all together: one set of queries for as many as a test file needs."""
 
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from evidence_factory import Made
 
@@ -11,6 +14,8 @@ from aftershock.results.evidence import Evidence, read
 from aftershock.results.facts import Facts
 from aftershock.results.measuring.measure import measure
 from aftershock.results.objectives import wanted
+from aftershock.results.session import session
+from aftershock.results.spark.conf import load_of
 from aftershock.results.spark.tables import columns
 from aftershock.results.wanted import Wanted
 
@@ -18,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 QS = (0.5, 0.95, 0.99)
+Told = TypeVar("Told")
 
 
 def named(made: Mapping[str, Made], home: Path) -> dict[str, Evidence]:
@@ -33,3 +39,23 @@ def together(
     """The facts of each run, judged with all the others; ``more`` is asked of it besides what its SLOs ask."""
     asked = {name: more.get(name) or replace(wanted(one), qs=QS) for name, one in runs.items()}
     return measure(spark, list(runs.values()), asked, exhaustive=exhaustive)
+
+
+def measured(spark: "SparkSession", home: Path, qs: Sequence[float] = QS) -> Facts:
+    """The facts of one run by itself."""
+    evidence = read(home, columns())
+    run_id = str(evidence.run["run_id"])
+    return measure(spark, [evidence], {run_id: Wanted(qs=tuple(qs))})[run_id]
+
+
+def apart(work: "Callable[[SparkSession, Path], Told]", home: Path) -> "Told":
+    """``work`` on the run in ``home``, in a process and a session of its own: a process has one."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(_in_session, work, home).result()
+
+
+def _in_session(work: "Callable[[SparkSession, Path], Told]", home: Path) -> "Told":
+    load = load_of(home.glob("*/*.parquet"))
+    assert load.large
+    with tempfile.TemporaryDirectory() as folder, session(Path(folder) / "spark.log", load=load) as spark:
+        return work(spark, home)

@@ -35,6 +35,12 @@ def judged_together(spark: "SparkSession", homes: Sequence[Path], *, exhaustive:
     return {name: judged(one, facts[name]).checks for name, one in runs.items()}
 
 
+def judged_alone(spark: "SparkSession", home: Path) -> tuple[Check, ...]:
+    """The checks of one run."""
+    (checks,) = judged_together(spark, [home]).values()
+    return checks
+
+
 def alarms(checks: Sequence[Check]) -> set[tuple[str, str, str, str]]:
     """What is not PASS: id, subject, status and why."""
     return {(one.id, one.subject, one.status.value, one.why) for one in checks if one.status.value != "PASS"}

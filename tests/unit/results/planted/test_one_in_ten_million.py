@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from planted.judging import judged_together
+from measuring import apart
+from planted.judging import judged_alone
 from planted.world import good_run
 from planted.worlds import many
 
@@ -24,13 +25,9 @@ def large(tmp_path: Path) -> Path:
 
 
 @pytest.mark.timeout(3600)
-def test_one_lost_record_in_ten_million_is_found(large: Path, tmp_path: Path) -> None:
+def test_one_lost_record_in_ten_million_is_found(large: Path) -> None:
     """By the reader's own check and by the plan's `lost == 0`; order, places and epochs stay silent."""
-    from aftershock.results.session import session  # noqa: PLC0415 - tests without Spark should not load it
-    from aftershock.results.spark.conf import load_of  # noqa: PLC0415 - as above
-
-    with session(tmp_path / "spark.log", load=load_of(large.glob("*/*.parquet"))) as spark:
-        (checks,) = judged_together(spark, [large]).values()
+    checks = apart(judged_alone, large)
     found = {(one.id, one.subject): one.samples for one in checks if one.status.value != "PASS"}
     assert {("slo/lost", "all arms"), ("integrity/lost", "arm=baseline consume")} == found.keys()
     assert {((0, LOST),)} == {*found.values()}
