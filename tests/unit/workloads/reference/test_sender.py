@@ -216,10 +216,11 @@ async def test_a_leader_that_dies_is_found_by_metadata() -> None:
 async def test_doubt(cluster: ScriptedBroker, troubles: list[dict[str, object]], end: tuple[int, bool]) -> None:
     """Failed only if every attempt that was sent was surely refused; the last of the troubles lasts.
 
-    The back-offs are such that the time is up between two attempts, and not in one.
+    The back-offs are such that the time is up between two attempts, and not in one: the third comes after 0.6 s to 0.9,
+    and the fourth not before 1.4.
     """
-    times = {"request_timeout_ms": 100, "delivery_timeout_ms": 250, "retry_backoff_ms": 60}
-    async with writing(cluster, retry_backoff_max_ms=1000, **times) as writer:
+    times = {"request_timeout_ms": 600, "delivery_timeout_ms": 1150, "retry_backoff_ms": 250}
+    async with writing(cluster, retry_backoff_max_ms=4000, **times) as writer:
         for trouble in troubles[:-1]:
             cluster.script("Produce", **trouble)  # type: ignore[arg-type]
         cluster.script("Produce", times=1000, **troubles[-1])  # type: ignore[arg-type]
