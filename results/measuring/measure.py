@@ -32,7 +32,6 @@ from aftershock.results.measuring.sliced import sliced
 from aftershock.results.measuring.twice import Twice, lags
 from aftershock.results.obligations import stalls
 from aftershock.results.phases import RUN
-from aftershock.results.spark.conf import load_of
 from aftershock.results.spark.tables import Tables, tables
 from aftershock.results.wanted import Calm, Wanted
 
@@ -84,8 +83,7 @@ def _study(read: Tables, small: Dims, asked: Sequence[Wanted], *, exhaustive: bo
         blocks = kept(gate.blocks(read, small, exhaustive=exhaustive))
         doubted = blocks.where("not clean").limit(1).collect()
         book = kept(ledger(read, blocks)) if doubted else None
-        brief = load_of(part for one in small.evidences for parts in one.parquet.values() for part in parts).brief
-        lanes = None if exhaustive or brief else integrity.in_doubt(read, small).collect()
+        lanes = None if exhaustive else integrity.in_doubt(read, small).collect()
         tangled = None if lanes is None else small.table(map(tuple, lanes), integrity.PRINTS)
         yield _Study(read, small, asked, blocks, book, tangled, samples(read, small, blocks, book))
 
@@ -114,8 +112,7 @@ class _Early:
 class _Study:
     """The tables of all runs, and the jobs on them.
 
-    ``book`` is None where the gate cleared all, ``tangled`` where all sequences are looked at: sorting a few records is
-    less work than a gate.
+    ``book`` is None where the gate cleared all, ``tangled`` where all sequences are looked at.
     """
 
     read: Tables

@@ -75,7 +75,9 @@ _OURS = {
     "spark.sql.catalogImplementation": "in-memory",
 }
 _LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-_SHORT_JVM, _LONG_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"), ("-XX:+UseParallelGC",)
+# Spark's classes outgrow the default at once, each time for a collection of everything
+_SHORT_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:MetaspaceSize=256m")
+_LONG_JVM = ("-XX:+UseParallelGC", "-XX:MetaspaceSize=256m")
 
 
 def on_this_host(master: str) -> bool:

@@ -19,7 +19,7 @@ LARGE = Load(rows=ROWS_MAX + 1)
 
 
 def test_flags_follow_the_size_of_the_evidence(made: Made, tmp_path: Path) -> None:
-    """C1 and SerialGC for what is small; ParallelGC and memory for the rest."""
+    """C1 and SerialGC unless it takes long, ParallelGC then; memory and adaptive plans for what is large."""
     home = made.write(tmp_path / "run")
     parts = sorted(home.glob("outcomes/*.parquet"))
     load = load_of(parts)
@@ -27,13 +27,17 @@ def test_flags_follow_the_size_of_the_evidence(made: Made, tmp_path: Path) -> No
     assert [load.large, LARGE.large, Load(bytes=BYTES_MAX + 1).large] == [False, True, True]
     assert load_of([*parts, "hdfs://host/part.parquet"]) is UNKNOWN
     assert UNKNOWN.large
-    small, large = (of_jvm("local[2]", load, tmp_path, ["-Dx=1"]) for load in (SMALL, LARGE))
-    assert small["spark.driver.extraJavaOptions"] == "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dx=1"
-    assert large["spark.driver.extraJavaOptions"] == "-XX:+UseParallelGC -Dx=1"
-    tasks = [of_session(load)["spark.sql.shuffle.partitions"] for load in (SMALL, Load(rows=200_000), LARGE)]
-    assert tasks == ["1", "2", "8"]
-    assert [small["spark.driver.memory"], large["spark.driver.memory"]] == ["600m", "2g"]
-    assert [small["spark.sql.adaptive.enabled"], large["spark.sql.adaptive.enabled"]] == ["false", "true"]
+    sizes = (SMALL, Load(rows=200_000), LARGE, UNKNOWN)
+    told = [of_jvm("local[2]", load, tmp_path, ["-Dx=1"]) for load in sizes]
+    flags = [one["spark.driver.extraJavaOptions"] for one in told]
+    assert [("TieredStopAtLevel=1" in one, "ParallelGC" in one) for one in flags] == [(True, False)] * 3 + [
+        (False, True)
+    ]
+    assert all(one.endswith(" -Dx=1") for one in flags)
+    assert [one["spark.driver.memory"] for one in told] == ["480m", "600m", "2g", "2g"]
+    assert [one["spark.sql.adaptive.enabled"] for one in told] == ["false", "false", "true", "true"]
+    tasks = [one["spark.sql.shuffle.partitions"] for one in told]
+    assert tasks == ["1", "2", "8", "8"]
 
 
 def test_what_changes_an_answer_is_the_same_everywhere(tmp_path: Path) -> None:
