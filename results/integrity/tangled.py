@@ -15,14 +15,14 @@ PRINTS = "print bigint"
 def tangled(rows: DataFrame, corrupt: Column) -> DataFrame:
     """``PRINTS`` of the sequences to look at, of ``rows`` that have one; ``corrupt`` rows are always looked at."""
     acks = F.col("side") == "acks"
-    told = rows.where(~acks).withColumn("corrupt", F.coalesce(corrupt, F.lit(False)))
-    return _back(told).unionByName(_mixed(rows.where(acks)))
+    return _back(rows.where(~acks), corrupt).unionByName(_mixed(rows.where(acks)))
 
 
-def _back(rows: DataFrame) -> DataFrame:
+def _back(rows: DataFrame, corrupt: Column) -> DataFrame:
     """Where a value, an epoch or a broker's high watermark is not above the row before, or a value lies beyond all."""
     own, value, mark = F.col("own"), F.col("value"), F.col("high_watermark")
-    numbers = rows.select("print", "at", "value", "epoch", "high_watermark", "broker_id", "own", "corrupt")
+    marks = ("epoch", "high_watermark", "broker_id", "own")
+    numbers = rows.select("print", "at", "value", *marks, corrupt.alias("corrupt"))
     going = Window.partitionBy("print").orderBy("at", "value")
     before = {name: F.lag(name).over(going) for name in ("value", "epoch", "high_watermark", "broker_id")}
     paired = numbers.withColumns({f"{name}_before": column for name, column in before.items()})

@@ -1,7 +1,7 @@
 """Measures made-up runs, all together: one set of queries for as many as a test file needs."""
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
@@ -41,11 +41,11 @@ def together(
     return measure(spark, list(runs.values()), asked, exhaustive=exhaustive)
 
 
-def measured(spark: "SparkSession", home: Path, qs: Sequence[float] = QS) -> Facts:
+def measured(spark: "SparkSession", home: Path, qs: tuple[float, ...]) -> Facts:
     """The facts of one run by itself."""
     evidence = read(home, columns())
     run_id = str(evidence.run["run_id"])
-    return measure(spark, [evidence], {run_id: Wanted(qs=tuple(qs))})[run_id]
+    return together(spark, {run_id: evidence}, **{run_id: Wanted(qs=qs)})[run_id]
 
 
 def apart(work: "Callable[[SparkSession, Path], Told]", home: Path) -> "Told":
