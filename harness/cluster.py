@@ -19,7 +19,7 @@ from aftershock.faults.values import BrokerId, PartitionState
 from aftershock.faults.wire_proxy.proxy import Way
 from aftershock.harness.admin import Admin
 from aftershock.harness.labels import NODE, RUN
-from aftershock.harness.node import KafkaNode, addresses, host_ports, last_log_lines, output
+from aftershock.harness.node import KafkaNode, Used, addresses, host_ports, last_log_lines, output
 from aftershock.harness.racks import TOXIPROXY_API_PORT, admin_proxy_port, client_proxy, node_of, quorum_proxy_port
 from aftershock.harness.replacing import in_place
 from aftershock.harness.spec import ClusterSpec
@@ -99,9 +99,9 @@ class Cluster:
         counted = self.toxiproxy.received_bytes().items()
         return {(proxy, BrokerId(node_of(proxy)), stream): count for (proxy, stream), count in counted}
 
-    def cpu_us(self) -> Mapping[BrokerId, int]:
-        """The CPU time that each broker has had, where it can be told."""
-        told = {BrokerId(node.node.id): node.cpu_us() for node in self.nodes.values() if node.node.broker}
+    def used(self) -> Mapping[BrokerId, Used]:
+        """See `target.Target`."""
+        told = {BrokerId(node.node.id): node.used() for node in self.nodes.values() if node.node.broker}
         return {broker: used for broker, used in told.items() if used is not None}
 
     def link_address(self, rack: str, inside_port: int) -> Address:

@@ -177,9 +177,10 @@ class _Act:
         self._mark(Marks(self._load_start_us, steady_start_us, faults_start_us, load_end_us))
 
     async def _account(self) -> None:
-        """What each broker has used of the CPU, at both ends of the steady part: to look each second costs too much."""
-        used = await asyncio.to_thread(self._cluster.cpu_us)
-        self._home.event(self._clock.now_us(), "broker_cpu", cpu_us={str(broker): us for broker, us in used.items()})
+        """What each broker has used, at both ends of the steady part: to look each second costs too much."""
+        used = await asyncio.to_thread(self._cluster.used)
+        brokers = {str(broker): each._asdict() for broker, each in used.items()}
+        self._home.event(self._clock.now_us(), "broker_used", brokers=brokers)
 
     async def _break(self, *, rehearse: bool) -> None:
         """The faults, till they are over or the plan says stop: then all of them are undone at once."""

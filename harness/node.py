@@ -3,7 +3,7 @@
 import re
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from docker.errors import APIError, NotFound
 from docker.models.containers import Container
@@ -16,6 +16,13 @@ SHUT_DOWN_S = 30
 _VERSION = re.compile(r":(\d+\.\d+\.\d+)")
 WAS = "-was-"  # <name>-was-<n>: a container that another one has replaced
 _KILLED = 128 + 9  # the exit code that SIGKILL leaves
+
+
+class Used(NamedTuple):
+    """What a container has had since it started: CPU time, by the kernel's accounting (cgroups), and bytes sent."""
+
+    cpu_us: int
+    sent_bytes: int
 
 
 class KafkaNode:
@@ -48,14 +55,15 @@ class KafkaNode:
             raise ClusterError(f"the image {image} of {self.container.name} does not say which Kafka it is")
         return match[1]
 
-    def cpu_us(self) -> int | None:
-        """The CPU time that its container has had, by the kernel's accounting (cgroups); None where nobody tells."""
+    def used(self) -> Used | None:
+        """What its container has had; None where nobody tells."""
         try:
             told = self.container.stats(stream=False, one_shot=True)
         except APIError:
             return None
         used_ns = told.get("cpu_stats", {}).get("cpu_usage", {}).get("total_usage")
-        return used_ns // 1000 if used_ns else None
+        sent_bytes = sum(card["tx_bytes"] for card in told.get("networks", {}).values())
+        return Used(used_ns // 1000, sent_bytes) if used_ns else None
 
     def kill(self) -> None:
         """SIGKILL. The page cache survives, so this tests no durability of the disk."""

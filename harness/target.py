@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from aftershock.faults.values import BrokerId
 from aftershock.harness.admin import Admin
+from aftershock.harness.node import Used
 from aftershock.harness.wire_proxy import WireProxy
 from aftershock.workloads.logread import EndOffsets, Topic
 from aftershock.workloads.security import Secured
@@ -43,8 +44,8 @@ class Target(Protocol):
     def proxy_bytes(self) -> Mapping[tuple[str, BrokerId, str], int]:
         """Bytes that the proxies have counted so far, by proxy, node and stream; none where nobody counts."""
 
-    def cpu_us(self) -> Mapping[BrokerId, int]:
-        """The CPU time that each broker has had so far; none where nobody tells."""
+    def used(self) -> Mapping[BrokerId, Used]:
+        """What each broker has had so far; none where nobody tells."""
 
     def whereabouts(self) -> dict[str, Any]:
         """Where the cluster is dialled and how its nodes are, for ``run.json``."""

@@ -18,6 +18,7 @@ from aftershock.harness.attached.card import Card
 from aftershock.harness.attached.proxies import NamedProxies
 from aftershock.harness.cluster import out_of_sync
 from aftershock.harness.kafka.topics import topic_ids
+from aftershock.harness.node import Used
 from aftershock.harness.pool.groups import expel, groups
 from aftershock.harness.waiting import still_lacking
 from aftershock.harness.wire_proxy import WireProxy
@@ -115,7 +116,7 @@ class AttachedCluster:
         """Nothing: a user's Toxiproxy need not count, and the clients do."""
         return {}
 
-    def cpu_us(self) -> Mapping[BrokerId, int]:
+    def used(self) -> Mapping[BrokerId, Used]:
         """Nothing: its machines are not ours to look into."""
         return {}
 

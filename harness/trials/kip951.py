@@ -30,6 +30,7 @@ TRIAL = Trial(
         Planned("librdkafka", "kips/951-foreign", OTHERS, 8.5, AROUND_S),
         Planned("java", "kips/951-foreign", OTHERS, 8.5, 75.0, _JAVA),
         Planned("restart", "kips/951-restart", 8, 15.0, AROUND_S),
+        Planned("restart-many", "kips/951-restart", 8, 15.0, AROUND_S, ("topics.0.partitions=120",)),
     ),
     plots=plots,
 )

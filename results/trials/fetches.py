@@ -35,13 +35,24 @@ def fetches(part: Part, client: str, kind: str, spans: Sequence[Slice]) -> list[
 
 def cpu_us_a_fetch(part: Part, client: str, kind: str) -> float | None:
     """What all brokers used of the CPU in the steady part, whatever for, by the fetches that the client made in it."""
-    looks = part.events("broker_cpu")
+    span, brokers = used(part)
+    count = sum(_grown(part, f"fetches_{kind}", client, span))
+    return sum(each["cpu_us"] for each in brokers.values()) / count if count and brokers else None
+
+
+def used(part: Part) -> tuple[list[Slice], dict[str, dict[str, int]]]:
+    """The steady part, and what each broker used in it, as ``node.Used`` names it; nothing where nobody told."""
+    looks = part.events("broker_used")
     if len(looks) < _BOTH_ENDS:
-        return None
+        return [], {}
     before, after = looks[:_BOTH_ENDS]
-    (count,) = _grown(part, f"fetches_{kind}", client, [Slice(before["t_us"], after["t_us"])])
-    used_us = sum(after["cpu_us"].values()) - sum(before["cpu_us"].values())
-    return used_us / count if count and before["cpu_us"].keys() == after["cpu_us"].keys() else None
+    if before["brokers"].keys() != after["brokers"].keys():
+        return [], {}
+    of_each = {
+        broker: {name: count - before["brokers"][broker][name] for name, count in counts.items()}
+        for broker, counts in after["brokers"].items()
+    }
+    return [Slice(before["t_us"], after["t_us"])], of_each
 
 
 def _grown(part: Part, counter: str, client: str, spans: Sequence[Slice]) -> list[float]:

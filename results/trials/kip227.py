@@ -10,9 +10,10 @@ from functools import partial
 
 import numpy as np
 
+from aftershock.results.trials import kip227_brokers
 from aftershock.results.trials import kip227_sessions as sessions
 from aftershock.results.trials.claim import Claim, Parts
-from aftershock.results.trials.fetches import FULL, INCREMENTAL, bytes_a_fetch, cpu_us_a_fetch, fetches
+from aftershock.results.trials.fetches import FULL, INCREMENTAL, bytes_a_fetch, fetches
 from aftershock.results.trials.part import Part
 from aftershock.results.trials.slices import mean
 from aftershock.results.trials.statement import Estimate, Judged
@@ -21,7 +22,6 @@ from aftershock.results.trials.words import below, reported, within
 
 SIZES = (50, 200, 500, 1000)
 BYTES, CONTROL, SESSIONS, EVICTED = "bytes", "control", "sessions", "evicted"
-CPU_SESSION, CPU_FULL = "cpu-session", "cpu-full"
 FULL_SLOPE = (60.0, 80.0)
 INCREMENTAL_SLOPE = 1.0
 SHARE = 0.03
@@ -71,16 +71,6 @@ def largest(parts: Parts, kind: str) -> Judged:
     part = parts[BYTES]
     count = sum(fetches(part, f"p{SIZES[-1]}/{_ARMS[kind]}", kind, steady(part)))
     return reported(_mean(costs(part, kind)[SIZES[-1]], "B", 0.95), f"{count:.0f} fetches, records not counted")
-
-
-def cpu(parts: Parts) -> Judged:
-    """A broker's CPU a fetch of a thousand partitions, all else that it does included: with sessions by without."""
-    kinds = {CPU_SESSION: INCREMENTAL, CPU_FULL: FULL}
-    ours, theirs = (cpu_us_a_fetch(parts[name], "p1000/reader", kind) for name, kind in kinds.items())
-    if not ours or not theirs:
-        return reported(Estimate(None, None, None, 0, "times"), "nobody told what brokers used")
-    why = f"{ours:,.0f} us a fetch with sessions, {theirs:,.0f} without; one run each, all that a broker does included"
-    return reported(Estimate(ours / theirs, None, None, 1, "times"), why)
 
 
 def _nothing_lost(parts: Parts, name: str) -> Judged:
@@ -186,13 +176,5 @@ CLAIMS = (
         )
         for kind in (FULL, INCREMENTAL)
     ),
-    Claim(
-        "cpu",
-        "broker's CPU a fetch of 1000 partitions: incremental by full",
-        "-",
-        "",
-        "report",
-        (CPU_SESSION, CPU_FULL),
-        cpu,
-    ),
+    *kip227_brokers.CLAIMS,
 )

@@ -5,7 +5,9 @@ from typing import Any, cast
 import pytest
 from docker.errors import APIError
 
-from aftershock.harness.node import KafkaNode
+from aftershock.harness.node import KafkaNode, Used
+
+NETWORKS = {"eth0": {"rx_bytes": 5, "tx_bytes": 30}, "eth1": {"rx_bytes": 5, "tx_bytes": 7}}
 
 
 class Container:
@@ -24,14 +26,15 @@ class Container:
 
 
 @pytest.mark.parametrize(
-    ("told", "cpu_us"),
+    ("told", "used"),
     [
-        ({"cpu_stats": {"cpu_usage": {"total_usage": 5_000_000}}}, 5_000),
+        ({"cpu_stats": {"cpu_usage": {"total_usage": 5_000_000}}, "networks": NETWORKS}, Used(5_000, 37)),
+        ({"cpu_stats": {"cpu_usage": {"total_usage": 5_000_000}}}, Used(5_000, 0)),
         ({"cpu_stats": {"cpu_usage": {"total_usage": 0}}}, None),
         ({}, None),
         (APIError("gone"), None),
     ],
 )
-def test_cpu_time(told: dict[str, Any] | APIError, cpu_us: int | None) -> None:
+def test_used(told: dict[str, Any] | APIError, used: Used | None) -> None:
     """The engine counts nanoseconds; of a container that doesn't run it tells zeros or nothing, which is not known."""
-    assert cpu_us == KafkaNode(cast("Any", None), cast("Any", Container(told))).cpu_us()
+    assert used == KafkaNode(cast("Any", None), cast("Any", Container(told))).used()

@@ -8,7 +8,7 @@ from aftershock.faults.check import load_plan
 from aftershock.faults.plans import find
 from aftershock.harness.trials.kip227 import TRIAL
 from aftershock.harness.trials.trial import Planned
-from aftershock.results.trials.kip227 import CPU_FULL, CPU_SESSION
+from aftershock.results.trials.kip227_brokers import CPU_FULL, CPU_SESSION, FOLLOWERS_FULL, FOLLOWERS_SESSION
 
 
 def sessions_on(part: Planned) -> set[bool | None]:
@@ -18,6 +18,7 @@ def sessions_on(part: Planned) -> set[bool | None]:
 
 @pytest.mark.parametrize("part", TRIAL.parts, ids=lambda part: part.name)
 def test_sessions(part: Planned) -> None:
-    """Where both kinds are compared side by side both are there; the CPU's parts have one each."""
-    alone = {CPU_SESSION: {True}, CPU_FULL: {False}, "sessions": {True}, "evicted": {None}}
+    """Where both kinds are compared side by side both are there; the CPU's parts have one each; followers take none."""
+    followers: dict[str, set[bool | None]] = {FOLLOWERS_SESSION: set(), FOLLOWERS_FULL: set()}
+    alone = {CPU_SESSION: {True}, CPU_FULL: {False}, "sessions": {True}, "evicted": {None}, **followers}
     assert alone.get(part.name, {True, False}) == sessions_on(part)

@@ -12,7 +12,6 @@ from aftershock.results.trials import kip227_sessions as sessions
 from aftershock.results.trials.fetches import bytes_a_fetch
 from aftershock.results.trials.kip227 import (
     SIZES,
-    cpu,
     full_slope,
     incremental_slope,
     largest,
@@ -21,23 +20,11 @@ from aftershock.results.trials.kip227 import (
 )
 from aftershock.results.trials.kip227_plot import plots
 from aftershock.results.trials.part import Part
-from aftershock.results.trials.steady import STEADY_SLICE_US, steady
+from aftershock.results.trials.steady import steady
 from aftershock.tests.unit.results.trials import on_disk
+from aftershock.tests.unit.results.trials.fetched import counted
 
-RECORD_BYTES = 900
 Cost = Callable[[int], float]
-
-
-def counted(worker: str, kind: str, a_fetch: float, slices: int = 8) -> list[dict[str, Any]]:
-    """The counters of a consumer that fetches ten times a slice, sampled at its ends; a third of it is requests."""
-    grown = {f"fetches_{kind}": 10.0, f"fetch_record_bytes_{kind}": 10.0 * RECORD_BYTES}
-    grown[f"fetch_request_bytes_{kind}"] = 10 * a_fetch / 3
-    grown[f"fetch_response_bytes_{kind}"] = 10 * (a_fetch * 2 / 3 + RECORD_BYTES)
-    return [
-        {"t_us": number * STEADY_SLICE_US, "broker_id": None, "name": f"client.{name}/{worker}", "value": number * by}
-        for name, by in grown.items()
-        for number in range(slices + 1)
-    ]
 
 
 def bytes_part(home: Path, full: Cost, changed: Cost) -> Part:
@@ -95,18 +82,6 @@ def test_plot(tmp_path: Path) -> None:
     assert "no session" in drawn.svg
     assert "from 3,600 to 70,100 B" in drawn.reading
     assert () == plots({})
-
-
-@pytest.mark.parametrize(("used_us", "value"), [(3_000_000, 0.5), (None, None)])
-def test_cpu(used_us: int | None, value: float | None, tmp_path: Path) -> None:
-    """Between two looks in the steady part, by the fetches in it; where nobody looked there is no figure."""
-    parts = {}
-    for name, kind, factor in (("cpu-session", "incremental", 1), ("cpu-full", "full", 2)):
-        ends = ((0, 500), (4 * STEADY_SLICE_US, 500 + factor * (used_us or 0)))
-        looks = [{"event": "broker_cpu", "t_us": at_us, "cpu_us": {"1": used}} for at_us, used in ends if used_us]
-        metrics = counted("p1000-reader-consume", kind, 10.0)
-        parts[name] = on_disk.part(tmp_path / name, metrics=metrics, events=looks)
-    assert value == cpu(parts).ours.value
 
 
 # ---- sessions

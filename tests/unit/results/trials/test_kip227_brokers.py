@@ -1,0 +1,66 @@
+"""What is said of brokers whose containers' accounts are known."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aftershock.results.trials.kip227_brokers import cpu, followers_bytes, followers_cpu
+from aftershock.results.trials.part import Part
+from aftershock.results.trials.steady import STEADY_SLICE_US
+from aftershock.tests.unit.results.trials import on_disk
+from aftershock.tests.unit.results.trials.fetched import counted
+
+BEGUN = 500
+
+
+def looks(*used: int) -> list[dict[str, Any]]:
+    """At both ends of four slices, of brokers that use so much in it, CPU time and bytes alike."""
+    ends = ((0, [BEGUN] * len(used)), (4 * STEADY_SLICE_US, [BEGUN + each for each in used]))
+    return [
+        {
+            "event": "broker_used",
+            "t_us": at_us,
+            "brokers": {str(n): {"cpu_us": each, "sent_bytes": each} for n, each in enumerate(so_far)},
+        }
+        for at_us, so_far in ends
+    ]
+
+
+@pytest.mark.parametrize(("used_us", "value"), [(3_000_000, 0.5), (None, None)])
+def test_cpu(used_us: int | None, value: float | None, tmp_path: Path) -> None:
+    """Between two looks in the steady part, by the fetches in it; where nobody looked there is no figure."""
+    parts = {}
+    for name, kind, factor in (("cpu-session", "incremental", 1), ("cpu-full", "full", 2)):
+        events = looks(factor * used_us) if used_us else []
+        metrics = counted("p1000-reader-consume", kind, 10.0)
+        parts[name] = on_disk.part(tmp_path / name, metrics=metrics, events=events)
+    assert value == cpu(parts).ours.value
+
+
+def followed(home: Path, session: list[dict[str, Any]], full: list[dict[str, Any]]) -> dict[str, Part]:
+    told = {"followers-session": session, "followers-full": full}
+    return {name: on_disk.part(home / name, events=events) for name, events in told.items()}
+
+
+@pytest.mark.parametrize(
+    ("session", "full", "word"),
+    [
+        ((100, 110, 120), (1_000, 1_050, 1_300), "confirmed"),
+        ((1_000, 1_050, 1_300), (100, 110, 120), "contradicted"),
+        ((900, 1_100, 1_000), (1_000, 1_000, 1_000), "inconclusive"),
+        ((100, 110), (1_000, 1_050), "inconclusive"),
+    ],
+)
+def test_followers(session: tuple[int, ...], full: tuple[int, ...], word: str, tmp_path: Path) -> None:
+    """Broker by broker; two of them are too few to say anything."""
+    parts = followed(tmp_path, looks(*session), looks(*full))
+    assert word == followers_bytes(parts).word
+    assert len(session) == followers_bytes(parts).ours.n == followers_cpu(parts).ours.n
+
+
+@pytest.mark.parametrize("told", [[], looks(100, 100)])
+def test_nobody_told(told: list[dict[str, Any]], tmp_path: Path) -> None:
+    """One run's brokers without the other's say nothing."""
+    parts = followed(tmp_path, told, looks(1, 2, 3))
+    assert [None, None] == [judge(parts).ours.value for judge in (followers_bytes, followers_cpu)]
