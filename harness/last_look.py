@@ -9,7 +9,7 @@ from typing import Any
 from aftershock.errors import AftershockError
 from aftershock.faults.timeline import Timeline
 from aftershock.harness.fetch_sessions import still_open, told_sessions
-from aftershock.harness.kafka.committed import read_committed
+from aftershock.harness.kafka.committed import OFFSETS, SHARE_STATE, read_committed
 from aftershock.harness.kafka.replicas import read_replicas
 from aftershock.harness.target import Target
 from aftershock.results.files import read_lines
@@ -33,10 +33,12 @@ async def read_topics(cluster: Target, topics: Sequence[Topic], begin: EndOffset
 
 async def read_commits(cluster: Target, timeline: Timeline, home: Path, say: Say) -> None:
     """What coordinators wrote of the plan's commits; the offsets of an attached cluster are none of ours."""
-    if "attach" in timeline.cluster or not any(workload.get("commit") for workload in timeline.workloads):
+    committing = [arm for each in timeline.workloads if each.get("commit") for arm in each["arms"].values()]
+    topics = {SHARE_STATE if arm["settings"].get("share") else OFFSETS for arm in committing}
+    if "attach" in timeline.cluster or not topics:
         return
     try:
-        await asyncio.to_thread(read_committed, cluster.admin, home / "offsets", READ_DEADLINE_S)
+        await asyncio.to_thread(read_committed, cluster.admin, sorted(topics), home / "offsets", READ_DEADLINE_S)
     except AftershockError as error:
         say(f"what coordinators wrote can't be read: {error}")
 

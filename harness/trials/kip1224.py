@@ -1,8 +1,10 @@
 """The trial of KIP-1224: three lingers on three brokers, turned round, idle and busy; kills; the old default."""
 
+from collections.abc import Iterable
+
 from aftershock.harness.trials.trial import Planned, Trial
-from aftershock.results.trials.commits import ADAPTIVE, FIXED, LINGER, NONE
-from aftershock.results.trials.kip1224 import CLAIMS, FAILOVER, IDLE, OLD, USER
+from aftershock.results.trials.commits import ADAPTIVE, FIXED, LINGER, NONE, SHARE_LINGER
+from aftershock.results.trials.kip1224 import CLAIMS, FAILOVER, IDLE, OLD, SHARE, USER
 from aftershock.results.trials.kip1224_busy import BUSY, OPEN
 from aftershock.results.trials.kip1224_full import FULL
 from aftershock.results.trials.kip1224_plot import plots
@@ -16,9 +18,9 @@ _OPEN = "workloads.commits.commit={groups: 2400, rate: 1500/s, by_coordinator: t
 _SQUARE = ((ADAPTIVE, FIXED, NONE), (NONE, ADAPTIVE, FIXED), (FIXED, NONE, ADAPTIVE))
 
 
-def _brokers(*lingers: str) -> str:
+def _brokers(lingers: Iterable[str], setting: str = LINGER) -> str:
     """The change that sets broker 1, 2 and 3 so."""
-    of_each = ", ".join(f"{broker}: {{{LINGER}: {linger}}}" for broker, linger in enumerate(lingers, start=1))
+    of_each = ", ".join(f"{broker}: {{{setting}: {linger}}}" for broker, linger in enumerate(lingers, start=1))
     return f"cluster.brokers={{{of_each}}}"
 
 
@@ -28,11 +30,11 @@ TRIAL = Trial(
     claims=CLAIMS,
     parts=(
         *(
-            Planned(name, "kips/1224-idle", None, 0.0, _IDLE_S, (_brokers(*lingers),))
+            Planned(name, "kips/1224-idle", None, 0.0, _IDLE_S, (_brokers(lingers),))
             for name, lingers in zip(IDLE, _SQUARE, strict=True)
         ),
         *(
-            Planned(name, "kips/1224-busy", None, 0.0, _BUSY_S, (_brokers(*lingers),))
+            Planned(name, "kips/1224-busy", None, 0.0, _BUSY_S, (_brokers(lingers),))
             for name, lingers in zip(BUSY, _SQUARE, strict=True)
         ),
         Planned(FAILOVER, "kips/1224-failover", KILLS, 13.0, 65.0),
@@ -40,6 +42,10 @@ TRIAL = Trial(
         Planned(USER, "kips/1224-idle", None, 0.0, _IDLE_S, ("cluster.config.offsets.topic.replication.factor=3",)),
         Planned(
             OLD, "kips/1224-idle", None, 0.0, _IDLE_S, (f"cluster.brokers={{3: {{{LINGER}: {NONE}}}}}",), OLD_KAFKA
+        ),
+        *(
+            Planned(name, "kips/1224-share", None, 0.0, _IDLE_S, (_brokers(lingers, SHARE_LINGER),))
+            for name, lingers in zip(SHARE, _SQUARE, strict=True)
         ),
         Planned(OPEN, "kips/1224-busy", None, 0.0, _BUSY_S, (_OPEN,)),
     ),

@@ -19,18 +19,19 @@ from aftershock.results.trials.slices import Floats, Slice, mean, quantile
 from aftershock.results.trials.statement import Judged
 from aftershock.results.trials.words import reported
 
-LINGER = "group.coordinator.append.linger.ms"
+LINGER, SHARE_LINGER = "group.coordinator.append.linger.ms", "share.coordinator.append.linger.ms"
 ADAPTIVE, FIXED, NONE, DEFAULT = "-1", "5", "0", "default"
 US_PER_MS = 1_000
 COLUMNS = ("group", "intended_us", "done_us", "status")
 
 
 def lingers(part: Part) -> dict[int, str]:
-    """What each broker was set to, as the plan says; ``default`` where it says nothing."""
+    """What each broker was set to, as the plan says, which sets one of both; ``default`` where it says nothing."""
     cluster: Mapping[str, Any] = part.run.timeline["cluster"]
     brokers = range(1, sum(cluster["racks"].values()) + 1)
     own = {int(broker): settings for broker, settings in (cluster.get("brokers") or {}).items()}
-    return {broker: str({**cluster["config"], **own.get(broker, {})}.get(LINGER, DEFAULT)) for broker in brokers}
+    of_each = {broker: {**cluster["config"], **own.get(broker, {})} for broker in brokers}
+    return {broker: str(told.get(LINGER, told.get(SHARE_LINGER, DEFAULT))) for broker, told in of_each.items()}
 
 
 def written(part: Part) -> pa.Table | None:

@@ -22,8 +22,9 @@ from aftershock.results.trials.steady import steady
 from aftershock.results.trials.words import above, reported, within
 
 IDLE = ("idle-1", "idle-2", "idle-3")
+SHARE = ("share-1", "share-2", "share-3")
 USER, OLD, FAILOVER = "user", "old", "failover"
-PLAIN, TRANSACTIONAL = "commits/plain", "transactions/transactional"
+PLAIN, TRANSACTIONAL, ACKNOWLEDGING = "commits/plain", "transactions/transactional", "shares/acknowledging"
 SAVED_MS = 4.0
 SAME_MS = 1.0
 NO_LINGER_MS = 2.0
@@ -45,8 +46,8 @@ def later_ms(runs: Sequence[Part], client: str, slower: str, faster: str, confid
     return mean(values, "ms", confidence)
 
 
-def _square(parts: Parts) -> list[Part]:
-    return [parts[name] for name in IDLE]
+def _square(parts: Parts, names: Sequence[str] = IDLE) -> list[Part]:
+    return [parts[name] for name in names]
 
 
 def saved(parts: Parts) -> Judged:
@@ -74,6 +75,11 @@ def idle_ms(parts: Parts) -> Judged:
 def user_saved(parts: Parts) -> Judged:
     """The same with the offsets topic on three brokers; one run, so brokers are not turned round."""
     return reported(later_ms([parts[USER]], PLAIN, FIXED, ADAPTIVE), "one run: what brokers differ in is in it")
+
+
+def shared_saved(parts: Parts) -> Judged:
+    """The share coordinator's linger, which is the same code, as Kafka's own share consumer sees it."""
+    return above(later_ms(_square(parts, SHARE), ACKNOWLEDGING, FIXED, ADAPTIVE), SAVED_MS)
 
 
 def old_default(parts: Parts) -> Judged:
@@ -144,6 +150,15 @@ CLAIMS = (
     ),
     Claim("idle", "idle: p50 of a commit, adaptive", "under 1 ms", "", "report", IDLE, idle_ms),
     Claim("user", "offsets topic on three brokers: saved, p50", "-", "", "report", (USER,), user_saved),
+    Claim(
+        "share",
+        "idle share groups, an acknowledgement: adaptive saves the fixed linger, p50",
+        "5 ms to under 1 ms",
+        "at least 4 ms saved",
+        "report",
+        SHARE,
+        shared_saved,
+    ),
     Claim("old", "Kafka 4.1.2 as it comes: later than without linger, p50", "5 ms", "", "report", (OLD,), old_default),
     Claim("batched", "idle: commits a flush, fixed by adaptive", "-", "", "report", IDLE, batched),
 )

@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 
 from aftershock.errors import ClusterError
 from aftershock.faults.values import BrokerId, PartitionState
-from aftershock.harness.kafka.committed import TOPIC, read_committed
+from aftershock.harness.kafka.committed import OFFSETS, SHARE_STATE, read_committed
 from aftershock.workloads.wire.records import build
 
 BROKERS = tuple(map(BrokerId, (1, 2)))
@@ -36,11 +36,11 @@ def batch(base: int, commits: list[tuple[bytes, bytes | None]], **traits: Any) -
 class FakeAdmin:
     """Two partitions, one led by each broker; it answers a batch at a time."""
 
-    def __init__(self, logs: dict[int, list[bytes]], ends: dict[int, int]) -> None:
-        self._logs, self._ends = logs, ends
+    def __init__(self, logs: dict[int, list[bytes]], ends: dict[int, int], topic: str = OFFSETS) -> None:
+        self._logs, self._ends, self._topic = logs, ends, topic
 
     def partitions(self, _topics: Any) -> tuple[PartitionState, ...]:
-        return tuple(PartitionState(TOPIC, n, BROKERS[n], 1, BROKERS, BROKERS) for n in self._ends)
+        return tuple(PartitionState(self._topic, n, BROKERS[n], 1, BROKERS, BROKERS) for n in self._ends)
 
     def ask(self, request: Any, *, only: BrokerId) -> Any:
         asked = request.topics[0].partitions[0]
@@ -56,11 +56,11 @@ class FakeAdmin:
         number = BROKERS.index(only)
         offset = 0 if request.topics[0].partitions[0].timestamp == -2 else self._ends[number]
         told = SimpleNamespace(error_code=ErrorCode.none, partition_index=number, offset=offset)
-        return SimpleNamespace(topics=[SimpleNamespace(name=TOPIC, partitions=[told])])
+        return SimpleNamespace(topics=[SimpleNamespace(name=self._topic, partitions=[told])])
 
 
-def read(admin: Any, folder: Path) -> list[dict[str, Any]]:
-    read_committed(admin, folder, 0.2)
+def read(admin: Any, folder: Path, topic: str = OFFSETS) -> list[dict[str, Any]]:
+    read_committed(admin, [topic], folder, 0.2)
     found: list[dict[str, Any]] = pq.read_table(folder).to_pylist()
     return found
 
@@ -80,6 +80,17 @@ def test_what_is_no_commit_is_left_out(tmp_path: Path) -> None:
     """The members of a group lie in the same topic."""
     logs = {0: [batch(0, [(key("a", version=2), b"members"), (key("a"), value(1))])]}
     assert [1] == [row["committed"] for row in read(FakeAdmin(logs, {0: 2}), tmp_path)]
+
+
+def test_share_groups(tmp_path: Path) -> None:
+    """A share coordinator's snapshots and updates alike, of a topic that only its id names; other keys are left out."""
+    of_group = {kind: struct.pack(">hh", kind, 1) + b"s" + bytes(16) + struct.pack(">i", 5) for kind in (0, 1, 2)}
+    logs = {0: [batch(0, [(of_group[0], b"state"), (of_group[2], b"")]), batch(2, [(of_group[1], b"more")])]}
+    rows = read(FakeAdmin(logs, {0: 3}, SHARE_STATE), tmp_path, SHARE_STATE)
+    assert [(1, 0, "s", None, 5, None), (1, 2, "s", None, 5, None)] == [
+        tuple(row[name] for name in ("broker_id", "batch", "group", "topic", "topic_partition", "committed"))
+        for row in rows
+    ]
 
 
 def test_a_log_that_ends_too_early_is_an_error(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from aftershock.errors import AdminError
 from aftershock.harness import last_look
 
-COMMITS = {"name": "commits", "commit": {"groups": 1}}
+COMMITS = {"name": "commits", "commit": {"groups": 1}, "arms": {"plain": {"settings": {}}}}
 LAUNCHED = {"racks": {"a": 1}}
 
 

@@ -8,18 +8,20 @@ from aftershock.faults.check import load_plan
 from aftershock.faults.plans import find
 from aftershock.harness.trials.kip1224 import OLD_KAFKA, TRIAL
 from aftershock.harness.trials.trial import Planned
-from aftershock.results.trials.commits import LINGER
-from aftershock.results.trials.kip1224 import IDLE, OLD
+from aftershock.results.trials.commits import LINGER, SHARE_LINGER
+from aftershock.results.trials.kip1224 import IDLE, OLD, SHARE
 
 
 def brokers(part: Planned) -> dict[int, str]:
     checked = load_plan(Path(find(part.plan)), part.settings(part.blocks))
-    return {broker: own[LINGER] for broker, own in (checked.plan.cluster.brokers or {}).items()}
+    found = checked.plan.cluster.brokers or {}
+    return {broker: own.get(LINGER, own.get(SHARE_LINGER)) for broker, own in found.items()}
 
 
-def test_a_latin_square() -> None:
+@pytest.mark.parametrize("names", [IDLE, SHARE])
+def test_a_latin_square(names: tuple[str, ...]) -> None:
     """In three runs each broker has each linger once, and each run has all three."""
-    runs = [brokers(part) for part in TRIAL.parts if part.name in IDLE]
+    runs = [brokers(part) for part in TRIAL.parts if part.name in names]
     assert [{"-1", "5", "0"}] * 3 == [set(run.values()) for run in runs]
     assert [{"-1", "5", "0"}] * 3 == [{run[broker] for run in runs} for broker in (1, 2, 3)]
 

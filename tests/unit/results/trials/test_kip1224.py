@@ -9,7 +9,7 @@ import pytest
 
 from aftershock.results.trials import commits
 from aftershock.results.trials.claim import Parts
-from aftershock.results.trials.kip1224 import IDLE, as_none, batched, later_ms, saved, transactions
+from aftershock.results.trials.kip1224 import IDLE, SHARE, as_none, batched, later_ms, saved, shared_saved, transactions
 from aftershock.results.trials.kip1224_failover import FAULT, falls, kept, monotonic
 from aftershock.results.trials.kip1224_plot import plots
 from aftershock.results.trials.part import Part
@@ -21,13 +21,15 @@ BROKER_MS = (0.0, 2.0, 9.0)
 """What each broker needs more than the first: more than what is looked for, but the same in every run."""
 LINGER_MS = {"-1": 0.0, "5": 5.0, "0": 0.0}
 A_SLICE = 11
+KINDS = (("commits", "plain", 1), ("transactions", "transactional", 0), ("shares", "acknowledging", 1))
+"""By workload and arm; a transaction doesn't linger."""
 
 
 def idle(home: Path, lingers: tuple[str, ...], linger_ms: Mapping[str, float], failed: str = "") -> Part:
     """One run: a group a broker and kind; a commit takes its broker's time, its linger, and something of its own."""
     outcomes, offsets = [], []
     for broker, setting in enumerate(lingers, 1):
-        for workload, arm, lingering in (("commits", "plain", 1), ("transactions", "transactional", 0)):
+        for workload, arm, lingering in KINDS:
             group = f"{workload}-{broker}"
             offsets.append(entry(broker, group, 0, 0, transactional=not lingering))
             took_ms = 2.0 + BROKER_MS[broker - 1] + lingering * linger_ms[setting]
@@ -78,6 +80,13 @@ def test_saved(fixed_ms: float, word: str, tmp_path: Path) -> None:
     assert word == saved(square(tmp_path, LINGER_MS | {"5": fixed_ms})).word
 
 
+@pytest.mark.parametrize(("fixed_ms", "word"), [(5.0, "confirmed"), (2.0, "not seen")])
+def test_share_groups(fixed_ms: float, word: str, tmp_path: Path) -> None:
+    """A square of their own, over the acknowledgements."""
+    parts = square(tmp_path, LINGER_MS | {"5": fixed_ms})
+    assert word == shared_saved(dict(zip(SHARE, parts.values(), strict=True))).word
+
+
 def test_adaptive_that_waits(tmp_path: Path) -> None:
     """An adaptive linger of 3 ms is not as good as none."""
     assert "contradicted" == as_none(square(tmp_path, LINGER_MS | {"-1": 3.0})).word
@@ -103,6 +112,8 @@ def test_settings_are_the_plans(tmp_path: Path) -> None:
     own = {"2": {commits.LINGER: "5"}}
     cluster = {"racks": {"a": 2}, "config": {commits.LINGER: "0"}, "brokers": own}
     assert {1: "0", 2: "5"} == commits.lingers(on_disk.part(tmp_path / "set", cluster=cluster))
+    shares = {"racks": {"a": 1}, "config": {commits.SHARE_LINGER: -1}}
+    assert {1: "-1"} == commits.lingers(on_disk.part(tmp_path / "shares", cluster=shares))
     plain = {"racks": {"a": 1}, "config": {}}
     assert {1: commits.DEFAULT} == commits.lingers(on_disk.part(tmp_path / "not", cluster=plain))
 
