@@ -41,6 +41,7 @@ def rows(run: Path, worker: str) -> list[dict[str, Any]]:
     return list(pq.read_table(run / "outcomes" / f"part-{worker}.parquet").to_pylist())
 
 
+@pytest.mark.nightly  # killing one is among the kinds of the smoke tier
 def test_clients_die_freeze_and_come_back(aftershock: Any) -> None:
     """Witnessed, met and healed; nobody loses a record; the killed go on with their numbers where they ended."""
     command = aftershock(PLAN, "--allow-exec", "--json")

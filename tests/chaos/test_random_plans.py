@@ -7,15 +7,15 @@ import pytest
 
 from aftershock.tests.random_plans import drawable, random_plan
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.nightly]
 
 CLUSTERS: tuple[dict[str, Any], ...] = ({}, {"disks": {"count": 2}}, {"controllers": 3})
 ELSEWHERE = {"rolling_upgrade"}  # needs the image of another version: shown in tests/chaos/kinds
-SHORT_MS, LONG_MS = 20_000, 70_000
+LONGEST_MS = 70_000
 PASS, FAIL, INCONCLUSIVE = 0, 1, 2
 
 
-def plan(seed: int, longest_ms: int) -> str:
+def plan(seed: int) -> str:
     frame = {
         "name": "random",
         "cluster": CLUSTERS[seed % len(CLUSTERS)],
@@ -32,12 +32,13 @@ def plan(seed: int, longest_ms: int) -> str:
         "slo": ["lost == 0"],
     }
     kinds = set(drawable(frame)) - ELSEWHERE
-    return random_plan(seed, frame, kinds, longest_ms=longest_ms)
+    return random_plan(seed, frame, kinds, longest_ms=LONGEST_MS)
 
 
-def healed_and_explained(aftershock: Any, seed: int, longest_ms: int) -> None:
-    """Run it, and look at its journal, its verdict and what is left of it."""
-    command = aftershock(plan(seed, longest_ms), "--seed", str(seed), "--json")
+@pytest.mark.parametrize("seed", range(10))
+def test_random_plans(aftershock: Any, seed: int) -> None:
+    """Ten, each up to a minute of faults, in turns on combined nodes, on bounded disks and on isolated controllers."""
+    command = aftershock(plan(seed), "--seed", str(seed), "--json")
     code, stdout = command.finish()
     assert code in (PASS, FAIL, INCONCLUSIVE)
     assert "" == command.left_behind()
@@ -49,15 +50,3 @@ def healed_and_explained(aftershock: Any, seed: int, longest_ms: int) -> None:
     unexplained = [check for check in checks if check["status"] != "PASS" and not check["why"]]
     assert [] == unexplained
     assert code == PASS or [check for check in checks if check["status"] != "PASS"]
-
-
-def test_a_random_plan(aftershock: Any) -> None:
-    """A short one, each time."""
-    healed_and_explained(aftershock, 0, SHORT_MS)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("seed", range(1, 11))
-def test_random_plans(aftershock: Any, seed: int) -> None:
-    """Ten, each up to a minute of faults, in turns on combined nodes, on bounded disks and on isolated controllers."""
-    healed_and_explained(aftershock, seed, LONG_MS)
