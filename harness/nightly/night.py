@@ -1,8 +1,12 @@
 """One night, from the first step to the summary. Every step is a command that anybody can repeat.
 
 Rules. A step that fails ends nothing; one that is done is not done again tonight. In the end, whatever happened: the
-index of tonight's runs, what they measured in the ledger, the trend, the matrix of fault and client, and where
-something failed ``regression.patch``. Ctrl-C ends the step that runs, and the night.
+index of tonight's runs, what they measured in the ledger, the trend, whether tonight is worse than the nights before,
+the matrix of fault and client, and where something failed ``regression.patch``. Ctrl-C ends the step that runs, and the
+night.
+
+A trend needs weeks. Block by block two nights can be told apart at once, but nights differ anyway; so tonight is called
+worse only where it is so than each of the last three.
 """
 
 import os
@@ -13,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 from aftershock.faults.check import load_plan
 from aftershock.faults.coverage.clients import summary
@@ -22,13 +27,15 @@ from aftershock.harness import corpus, regression
 from aftershock.harness.explore import ledger
 from aftershock.harness.explore.budget import shown
 from aftershock.harness.nightly import record
-from aftershock.harness.nightly.steps import AFTERSHOCK, Allotted, Step, worst
+from aftershock.harness.nightly.steps import AFTERSHOCK, CONTROLS, Allotted, Step, worst
 from aftershock.harness.runs import Run, runs_in
 from aftershock.results.files import read_json, write_whole
 
 SUMMARY = "nightly.md"
 _INTERRUPTED = 130
 _TRENDING = ("demo", "leader-rotation", "broker-loss")
+_NIGHTS_BEFORE = 3
+WORSE = "worse"
 Do = Callable[[Sequence[str]], int]
 
 
@@ -64,31 +71,60 @@ def go(night: Night, allotted: Allotted, run: Do, say: Callable[[str], None]) ->
         done = done.having(step.name, run(step.words(str(night.out), night.seed, seconds)))
         record.write(night.out, done)
         left_s -= seconds
-    codes = [*done.done.values(), *_closed(night, run)]
-    tell(_summary(night, allotted, done.done), night.out, os.environ)
+    closed, words = _closed(night, run), _compared(night, run)
+    codes = [*done.done.values(), *closed, *(1 for word in words.values() if word == WORSE)]
+    tell(_summary(night, allotted, done.done, words), night.out, os.environ)
     offer(night, say)
     return worst(codes)
 
 
 def _closed(night: Night, run: Do) -> list[int]:
     """Tonight's runs on one page, their figures beside those of the nights before; old runs go."""
-    out, tonight = str(night.out), [one for one in runs_in(night.out) if one.started_at.date() == night.today]
-    codes = [run([*AFTERSHOCK, "report", *(str(one.path) for one in tonight), "--out", out])] if tonight else []
-    added = [word for one in reversed(tonight) if _trends(one, night) for word in ("--add", str(one.path))]
+    out, today = str(night.out), _of_today(night)
+    codes = [run([*AFTERSHOCK, "report", *(str(one.path) for one in today), "--out", out])] if today else []
+    added = [word for one in reversed(_figures(night)) for word in ("--add", str(one.path))]
     trend = run([*AFTERSHOCK, "trend", "--ledger", out, "--out", out, *added])
     codes.append(0 if trend == 2 else trend)  # noqa: PLR2004 -- a few nights decide nothing
     return [*codes, run([*AFTERSHOCK, "runs", "prune", "--older-than", "30d", "--out", out])]
 
 
-def _trends(one: Run, night: Night) -> bool:
-    """Whether it is a plan of tonight's, judged: what others ran today, or rehearsed, is no night's figure."""
-    facts = read_json(one.path / "run.json")
-    own = one.plan in _TRENDING and facts.get("seed") == night.seed and not facts.get("rehearse")
-    return own and (one.path / "verdict.json").is_file()
+def _of_today(night: Night) -> list[Run]:
+    return [one for one in runs_in(night.out) if one.started_at.date() == night.today]
 
 
-def _summary(night: Night, allotted: Allotted, done: Mapping[str, int]) -> str:
-    """Markdown: each step with the line that repeats it, then the matrix."""
+def _figures(night: Night) -> list[Run]:
+    """Tonight's own: what others ran today is no night's figure."""
+    return [one for one in _of_today(night) if _trends(one) and _facts(one).get("seed") == night.seed]
+
+
+def _trends(one: Run) -> bool:
+    """Whether it is one of the plans that are run each night, judged, and not rehearsed."""
+    return one.plan in _TRENDING and not _facts(one).get("rehearse") and (one.path / "verdict.json").is_file()
+
+
+def _facts(one: Run) -> dict[str, Any]:
+    return dict(read_json(one.path / "run.json"))
+
+
+def _compared(night: Night, run: Do) -> Mapping[str, str]:
+    """Plan → whether tonight is worse than each of the last three nights, or why that can't be said."""
+    return {one.plan: _beside(one, night, run) for one in _figures(night) if one.plan in CONTROLS}
+
+
+def _beside(tonight: Run, night: Night, run: Do) -> str:
+    of_plan = [one for one in runs_in(night.out) if one.plan == tonight.plan and _trends(one)]
+    before = [one for one in of_plan if one.started_at < tonight.started_at][:_NIGHTS_BEFORE]
+    if len(before) < _NIGHTS_BEFORE:
+        return f"there are {len(before)}"
+    by = ("--control", CONTROLS[tonight.plan])
+    codes = {run([*AFTERSHOCK, "compare", str(one.path), str(tonight.path), *by]) for one in before}
+    if codes - {0, 1, 2}:
+        return "they are no comparison"
+    return WORSE if codes == {1} else "not worse"
+
+
+def _summary(night: Night, allotted: Allotted, done: Mapping[str, int], compared: Mapping[str, str]) -> str:
+    """Markdown: each step with the line that repeats it, tonight beside other nights, then the matrix."""
     rows = [["step", "exit", "again"], ["---"] * 3]
     rows += [
         [step.name, str(done.get(step.name, "-")), f"`{_again(step, night, s)}`"]
@@ -97,7 +133,9 @@ def _summary(night: Night, allotted: Allotted, done: Mapping[str, int]) -> str:
     steps = "".join(f"| {' | '.join(row)} |\n" for row in rows)
     cells = frame_of(load_plan(find("explore"))).cells
     lines = ledger.read(night.out / ledger.NAME).lines
-    return f"# Night of {night.today}, seed {night.seed}\n\n{steps}\n{summary(cells, lines, night.today)}"
+    nights = "".join(f"* {plan} beside each of the last three nights: {word}\n" for plan, word in compared.items())
+    title = f"# Night of {night.today}, seed {night.seed}"
+    return f"{title}\n\n{steps}\n{nights}\n{summary(cells, lines, night.today)}"
 
 
 def _again(step: Step, night: Night, seconds: float) -> str:

@@ -34,8 +34,13 @@ _SUITE = ("-m", "pytest", "-m", "engine or nightly", "tests", "--aftershock-out"
 _NAMED = ("--seed", "{seed}", "--out", "{out}")
 
 
-def _plan(name: str, takes_s: float) -> Step:
-    return Step(name, (*AFTERSHOCK, "run", name, *_NAMED), takes_s, takes_s)
+CONTROLS = {"leader-rotation": "metadata"}
+"""Plans that are compared with those of other nights, block by block, and the arm by whose values they are divided."""
+_BLOCKS = ("--set", "blocks=8")
+
+
+def _plan(name: str, takes_s: float, *more: str) -> Step:
+    return Step(name, (*AFTERSHOCK, "run", name, *more, *_NAMED), takes_s, takes_s)
 
 
 def _rehearsal(name: str, takes_s: float) -> Step:
@@ -44,7 +49,7 @@ def _rehearsal(name: str, takes_s: float) -> Step:
 
 STEPS = (
     Step("explore", (*AFTERSHOCK, "explore", "--budget", "{seconds}s", *_NAMED), 300, 1_200),
-    _plan("leader-rotation", 240),
+    _plan("leader-rotation", 340, *_BLOCKS),
     _plan("demo", 150),
     Step("trials", (*AFTERSHOCK, "kip", "all", "--budget", "{seconds}s", "--out", "{out}"), 480, 3_600),
     _plan("broker-loss", 180),

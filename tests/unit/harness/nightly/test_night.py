@@ -1,7 +1,8 @@
 """The night's story, its commands told apart by a stand-in that notes them."""
 
+import json
 from collections.abc import Mapping, Sequence
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,45 @@ def test_the_summary_is_a_matrix(tmp_path: Path) -> None:
     assert "| fault | confluent | reference |" in told
     assert "| `kill` | PASS, 3.2 s (n=1) | NEVER |" in told
     assert "2915 NEVER (add_partitions / topic / overlapping / " in told
+
+
+def run_of(out: Path, number: int, seed: int, **more: object) -> Path:
+    """A judged run of the plan that nights are compared by."""
+    home = out / f"r{number}"
+    home.mkdir(parents=True)
+    started = datetime(TODAY.year, TODAY.month, TODAY.day, number, tzinfo=UTC).isoformat()
+    facts = {"schema": 1, "run_id": home.name, "plan": "leader-rotation", "started_at": started, "seed": seed}
+    (home / "run.json").write_text(json.dumps(facts | {"status": "finished"} | more))
+    (home / "verdict.json").write_text(json.dumps({"verdict": "PASS"}))
+    return home
+
+
+@pytest.mark.parametrize(
+    ("nights", "codes", "word", "code"),
+    [
+        (3, (1, 1, 1), "worse", 1),
+        (3, (1, 2, 1), "not worse", 0),
+        (3, (1, 3, 1), "they are no comparison", 0),
+        (2, (), "there are 2", 0),
+    ],
+)
+def test_tonight_beside_other_nights(nights: int, codes: tuple[int, ...], word: str, code: int, tmp_path: Path) -> None:
+    """Worse than each of three is an alarm; what was rehearsed is no night, and neither is what comes later."""
+    before = [run_of(tmp_path, number, number) for number in range(1, 1 + nights)]
+    run_of(tmp_path, 8, 8, rehearse=True)
+    tonight = run_of(tmp_path, 10, 7)
+    run_of(tmp_path, 11, 11)
+    answers, asked = iter(codes), []
+
+    def run(words: Sequence[str]) -> int:
+        if words[2] != "compare":
+            return 0
+        asked.append(words[3:])
+        return next(answers)
+
+    assert code == go(night(tmp_path), ALL, run, print)
+    assert [[str(one), str(tonight), "--control", "metadata"] for one in reversed(before)][: len(codes)] == asked
+    assert f"* leader-rotation beside each of the last three nights: {word}\n" in (tmp_path / SUMMARY).read_text()
 
 
 def test_github_is_told_where_it_asks(tmp_path: Path) -> None:
