@@ -25,6 +25,7 @@ def crosscheck(draft: Draft) -> Iterator[Problem]:
         yield from _topic(draft, topic, ("topics", index))
     for index, workload in draft.workloads.items():
         yield from _workload(draft, workload, ("workloads", index))
+    yield from _shared_groups(draft)
     for said in draft.faults.said:
         yield from _fault(draft, said.fault, said.loc)
     yield from too_long(draft)
@@ -97,6 +98,21 @@ def _workload(draft: Draft, workload: Workload, loc: Loc) -> Iterator[Problem]:
         yield from _arm(draft, arm, (*loc, "arms", name))
     if workload.commit is not None:
         yield from _commits(draft, workload.commit, workload.arms, (*loc, "commit"))
+
+
+def _shared_groups(draft: Draft) -> Iterator[Problem]:
+    """Who shares a group with another workload would get a part of the records, and answer for all of them."""
+    seen: dict[tuple[str, str], str] = {}
+    for index, workload in draft.workloads.items():
+        if workload.consume is None or workload.consume.group is None:
+            continue
+        for arm in workload.arms:
+            group = workload.consume.topic, f"{workload.consume.group}-{arm}"
+            if other := seen.get(group):
+                sentence = f"`{other}` reads {group[0]} in the group {group[1]} too, and each would get a part of it"
+                yield Problem(("workloads", index, "consume", "group"), f"{sentence}: give it a group of its own")
+                break
+            seen[group] = workload.name
 
 
 def _traffic(draft: Draft, told: Produce | Consume | Commit, loc: Loc) -> Iterator[Problem]:

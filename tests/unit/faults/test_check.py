@@ -129,6 +129,25 @@ def test_single_rack() -> None:
     ]
 
 
+GROUPED = """\
+name: grouped
+topics: [{name: orders, partitions: 2, replication: 1}, {name: others, partitions: 2, replication: 1}]
+workloads:
+  - {name: first, consume: {topic: orders, group: readers}, arms: {one: {}, two: {}}}
+  - {name: second, consume: {topic: %s}, arms: {two: {}}}
+"""
+
+
+def test_a_group_of_two_workloads() -> None:
+    """Of one topic and one arm's name it would be one group; of another topic, or with another name, it isn't."""
+    (problem,) = problems(GROUPED % "orders, group: readers")
+    assert problem.endswith(
+        ":5:52: `first` reads orders in the group readers-two too, and each would get a part of it: give it a group of its own"
+    )
+    for other in ("others, group: readers", "orders, group: mine", "orders"):
+        load_plan(GROUPED % other)
+
+
 def test_names_used_twice() -> None:
     """Topics, workloads and fault ids (also the ones given by us) are unique."""
     text = (
