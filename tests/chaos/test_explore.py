@@ -1,6 +1,7 @@
 """Explore on a real cluster: it keeps to its budget, writes down what it exercised, and leaves nothing behind."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import docker
@@ -59,3 +60,54 @@ def test_ctrl_c_leaves_nothing(out: Path) -> None:
     assert "interrupted" == json.loads((run / "run.json").read_text())["status"]
     assert [] == standing(command)
     assert [] == list(out.glob("explore-2*"))
+
+
+FRAME = """
+name: hunted
+cluster: {wire_proxy: true}
+topics: [{name: orders, partitions: 6, replication: 3, config: {min.insync.replicas: 2}}]
+workloads:
+  - name: orders
+    produce: {topic: orders, rate: 30/s, record_size: 200, rack: a, deadline: 20s}
+    consume: {topic: orders, rack: b}
+    arms: {good: {client: reference}, acks_when_sent: {client: reference}}
+timing: {warmup: {min: 3s, max: 20s}, steady: 8s, fault: 3s, recovery: 5s}
+"""
+"""Who reports its records when they are sent loses those that no broker answers for, or not as it should."""
+DOOR = "aftershock.tests.chaos.known_bad"
+LOST = "integrity/lost"
+
+
+@pytest.mark.timeout(2400)
+def test_it_finds_a_planted_defect_which_is_made_small(out: Path, tmp_path: Path) -> None:
+    """From the day as its seed, that nobody chose for it, the bad one of two clients fails, and the corpus has why.
+
+    Minimised, a fault or two are left, and the corpus has that plan too.
+    """
+    frame = tmp_path / "hunted.yaml"
+    frame.write_text(FRAME)
+    seed = str(datetime.now(UTC).date().toordinal())
+    explore = ["explore", str(frame), "--budget", "8m", "--seed", seed, "--out", str(out)]
+    code, _ = Command(explore, out, DOOR).finish()
+    assert 1 == code
+    losing = [home for home in out.glob("*/verdict.json") if LOST in failed_of(home)]
+    assert {"acks_when_sent"} == {arm for home in losing for arm in failed_of(home)[LOST]}
+    found = set((out / "corpus").glob("*.yaml"))
+    assert found
+
+    run = losing[0].parent.name
+    code, stdout = Command(
+        ["minimise", run, "--budget", "12m", "--check", LOST, "--out", str(out), "--json"], out, DOOR
+    ).finish()
+    told = json.loads(stdout)
+    assert 0 == code
+    assert told["faults"]["after"] <= min(2, told["faults"]["before"])
+    assert 1 == len(set((out / "corpus").glob("*.yaml")) - found)
+
+
+def failed_of(verdict: Path) -> dict[str, set[str]]:
+    """Check → the arms that failed it; what was lost is blamed on those who wrote it."""
+    run = json.loads((verdict.parent / "run.json").read_text())
+    arms = {each["producer_id"]: each["arm"] for each in run["producers"]}
+    checks = [check for check in json.loads(verdict.read_text())["checks"] if check["status"] == "FAIL"]
+    return {check["id"]: {arms[producer] for producer, _ in check["samples"]} for check in checks}
