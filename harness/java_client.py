@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from aftershock.errors import EngineError
 from aftershock.harness.labels import WORKER
 
+_PROGRAM = "/opt/aftershock/client"
+
 
 def java_command(image: str, labels: Mapping[str, str]) -> tuple[str, ...]:
     """The arguments that start a container of ``image`` with the labels of its run (``labels.labels_of``).
@@ -22,10 +24,10 @@ def java_command(image: str, labels: Mapping[str, str]) -> tuple[str, ...]:
     # what it writes goes to the worker; a copy in the engine's log would be a write to the disk for each record
     plain = ("docker", "run", "--interactive", "--rm", "--network", "host", "--log-driver", "none", "--pull", "never")
     marks = (word for name, value in labels.items() for word in ("--label", f"{name}={value}"))
-    return (*plain, *marks, image)
+    return (*plain, *marks, image, _PROGRAM)
 
 
 def of_worker(command: tuple[str, ...], worker: str) -> tuple[str, ...]:
     """The same command for one worker, whose name its container carries: faults on clients find it by that."""
-    *words, image = command
-    return (*words, "--label", f"{WORKER}={worker}", image)
+    *words, image, program = command
+    return (*words, "--label", f"{WORKER}={worker}", image, program)

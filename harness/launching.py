@@ -49,7 +49,8 @@ class Images:
 
 def images_for(client: docker.DockerClient, spec: ClusterSpec, say: Say) -> Images:
     """Find, pull or build what a cluster needs; ImageError where that can't be done."""
-    return Images(engine.kafka_image(client, spec.kafka, say), engine.toxiproxy_image(client, say))
+    image = engine.java_client_image if spec.own_classes else engine.kafka_image
+    return Images(image(client, spec.kafka, say), engine.toxiproxy_image(client, say))
 
 
 def provenance(home: RunDir, cluster: Cluster, images: Images) -> dict[str, Any]:

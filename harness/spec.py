@@ -18,6 +18,10 @@ from aftershock.harness.racks import ADMIN_PORT, Node, Topology, controller_port
 
 LOG_DIR = "/var/lib/kafka/data"
 DISK = "/var/lib/kafka/disk"  # + its number, counted from 1
+_OWN_CLASS, _OWN_CLASSES = (
+    "aftershock.",
+    "/opt/aftershock",
+)  # how their names begin; where the Java client's image has them
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,13 @@ class ClusterSpec:
         brokers = {int(broker): dict(settings) for broker, settings in document.get("brokers", {}).items()}
         return cls(document["kafka"], racks, document["controllers"], profile, config, disks, wire_proxy, brokers)
 
+    @property
+    def own_classes(self) -> bool:
+        """Whether nodes are set to a class of ours, so that they need the image that has them."""
+        return any(
+            value.startswith(_OWN_CLASS) for of in (self.config, *self.brokers.values()) for value in of.values()
+        )
+
     def log_dirs(self, node: Node) -> tuple[str, ...]:
         """Where a node keeps its topics; the metadata log is in ``LOG_DIR`` whatever these are."""
         own = range(1, self.disks.count + 1) if self.disks and node.broker else ()
@@ -131,6 +142,8 @@ class ClusterSpec:
         environment["CLUSTER_ID"] = cluster_id
         environment["KAFKA_HEAP_OPTS"] = self.profile.heap_flags
         environment["KAFKA_JVM_PERFORMANCE_OPTS"] = self.profile.jvm_flags
+        if self.own_classes:
+            environment["CLASSPATH"] = _OWN_CLASSES
         return environment
 
     def _properties(self, node: Node, advertised: Mapping[str, str]) -> dict[str, str]:

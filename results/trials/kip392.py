@@ -29,10 +29,6 @@ _NOT_SHIPPED = {
         "a reset to earliest is looked up at the follower",
         "ListOffsets goes to the leader; docs/KIPS.md has the four cases of an offset out of range",
     ),
-    "own-selector": (
-        "a selector of one's own chooses the replica",
-        "not tried: it needs a class in the brokers' image, and Kafka 4.3.1 ships none but the rack-aware",
-    ),
 }
 
 
@@ -81,6 +77,15 @@ CLAIMS = (
         partial(near.all_crossing, name="selector-off", arm="closest"),
         "control",
         "selector-off",
+    ),
+    _in_near(
+        "own-selector",
+        "a selector of one's own, which names the highest follower: bytes from there",
+        "promised",
+        "above 99 %",
+        partial(near.selected, name="selector-own"),
+        "report",
+        "selector-own",
     ),
     _in_near(
         "staleness",

@@ -1,6 +1,6 @@
 """KIP-392 while all is well: which bytes cross racks, and how stale the closest replica is."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from aftershock.results.trials.words import above, below, reported
 RACK = "b"
 CROSSING_MAX = 0.1
 ALL_CROSSING = 99.0
+_OTHERS, _HIGHEST = frozenset("ac"), "c"
 
 
 def spans(part: Part) -> tuple[Slice, ...]:
@@ -27,22 +28,31 @@ def spans(part: Part) -> tuple[Slice, ...]:
 def crossing(parts: Parts, name: str, arm: str) -> Judged:
     """The share of bytes that came from other racks."""
     part = parts[name]
-    judged = below(mean(list(_crossing(part, arm)), "%"), CROSSING_MAX, no_effect=ALL_CROSSING)
+    judged = below(mean(list(_from(part, arm, _OTHERS)), "%"), CROSSING_MAX, no_effect=ALL_CROSSING)
     return Judged(judged.ours, judged.word, f"{judged.why}; {_from_each(part, arm)}")
 
 
 def all_crossing(parts: Parts, name: str, arm: str) -> Judged:
     """The same of a consumer that should read from the leader, where it is in another rack."""
     part = parts[name]
-    judged = above(mean(list(_crossing(part, arm)), "%"), ALL_CROSSING)
+    return _nearly_all(part, arm, _OTHERS)
+
+
+def selected(parts: Parts, name: str) -> Judged:
+    """The share that came from where a selector sends everybody that no rack decides for: the highest follower."""
+    return _nearly_all(parts[name], "closest", {_HIGHEST})
+
+
+def _nearly_all(part: Part, arm: str, racks: Collection[str]) -> Judged:
+    judged = above(mean(list(_from(part, arm, racks)), "%"), ALL_CROSSING)
     return Judged(judged.ours, judged.word, f"{judged.why}; {_from_each(part, arm)}")
 
 
-def _crossing(part: Part, arm: str) -> Floats:
-    """Per cent, slice by slice."""
+def _from(part: Part, arm: str, these: Collection[str]) -> Floats:
+    """What came from these racks: per cent, slice by slice."""
     found = bytes_by_broker(part, arm, spans(part))
     racks = {int(broker["id"]): broker["rack"] for broker in part.run.run["brokers"]}
-    across: Floats = np.sum([found[broker] for broker, rack in racks.items() if rack != RACK], axis=0)
+    across: Floats = np.sum([found[broker] for broker, rack in racks.items() if rack in these], axis=0)
     total: Floats = np.sum(list(found.values()), axis=0)
     return 100 * across[total > 0] / total[total > 0]
 

@@ -6,7 +6,7 @@ import pytest
 
 from aftershock.errors import EngineError
 from aftershock.harness.images import java_client
-from aftershock.harness.java_client import java_command
+from aftershock.harness.java_client import java_command, of_worker
 
 
 def test_an_image_is_named_for_the_kafka_image_it_is_made_from() -> None:
@@ -26,7 +26,9 @@ def test_the_command_carries_the_labels(monkeypatch: pytest.MonkeyPatch) -> None
     words = java_command("i:1", {"aftershock.run": "r 1", "aftershock.keep": "false"})
     assert words[:3] == ("docker", "run", "--interactive")
     assert {"--rm", "host", "none", "never"} <= set(words)
-    assert words[-5:] == ("--label", "aftershock.run=r 1", "--label", "aftershock.keep=false", "i:1")
+    marks = ("--label", "aftershock.run=r 1", "--label", "aftershock.keep=false")
+    assert words[-6:] == (*marks, "i:1", "/opt/aftershock/client")
+    assert of_worker(words, "w")[-4:] == ("--label", "aftershock.worker=w", "i:1", "/opt/aftershock/client")
 
 
 def test_without_the_docker_command(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,3 +105,12 @@ def test_a_broker_set_otherwise_makes_it_another_cluster() -> None:
     assert uneven == ClusterSpec.from_json(json.loads(json.dumps(uneven.to_json())))
     assert uneven == ClusterSpec.of(uneven.as_plan())
     assert ClusterSpec.from_json(plain.to_json()).brokers == {}
+
+
+@pytest.mark.parametrize("where", ["config", "brokers"])
+def test_a_class_of_ours_is_on_the_class_path(where: str) -> None:
+    """Of every node, though one alone is set to it; otherwise nodes have Kafka's alone."""
+    own = {"replica.selector.class": "aftershock.HighestFollower"}
+    plan = ClusterPlan(config=own) if where == "config" else ClusterPlan(brokers={2: own})
+    assert ["/opt/aftershock"] * 3 == [environment["CLASSPATH"] for environment in environments(plan).values()]
+    assert not any("CLASSPATH" in environment for environment in environments(ClusterPlan()).values())

@@ -142,6 +142,7 @@ def test_the_spoiled_blocks_are_in_doubt_and_no_other(spark: "SparkSession", run
     }
 
 
+@pytest.mark.nightly  # three minutes; that nothing is missed for being cleared, the planted defects show in every run
 def test_nothing_is_measured_otherwise_for_being_cleared(spark: "SparkSession", runs: Runs) -> None:
     """With the gate and without it: the same facts of every run, whatever is wrong with it."""
     gated, exhaustive = together(spark, runs), together(spark, runs, exhaustive=True)

@@ -45,6 +45,13 @@ def test_crossing_is_measured(tmp_path: Path) -> None:
     assert "inconclusive" == near.crossing(parts, "near", "closest").word
 
 
+@pytest.mark.parametrize(("from_b", "word"), [(10, "confirmed"), (100_000, "not seen")])
+def test_own_selector(tmp_path: Path, from_b: float, word: Word) -> None:
+    """It sends the reader in rack b to rack c; who reads on in its own rack has not been sent."""
+    parts = near_part(tmp_path, {"closest": {1: 10, 2: from_b, 3: 100_000}})
+    assert word == near.selected(parts, "near").word
+
+
 def test_staleness(tmp_path: Path) -> None:
     """The median of the one less that of the other, in milliseconds."""
     at_s = [second / 2 for second in range(24, 184)]
@@ -114,9 +121,9 @@ def test_grants_are_counted_for_each_partition(tmp_path: Path) -> None:
 
 def test_what_was_not_shipped_decides_nothing() -> None:
     """The rows of what the text promised are there without any run, as reports."""
-    left_out = dict.fromkeys(("near", "lease", "selector-off", "trickle"), "budget")
+    left_out = dict.fromkeys(("near", "lease", "selector-off", "selector-own", "trickle"), "budget")
     rows = [row for row in stated(CLAIMS, {}, left_out) if row.published == "promised"]
-    assert 4 == len(rows)
+    assert 4 == len(rows)  # one of them was shipped after all, and is tried
     assert {"report"} == {row.role for row in rows}
     assert len(CLAIMS) == len({claim.id for claim in CLAIMS})
 
