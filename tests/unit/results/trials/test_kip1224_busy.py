@@ -96,10 +96,16 @@ def test_brokers_cancel(tmp_path: Path) -> None:
 
 
 def test_slower(tmp_path: Path) -> None:
-    """A fifth slower is not alike; so are its commits, in a closed loop, but within what the tail may be."""
+    """A fifth slower is worse; so are its commits, in a closed loop, but within what the tail may be."""
     parts = square(tmp_path, {"-1": 1.2, "5": 1.0, "0": 2.0})
     assert ["contradicted", "contradicted", "confirmed"] == [judge(parts).word for judge in (throughput, p50, p99)]
     assert without(parts).ours.value == pytest.approx(0.5, rel=0.01)
+
+
+def test_faster(tmp_path: Path) -> None:
+    """What is better than claimed contradicts nothing."""
+    parts = square(tmp_path, {"-1": 0.8, "5": 1.0, "0": 1.0})
+    assert ["confirmed"] * 3 == [judge(parts).word for judge in (throughput, p50, p99)]
 
 
 def test_a_longer_tail(tmp_path: Path) -> None:
