@@ -11,8 +11,8 @@ from aftershock.results.trials.kip1224_plot import plots
 
 OLD_KAFKA = "4.1.2"
 KILLS = 6
-_IDLE_S, _BUSY_S = 120.0, 105.0
-_FULL_S = 65.0
+_IDLE_S, _BUSY_S = 100.0, 105.0
+_FULL_S = 85.0
 _OPEN = "workloads.commits.commit={groups: 2400, rate: 1500/s, by_coordinator: true, rack: a}"
 """70 % of what two shared cores came to."""
 _SQUARE = ((ADAPTIVE, FIXED, NONE), (NONE, ADAPTIVE, FIXED), (FIXED, NONE, ADAPTIVE))
@@ -37,7 +37,7 @@ TRIAL = Trial(
             Planned(name, "kips/1224-busy", None, 0.0, _BUSY_S, (_brokers(lingers),))
             for name, lingers in zip(BUSY, _SQUARE, strict=True)
         ),
-        Planned(FAILOVER, "kips/1224-failover", KILLS, 13.0, 65.0),
+        Planned(FAILOVER, "kips/1224-failover", KILLS, 13.0, 90.0),
         Planned(FULL, "kips/1224-full", None, 0.0, _FULL_S),
         Planned(USER, "kips/1224-idle", None, 0.0, _IDLE_S, ("cluster.config.offsets.topic.replication.factor=3",)),
         Planned(

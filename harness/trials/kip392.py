@@ -9,16 +9,20 @@ TRIAL = Trial(
     title="reads from the closest replica",
     claims=CLAIMS,
     parts=(
-        Planned("near", "kips/392-near", None, 0.0, 180.0),
-        Planned("lease", "kips/392-lease", None, 0.0, 250.0),
-        Planned("selector-off", "kips/392-near", None, 0.0, 180.0, ("cluster.config.replica.selector.class=''",)),
+        Planned("near", "kips/392-near", None, 0.0, 165.0),
+        Planned("lease", "kips/392-lease", None, 0.0, 240.0),
+        Planned("selector-off", "kips/392-near", None, 0.0, 165.0, ("cluster.config.replica.selector.class=''",)),
         Planned(
             "selector-own",
             "kips/392-near",
             None,
             0.0,
-            180.0,
-            ("cluster.config.replica.selector.class=aftershock.HighestFollower",),
+            165.0,
+            # whoever is sent away and doesn't go reads nothing: an arm with the rule off would starve
+            (
+                "cluster.config.replica.selector.class=aftershock.HighestFollower",
+                "workloads.reads.arms.leader.read_replica=true",
+            ),
         ),
         Planned("trickle", "kips/392-near", None, 0.0, 200.0, ("workloads.writes.produce.rate=1/s",)),
     ),

@@ -9,8 +9,8 @@ TRIAL = Trial(
     title="the built-in partitioner",
     claims=CLAIMS,
     parts=(
-        Planned("slow", "kips/794-slow", None, 0.0, 480.0),
-        Planned("rack", "kips/794-rack", None, 0.0, 150.0),
+        Planned("slow", "kips/794-slow", None, 0.0, 450.0),
+        Planned("rack", "kips/794-rack", None, 0.0, 165.0),
     ),
     plots=plots,
 )
