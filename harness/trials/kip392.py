@@ -22,6 +22,8 @@ TRIAL = Trial(
             (
                 "cluster.config.replica.selector.class=aftershock.HighestFollower",
                 "workloads.reads.arms.leader.read_replica=true",
+                # whoever was the only follower when first asked for is kept for the length of a lease
+                "workloads.reads.arms.closest.settings.metadata.max.age.ms=5000",
             ),
         ),
         Planned("trickle", "kips/392-near", None, 0.0, 200.0, ("workloads.writes.produce.rate=1/s",)),
