@@ -14,7 +14,7 @@ KILLS = 6
 _IDLE_S, _BUSY_S = 100.0, 105.0
 _FULL_S = 85.0
 _OPEN = "workloads.commits.commit={groups: 2400, rate: 1500/s, by_coordinator: true, rack: a}"
-"""70 % of what two shared cores came to."""
+"""Half to 70 % of what two shared cores came to, as they wander."""
 _SQUARE = ((ADAPTIVE, FIXED, NONE), (NONE, ADAPTIVE, FIXED), (FIXED, NONE, ADAPTIVE))
 
 
