@@ -8,7 +8,7 @@ from aftershock.results.trials.kip951 import CLAIMS
 from aftershock.results.trials.kip951_beside import BESIDE
 from aftershock.results.trials.kip951_plots import plots
 
-MOVES, KILLS, OTHERS = 40, 14, 12
+MOVES, KILLS, OTHERS = 40, 8, 12
 UNDELAYED = 64  # of 40 the interval was 0.888 to 1.0003: what is small takes more to be told
 AROUND_S = 65.0
 _JAVA = tuple(f"workloads.moves.arms.{arm}.client=java" for arm in ("whole", "stripped", "capped"))
