@@ -11,6 +11,7 @@ from aftershock.results.trials.kip951_plots import plots
 MOVES, KILLS, OTHERS = 40, 8, 12
 UNDELAYED = 64  # of 40 the interval was 0.888 to 1.0003: what is small takes more to be told
 AROUND_S = 65.0
+_ACKS_1 = ("workloads.moves.produce.acks=1", "workloads.moves.produce.idempotence=false")
 _JAVA = tuple(f"workloads.moves.arms.{arm}.client=java" for arm in ("whole", "stripped", "capped"))
 
 TRIAL = Trial(
@@ -22,6 +23,7 @@ TRIAL = Trial(
         Planned("delay-0", "kips/951-undelayed", UNDELAYED, 6.0, AROUND_S),
         Planned("kill", "kips/951-kill", KILLS, 20.0, AROUND_S),
         Planned("delay-100", "kips/951-move", MOVES, 6.0, AROUND_S, ("faults.0.delay=100ms",)),
+        Planned("acks-1", "kips/951-undelayed", OTHERS, 6.0, AROUND_S, _ACKS_1),
         Planned("shared", "kips/951-shared", OTHERS, 6.0, AROUND_S),
         Planned("consume", "kips/951-consume", OTHERS, 6.0, AROUND_S),
         Planned("consume-1s", "kips/951-consume", OTHERS, 6.0, AROUND_S, ("faults.0.delay=1s",)),

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import product
 
 from aftershock.results.trials.claim import Claim, Parts
-from aftershock.results.trials.kip951 import BOTH, NEITHER, WORST, medians, middles
+from aftershock.results.trials.kip951 import BOTH, NEITHER, WORST, WORST_ALONE, medians, middles
 from aftershock.results.trials.part import ratio
 from aftershock.results.trials.spans import struck, worst_in
 from aftershock.results.trials.statement import Judged
@@ -75,6 +75,14 @@ def _restart(part: str, workload: str) -> Claim:
 
 
 BESIDE: tuple[Claim, ...] = (
+    _report(
+        "acks-1",
+        "acks-1",
+        "Leaders move and nothing is late, acks=1: what is left of the wait where no follower is waited for",
+        BOTH,
+        NEITHER,
+        WORST_ALONE,
+    ),
     *(_report(part, part, claim, "readers/told", "readers/asks", CONSUMED) for part, claim in CONSUMERS.items()),
     *(_foreign(client, ablation) for client, ablation in product(FOREIGN, ABLATIONS)),
     _report(
