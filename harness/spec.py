@@ -18,10 +18,8 @@ from aftershock.harness.racks import ADMIN_PORT, Node, Topology, controller_port
 
 LOG_DIR = "/var/lib/kafka/data"
 DISK = "/var/lib/kafka/disk"  # + its number, counted from 1
-_OWN_CLASS, _OWN_CLASSES = (
-    "aftershock.",
-    "/opt/aftershock",
-)  # how their names begin; where the Java client's image has them
+_OWN_CLASS = "aftershock."  # how the names of our classes begin
+_OWN_CLASSES = "/opt/aftershock"  # where the Java client's image has them
 
 
 @dataclass(frozen=True)
@@ -121,9 +119,8 @@ class ClusterSpec:
     @property
     def own_classes(self) -> bool:
         """Whether nodes are set to a class of ours, so that they need the image that has them."""
-        return any(
-            value.startswith(_OWN_CLASS) for of in (self.config, *self.brokers.values()) for value in of.values()
-        )
+        settings = (self.config, *self.brokers.values())
+        return any(value.startswith(_OWN_CLASS) for each in settings for value in each.values())
 
     def log_dirs(self, node: Node) -> tuple[str, ...]:
         """Where a node keeps its topics; the metadata log is in ``LOG_DIR`` whatever these are."""
