@@ -46,7 +46,14 @@ def told() -> dict[str, Assignment]:
     checked = load_plan(PLAN)
     timeline = compile_plan(checked.plan, 7, checked.source, checked.slo_positions)
     around = Surroundings(
-        "r", 1, Path("spool"), Path("events"), {"orders": Topic("orders", "id", 3)}, {1: "a"}, BEGIN, ("java",)
+        "r",
+        1,
+        Path("spool"),
+        Path("events"),
+        {"orders": Topic("orders", "id", 3)},
+        {1: "a"},
+        BEGIN,
+        ("image", "client"),
     )
     all_told = assignments(timeline, Doorways(), around)  # type: ignore[arg-type]  # only `bootstrap` is asked
     return {each.worker: each for each in all_told}
@@ -103,7 +110,7 @@ def test_arms_of_other_clients_are_told_what_is_theirs() -> None:
     assert isinstance(kafkas, CommitAssignment)
     off = dict.fromkeys(("hints", "immediate_retry", "endpoint_merge", "highest_version"), False)
     assert {"leader_discovery": off, "fetch_session": False} == ours.switches
-    named = ("--label", "aftershock.worker=positions-kafkas-commit", "java")
+    named = ("--label", "aftershock.worker=positions-kafkas-commit", "image", "client")
     assert ("java", named, ()) == (kafkas.client, kafkas.command, ours.command)
     assert ("positions-ours-1", 1, 1) == (ours.group_of(5), ours.partition_of(5), ours.offset_of(5))
     assert 6 == len({each.producer_id for each in told().values() if not isinstance(each, ConsumeAssignment)})
