@@ -28,6 +28,7 @@ workloads:
 
 
 BEGIN = {"orders": {0: 5}}
+IMAGE = ("image", "client")
 
 
 class Doorways:
