@@ -17,6 +17,7 @@ CPU_SESSION, CPU_FULL = "cpu-session", "cpu-full"
 FOLLOWERS_SESSION, FOLLOWERS_FULL = "followers-session", "followers-full"
 _US_PER_S = 1e6
 _NODES_MIN = 3
+_UNTOLD = "nobody told what brokers used"
 
 
 def cpu(parts: Parts) -> Judged:
@@ -24,28 +25,33 @@ def cpu(parts: Parts) -> Judged:
     kinds = {CPU_SESSION: INCREMENTAL, CPU_FULL: FULL}
     ours, theirs = (cpu_us_a_fetch(parts[name], "p1000/reader", kind) for name, kind in kinds.items())
     if not ours or not theirs:
-        return reported(unknown("times"), "nobody told what brokers used")
+        return reported(unknown("times"), _UNTOLD)
     why = f"{ours:,.0f} us a fetch with sessions, {theirs:,.0f} without; one run each, all that a broker does included"
     return reported(Estimate(ours / theirs, None, None, 1, "times"), why)
 
 
 def followers_bytes(parts: Parts) -> Judged:
     """What brokers send where followers have sessions, by where they have none: the broker is n."""
-    ours, theirs = (_each_second(parts[name], "sent_bytes") for name in (FOLLOWERS_SESSION, FOLLOWERS_FULL))
-    if not len(ours) or len(ours) != len(theirs):
-        return reported(unknown("times"), "nobody told what brokers sent")
-    judged = below(ratio(ours, theirs), 1.0, least=_NODES_MIN)
-    why = f"{ours.mean() / 1e3:,.0f} and {theirs.mean() / 1e3:,.0f} kB/s of each broker, records too"
+    if (found := _followers(parts, "sent_bytes")) is None:
+        return reported(unknown("times"), _UNTOLD)
+    judged = below(ratio(*found), 1.0, least=_NODES_MIN)
+    ours, theirs = (side.mean() / 1e3 for side in found)
+    why = f"{ours:,.0f} and {theirs:,.0f} kB/s of each broker, records too"
     return Judged(judged.ours, judged.word, f"{judged.why}; {why}")
 
 
 def followers_cpu(parts: Parts) -> Judged:
     """The same of their CPU."""
-    ours, theirs = (_each_second(parts[name], "cpu_us") for name in (FOLLOWERS_SESSION, FOLLOWERS_FULL))
-    if not len(ours) or len(ours) != len(theirs):
-        return reported(unknown("times"), "nobody told what brokers used")
-    why = f"{ours.mean() / 1e4:.1f} % and {theirs.mean() / 1e4:.1f} % of a core a broker; one run each"
-    return reported(ratio(ours, theirs), why)
+    if (found := _followers(parts, "cpu_us")) is None:
+        return reported(unknown("times"), _UNTOLD)
+    ours, theirs = (side.mean() / 1e4 for side in found)
+    return reported(ratio(*found), f"{ours:.1f} % and {theirs:.1f} % of a core a broker; one run each")
+
+
+def _followers(parts: Parts, name: str) -> tuple[Floats, Floats] | None:
+    """Broker by broker, with sessions and without; None where one of the runs didn't tell of all."""
+    ours, theirs = (_each_second(parts[part], name) for part in (FOLLOWERS_SESSION, FOLLOWERS_FULL))
+    return (ours, theirs) if len(ours) == len(theirs) > 0 else None
 
 
 def _each_second(part: Part, name: str) -> Floats:

@@ -1,6 +1,6 @@
 """KIP-392 while all is well: which bytes cross racks, and how stale the closest replica is."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from aftershock.results.trials.words import above, below, reported
 RACK = "b"
 CROSSING_MAX = 0.1
 ALL_CROSSING = 99.0
-_OTHERS, _HIGHEST = frozenset("ac"), "c"
+_HIGHEST = "c"
 
 
 def spans(part: Part) -> tuple[Slice, ...]:
@@ -28,33 +28,34 @@ def spans(part: Part) -> tuple[Slice, ...]:
 def crossing(parts: Parts, name: str, arm: str) -> Judged:
     """The share of bytes that came from other racks."""
     part = parts[name]
-    judged = below(mean(list(_from(part, arm, _OTHERS)), "%"), CROSSING_MAX, no_effect=ALL_CROSSING)
+    judged = below(mean(list(100 - _from(part, arm, RACK)), "%"), CROSSING_MAX, no_effect=ALL_CROSSING)
     return Judged(judged.ours, judged.word, f"{judged.why}; {_from_each(part, arm)}")
 
 
 def all_crossing(parts: Parts, name: str, arm: str) -> Judged:
     """The same of a consumer that should read from the leader, where it is in another rack."""
     part = parts[name]
-    return _nearly_all(part, arm, _OTHERS)
+    return _nearly_all(100 - _from(part, arm, RACK), part, arm)
 
 
 def selected(parts: Parts, name: str) -> Judged:
     """The share that came from where a selector sends everybody that no rack decides for: the highest follower."""
-    return _nearly_all(parts[name], "closest", {_HIGHEST})
+    part = parts[name]
+    return _nearly_all(_from(part, "closest", _HIGHEST), part, "closest")
 
 
-def _nearly_all(part: Part, arm: str, racks: Collection[str]) -> Judged:
-    judged = above(mean(list(_from(part, arm, racks)), "%"), ALL_CROSSING)
+def _nearly_all(shares: Floats, part: Part, arm: str) -> Judged:
+    judged = above(mean(list(shares), "%"), ALL_CROSSING)
     return Judged(judged.ours, judged.word, f"{judged.why}; {_from_each(part, arm)}")
 
 
-def _from(part: Part, arm: str, these: Collection[str]) -> Floats:
-    """What came from these racks: per cent, slice by slice."""
+def _from(part: Part, arm: str, rack: str) -> Floats:
+    """What came from a rack's brokers: per cent, slice by slice."""
     found = bytes_by_broker(part, arm, spans(part))
     racks = {int(broker["id"]): broker["rack"] for broker in part.run.run["brokers"]}
-    across: Floats = np.sum([found[broker] for broker, rack in racks.items() if rack in these], axis=0)
+    own: Floats = np.sum([found[broker] for broker, stands in racks.items() if stands == rack], axis=0)
     total: Floats = np.sum(list(found.values()), axis=0)
-    return 100 * across[total > 0] / total[total > 0]
+    return 100 * own[total > 0] / total[total > 0]
 
 
 def bytes_by_broker(part: Part, arm: str, within: Sequence[Slice]) -> dict[int, Floats]:
