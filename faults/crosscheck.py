@@ -104,15 +104,15 @@ def _shared_groups(draft: Draft) -> Iterator[Problem]:
     """Who shares a group with another workload would get a part of the records, and answer for all of them."""
     seen: dict[tuple[str, str], str] = {}
     for index, workload in draft.workloads.items():
-        if workload.consume is None or workload.consume.group is None:
+        if workload.consume is None:
             continue
-        for arm in workload.arms:
-            group = workload.consume.topic, f"{workload.consume.group}-{arm}"
-            if other := seen.get(group):
-                sentence = f"`{other}` reads {group[0]} in the group {group[1]} too, and each would get a part of it"
+        topic = workload.consume.topic
+        for group in workload.consumer_groups:
+            if other := seen.get((topic, group)):
+                sentence = f"`{other}` reads {topic} in the group {group} too, and each would get a part of it"
                 yield Problem(("workloads", index, "consume", "group"), f"{sentence}: give it a group of its own")
                 break
-            seen[group] = workload.name
+            seen[topic, group] = workload.name
 
 
 def _traffic(draft: Draft, told: Produce | Consume | Commit, loc: Loc) -> Iterator[Problem]:
@@ -212,12 +212,7 @@ def _client(draft: Draft, selector: crew.Selector, loc: Loc) -> Iterator[Problem
 
 
 def _group(draft: Draft, group: str, loc: Loc) -> Iterator[Problem]:
-    known = {
-        f"{workload.consume.group}-{arm}"
-        for workload in draft.workloads.values()
-        if workload.consume and workload.consume.group
-        for arm in workload.arms
-    } | {
+    known = {group for workload in draft.workloads.values() for group in workload.consumer_groups} | {
         f"{workload.name}-{arm}-{number}"
         for workload in draft.workloads.values()
         if workload.commit

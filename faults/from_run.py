@@ -206,7 +206,7 @@ def _load(topic: str) -> Words:
 def _joined(faults: Sequence[Words], workloads: Sequence[Words]) -> Iterator[Words]:
     """A workload for each consumer group that a fault names and no workload has, so that it has a coordinator."""
     parsed = [Workload.model_validate(workload) for workload in workloads]
-    known = {f"{each.consume.group}-{arm}" for each in parsed if each.consume for arm in each.arms}
+    known = {group for each in parsed for group in each.consumer_groups}
     topic = next(part.topic for each in parsed for part in (each.consume, each.produce) if part)
     missing = {group.removesuffix(f"-{_ARM}") for group in _groups(faults) - known}
     for number, group in enumerate(sorted(missing), 1):

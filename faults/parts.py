@@ -217,6 +217,12 @@ class Workload(Part):
             raise _refused("a workload needs `produce`, `consume` or `commit`; add one")
         return self
 
+    @property
+    def consumer_groups(self) -> tuple[str, ...]:
+        """Kafka's names of the groups that its arms consume in, in their order; none without a group."""
+        group = self.consume and self.consume.group
+        return tuple(f"{group}-{arm}" for arm in self.arms) if group else ()
+
 
 class Warmup(Part):
     """Warm-up ends when latency has stopped drifting: not before ``min``, and the run is INCONCLUSIVE after ``max``."""

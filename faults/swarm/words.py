@@ -68,7 +68,7 @@ def say(saying: Saying, about: Worker, plan: Plan, source: random.Random) -> dic
 
 def _options(about: Worker, plan: Plan) -> dict[str, list[str]]:
     partitions = next(topic.partitions for topic in plan.topics if topic.name == about.topic)
-    groups = [f"{w.consume.group}-{arm}" for w in plan.workloads if w.consume and w.consume.group for arm in w.arms]
+    groups = [group for workload in plan.workloads for group in workload.consumer_groups]
     others = [rack for rack in plan.cluster.racks if rack != about.rack]
     found: dict[str, list[str]] = {
         "TOPIC": [about.topic],
