@@ -13,9 +13,11 @@ import os
 import shlex
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -112,8 +114,9 @@ def _compared(night: Night, run: Do) -> Mapping[str, str]:
 
 
 def _beside(tonight: Run, night: Night, run: Do) -> str:
-    of_plan = [one for one in runs_in(night.out) if one.plan == tonight.plan and _trends(one)]
-    before = [one for one in of_plan if one.started_at < tonight.started_at][:_NIGHTS_BEFORE]
+    nights = [one for one in runs_in(night.out) if one.plan == tonight.plan and _trends(one)]
+    alike = (one for one in nights if one.started_at < tonight.started_at and _blocks(one) == _blocks(tonight))
+    before = list(islice(alike, _NIGHTS_BEFORE))
     if len(before) < _NIGHTS_BEFORE:
         return f"there are {len(before)}"
     by = ("--control", CONTROLS[tonight.plan])
@@ -121,6 +124,11 @@ def _beside(tonight: Run, night: Night, run: Do) -> str:
     if codes - {0, 1, 2}:
         return "they are no comparison"
     return WORSE if codes == {1} else "not worse"
+
+
+def _blocks(one: Run) -> int:
+    """In how many it ran. One that was run in other blocks, by hand perhaps, is no night to compare with."""
+    return len(read_json(one.path / "timeline.json")["blocks_ms"])
 
 
 def _summary(night: Night, allotted: Allotted, done: Mapping[str, int], compared: Mapping[str, str]) -> str:
@@ -135,7 +143,13 @@ def _summary(night: Night, allotted: Allotted, done: Mapping[str, int], compared
     lines = ledger.read(night.out / ledger.NAME).lines
     nights = "".join(f"* {plan} beside each of the last three nights: {word}\n" for plan, word in compared.items())
     title = f"# Night of {night.today}, seed {night.seed}"
-    return f"{title}\n\n{steps}\n{nights}\n{summary(cells, lines, night.today)}"
+    return f"{title}\n\n{steps}\n{nights}* {_alarms(night.out)}\n\n{summary(cells, lines, night.today)}"
+
+
+def _alarms(out: Path) -> str:
+    """What became of all the nights' runs. Their clients have no defect that we planted, so a FAIL is news."""
+    count = Counter(one.status for one in runs_in(out))
+    return f"of {count.total()} runs in {out}: " + ", ".join(f"{n} {status}" for status, n in sorted(count.items()))
 
 
 def _again(step: Step, night: Night, seconds: float) -> str:

@@ -78,14 +78,15 @@ def test_the_summary_is_a_matrix(tmp_path: Path) -> None:
     assert "2915 NEVER (add_partitions / topic / overlapping / " in told
 
 
-def run_of(out: Path, number: int, seed: int, **more: object) -> Path:
+def run_of(out: Path, number: int, seed: int, blocks: int = 8, **more: object) -> Path:
     """A judged run of the plan that nights are compared by."""
     home = out / f"r{number}"
     home.mkdir(parents=True)
     started = datetime(TODAY.year, TODAY.month, TODAY.day, number, tzinfo=UTC).isoformat()
     facts = {"schema": 1, "run_id": home.name, "plan": "leader-rotation", "started_at": started, "seed": seed}
     (home / "run.json").write_text(json.dumps(facts | {"status": "finished"} | more))
-    (home / "verdict.json").write_text(json.dumps({"verdict": "PASS"}))
+    (home / "timeline.json").write_text(json.dumps({"blocks_ms": list(range(blocks))}))
+    (home / "verdict.json").write_text(json.dumps({"status": "PASS"}))
     return home
 
 
@@ -99,9 +100,10 @@ def run_of(out: Path, number: int, seed: int, **more: object) -> Path:
     ],
 )
 def test_tonight_beside_other_nights(nights: int, codes: tuple[int, ...], word: str, code: int, tmp_path: Path) -> None:
-    """Worse than each of three is an alarm; what was rehearsed is no night, and neither is what comes later."""
+    """Worse than each of three is an alarm. No night is what was rehearsed, ran in other blocks, or comes later."""
     before = [run_of(tmp_path, number, number) for number in range(1, 1 + nights)]
     run_of(tmp_path, 8, 8, rehearse=True)
+    run_of(tmp_path, 9, 9, blocks=1)
     tonight = run_of(tmp_path, 10, 7)
     run_of(tmp_path, 11, 11)
     answers, asked = iter(codes), []
@@ -114,7 +116,9 @@ def test_tonight_beside_other_nights(nights: int, codes: tuple[int, ...], word: 
 
     assert code == go(night(tmp_path), ALL, run, print)
     assert [[str(one), str(tonight), "--control", "metadata"] for one in reversed(before)][: len(codes)] == asked
-    assert f"* leader-rotation beside each of the last three nights: {word}\n" in (tmp_path / SUMMARY).read_text()
+    told = (tmp_path / SUMMARY).read_text()
+    assert f"* leader-rotation beside each of the last three nights: {word}\n" in told
+    assert f"* of {nights + 4} runs in {tmp_path}: {nights + 4} PASS\n" in told
 
 
 def test_github_is_told_where_it_asks(tmp_path: Path) -> None:
