@@ -7,7 +7,7 @@ vain counts like one that was exercised, so that what can't be reached here does
 """
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from aftershock.errors import PlanError
@@ -25,6 +25,7 @@ from aftershock.faults.plan import dump as plan_as_data
 from aftershock.faults.slo_entry import SloEntry
 from aftershock.faults.swarm.frame import Aim, Frame
 from aftershock.faults.swarm.placing import placed
+from aftershock.faults.swarm.words import companion
 
 ARMS_MAX = 4  # what two cores bear: 150 requests/s in all
 FAULTS_MAX = 3
@@ -72,20 +73,12 @@ def _effort(tally: Tally) -> int:
 def _around(goal: Cell, frame: Frame, tallies: Mapping[Cell, Tally], source: random.Random) -> Plan | None:
     about = source.choice([worker for worker in frame.workers if worker.label == goal.workload])
     plan = _with_arms(frame.plan, about, source)
-    crew = workers_of(plan)
-    drawn = [
-        (_said(aim, about if aim == _aim(goal) else None, frame, plan, crew, source), phase)
-        for aim, phase in _sequence(goal, frame, crew, tallies, source)
-    ]
+    drawn = list(_sequence(goal, about, frame, plan, tallies, source))
     faults = [(fault, phase) for fault, phase in drawn if fault is not None]
     if len(faults) < len(drawn):
         return None
     whole = plan.model_copy(update={"faults": tuple(placed(faults, plan.timing, source))})
     return _with_slos(whole, frame) if _runs(whole) else None
-
-
-def _aim(cell: Cell) -> Aim:
-    return Aim(cell.fault, cell.role)
 
 
 def _with_arms(plan: Plan, about: Worker, source: random.Random) -> Plan:
@@ -104,18 +97,24 @@ def _with_arms(plan: Plan, about: Worker, source: random.Random) -> Plan:
 
 
 def _sequence(
-    goal: Cell, frame: Frame, crew: Sequence[Worker], tallies: Mapping[Cell, Tally], source: random.Random
-) -> Iterator[tuple[Aim, Phase]]:
-    """Whom to hit in which order: the goal, something before it where it needs that, and more after it."""
+    goal: Cell, about: Worker, frame: Frame, plan: Plan, tallies: Mapping[Cell, Tally], source: random.Random
+) -> Iterator[tuple[Fault | None, Phase]]:
+    """The goal, something before it where it needs that, its company, and more after it; None can't be said of them."""
+    crew = workers_of(plan)
     kinds = sorted({aim.fault for aim in frame.aims})
     swarm = [kind for kind in kinds if source.random() < 1 / 2] or kinds
-    before = goal.phase != "steady"
+
+    def one(phase: Phase) -> tuple[Fault | None, Phase]:
+        return _said(_one(frame, crew, tallies, source, swarm, phase), crew, frame, plan, source), phase
+
+    before, company = goal.phase != "steady", companion(goal.fault)
     if before:
-        yield _one(frame, crew, tallies, source, swarm, "steady"), "steady"
-    yield _aim(goal), goal.phase
-    for _ in range(source.randint(0, FAULTS_MAX - 1 - before)):
-        phase = source.choice(_LATER)
-        yield _one(frame, crew, tallies, source, swarm, phase), phase
+        yield one("steady")
+    yield _said(Aim(goal.fault, goal.role), [about], frame, plan, source), goal.phase
+    if company:
+        yield frame.fault(company, about, plan, source), "overlapping"
+    for _ in range(source.randint(0, FAULTS_MAX - 1 - before - bool(company))):
+        yield one(source.choice(_LATER))
 
 
 def _one(
@@ -135,11 +134,9 @@ def _one(
     return source.choices(aims, [1 / (1 + effort) ** 2 for effort in efforts])[0]
 
 
-def _said(
-    aim: Aim, about: Worker | None, frame: Frame, plan: Plan, crew: Sequence[Worker], source: random.Random
-) -> Fault | None:
-    """The fault, about this client or any of the plan's; None where it can't be said of them."""
-    ways = [(saying, of) for saying, of in frame.aims[aim] if of == about or (about is None and of in crew)]
+def _said(aim: Aim, crew: Collection[Worker], frame: Frame, plan: Plan, source: random.Random) -> Fault | None:
+    """The fault, about any of these clients; None where it can't be said of them."""
+    ways = [(saying, of) for saying, of in frame.aims[aim] if of in crew]
     return frame.fault(*source.choice(ways), plan, source) if ways else None
 
 

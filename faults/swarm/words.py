@@ -18,7 +18,7 @@ from aftershock.faults.fault import Fault
 from aftershock.faults.kinds import KINDS
 from aftershock.faults.plan import Plan
 
-_PAGE = Path(__file__).with_name("words.yaml")
+_PAGE_FILE = Path(__file__).with_name("words.yaml")
 _TOKEN = re.compile(r"TOPIC|PARTITION|RACK|OTHER|GROUP|CLIENT|OP")
 _LASTS = ["3s", "6s"]
 _BY_WORD = {
@@ -41,15 +41,26 @@ class Saying:
 
 
 @cache
+def _page() -> Mapping[str, Any]:
+    return dict(load(_PAGE_FILE).data)
+
+
+@cache
 def sayings() -> tuple[Saying, ...]:
     """All of every kind, in the catalogue's order; a kind that nothing can be said of has none."""
-    page = load(_PAGE).data
+    page = _page()
     return tuple(
         Saying(kind, words)
         for kind, fault in KINDS.items()
         for said in page["kinds"].get(kind) or _by_schema(fault)
         for words in _aimed(said, page["targets"])
     )
+
+
+def companion(kind: str) -> Saying | None:
+    """What has to happen while a fault of this kind is in force, or nothing meets it."""
+    said = _page()["company"].get(kind)
+    return Saying(said["kind"], {name: value for name, value in said.items() if name != "kind"}) if said else None
 
 
 def say(saying: Saying, about: Worker, plan: Plan, source: random.Random) -> dict[str, Any] | None:
