@@ -101,7 +101,7 @@ def _sequence(
 ) -> Iterator[tuple[Fault | None, Phase]]:
     """The goal, something before it where it needs that, its company, and more after it; None can't be said of them."""
     crew = workers_of(plan)
-    kinds = sorted({aim.fault for aim in frame.aims})
+    kinds = sorted({aim.fault for aim in frame.aims if not companion(aim.fault)})
     swarm = [kind for kind in kinds if source.random() < 1 / 2] or kinds
 
     def one(phase: Phase) -> tuple[Fault | None, Phase]:
@@ -110,7 +110,9 @@ def _sequence(
     before, company = goal.phase != "steady", companion(goal.fault)
     if before:
         yield one("steady")
-    yield _said(Aim(goal.fault, goal.role), [about], frame, plan, source), goal.phase
+    aim = Aim(goal.fault, goal.role)
+    said = _said(aim, [about], frame, plan, source) or _said(aim, crew, frame, plan, source)  # who else may meet it too
+    yield said, goal.phase
     if company:
         yield frame.fault(company, about, plan, source), "overlapping"
     for _ in range(source.randint(0, FAULTS_MAX - 1 - before - bool(company))):
