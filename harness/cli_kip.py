@@ -23,6 +23,7 @@ def kip(
     budget: Annotated[
         str | None, typer.Option(metavar="TIME", help="30m, say: fewer blocks, so wider intervals. `all`: 60m.")
     ] = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="What was run with another seed is run again.")] = 1,
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder that holds the runs.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
@@ -45,7 +46,7 @@ def kip(
     progress.say(f"about {allotted.takes_s / 60:.0f} min, but for what was run before")
     told = []
     for trial in trials:
-        runner.run_missing(trial, allotted, out, performed, progress.say)
+        runner.run_missing(trial, allotted, out, seed, performed, progress.say)
         told.append(tell(trial, runner.home_of(trial, out)))
         progress.say(f"report: {page.write(trial, told[-1], runner.home_of(trial, out))}")
     print(json.dumps(text.document(told), indent=1) if as_json else "\n\n".join(map(text.text, told)))

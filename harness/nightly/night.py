@@ -87,7 +87,8 @@ def _closed(night: Night, run: Do) -> list[int]:
     added = [word for one in reversed(_figures(night)) for word in ("--add", str(one.path))]
     trend = run([*AFTERSHOCK, "trend", "--ledger", out, "--out", out, *added])
     codes.append(0 if trend == 2 else trend)  # noqa: PLR2004 -- a few nights decide nothing
-    return [*codes, run([*AFTERSHOCK, "runs", "prune", "--older-than", "30d", "--out", out])]
+    homes = [night.out, *sorted(night.out.glob("kips/*"))]
+    return [*codes, *(run([*AFTERSHOCK, "runs", "prune", "--older-than", "30d", "--out", str(home)]) for home in homes)]
 
 
 def _of_today(night: Night) -> list[Run]:

@@ -51,7 +51,7 @@ STEPS = (
     Step("explore", (*AFTERSHOCK, "explore", "--budget", "{seconds}s", *_NAMED), 300, 1_200),
     _plan("leader-rotation", 340, *_BLOCKS),
     _plan("demo", 150),
-    Step("trials", (*AFTERSHOCK, "kip", "all", "--budget", "{seconds}s", "--out", "{out}"), 480, 3_600),
+    Step("trials", (*AFTERSHOCK, "kip", "all", "--budget", "{seconds}s", *_NAMED), 480, 3_600),
     _plan("broker-loss", 180),
     _rehearsal("demo", 150),
     _rehearsal("leader-rotation", 240),

@@ -35,28 +35,33 @@ class Done:
 
 @dataclass(frozen=True)
 class Record:
-    """``left_out``: why parts were not run when the trial was last asked for."""
+    """``left_out``: why parts were not run when the trial was last asked for; ``seed``: with which one that was."""
 
     kip: int
     parts: Mapping[str, Done] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
+    seed: int = SEED
 
     def done(self, part: Planned, blocks: int | None, home: Path) -> Done | None:
         """The run that the part has with at least so many blocks, if it counts."""
         found = self.parts.get(part.name)
-        if found is None or found.digest != digest(part) or not (home / found.run / "verdict.json").is_file():
+        if found is None or self.stale(part) or not (home / found.run / "verdict.json").is_file():
             return None
         return found if (found.blocks or 0) >= (blocks or 0) else None
 
+    def stale(self, part: Planned) -> bool:
+        """Whether what it has is of another plan, or of another seed."""
+        return part.name in self.parts and self.parts[part.name].digest != digest(part, self.seed)
+
     def having(self, part: Planned, blocks: int | None, run: str) -> "Record":
         """With this run of the part."""
-        return replace(self, parts={**self.parts, part.name: Done(digest(part), blocks, run)})
+        return replace(self, parts={**self.parts, part.name: Done(digest(part, self.seed), blocks, run)})
 
 
-def digest(part: Planned) -> str:
+def digest(part: Planned, seed: int) -> str:
     """Of all that decides what the part is, but for its number of blocks."""
     plan = dump(load_plan(find(part.plan), part.changes).plan)
-    told = {**plan, "blocks": None, "why": None, "seed": SEED, "kafka": part.kafka}
+    told = {**plan, "blocks": None, "why": None, "seed": seed, "kafka": part.kafka}
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -79,4 +84,4 @@ def write(home: Path, record: Record) -> None:
 
 def _record(told: Mapping[str, Any]) -> Record:
     parts = {name: Done(**done) for name, done in told["parts"].items()}
-    return Record(told["kip"], parts, dict(told["left_out"]))
+    return Record(told["kip"], parts, dict(told["left_out"]), told.get("seed", SEED))

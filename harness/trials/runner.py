@@ -28,11 +28,13 @@ def home_of(trial: Trial, out: Path) -> Path:
     return out / "kips" / str(trial.kip)
 
 
-def run_missing(trial: Trial, allotted: Allotted, out: Path, perform: Perform, say: Callable[[str], None]) -> Record:
+def run_missing(
+    trial: Trial, allotted: Allotted, out: Path, seed: int, perform: Perform, say: Callable[[str], None]
+) -> Record:
     """Run what the budget pays for and has no run yet; the record afterwards, which is on disk as well."""
     home = home_of(trial, out)
     home.mkdir(parents=True, exist_ok=True)
-    found = replace(record.read(home, trial.kip), left_out=_left_out(trial, allotted))
+    found = replace(record.read(home, trial.kip), left_out=_left_out(trial, allotted), seed=seed)
     record.write(home, found)
     due = [part for part in trial.parts if part in allotted.blocks]
     for number, part in enumerate(due, 1):
@@ -52,7 +54,7 @@ def _with(
 ) -> Record:
     """The record with one more part, or with why it failed."""
     try:
-        run = perform(_request(part, blocks, home))
+        run = perform(_request(part, blocks, home, found.seed))
     except (ClusterError, FaultError, WorkloadError) as error:
         why = f"it failed: {str(error).splitlines()[0]}"
         say(f"{part.name} is left out: {why}")
@@ -60,11 +62,11 @@ def _with(
     return found.having(part, blocks, run.name)
 
 
-def _request(part: Planned, blocks: int | None, home: Path) -> Request:
+def _request(part: Planned, blocks: int | None, home: Path, seed: int) -> Request:
     return Request(
         find(part.plan),
         part.settings(blocks),
-        record.SEED,
+        seed,
         home,
         part.kafka,
         keep=False,

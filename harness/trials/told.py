@@ -52,8 +52,8 @@ def tell(trial: Trial, home: Path) -> Told:
 
 
 def _why(part: Planned, kept: Record) -> str:
-    stale = part.name in kept.parts and kept.parts[part.name].digest != record.digest(part)
-    return kept.left_out.get(part.name) or ("its plan has changed since" if stale else "not asked for yet")
+    changed = "its plan or seed has changed since"
+    return kept.left_out.get(part.name) or (changed if kept.stale(part) else "not asked for yet")
 
 
 def _short(part: Planned, blocks: int | None) -> str:

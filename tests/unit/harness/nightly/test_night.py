@@ -41,10 +41,11 @@ def night(out: Path) -> Night:
 
 def test_a_step_that_fails_ends_nothing(tmp_path: Path) -> None:
     """All are run, then trend and pruning; the worst is the night's. The trend's 2 is no concern of a young ledger."""
+    (tmp_path / "kips" / "951").mkdir(parents=True)
     run, said = Commands({"explore": 1, "kip": 2, "trend": 2}), []
     assert 1 == go(night(tmp_path), ALL, run, said.append)
     steps = ["explore", "run", "run", "kip", "run", "run", "run", "run", "-m"]
-    assert [*steps, "trend", "runs"] == run.seen
+    assert [*steps, "trend", "runs", "runs"] == run.seen
     assert said[0].startswith("explore: about 20 m 00 s of ")
 
 

@@ -56,8 +56,8 @@ class Fake:
 
 @pytest.fixture
 def go(tmp_path: Path) -> Callable[..., record.Record]:
-    def run(fake: Fake, budget_s: float | None = None) -> record.Record:
-        return run_missing(TRIAL, afforded([TRIAL], budget_s), tmp_path, fake, lambda _: None)
+    def run(fake: Fake, budget_s: float | None = None, seed: int = 1) -> record.Record:
+        return run_missing(TRIAL, afforded([TRIAL], budget_s), tmp_path, seed, fake, lambda _: None)
 
     return run
 
@@ -106,11 +106,20 @@ def test_another_plan_is_another_part(go: Callable[..., record.Record], tmp_path
     go(Fake())
     changed = Trial(951, "made up", TRIAL.claims, (ONE, Planned("b", OTHER.plan, 8, 6.0, 60.0)), TRIAL.plots)
     told = tell(changed, home_of(TRIAL, tmp_path))
-    assert {"b": "its plan has changed since"} == told.left_out
+    assert {"b": "its plan or seed has changed since"} == told.left_out
     (home_of(TRIAL, tmp_path) / told.parts["a"].run.run_id / "verdict.json").unlink()
     then = Fake()
-    run_missing(changed, afforded([changed], None), tmp_path, then, lambda _: None)
+    run_missing(changed, afforded([changed], None), tmp_path, 1, then, lambda _: None)
     assert 2 == len(then.requests)
+
+
+def test_another_seed_is_another_trial(go: Callable[..., record.Record], tmp_path: Path) -> None:
+    """All is run again, and the record is of the new runs; the old ones are left to ``runs prune``."""
+    go(Fake())
+    then = Fake()
+    go(then, seed=2)
+    assert [2, 2] == [request.seed for request in then.requests]
+    assert {"run-2", "run-3"} == {each.run.run_id for each in tell(TRIAL, home_of(TRIAL, tmp_path)).parts.values()}
 
 
 def test_budget(go: Callable[..., record.Record], tmp_path: Path) -> None:
