@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from aftershock.results.trials import commits, kip1224_busy
 from aftershock.results.trials.claim import Claim, Parts
 from aftershock.results.trials.commits import ADAPTIVE, FIXED, NONE
-from aftershock.results.trials.kip1224_failover import kept, monotonic
+from aftershock.results.trials.kip1224_failover import survived
 from aftershock.results.trials.kip1224_full import FULL, flushed
 from aftershock.results.trials.part import Part
 from aftershock.results.trials.slices import mean
@@ -118,7 +118,7 @@ CLAIMS = (
         "none lost",
         "claim",
         (FAILOVER,),
-        lambda parts: kept(parts[FAILOVER]),
+        lambda parts: survived(parts[FAILOVER], "lost"),
     ),
     Claim(
         "killed-monotonic",
@@ -127,7 +127,7 @@ CLAIMS = (
         "none goes back",
         "claim",
         (FAILOVER,),
-        lambda parts: monotonic(parts[FAILOVER]),
+        lambda parts: survived(parts[FAILOVER], "backward"),
     ),
     *kip1224_busy.CLAIMS,
     Claim(

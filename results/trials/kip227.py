@@ -14,6 +14,7 @@ from aftershock.results.trials import kip227_brokers
 from aftershock.results.trials import kip227_sessions as sessions
 from aftershock.results.trials.claim import Claim, Parts
 from aftershock.results.trials.fetches import FULL, INCREMENTAL, bytes_a_fetch, fetches
+from aftershock.results.trials.kept import kept
 from aftershock.results.trials.part import Part
 from aftershock.results.trials.slices import mean
 from aftershock.results.trials.statement import Estimate, Judged
@@ -74,7 +75,7 @@ def largest(parts: Parts, kind: str) -> Judged:
 
 
 def _nothing_lost(parts: Parts, name: str) -> Judged:
-    return sessions.nothing_lost(parts[name])
+    return kept(parts[name], ("lost", "duplicate", "skipped"))
 
 
 def _none_left(parts: Parts, name: str) -> Judged:

@@ -8,7 +8,6 @@ wait for records as any does, ``fetch.max.wait.ms``. Losses, restarts and sessio
 from collections.abc import Mapping
 from typing import Any
 
-from aftershock.results.check import Status
 from aftershock.results.trials.part import Part
 from aftershock.results.trials.statement import Estimate, Judged
 from aftershock.results.trials.words import seen
@@ -18,7 +17,6 @@ ANSWERED_MS = 600.0
 """``fetch.max.wait.ms`` (500 by default) and a round trip."""
 _EVENTS = ("session_established", "session_refused", "session_lost", "session_reset", "session_closed")
 _ANSWERED = ("session_established", "session_refused")
-_RULES = ("lost", "duplicate", "skipped")
 _US_PER_MS = 1_000
 
 Event = Mapping[str, Any]
@@ -47,14 +45,6 @@ def reopened(part: Part, fault: str) -> Judged:
     ours = Estimate(most, None, None, len(windows), "too many, or lost")
     why = f"{len(windows)} restarts: sessions beyond the one that each has to cost, and losses, at most"
     return seen(not most if windows else None, ours, why)
-
-
-def nothing_lost(part: Part) -> Judged:
-    """The integrity checks of the run."""
-    checks = [each for each in part.run.verdict.checks if each.id.removeprefix("integrity/") in _RULES]
-    broken = [each for each in checks if each.status is not Status.PASS]
-    why = f"{broken[0].id}: {broken[0].why}" if broken else f"{len(checks)} checks of every record"
-    return seen(not broken if checks else None, Estimate(len(broken), None, None, len(checks), "broken"), why)
 
 
 def none_left(part: Part) -> Judged:

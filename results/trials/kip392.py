@@ -11,6 +11,7 @@ from functools import partial
 from aftershock.results.trials import kip392_lease as lease
 from aftershock.results.trials import kip392_near as near
 from aftershock.results.trials.claim import Claim, Parts
+from aftershock.results.trials.kept import kept
 from aftershock.results.trials.proven import Judge, proven
 from aftershock.results.trials.statement import Judged, Role, unknown
 from aftershock.results.trials.words import reported
@@ -38,6 +39,10 @@ def _in_near(name: str, claim: str, published: str, bound: str, judge: Judge, ro
 
 def _in_lease(name: str, claim: str, bound: str, judge: Judge, *faults: str, role: Role = "claim") -> Claim:
     return Claim(name, claim, "-", bound, role, ("lease",), proven(judge, "lease", *_SET_UP, *faults))
+
+
+def _nothing_lost(parts: Parts) -> Judged:
+    return kept(parts["lease"], ["lost"])
 
 
 def _not_shipped(parts: Parts, why: str) -> Judged:  # noqa: ARG001 - there is nothing to look at
@@ -119,7 +124,7 @@ CLAIMS = (
         partial(lease.survived, fault="leader"),
         "leader",
     ),
-    _in_lease("nothing-lost", "and nothing is lost", "0 records", lease.nothing_lost, "lag", "preferred", "leader"),
+    _in_lease("nothing-lost", "and nothing is lost", "0 records", _nothing_lost, "lag", "preferred", "leader"),
     _in_lease("no-oscillation", "nor does it waver", "at most 2 in 10 s", lease.steady, "lag", "preferred", "leader"),
     _in_lease("grants", "how often a replica was granted, also in vain", "", lease.wavered, role="report"),
     _in_lease("lag-felt", "how late a lagging replica's reader was", "", lease.felt, "lag", role="report"),

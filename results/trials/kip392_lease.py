@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aftershock.results.check import Status
 from aftershock.results.trials.claim import Parts
 from aftershock.results.trials.part import Part
 from aftershock.results.trials.received import Received, received
@@ -73,17 +72,6 @@ def _gap_s(part: Part, client: str, window: str) -> float | None:
         if (row["metric"], row["client"], row["window"]) == ("consume.gap", client, window) and row["n"]:
             return float(row["longest_us"]) / 1e6
     return None
-
-
-def nothing_lost(parts: Parts) -> Judged:
-    """By the run's own integrity checks of both readers."""
-    checks = [check for check in parts["lease"].run.verdict.checks if check.id.startswith("integrity/lost")]
-    broken = [check for check in checks if check.status is Status.FAIL]
-    examined = sum(check.n for check in checks)
-    open_ = any(check.status is not Status.PASS for check in checks)
-    holds = False if broken else None if open_ or not checks else True
-    why = broken[0].why if broken else f"{len(checks)} checks over {examined} records"
-    return seen(holds, Estimate(float(len(broken)), None, None, len(checks), "checks failed"), why)
 
 
 def steady(parts: Parts) -> Judged:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from aftershock.results.check import Check, Status
 from aftershock.results.trials import commits
 from aftershock.results.trials.claim import Parts
 from aftershock.results.trials.kip1224 import IDLE, SHARE, as_none, batched, later_ms, saved, shared_saved, transactions
-from aftershock.results.trials.kip1224_failover import FAULT, falls, kept, monotonic
+from aftershock.results.trials.kip1224_failover import FAULT, survived
 from aftershock.results.trials.kip1224_plot import plots
 from aftershock.results.trials.part import Part
 from aftershock.results.trials.steady import STEADY_SLICE_US, steady
@@ -126,41 +127,19 @@ def test_batches(tmp_path: Path) -> None:
     assert "inconclusive" == batched(square(tmp_path)).word
 
 
-def failover(home: Path, log: list[dict[str, Any]], acknowledged: Mapping[str, int]) -> Part:
-    """Two kills, one at 1 s with a commit under way."""
-    rows = [commit("w", "a", group, 0, 10, offset=offset) for group, offset in acknowledged.items()]
-    rows.append(commit("w", "a", "late", 999_990, 1_500_000, status="in_doubt", offset=99))
-    return on_disk.part(home, faults={FAULT: [1_000_000, 2_000_000]}, outcomes=rows, offsets=log)
-
-
-def test_what_was_acknowledged_stays(tmp_path: Path) -> None:
-    """The last entry of a group is as far as its acknowledged commits, or farther; what is in doubt may be missing."""
-    log = [entry(1, "a", 0, 0, 4), entry(1, "a", 1, 1, 6), entry(2, "b", 0, 0, 3)]
-    found = kept(failover(tmp_path, log, {"a": 5, "b": 3}))
-    assert ("confirmed", 2) == (found.word, found.ours.n)
-    assert "1 under way" in found.why
-
-
-@pytest.mark.parametrize("log", [[entry(1, "a", 0, 0, 4)], [entry(1, "b", 0, 0, 9)], [entry(1, "a", 0, 0, None)]])
-def test_what_was_acknowledged_is_gone(log: list[dict[str, Any]], tmp_path: Path) -> None:
-    """An older last entry, none at all, or one that was taken back."""
-    found = kept(failover(tmp_path, log, {"a": 5}))
-    assert "contradicted" == found.word
-    assert "a first" in found.why
-
-
-def test_positions_that_go_back(tmp_path: Path) -> None:
-    """Each group by itself; the same again is no step back."""
-    log = [entry(1, "a", 0, 0, 4), entry(1, "b", 1, 0, 1), entry(1, "a", 2, 2, 4), entry(1, "b", 3, 2, 2)]
-    assert "confirmed" == monotonic(failover(tmp_path / "up", log, {})).word
-    assert "contradicted" == monotonic(failover(tmp_path / "down", [*log, entry(1, "a", 4, 4, 3)], {})).word
-    assert 0 == falls([("a", 4), ("a", None), ("a", 1)])
-
-
-def test_a_log_that_could_not_be_read(tmp_path: Path) -> None:
-    """Nothing observed is never confirmed."""
-    run = on_disk.part(tmp_path, faults={FAULT: [1]}, outcomes=[commit("w", "a", "a", 0, 1)])
-    assert ["inconclusive"] * 2 == [judge(run).word for judge in (kept, monotonic)]
+@pytest.mark.parametrize(
+    ("rule", "kills", "word"),
+    [("lost", 2, "contradicted"), ("backward", 2, "confirmed"), ("lost", 0, "inconclusive")],
+)
+def test_what_a_killed_coordinator_had_answered(rule: str, kills: int, word: str, tmp_path: Path) -> None:
+    """The run's own checks of commits decide, not those of records; who was never killed shows nothing."""
+    told = (("lost", "commit", Status.FAIL), ("backward", "commit", Status.PASS), ("backward", "consume", Status.FAIL))
+    checks = [Check(f"integrity/{name}", "integrity", f"arm=a {op}", status, 9, 1, "", "") for name, op, status in told]
+    rows = [commit("w", "a", "a", 0, 10), commit("w", "a", "late", 999_990, 1_500_000, status="in_doubt")]
+    faults = {FAULT: [1_000_000, 2_000_000][:kills]}
+    found = survived(on_disk.part(tmp_path, faults=faults, outcomes=rows, checks=checks), rule)
+    assert (word, kills) == (found.word, found.ours.n)
+    assert f"{min(kills, 1)} under way" in found.why
 
 
 def test_plot(tmp_path: Path) -> None:

@@ -152,15 +152,6 @@ def test_restarts_that_were_not_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "word"), [(Status.PASS, "confirmed"), (Status.FAIL, "contradicted"), (None, "inconclusive")]
-)
-def test_nothing_lost(status: Status | None, word: str, tmp_path: Path) -> None:
-    """What the run's own integrity checks say; without them nothing is known."""
-    checks = [Check("integrity/lost", "integrity", "arm=w", status, 10, 1, "", "why")] if status else []
-    assert word == sessions.nothing_lost(on_disk.part(tmp_path, checks=checks)).word
-
-
-@pytest.mark.parametrize(
     ("told", "word"),
     [
         ([{"event": "fetch_sessions_left", "told": 9, "left": []}], "confirmed"),

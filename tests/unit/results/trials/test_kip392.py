@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from aftershock.results.check import Check, Status
 from aftershock.results.trials import kip392_lease as lease
 from aftershock.results.trials import kip392_near as near
 from aftershock.results.trials.claim import Parts, stated
@@ -90,17 +89,6 @@ def test_survived(tmp_path: Path, ours_s: float | None, word: Word) -> None:
     found = lease.survived(lease_part(tmp_path, [], [back], gaps=gaps), "preferred")
     assert word == found.word
     assert ours_s is None or "1 partitions failed back" in found.why
-
-
-@pytest.mark.parametrize(
-    ("status", "word"),
-    [(Status.PASS, "confirmed"), (Status.FAIL, "contradicted"), (Status.INCONCLUSIVE, "inconclusive")],
-)
-def test_nothing_lost(tmp_path: Path, status: Status, word: Word) -> None:
-    """The run's own check decides; one that decided nothing, or none, leaves it open."""
-    check = Check("integrity/lost", "integrity", "arm=closest", status, 900, 1, "records", "as it was")
-    assert word == lease.nothing_lost(lease_part(tmp_path / "1", [], checks=[check])).word
-    assert "inconclusive" == lease.nothing_lost(lease_part(tmp_path / "2", [])).word
 
 
 @pytest.mark.parametrize(("every_s", "word"), [(20, "confirmed"), (4, "contradicted")])
