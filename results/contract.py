@@ -17,4 +17,8 @@ REQUIRED = {
         *("topic", "topic_id", "partition", "broker_id", "start_offset", "end_offset"),
         *("records", "fingerprint", "error"),
     ),
+    "offsets": (
+        *("broker_id", "partition", "offset", "batch", "leader_epoch", "transactional"),
+        *("group", "topic", "topic_partition", "committed"),
+    ),
 }

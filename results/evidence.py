@@ -75,7 +75,7 @@ class Objective:
 
 @dataclass(frozen=True)
 class Evidence:
-    """A run directory's contents. ``parquet`` maps ``outcomes|log|metrics`` to its checked files."""
+    """A run directory's contents. ``parquet`` maps a table (``outcomes``, ``log``, …) to its checked files."""
 
     home: Path
     run: Mapping[str, Any]
@@ -118,6 +118,11 @@ class Evidence:
             if topic in targets.get("topics", ()) and rule in (targets.get("roles") or {}).get("permits", ()):
                 return str(line["fault"])
         return None
+
+    def arm_settings(self, client: Client) -> Mapping[str, Any]:
+        """The settings of its arm, as the plan has them."""
+        workload = next(one for one in self.timeline["workloads"] if one["name"] == client.workload)
+        return (workload["arms"][client.arm] or {}).get("settings") or {}
 
     def assigned_us(self, arm: str, workload: str) -> tuple[int, ...]:
         """When partitions were assigned to the consumers of an arm, in order."""

@@ -22,6 +22,7 @@ _SPARK = {
     pa.int32(): "int",
     pa.int64(): "bigint",
     pa.float64(): "double",
+    pa.bool_(): "boolean",
 }
 _WIDENED = {"bigint": ("int",)}  # Spark reads the narrower integer as the wider one
 

@@ -94,6 +94,5 @@ def _topic(evidence: Evidence, topic: str | None) -> Mapping[str, Any]:
 
 def in_flight(evidence: Evidence, client: Client) -> int:
     """How many requests a producer may have under way at once: more than one may change places when retried."""
-    workload = next(one for one in evidence.timeline["workloads"] if one["name"] == client.workload)
-    settings = (workload["arms"][client.arm] or {}).get("settings") or {}
+    settings = evidence.arm_settings(client)
     return next((int(settings[name]) for name in IN_FLIGHT if name in settings), _IN_FLIGHT_DEFAULT)

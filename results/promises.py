@@ -4,7 +4,8 @@
 rule           forbidden                                              permitted, and reported (``permits.py``)
 =============  =====================================================  ================================================
 lost           acknowledged, and not in the log; in the log, and not  acks=1 or 0, min.insync.replicas below 2, unclean
-               delivered to a reader it was owed                      elections
+               delivered to a reader it was owed; a commit            elections; of a commit nothing
+               acknowledged, and not in the coordinators' log
 duplicate      one record at two places, by an idempotent producer;   without idempotence; unclean elections;
                an offset delivered twice to a reader                  after an assignment or a reset
 order          the log against an idempotent producer's seq, or       without idempotence; a killed producer; unclean
@@ -15,8 +16,8 @@ phantom        a record that nobody sent, in the log or delivered;    nothing
 misplaced      the place acknowledged is not where the record is      nothing
 collision      two records at one place                               unclean elections
 skipped        a reader passed over a record of the log               unclean elections; an assignment or a reset
-backward       epochs or high watermarks that go down, old hints      without idempotence; acks=1; a killed producer
-               taken, a committed position below one before
+backward       epochs or high watermarks that go down, old hints      without idempotence; acks=1; a killed producer;
+               taken, a committed position below one before           of a commit nothing
 beyond         a delivery from beyond every high watermark told       nothing
 co_owned       two members of a group read a partition at once        while faults may keep members from a coordinator
 commit_ahead   a group committed what it had not read                 nothing
@@ -44,6 +45,8 @@ from aftershock.results.facts import Facts, Finding
 from aftershock.results.integrity.advice import ADVICE
 from aftershock.results.integrity.events import co_assigned, gone_back, immediate
 from aftershock.results.integrity.finding import LOG_READER
+from aftershock.results.integrity.offsets import SIDE as COMMIT
+from aftershock.results.integrity.offsets import committers
 from aftershock.results.integrity.owners import group_of
 from aftershock.results.integrity.replicas import SIDE
 from aftershock.results.permits import permit
@@ -55,6 +58,7 @@ RULES = (
 _SENT = ("lost", "duplicate", "order", "misplaced", "backward", "phantom")
 _READ = ("lost", "duplicate", "order", "phantom", "collision", "skipped", "backward", "beyond")
 _COMMITTED = ("commit_ahead", "commit_behind")
+_OFFSETS = ("lost", "backward")
 _TOLD_BY_SOME = ("misplaced", "backward", "beyond")
 _SEEN_BY_SOME = (*_TOLD_BY_SOME, "phantom")
 _NAMES = 3
@@ -105,6 +109,10 @@ def _judged(evidence: Evidence, facts: Facts) -> Iterator[_Judged]:
     for client in evidence.clients:
         yield from _of_producer(evidence, facts, client) if client.produces_to else ()
         yield from _of_reader(evidence, facts, client) if client.consumes_from else ()
+    for client in committers(evidence):
+        for rule in _OFFSETS:
+            subject = f"{subject_of(client, evidence.clients)} {COMMIT}"
+            yield _Judged(rule, subject, client.arm, facts.finding(rule, COMMIT, client.key))
     yield from _of_replicas(facts)
 
 
@@ -247,7 +255,7 @@ def _check(evidence: Evidence, judged: _Judged) -> Check:
 
 
 def _unit(judged: _Judged) -> str:
-    return _UNITS.get(judged.rule, "records")
+    return "commits" if judged.finding.side == COMMIT else _UNITS.get(judged.rule, "records")
 
 
 def _status(evidence: Evidence, judged: _Judged) -> Status:

@@ -82,7 +82,23 @@ REPLICAS = _table(
     }
 )
 
-TABLES = {"outcomes": OUTCOMES, "log": LOG, "metrics": METRICS, "replicas": REPLICAS}
+# what group coordinators wrote of groups' progress, a row each entry; share coordinators tell no ``committed``
+OFFSETS = _table(
+    {
+        "broker_id": _INT,
+        "partition": _INT,
+        "offset": _LONG,
+        "batch": _LONG,
+        "leader_epoch": _INT,
+        "transactional": BooleanType(),
+        "group": _TEXT,
+        "topic": _TEXT,
+        "topic_partition": _INT,
+        "committed": _LONG,
+    }
+)
+
+TABLES = {"outcomes": OUTCOMES, "log": LOG, "metrics": METRICS, "replicas": REPLICAS, "offsets": OFFSETS}
 
 # silver: how often each latency was seen, by what a check may ask for; null latency is censored
 LATENCY_HIST = _table(

@@ -4,12 +4,14 @@
 rule            broken when                                                                           file
 ==============  ====================================================================================  ==============
 lost            acknowledged, and not in the log (produce) or not delivered to who is owed it         ``records``
+                a commit acknowledged, and not in the coordinators' log                               ``offsets``
 duplicate       one record at two places                                                              ``records``
 misplaced       acknowledged at a place where neither the log nor a reader has it                     ``records``
 phantom         a row that nobody sent, in the log or delivered                                       ``records``
 order           a seq behind a later one of its producer in the log; an offset behind a later one     ``sequences``
 repeated        an offset delivered again                                                             ``sequences``
 backward        an older leader epoch, or a lower high watermark, than the row before                 ``sequences``
+                an entry of the coordinators' log below the one before of its group                   ``offsets``
 beyond          delivered from beyond every high watermark that was told                              ``sequences``
 collision       two records at one place, in the log or between the log and a reader                  ``places``
 skipped         passed over between two deliveries, and not for want of ever being delivered          ``places``
@@ -34,6 +36,7 @@ from pyspark.sql import DataFrame
 from aftershock.results.integrity.commits import commits
 from aftershock.results.integrity.finding import LOG_READER, summed
 from aftershock.results.integrity.lanes import deliveries
+from aftershock.results.integrity.offsets import offsets
 from aftershock.results.integrity.owners import co_owned
 from aftershock.results.integrity.places import places, shared
 from aftershock.results.integrity.records import of_blocks, of_book
@@ -62,6 +65,7 @@ def findings(
         sequences(read, dims, delivered, doubted),
         co_owned(delivered, dims),
         commits(read.log, delivered, dims),
+        offsets(read, dims),
         replicas(read.replicas) if any(one.parquet["replicas"] for one in dims.evidences) else None,
         *([shared(read.log)] if book is None else [of_book(book, dims), places(read, delivered, book, dims)]),
     ]

@@ -1,7 +1,7 @@
 """How far a group says that it has come: positions committed before they were reached, and positions gone back behind.
 
 Read from ``committed`` of the clients' events, which tells every acknowledged OffsetCommit of a consumer. (The commits
-of a ``commit`` workload are made up, of groups that read nothing.)
+of a ``commit`` workload are made up, of groups that read nothing: ``offsets``.)
 
 Rules: *ahead* of what was delivered to the group is a commit only if the log has a record between the two, for markers
 are never delivered, and if something of the partition was delivered at all: where a group begins it may commit

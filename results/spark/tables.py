@@ -30,6 +30,7 @@ class Tables:
     log: DataFrame
     metrics: DataFrame
     replicas: DataFrame
+    offsets: DataFrame
 
 
 def columns() -> dict[str, dict[str, str]]:

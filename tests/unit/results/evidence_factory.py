@@ -21,7 +21,7 @@ RATE = 60
 PARTITIONS = 6
 LOAD_END_S = 50
 WINDOWS_S = {"latency-1": (16, 24), "kill-1": (26, 34), "reassign-1": (36, 39)}
-ARROW = {"string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "double": pa.float64()}
+ARROW = {"string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "double": pa.float64(), "boolean": pa.bool_()}
 SLOS = (
     "produce.latency p95 < 50ms in steady",
     "produce.latency p95 < 250ms in fault/latency-1",

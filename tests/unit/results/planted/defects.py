@@ -1,6 +1,6 @@
 """The whole catalogue: importing a module of defects enters them."""
 
-from planted import inputs, latencies, readers, records, trust
+from planted import commits, inputs, latencies, readers, records, trust
 from planted.catalogue import DEFECTS
 
-__all__ = ["DEFECTS", "inputs", "latencies", "readers", "records", "trust"]
+__all__ = ["DEFECTS", "commits", "inputs", "latencies", "readers", "records", "trust"]

@@ -29,6 +29,7 @@ _EXTENT = (
 _GROUPS = {
     "records": "Records and the log",
     "readers": "Readers, and what brokers tell them",
+    "commits": "Commits of groups that read nothing",
     "latencies": "Time",
     "trust": "The experiment itself",
     "inputs": "Evidence that can't be read",

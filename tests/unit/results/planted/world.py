@@ -21,7 +21,8 @@ from evidence_factory import ARROW, PARTITIONS, S, clean_run
 from aftershock.results.spark.tables import columns
 
 Row = dict[str, Any]
-FRAMES = ("produce", "consume", "log", "metrics", "replicas")
+FRAMES = ("produce", "consume", "log", "metrics", "replicas", "offsets")
+SELDOM = ("replicas", "offsets")  # not in every run
 DOCUMENTS = ("run", "timeline", "phases", "journal", "events")
 EPOCH, MARGIN = 3, 6  # the first leader epoch; how far the high watermark is ahead of what is delivered
 SLOS = (
@@ -108,7 +109,7 @@ class Run:
             (home / f"{name}.json").write_text(json.dumps(self.documents[name]))
         for name in ("journal", "events"):
             (home / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in self.documents[name]))
-        names = [self._write(home, name) for name in FRAMES if name != "replicas" or len(self.frames[name])]
+        names = [self._write(home, name) for name in FRAMES if name not in SELDOM or len(self.frames[name])]
         if self.documents["run"]["status"] == "complete":
             (home / "manifest.json").write_text(json.dumps({"schema_version": 1, "files": sorted(names)}))
         for name, content in self.files.items():
@@ -157,7 +158,7 @@ def good_run() -> Run:
     frames["consume"]["high_watermark"] = frames["consume"]["offset"] + MARGIN
     tables = {name: "outcomes" if name in ("produce", "consume") else name for name in frames}
     whole = {name: typed(tables[name], rows) for name, rows in frames.items()}
-    return Run(documents, whole | {"replicas": typed("replicas", pd.DataFrame())})
+    return Run(documents, whole | {name: typed(name, pd.DataFrame()) for name in SELDOM})
 
 
 def _thinned(rows: list[Row]) -> list[Row]:

@@ -9,6 +9,7 @@ from planted.world import MARGIN, Run, good_run, typed
 
 BLOCK_AT = 65_000
 """The first seq of a run that goes over an edge of the gate's blocks, which are a power of two long: 65,536."""
+GROUPS = 3
 
 
 @cache
@@ -25,6 +26,33 @@ def racks_run() -> Run:
     run.frames["consume"] = run.frames["consume"][:0]
     run.slos("produce.latency p99.9 < 400ms", "produce.latency p99.9 < 400ms for each rack")
     return run
+
+
+@cache
+def commits_run() -> Run:
+    """1,000 commits of three groups that read nothing, each with its entry in the log of its coordinator."""
+    run = many(good_run().copy("commits"), 1_000)
+    workload = run.documents["timeline"]["workloads"][0]
+    workload |= {"produce": None, "consume": None, "commit": {"topic": "orders", "groups": GROUPS, "rate": "20/s"}}
+    rows = run.frames["produce"]
+    number = rows["seq"] % GROUPS
+    place = {"group": "readers-" + number.astype(str), "partition": number, "offset": rows["seq"] // GROUPS}
+    run.frames["produce"] = rows.assign(op="commit", leader_epoch=None, bytes=None, **place)
+    entries = {"broker_id": 1 + number, "partition": number, "offset": 40 + place["offset"], "transactional": False}
+    entries |= {"group": place["group"], "topic": "orders", "topic_partition": number, "committed": place["offset"]}
+    run.frames["offsets"] = typed("offsets", pd.DataFrame(entries))
+    for name in ("consume", "log"):
+        run.frames[name] = run.frames[name][:0]
+    _without(run, "reassign-1")  # which no record of the topic meets
+    return run
+
+
+def _without(run: Run, fault: str) -> None:
+    """A plan that never had this fault."""
+    documents = run.documents
+    documents["timeline"]["steps"] = [step for step in documents["timeline"]["steps"] if step["id"] != fault]
+    for name in ("phases", "journal"):
+        documents[name] = [line for line in documents[name] if line["fault"] != fault]
 
 
 def many(run: Run, count: int, first: int = 0) -> Run:

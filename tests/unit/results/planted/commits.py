@@ -1,0 +1,62 @@
+"""Defects of commits, and of the coordinators' log."""
+
+from planted.catalogue import defect
+from planted.world import Run
+from planted.worlds import commits_run
+
+LOST = 500
+
+
+def _entry(run: Run, seq: int) -> int:
+    """The index of a commit's entry, which is the commit's own number."""
+    return int(run.at("produce", 0, seq))
+
+
+@defect("an acknowledged commit that is not in its coordinator's log", fails=("integrity/lost",), base=commits_run)
+def commit_lost(run: Run) -> None:
+    run.drop("offsets", _entry(run, LOST))
+
+
+@defect("a coordinator's log without any entry of one group", fails=("integrity/lost",), base=commits_run)
+def group_lost(run: Run) -> None:
+    rows = run.frames["offsets"]
+    run.drop("offsets", rows.index[rows["topic_partition"] == 1])
+
+
+@defect("a commit in doubt that is not in its coordinator's log: no loss", base=commits_run)
+def commit_in_doubt(run: Run) -> None:
+    run.set("produce", _entry(run, LOST), status="in_doubt", done_us=None)
+    commit_lost(run)
+
+
+@defect("two commits of a group that changed places in the log", fails=("integrity/backward",), base=commits_run)
+def commits_swapped(run: Run) -> None:
+    one, other = (_entry(run, seq) for seq in (LOST, LOST + 3))
+    first, second = (run.get("offsets", index)["offset"] for index in (one, other))
+    run.set("offsets", one, offset=second)
+    run.set("offsets", other, offset=first)
+
+
+@defect("a commit that was taken back, and the group began anew: no alarm", base=commits_run)
+def taken_back(run: Run) -> None:
+    last = run.get("offsets", _entry(run, 999))
+    more = [
+        last | {"offset": last["offset"] + 1, "committed": None},
+        last | {"offset": last["offset"] + 2, "committed": 0},
+    ]
+    run.add("offsets", *more)
+
+
+@defect(
+    "commits whose coordinators' log could not be read",
+    unsure=("integrity/lost", "integrity/backward"),
+    base=commits_run,
+)
+def log_unread(run: Run) -> None:
+    run.frames["offsets"] = run.frames["offsets"][:0]
+
+
+@defect("commits of share groups, of which coordinators write no position: nothing to judge", base=commits_run)
+def shared(run: Run) -> None:
+    log_unread(run)
+    run.arms["arms"]["baseline"]["settings"] = {"share": True}
