@@ -5,7 +5,7 @@ rule           forbidden                                              permitted,
 =============  =====================================================  ================================================
 lost           acknowledged, and not in the log; in the log, and not  acks=1 or 0, min.insync.replicas below 2, unclean
                delivered to a reader it was owed; a commit            elections; of a commit nothing
-               acknowledged, and not in the coordinators' log
+               acknowledged, and not in its coordinator's log
 duplicate      one record at two places, by an idempotent producer;   without idempotence; unclean elections;
                an offset delivered twice to a reader                  after an assignment or a reset
 order          the log against an idempotent producer's seq, or       without idempotence; a killed producer; unclean
@@ -16,8 +16,8 @@ phantom        a record that nobody sent, in the log or delivered;    nothing
 misplaced      the place acknowledged is not where the record is      nothing
 collision      two records at one place                               unclean elections
 skipped        a reader passed over a record of the log               unclean elections; an assignment or a reset
-backward       epochs or high watermarks that go down, old hints      without idempotence; acks=1; a killed producer;
-               taken, a committed position below one before           of a commit nothing
+backward       epochs or high watermarks that go down, old hints      without idempotence; acks=1; a killed producer; in
+               taken, a committed position below one before           a coordinator's log: nothing fences a late commit
 beyond         a delivery from beyond every high watermark told       nothing
 co_owned       two members of a group read a partition at once        while faults may keep members from a coordinator
 commit_ahead   a group committed what it had not read                 nothing
@@ -59,6 +59,7 @@ _SENT = ("lost", "duplicate", "order", "misplaced", "backward", "phantom")
 _READ = ("lost", "duplicate", "order", "phantom", "collision", "skipped", "backward", "beyond")
 _COMMITTED = ("commit_ahead", "commit_behind")
 _OFFSETS = ("lost", "backward")
+_UNFENCED = "permitted, as no member's epoch fences a commit that a lost connection still held"
 _TOLD_BY_SOME = ("misplaced", "backward", "beyond")
 _SEEN_BY_SOME = (*_TOLD_BY_SOME, "phantom")
 _NAMES = 3
@@ -112,7 +113,8 @@ def _judged(evidence: Evidence, facts: Facts) -> Iterator[_Judged]:
     for client in committers(evidence):
         for rule in _OFFSETS:
             subject = f"{subject_of(client, evidence.clients)} {COMMIT}"
-            yield _Judged(rule, subject, client.arm, facts.finding(rule, COMMIT, client.key))
+            permitted = _UNFENCED if rule == "backward" else None
+            yield _Judged(rule, subject, client.arm, facts.finding(rule, COMMIT, client.key), permitted)
     yield from _of_replicas(facts)
 
 

@@ -4,7 +4,7 @@
 rule            broken when                                                                           file
 ==============  ====================================================================================  ==============
 lost            acknowledged, and not in the log (produce) or not delivered to who is owed it         ``records``
-                a commit acknowledged, and not in the coordinators' log                               ``offsets``
+                a commit acknowledged, and neither it nor a later one in its coordinator's log        ``offsets``
 duplicate       one record at two places                                                              ``records``
 misplaced       acknowledged at a place where neither the log nor a reader has it                     ``records``
 phantom         a row that nobody sent, in the log or delivered                                       ``records``

@@ -8,18 +8,11 @@ from aftershock.results.trials.statement import Estimate, Judged
 from aftershock.results.trials.words import seen
 
 
-def kept(part: Part, rules: Collection[str], op: str = "", of: int | None = None) -> Judged:
-    """One that failed contradicts; one that is open, or that there is none, leaves it open.
-
-    ``op`` (``commit``): the checks of that alone. ``of``: what n counts, if it isn't the checks.
-    """
-    checks = [
-        each
-        for each in part.run.verdict.checks
-        if each.id.removeprefix("integrity/") in rules and each.subject.endswith(op)
-    ]
+def kept(part: Part, rules: Collection[str]) -> Judged:
+    """One that failed contradicts; one that is open, or that there is none, leaves it open."""
+    checks = [each for each in part.run.verdict.checks if each.id.removeprefix("integrity/") in rules]
     failed = [each for each in checks if each.status is Status.FAIL]
     decided = bool(checks) and all(each.status is Status.PASS for each in checks)
     why = failed[0].why if failed else f"{len(checks)} checks, of {sum(each.n for each in checks)} observations"
-    ours = Estimate(float(len(failed)), None, None, len(checks) if of is None else of, "checks failed")
+    ours = Estimate(float(len(failed)), None, None, len(checks), "checks failed")
     return seen(False if failed else decided or None, ours, why)

@@ -3,13 +3,11 @@
 The unit is the kill that was witnessed and met.
 """
 
-from dataclasses import replace
-
 import pyarrow.compute as pc
 
-from aftershock.results.trials.kept import kept
 from aftershock.results.trials.part import Part
-from aftershock.results.trials.statement import Judged
+from aftershock.results.trials.statement import Estimate, Judged
+from aftershock.results.trials.words import seen
 
 FAULT = "coordinator"
 
@@ -17,8 +15,13 @@ FAULT = "coordinator"
 def survived(part: Part, rule: str) -> Judged:
     """Whether acknowledged commits are in the log (``lost``), and no group went back there (``backward``)."""
     proven, _ = part.run.trials()
-    found = kept(part, [rule], "commit", of=len(proven or ()))
-    return replace(found, why=f"{found.why}; {_under_way(part)} under way at the kills")
+    checks = [
+        each for each in part.run.verdict.checks if each.id == f"integrity/{rule}" and each.subject.endswith(" commit")
+    ]
+    counts = [each.observed for each in checks if each.observed is not None]
+    broken = sum(counts) if len(counts) == len(checks) > 0 else None
+    why = f"of {sum(each.n for each in checks)} commits; {_under_way(part)} under way at the kills"
+    return seen(None if broken is None else not broken, Estimate(broken, None, None, len(proven or ()), "commits"), why)
 
 
 def _under_way(part: Part) -> int:

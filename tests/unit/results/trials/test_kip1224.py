@@ -133,8 +133,11 @@ def test_batches(tmp_path: Path) -> None:
 )
 def test_what_a_killed_coordinator_had_answered(rule: str, kills: int, word: str, tmp_path: Path) -> None:
     """The run's own checks of commits decide, not those of records; who was never killed shows nothing."""
-    told = (("lost", "commit", Status.FAIL), ("backward", "commit", Status.PASS), ("backward", "consume", Status.FAIL))
-    checks = [Check(f"integrity/{name}", "integrity", f"arm=a {op}", status, 9, 1, "", "") for name, op, status in told]
+    told = (("lost", "commit", 1.0), ("backward", "commit", 0.0), ("backward", "consume", 1.0))
+    checks = [
+        Check(f"integrity/{name}", "integrity", f"arm=a {op}", Status.PASS, 9, 1, "", "", observed)
+        for name, op, observed in told
+    ]
     rows = [commit("w", "a", "a", 0, 10), commit("w", "a", "late", 999_990, 1_500_000, status="in_doubt")]
     faults = {FAULT: [1_000_000, 2_000_000][:kills]}
     found = survived(on_disk.part(tmp_path, faults=faults, outcomes=rows, checks=checks), rule)
