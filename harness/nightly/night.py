@@ -11,6 +11,7 @@ worse only where it is so than each of the last three.
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -51,9 +52,25 @@ class Night:
 
 
 def do(words: Sequence[str]) -> int:
-    """Runs a command with this Python, what it says going where ours does; its exit code. KeyboardInterrupt for 130."""
-    code = subprocess.run([sys.executable, *words], check=False).returncode
-    if code == _INTERRUPTED:
+    """Runs a command with this Python, what it says going where ours does; its exit code.
+
+    It is in a process group of its own: a signal reaches it once, through us, and we wait until it has tidied up.
+    Raises KeyboardInterrupt then, as for one that ends with 130.
+    """
+    process = subprocess.Popen([sys.executable, *words], process_group=0)
+    heard: list[int] = []
+
+    def pass_on(number: int, _: object) -> None:
+        heard.append(number)
+        process.send_signal(number)
+
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        code = process.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if heard or code == _INTERRUPTED:
         raise KeyboardInterrupt
     return code
 
@@ -83,10 +100,11 @@ def go(night: Night, allotted: Allotted, run: Do, say: Callable[[str], None]) ->
 def _closed(night: Night, run: Do) -> list[int]:
     """Tonight's runs on one page, their figures beside those of the nights before; old runs go."""
     out, today = str(night.out), _of_today(night)
-    codes = [run([*AFTERSHOCK, "report", *(str(one.path) for one in today), "--out", out])] if today else []
+    if today:  # what was interrupted is told, and no error of tonight
+        run([*AFTERSHOCK, "report", *(str(one.path) for one in today), "--out", out])
     added = [word for one in reversed(_figures(night)) for word in ("--add", str(one.path))]
     trend = run([*AFTERSHOCK, "trend", "--ledger", out, "--out", out, *added])
-    codes.append(0 if trend == 2 else trend)  # noqa: PLR2004 -- a few nights decide nothing
+    codes = [0 if trend == 2 else trend]  # noqa: PLR2004 -- a few nights decide nothing
     homes = [night.out, *sorted(night.out.glob("kips/*"))]
     return [*codes, *(run([*AFTERSHOCK, "runs", "prune", "--older-than", "30d", "--out", str(home)]) for home in homes)]
 

@@ -1,6 +1,9 @@
 """The night's story, its commands told apart by a stand-in that notes them."""
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -58,6 +61,35 @@ def test_an_interrupted_night_goes_on(tmp_path: Path) -> None:
     assert 1 == go(night(tmp_path), ALL, rest, print)
     assert ["kip", "run"] == rest.seen[:2]
     assert {} == record.read(tmp_path, TODAY, 8).done
+
+
+NIGHT = """
+import sys
+from aftershock.harness.nightly.night import do
+try:
+    do(["-c", sys.argv[1]])
+except KeyboardInterrupt:
+    print("night over")
+"""
+STEP = """
+import sys, time
+print("begun", flush=True)
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    time.sleep(1)
+    print("tidied up", flush=True)
+    sys.exit(130)
+"""
+
+
+def test_an_interrupted_step_tidies_up() -> None:
+    """However long that takes, and though the signal was for us alone."""
+    with subprocess.Popen([sys.executable, "-c", NIGHT, STEP], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert "begun\n" == process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert "tidied up\nnight over\n" == process.stdout.read()
 
 
 def test_a_broken_record_begins_anew(tmp_path: Path) -> None:
