@@ -30,7 +30,7 @@ from aftershock.harness import corpus, regression
 from aftershock.harness.explore import ledger
 from aftershock.harness.explore.budget import shown
 from aftershock.harness.nightly import record
-from aftershock.harness.nightly.steps import AFTERSHOCK, CONTROLS, Allotted, Step, worst
+from aftershock.harness.nightly.steps import AFTERSHOCK, COMPARED, CONTROLS, Allotted, Step, worst
 from aftershock.harness.runs import Run, runs_in
 from aftershock.results.files import read_json, write_whole
 
@@ -138,7 +138,7 @@ def _beside(tonight: Run, night: Night, run: Do) -> str:
     before = list(islice(alike, _NIGHTS_BEFORE))
     if len(before) < _NIGHTS_BEFORE:
         return f"there are {len(before)}"
-    by = ("--control", CONTROLS[tonight.plan])
+    by = ("--control", CONTROLS[tonight.plan], *(word for metric in COMPARED for word in ("--metric", metric)))
     codes = {run([*AFTERSHOCK, "compare", str(one.path), str(tonight.path), *by]) for one in before}
     if codes - {0, 1, 2}:
         return "they are no comparison"
