@@ -47,12 +47,14 @@ class Made:
     consume: list[Row]
     log: list[Row]
     metrics: list[Row]
+    offsets: list[Row] = field(default_factory=list)
     manifested: bool = True
     columns: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def copy(self) -> "Made":
         """Another one to spoil."""
-        rows = {name: [dict(row) for row in getattr(self, name)] for name in ("produce", "consume", "log", "metrics")}
+        tables = ("produce", "consume", "log", "metrics", "offsets")
+        rows = {name: [dict(row) for row in getattr(self, name)] for name in tables}
         told = {name: deepcopy(getattr(self, name)) for name in ("run", "timeline", "phases", "journal", "events")}
         return Made(**rows, **told, manifested=self.manifested, columns=self.columns)
 
@@ -69,6 +71,7 @@ class Made:
             "log/part-0.parquet": self.log,
             "metrics/part-0.parquet": self.metrics,
         }
+        parts |= {"offsets/part-0.parquet": self.offsets} if self.offsets else {}
         for name, rows in parts.items():
             write_rows(home / name, rows, self.columns[name.split("/", 1)[0]])
         if self.manifested:

@@ -192,7 +192,7 @@ def test_lag_is_from_the_position_to_the_end(spark: "SparkSession", cases: list[
     )
     known = of_phases(spark, ("steady", None, 0, 7_000_000), clients=1)
     empty = spark.range(0)
-    (found,) = lags(Tables(outcomes, empty, empty, empty), known)
+    (found,) = lags(Tables(outcomes, empty, empty, empty, empty), known)
     for second, seen in enumerate(found["w/c0"]):
         each = [_lag(records, (second + 1) * 1_000_000) for records in lanes]
         assert (sum(records for records, _ in each), max(age for _, age in each)) == (seen.records, seen.oldest_us)

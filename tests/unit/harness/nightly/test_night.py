@@ -73,8 +73,8 @@ except KeyboardInterrupt:
 """
 STEP = """
 import sys, time
-print("begun", flush=True)
 try:
+    print("begun", flush=True)
     time.sleep(60)
 except KeyboardInterrupt:
     time.sleep(1)

@@ -21,7 +21,7 @@ from aftershock.workloads.dealing import offsets_partition
 from aftershock.workloads.events import Events
 from aftershock.workloads.orders import Go, Stop
 
-S, MS = 1_000_000, 1_000
+S = 1_000_000
 TOPIC = "t"
 
 
@@ -129,7 +129,7 @@ def test_a_closed_loop_keeps_so_many_in_flight(here: Bench, broker: ScriptedBrok
     under_way = [n + 1 - bisect_right(ends, row["sent_us"]) for n, row in enumerate(found)]
     assert [1, 2, 3, 4, 5, 6, 7, 8] == under_way[:8]
     assert 8 == max(under_way)
-    assert max(row["sent_us"] - row["intended_us"] for row in found) < MS
+    assert all(row["intended_us"] >= ends[n - 8] for n, row in enumerate(found) if n >= 8)
     assert len(broker.journal("OffsetCommit")) == len(found)
 
 
