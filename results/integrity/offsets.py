@@ -1,9 +1,9 @@
 """What group coordinators have of the commits of a ``commit`` workload, whose groups read nothing: their log tells.
 
 Rules: an acknowledged commit is *lost* if the log of the offsets topic has no entry of its group and partition with its
-position or a later one: a commit may be superseded, and is acknowledged with what superseded it. An entry goes
-*backward* if it is below the one before it of the same group and partition, unless that was taken back (null). A share
-coordinator writes no position down, and of an attached cluster that log isn't read.
+position or a later one since the last that was taken back (null): a commit may be superseded, and is acknowledged with
+what superseded it. An entry goes *backward* if it is below the one before it of the same group and partition, unless
+that was taken back. A share coordinator writes no position down, and of an attached cluster that log isn't read.
 """
 
 from collections.abc import Iterator
@@ -50,7 +50,9 @@ def offsets(read: Tables, dims: Dims) -> DataFrame | None:
 
 
 def _lost(told: DataFrame, log: DataFrame) -> DataFrame:
-    rows = told.join(log.groupBy(*_PLACE).agg(F.max("committed").alias("reached")), list(_PLACE), "left")
+    taken_back = F.max(F.when(F.col("committed").isNull(), F.col("place"))).over(Window.partitionBy(*_PLACE))
+    stands = log.withColumn("gone", taken_back).where(F.col("gone").isNull() | (F.col("place") > F.col("gone")))
+    rows = told.join(stands.groupBy(*_PLACE).agg(F.max("committed").alias("reached")), list(_PLACE), "left")
     kept = F.coalesce(F.col("reached") >= F.col("committed"), F.lit(False))
     return found(rows, [fact("lost", SIDE, F.col("client"), 1, ~kept)])
 
