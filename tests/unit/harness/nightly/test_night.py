@@ -18,7 +18,7 @@ from aftershock.harness.corpus import Found
 from aftershock.harness.explore import ledger
 from aftershock.harness.nightly import record
 from aftershock.harness.nightly.night import SUMMARY, Night, go, tell
-from aftershock.harness.nightly.steps import STEPS, allot
+from aftershock.harness.nightly.steps import COMPARED, STEPS, allot
 
 TODAY = date(2026, 11, 22)
 ALL = allot(STEPS, None)
@@ -148,9 +148,8 @@ def test_tonight_beside_other_nights(nights: int, codes: tuple[int, ...], word: 
         return next(answers)
 
     assert code == go(night(tmp_path), ALL, run, print)
-    assert [[str(one), str(tonight), "--control", "metadata"] for one in reversed(before)][: len(codes)] == [
-        words[:4] for words in asked
-    ]
+    by = ["--control", "metadata", *(word for metric in COMPARED for word in ("--metric", metric))]
+    assert [[str(one), str(tonight), *by] for one in reversed(before)][: len(codes)] == asked
     told = (tmp_path / SUMMARY).read_text()
     assert f"* leader-rotation beside each of the last three nights: {word}\n" in told
     assert f"* of {nights + 4} runs in {tmp_path}: {nights + 4} PASS\n" in told
