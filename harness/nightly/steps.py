@@ -36,8 +36,8 @@ _NAMED = ("--seed", "{seed}", "--out", "{out}")
 
 CONTROLS = {"leader-rotation": "metadata"}
 """Plans that are compared with those of other nights, block by block, and the arm by whose values they are divided."""
-COMPARED = ("produce.latency p50 in fault", "produce.latency p95 in fault", "consume.latency p95 in fault", "recovery")
-"""By what: the median is steady from night to night, and what a fault itself costs is not."""
+COMPARED = (*(f"{op}.latency {q} in fault" for op in ("produce", "consume") for q in ("p50", "p95")), "recovery")
+"""By what: medians are steady from night to night, and what a fault itself costs is not."""
 _BLOCKS = ("--set", "blocks=8")
 
 
