@@ -30,10 +30,13 @@ def failed(judged: dict[str, Any]) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = defaultdict(dict)
     for check in judged["checks"]:
         if check["kind"] in JUDGED and (check["status"] == "FAIL" or would_fail(check)):
-            writers = {judged["producers"][producer] for producer, _ in check["samples"]}
-            for arm in [check["arm"]] if check["arm"] else writers or {"nobody"}:
+            for arm in [check["arm"]] if check["arm"] else writers(judged, check):
                 found[arm][check["id"]] = check["why"]
     return found
+
+
+def writers(judged: dict[str, Any], check: dict[str, Any]) -> set[str]:
+    return {judged["producers"][producer] for producer, _ in check["samples"]} or {"nobody"}
 
 
 def would_fail(check: dict[str, Any]) -> bool:
@@ -64,7 +67,7 @@ def misjudged(judged: dict[str, Any]) -> dict[str, str]:
 
 
 def test_what_is_done_wrong_with_answers(aftershock: Any) -> None:
-    """Seven clients that get errors, or no answer: each is failed for its own defect, in one run; the good are not."""
+    """Eight clients that get errors, or no answer: each is failed for its own defect, in one run; the good are not."""
     assert {} == misjudged(verdict(aftershock, "answers", door=DOOR))
 
 

@@ -1,0 +1,24 @@
+"""Takes a commit for made, whatever became of it.
+
+What ``commitAsync`` without a callback does: neither an error nor silence is noticed, and nothing is sent again.
+"""
+
+from contextlib import suppress
+
+from aftershock.errors import ProtocolError
+from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
+from aftershock.workloads.reference.commit_attempts import PlainAttempts
+
+
+def plant() -> None:
+    make = PlainAttempts.make
+
+    async def make_and_forget(self, offset):
+        with suppress(OSError, ProtocolError):
+            await make(self, offset)
+        return 0
+
+    put(PlainAttempts, "make", make_and_forget)
+
+
+BAD = KnownBad("OffsetCommit requests are lost", "integrity/lost", " commits", plant)
