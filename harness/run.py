@@ -165,22 +165,18 @@ def _attaching(job: Job, attach: Attach, progress: Progress) -> Callable[[RunDir
 
 
 def live(job: Job, cluster: Cluster, home: RunDir, images: Images, progress: Progress) -> None:
-    """Drive a job on a ready cluster; afterwards its evidence is complete, or the run directory says why not.
-
-    Raises what goes wrong; see `perform`.
-    """
-    with _accounted_for(home, progress):
-        _drive(job, cluster, home, provenance(home, cluster, images), progress)
+    """Drive a job on a ready cluster, within `accounted_for`. Raises what goes wrong; see `perform`."""
+    _drive(job, cluster, home, provenance(home, cluster, images), progress)
 
 
 def _launched(
     job: Job, client: docker.DockerClient, home: RunDir, images: Images, progress: Progress, *, keep: bool
 ) -> None:
     """Drive a job on a cluster of its own, which is gone afterwards unless it is to be kept."""
-    with _accounted_for(home, progress):
+    with accounted_for(home, progress):
         try:
             with closing(launch(job.spec, home.run_id, home.path, images, progress.say, keep=keep)) as cluster:
-                _drive(job, cluster, home, provenance(home, cluster, images), progress)
+                live(job, cluster, home, images, progress)
         finally:
             with undisturbed(progress.say):
                 collect_logs(client, home.run_id, home.path / "logs")
@@ -192,7 +188,7 @@ def _launched(
 
 def _attached(job: Job, attach: Attach, home: RunDir, progress: Progress) -> None:
     """Drive a job on a cluster that is as it was afterwards, but for records in its topics and offsets of groups."""
-    with _accounted_for(home, progress):
+    with accounted_for(home, progress):
         card = Card.of(home.run_id, attach, job.timeline)
         card.write(home.path)
         watchdog.watch(labels.owner(), home.run_id, home.path)
@@ -237,8 +233,11 @@ def _drive(job: Job, cluster: Target, home: RunDir, about: Mapping[str, Any], pr
 
 
 @contextmanager
-def _accounted_for(home: RunDir, progress: Progress) -> Iterator[None]:
-    """Write down how the live half ended, and say where its evidence is if it didn't end well."""
+def accounted_for(home: RunDir, progress: Progress) -> Iterator[None]:
+    """Write down how the live half ended, and say where its evidence is if it didn't end well.
+
+    To be entered as soon as the run directory is there: who is interrupted before leaves a run that seems to go on.
+    """
     try:
         yield
         home.tell(status="complete")

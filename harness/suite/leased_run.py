@@ -23,7 +23,7 @@ from aftershock.harness.labels import owner
 from aftershock.harness.lease import Kind, host_lease
 from aftershock.harness.pool.pool import Pool
 from aftershock.harness.progress import Progress
-from aftershock.harness.run import Job, live
+from aftershock.harness.run import Job, accounted_for, live
 from aftershock.harness.rundir import RunDir
 from aftershock.harness.suite.session import Suite
 
@@ -65,13 +65,14 @@ def drive(errand: Errand, pool: Pool | None = None) -> RunDir:
         alone.enter_context(host_lease(errand.kind, errand.test, progress.say))
         with (pool or pool_of(errand.suite)).lease(errand.job.spec, errand.test, progress.say) as leased:
             home = errand.begin()
-            progress.say(f"run: {home.path}")
-            leased.run(home.path)
-            try:
-                live(errand.job, leased.cluster, home, leased.images, progress)
-            finally:
-                alone.close()
-                collect_logs(engine.connect(), leased.cluster.run_id, home.path / "logs", leased.since)
+            with accounted_for(home, progress):
+                progress.say(f"run: {home.path}")
+                leased.run(home.path)
+                try:
+                    live(errand.job, leased.cluster, home, leased.images, progress)
+                finally:
+                    alone.close()
+                    collect_logs(engine.connect(), leased.cluster.run_id, home.path / "logs", leased.since)
     return home
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from aftershock.errors import AftershockError, ClusterError, EvidenceError, WorkloadError
 from aftershock.harness.drive import _unless, _watched
 from aftershock.harness.progress import Progress
-from aftershock.harness.run import _accounted_for, prepare
+from aftershock.harness.run import accounted_for, prepare
 from aftershock.harness.rundir import RunDir
 
 
@@ -25,7 +25,7 @@ def home(tmp_path: Path) -> RunDir:
 def ended(home: RunDir, error: BaseException | None) -> tuple[str, str | None]:
     """What run.json says after a live half that raised ``error``."""
     try:
-        with _accounted_for(home, Progress(Console(file=io.StringIO()))):
+        with accounted_for(home, Progress(Console(file=io.StringIO()))):
             if error:
                 raise error
     except (AftershockError, KeyboardInterrupt, ValueError):
@@ -60,7 +60,7 @@ def test_a_bad_end_is_told_and_not_sealed(home: RunDir, error: BaseException, st
 def test_a_full_disk_is_a_sentence(home: RunDir) -> None:
     """What, where, and what to do."""
     with pytest.raises(EvidenceError, match=r"No space left.*choose another --out"):
-        with _accounted_for(home, Progress(Console(file=io.StringIO()))):
+        with accounted_for(home, Progress(Console(file=io.StringIO()))):
             raise OSError(28, "No space left on device")
 
 
