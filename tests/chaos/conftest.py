@@ -68,9 +68,9 @@ class Command:
     def interrupt(self) -> None:
         self.process.send_signal(signal.SIGINT)
 
-    def finish(self) -> tuple[int, str]:
+    def finish(self, deadline_s: float = DEADLINE_S) -> tuple[int, str]:
         """Exit code and stdout."""
-        code = self.process.wait(DEADLINE_S)
+        code = self.process.wait(deadline_s)
         self._reader.join()
         stdout = self._stdout.read_text()
         print(stdout)

@@ -88,7 +88,7 @@ def test_it_finds_a_planted_defect_which_is_made_small(out: Path, tmp_path: Path
     frame.write_text(FRAME)
     seed = str(datetime.now(UTC).date().toordinal())
     explore = ["explore", str(frame), "--budget", "8m", "--seed", seed, "--out", str(out)]
-    code, _ = Command(explore, out, DOOR).finish()
+    code, _ = Command(explore, out, DOOR).finish(600)
     assert 1 == code
     losing = [home for home in out.glob("*/verdict.json") if LOST in failed_of(home)]
     assert {"acks_when_sent"} == {arm for home in losing for arm in failed_of(home)[LOST]}
@@ -96,9 +96,8 @@ def test_it_finds_a_planted_defect_which_is_made_small(out: Path, tmp_path: Path
     assert found
 
     run = losing[0].parent.name
-    code, stdout = Command(
-        ["minimise", run, "--budget", "12m", "--check", LOST, "--out", str(out), "--json"], out, DOOR
-    ).finish()
+    minimise = ["minimise", run, "--budget", "12m", "--check", LOST, "--out", str(out), "--json"]
+    code, stdout = Command(minimise, out, DOOR).finish(900)
     told = json.loads(stdout)
     assert 0 == code
     assert told["faults"]["after"] <= min(2, told["faults"]["before"])
