@@ -11,6 +11,5 @@ def test_it_can_be_planted_and_caught(mutant: Mutant) -> None:
     assert sound != mutant.planted(sound)
     assert mutant.tests
     for test in mutant.tests:
-        path, *names = test.partition("[")[0].split("::")
-        text = (ROOT / path).read_text()
-        assert all(name in text for name in names[:1])
+        path, name, *_ = [*test.partition("[")[0].split("::"), ""]
+        assert name in (ROOT / path).read_text()
