@@ -13,13 +13,14 @@ from typing import TextIO
 from aftershock.results.annotations import annotations
 from aftershock.results.files import read_json
 from aftershock.results.judged import verdict_of
-from aftershock.results.report import step_summary
 
 
 def tell(run_dirs: Iterable[Path], environment: Mapping[str, str] = os.environ, out: TextIO | None = None) -> None:
     """Annotate what did not pass in these judged runs (on ``out``, default stderr), and add them to the summary."""
     if environment.get("GITHUB_ACTIONS") != "true":
         return
+    from aftershock.results.report import step_summary
+
     paths = list(run_dirs)
     for path in paths:
         verdict = verdict_of(path)

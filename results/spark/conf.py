@@ -72,6 +72,7 @@ _OURS = {
     "spark.log.level": "ERROR",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    "spark.sql.ui.explainMode": "simple",  # every plan is written down for a page that nobody sees
     "spark.sql.catalogImplementation": "in-memory",
 }
 _LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
@@ -108,4 +109,6 @@ def of_jvm(master: str, load: Load, scratch: Path, options: Iterable[str]) -> Ma
         "spark.driver.extraJavaOptions": " ".join([*tuned, *options]),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
     }
+    if load.brief:
+        settings["spark.buffer.pageSize"] = "1m"  # what every sort and every sum takes at once, however little it needs
     return settings | _LOOPBACK | {"spark.local.dir": str(scratch)} if on_this_host(master) else settings

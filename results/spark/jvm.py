@@ -27,6 +27,14 @@ EXIT_DEADLINE_S = 10.0
 # what a call into a JVM raises that has died, or can't say what went wrong in it
 JVM_LOST = (Py4JError, OSError)
 
+# what PySpark looks up by name in the JVM again and again: 5,000 times a judgement, which is a second
+_OFTEN = {
+    "functions": ("col", "lit", "when"),
+    "org.apache.spark.sql.functions": ("col", "lit", "when"),
+    "PythonUtils": ("toSeq",),
+    "PythonSQLUtils": (),
+}
+
 
 @contextmanager
 def jvm_session(
@@ -54,6 +62,7 @@ def _started(conf: SparkConf, gateway: Any, log: Path) -> SparkSession:
     main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT) if main else None
     try:
+        _remember(gateway.jvm)
         return SparkSession(SparkContext(conf=conf, gateway=gateway))
     except (PySparkException, *JVM_LOST) as broken:
         why = f"Spark did not start at {conf.get('spark.master')}: {reason(broken)}; see {log}"
@@ -61,6 +70,15 @@ def _started(conf: SparkConf, gateway: Any, log: Path) -> SparkSession:
     finally:
         if before is not None:
             signal.signal(signal.SIGINT, before)
+
+
+def _remember(jvm: Any) -> None:
+    """Looks up once, for as long as the JVM lives, what is looked up most."""
+    for name, members in _OFTEN.items():
+        found = getattr(jvm, name)
+        setattr(jvm, name, found)
+        for member in members:
+            setattr(found, member, getattr(found, member))
 
 
 @contextmanager

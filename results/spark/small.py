@@ -9,20 +9,21 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import BooleanType, DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
-_ARROW = {
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "boolean": pa.bool_(),
+_TYPES = {
+    "int": (IntegerType(), pa.int32()),
+    "bigint": (LongType(), pa.int64()),
+    "double": (DoubleType(), pa.float64()),
+    "string": (StringType(), pa.string()),
+    "boolean": (BooleanType(), pa.bool_()),
 }
 
 
 def small(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: str) -> DataFrame:
     """``rows`` as a table of ``schema`` (``run int, window string, start_us bigint``)."""
-    named = [column.split() for column in schema.split(", ")]
-    arrow = pa.schema([(name.strip("`"), _ARROW[kind]) for name, kind in named])
-    names = arrow.names
-    table = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], arrow)
-    return spark.createDataFrame(table, schema)  # the names of an empty one are not enough for Spark Connect
+    named = [(name.strip("`"), *_TYPES[kind]) for name, kind in map(str.split, schema.split(", "))]
+    arrow = pa.schema([(name, kind) for name, _, kind in named])
+    table = pa.Table.from_pylist([dict(zip(arrow.names, row, strict=True)) for row in rows], arrow)
+    # told by its types, for Spark would parse the text; the names of an empty one are not enough for Spark Connect
+    return spark.createDataFrame(table, StructType([StructField(name, kind) for name, kind, _ in named]))
