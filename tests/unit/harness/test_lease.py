@@ -4,15 +4,16 @@ import os
 import signal
 import stat
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import takewhile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from aftershock.errors import LeaseError
+from aftershock.harness import lease
 from aftershock.harness.flock import Lock
 from aftershock.harness.lease import Kind, host_lease, judged_on
 from aftershock.tests.unit.harness.child import Child
@@ -84,7 +85,7 @@ def test_who_waits_is_told_once(enter: Enter, folder: Path, monkeypatch: pytest.
             first.tell()
             assert "left" == first.line()
 
-    monkeypatch.setattr(time, "sleep", wait)
+    monkeypatch.setattr(lease, "time", SimpleNamespace(sleep=wait))  # not that of other threads
     with host_lease("latency", "second", said.append, folder):
         assert [0, 1, 1, 1] == looks
 

@@ -1,15 +1,16 @@
 """The pool's rules between real processes and real locks, with clusters that are nothing but files."""
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from aftershock.errors import ClusterError, LeaseError
 from aftershock.harness import labels
+from aftershock.harness.pool import pool
 from aftershock.harness.pool.pool import Pool
 from aftershock.tests.unit.harness.child import Child
 from aftershock.tests.unit.harness.pool.fake_upkeep import ONE, TWO, FakeUpkeep
@@ -117,7 +118,7 @@ def test_who_waits_is_told_once(pool_of: OpenPool, lessee: Lessee, monkeypatch: 
             first.tell()
             assert "ended" == first.line()
 
-    monkeypatch.setattr(time, "sleep", wait)
+    monkeypatch.setattr(pool, "time", SimpleNamespace(sleep=wait))  # not that of other threads
     with pool_of().lease(ONE, "third", said.append):
         assert [1, 1, 1] == looks
 
