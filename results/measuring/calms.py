@@ -94,8 +94,8 @@ class Look:
     until_us: int
 
 
-def where_to_look(one: Sought, slots: Sequence[Any]) -> Look | None:
-    """From the first slot in which calm may begin to the first in which it must, or the last in which it may.
+def where_to_look(one: Sought, slots: Sequence[Any]) -> list[Look]:
+    """The slots in which calm may begin, up to the first in which it must; where they are near each other, as one look.
 
     ::
 
@@ -108,7 +108,7 @@ def where_to_look(one: Sought, slots: Sequence[Any]) -> Look | None:
     of ``recovery.pace_slots``, of the pace.
     """
     if not slots:
-        return None
+        return []
     slot_us, pace = slot_us_of(one.pace.for_us), one.pace
     first = min(row["slot"] for row in slots)
     sums = {name: _running(slots, name, first) for name in ("n", "failed", "slow")}
@@ -121,10 +121,9 @@ def where_to_look(one: Sought, slots: Sequence[Any]) -> Look | None:
     may &= start_us + pace.for_us <= pace.end_us
     must = whole & (perhaps["failed"] == 0) & (perhaps["slow"] <= pace.allowed(surely["n"]))
     must &= start_us + slot_us + pace.for_us <= pace.end_us
-    if not may.any():
-        return None
-    last_us = start_us[must][0] if must.any() else start_us[may][-1]
-    return Look(max(int(start_us[may][0]), one.at_us), int(last_us) + slot_us)
+    begins_us = start_us[may & (start_us <= min(start_us[must], default=pace.end_us))]
+    apart = np.split(begins_us, np.flatnonzero(np.diff(begins_us) > pace.for_us) + 1)
+    return [Look(max(int(some[0]), one.at_us), int(some[-1]) + slot_us) for some in apart if len(some)]
 
 
 def slot_us_of(for_us: int) -> int:

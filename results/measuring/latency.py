@@ -94,10 +94,11 @@ def by_bin(samples: DataFrame, dims: Dims, bins: DataFrame) -> DataFrame:
     hist = (
         rows.withColumn("took_us", took)
         .groupBy(
-            *("run", "workload", "arm", F.concat("op", F.lit(".latency")).alias("metric")),
-            *(F.col("client_rack").alias("rack"), "segment", F.expr("intended_us div bin_us").alias("bin")),
+            *("run", "op", "workload", "arm", F.col("client_rack").alias("rack"), "segment"),
+            F.expr("intended_us div bin_us").alias("bin"),
             F.call_function("shiftleft", F.call_function("shiftright", "took_us", finer), finer).alias("latency_us"),
         )
         .agg(F.count("*").alias("n"), F.max("took_us").alias("slowest_us"))
     )
-    return excused(hist.withColumn("client", client()), dims).drop("workload", "arm")
+    named = hist.withColumns({"client": client(), "metric": F.concat("op", F.lit(".latency"))})
+    return excused(named, dims).drop("op", "workload", "arm")

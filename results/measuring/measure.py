@@ -195,7 +195,7 @@ class _Study:
             for (metric, client, window), seen in one.items()
             if window == RUN and metric.endswith(".latency")
         ]
-        return slow.slowest(self.samples, self.dims.table(limits, slow.LIMITS), self.dims)
+        return slow.slowest(self.samples, limits, self.dims)
 
     def _bins(self) -> "DataFrame":
         sizes = [(run, bin_us(one.evidence)) for run, one in enumerate(self.scenes)]

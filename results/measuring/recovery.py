@@ -22,11 +22,11 @@ from aftershock.results.measuring.samples import client, ok, with_segment
 GAP_SLOT_US = 1_000
 PACES = "run int, pace int, client string, end_us bigint, limit_us bigint"
 LOOKS = (
-    "run int, calm int, client string, end_us bigint, limit_us bigint, num bigint, den bigint, "
+    "run int, look int, client string, end_us bigint, limit_us bigint, num bigint, den bigint, "
     "at_us bigint, look_us bigint, until_us bigint"
 )
 _LANE = ("run", "metric", "client")
-_CALM, _COUNTED = ("run", "calm", "client"), ("n", "failed", "slow")
+_LOOK, _COUNTED = ("run", "look", "client"), ("n", "failed", "slow")
 
 
 def successes(samples: DataFrame, dims: Dims, slot_us: int = GAP_SLOT_US) -> DataFrame:
@@ -77,34 +77,40 @@ def pace_slots(samples: DataFrame, paces: DataFrame, dims: Dims, slot_us: int) -
 
 
 def first_calm(samples: DataFrame, looks: DataFrame, for_us: int) -> DataFrame:
-    """``run calm client recovered_us``: the first record from which on all is calm ``for_us`` long, since ``at_us``.
+    """``run look client recovered_us``: the first record from which on all is calm ``for_us`` long, since ``at_us``.
 
-    ``looks`` (``LOOKS``): that record is looked for from ``look_us`` until ``until_us``, one by one. Calm is: none
-    fails, of n at most ``n * (den - num) div den`` are slow, and the load goes on until then.
+    ``looks`` (``LOOKS``): that record is looked for from ``look_us`` until ``until_us``, one by one; what lies within
+    ``for_us`` of any of these is counted at once. Calm is: none fails, of n at most ``n * (den - num) div den`` are
+    slow, and the load goes on until then.
     """
-    within = (F.col("intended_us") >= F.col("look_us")) & (F.col("intended_us") < F.col("until_us") + for_us)
-    moments = _paced(samples, looks).where(within).groupBy(*_CALM, "intended_us").agg(*_counts())
+    intended, until = F.col("intended_us"), F.col("until_us")
+    rows = _paced(samples, looks).where((intended >= F.col("look_us")) & (intended < until + for_us))
+    common = (intended >= until) & (intended < F.col("look_us") + for_us)
+    moment = F.when(common, until).otherwise(intended).alias("intended_us")
+    moments = rows.groupBy(*_LOOK, moment, (intended < until).alias("begins")).agg(*_counts())
     # nearest-rank quantile <= limit is the same as: at least ceil(q n) are within it
     calm = (F.col("failed") == 0) & (F.col("slow") <= F.expr("(n * (den - num)) div den"))
-    calm = calm & (F.col("intended_us") + for_us <= F.col("end_us")) & (F.col("intended_us") < F.col("until_us"))
-    begun = _ahead(moments, for_us).join(F.broadcast(looks), list(_CALM)).where(calm)
-    return begun.groupBy(*_CALM).agg(F.min(F.col("intended_us") - F.col("at_us")).alias("recovered_us"))
+    calm = calm & (F.col("intended_us") + for_us <= F.col("end_us"))
+    begun = _ahead(moments, for_us).join(F.broadcast(looks), list(_LOOK)).where(calm)
+    return begun.groupBy(*_LOOK).agg(F.min(F.col("intended_us") - F.col("at_us")).alias("recovered_us"))
 
 
 def _ahead(moments: DataFrame, for_us: int) -> DataFrame:
-    """``moments`` with what was counted in the ``for_us`` that begin with each.
+    """Those ``moments`` at which calm may have begun (``begins``), with what was counted in the ``for_us`` from there.
 
     It is the difference of two running sums, before the first of them and after the last: over a frame that slides,
     Spark would add up all of it again for every row.
     """
-    turns = [
+    before, its, after = (
         F.struct((F.col("intended_us") + later_us).alias("sum_us"), F.lit(turn).alias("turn"))
         for turn, later_us in ((-1, 0), (0, 0), (1, for_us - 1))
-    ]
-    asked = moments.withColumn("ask", F.explode(F.array(*turns))).select("*", "ask.*")
-    until_here = Window.partitionBy(*_CALM).orderBy("sum_us", "turn").rowsBetween(Window.unboundedPreceding, 0)
+    )
+    turns = F.when(F.col("begins"), F.array(before, its, after)).otherwise(F.array(its))
+    asked = moments.withColumn("ask", F.explode(turns)).select("*", "ask.*")
+    until_here = Window.partitionBy(*_LOOK).orderBy("sum_us", "turn").rowsBetween(Window.unboundedPreceding, 0)
     sums = {name: F.col("turn") * F.sum(F.when(F.col("turn") == 0, F.col(name))).over(until_here) for name in _COUNTED}
-    return asked.withColumns(sums).groupBy(*_CALM, "intended_us").agg(*[F.sum(name).alias(name) for name in _COUNTED])
+    begun = asked.withColumns(sums).where("begins and turn <> 0")
+    return begun.groupBy(*_LOOK, "intended_us").agg(*[F.sum(name).alias(name) for name in _COUNTED])
 
 
 def _paced(samples: DataFrame, paces: DataFrame) -> DataFrame:

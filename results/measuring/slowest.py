@@ -1,6 +1,8 @@
 """The slowest records and commits of each client, for the story of the run: failed ones first, then by latency."""
 
-from pyspark.sql import DataFrame, Window
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
 from aftershock.results.measuring.dims import Dims
@@ -8,18 +10,25 @@ from aftershock.results.measuring.samples import client, ok, with_segment
 from aftershock.results.phases import RUN
 
 SLOWEST_MAX = 10
-LIMITS = "run int, op string, client string, at_least_us bigint"
+Limit = tuple[int, str, str, int]
+"""Run, op, client, and the latency in microseconds that the slowest took at least."""
 
 
-def slowest(samples: DataFrame, limits: DataFrame, dims: Dims) -> DataFrame:
+def slowest(samples: DataFrame, limits: Sequence[Limit], dims: Dims) -> DataFrame:
     """Ten rows of ``samples`` a run, op and client, of those intended after warm-up, with ``place`` from 1.
 
-    ``limits`` (``LIMITS``) spare the sort the rows that can't be among them: those quicker than ``at_least_us``.
+    ``limits`` spare the sort the rows that can't be among them.
     """
     took = F.when(ok(), F.col("done_us") - F.col("intended_us"))
-    named = samples.where("owed").withColumns({"client": client(), "took_us": took})
-    slow = F.coalesce(F.col("took_us") >= F.col("at_least_us"), F.lit(True))
-    few = with_segment(named.join(F.broadcast(limits), ["run", "op", "client"]).where(slow), "intended_us", dims)
+
+    def slow(least: Column) -> Column:
+        return F.coalesce(F.col("took_us") >= least, F.lit(True))
+
+    least_us = min((at_least_us for *_, at_least_us in limits), default=0)
+    named = samples.where("owed").withColumn("took_us", took).where(slow(F.lit(least_us)))
+    named = named.withColumn("client", client())
+    told = F.broadcast(dims.table(limits, "run int, op string, client string, at_least_us bigint"))
+    few = with_segment(named.join(told, ["run", "op", "client"]).where(slow(F.col("at_least_us"))), "intended_us", dims)
     judged = dims.segment_windows.where(F.col("window") == RUN).select("run", "segment")
     after = few.join(F.broadcast(judged), ["run", "segment"], "left_semi")
     order = Window.partitionBy("run", "op", "client").orderBy(

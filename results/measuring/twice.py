@@ -12,6 +12,7 @@ from aftershock.results.measuring import lag, recovery
 from aftershock.results.measuring.answers import Spread, by_run
 from aftershock.results.measuring.calms import Look, Pace, Sought, recovered, slot_us_of, sought, where_to_look
 from aftershock.results.measuring.dims import Dims
+from aftershock.results.measuring.hulls import due_in, open_in
 from aftershock.results.obligations import stalls
 from aftershock.results.spark.tables import Tables
 from aftershock.results.wanted import Calm
@@ -48,7 +49,8 @@ class Twice:
         rows = [tuple(row) for row in stalls.silences(waits, STALL_US).collect()]
         if not rows:
             return {}
-        waiting = stalls.during(waits, self.dims.table(rows, stalls.SILENCES))
+        near = self.samples.where(open_in((since_us, until_us) for *_, since_us, until_us in rows))
+        waiting = stalls.during(stalls.waits(near, self.dims), self.dims.table(rows, stalls.SILENCES))
         if any(side == "consume" for _, side, *_ in rows):
             waiting = stalls.acknowledged(waiting, self.samples)
         return by_run(stalls.stalls(waiting, STALL_US).collect())
@@ -77,9 +79,13 @@ class Twice:
             found.setdefault(paces[row["pace"]], []).append(row)
         return found
 
-    def _first_calm(self, looks: Mapping[Sought, Look | None], for_us: int) -> dict[Sought, int | None]:
-        numbered = [(number, one, look) for number, (one, look) in enumerate(looks.items()) if look]
-        rows = [(one.pace.run, number, *one.pace.row, one.at_us, *astuple(look)) for number, one, look in numbered]
-        job = recovery.first_calm(self.samples, self.dims.table(rows, recovery.LOOKS), for_us) if rows else None
-        found = {row["calm"]: row["recovered_us"] for row in (job.collect() if job else ())}
-        return {one: found.get(number) for number, one in enumerate(looks)}
+    def _first_calm(self, looks: Mapping[Sought, Sequence[Look]], for_us: int) -> dict[Sought, int | None]:
+        found: dict[Sought, int | None] = dict.fromkeys(looks)
+        each = [(one, look) for one, some in looks.items() for look in some]
+        rows = [(one.pace.run, at, *one.pace.row, one.at_us, *astuple(look)) for at, (one, look) in enumerate(each)]
+        if rows:
+            near = self.samples.where(due_in((look.look_us, look.until_us + for_us) for _, look in each))
+            told = recovery.first_calm(near, self.dims.table(rows, recovery.LOOKS), for_us).collect()
+            for row in sorted(told, key=lambda row: row["recovered_us"], reverse=True):
+                found[each[row["look"]][0]] = row["recovered_us"]
+        return found

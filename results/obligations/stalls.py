@@ -31,7 +31,7 @@ _CHUNK = 1024
 
 
 def waits(samples: DataFrame, dims: Dims) -> DataFrame:
-    """``run side client partition producer_id seq wanted_us done_us ok``: every record for its partition.
+    """``run side workload arm client partition producer_id seq wanted_us done_us ok``: every record for its partition.
 
     What never got a final status is done when the load ends. A delivery is wanted since it was intended, which is too
     early: ``acknowledged`` mends that, once few are left. What a reader was not owed is not wanted.
@@ -39,7 +39,7 @@ def waits(samples: DataFrame, dims: Dims) -> DataFrame:
     judged = samples.join(F.broadcast(dims.ends), "run")
     wanted = F.when(F.col("owed"), F.col("intended_us"))
     return judged.select(
-        *("run", F.col("op").alias("side"), client().alias("client")),
+        *("run", F.col("op").alias("side"), "workload", "arm", client().alias("client")),
         F.when(F.col("op") != "commit", F.col("partition")).alias("partition"),
         *("producer_id", "seq", wanted.alias("wanted_us"), F.coalesce("done_us", "end_us").alias("done_us")),
         ok().alias("ok"),
@@ -56,9 +56,10 @@ def silences(waits: DataFrame, at_least_us: int) -> DataFrame:
         "wanted_us": F.min("wanted_us"),
         "done_us": F.max("done_us"),
     }
-    of_parts = waits.groupBy(*_WHO, slot).agg(*[column.alias(name) for name, column in told.items()])
+    of_parts = waits.groupBy("run", "side", "workload", "arm", "partition", slot)
+    named = of_parts.agg(*[column.alias(name) for name, column in told.items()]).withColumn("client", client())
     again = [(F.max if name in ("last_us", "done_us") else F.min)(name).alias(name) for name in told]
-    slots = in_lanes(of_parts).groupBy(*_WHO, "slot").agg(*again)
+    slots = in_lanes(named).groupBy(*_WHO, "slot").agg(*again)
     lane = Window.partitionBy(*_WHO)
     going = lane.orderBy("slot")
     known = slots.withColumns(

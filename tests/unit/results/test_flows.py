@@ -118,7 +118,7 @@ def test_nothing_is_collected_while_a_transform_is_built(
         lag.oldest(read, small(spark, [], lag.PROBES)),
         cuts.latencies(rows, asked, parts, known),
         cuts.gaps(rows, asked, parts),
-        slowest.slowest(rows, small(spark, [], slowest.LIMITS), known),
+        slowest.slowest(rows, [], known),
         flows.produced(rows, known),
         flows.crossed(read.metrics, small(spark, [], PASSAGES)),
         flows.host(read.metrics, known),

@@ -30,6 +30,7 @@ Wait = tuple[int, int, bool]
 def found(spark: "SparkSession", rows: list[tuple[Any, ...]], at_least: int) -> list[tuple[Any, ...]]:
     """``client partition start end`` of the stalls of these waits."""
     waits = spark.createDataFrame([(0, *row) for row in rows], SHAPE)
+    waits = waits.selectExpr("*", "client as workload", "string(null) as arm")
     seen = stalls(during(waits, silences(waits, at_least)), at_least).collect()
     told = [tuple(row[name] for name in ("client", "partition", "start_us", "end_us")) for row in seen]
     return sorted(told, key=lambda one: one[2:])
