@@ -40,7 +40,7 @@ def open_in(spans: Iterable[Span]) -> Column:
     return _in_any(
         spans,
         lambda since, until: (
-            (done.isNull() | (done > since)) & (intended.isNull() | (intended < until) | (done <= until))
+            done.isNull() | (done > since) & (intended.isNull() | (intended < until) | (done <= until))
         ),
     )
 

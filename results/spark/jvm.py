@@ -27,7 +27,7 @@ EXIT_DEADLINE_S = 10.0
 # what a call into a JVM raises that has died, or can't say what went wrong in it
 JVM_LOST = (Py4JError, OSError)
 
-# what PySpark looks up by name in the JVM again and again: 5,000 times a judgement, which is a second
+# what PySpark looks up by name in the JVM again and again: 3,700 times a judgement, which took a second
 _OFTEN = {
     "functions": ("col", "lit", "when"),
     "org.apache.spark.sql.functions": ("col", "lit", "when"),
