@@ -22,11 +22,12 @@ from aftershock.results.measuring.samples import client, ok, with_segment
 GAP_SLOT_US = 1_000
 PACES = "run int, pace int, client string, end_us bigint, limit_us bigint"
 LOOKS = (
-    "run int, look int, client string, end_us bigint, limit_us bigint, num bigint, den bigint, "
+    "run int, calm int, client string, end_us bigint, limit_us bigint, num bigint, den bigint, "
     "at_us bigint, look_us bigint, until_us bigint"
 )
 _LANE = ("run", "metric", "client")
-_LOOK, _COUNTED = ("run", "look", "client"), ("n", "failed", "slow")
+_CALM, _COUNTED = ("run", "calm", "client"), ("n", "failed", "slow")
+_LOOK = (*_CALM, "look_us")
 
 
 def successes(samples: DataFrame, dims: Dims, slot_us: int = GAP_SLOT_US) -> DataFrame:
@@ -77,11 +78,11 @@ def pace_slots(samples: DataFrame, paces: DataFrame, dims: Dims, slot_us: int) -
 
 
 def first_calm(samples: DataFrame, looks: DataFrame, for_us: int) -> DataFrame:
-    """``run look client recovered_us``: the first record from which on all is calm ``for_us`` long, since ``at_us``.
+    """``run calm client recovered_us``: the first record from which on all is calm ``for_us`` long, since ``at_us``.
 
-    ``looks`` (``LOOKS``): that record is looked for from ``look_us`` until ``until_us``, one by one; what lies within
-    ``for_us`` of any of these is counted at once. Calm is: none fails, of n at most ``n * (den - num) div den`` are
-    slow, and the load goes on until then.
+    ``looks`` (``LOOKS``): that record is looked for from ``look_us`` until ``until_us``, one by one, in each look of a
+    calm; what lies within ``for_us`` of all of these is counted at once. Calm is: none fails, of n at most
+    ``n * (den - num) div den`` are slow, and the load goes on until then.
     """
     intended, until = F.col("intended_us"), F.col("until_us")
     rows = _paced(samples, looks).where((intended >= F.col("look_us")) & (intended < until + for_us))
@@ -92,7 +93,7 @@ def first_calm(samples: DataFrame, looks: DataFrame, for_us: int) -> DataFrame:
     calm = (F.col("failed") == 0) & (F.col("slow") <= F.expr("(n * (den - num)) div den"))
     calm = calm & (F.col("intended_us") + for_us <= F.col("end_us"))
     begun = _ahead(moments, for_us).join(F.broadcast(looks), list(_LOOK)).where(calm)
-    return begun.groupBy(*_LOOK).agg(F.min(F.col("intended_us") - F.col("at_us")).alias("recovered_us"))
+    return begun.groupBy(*_CALM).agg(F.min(F.col("intended_us") - F.col("at_us")).alias("recovered_us"))
 
 
 def _ahead(moments: DataFrame, for_us: int) -> DataFrame:

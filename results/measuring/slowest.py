@@ -25,8 +25,7 @@ def slowest(samples: DataFrame, limits: Sequence[Limit], dims: Dims) -> DataFram
         return F.coalesce(F.col("took_us") >= least, F.lit(True))
 
     least_us = min((at_least_us for *_, at_least_us in limits), default=0)
-    named = samples.where("owed").withColumn("took_us", took).where(slow(F.lit(least_us)))
-    named = named.withColumn("client", client())
+    named = samples.where("owed").withColumns({"client": client(), "took_us": took}).where(slow(F.lit(least_us)))
     told = F.broadcast(dims.table(limits, "run int, op string, client string, at_least_us bigint"))
     few = with_segment(named.join(told, ["run", "op", "client"]).where(slow(F.col("at_least_us"))), "intended_us", dims)
     judged = dims.segment_windows.where(F.col("window") == RUN).select("run", "segment")

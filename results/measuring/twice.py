@@ -80,12 +80,11 @@ class Twice:
         return found
 
     def _first_calm(self, looks: Mapping[Sought, Sequence[Look]], for_us: int) -> dict[Sought, int | None]:
-        found: dict[Sought, int | None] = dict.fromkeys(looks)
-        each = [(one, look) for one, some in looks.items() for look in some]
-        rows = [(one.pace.run, at, *one.pace.row, one.at_us, *astuple(look)) for at, (one, look) in enumerate(each)]
-        if rows:
-            near = self.samples.where(due_in((look.look_us, look.until_us + for_us) for _, look in each))
-            told = recovery.first_calm(near, self.dims.table(rows, recovery.LOOKS), for_us).collect()
-            for row in sorted(told, key=lambda row: row["recovered_us"], reverse=True):
-                found[each[row["look"]][0]] = row["recovered_us"]
-        return found
+        each = [(number, one, look) for number, (one, some) in enumerate(looks.items()) for look in some]
+        if not each:
+            return dict.fromkeys(looks)
+        rows = [(one.pace.run, number, *one.pace.row, one.at_us, *astuple(look)) for number, one, look in each]
+        near = self.samples.where(due_in((look.look_us, look.until_us + for_us) for _, _, look in each))
+        job = recovery.first_calm(near, self.dims.table(rows, recovery.LOOKS), for_us)
+        found = {row["calm"]: row["recovered_us"] for row in job.collect()}
+        return {one: found.get(number) for number, one in enumerate(looks)}
