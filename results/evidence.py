@@ -99,6 +99,11 @@ class Evidence:
         """The faults that the plan asked for, in the timeline's order."""
         return tuple(self.timeline["steps"])
 
+    @property
+    def racks(self) -> frozenset[str]:
+        """Where the brokers stand, as far as they say."""
+        return _racks(self.run)
+
     def faults_of(self, name: str) -> tuple[str, ...]:
         """The steps that a fault's name in an SLO stands for: one, or every round and block of a plan's fault."""
         return tuple(step["id"] for step in self.steps if name in (step["id"], step.get("entry")))
@@ -130,6 +135,10 @@ class Evidence:
         return tuple(sorted(line["t_us"] for line in told if line.get("workload", workload) == workload))
 
 
+def _racks(run: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset(rack for broker in run.get("brokers", ()) if (rack := broker.get("rack")) is not None)
+
+
 def read(home: Path, columns: Mapping[str, Mapping[str, str]]) -> Evidence:
     """The evidence in ``home``; ``columns`` gives each table's columns and Spark types. Raises EvidenceError."""
     return read_from(Folder(home), home, columns)
@@ -145,7 +154,7 @@ def read_from(source: Source, home: Path, columns: Mapping[str, Mapping[str, str
         _ = [step["id"] for step in timeline["steps"]]
     with _shape(source.where("run.json")):
         producers = {p["producer_id"]: f"{p['workload']}/{p['arm']}" for p in run.get("producers", [])}
-        _ = run["run_id"], run["status"]
+        _ = run["run_id"], run["status"], _racks(run)
     return Evidence(
         home=home,
         run=run,

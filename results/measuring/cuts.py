@@ -92,7 +92,7 @@ def latencies(samples: DataFrame, asked: DataFrame, parts: DataFrame, dims: Dims
         took.alias("latency_us"),
     )
     hist = rows.groupBy("metric", "segment", *SLICE, "latency_us").agg(F.count("*").alias("n"))
-    return excused(hist, dims).groupBy(*SLICE, "latency_us").agg(F.sum("n").alias("n"))
+    return excused(hist, dims, "metric", "client").groupBy(*SLICE, "latency_us").agg(F.sum("n").alias("n"))
 
 
 def gaps(samples: DataFrame, asked: DataFrame, parts: DataFrame) -> DataFrame:

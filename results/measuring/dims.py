@@ -19,6 +19,8 @@ from aftershock.results.phases import RUN, Interval, Windows, merged, windows_of
 from aftershock.results.spark.small import small
 
 SIDES = ("produce", "consume", "commit")
+KINDS = ("latency", "service", "lateness")
+"""What is measured of each, by number: done - intended, done - sent, sent - intended."""
 Row = Sequence[Any]
 
 
@@ -101,7 +103,7 @@ class Dims:
     segment_windows      ``run segment window start_us end_us``: the window's interval that it lies in
     readers              ``run client workload arm topic from_us rack``: owed what is intended from then on
     producers            ``run producer_id client topic lossy``
-    excused              ``run metric client segment``: samples that are no measurement of the client
+    excused              ``run op workload arm kind segment``: samples that are no measurement of the client
     assigned             ``run client at_us``: when partitions were assigned to a consumer
     ends                 ``run judged_from_us end_us``, of runs with phases
     ===================  ===================================================================================
@@ -172,15 +174,16 @@ class Dims:
     @cached_property
     def excused(self) -> DataFrame:
         """The lateness of what was due while a fault held its sender; what a reader from ``latest`` was not owed."""
-        return self.table(self._excused(), "run int, metric string, client string, segment int")
+        return self.table(self._excused(), "run int, op string, workload string, arm string, kind int, segment int")
 
     def _excused(self) -> Iterator[Row]:
         for run, one in self._runs():
-            for (side, key), spans in one.held.items():
-                yield from ((run, f"{side}.lateness", key, segment) for segment in one.segments.of(spans))
-            for reader in one.readers:
-                before = [(0, one.owed_from_us(reader))]
-                yield from ((run, "consume.latency", reader.key, segment) for segment in one.segments.of(before))
+            clients = {client.key: (client.workload, client.arm) for client in one.evidence.clients}
+            of_all = [(side, "lateness", key, spans) for (side, key), spans in one.held.items()]
+            of_all += [("consume", "latency", each.key, ((0, one.owed_from_us(each)),)) for each in one.readers]
+            for side, kind, key, spans in of_all:
+                numbers = one.segments.of(spans)
+                yield from ((run, side, *clients[key], KINDS.index(kind), segment) for segment in numbers)
 
     @cached_property
     def assigned(self) -> DataFrame:

@@ -12,17 +12,16 @@ from fractions import Fraction
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
-from aftershock.results.measuring.dims import Dims
+from aftershock.results.measuring.dims import KINDS, Dims
+from aftershock.results.measuring.names import RACKS, WHOSE, number
 from aftershock.results.measuring.samples import client, ok, with_segment
 
-SILVER = ("run", "client", "metric", "segment", "client_rack", "broker_rack", "latency_us", "n", "bytes")
 BINS = "run int, bin_us bigint"
 _PLOTTED_BITS = 8
-_KINDS = ("latency", "service", "lateness")
 
 
 def silver(samples: DataFrame, dims: Dims) -> DataFrame:
-    """``run client metric segment client_rack broker_rack latency_us n bytes``; null latency is censored.
+    """``run whose kind segment racks latency_us n bytes`` (``names.py: named``); null latency is censored.
 
     Metrics: ``produce.latency`` (done - intended), ``produce.service`` (done - sent), ``produce.lateness`` (sent -
     intended: the generator's own fault), the same of ``commit``, and ``consume.latency`` (first delivery - intended).
@@ -30,27 +29,29 @@ def silver(samples: DataFrame, dims: Dims) -> DataFrame:
     """
     rows = _timed(with_segment(samples.where("owed"), "intended_us", dims))
     whole = F.col("kind") == 0
-    racks = [F.when(whole, F.col(name)).alias(name) for name in ("client_rack", "broker_rack")]
-    counted = rows.groupBy("run", "op", "workload", "arm", "kind", "segment", *racks, "latency_us").agg(
+    racks = F.when(whole, F.col("racks")).otherwise(number(F.lit(None), F.lit(None)))
+    counted = rows.groupBy("run", "whose", "kind", "segment", racks.alias("racks"), "latency_us").agg(
         F.count("*").alias("n"), F.sum(F.when(whole, F.col("bytes"))).alias("bytes")
     )
-    kind = F.elt(F.col("kind") + 1, *map(F.lit, _KINDS))
-    named = counted.withColumns({"client": client(), "metric": F.concat("op", F.lit("."), kind)})
-    return excused(named, dims).select(*SILVER)
+    return excused(counted, dims, "whose", "kind")
 
 
 def _timed(rows: DataFrame) -> DataFrame:
-    """Samples once for each of ``_KINDS`` that they have, with its number as ``kind`` and its ``latency_us``."""
+    """Samples once for each of ``KINDS`` that they have, with its number as ``kind`` and its ``latency_us``."""
     intended, sent, done = F.col("intended_us"), F.col("sent_us"), F.col("done_us")
     latency, service = F.when(ok(), done - intended), F.when(ok(), done - sent)
     of_op = F.when(F.col("op") == "consume", F.array(latency))
     of_op = of_op.when(F.col("op").isin("produce", "commit"), F.array(latency, service, sent - intended))
-    return rows.select("*", F.posexplode(of_op).alias("kind", "latency_us"))
+    numbered = rows.withColumns({"whose": number(*WHOSE), "racks": number(*RACKS)})
+    return numbered.select("*", F.posexplode(of_op).alias("kind", "latency_us"))
 
 
-def excused(hist: DataFrame, dims: Dims) -> DataFrame:
-    """Without what is no measurement of the client (``Dims.excused``), by segment."""
-    return hist.join(F.broadcast(dims.excused), ["run", "metric", "client", "segment"], "left_anti")
+def excused(hist: DataFrame, dims: Dims, *by: str) -> DataFrame:
+    """Without what is no measurement of the client (``Dims.excused``), by segment and by names or their numbers."""
+    metric = F.concat_ws(".", "op", F.elt(F.col("kind") + 1, *map(F.lit, KINDS)))
+    spoilt = dims.excused.withColumns({"metric": metric, "client": client(), "whose": number(*WHOSE)})
+    key = ["run", *by, "segment"]
+    return hist.join(F.broadcast(spoilt.select(*key)), key, "left_anti")
 
 
 def histogram(rows: DataFrame, dims: Sequence[str]) -> DataFrame:
@@ -84,7 +85,7 @@ def _at_rank(q: float) -> Column:
 
 
 def by_bin(samples: DataFrame, dims: Dims, bins: DataFrame) -> DataFrame:
-    """``run metric client rack segment bin latency_us n slowest_us``; bin 3 starts at ``3 * bin_us`` of ``BINS``.
+    """``run whose kind racks segment bin latency_us n slowest_us``; bin 3 starts at ``3 * bin_us`` of ``BINS``.
 
     It is for plots, so latencies are rounded down by half a percent at most, which leaves few; null is censored.
     """
@@ -94,11 +95,10 @@ def by_bin(samples: DataFrame, dims: Dims, bins: DataFrame) -> DataFrame:
     hist = (
         rows.withColumn("took_us", took)
         .groupBy(
-            *("run", "op", "workload", "arm", F.col("client_rack").alias("rack"), "segment"),
+            *("run", number(*WHOSE).alias("whose"), number("client_rack", F.lit(None)).alias("racks"), "segment"),
             F.expr("intended_us div bin_us").alias("bin"),
             F.call_function("shiftleft", F.call_function("shiftright", "took_us", finer), finer).alias("latency_us"),
         )
         .agg(F.count("*").alias("n"), F.max("took_us").alias("slowest_us"))
     )
-    named = hist.withColumns({"client": client(), "metric": F.concat("op", F.lit(".latency"))})
-    return excused(named, dims).drop("op", "workload", "arm")
+    return excused(hist.withColumn("kind", F.lit(KINDS.index("latency"))), dims, "whose", "kind")

@@ -1,4 +1,4 @@
-"""Runs the Spark jobs of a judgement, few and grouped, and collects their answers; nobody else does but ``twice.py``.
+"""Runs the Spark jobs of a judgement, few and grouped; answers are collected here, in ``twice.py`` and ``names.py``.
 
 Rules: however many runs, the jobs are the same. The gate comes first; the ledger is made of what it could not clear, if
 there is any. Silver (the exact histogram) is counted once, and what is asked of latency is read off it. What comes
@@ -25,6 +25,7 @@ from aftershock.results.measuring.calms import calms_of, usual
 from aftershock.results.measuring.dims import Dims, Scene, dims
 from aftershock.results.measuring.histogram import Histogram
 from aftershock.results.measuring.ledger import ledger
+from aftershock.results.measuring.names import named
 from aftershock.results.measuring.plotted import bins
 from aftershock.results.measuring.samples import samples
 from aftershock.results.measuring.silver import drawn, silver_of
@@ -144,8 +145,8 @@ class _Study:
 
     def facts(self, early: _Early, pool: ThreadPoolExecutor, keep: Keep | None) -> list[Facts]:
         """The facts of every run, in order."""
-        counted = pool.submit(lambda: latency.silver(self.samples, self.dims).toArrow())
-        binned = pool.submit(lambda: self._bins().toArrow())
+        counted = pool.submit(lambda: self._named(latency.silver(self.samples, self.dims)))
+        binned = pool.submit(lambda: self._named(self._bins()))
         twice = Twice(self.dims, self.samples)
         waits = pool.submit(twice.stalls)
         jobs = early.jobs | {name: pool.submit(_rows, build) for name, build in self._jobs().items()}
@@ -170,6 +171,9 @@ class _Study:
             )
             for run, scene in enumerate(self.scenes)
         ]
+
+    def _named(self, counted: "DataFrame") -> "pa.Table":
+        return named(counted.toArrow(), self.samples, self.dims)
 
     def _told(self, run: int, key: Key, seen: Histogram) -> Distribution:
         """A generator's punctuality has no bands."""

@@ -19,7 +19,7 @@ _NONE = np.iinfo(np.int64).min
 def bins(rows: pa.Table, bin_us: int) -> tuple[Bin, ...]:
     """The bins, panel by panel, in order of time."""
     (metric, metrics), (client, clients), (rack, racks) = (
-        numbered(rows[name]) for name in ("metric", "client", "rack")
+        numbered(rows[name]) for name in ("metric", "client", "client_rack")
     )
     number, took_us, slowest_us = (longs(rows[name], _NONE) for name in ("bin", "latency_us", "slowest_us"))
     censored = took_us == _NONE

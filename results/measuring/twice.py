@@ -1,6 +1,6 @@
 """The jobs that ask twice: first for counts of the whole run, then, where these leave it open, for its records.
 
-Beside ``measure.py`` the only place that collects. What comes back first is bounded by how long the runs are.
+Like ``measure.py`` it collects. What comes back first is bounded by how long the runs are.
 """
 
 from collections.abc import Mapping, Sequence

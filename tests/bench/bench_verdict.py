@@ -33,6 +33,7 @@ from aftershock.tests.bench.evidence_generator import generate
 from aftershock.tests.unit.results.evidence_factory import clean_run
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from aftershock.results.measuring.dims import Dims
@@ -69,6 +70,7 @@ def core(home: Path) -> Iterator[tuple[str, float]]:
     from aftershock.results.measuring import latency, recovery
     from aftershock.results.measuring.dims import dims
     from aftershock.results.measuring.gate import blocks
+    from aftershock.results.measuring.names import named
     from aftershock.results.measuring.samples import samples
     from aftershock.results.spark.tables import tables
 
@@ -78,17 +80,18 @@ def core(home: Path) -> Iterator[tuple[str, float]]:
         gate = blocks(rows, small).persist()
         yield from _timed("gate", lambda: gate.where("not clean").limit(1).collect())
         judged = samples(rows, small, gate, None)
-        yield from _timed("latency", lambda: _windows(latency.silver(judged, small), small))
+        silver = latency.silver(judged, small)
+        yield from _timed("latency", lambda: _windows(named(silver.toArrow(), judged, small), small))
         seen = recovery.stretches(recovery.successes(judged, small))
         yield from _timed("availability", seen.collect)
 
 
-def _windows(counted: "DataFrame", small: "Dims") -> None:
+def _windows(counted: "pa.Table", small: "Dims") -> None:
     """Every quantile of every client, operation and window."""
     from aftershock.results.measuring.silver import silver_of
 
     (scene,) = small.scenes
-    for seen in silver_of(counted.toArrow().drop_columns("run")).by_window(scene).values():
+    for seen in silver_of(counted.drop_columns("run")).by_window(scene).values():
         seen.distribution([float(q) for q in QS.split(", ")])
 
 

@@ -121,9 +121,9 @@ BINNED = st.tuples(st.sampled_from(["w/a", "w/b"]), st.sampled_from([None, "a"])
 @given(rows=st.lists(BINNED, max_size=60))
 def test_bins_have_the_quantiles_of_their_records(rows: list[tuple[str, str | None, int, int | None]]) -> None:
     """In order, each client and rack by itself, the censored slower than any; one latency may be there twice."""
-    names = ("client", "rack", "bin", "latency_us")
+    names = ("client", "client_rack", "bin", "latency_us")
     schema = pa.schema(
-        [(name, pa.string()) for name in ("metric", "client", "rack")]
+        [(name, pa.string()) for name in ("metric", "client", "client_rack")]
         + [(name, pa.int64()) for name in ("bin", "latency_us", "n", "slowest_us")]
     )
     told = [dict(zip(names, row, strict=True)) | {"metric": "m", "n": 1, "slowest_us": row[3]} for row in rows]
