@@ -66,14 +66,16 @@ def measure(
     asked = [wanted.get(str(one.run["run_id"]), Wanted()) for one in runs]
     read, small = tables(spark, runs), dims(spark, runs)
     with ThreadPoolExecutor(JOBS_AT_ONCE) as pool:
-        early = _Early(read, small, pool)
-        with _study(read, small, asked, exhaustive=exhaustive) as study:
+        early = _Early(read, small, pool, exhaustive=exhaustive)
+        with _study(read, small, asked, early, exhaustive=exhaustive) as study:
             found = study.facts(early, pool, keep)
     return {str(one.run["run_id"]): facts for one, facts in zip(runs, found, strict=True)}
 
 
 @contextmanager
-def _study(read: Tables, small: Dims, asked: Sequence[Wanted], *, exhaustive: bool) -> "Iterator[_Study]":
+def _study(
+    read: Tables, small: Dims, asked: Sequence[Wanted], early: "_Early", *, exhaustive: bool
+) -> "Iterator[_Study]":
     """With what several jobs read kept for as long as they do."""
     with ExitStack() as until:
 
@@ -84,7 +86,7 @@ def _study(read: Tables, small: Dims, asked: Sequence[Wanted], *, exhaustive: bo
         blocks = kept(gate.blocks(read, small, exhaustive=exhaustive))
         doubted = blocks.where("not clean").limit(1).collect()
         book = kept(ledger(read, blocks)) if doubted else None
-        lanes = None if exhaustive else integrity.in_doubt(read, small).collect()
+        lanes = early.lanes.result()
         tangled = None if lanes is None else small.table(map(tuple, lanes), integrity.PRINTS)
         yield _Study(read, small, asked, blocks, book, tangled, samples(read, small, blocks, book))
 
@@ -92,8 +94,9 @@ def _study(read: Tables, small: Dims, asked: Sequence[Wanted], *, exhaustive: bo
 class _Early:
     """The jobs that need nothing but what was recorded: they are run while the gate is."""
 
-    def __init__(self, read: Tables, small: Dims, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, read: Tables, small: Dims, pool: ThreadPoolExecutor, *, exhaustive: bool) -> None:
         self._read, self._dims = read, small
+        self.lanes = pool.submit(lambda: None if exhaustive else integrity.in_doubt(read, small).collect())
         self.jobs = {
             "host": pool.submit(_rows, lambda: flows.host(read.metrics, small)),
             "crossed": pool.submit(_rows, self._crossed),
@@ -149,13 +152,14 @@ class _Study:
         binned = pool.submit(lambda: self._named(self._bins()))
         twice = Twice(self.dims, self.samples)
         waits = pool.submit(twice.stalls)
-        jobs = early.jobs | {name: pool.submit(_rows, build) for name, build in self._jobs().items()}
+        jobs = early.jobs | {"findings": pool.submit(_rows, self._findings)}
         silver = [_of_run(counted.result(), run) for run in range(len(self.scenes))]
         read = [silver_of(rows) for rows in silver]
         seen = [one.by_window(scene) for one, scene in zip(read, self.scenes, strict=True)]
         spread = [{key: self._told(run, key, one) for key, one in some.items()} for run, some in enumerate(seen)]
         calm = pool.submit(twice.recoveries, self.calms, spread)
         jobs["slowest"] = pool.submit(_rows, lambda: self._slowest(spread))
+        jobs |= {name: pool.submit(_rows, build) for name, build in self._jobs().items()}
         if keep:
             for run, rows in enumerate(silver):
                 keep(run, rows)
@@ -182,9 +186,8 @@ class _Study:
         return told if key[0].endswith(".lateness") else answers.banded(told, seen, asked.qs, asked.confidences)
 
     def _jobs(self) -> "dict[str, Callable[[], DataFrame | None]]":
-        """The longest first. Each is built by the thread that runs it: that is half of the work."""
+        """Those that are short. Each is built by the thread that runs it: that is half of the work."""
         return {
-            "findings": self._findings,
             "latencies": lambda: self._cuts(of_gaps=False),
             "cut_gaps": lambda: self._cuts(of_gaps=True),
             "stretches": lambda: recovery.stretches(recovery.successes(self.samples, self.dims)),
