@@ -8,6 +8,7 @@ this folder does not. A histogram is as long as there are different latencies, n
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.types import ArrayType, DataType, StructType
@@ -15,6 +16,7 @@ from pyspark.sql.types import ArrayType, DataType, StructType
 from aftershock.results.check import Check
 from aftershock.results.evidence import Evidence
 from aftershock.results.files import write_whole
+from aftershock.results.measuring.columns import Longs, longs, numbered
 from aftershock.results.measuring.dims import Scene
 from aftershock.results.schema import CHECKS, LATENCY_HIST
 
@@ -32,13 +34,22 @@ _ARROW = {
 
 def write_silver(rows: pa.Table, evidence: Evidence) -> None:
     """A run's histogram (``latency.py: silver``), as ``measure`` hands it over. In order: the same file."""
-    ordered = rows.sort_by([(name, "ascending") for name in _ORDER])
+    ordered = rows.take(np.lexsort([_rank(rows[name]) for name in reversed(_ORDER)]))
     _write(evidence.home / SILVER, _timed(ordered, Scene(evidence)).cast(_schema(LATENCY_HIST)))
 
 
 def write_gold(home: Path, checks: Sequence[Check]) -> None:
     """The checks of the run at ``home``."""
     _write(home / GOLD, pa.Table.from_pylist([check.to_json() for check in checks], _schema(CHECKS)))
+
+
+def _rank(column: pa.ChunkedArray) -> Longs:
+    """Numbers in the order of the values, null the last."""
+    if pa.types.is_integer(column.type):
+        return longs(column, np.iinfo(np.int64).max)
+    code, values = numbered(column)
+    ordered = sorted(values, key=lambda one: (one is None, one))
+    return np.array([ordered.index(one) for one in values], np.int64)[code]
 
 
 def _timed(rows: pa.Table, scene: Scene) -> pa.Table:
