@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import docker
-from docker.errors import APIError, NotFound
+if TYPE_CHECKING:
+    import docker
 
 RUN = "aftershock.run"
 OWNER = "aftershock.owner"
@@ -62,14 +62,14 @@ def lives(owner_label: str) -> bool:
     return pid.isdigit() and bool(started) and _started(int(pid)) == started
 
 
-def standing(client: docker.DockerClient) -> list[Standing]:
+def standing(client: "docker.DockerClient") -> list[Standing]:
     """All that carries our labels on this engine, one for each run."""
     things = [thing for kind in _of(client, {"label": RUN}) for thing in kind]
     labels = {labels[RUN]: labels for labels in map(_labels, things)}
     return [_standing(labels[run_id]) for run_id in sorted(labels)]
 
 
-def remove_run(client: docker.DockerClient, run_id: str) -> list[str]:
+def remove_run(client: "docker.DockerClient", run_id: str) -> list[str]:
     """Remove every container, network and volume of one run; what is gone already is fine. Gives their names."""
     containers, networks, volumes = _of(client, {"label": f"{RUN}={run_id}"})
     _each(containers, lambda container: container.remove(force=True, v=True))
@@ -102,7 +102,7 @@ def _standing(labels: Mapping[str, str]) -> Standing:
     return Standing(labels[RUN], labels.get(OWNER, ""), home, keep, labels.get(HOST, _host()) == _host())
 
 
-def _of(client: docker.DockerClient, filters: Mapping[str, Any]) -> tuple[list[Any], list[Any], list[Any]]:
+def _of(client: "docker.DockerClient", filters: Mapping[str, Any]) -> tuple[list[Any], list[Any], list[Any]]:
     containers = client.containers.list(all=True, filters=filters, ignore_removed=True)
     return containers, client.networks.list(filters=filters), client.volumes.list(filters=filters)
 
@@ -114,6 +114,7 @@ def _labels(thing: Any) -> Mapping[str, str]:
 
 def _each(things: Iterable[Any], act: Callable[[Any], None]) -> None:
     """Act on all at once; a container takes half a second to die."""
+    from docker.errors import APIError, NotFound  # noqa: PLC0415 - a sixth of a second, that most commands can spare
 
     def attempt(thing: Any) -> None:
         for left in range(5, -1, -1):

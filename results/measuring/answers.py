@@ -7,8 +7,6 @@ from dataclasses import fields, replace
 from operator import itemgetter
 from typing import Any
 
-from scipy.special import bdtr, bdtrik
-
 from aftershock.results.facts import (
     MAX,
     Distribution,
@@ -65,6 +63,8 @@ def binomial_quantile(p: float, n: int, q: float) -> int:
 
     (``scipy.stats`` has it as well, and takes a second to import.)
     """
+    from scipy.special import bdtr, bdtrik  # noqa: PLC0415 - a quarter of a second, in which Spark starts
+
     near = math.ceil(bdtrik(p, n, q)) if n else 0
     return near - 1 if near and bdtr(near - 1, n, q) >= p else near
 
