@@ -75,7 +75,11 @@ _OURS = {
     "spark.sql.ui.explainMode": "simple",  # every plan is written down for a page that nobody sees
     "spark.sql.catalogImplementation": "in-memory",
 }
-_LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+_HERE = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",  # a task a file takes longer than a look at it
+}
 # Spark's classes outgrow the default at once, each time for a collection of everything; and what C1 makes of a hundred
 # runs' queries outgrows the 48 MB that it has by default, which is an error
 _SHORT_JVM = (
@@ -111,4 +115,4 @@ def of_jvm(master: str, load: Load, scratch: Path, options: Iterable[str]) -> Ma
     }
     if load.brief:
         settings["spark.buffer.pageSize"] = "1m"  # what every sort and every sum takes at once, however little it needs
-    return settings | _LOOPBACK | {"spark.local.dir": str(scratch)} if on_this_host(master) else settings
+    return settings | _HERE | {"spark.local.dir": str(scratch)} if on_this_host(master) else settings
