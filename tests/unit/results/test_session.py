@@ -19,7 +19,7 @@ LARGE = Load(rows=ROWS_MAX + 1)
 
 
 def test_flags_follow_the_size_of_the_evidence(made: Made, tmp_path: Path) -> None:
-    """C1 and SerialGC unless it takes long, ParallelGC then; memory and adaptive plans for what is large."""
+    """C1 and SerialGC unless it takes long, ParallelGC and adaptive plans then; memory for what is large."""
     home = made.write(tmp_path / "run")
     parts = sorted(home.glob("outcomes/*.parquet"))
     load = load_of(parts)
@@ -35,9 +35,9 @@ def test_flags_follow_the_size_of_the_evidence(made: Made, tmp_path: Path) -> No
     ]
     assert all(one.endswith(" -Dx=1") for one in flags)
     assert [one["spark.driver.memory"] for one in told] == ["480m", "600m", "2g", "2g"]
-    assert [one["spark.sql.adaptive.enabled"] for one in told] == ["false", "false", "true", "true"]
-    tasks = [one["spark.sql.shuffle.partitions"] for one in told]
-    assert tasks == ["1", "2", "8", "8"]
+    assert [one["spark.sql.adaptive.enabled"] for one in told] == ["false", "false", "false", "true"]
+    assert [one["spark.sql.shuffle.partitions"] for one in told] == ["1", "2", "2", "8"]
+    assert [one["spark.buffer.pageSize"] for one in told] == ["1m", "4m", "4m", "4m"]
 
 
 def test_what_changes_an_answer_is_the_same_everywhere(tmp_path: Path) -> None:
