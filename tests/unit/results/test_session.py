@@ -11,7 +11,17 @@ from spark_servers import connect_server
 from aftershock.errors import EvidenceError
 from aftershock.results.session import master_of, session
 from aftershock.results.spark import class_data, class_data_maker
-from aftershock.results.spark.conf import BYTES_MAX, ROWS_MAX, SMALL, UNKNOWN, Load, load_of, of_jvm, of_session
+from aftershock.results.spark.conf import (
+    BYTES_MAX,
+    LONG_TASK,
+    ROWS_MAX,
+    SMALL,
+    UNKNOWN,
+    Load,
+    load_of,
+    of_jvm,
+    of_session,
+)
 from aftershock.results.spark.paths import literal
 from aftershock.results.spark.reachable import reachable
 
@@ -19,7 +29,7 @@ LARGE = Load(rows=ROWS_MAX + 1)
 
 
 def test_flags_follow_the_size_of_the_evidence(made: Made, tmp_path: Path) -> None:
-    """C1 and SerialGC unless it takes long, ParallelGC and adaptive plans then; memory for what is large."""
+    """C1 unless it takes long, adaptive plans and small tasks then; memory and ParallelGC for what is large."""
     home = made.write(tmp_path / "run")
     parts = sorted(home.glob("outcomes/*.parquet"))
     load = load_of(parts)
@@ -30,14 +40,15 @@ def test_flags_follow_the_size_of_the_evidence(made: Made, tmp_path: Path) -> No
     sizes = (SMALL, Load(rows=200_000), LARGE, UNKNOWN)
     told = [of_jvm("local[2]", load, tmp_path, ["-Dx=1"]) for load in sizes]
     flags = [one["spark.driver.extraJavaOptions"] for one in told]
-    assert [("TieredStopAtLevel=1" in one, "ParallelGC" in one) for one in flags] == [(True, False)] * 3 + [
-        (False, True)
-    ]
+    assert ["TieredStopAtLevel=1" in one for one in flags] == [True, True, True, False]
+    assert ["ParallelGC" in one for one in flags] == [False, False, True, True]
     assert all(one.endswith(" -Dx=1") for one in flags)
     assert [one["spark.driver.memory"] for one in told] == ["480m", "600m", "2g", "2g"]
     assert [one["spark.sql.adaptive.enabled"] for one in told] == ["false", "false", "false", "true"]
     assert [one["spark.sql.shuffle.partitions"] for one in told] == ["1", "2", "2", "8"]
     assert [one["spark.buffer.pageSize"] for one in told] == ["1m", "4m", "4m", "4m"]
+    assert [one.get("spark.sql.files.maxPartitionBytes") for one in told] == [None, None, None, LONG_TASK]
+    assert "spark.sql.files.maxPartitionBytes" not in of_jvm("spark://host:7077", UNKNOWN, tmp_path, [])
 
 
 def test_what_changes_an_answer_is_the_same_everywhere(tmp_path: Path) -> None:
