@@ -34,13 +34,26 @@ _ARROW = {
 
 def write_silver(rows: pa.Table, evidence: Evidence) -> None:
     """A run's histogram (``latency.py: silver``), as ``measure`` hands it over. In order: the same file."""
-    ordered = rows.take(np.lexsort([_rank(rows[name]) for name in reversed(_ORDER)]))
-    _write(evidence.home / SILVER, _timed(ordered, Scene(evidence)).cast(_schema(LATENCY_HIST)))
+    _write(evidence.home / SILVER, _timed(_summed(rows), Scene(evidence)).cast(_schema(LATENCY_HIST)))
 
 
 def write_gold(home: Path, checks: Sequence[Check]) -> None:
     """The checks of the run at ``home``."""
     _write(home / GOLD, pa.Table.from_pylist([check.to_json() for check in checks], _schema(CHECKS)))
+
+
+def _summed(rows: pa.Table) -> pa.Table:
+    """In order, and each latency once, whatever bins it was seen in."""
+    ranks = [_rank(rows[name]) for name in reversed(_ORDER)]
+    order = np.lexsort(ranks)
+    first = np.flatnonzero(np.any([np.diff(rank[order], prepend=-1) for rank in ranks], axis=0))
+    ordered = rows.take(order)
+    once = ordered.take(first)
+    for name in ("n", "bytes"):
+        sums = np.add.reduceat(longs(ordered[name]), first) if len(first) else first
+        told = pa.array(sums, mask=once[name].is_null().to_numpy())
+        once = once.set_column(once.column_names.index(name), name, told)
+    return once
 
 
 def _rank(column: pa.ChunkedArray) -> Longs:

@@ -22,6 +22,7 @@ from aftershock.results.facts import (
 )
 from aftershock.results.measuring.dims import Scene
 from aftershock.results.measuring.histogram import Histogram
+from aftershock.results.measuring.recovery import GAP_SLOT_US
 from aftershock.results.obligations.stalls import SECOND_US
 from aftershock.results.phases import RUN, Interval
 
@@ -102,8 +103,8 @@ _TAKEN = ("produce.service", "consume.latency", "commit.service")
 """Where it shows that something was done before it was begun: one metric of each kind of row."""
 
 
-def longest(rows: Iterable[Any], scene: Scene, spread: Spread) -> dict[Key, Longest]:
-    """Gaps by window, of rows of ``recovery.stretches``.
+def longest(rows: Iterable[Any], scene: Scene, spread: Spread, slot_us: int = GAP_SLOT_US) -> dict[Key, Longest]:
+    """Gaps by window, of rows of ``recovery.stretches``; a shorter one than a slot counts as one.
 
     Where records were due and none succeeded, the gap is as long as the window.
     """
@@ -113,14 +114,14 @@ def longest(rows: Iterable[Any], scene: Scene, spread: Spread) -> dict[Key, Long
     for row in rows:
         mine[row["metric"], row["client"]][row["segment"]] = row
     found = {
-        (*whose, window): _longest(some, spans, scene)
+        (*whose, window): _longest(some, spans, scene, slot_us)
         for whose, some in mine.items()
         for window, spans in scene.windows.items()
     }
     return silent | {key: gap for key, gap in found.items() if gap.n}
 
 
-def _longest(stretches: Mapping[int, Any], spans: Iterable[Interval], scene: Scene) -> Longest:
+def _longest(stretches: Mapping[int, Any], spans: Iterable[Interval], scene: Scene, slot_us: int) -> Longest:
     """The window's ends count as successes would; a part of it without any is one gap."""
     gaps, n = [], 0
     for start_us, end_us in spans:
@@ -130,7 +131,7 @@ def _longest(stretches: Mapping[int, Any], spans: Iterable[Interval], scene: Sce
                 gaps += [row["first_us"] - at_us, row["gap_us"]]
                 at_us, n = row["last_us"], n + row["n"]
         gaps.append(end_us - at_us)
-    return Longest(n, max(gaps))
+    return Longest(n, max(slot_us, *gaps))
 
 
 def findings(rows: Iterable[Any]) -> dict[Key, Finding]:

@@ -4,10 +4,10 @@ Rules: calm is a client's own pace in steady times a factor. Where in time it ma
 counts of slots, with certainty; between the two the records decide.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -94,7 +94,18 @@ class Look:
     until_us: int
 
 
-def where_to_look(one: Sought, slots: Sequence[Any]) -> list[Look]:
+@dataclass(frozen=True, eq=False)
+class Slots:
+    """What was counted at a pace (``recovery.pace_slots``), a row each slot and segment, which is -1 outside of all."""
+
+    segment: Counts
+    slot: Counts
+    n: Counts
+    failed: Counts
+    slow: Counts
+
+
+def where_to_look(one: Sought, slots: Slots | None) -> list[Look]:
     """The slots in which calm may begin, up to the first in which it must; where they are near each other, as one look.
 
     ::
@@ -104,14 +115,14 @@ def where_to_look(one: Sought, slots: Sequence[Any]) -> list[Look]:
         perhaps in it    |--------------------|  records of the slots that one may reach into
 
     It may if none failed of those surely in it, and the slow ones of them are few enough for all that are perhaps in
-    it; it must if none failed of all, and all that are slow are few enough for those surely in it. ``slots`` are rows
-    of ``recovery.pace_slots``, of the pace.
+    it; it must if none failed of all, and all that are slow are few enough for those surely in it. ``slots`` are those
+    of the pace, if it has any.
     """
-    if not slots:
+    if slots is None:
         return []
     slot_us, pace = slot_us_of(one.pace.for_us), one.pace
-    first = min(row["slot"] for row in slots)
-    sums = {name: _running(slots, name, first) for name in ("n", "failed", "slow")}
+    first = slots.slot.min()
+    sums = {name: _running(getattr(slots, name), slots.slot - first) for name in ("n", "failed", "slow")}
     at = np.flatnonzero(np.diff(sums["n"]))
     surely = {name: _within(of, at + 1, at + pace.for_us // slot_us) for name, of in sums.items()}
     perhaps = {name: _within(of, at, at + 2 + (pace.for_us - 2) // slot_us) for name, of in sums.items()}
@@ -131,12 +142,11 @@ def slot_us_of(for_us: int) -> int:
     return max(1, min(SLOT_US, for_us // 4))
 
 
-def _running(slots: Sequence[Any], name: str, first: int) -> Counts:
-    """How many there were before each slot, from the first on, and before the end."""
-    counts = np.zeros(max(row["slot"] for row in slots) - first + 1, dtype=np.int64)
-    for row in slots:
-        counts[row["slot"] - first] += row[name]
-    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
+def _running(counted: Counts, at: Counts) -> Counts:
+    """How many there were before each slot, and before the end."""
+    counts = np.zeros(at.max() + 2, dtype=np.int64)
+    np.add.at(counts, at + 1, counted)
+    return np.cumsum(counts)
 
 
 def _within(running: Counts, start: Counts, end: Counts) -> Counts:
@@ -146,18 +156,16 @@ def _within(running: Counts, start: Counts, end: Counts) -> Counts:
 
 
 def recovered(
-    looked: Mapping[Sought, int | None], slots: Mapping[Pace, Sequence[Any]], scene: Scene
+    looked: Iterable[tuple[Sought, int | None]], slots: Mapping[Pace, Slots], scene: Scene
 ) -> dict[tuple[Calm, str], Recovered]:
     """The answers of one run by calm and client, with how much there was to look at, and how long."""
+    # an inject is the edge of a segment; what is in none was before all
+    starts_us = np.array([*(start for start, _ in scene.segments.spans), -1])
     found = {}
-    for one, recovered_us in looked.items():
-        begun = [row["n"] for row in slots.get(one.pace, ()) if _start_us(scene, row["segment"]) >= one.at_us]
+    for one, recovered_us in looked:
+        seen = slots.get(one.pace)
+        begun = seen.n[starts_us[seen.segment] >= one.at_us] if seen else ()
         observed_us = max(0, scene.end_us - one.at_us - one.calm.for_us)
-        if begun:
-            found[one.calm, one.pace.client] = Recovered(sum(begun), recovered_us, observed_us)
+        if len(begun):
+            found[one.calm, one.pace.client] = Recovered(int(sum(begun)), recovered_us, observed_us)
     return found
-
-
-def _start_us(scene: Scene, segment: int | None) -> int:
-    """An inject is the edge of a segment. What is in none was before all."""
-    return -1 if segment is None else scene.segments.spans[segment][0]

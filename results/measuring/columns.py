@@ -1,5 +1,6 @@
 """Columns of what Spark gave back, as NumPy has them: whole numbers without nulls."""
 
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,3 +24,14 @@ def numbered(column: pa.ChunkedArray) -> tuple[Longs, list[Any]]:
         column = pc.dictionary_encode(column, null_encoding="encode")
     told = column.combine_chunks()
     return told.indices.to_numpy().astype(np.int64), told.dictionary.to_pylist()
+
+
+def parted(rows: pa.Table, by: str, count: int) -> list[pa.Table]:
+    """The rows of each number in column ``by``, from 0 to ``count`` - 1, in the order that they had."""
+    rest = rows.drop_columns(by)
+    if count == 1:
+        return [rest]
+    number = longs(rows[by])
+    order = np.argsort(number, kind="stable")
+    edges, ordered = np.searchsorted(number[order], np.arange(count + 1)).tolist(), rest.take(order)
+    return [ordered.slice(first, last - first) for first, last in pairwise(edges)]

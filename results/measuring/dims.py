@@ -19,8 +19,8 @@ from aftershock.results.phases import RUN, Interval, Windows, merged, windows_of
 from aftershock.results.spark.small import small
 
 SIDES = ("produce", "consume", "commit")
-KINDS = ("latency", "service", "lateness")
-"""What is measured of each, by number: done - intended, done - sent, sent - intended."""
+KINDS = ("latency", "service", "lateness", "gap")
+"""What is measured of each, by number: done - intended, done - sent, sent - intended, and the time between two."""
 Row = Sequence[Any]
 
 

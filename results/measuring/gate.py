@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
 from aftershock.results.measuring.dims import Dims
+from aftershock.results.measuring.names import WHOSE, number, owners
 from aftershock.results.spark.tables import Tables
 
 BLOCK = 2_048
@@ -32,7 +33,7 @@ def blocks(read: Tables, dims: Dims, *, exhaustive: bool = False) -> DataFrame:
     ``in_doubt`` the others; ``client`` is its producer, and ``readers`` (array) are those that were owed it and got
     something of it: of a clean block, all of it. What has no ids is in block -1 of producer -1.
     """
-    witnessed = _of_outcomes(read.outcomes).unionByName(_of_log(read.log))
+    witnessed = _of_outcomes(read.outcomes, dims).unionByName(_of_log(read.log))
     owners = dims.producers.select("run", "producer_id", F.col("client").alias("owner"), "topic")
     asked = dims.readers.select("run", "client", "topic", F.lit(True).alias("asked"))
     owed = dims.readers.groupBy("run", "topic").agg(F.count("*").alias("owed"))
@@ -49,18 +50,18 @@ def blocks(read: Tables, dims: Dims, *, exhaustive: bool = False) -> DataFrame:
     )
 
 
-def _of_outcomes(outcomes: DataFrame) -> DataFrame:
-    """The fingerprints of produce rows and of deliveries; whose, by op, workload and arm."""
-    rows = outcomes.where(F.col("op").isin("produce", "consume")).withColumns(block_of())
-    timed = F.col("done_us").isNotNull() & F.col("intended_us").isNotNull()
-    seen = rows.groupBy(*_BLOCK, "op", "workload", "arm").agg(
+def _of_outcomes(outcomes: DataFrame, dims: Dims) -> DataFrame:
+    """The fingerprints of produce rows and of deliveries, and whose; of nobody that the plan knows without ``op``."""
+    rows, timed = outcomes.withColumns(block_of()), F.col("done_us").isNotNull() & F.col("intended_us").isNotNull()
+    seen = rows.groupBy(*_BLOCK, number(*WHOSE).alias("whose")).agg(
         *_fingerprint((F.col("op") == "consume") | (F.col("status") == "ok")),
         F.count(F.when((F.col("status") == "ok") & timed, True)).alias("good"),
         *[F.count(F.when(F.col("status") == status, True)).alias(status) for status in _UNTAKEN],
         (F.max("seq") - F.min("seq") + 1).alias("long"),
         F.count("*").alias("rows"),
     )
-    return seen.withColumn("client", F.concat_ws("/", "workload", "arm")).drop("workload", "arm")
+    known = seen.join(F.broadcast(owners(dims)), "whose", "left").where("op is null or op <> 'commit'")
+    return known.withColumn("client", F.concat_ws("/", "workload", "arm")).drop("whose", "workload", "arm")
 
 
 def _of_log(log: DataFrame) -> DataFrame:
@@ -80,7 +81,8 @@ def block_of() -> dict[str, Column]:
 
 def _fingerprint(counting: Column) -> list[Column]:
     """Of the records, and of where they are; ``placed`` are those of which that is told."""
-    record, place = F.xxhash64("producer_id", "seq"), F.xxhash64("producer_id", "seq", "topic", "partition", "offset")
+    record = F.xxhash64("producer_id", "seq")
+    place = F.xxhash64(record, "topic", "partition", "offset")
     return [
         F.count(F.when(counting, True)).alias("n"),
         F.bit_xor(F.when(counting, record)).alias("records"),
@@ -107,6 +109,7 @@ def _compared() -> list[Column]:
         F.count(F.when(produced, True)).alias("producing"),
         F.count(F.when(logged, True)).alias("logging"),
         F.count(F.when(read, True)).alias("reading"),
+        F.count(F.when(F.col("op").isNull(), True)).alias("strange"),
         F.array_sort(F.collect_set(F.when(F.col("asked"), F.col("client")))).alias("readers"),
     ]
 
@@ -116,4 +119,5 @@ def _clean() -> Column:
     alike = F.col("same_records") & F.col("same_places") & (F.col("placed") == n) & (F.col("good") == n)
     known = (F.col("long") == F.col("rows")) & (F.col("rows") == n + F.col("failed") + F.col("in_doubt"))
     whole = known & (F.col("producing") == 1) & (F.col("logging") == 1)
-    return F.col("topic").isNotNull() & alike & whole & (F.col("reading") == owed) & (F.size("readers") == owed)
+    read = (F.col("reading") == owed) & (F.size("readers") == owed) & (F.col("strange") == 0)
+    return F.col("topic").isNotNull() & alike & whole & read

@@ -12,38 +12,61 @@ from fractions import Fraction
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
-from aftershock.results.measuring.dims import KINDS, Dims
+from aftershock.results.measuring.dims import KINDS, SIDES, Dims
 from aftershock.results.measuring.names import RACKS, WHOSE, number
+from aftershock.results.measuring.plotted import PLOTTED_BITS
 from aftershock.results.measuring.samples import client, ok, with_segment
 
 BINS = "run int, bin_us bigint"
-_PLOTTED_BITS = 8
+_BIN = "intended_us div bin_us"
 
 
-def silver(samples: DataFrame, dims: Dims) -> DataFrame:
-    """``run whose kind segment racks latency_us n bytes`` (``names.py: named``); null latency is censored.
+def silver(samples: DataFrame, dims: Dims, bins: DataFrame | None = None) -> DataFrame:
+    """``run whose kind segment racks bin latency_us n bytes`` (``names.py: named``); null latency is censored.
 
-    Metrics: ``produce.latency`` (done - intended), ``produce.service`` (done - sent), ``produce.lateness`` (sent -
-    intended: the generator's own fault), the same of ``commit``, and ``consume.latency`` (first delivery - intended).
-    Racks are told of latency alone; of a record that a reader never saw, where the plan wants the reader to stand.
+    Metrics: those of ``latencies``, and of ``sendings``. Racks, bins and bytes are told of latency alone.
     """
-    rows = _timed(with_segment(samples.where("owed"), "intended_us", dims))
-    whole = F.col("kind") == 0
-    racks = F.when(whole, F.col("racks")).otherwise(number(F.lit(None), F.lit(None)))
-    counted = rows.groupBy("run", "whose", "kind", "segment", racks.alias("racks"), "latency_us").agg(
-        F.count("*").alias("n"), F.sum(F.when(whole, F.col("bytes"))).alias("bytes")
-    )
-    return excused(counted, dims, "whose", "kind")
+    return excused(latencies(samples, dims, bins).unionByName(sendings(samples, dims)), dims, "whose", "kind")
 
 
-def _timed(rows: DataFrame) -> DataFrame:
-    """Samples once for each of ``KINDS`` that they have, with its number as ``kind`` and its ``latency_us``."""
-    intended, sent, done = F.col("intended_us"), F.col("sent_us"), F.col("done_us")
-    latency, service = F.when(ok(), done - intended), F.when(ok(), done - sent)
-    of_op = F.when(F.col("op") == "consume", F.array(latency))
-    of_op = of_op.when(F.col("op").isin("produce", "commit"), F.array(latency, service, sent - intended))
-    numbered = rows.withColumns({"whose": number(*WHOSE), "racks": number(*RACKS)})
-    return numbered.select("*", F.posexplode(of_op).alias("kind", "latency_us"))
+def latencies(samples: DataFrame, dims: Dims, bins: DataFrame | None = None) -> DataFrame:
+    """Of ``silver`` the ``produce.latency`` and ``commit.latency`` (done - intended), and ``consume.latency``.
+
+    That is of the first delivery; the racks of a record that a reader never saw are where the plan wants it to stand.
+    With ``bins`` (``BINS``) those of a plot are told apart.
+    """
+    took, bin_ = F.when(ok(), F.col("done_us") - F.col("intended_us")), F.lit(None).cast("bigint")
+    rows = _placed(samples.where(F.col("op").isin(*SIDES)), dims)
+    if bins is not None:
+        rows, bin_ = rows.join(F.broadcast(bins), "run"), F.expr(_BIN)
+    told = rows.withColumns({"racks": number(*RACKS), "bin": bin_, "latency_us": took})
+    counted = told.groupBy("run", "whose", "segment", "racks", "bin", "latency_us")
+    return counted.agg(F.count("*").alias("n"), F.sum("bytes").alias("bytes")).withColumn("kind", _number("latency"))
+
+
+def sendings(samples: DataFrame, dims: Dims) -> DataFrame:
+    """The others: ``produce.service`` (done - sent) and ``produce.lateness`` (sent - intended), the same of ``commit``.
+
+    Counted apart, for half as much tells them apart. Lateness is the generator's own fault.
+    """
+    service, lateness = F.when(ok(), F.col("done_us") - F.col("sent_us")), F.col("sent_us") - F.col("intended_us")
+    rows = _placed(samples.where(F.col("op").isin("produce", "commit")), dims)
+    each = F.posexplode(F.array(service, lateness)).alias("second", "latency_us")
+    both = rows.select("run", "whose", "segment", each)
+    counted = both.groupBy("run", "whose", "segment", "second", "latency_us").agg(F.count("*").alias("n"))
+    kind = F.when(F.col("second") == 0, _number("service")).otherwise(_number("lateness"))
+    untold = {name: F.lit(None).cast("bigint") for name in ("bin", "bytes")}
+    nowhere = number(F.lit(None), F.lit(None))
+    return counted.withColumns({"kind": kind, "racks": nowhere, **untold}).drop("second")
+
+
+def _placed(samples: DataFrame, dims: Dims) -> DataFrame:
+    """The measurements, each with its segment and ``whose`` it is."""
+    return with_segment(samples.where("owed"), "intended_us", dims).withColumn("whose", number(*WHOSE))
+
+
+def _number(kind: str) -> Column:
+    return F.lit(KINDS.index(kind))
 
 
 def excused(hist: DataFrame, dims: Dims, *by: str) -> DataFrame:
@@ -87,18 +110,19 @@ def _at_rank(q: float) -> Column:
 def by_bin(samples: DataFrame, dims: Dims, bins: DataFrame) -> DataFrame:
     """``run whose kind racks segment bin latency_us n slowest_us``; bin 3 starts at ``3 * bin_us`` of ``BINS``.
 
-    It is for plots, so latencies are rounded down by half a percent at most, which leaves few; null is censored.
+    It is for plots, so latencies are rounded (``plotted.py``), which leaves few; null is censored.
     """
     rows = with_segment(samples.where("owed"), "intended_us", dims).join(F.broadcast(bins), "run")
     took = F.when(ok(), F.col("done_us") - F.col("intended_us"))
-    finer = F.greatest(F.floor(F.log2(F.greatest("took_us", F.lit(1)))) - _PLOTTED_BITS, F.lit(0)).cast("int")
+    halvings = F.floor(F.log2(F.greatest("took_us", F.lit(1)) + 0.5)) - PLOTTED_BITS
+    finer = F.greatest(halvings, F.lit(0)).cast("int")
     hist = (
         rows.withColumn("took_us", took)
         .groupBy(
             *("run", number(*WHOSE).alias("whose"), number("client_rack", F.lit(None)).alias("racks"), "segment"),
-            F.expr("intended_us div bin_us").alias("bin"),
+            F.expr(_BIN).alias("bin"),
             F.call_function("shiftleft", F.call_function("shiftright", "took_us", finer), finer).alias("latency_us"),
         )
         .agg(F.count("*").alias("n"), F.max("took_us").alias("slowest_us"))
     )
-    return excused(hist.withColumn("kind", F.lit(KINDS.index("latency"))), dims, "whose", "kind")
+    return excused(hist.withColumn("kind", _number("latency")), dims, "whose", "kind")

@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.compute as pc
-
 from aftershock.results import integrity
 from aftershock.results.evidence import Evidence
 from aftershock.results.exposure import crossing_of, passages
@@ -22,17 +20,19 @@ from aftershock.results.measuring import answers, cuts, flows, gate, latency, re
 from aftershock.results.measuring import slowest as slow
 from aftershock.results.measuring.answers import Key, Spread, by_run
 from aftershock.results.measuring.calms import calms_of, usual
+from aftershock.results.measuring.columns import parted
 from aftershock.results.measuring.dims import Dims, Scene, dims
 from aftershock.results.measuring.histogram import Histogram
 from aftershock.results.measuring.ledger import ledger
 from aftershock.results.measuring.names import named
-from aftershock.results.measuring.plotted import bins
+from aftershock.results.measuring.plotted import bins, of_silver
 from aftershock.results.measuring.samples import samples
 from aftershock.results.measuring.silver import drawn, silver_of
 from aftershock.results.measuring.sliced import sliced
 from aftershock.results.measuring.twice import Twice, lags
 from aftershock.results.obligations import stalls
 from aftershock.results.phases import RUN
+from aftershock.results.spark.conf import load_of
 from aftershock.results.spark.tables import Tables, tables
 from aftershock.results.wanted import Calm, Wanted
 
@@ -148,17 +148,20 @@ class _Study:
 
     def facts(self, early: _Early, pool: ThreadPoolExecutor, keep: Keep | None) -> list[Facts]:
         """The facts of every run, in order."""
-        counted = pool.submit(lambda: self._named(latency.silver(self.samples, self.dims)))
-        binned = pool.submit(lambda: self._named(self._bins()))
+        runs = len(self.scenes)
+        few = None if self.many else self._bins
+        counted = pool.submit(lambda: parted(self._named(latency.silver(self.samples, self.dims, few)), "run", runs))
+        binned = pool.submit(lambda: parted(self._named(self._by_bin()), "run", runs)) if self.many else None
         twice = Twice(self.dims, self.samples)
         waits = pool.submit(twice.stalls)
         jobs = early.jobs | {"findings": pool.submit(_rows, self._findings)}
-        silver = [_of_run(counted.result(), run) for run in range(len(self.scenes))]
+        silver = counted.result()
         read = [silver_of(rows) for rows in silver]
         seen = [one.by_window(scene) for one, scene in zip(read, self.scenes, strict=True)]
         spread = [{key: self._told(run, key, one) for key, one in some.items()} for run, some in enumerate(seen)]
         calm = pool.submit(twice.recoveries, self.calms, spread)
         jobs["slowest"] = pool.submit(_rows, lambda: self._slowest(spread))
+        jobs["stretches"] = pool.submit(lambda: by_run(self._named(self._stretches()).to_pylist()))
         jobs |= {name: pool.submit(_rows, build) for name, build in self._jobs().items()}
         if keep:
             for run, rows in enumerate(silver):
@@ -167,7 +170,7 @@ class _Study:
         return [
             replace(
                 self._facts(run, spread[run], seen[run], {name: some.get(run, []) for name, some in got.items()}),
-                bins=bins(_of_run(binned.result(), run), bin_us(scene.evidence)),
+                bins=bins(binned.result()[run] if binned else of_silver(silver[run]), bin_us(scene.evidence)),
                 racks=answers.rack_flows(read[run].rack_flows(scene)),
                 lag=early.lags.result()[run],
                 calms=calm.result()[run],
@@ -190,7 +193,6 @@ class _Study:
         return {
             "latencies": lambda: self._cuts(of_gaps=False),
             "cut_gaps": lambda: self._cuts(of_gaps=True),
-            "stretches": lambda: recovery.stretches(recovery.successes(self.samples, self.dims)),
             "failures": lambda: stalls.failures(stalls.waits(self.samples, self.dims)),
             "produced": self._produced,
         }
@@ -204,9 +206,21 @@ class _Study:
         ]
         return slow.slowest(self.samples, limits, self.dims)
 
+    @cached_property
+    def many(self) -> bool:
+        """Whether it pays to count records together before they are sorted, or sent home."""
+        return load_of([part for one in self.dims.evidences for part in one.parquet["outcomes"]]).long
+
+    @property
     def _bins(self) -> "DataFrame":
-        sizes = [(run, bin_us(one.evidence)) for run, one in enumerate(self.scenes)]
-        return latency.by_bin(self.samples, self.dims, self.dims.table(sizes, latency.BINS))
+        return self.dims.table([(run, bin_us(one.evidence)) for run, one in enumerate(self.scenes)], latency.BINS)
+
+    def _by_bin(self) -> "DataFrame":
+        return latency.by_bin(self.samples, self.dims, self._bins)
+
+    def _stretches(self) -> "DataFrame":
+        slot_us = recovery.GAP_SLOT_US if self.many else None
+        return recovery.stretches(recovery.successes(self.samples, self.dims, slot_us))
 
     def _findings(self) -> "DataFrame":
         return integrity.findings(self.read, self.dims, self.blocks, self.book, self.tangled)
@@ -246,10 +260,6 @@ class _Study:
             perf=answers.perf(seen, rows["stretches"], scene),
             backwards=answers.backwards(seen, scene),
         )
-
-
-def _of_run(silver: "pa.Table", run: int) -> "pa.Table":
-    return silver.filter(pc.equal(silver["run"], run)).drop_columns("run")
 
 
 def _rows(build: "Callable[[], DataFrame | None]") -> Answers:

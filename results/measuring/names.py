@@ -4,7 +4,7 @@ Rules: a 64-bit hash in the place of names takes half of the time. Which names t
 number is none of theirs (of a client that the plan lacks, say), the records themselves are asked, once.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 
 import numpy as np
@@ -26,22 +26,37 @@ def number(*names: Column | str) -> Column:
 
 
 def named(rows: pa.Table, samples: DataFrame, dims: Dims) -> pa.Table:
-    """``metric client client_rack broker_rack`` in the place of the numbers ``whose``, ``kind`` and ``racks``."""
-    (whose, owners), (racks, pairs) = numbered(rows["whose"]), numbered(rows["racks"])
-    clients = _told(owners, WHOSE, lambda: _clients(dims), samples, dims)
-    stood = _told(pairs, RACKS, lambda: _pairs(dims), samples, dims)
+    """``metric client client_rack broker_rack`` in the place of the numbers ``whose``, ``kind`` and ``racks``.
+
+    Where there are no ``racks``, nothing is said of them.
+    """
+    whose, told = numbered(rows["whose"])
+    clients = owned(told, samples, dims)
     metrics = [f"{op}.{kind}" for op, *_ in clients for kind in KINDS]
     columns = {
         "metric": _column(metrics, whose * len(KINDS) + longs(rows["kind"])),
         "client": _column(["/".join(filter(None, names)) for _, *names in clients], whose),
-        "client_rack": _column([near for near, _ in stood], racks),
-        "broker_rack": _column([far for _, far in stood], racks),
     }
-    rest = rows.drop_columns(["whose", "kind", "racks"])
+    if "racks" in rows.column_names:
+        racks, told = numbered(rows["racks"])
+        pairs = _told(told, RACKS, _pairs(dims), samples, dims)
+        columns["client_rack"] = _column([near for near, _ in pairs], racks)
+        columns["broker_rack"] = _column([far for _, far in pairs], racks)
+    rest = rows.select([name for name in rows.column_names if name not in ("whose", "kind", "racks")])
     return pa.table(columns | dict(zip(rest.column_names, rest.columns, strict=True)))
 
 
-def _clients(dims: Dims) -> Iterable[Names]:
+def owned(numbers: Sequence[int], samples: DataFrame, dims: Dims) -> list[Names]:
+    """The operation, workload and arm that each of some numbers stands for."""
+    return _told(numbers, WHOSE, _owners(dims), samples, dims)
+
+
+def owners(dims: Dims) -> DataFrame:
+    """``whose op workload arm`` of every client of the plans."""
+    return _numbered(_table(_owners(dims), WHOSE, dims), WHOSE).withColumnRenamed("number", "whose")
+
+
+def _owners(dims: Dims) -> Iterable[Names]:
     return ((op, each.workload, each.arm) for one in dims.evidences for each in one.clients for op in SIDES)
 
 
@@ -50,17 +65,25 @@ def _pairs(dims: Dims) -> Iterable[Names]:
 
 
 def _told(
-    numbers: Sequence[int], names: Sequence[str], likely: Callable[[], Iterable[Names]], samples: DataFrame, dims: Dims
+    numbers: Sequence[int], names: Sequence[str], likely: Iterable[Names], samples: DataFrame, dims: Dims
 ) -> list[Names]:
     """The names that each number stands for."""
-    known = _numbers(dims.table(dict.fromkeys(likely()), ", ".join(f"{name} string" for name in names)), names)
+    known = _names(_table(likely, names, dims), names)
     if not known.keys() >= {*numbers}:
-        known |= _numbers(samples.select(*names).distinct(), names)
+        known |= _names(samples.select(*names).distinct(), names)
     return [known[one] for one in numbers]
 
 
-def _numbers(table: DataFrame, names: Sequence[str]) -> dict[int, Names]:
-    return {of_them: tuple(them) for of_them, *them in table.select(number(*names), *names).collect()}
+def _table(likely: Iterable[Names], names: Sequence[str], dims: Dims) -> DataFrame:
+    return dims.table(dict.fromkeys(likely), ", ".join(f"{name} string" for name in names))
+
+
+def _names(table: DataFrame, names: Sequence[str]) -> dict[int, Names]:
+    return {of_them: tuple(them) for of_them, *them in _numbered(table, names).collect()}
+
+
+def _numbered(table: DataFrame, names: Sequence[str]) -> DataFrame:
+    return table.select(number(*names).alias("number"), *names)
 
 
 def _column(values: Sequence[str | None], at: Longs) -> pa.DictionaryArray:

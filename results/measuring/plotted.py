@@ -1,6 +1,7 @@
-"""The bins of a run's plots, read off a histogram by bin (``latency.py: by_bin``). Pure.
+"""The bins of a run's plots, read off a histogram by bin (``latency.py: by_bin``, or ``silver``). Pure.
 
-Rules: quantiles are nearest-rank, the censored slower than any. All bins are read at once: there are thousands, small.
+Rules: quantiles are nearest-rank, of latencies rounded down by half a percent at most; the censored are slower than
+any. All bins are read at once: there are thousands, small.
 """
 
 from collections.abc import Iterable
@@ -8,11 +9,13 @@ from itertools import starmap
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from aftershock.results.facts import Bin
 from aftershock.results.measuring.columns import longs, numbered
 from aftershock.results.measuring.histogram import rank_of
 
+PLOTTED_BITS = 8
 _NONE = np.iinfo(np.int64).min
 
 
@@ -44,6 +47,16 @@ def bins(rows: pa.Table, bin_us: int) -> tuple[Bin, ...]:
         strict=True,
     )
     return tuple(sorted(starmap(Bin, found), key=lambda one: (one.metric, one.client, one.rack or "", one.start_us)))
+
+
+def of_silver(rows: pa.Table) -> pa.Table:
+    """The same rows as ``by_bin`` would have counted together, of a silver that tells bins apart."""
+    binned = rows.filter(pc.is_valid(rows["bin"]))
+    took_us = binned["latency_us"].combine_chunks()
+    exact = longs(binned["latency_us"], 1)
+    finer = np.maximum(np.floor(np.log2(np.maximum(exact, 1) + 0.5)).astype(np.int64) - PLOTTED_BITS, 0)
+    rounded = pa.array(exact >> finer << finer, mask=took_us.is_null().to_numpy(zero_copy_only=False))
+    return binned.drop_columns("latency_us").append_column("slowest_us", took_us).append_column("latency_us", rounded)
 
 
 def _or_none(found: Iterable[int]) -> Iterable[int | None]:

@@ -7,16 +7,17 @@
         |----recovery--->|
 
 Rules: a gap is clipped to its window, whose ends count as successes would; recovery looks at windows that start at a
-record's intended time and end before the load does. Neither sorts the records. A gap is looked for between slots of a
-millisecond, of which only the first and the last success count: a gap of a millisecond or more is exact, and where none
-is as long, no more is said than that. Where calm may begin is known from counts (``calms.py``), and only there are the
-records looked at one by one.
+record's intended time and end before the load does. A gap is looked for between successes or, where these are many,
+between slots of a millisecond, of which only the first and the last success count: a gap of a millisecond or more is
+exact, and a shorter one counts as one (``answers.longest``), for nobody sorts 40 million records. Where calm may begin
+is known from counts (``calms.py``), and only there are the records looked at one by one.
 """
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
-from aftershock.results.measuring.dims import Dims
+from aftershock.results.measuring.dims import KINDS, Dims
+from aftershock.results.measuring.names import WHOSE, number
 from aftershock.results.measuring.samples import client, ok, with_segment
 
 GAP_SLOT_US = 1_000
@@ -25,30 +26,30 @@ LOOKS = (
     "run int, calm int, client string, end_us bigint, limit_us bigint, num bigint, den bigint, "
     "at_us bigint, look_us bigint, until_us bigint"
 )
-_LANE = ("run", "metric", "client")
+_LANE, _ENDS = ("run", "whose", "segment"), ("first_us", "last_us")
 _CALM, _COUNTED = ("run", "calm", "client"), ("n", "failed", "slow")
 _LOOK = (*_CALM, "look_us")
 
 
-def successes(samples: DataFrame, dims: Dims, slot_us: int = GAP_SLOT_US) -> DataFrame:
-    """``run metric client segment first_us last_us n``: successes by their slots, no slot reaching over a segment."""
+def successes(samples: DataFrame, dims: Dims, slot_us: int | None) -> DataFrame:
+    """``run whose segment first_us last_us n`` by slots, none of which reaches over a segment; None: each by itself."""
     rows = with_segment(samples.where(ok() & F.col("done_us").isNotNull()), "done_us", dims)
-    slot = F.expr(f"done_us div {slot_us}").alias("slot")
-    slots = rows.groupBy("run", "op", "workload", "arm", "segment", slot).agg(*_first_and_last("done_us", "done_us"))
-    metric = F.concat("op", F.lit(".gap")).alias("metric")
-    return slots.select("run", metric, client().alias("client"), "segment", "first_us", "last_us", "n")
-
-
-def _first_and_last(first: str, last: str) -> tuple[Column, ...]:
-    return F.min(first).alias("first_us"), F.max(last).alias("last_us"), F.count("*").alias("n")
+    named = rows.withColumn("whose", number(*WHOSE))
+    if slot_us is None:
+        return named.select(*_LANE, *[F.col("done_us").alias(name) for name in _ENDS], F.lit(1).alias("n"))
+    slots = named.groupBy(*_LANE, F.expr(f"done_us div {slot_us}").alias("slot"))
+    first, last = _ENDS
+    return slots.agg(F.min("done_us").alias(first), F.max("done_us").alias(last), F.count("*").alias("n")).drop("slot")
 
 
 def stretches(slots: DataFrame) -> DataFrame:
-    """``run metric client segment first_us last_us n gap_us``: what each segment has of ``successes``.
+    """``run whose kind segment first_us last_us n gap_us`` (``names.py: named``): what each segment has of successes.
 
     ``gap_us`` is the longest time between two of them.
     """
-    return longest(slots, (*_LANE, "segment"))
+    # sorted by one number, which tells apart what three columns do
+    told = longest(slots.withColumn("lane", F.xxhash64(*_LANE)), ("lane", *_LANE)).drop("lane")
+    return told.withColumn("kind", F.lit(KINDS.index("gap")))
 
 
 def longest(stretches: DataFrame, by: tuple[str, ...]) -> DataFrame:

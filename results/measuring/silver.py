@@ -21,6 +21,7 @@ from aftershock.results.phases import RUN, Interval
 SPECTRA = (RUN, "steady", "fault", "recovery")
 """The windows of which a whole spectrum is told, and what went between racks."""
 FAULTS_DRAWN_MAX = 4  # of more, a spectrum each would be most of an analysis
+_CENSORED = np.iinfo(np.int64).max
 
 Key = tuple[str, str, str]
 
@@ -94,18 +95,15 @@ def silver_of(rows: pa.Table) -> Silver:
     (metric, metrics), (client, clients), (near, nears), (far, fars) = (
         numbered(rows[name]) for name in ("metric", "client", "client_rack", "broker_rack")
     )
-    censored, latency_us = rows["latency_us"].is_null().to_numpy(), longs(rows["latency_us"])
-    columns = (longs(rows["segment"], -1), latency_us, longs(rows["n"]), longs(rows["bytes"]))
-    racks, order = near * len(fars) + far, np.lexsort((latency_us, censored, client, metric))
-    edges = np.flatnonzero(np.diff((metric * len(clients) + client)[order])) + 1
-    groups = (
-        Group(
-            metrics[metric[part[0]]],
-            clients[client[part[0]]],
-            int((~censored[part]).sum()),
-            *(column[part] for column in (*columns, racks)),
-        )
-        for part in np.split(order, edges)
-        if len(part)
-    )
+    latency_us = longs(rows["latency_us"], _CENSORED)
+    columns = (longs(rows["segment"], -1), latency_us, longs(rows["n"]), longs(rows["bytes"]), near * len(fars) + far)
+    whose = (metric * len(clients) + client).astype(np.min_scalar_type(len(metrics) * len(clients)))  # short: fast
+    order = np.argsort(whose, kind="stable")
+    parts = np.split(order, np.flatnonzero(np.diff(whose[order])) + 1)
+    groups = []
+    for part in filter(len, parts):
+        rising = part[np.argsort(latency_us[part])]
+        valued = int(np.searchsorted(latency_us[rising], _CENSORED))
+        told = metrics[metric[rising[0]]], clients[client[rising[0]]]
+        groups.append(Group(*told, valued, *(column[rising] for column in columns)))
     return Silver(tuple(groups), tuple(product(nears, fars)))

@@ -3,14 +3,15 @@
 Like ``measure.py`` it collects. What comes back first is bounded by how long the runs are.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
 from aftershock.results.facts import Lag, Recovered
 from aftershock.results.measuring import lag, recovery
 from aftershock.results.measuring.answers import Spread, by_run
-from aftershock.results.measuring.calms import Look, Pace, Sought, recovered, slot_us_of, sought, where_to_look
+from aftershock.results.measuring.calms import Look, Pace, Slots, Sought, recovered, slot_us_of, sought, where_to_look
+from aftershock.results.measuring.columns import longs, parted
 from aftershock.results.measuring.dims import Dims
 from aftershock.results.measuring.hulls import due_in, open_in
 from aftershock.results.obligations import stalls
@@ -60,31 +61,33 @@ class Twice:
     ) -> list[dict[tuple[Calm, str], Recovered]]:
         """How long each calm of each run took to come; two jobs for each length of calm."""
         wanted = sought(self.dims.scenes, calms, spread)
-        looked: dict[Sought, int | None] = {}
-        slots: dict[Pace, list[Any]] = {}
+        looked: list[list[tuple[Sought, int | None]]] = [[] for _ in self.dims.scenes]
+        slots: dict[Pace, Slots] = {}
         for for_us in sorted({one.calm.for_us for one in wanted}):
             some = [one for one in wanted if one.calm.for_us == for_us]
             slots |= self._pace_slots(list(dict.fromkeys(one.pace for one in some)))
-            looked |= self._first_calm({one: where_to_look(one, slots.get(one.pace, [])) for one in some}, for_us)
-        return [
-            recovered({one: us for one, us in looked.items() if one.pace.run == run}, slots, scene)
-            for run, scene in enumerate(self.dims.scenes)
-        ]
+            for one, us in self._first_calm([(one, where_to_look(one, slots.get(one.pace))) for one in some], for_us):
+                looked[one.pace.run].append((one, us))
+        return [recovered(some, slots, scene) for some, scene in zip(looked, self.dims.scenes, strict=True)]
 
-    def _pace_slots(self, paces: Sequence[Pace]) -> dict[Pace, list[Any]]:
+    def _pace_slots(self, paces: Sequence[Pace]) -> dict[Pace, Slots]:
         rows = [(one.run, number, *one.row[:3]) for number, one in enumerate(paces)]
         told, slot_us = self.dims.table(rows, recovery.PACES), slot_us_of(paces[0].for_us)
-        found: dict[Pace, list[Any]] = {}
-        for row in recovery.pace_slots(self.samples, told, self.dims, slot_us).collect():
-            found.setdefault(paces[row["pace"]], []).append(row)
-        return found
+        counted = recovery.pace_slots(self.samples, told, self.dims, slot_us).toArrow()
+        return {
+            pace: Slots(*[longs(part[name], null=-1) for name in ("segment", "slot", "n", "failed", "slow")])
+            for pace, part in zip(paces, parted(counted, "pace", len(paces)), strict=True)
+            if part.num_rows
+        }
 
-    def _first_calm(self, looks: Mapping[Sought, Sequence[Look]], for_us: int) -> dict[Sought, int | None]:
-        each = [(number, one, look) for number, (one, some) in enumerate(looks.items()) for look in some]
-        if not each:
-            return dict.fromkeys(looks)
-        rows = [(one.pace.run, number, *one.pace.row, one.at_us, *astuple(look)) for number, one, look in each]
-        near = self.samples.where(due_in((look.look_us, look.until_us + for_us) for _, _, look in each))
-        job = recovery.first_calm(near, self.dims.table(rows, recovery.LOOKS), for_us)
-        found = {row["calm"]: row["recovered_us"] for row in job.collect()}
-        return {one: found.get(number) for number, one in enumerate(looks)}
+    def _first_calm(
+        self, looks: Sequence[tuple[Sought, Sequence[Look]]], for_us: int
+    ) -> Iterator[tuple[Sought, int | None]]:
+        each = [(number, one, look) for number, (one, some) in enumerate(looks) for look in some]
+        found: dict[int, int] = {}
+        if each:
+            rows = [(one.pace.run, number, *one.pace.row, one.at_us, *astuple(look)) for number, one, look in each]
+            near = self.samples.where(due_in((look.look_us, look.until_us + for_us) for _, _, look in each))
+            job = recovery.first_calm(near, self.dims.table(rows, recovery.LOOKS), for_us)
+            found = {row["calm"]: row["recovered_us"] for row in job.collect()}
+        return ((one, found.get(number)) for number, (one, _) in enumerate(looks))

@@ -106,10 +106,12 @@ def test_nothing_is_collected_while_a_transform_is_built(
     waits = stalls.waits(rows, known)
     asked, parts = small(spark, [], cuts.ASKED), small(spark, [], cuts.PARTS)
     built = [
+        latency.silver(rows, known, small(spark, [], latency.BINS)),
         latency.silver(rows, known),
         latency.quantiles(latency.histogram(rows.withColumn("latency_us", rows.done_us), ["run"]), ["run"], [0.5]),
         latency.by_bin(rows, known, small(spark, [], latency.BINS)),
-        recovery.stretches(recovery.successes(rows, known)),
+        recovery.stretches(recovery.successes(rows, known, None)),
+        recovery.stretches(recovery.successes(rows, known, S)),
         recovery.pace_slots(rows, small(spark, [], recovery.PACES), known, S),
         recovery.first_calm(rows, small(spark, [], recovery.LOOKS), S),
         stalls.stalls(stalls.acknowledged(stalls.during(waits, stalls.silences(waits, S)), rows), S),

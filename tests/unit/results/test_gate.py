@@ -97,6 +97,11 @@ def recorded_twice(run: Made) -> None:
         rows += [dict(row) for row in rows if (row["producer_id"], row["seq"]) == (0, 1000)]
 
 
+def read_by_a_stranger(run: Made) -> None:
+    """A record was also delivered to a client that no plan names."""
+    run.consume.append(of(run.consume, 1, 700) | {"workload": "strangers"})
+
+
 SUSPECT = {
     clean: set(),
     lost_at_an_edge: {(0, 1), (0, 2)},
@@ -108,6 +113,7 @@ SUSPECT = {
     nameless: {(-1, -1)},
     untold: set(),
     recorded_twice: {(0, 10)},
+    read_by_a_stranger: {(1, 7)},
 }
 
 

@@ -13,6 +13,9 @@ from aftershock.results.check import Check, Status
 from aftershock.results.evidence import Evidence, read
 from aftershock.results.facts import Facts, Longest, Outage
 from aftershock.results.judge import judged
+from aftershock.results.layers import SILVER, write_silver
+from aftershock.results.measuring.measure import measure
+from aftershock.results.spark import conf
 from aftershock.results.spark.tables import columns
 from aftershock.results.wanted import Calm, Cut, Wanted
 
@@ -118,6 +121,21 @@ def _split(run: Made, home: Path) -> Evidence:
     write_rows(folder / "outcomes/produce-1.parquet", run.produce[:half][::-1], columns()["outcomes"])
     (folder / "manifest.json").unlink()
     return read(folder, columns())
+
+
+def test_many_records_are_counted_together_and_few_sent_home_with_the_same_answers(
+    spark: "SparkSession", odd: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bins of their own and gaps between slots, where there are millions: the facts and the silver of the same run."""
+
+    def told() -> tuple[Facts, bytes]:
+        evidence = odd.evidence["unread"]
+        facts = measure(spark, [evidence], {"unread": ASKED}, keep=lambda _, rows: write_silver(rows, evidence))
+        return facts["unread"], (evidence.home / SILVER).read_bytes()
+
+    few = told()
+    monkeypatch.setattr(conf, "LONG_ROWS", 0)
+    assert few == told()
 
 
 def test_the_clean_run_is_measured_as_it_was_made(facts: Facts, made: Made) -> None:

@@ -16,6 +16,7 @@ from aftershock.results.facts import Distribution
 from aftershock.results.measuring.answers import longest
 from aftershock.results.measuring.dims import Dims, Scene
 from aftershock.results.measuring.latency import histogram, quantiles
+from aftershock.results.measuring.names import named
 from aftershock.results.measuring.recovery import stretches, successes
 from aftershock.results.measuring.segments import segments_of
 from aftershock.results.measuring.twice import Twice, lags
@@ -79,29 +80,25 @@ def _longest(times: Sequence[int], spans: Sequence[tuple[int, int]]) -> int:
 @few
 @given(
     cases=st.lists(st.lists(st.integers(0, 110), min_size=1, max_size=30), min_size=20, max_size=50),
-    slot_us=st.sampled_from([1, 7]),
+    slot_us=st.sampled_from([None, 1, 7]),
 )
 def test_a_gap_is_the_longest_silence_in_its_window(
-    spark: "SparkSession", cases: list[list[int]], slot_us: int
+    spark: "SparkSession", cases: list[list[int]], slot_us: int | None
 ) -> None:
     """Clipped to the window, whose ends count; a part without any success is one silence; exact from a slot on."""
-    known = of_phases(spark, *PHASES)
-    rows = [(0, "produce", "w", f"c{case}", time, "ok") for case, times in enumerate(cases) for time in times]
+    known = of_phases(spark, *PHASES, clients=len(cases))
+    made = [(0, "produce", "w", f"c{case}", time, "ok") for case, times in enumerate(cases) for time in times]
     samples = spark.createDataFrame(
-        rows, "run int, op string, workload string, arm string, done_us bigint, status string"
+        made, "run int, op string, workload string, arm string, done_us bigint, status string"
     )
-    found = longest(stretches(successes(samples, known, slot_us)).collect(), known.scenes[0], {})
+    rows = named(stretches(successes(samples, known, slot_us)).toArrow(), samples, known).to_pylist()
+    found = longest(rows, known.scenes[0], {}, slot_us or 1)
     for case, times in enumerate(cases):
         for window, spans in known.scenes[0].windows.items():
             inside = [time for time in times if any(start <= time < end for start, end in spans)]
             seen = found.get(("produce.gap", f"w/c{case}", window))
             assert (seen is None) == (not inside)
-            exact = _longest(times, spans)
-            assert (
-                seen is None
-                or (len(inside), exact) == (seen.n, seen.longest_us)
-                or max(exact, seen.longest_us or 0) < slot_us
-            )
+            assert seen is None or (len(inside), max(_longest(times, spans), slot_us or 1)) == (seen.n, seen.longest_us)
 
 
 INJECT_US, END_US, STEADY_P95_US = 3_000_000, 20_000_000, 1000
