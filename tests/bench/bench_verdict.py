@@ -2,8 +2,8 @@
 
 OUTCOMES (default 10 000 000) rows are generated; each of these then runs in a process of its own, on the same files:
 
-* tuned: one histogram query (exact percentiles by client, operation and phase) and one of fingerprints (a block of
-  65 536 records acknowledged, in the log, delivered), written by hand for this data and nothing else;
+* tuned: one histogram query (exact percentiles by client, operation, pair of racks and phase) and one of fingerprints
+  (a block of 65 536 records acknowledged, in the log, delivered), written by hand for this data and nothing else;
 * core: what the product does for the same questions: latency, availability, and loss and duplicates by the gate;
 * verdict: everything that ``aftershock verdict`` judges: recovery, stalls, order and monotonicity too.
 
@@ -21,6 +21,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -71,6 +72,7 @@ def core(home: Path) -> Iterator[tuple[str, float]]:
     from aftershock.results.measuring import latency, recovery
     from aftershock.results.measuring.dims import dims
     from aftershock.results.measuring.gate import blocks
+    from aftershock.results.measuring.measure import JOBS_AT_ONCE
     from aftershock.results.measuring.names import named
     from aftershock.results.measuring.samples import samples
     from aftershock.results.spark.tables import tables
@@ -81,10 +83,14 @@ def core(home: Path) -> Iterator[tuple[str, float]]:
         gate = blocks(rows, small).persist()
         yield from _timed("gate", lambda: gate.where("not clean").limit(1).collect())
         judged = samples(rows, small, gate, None)
-        silver = latency.silver(judged, small)
-        yield from _timed("latency", lambda: _windows(named(silver.toArrow(), judged, small), small))
-        seen = recovery.stretches(recovery.successes(judged, small))
-        yield from _timed("availability", seen.collect)
+        counted = latency.latencies(judged, small)
+        seen = recovery.stretches(recovery.successes(judged, small, recovery.GAP_SLOT_US))
+        with ThreadPoolExecutor(JOBS_AT_ONCE) as pool:  # as the product does
+            both = [
+                pool.submit(lambda: _windows(named(counted.toArrow(), judged, small), small)),
+                pool.submit(lambda: named(seen.toArrow(), judged, small)),
+            ]
+            yield from _timed("latency and availability", lambda: [one.result() for one in both])
 
 
 def _windows(counted: "pa.Table", small: "Dims") -> None:
@@ -114,7 +120,7 @@ def _session(home: Path, evidence: Evidence) -> "Iterator[SparkSession]":
 
 
 def _histogram(spark: "SparkSession", evidence: Evidence) -> "DataFrame":
-    """One scan, one exact histogram, every quantile of every client, operation and phase."""
+    """One scan, one exact histogram, every quantile of every client, operation, pair of racks and phase."""
     spark.read.parquet(str(evidence.home / "outcomes")).createOrReplaceTempView("outcomes")
     phases = " ".join(
         f"when intended_us >= {phase.start_us} and intended_us < {phase.end_us} then '{phase.fault or phase.name}'"
@@ -122,9 +128,11 @@ def _histogram(spark: "SparkSession", evidence: Evidence) -> "DataFrame":
     )
     text = f"""
         with hist as (
-            select arm, op, case {phases} end as phase, done_us - intended_us as latency_us, count(*) as n
+            select arm, op, client_rack, broker_rack, case {phases} end as phase, done_us - intended_us as latency_us,
+                count(*) as n
             from outcomes group by all)
-        select arm, op, phase, sum(n), percentile(latency_us, array({QS}), n) from hist group by all"""  # noqa: S608 - ours
+        select arm, op, client_rack, broker_rack, phase, sum(n), percentile(latency_us, array({QS}), n)
+        from hist group by all"""  # noqa: S608 - ours
     return spark.sql(text)
 
 
