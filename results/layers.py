@@ -93,6 +93,13 @@ def _kind(kind: DataType) -> pa.DataType:
 
 def _write(path: Path, rows: pa.Table) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    content = pa.BufferOutputStream()
-    pq.write_table(rows, content, compression="zstd", compression_level=1)
+    content, whole = pa.BufferOutputStream(), [field.name for field in rows.schema if pa.types.is_integer(field.type)]
+    pq.write_table(
+        rows,
+        content,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=[name for name in rows.column_names if name not in whole],
+        column_encoding=dict.fromkeys(whole, "DELTA_BINARY_PACKED"),
+    )
     write_whole(path, content.getvalue().to_pybytes())
