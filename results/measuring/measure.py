@@ -148,10 +148,9 @@ class _Study:
 
     def facts(self, early: _Early, pool: ThreadPoolExecutor, keep: Keep | None) -> list[Facts]:
         """The facts of every run, in order."""
-        runs = len(self.scenes)
-        few = None if self.many else self._bins
-        counted = pool.submit(lambda: parted(self._named(latency.silver(self.samples, self.dims, few)), "run", runs))
-        binned = pool.submit(lambda: parted(self._named(self._by_bin()), "run", runs)) if self.many else None
+        apart = None if self.many else self._bins
+        counted = pool.submit(lambda: self._counted(latency.silver(self.samples, self.dims, apart)))
+        binned = pool.submit(lambda: self._counted(self._by_bin())) if self.many else None
         twice = Twice(self.dims, self.samples)
         waits = pool.submit(twice.stalls)
         jobs = early.jobs | {"findings": pool.submit(_rows, self._findings)}
@@ -166,21 +165,28 @@ class _Study:
         if keep:
             for run, rows in enumerate(silver):
                 keep(run, rows)
+        told = binned.result() if binned else map(of_silver, silver)
+        plots = [bins(rows, bin_us(one.evidence)) for rows, one in zip(told, self.scenes, strict=True)]
+        racks = [answers.rack_flows(one.rack_flows(scene)) for one, scene in zip(read, self.scenes, strict=True)]
         got = {name: job.result() for name, job in jobs.items()} | {"waits": waits.result()}
         return [
             replace(
                 self._facts(run, spread[run], seen[run], {name: some.get(run, []) for name, some in got.items()}),
-                bins=bins(binned.result()[run] if binned else of_silver(silver[run]), bin_us(scene.evidence)),
-                racks=answers.rack_flows(read[run].rack_flows(scene)),
+                bins=plots[run],
+                racks=racks[run],
                 lag=early.lags.result()[run],
                 calms=calm.result()[run],
                 recoveries={(one.fault, key): us for (one, key), us in calm.result()[run].items() if usual(one)},
             )
-            for run, scene in enumerate(self.scenes)
+            for run in range(len(self.scenes))
         ]
 
     def _named(self, counted: "DataFrame") -> "pa.Table":
         return named(counted.toArrow(), self.samples, self.dims)
+
+    def _counted(self, job: "DataFrame") -> "list[pa.Table]":
+        """The rows of a histogram, by run."""
+        return parted(self._named(job), "run", len(self.scenes))
 
     def _told(self, run: int, key: Key, seen: Histogram) -> Distribution:
         """A generator's punctuality has no bands."""
