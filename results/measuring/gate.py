@@ -34,11 +34,11 @@ def blocks(read: Tables, dims: Dims, *, exhaustive: bool = False) -> DataFrame:
     something of it: of a clean block, all of it. What has no ids is in block -1 of producer -1.
     """
     witnessed = _of_outcomes(read.outcomes, dims).unionByName(_of_log(read.log))
-    owners = dims.producers.select("run", "producer_id", F.col("client").alias("owner"), "topic")
+    producers = dims.producers.select("run", "producer_id", F.col("client").alias("owner"), "topic")
     asked = dims.readers.select("run", "client", "topic", F.lit(True).alias("asked"))
     owed = dims.readers.groupBy("run", "topic").agg(F.count("*").alias("owed"))
     compared = (
-        witnessed.join(F.broadcast(owners), ["run", "producer_id"], "left")
+        witnessed.join(F.broadcast(producers), ["run", "producer_id"], "left")
         .join(F.broadcast(asked), ["run", "topic", "client"], "left")
         .groupBy(*_BLOCK, "topic", "owner")
         .agg(*_compared())

@@ -112,7 +112,8 @@ def by_bin(samples: DataFrame, dims: Dims, bins: DataFrame) -> DataFrame:
 
     It is for plots, so latencies are rounded (``plotted.py``), which leaves few; null is censored.
     """
-    rows = with_segment(samples.where("owed"), "intended_us", dims).join(F.broadcast(bins), "run")
+    timed = samples.where("owed and intended_us is not null")
+    rows = with_segment(timed, "intended_us", dims).join(F.broadcast(bins), "run")
     took = F.when(ok(), F.col("done_us") - F.col("intended_us"))
     halvings = F.floor(F.log2(F.greatest("took_us", F.lit(1)) + 0.5)) - PLOTTED_BITS
     finer = F.greatest(halvings, F.lit(0)).cast("int")

@@ -31,7 +31,7 @@ def named(rows: pa.Table, samples: DataFrame, dims: Dims) -> pa.Table:
     Where there are no ``racks``, nothing is said of them.
     """
     whose, told = numbered(rows["whose"])
-    clients = owned(told, samples, dims)
+    clients = _told(told, WHOSE, _owners(dims), samples, dims)
     metrics = [f"{op}.{kind}" for op, *_ in clients for kind in KINDS]
     columns = {
         "metric": _column(metrics, whose * len(KINDS) + longs(rows["kind"])),
@@ -44,11 +44,6 @@ def named(rows: pa.Table, samples: DataFrame, dims: Dims) -> pa.Table:
         columns["broker_rack"] = _column([far for _, far in pairs], racks)
     rest = rows.select([name for name in rows.column_names if name not in ("whose", "kind", "racks")])
     return pa.table(columns | dict(zip(rest.column_names, rest.columns, strict=True)))
-
-
-def owned(numbers: Sequence[int], samples: DataFrame, dims: Dims) -> list[Names]:
-    """The operation, workload and arm that each of some numbers stands for."""
-    return _told(numbers, WHOSE, _owners(dims), samples, dims)
 
 
 def owners(dims: Dims) -> DataFrame:

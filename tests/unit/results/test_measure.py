@@ -126,12 +126,13 @@ def _split(run: Made, home: Path) -> Evidence:
 def test_many_records_are_counted_together_and_few_sent_home_with_the_same_answers(
     spark: "SparkSession", odd: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bins of their own and gaps between slots, where there are millions: the facts and the silver of the same run."""
+    """Bins of their own and gaps between slots, where there are millions: the facts and the silver of the same runs."""
+    runs = list(odd.evidence.values())
 
-    def told() -> tuple[Facts, bytes]:
-        evidence = odd.evidence["unread"]
-        facts = measure(spark, [evidence], {"unread": ASKED}, keep=lambda _, rows: write_silver(rows, evidence))
-        return facts["unread"], (evidence.home / SILVER).read_bytes()
+    def told() -> tuple[Mapping[str, Facts], list[bytes]]:
+        asked = dict.fromkeys(odd.evidence, ASKED)
+        facts = measure(spark, runs, asked, keep=lambda number, rows: write_silver(rows, runs[number]))
+        return facts, [(one.home / SILVER).read_bytes() for one in runs]
 
     few = told()
     monkeypatch.setattr(conf, "LONG_ROWS", 0)
