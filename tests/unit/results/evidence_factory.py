@@ -86,9 +86,9 @@ def write_rows(path: Path, rows: list[Row], columns: dict[str, str]) -> None:
     pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
 
 
-def clean_run(columns: dict[str, dict[str, str]], slos: tuple[str, ...] = SLOS) -> Made:
+def clean_run(columns: dict[str, dict[str, str]], slos: tuple[str, ...] = SLOS, rate: int = RATE) -> Made:
     """A run in which every promise was kept and every fault took hold."""
-    produce = [row for id_, arm in enumerate(ARMS) for row in _produced(id_, arm)]
+    produce = [row for id_, arm in enumerate(ARMS) for row in _produced(id_, arm, rate)]
     log = _log(produce)
     return Made(
         run=_run(),
@@ -104,12 +104,12 @@ def clean_run(columns: dict[str, dict[str, str]], slos: tuple[str, ...] = SLOS) 
     )
 
 
-def _produced(producer_id: int, arm: str) -> list[Row]:
+def _produced(producer_id: int, arm: str, rate: int) -> list[Row]:
     rng = np.random.default_rng(producer_id)
-    base_us = (5000 * rng.lognormal(0, 0.3, RATE * LOAD_END_S)).astype(int)
+    base_us = (5000 * rng.lognormal(0, 0.3, rate * LOAD_END_S)).astype(int)
     rows = []
     for seq, taken_us in enumerate(base_us.tolist()):
-        intended = seq * S // RATE + 1000 * producer_id
+        intended = seq * S // rate + 1000 * producer_id
         partition = seq % PARTITIONS
         done = intended + taken_us + _slower_us(intended, partition)
         row = _row("produce", arm, (producer_id, seq), partition, intended)
