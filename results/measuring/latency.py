@@ -112,15 +112,14 @@ def by_bin(samples: DataFrame, dims: Dims, bins: DataFrame) -> DataFrame:
 
     It is for plots, so latencies are rounded (``plotted.py``), which leaves few; null is censored.
     """
-    timed = samples.where("owed and intended_us is not null")
-    rows = with_segment(timed, "intended_us", dims).join(F.broadcast(bins), "run")
+    rows = _placed(samples.where("intended_us is not null"), dims).join(F.broadcast(bins), "run")
     took = F.when(ok(), F.col("done_us") - F.col("intended_us"))
     halvings = F.floor(F.log2(F.greatest("took_us", F.lit(1)) + 0.5)) - PLOTTED_BITS
     finer = F.greatest(halvings, F.lit(0)).cast("int")
     hist = (
         rows.withColumn("took_us", took)
         .groupBy(
-            *("run", number(*WHOSE).alias("whose"), number("client_rack", F.lit(None)).alias("racks"), "segment"),
+            *("run", "whose", number("client_rack", F.lit(None)).alias("racks"), "segment"),
             F.expr(_BIN).alias("bin"),
             F.call_function("shiftleft", F.call_function("shiftright", "took_us", finer), finer).alias("latency_us"),
         )

@@ -251,11 +251,11 @@ def small(folder: Path) -> list[bool]:
     one = cost_of(command)
     met = [one.wall_s <= SMALL_S_MAX and one.peak_mib <= SMALL_MIB_MAX]
     _say(f"a demo's verdict: {_figures(one)}", met[0])
-    for what, rate, most in (("tests", TEST_RATE, TOGETHER_MAX), ("demos", RATE, math.inf)):
+    for what, rate in (("tests", TEST_RATE), ("demos", RATE)):
         homes = _made(folder / what, TOGETHER, rate)
         alone, together = _child("verdict", homes[0]), _child("verdict", *homes)
         ratio = together.wall_s / alone.wall_s
-        met.append(ratio <= most)
+        met.append(ratio <= TOGETHER_MAX)
         _say(f"{TOGETHER} {what} together: {_figures(together)}; one: {_figures(alone)}: {ratio:.2f} x one", met[-1])
     return met
 
