@@ -1,14 +1,15 @@
 """``analysis.json``: what was measured, as rows of plain data, for the reports, the story and the comparisons.
 
-Rules: a mapping's key becomes fields of its row; rows are in order, so that the same facts give the same bytes; a key
-that a reader doesn't find was not measured by the version that judged, an empty list was measured and nothing seen.
+Rules: what was measured is flat, so a row is its fields; a mapping's key becomes fields of its row; rows are in order,
+so that the same facts give the same bytes; a key that a reader doesn't find was not measured by the version that
+judged, an empty list was measured and nothing seen.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from aftershock.results.facts import Distribution, Facts
+from aftershock.results.wanted import Cut
 
 SCHEMA_VERSION = 2
 _SEEN = ("metric", "client", "window")
@@ -21,18 +22,18 @@ def document(facts: Facts) -> Row:
     return {
         "schema_version": SCHEMA_VERSION,
         "distributions": [_named(_SEEN, key) | _spread(seen) for key, seen in _sorted(facts.distributions)],
-        "gaps": [_named(_SEEN, key) | asdict(seen) for key, seen in _sorted(facts.longest)],
-        "recoveries": [_named(("fault", "client"), key) | asdict(seen) for key, seen in _sorted(facts.recoveries)],
+        "gaps": [_named(_SEEN, key) | vars(seen) for key, seen in _sorted(facts.longest)],
+        "recoveries": [_named(("fault", "client"), key) | vars(seen) for key, seen in _sorted(facts.recoveries)],
         "bin_us": facts.bin_us,
         "bins": _rows(facts.bins),
-        "crossed": {fault: asdict(seen) for fault, seen in _sorted(facts.crossed)},
-        "host": asdict(facts.host),
+        "crossed": {fault: vars(seen) for fault, seen in _sorted(facts.crossed)},
+        "host": vars(facts.host),
         "spectra": [_named(_SEEN, key) | {"points": points} for key, points in _sorted(facts.spectra)],
         "racks": _rows(facts.racks),
         "slowest": [_named(("op", "client"), key) | {"records": _rows(some)} for key, some in _sorted(facts.slowest)],
         "stalls": _rows(facts.stalls),
         "failures": [
-            _named(("side", "client"), key) | asdict(one) for key, some in _sorted(facts.failures) for one in some
+            _named(("side", "client"), key) | vars(one) for key, some in _sorted(facts.failures) for one in some
         ],
         "findings": _rows(finding for _, finding in _sorted(facts.findings)),
         "unavailable": [
@@ -43,17 +44,17 @@ def document(facts: Facts) -> Row:
             {"client": client, "seconds": [[one.at_us, one.records, one.oldest_us] for one in seconds]}
             for client, seconds in _sorted(facts.lag)
         ],
-        "perf": [{"client": client} | asdict(seen) for client, seen in _sorted(facts.perf)],
+        "perf": [{"client": client} | vars(seen) for client, seen in _sorted(facts.perf)],
         "cuts": [_cut(facts, *key) for key in facts.cuts],
-        "calms": [asdict(calm) | {"client": client} | asdict(seen) for (calm, client), seen in facts.calms.items()],
+        "calms": [vars(calm) | {"client": client} | vars(seen) for (calm, client), seen in facts.calms.items()],
     }
 
 
-def _cut(facts: Facts, cut: Any, client: str) -> Row:
+def _cut(facts: Facts, cut: Cut, client: str) -> Row:
     slices = [
         {"subject": one.subject, "start_us": one.start_us, **_spread(one.seen)} for one in facts.slices(cut, client)
     ]
-    return asdict(cut) | {"client": client, "slices": slices}
+    return vars(cut) | {"client": client, "slices": slices}
 
 
 def _spread(seen: Distribution) -> Row:
@@ -61,7 +62,7 @@ def _spread(seen: Distribution) -> Row:
         {"q": q, "confidence": confidence, "low_us": low_us, "high_us": high_us}
         for (q, confidence), (low_us, high_us) in _sorted(seen.bands)
     ]
-    return asdict(seen) | {"at": {repr(q): value for q, value in seen.at.items()}, "bands": bands}
+    return vars(seen) | {"at": {repr(q): value for q, value in seen.at.items()}, "bands": bands}
 
 
 def _named(names: Sequence[str], key: Sequence[str]) -> Row:
@@ -69,7 +70,7 @@ def _named(names: Sequence[str], key: Sequence[str]) -> Row:
 
 
 def _rows(values: Iterable[Any]) -> list[Row]:
-    return [asdict(one) for one in values]
+    return [vars(one) for one in values]
 
 
 def _sorted(found: Mapping[Any, Any]) -> list[tuple[Any, Any]]:

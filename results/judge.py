@@ -152,7 +152,7 @@ def judge_in(spark: SparkSession, runs: Sequence[Evidence], *, exhaustive: bool 
 
 def _written(evidence: Evidence, facts: Facts) -> Verdict:
     verdict, home = judged(evidence, facts), evidence.home
-    write_whole(home / "analysis.json", json.dumps(document(facts), indent=1) + "\n")
+    write_whole(home / "analysis.json", json.dumps(document(facts)) + "\n")
     write_gold(home, verdict.checks)
     write_whole(home / "verdict.json", verdict.text())
     junit.write(home, verdict)
