@@ -23,7 +23,8 @@ _TYPES = {
 def small(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: str) -> DataFrame:
     """``rows`` as a table of ``schema`` (``run int, window string, start_us bigint``)."""
     named = [(name.strip("`"), *_TYPES[kind]) for name, kind in map(str.split, schema.split(", "))]
-    arrow = pa.schema([(name, kind) for name, _, kind in named])
-    table = pa.Table.from_pylist([dict(zip(arrow.names, row, strict=True)) for row in rows], arrow)
+    columns = list(zip(*rows, strict=True)) or [()] * len(named)
+    arrays = [pa.array(column, kind) for column, (_, _, kind) in zip(columns, named, strict=True)]
+    table = pa.Table.from_arrays(arrays, [name for name, *_ in named])
     # told by its types, for Spark would parse the text; the names of an empty one are not enough for Spark Connect
     return spark.createDataFrame(table, StructType([StructField(name, kind) for name, kind, _ in named]))
