@@ -1,11 +1,13 @@
 """From the rows that Spark's jobs gave to a run's ``Facts``. Pure: nothing here knows Spark but by its rows' names."""
 
-import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from aftershock.results.facts import (
     MAX,
@@ -20,6 +22,7 @@ from aftershock.results.facts import (
     Slow,
     Stall,
 )
+from aftershock.results.measuring.columns import Longs
 from aftershock.results.measuring.dims import Scene
 from aftershock.results.measuring.histogram import Histogram
 from aftershock.results.measuring.recovery import GAP_SLOT_US
@@ -29,7 +32,7 @@ from aftershock.results.phases import RUN, Interval
 PERF_METRIC, PERF_QS = "produce.service", (0.5, 0.95, 0.99, 0.999)
 
 Key = tuple[str, str, str]
-Ranks = tuple[int, int]
+Shares: TypeAlias = npt.NDArray[np.float64]
 Spread = Mapping[Key, Distribution]
 
 
@@ -54,20 +57,22 @@ def banded(told: Distribution, seen: Histogram, qs: Iterable[float], confidences
     Intervals, 5.2). It says how far chance in sampling may have moved the figure, and nothing of anything else.
     """
     asked = [(q, confidence) for q in qs if q < MAX for confidence in confidences]
-    ends = {one: [binomial_quantile((1 + side * one[1]) / 2, told.n, one[0]) for side in (-1, 1)] for one in asked}
-    bands = {one: (seen.at_rank(low), seen.at_rank(high + 1)) for one, (low, high) in ends.items()}
+    ps = [[(1 + side * confidence) / 2 for _, confidence in asked] for side in (-1, 1)]
+    ends = binomial_quantiles(np.array(ps), told.n, np.array([q for q, _ in asked])).tolist()
+    bands = {one: (seen.at_rank(low), seen.at_rank(high + 1)) for one, low, high in zip(asked, *ends, strict=True)}
     return replace(told, bands=bands)
 
 
-def binomial_quantile(p: float, n: int, q: float) -> int:
+def binomial_quantiles(p: Shares, n: int, q: Shares) -> Longs:
     """The fewest of ``n`` that no more than so many are with a probability of at least ``p``, each being so with ``q``.
 
     (``scipy.stats`` has it as well, and takes a second to import.)
     """
     from scipy.special import bdtr, bdtrik  # noqa: PLC0415 - a quarter of a second, in which Spark starts
 
-    near = math.ceil(bdtrik(p, n, q)) if n else 0
-    return near - 1 if near and bdtr(near - 1, n, q) >= p else near
+    near = np.ceil(bdtrik(p, n, q)) if n else np.zeros(np.broadcast(p, q).shape)
+    found: Longs = (near - ((near > 0) & (bdtr(near - 1, n, q) >= p))).astype(np.int64)
+    return found
 
 
 def rack_flows(found: Iterable[RackFlow]) -> tuple[RackFlow, ...]:

@@ -7,7 +7,7 @@ What is censored is slower than any value.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -92,8 +92,13 @@ class Histogram:
 
 def rank_of(q: float, n: Many) -> Many:
     """The rank of a quantile among ``n``, from 1. In whole numbers: as floats 0.07 * 100 is more than 7."""
-    exact = Fraction(repr(q))
-    return -(-n * exact.numerator // exact.denominator)
+    part, whole = _ratio(q)
+    return -(-n * part // whole)
+
+
+@cache
+def _ratio(q: float) -> tuple[int, int]:
+    return Fraction(repr(q)).as_integer_ratio()
 
 
 def histogram(latency_us: Longs, n: Longs, sizes: Longs) -> Histogram:

@@ -3,11 +3,12 @@
 import subprocess
 import sys
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from aftershock.results.measuring.answers import binomial_quantile
+from aftershock.results.measuring.answers import binomial_quantiles
 
 ROUNDING = 1e-9
 
@@ -19,14 +20,14 @@ ROUNDING = 1e-9
 )
 def test_as_scipy_says(n: int, q: float, p: float) -> None:
     """For every size of a run, from few samples on: the first at which it is as likely, but for rounding."""
-    rank = binomial_quantile(p, n, q)
+    rank = int(binomial_quantiles(np.array(p), n, np.array(q)))
     assert binom.cdf(rank - 1, n, q) < p + ROUNDING
     assert binom.cdf(rank, n, q) > p - ROUNDING
 
 
 def test_of_nothing_none() -> None:
     """No samples, no rank."""
-    assert 0 == binomial_quantile(0.975, 0, 0.99)
+    assert [0, 0] == binomial_quantiles(np.array([0.025, 0.975]), 0, np.array(0.99)).tolist()
 
 
 def test_judging_does_not_wait_for_what_it_does_not_need() -> None:
