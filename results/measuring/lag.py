@@ -7,39 +7,47 @@ are summed, and its oldest is the oldest of theirs. Exact, without a look at pai
 highest offsets count, and of those seconds in which an oldest one lies the acknowledgements.
 """
 
-from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import Any
+from itertools import starmap
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
 from aftershock.results.facts import Lag
-from aftershock.results.measuring.dims import Scene
-from aftershock.results.measuring.samples import client
+from aftershock.results.measuring.columns import Longs
+from aftershock.results.measuring.dims import Dims, Scene
+from aftershock.results.measuring.names import number
 from aftershock.results.spark.tables import Tables
 
 SECOND_US = 1_000_000
 PROBES = "run int, probe int, topic string, partition int, second bigint, position bigint, at_us bigint"
 
+UNKNOWN_US = np.iinfo(np.int64).min
+_CLIENT = ("workload", "arm")
+
 Place = tuple[str, int]
+Reached = tuple[int | None, int, int]
 
 
-def reached(read: Tables) -> DataFrame:
+def reached(read: Tables, dims: Dims) -> DataFrame:
     """``run reader topic partition second low high``: the offsets that were reached in every second.
 
-    Acknowledged ones where the reader is null, else delivered ones.
+    Acknowledged ones where the reader is null, else those delivered to a reader of the plan.
     """
     acked = (F.col("op") == "produce") & (F.col("status") == "ok")
     told = read.outcomes.where((acked | (F.col("op") == "consume")) & F.col("offset").isNotNull())
-    reader = F.when(F.col("op") == "consume", client()).alias("reader")
+    whose = F.when(F.col("op") == "consume", number(*_CLIENT)).alias("whose")
     second = F.expr(f"done_us div {SECOND_US}").alias("second")
-    return told.groupBy("run", reader, "topic", "partition", second).agg(
+    counted = told.groupBy("run", whose, "topic", "partition", second).agg(
         F.min("offset").alias("low"), F.max("offset").alias("high")
     )
+    readers = dims.readers.select("run", number(*_CLIENT).alias("whose"), F.col("client").alias("reader"))
+    named = counted.join(F.broadcast(readers), ["run", "whose"], "left")
+    return named.where("whose is null or reader is not null").drop("whose")
 
 
 def oldest(read: Tables, probes: DataFrame) -> DataFrame:
@@ -52,42 +60,47 @@ def oldest(read: Tables, probes: DataFrame) -> DataFrame:
     return beyond.groupBy("run", "probe").agg(F.min("done_us").alias("since_us"))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Behind:
-    """A reader at the end of a second, in one partition. ``second``: the one in which the oldest beyond it lies."""
+    """A reader in one partition, at the ends ``at_us`` of the seconds at which it was behind.
 
-    run: int
+    ``position`` is where it stood, ``records`` how many lay beyond, and ``second`` that in which the oldest of them was
+    acknowledged: an item for each.
+    """
+
     reader: str
     place: Place
-    at_us: int
-    position: int
-    records: int
-    second: int
+    at_us: Longs
+    position: Longs
+    records: Longs
+    second: Longs
 
 
-def behind(rows: Sequence[Any], run: int, scene: Scene) -> Iterator[Behind]:
+def behind(rows: pa.Table, scene: Scene) -> Iterator[Behind]:
     """Where each reader of a run was behind, of the rows of ``reached`` of that run."""
-    tops: dict[tuple[str | None, Place], dict[int, Any]] = defaultdict(dict)
-    for row in rows:
-        tops[row["reader"], (row["topic"], row["partition"])][row["second"]] = row
+    tops: dict[tuple[str | None, Place], list[Reached]] = defaultdict(list)
+    names = ("reader", "topic", "partition", "second", "low", "high")
+    for client, topic, partition, second, low, high in zip(*(rows[name].to_pylist() for name in names), strict=True):
+        tops[client, (topic, partition)].append((second, low, high))
     for reader in scene.readers:
         for (whose, place), acked in tops.items():
             if whose is None and place[0] == reader.consumes_from:
+                got = tops.get((reader.key, place), [])
                 late = scene.owed_from_us(reader) > 0
-                yield from _of_lane(run, reader.key, place, acked, tops.get((reader.key, place), {}), scene, late=late)
+                first = min(low for _, low, _ in (got if late and got else acked))
+                highs, position = (_highest(some, first - 1, seconds_of(scene)) for some in (acked, got))
+                at = np.flatnonzero(highs > position)
+                beyond = highs[at] - position[at], np.searchsorted(highs, position[at], "right")
+                yield Behind(reader.key, place, (at + 1) * SECOND_US, position[at], *beyond)
 
 
-def _of_lane(
-    run: int, reader: str, place: Place, acked: dict[int, Any], got: dict[int, Any], scene: Scene, *, late: bool
-) -> Iterator[Behind]:
-    first = min(row["low"] for row in (got if late and got else acked).values())
-    seconds = range(seconds_of(scene))
-    highs = list(accumulate((acked[at]["high"] if at in acked else first - 1 for at in seconds), max))
-    positions = accumulate((got[at]["high"] if at in got else first - 1 for at in seconds), max)
-    for at, position in zip(seconds, positions, strict=True):
-        if highs[at] > position:
-            oldest_in = bisect_right(highs, position)
-            yield Behind(run, reader, place, (at + 1) * SECOND_US, position, highs[at] - position, oldest_in)
+def _highest(reached: Iterable[Reached], before: int, seconds: int) -> Longs:
+    """The highest offset by the end of every second."""
+    highs = np.full(seconds, before)
+    for second, _, high in reached:
+        if second is not None and 0 <= second < seconds:
+            highs[second] = high
+    return np.maximum.accumulate(highs)
 
 
 def seconds_of(scene: Scene) -> int:
@@ -95,16 +108,17 @@ def seconds_of(scene: Scene) -> int:
     return -(-scene.end_us // SECOND_US)
 
 
-def lags(since_us: Mapping[Behind, int | None], scene: Scene) -> dict[str, tuple[Lag, ...]]:
-    """Every second of every reader of a run, of what was behind and its oldest acknowledgement."""
-    records: dict[tuple[str, int], int] = defaultdict(int)
-    ages: dict[tuple[str, int], int] = defaultdict(int)
-    for one, since in since_us.items():
-        records[one.reader, one.at_us] += one.records
-        age_us = 0 if since is None else one.at_us - since
-        ages[one.reader, one.at_us] = max(ages[one.reader, one.at_us], age_us)
-    ends = [(second + 1) * SECOND_US for second in range(seconds_of(scene))]
+def lags(found: Iterable[tuple[Behind, Longs]], scene: Scene) -> dict[str, tuple[Lag, ...]]:
+    """Every second of every reader of a run, of what was behind and since when (``UNKNOWN_US`` is no age)."""
+    seconds = seconds_of(scene)
+    records, ages_us = ({reader.key: np.zeros(seconds, np.int64) for reader in scene.readers} for _ in range(2))
+    for one, since_us in found:
+        at = one.at_us // SECOND_US - 1
+        records[one.reader][at] += one.records
+        age_us = np.where(since_us == UNKNOWN_US, 0, one.at_us - since_us)
+        ages_us[one.reader][at] = np.maximum(ages_us[one.reader][at], age_us)
+    ends_us = [(second + 1) * SECOND_US for second in range(seconds)]
     return {
-        reader.key: tuple(Lag(at, records[reader.key, at], ages[reader.key, at]) for at in ends)
-        for reader in scene.readers
+        key: tuple(starmap(Lag, zip(ends_us, some.tolist(), ages_us[key].tolist(), strict=True)))
+        for key, some in records.items()
     }

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from aftershock.results.facts import Lag, Recovered
 from aftershock.results.measuring import lag, recovery
 from aftershock.results.measuring.answers import Spread, by_run
@@ -15,6 +17,7 @@ from aftershock.results.measuring.columns import longs, parted
 from aftershock.results.measuring.dims import Dims
 from aftershock.results.measuring.hulls import due_in, open_in
 from aftershock.results.obligations import stalls
+from aftershock.results.obligations.silences import SILENCES, silences
 from aftershock.results.spark.tables import Tables
 from aftershock.results.wanted import Calm
 
@@ -27,14 +30,23 @@ STALL_US = 1_000_000  # shorter silences are nobody's obligation, and there are 
 def lags(read: Tables, dims: Dims) -> list[dict[str, tuple[Lag, ...]]]:
     """Positions, and the ages of what lay beyond them, for each run."""
     scenes = dims.scenes
-    tops = by_run(lag.reached(read).collect() if any(one.readers for one in scenes) else [])
-    found = [list(lag.behind(tops.get(run, ()), run, scene)) for run, scene in enumerate(scenes)]
-    probes = [one for some in found for one in some]
-    rows = [(one.run, number, *one.place, one.second, one.position, one.at_us) for number, one in enumerate(probes)]
-    oldest = lag.oldest(read, dims.table(rows, lag.PROBES)).collect() if rows else []
-    since = {row["probe"]: row["since_us"] for row in oldest}
-    ages = {one: since.get(number) for number, one in enumerate(probes)}
-    return [lag.lags({one: ages[one] for one in some}, scene) for some, scene in zip(found, scenes, strict=True)]
+    if not any(one.readers for one in scenes):
+        return [{} for _ in scenes]
+    tops = parted(lag.reached(read, dims).toArrow(), "run", len(scenes))
+    found = [list(lag.behind(some, scene)) for some, scene in zip(tops, scenes, strict=True)]
+    rows = [
+        (run, *one.place, *asked)
+        for run, some in enumerate(found)
+        for one in some
+        for asked in zip(*(column.tolist() for column in (one.second, one.position, one.at_us)), strict=True)
+    ]
+    since_us = np.full(len(rows), lag.UNKNOWN_US)
+    if rows:
+        probes = dims.table(((run, number, *row) for number, (run, *row) in enumerate(rows)), lag.PROBES)
+        oldest = lag.oldest(read, probes).toArrow()
+        since_us[longs(oldest["probe"])] = longs(oldest["since_us"])
+    each = iter(np.split(since_us, np.cumsum([len(one.at_us) for some in found for one in some])))
+    return [lag.lags([(one, next(each)) for one in some], scene) for some, scene in zip(found, scenes, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -46,13 +58,13 @@ class Twice:
 
     def stalls(self) -> dict[int, list[Any]]:
         """Silences, and the stalls in them, by run. Most runs have few: no more than seconds for each partition."""
-        waits = stalls.waits(self.samples, self.dims)
-        rows = [tuple(row) for row in stalls.silences(waits, STALL_US).collect()]
+        slots = stalls.slots(stalls.waits(self.samples, self.dims), STALL_US)
+        rows = list(silences(slots.toArrow(), STALL_US))
         if not rows:
             return {}
         near = self.samples.where(open_in((since_us, until_us) for *_, since_us, until_us in rows))
-        waiting = stalls.during(stalls.waits(near, self.dims), self.dims.table(rows, stalls.SILENCES))
-        if any(side == "consume" for _, side, *_ in rows):
+        waiting = stalls.during(stalls.waits(near, self.dims), self.dims.table(rows, SILENCES))
+        if any(delivered for _, _, delivered, *_ in rows):
             waiting = stalls.acknowledged(waiting, self.samples)
         return by_run(stalls.stalls(waiting, STALL_US).collect())
 

@@ -12,26 +12,27 @@ client never stalls, and one whose records all fail does. Wanted is: to be ackno
 be delivered, from the acknowledgement on; to be committed, from the intended time on. Records whose partition nobody
 knows (they failed unsent) count for the client as a whole, which is partition null.
 
-A stall lies in a silence, the time between two successes. Silences are found by slots of time, without sorting the
-records; only the records that waited in one are looked at one by one. Both steps are exact.
+A stall lies in a silence, the time between two successes. Silences are found by slots of time (``silences.py``), and no
+records are sorted for that; only those that waited in one are looked at one by one. Both steps are exact.
 """
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
 from aftershock.results.measuring.dims import Dims
+from aftershock.results.measuring.names import WHOSE, number
 from aftershock.results.measuring.samples import client, ok
 
 SECOND_US = 1_000_000
 JOINED_US = 1_000_000
-SILENCES = "run int, side string, client string, partition int, since_us bigint, until_us bigint"
 _WHO = ("run", "side", "client", "partition")
+_LANE = ("run", "whose", "partition")
 _RECORD = ("run", "producer_id", "seq")
 _CHUNK = 1024
 
 
 def waits(samples: DataFrame, dims: Dims) -> DataFrame:
-    """``run side workload arm client partition producer_id seq wanted_us done_us ok``: every record for its partition.
+    """``run side whose client partition producer_id seq wanted_us done_us ok``: every record for its partition.
 
     What never got a final status is done when the load ends. A delivery is wanted since it was intended, which is too
     early: ``acknowledged`` mends that, once few are left. What a reader was not owed is not wanted.
@@ -39,51 +40,30 @@ def waits(samples: DataFrame, dims: Dims) -> DataFrame:
     judged = samples.join(F.broadcast(dims.ends), "run")
     wanted = F.when(F.col("owed"), F.col("intended_us"))
     return judged.select(
-        *("run", F.col("op").alias("side"), "workload", "arm", client().alias("client")),
+        *("run", F.col("op").alias("side"), number(*WHOSE).alias("whose"), client().alias("client")),
         F.when(F.col("op") != "commit", F.col("partition")).alias("partition"),
         *("producer_id", "seq", wanted.alias("wanted_us"), F.coalesce("done_us", "end_us").alias("done_us")),
         ok().alias("ok"),
     )
 
 
-def silences(waits: DataFrame, at_least_us: int) -> DataFrame:
-    """``SILENCES``: where nothing succeeded for as long though something was wanted; null ends where it never did."""
-    slot = F.expr(f"done_us div {at_least_us}").alias("slot")  # two successes of one slot are less than that apart
+def slots(waits: DataFrame, slot_us: int) -> DataFrame:
+    """``run whose delivered partition slot first_us last_us wanted_us done_us`` by slots of when they were done.
+
+    The first and the last success of each, when the first was wanted, and when the last was done. ``delivered`` tells a
+    reader's from all others.
+    """
+    delivered, slot = (F.col("side") == "consume").alias("delivered"), F.expr(f"done_us div {slot_us}").alias("slot")
     good = F.when(F.col("ok"), F.col("done_us"))
-    told = {
-        "first_us": F.min(good),
-        "last_us": F.max(good),
-        "wanted_us": F.min("wanted_us"),
-        "done_us": F.max("done_us"),
-    }
-    of_parts = waits.groupBy("run", "side", "workload", "arm", "partition", slot)
-    named = of_parts.agg(*[column.alias(name) for name, column in told.items()]).withColumn("client", client())
-    again = [(F.max if name in ("last_us", "done_us") else F.min)(name).alias(name) for name in told]
-    slots = in_lanes(named).groupBy(*_WHO, "slot").agg(*again)
-    lane = Window.partitionBy(*_WHO)
-    going = lane.orderBy("slot")
-    known = slots.withColumns(
-        {
-            "before_us": F.max("last_us").over(going.rowsBetween(Window.unboundedPreceding, -1)),
-            "good_us": F.max("last_us").over(lane),
-            "wanted_us": F.min("wanted_us").over(lane),
-            "over_us": F.max("done_us").over(lane),
-            "final": F.lead("slot").over(going).isNull(),
-        }
+    return waits.groupBy("run", "whose", delivered, "partition", slot).agg(
+        F.min(good).alias("first_us"),
+        F.max(good).alias("last_us"),
+        F.min("wanted_us").alias("wanted_us"),
+        F.max("done_us").alias("done_us"),
     )
-    # before the first success somebody may have waited since the first was wanted, after the last until all was done
-    until = F.when(F.col("first_us").isNotNull(), _silence("before_us", F.col("first_us")))
-    ever = F.when(F.col("final"), _silence("good_us", F.lit(None).cast("bigint")))
-    found = known.select(*_WHO, "wanted_us", "over_us", F.inline(F.array_compact(F.array(until, ever))))
-    lasted = F.coalesce("until_us", "over_us") - F.coalesce("since_us", "wanted_us")
-    return found.where(lasted >= at_least_us).select(*_WHO, "since_us", "until_us")
 
 
-def _silence(since_us: str, until_us: Column) -> Column:
-    return F.struct(F.col(since_us).alias("since_us"), until_us.alias("until_us"))
-
-
-def in_lanes(rows: DataFrame) -> DataFrame:
+def _in_lanes(rows: DataFrame) -> DataFrame:
     """Rows once for each lane: what was produced for its partition and its client, a commit for its client alone."""
     whole, part = F.array(F.lit(None).cast("int")), F.array("partition")
     lanes = F.when((F.col("side") == "commit") | F.col("partition").isNull(), whole)
@@ -92,10 +72,13 @@ def in_lanes(rows: DataFrame) -> DataFrame:
 
 
 def during(waits: DataFrame, silences: DataFrame) -> DataFrame:
-    """``waits`` with ``since_us until_us``: those that waited in a silence, or ended it; once for each."""
-    lane = silences.select(*[F.col(name).alias(f"lane_{name}") for name in _WHO], "since_us", "until_us")
-    same = [F.col(name).eqNullSafe(F.col(f"lane_{name}")) for name in _WHO]
-    met = in_lanes(waits).join(F.broadcast(lane), same).drop(*[f"lane_{name}" for name in _WHO])
+    """``waits`` with ``since_us until_us``: those that waited in one of ``silences`` (``SILENCES``), or ended it.
+
+    Once for each.
+    """
+    lane = silences.select(*[F.col(name).alias(f"lane_{name}") for name in _LANE], "since_us", "until_us")
+    same = [F.col(name).eqNullSafe(F.col(f"lane_{name}")) for name in _LANE]
+    met = _in_lanes(waits).join(F.broadcast(lane), same).drop(*[f"lane_{name}" for name in _LANE])
     return met.where(_waited())
 
 

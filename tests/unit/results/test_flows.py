@@ -92,6 +92,7 @@ def test_nothing_is_collected_while_a_transform_is_built(
         slowest,
     )
     from aftershock.results.obligations import stalls  # noqa: PLC0415 - as above
+    from aftershock.results.obligations.silences import SILENCES  # noqa: PLC0415 - as above
     from aftershock.results.spark.tables import tables  # noqa: PLC0415 - as above
 
     def refuse(*_: object, **__: object) -> None:
@@ -114,9 +115,10 @@ def test_nothing_is_collected_while_a_transform_is_built(
         recovery.stretches(recovery.successes(rows, known, S)),
         recovery.pace_slots(rows, small(spark, [], recovery.PACES), known, S),
         recovery.first_calm(rows, small(spark, [], recovery.LOOKS), S),
-        stalls.stalls(stalls.acknowledged(stalls.during(waits, stalls.silences(waits, S)), rows), S),
+        stalls.slots(waits, S),
+        stalls.stalls(stalls.acknowledged(stalls.during(waits, small(spark, [], SILENCES)), rows), S),
         stalls.failures(waits),
-        lag.reached(read),
+        lag.reached(read, known),
         lag.oldest(read, small(spark, [], lag.PROBES)),
         cuts.latencies(rows, asked, parts, known),
         cuts.gaps(rows, asked, parts),

@@ -14,9 +14,12 @@ from aftershock.results.check import Check, Status
 from aftershock.results.evidence import Evidence, Phase
 from aftershock.results.facts import Facts
 from aftershock.results.measuring.dims import Dims, Scene
+from aftershock.results.measuring.names import number
 from aftershock.results.measuring.twice import Twice
 from aftershock.results.obligations.checks import obligations
-from aftershock.results.obligations.stalls import during, silences, stalls
+from aftershock.results.obligations.silences import SILENCES, silences
+from aftershock.results.obligations.stalls import during, slots, stalls
+from aftershock.results.spark.small import small
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,8 +33,9 @@ Wait = tuple[int, int, bool]
 def found(spark: "SparkSession", rows: list[tuple[Any, ...]], at_least: int) -> list[tuple[Any, ...]]:
     """``client partition start end`` of the stalls of these waits."""
     waits = spark.createDataFrame([(0, *row) for row in rows], SHAPE)
-    waits = waits.selectExpr("*", "client as workload", "string(null) as arm")
-    seen = stalls(during(waits, silences(waits, at_least)), at_least).collect()
+    waits = waits.withColumn("whose", number("side", "client"))
+    silent = small(spark, silences(slots(waits, at_least).toArrow(), at_least), SILENCES)
+    seen = stalls(during(waits, silent), at_least).collect()
     told = [tuple(row[name] for name in ("client", "partition", "start_us", "end_us")) for row in seen]
     return sorted(told, key=lambda one: one[2:])
 
