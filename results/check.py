@@ -4,7 +4,7 @@ Rules: every check carries ``n`` and a ``minimum``; with fewer observations it i
 is never PASS. ``why`` says what was seen, ``next`` what to do about it.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 from typing import Any, TypeAlias
@@ -57,7 +57,7 @@ class Check:
 
     def to_json(self) -> dict[str, Any]:
         """The check as plain data."""
-        return asdict(self) | {"status": self.status.value, "samples": [list(sample) for sample in self.samples]}
+        return vars(self) | {"status": self.status.value, "samples": [list(sample) for sample in self.samples]}
 
 
 def subject_of(client: Client, clients: tuple[Client, ...]) -> str:

@@ -11,9 +11,10 @@ Rules: start inclusive, end exclusive. Whatever else may part time (a fault's ho
 reader owes its records) cuts too. A record finds its segment by its slot of a second, in a small table.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from aftershock.results.phases import Interval, Windows
 
@@ -33,12 +34,8 @@ class Segments:
 
     def of(self, intervals: Iterable[Interval]) -> list[int]:
         """The numbers of the segments that lie in any of some intervals, whose ends are cut points."""
-        spans = tuple(intervals)
-        return [
-            number
-            for number, (start, end) in enumerate(self.spans)
-            if any(first <= start and end <= last for first, last in spans)
-        ]
+        inside = (range(bisect_left(self.cuts, start), bisect_right(self.cuts, end) - 1) for start, end in intervals)
+        return sorted({*chain.from_iterable(inside)})
 
     def slots(self) -> Iterator[tuple[int, int, int, int]]:
         """``slot segment start_us end_us``: every slot of a second with the segments that reach into it."""

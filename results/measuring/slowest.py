@@ -1,6 +1,8 @@
 """The slowest records and commits of each client, for the story of the run: failed ones first, then by latency."""
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
@@ -21,11 +23,12 @@ def slowest(samples: DataFrame, limits: Sequence[Limit], dims: Dims) -> DataFram
     """
     took = F.when(ok(), F.col("done_us") - F.col("intended_us"))
 
-    def slow(least: Column) -> Column:
-        return F.coalesce(F.col("took_us") >= least, F.lit(True))
+    def slow(least_us: Column | int) -> Column:
+        return F.coalesce(F.col("took_us") >= least_us, F.lit(True))
 
-    least_us = min((at_least_us for *_, at_least_us in limits), default=0)
-    named = samples.where("owed").withColumns({"client": client(), "took_us": took}).where(slow(F.lit(least_us)))
+    least = {op: min(at_least_us for _, one, _, at_least_us in limits if one == op) for _, op, *_ in limits}
+    some = reduce(or_, [(F.col("op") == op) & slow(least_us) for op, least_us in least.items()], F.lit(False))
+    named = samples.where("owed").withColumn("took_us", took).where(some).withColumn("client", client())
     told = F.broadcast(dims.table(limits, "run int, op string, client string, at_least_us bigint"))
     few = with_segment(named.join(told, ["run", "op", "client"]).where(slow(F.col("at_least_us"))), "intended_us", dims)
     judged = dims.segment_windows.where(F.col("window") == RUN).select("run", "segment")
