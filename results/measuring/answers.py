@@ -34,10 +34,12 @@ PERF_METRIC, PERF_QS = "produce.service", (0.5, 0.95, 0.99, 0.999)
 Key = tuple[str, str, str]
 Shares: TypeAlias = npt.NDArray[np.float64]
 Spread = Mapping[Key, Distribution]
+Answers = dict[int, list[Any]]
+"""Rows by the number of their run."""
 
 
-def by_run(rows: Iterable[Any]) -> dict[int, list[Any]]:
-    """Rows by the number of their run."""
+def by_run(rows: Iterable[Any]) -> Answers:
+    """As ``Answers``."""
     sorted_out: dict[int, list[Any]] = defaultdict(list)
     for row in rows:
         sorted_out[row["run"]].append(row)

@@ -18,7 +18,7 @@ from aftershock.results.exposure import crossing_of, passages
 from aftershock.results.facts import MAX, Crossed, Distribution, Facts, Host
 from aftershock.results.measuring import answers, cuts, flows, gate, latency, recovery
 from aftershock.results.measuring import slowest as slow
-from aftershock.results.measuring.answers import Key, Spread, by_run
+from aftershock.results.measuring.answers import Answers, Key, Spread, by_run
 from aftershock.results.measuring.calms import calms_of, usual
 from aftershock.results.measuring.columns import parted
 from aftershock.results.measuring.dims import Dims, Scene, dims
@@ -30,7 +30,6 @@ from aftershock.results.measuring.samples import samples
 from aftershock.results.measuring.silver import drawn, silver_of
 from aftershock.results.measuring.sliced import sliced
 from aftershock.results.measuring.twice import Twice, lags
-from aftershock.results.obligations import stalls
 from aftershock.results.phases import RUN
 from aftershock.results.spark.conf import load_of
 from aftershock.results.spark.tables import Tables, tables
@@ -47,8 +46,6 @@ JOBS_AT_ONCE = 2  # half of each is planning, on one core
 
 Keep = Callable[[int, "pa.Table"], None]
 """What is done with the silver table of the run of that number."""
-Answers = dict[int, list[Any]]
-"""Rows by the number of their run."""
 
 
 def measure(
@@ -152,7 +149,7 @@ class _Study:
         counted = pool.submit(lambda: self._counted(latency.silver(self.samples, self.dims, apart)))
         binned = pool.submit(lambda: self._counted(self._by_bin())) if self.many else None
         twice = Twice(self.dims, self.samples)
-        waits = pool.submit(twice.stalls)
+        waited = pool.submit(twice.waited)
         jobs = early.jobs | {"findings": pool.submit(_rows, self._findings)}
         silver = counted.result()
         read = [silver_of(rows) for rows in silver]
@@ -168,7 +165,7 @@ class _Study:
         told = binned.result() if binned else map(of_silver, silver)
         plots = [bins(rows, bin_us(one.evidence)) for rows, one in zip(told, self.scenes, strict=True)]
         racks = [answers.rack_flows(one.rack_flows(scene)) for one, scene in zip(read, self.scenes, strict=True)]
-        got = {name: job.result() for name, job in jobs.items()} | {"waits": waits.result()}
+        got = {name: job.result() for name, job in jobs.items()} | waited.result()
         return [
             replace(
                 self._facts(run, spread[run], seen[run], {name: some.get(run, []) for name, some in got.items()}),
@@ -199,7 +196,6 @@ class _Study:
         return {
             "latencies": lambda: self._cuts(of_gaps=False),
             "cut_gaps": lambda: self._cuts(of_gaps=True),
-            "failures": lambda: stalls.failures(stalls.waits(self.samples, self.dims)),
             "produced": self._produced,
         }
 
@@ -248,7 +244,7 @@ class _Study:
     def _facts(
         self, run: int, spread: Spread, seen: Mapping[Key, Histogram], rows: Mapping[str, Sequence[Any]]
     ) -> Facts:
-        scene, stood = self.scenes[run], answers.stalls(rows["waits"])
+        scene, stood = self.scenes[run], answers.stalls(rows["stalls"])
         return Facts(
             distributions=spread,
             longest=answers.longest(rows["stretches"], scene, spread),

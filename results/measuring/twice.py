@@ -5,19 +5,20 @@ Like ``measure.py`` it collects. What comes back first is bounded by how long th
 
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow.compute as pc
 
 from aftershock.results.facts import Lag, Recovered
 from aftershock.results.measuring import lag, recovery
-from aftershock.results.measuring.answers import Spread, by_run
+from aftershock.results.measuring.answers import Answers, Spread, by_run
 from aftershock.results.measuring.calms import Look, Pace, Slots, Sought, recovered, slot_us_of, sought, where_to_look
 from aftershock.results.measuring.columns import longs, parted
 from aftershock.results.measuring.dims import Dims
 from aftershock.results.measuring.hulls import due_in, open_in
 from aftershock.results.obligations import stalls
-from aftershock.results.obligations.silences import SILENCES, silences
+from aftershock.results.obligations.silences import SILENCES, Silence, silences
 from aftershock.results.spark.tables import Tables
 from aftershock.results.wanted import Calm
 
@@ -56,15 +57,22 @@ class Twice:
     dims: Dims
     samples: "DataFrame"
 
-    def stalls(self) -> dict[int, list[Any]]:
-        """Silences, and the stalls in them, by run. Most runs have few: no more than seconds for each partition."""
-        slots = stalls.slots(stalls.waits(self.samples, self.dims), STALL_US)
-        rows = list(silences(slots.toArrow(), STALL_US))
-        if not rows:
+    def waited(self) -> dict[str, Answers]:
+        """``stalls`` and ``failures``. Most runs have few: no more than seconds for each partition, and none."""
+        waits = stalls.waits(self.samples, self.dims)
+        told = stalls.slots(waits, STALL_US).toArrow()
+        failed = pc.any(pc.and_(pc.greater(told["failed"], 0), pc.invert(told["delivered"]))).as_py()
+        return {
+            "stalls": self._stalls(list(silences(told, STALL_US))),
+            "failures": by_run(stalls.failures(waits).collect() if failed else []),
+        }
+
+    def _stalls(self, silent: Sequence[Silence]) -> Answers:
+        if not silent:
             return {}
-        near = self.samples.where(open_in((since_us, until_us) for *_, since_us, until_us in rows))
-        waiting = stalls.during(stalls.waits(near, self.dims), self.dims.table(rows, SILENCES))
-        if any(delivered for _, _, delivered, *_ in rows):
+        near = self.samples.where(open_in((since_us, until_us) for *_, since_us, until_us in silent))
+        waiting = stalls.during(stalls.waits(near, self.dims), self.dims.table(silent, SILENCES))
+        if any(delivered for _, _, delivered, *_ in silent):
             waiting = stalls.acknowledged(waiting, self.samples)
         return by_run(stalls.stalls(waiting, STALL_US).collect())
 

@@ -6,18 +6,19 @@
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 SILENCES = "run int, whose bigint, delivered boolean, partition int, since_us bigint, until_us bigint"
+Silence: TypeAlias = tuple[int, int, bool, int | None, int | None, int | None]
 
 _LANE = ("run", "whose", "delivered", "partition")
 _COUNTED = (("first_us", "min"), ("last_us", "max"), ("wanted_us", "min"), ("done_us", "max"))
 
 
-def silences(slots: pa.Table, at_least_us: int) -> Iterator[tuple[Any, ...]]:
+def silences(slots: pa.Table, at_least_us: int) -> Iterator[Silence]:
     """``SILENCES`` that lasted as long, of ``stalls.slots`` no longer than that.
 
     For each partition, and for each client as a whole: what was produced counts for both, a commit for its client.

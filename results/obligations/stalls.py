@@ -28,7 +28,7 @@ JOINED_US = 1_000_000
 _WHO = ("run", "side", "client", "partition")
 _LANE = ("run", "whose", "partition")
 _RECORD = ("run", "producer_id", "seq")
-_CHUNK = 1024
+_CHUNK = 64
 
 
 def waits(samples: DataFrame, dims: Dims) -> DataFrame:
@@ -48,10 +48,10 @@ def waits(samples: DataFrame, dims: Dims) -> DataFrame:
 
 
 def slots(waits: DataFrame, slot_us: int) -> DataFrame:
-    """``run whose delivered partition slot first_us last_us wanted_us done_us`` by slots of when they were done.
+    """``run whose delivered partition slot first_us last_us wanted_us done_us failed`` by slots of when they were done.
 
-    The first and the last success of each, when the first was wanted, and when the last was done. ``delivered`` tells a
-    reader's from all others.
+    The first and the last success of each, when the first was wanted, when the last was done, and how many did not
+    succeed. ``delivered`` tells a reader's from all others.
     """
     delivered, slot = (F.col("side") == "consume").alias("delivered"), F.expr(f"done_us div {slot_us}").alias("slot")
     good = F.when(F.col("ok"), F.col("done_us"))
@@ -60,6 +60,7 @@ def slots(waits: DataFrame, slot_us: int) -> DataFrame:
         F.max(good).alias("last_us"),
         F.min("wanted_us").alias("wanted_us"),
         F.max("done_us").alias("done_us"),
+        F.count(F.when(~F.col("ok"), True)).alias("failed"),
     )
 
 
@@ -94,7 +95,7 @@ def _waited() -> Column:
 def acknowledged(waiting: DataFrame, samples: DataFrame) -> DataFrame:
     """``during`` with deliveries wanted since their acknowledgement, which the producer's row tells.
 
-    Of those rows only the chunks of a thousand records are looked at that some delivery lies in.
+    Of those rows only the chunks of 64 records are looked at that some delivery lies in.
     """
     chunk = {"chunk": F.expr(f"seq div {_CHUNK}")}
     delivered = waiting.where("side = 'consume'")
@@ -102,9 +103,9 @@ def acknowledged(waiting: DataFrame, samples: DataFrame) -> DataFrame:
     produced = samples.where((F.col("op") == "produce") & ok()).withColumns(chunk)
     near = produced.join(F.broadcast(chunks), ["run", "producer_id", "chunk"], "left_semi")
     acks = near.select(*_RECORD, F.col("done_us").alias("acked_us"))
-    since = F.when(F.col("wanted_us").isNotNull(), F.col("acked_us"))
-    mended = delivered.join(acks, [*_RECORD], "left").withColumn("wanted_us", since).drop("acked_us").where(_waited())
-    return waiting.where("side <> 'consume'").unionByName(mended)
+    acked = F.when(F.col("wanted_us").isNotNull(), F.col("acked_us"))
+    since = F.when(F.col("side") == "consume", acked).otherwise(F.col("wanted_us"))
+    return waiting.join(acks, [*_RECORD], "left").withColumn("wanted_us", since).drop("acked_us").where(_waited())
 
 
 def stalls(waiting: DataFrame, at_least_us: int) -> DataFrame:

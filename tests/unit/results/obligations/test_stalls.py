@@ -111,7 +111,11 @@ def test_a_delivery_is_wanted_from_the_acknowledgement_on(spark: "SparkSession")
     evidence = SimpleNamespace(phases=(Phase("steady", None, 0, 9 * S),), journal=(), clients=())
     twice = Twice(Dims(spark, (Scene(cast("Evidence", evidence)),)), samples)
 
-    seen = [(row["partition"], row["start_us"], row["end_us"]) for row in twice.stalls()[0] if row["side"] == "consume"]
+    seen = [
+        (row["partition"], row["start_us"], row["end_us"])
+        for row in twice.waited()["stalls"][0]
+        if row["side"] == "consume"
+    ]
 
     assert [(0, 5 * S, 7_500_000)] == seen
 
