@@ -39,7 +39,7 @@ Answers = dict[int, list[Any]]
 
 
 def by_run(rows: Iterable[Any]) -> Answers:
-    """As ``Answers``."""
+    """Sorts rows out."""
     sorted_out: dict[int, list[Any]] = defaultdict(list)
     for row in rows:
         sorted_out[row["run"]].append(row)
