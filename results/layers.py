@@ -16,7 +16,7 @@ from pyspark.sql.types import ArrayType, DataType, StructType
 from aftershock.results.check import Check
 from aftershock.results.evidence import Evidence
 from aftershock.results.files import write_whole
-from aftershock.results.measuring.columns import Longs, longs, numbered
+from aftershock.results.measuring.columns import Longs, firsts, longs, numbered
 from aftershock.results.measuring.dims import Scene
 from aftershock.results.schema import CHECKS, LATENCY_HIST
 
@@ -46,7 +46,7 @@ def _summed(rows: pa.Table) -> pa.Table:
     """In order, and each latency once, whatever bins it was seen in."""
     ranks = [_rank(rows[name]) for name in reversed(_ORDER)]
     order = np.lexsort(ranks)
-    first = np.flatnonzero(np.any([np.diff(rank[order], prepend=-1) for rank in ranks], axis=0))
+    first = firsts(rank[order] for rank in ranks)
     ordered = rows.take(order)
     once = ordered.take(first)
     for name in ("n", "bytes"):

@@ -1,5 +1,6 @@
 """Columns of what Spark gave back, as NumPy has them: whole numbers without nulls."""
 
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -24,6 +25,12 @@ def numbered(column: pa.ChunkedArray) -> tuple[Longs, list[Any]]:
         column = pc.dictionary_encode(column, null_encoding="encode")
     told = column.combine_chunks()
     return told.indices.to_numpy().astype(np.int64), told.dictionary.to_pylist()
+
+
+def firsts(keys: Iterable[Longs]) -> Longs:
+    """Where the values of some columns, together in order, are others than in the row before."""
+    found: Longs = np.flatnonzero(np.any([np.diff(key, prepend=~key[:1]) for key in keys], axis=0))
+    return found
 
 
 def parted(rows: pa.Table, by: str, count: int) -> list[pa.Table]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aftershock.results.facts import Bin
-from aftershock.results.measuring.columns import longs, numbered
+from aftershock.results.measuring.columns import firsts, longs, numbered
 from aftershock.results.measuring.histogram import rank_of
 
 PLOTTED_BITS = 8
@@ -27,7 +27,7 @@ def bins(rows: pa.Table, bin_us: int) -> tuple[Bin, ...]:
     number, took_us, slowest_us = (longs(rows[name], _NONE) for name in ("bin", "latency_us", "slowest_us"))
     censored = took_us == _NONE
     order = np.lexsort((took_us, censored, number, rack, client, metric))
-    first = np.flatnonzero(np.any([np.diff(key[order], prepend=-1) for key in (metric, client, rack, number)], axis=0))
+    first = firsts(key[order] for key in (metric, client, rack, number))
     if not len(first):
         return ()
     n, whose, took_us = longs(rows["n"])[order], order[first], took_us[order]

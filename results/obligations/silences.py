@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aftershock.results.measuring.columns import longs
+from aftershock.results.measuring.columns import firsts, longs
 
 SILENCES = "run int, whose bigint, delivered boolean, partition int, since_us bigint, until_us bigint"
 Silence: TypeAlias = tuple[int, int, bool, int | None, int | None, int | None]
@@ -27,8 +27,7 @@ def silences(slots: pa.Table, at_least_us: int) -> Iterator[Silence]:
     ``since_us`` is null before the first success, ``until_us`` after the last.
     """
     rows = _in_lanes(slots)
-    keys = (longs(rows[name], _NONE) for name in _LANE)
-    starts = np.flatnonzero(np.any([np.diff(key, prepend=~key[:1]) for key in keys], axis=0))
+    starts = firsts(longs(rows[name], _NONE) for name in _LANE)
     if not len(starts):
         return
     lane, lanes = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(rows))), np.arange(len(starts))
