@@ -5,6 +5,7 @@ Like ``measure.py`` it collects. What comes back first is bounded by how long th
 
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
+from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,16 +36,16 @@ def lags(read: Tables, dims: Dims) -> list[dict[str, tuple[Lag, ...]]]:
         return [{} for _ in scenes]
     tops = parted(lag.reached(read, dims).toArrow(), "run", len(scenes))
     found = [list(lag.behind(some, scene)) for some, scene in zip(tops, scenes, strict=True)]
-    rows = [
-        (run, *one.place, *asked)
+    number = count()
+    probes = [
+        (run, next(number), *one.place, *asked)
         for run, some in enumerate(found)
         for one in some
         for asked in zip(*(column.tolist() for column in (one.second, one.position, one.at_us)), strict=True)
     ]
-    since_us = np.full(len(rows), lag.UNKNOWN_US)
-    if rows:
-        probes = dims.table(((run, number, *row) for number, (run, *row) in enumerate(rows)), lag.PROBES)
-        oldest = lag.oldest(read, probes).toArrow()
+    since_us = np.full(len(probes), lag.UNKNOWN_US)
+    if probes:
+        oldest = lag.oldest(read, dims.table(probes, lag.PROBES)).toArrow()
         since_us[longs(oldest["probe"])] = longs(oldest["since_us"])
     each = iter(np.split(since_us, np.cumsum([len(one.at_us) for some in found for one in some])))
     return [lag.lags([(one, next(each)) for one in some], scene) for some, scene in zip(found, scenes, strict=True)]
@@ -61,7 +62,7 @@ class Twice:
         """``stalls`` and ``failures``. Most runs have few: no more than seconds for each partition, and none."""
         waits = stalls.waits(self.samples, self.dims)
         told = stalls.slots(waits, STALL_US).toArrow()
-        failed = pc.any(pc.and_(pc.greater(told["failed"], 0), pc.invert(told["delivered"]))).as_py()
+        failed = pc.sum(told["failed"]).as_py()
         return {
             "stalls": self._stalls(list(silences(told, STALL_US))),
             "failures": by_run(stalls.failures(waits).collect() if failed else []),

@@ -50,8 +50,8 @@ def waits(samples: DataFrame, dims: Dims) -> DataFrame:
 def slots(waits: DataFrame, slot_us: int) -> DataFrame:
     """``run whose delivered partition slot first_us last_us wanted_us done_us failed`` by slots of when they were done.
 
-    The first and the last success of each, when the first was wanted, when the last was done, and how many did not
-    succeed. ``delivered`` tells a reader's from all others.
+    The first and the last success of each, when the first was wanted, when the last was done, and how many are
+    ``failures``. ``delivered`` tells a reader's from all others.
     """
     delivered, slot = (F.col("side") == "consume").alias("delivered"), F.expr(f"done_us div {slot_us}").alias("slot")
     good = F.when(F.col("ok"), F.col("done_us"))
@@ -60,7 +60,7 @@ def slots(waits: DataFrame, slot_us: int) -> DataFrame:
         F.max(good).alias("last_us"),
         F.min("wanted_us").alias("wanted_us"),
         F.max("done_us").alias("done_us"),
-        F.count(F.when(~F.col("ok"), True)).alias("failed"),
+        F.count(F.when(_failed(), True)).alias("failed"),
     )
 
 
@@ -128,7 +128,7 @@ def stalls(waiting: DataFrame, at_least_us: int) -> DataFrame:
 
 def failures(waits: DataFrame) -> DataFrame:
     """``run side client from_s to_s n``: what failed, by the seconds in which it was wanted and was given up."""
-    failed = waits.where(~F.col("ok") & (F.col("side") != "consume"))
+    failed = waits.where(_failed())
     seconds = [
         F.expr(f"{time} div {SECOND_US}").alias(name) for time, name in (("wanted_us", "from_s"), ("done_us", "to_s"))
     ]
@@ -137,3 +137,8 @@ def failures(waits: DataFrame) -> DataFrame:
         .groupBy("run", "side", "client", "from_s", "to_s")
         .agg(F.count("*").alias("n"))
     )
+
+
+def _failed() -> Column:
+    """Of ``waits``: what was given up. A delivery that never was is not: it is lost, or was not owed."""
+    return ~F.col("ok") & (F.col("side") != "consume")
