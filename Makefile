@@ -31,7 +31,7 @@ docs: bootstrap
 
 # the result tables of the KIPs' trials, and their digest in the README, from what `aftershock kip` has left under runs/; nothing is run
 kips: bootstrap
-	$(BIN)/python -m aftershock.harness.trials.table runs docs/KIPS.md README.md
+	$(BIN)/python -m aftershock.harness.labs.kip.output runs docs/KIPS.md README.md
 
 # plants bugs in copies of the clients' rules, one at a time, and shows the test that catches each
 mutants: bootstrap

@@ -16,25 +16,23 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from aftershock.errors import EvidenceError
-from aftershock.results import junit
-from aftershock.results.analysis import document
-from aftershock.results.check import Check, Status
-from aftershock.results.evidence import Evidence, read
-from aftershock.results.exposure import exposure
-from aftershock.results.facts import Facts
-from aftershock.results.files import write_whole
-from aftershock.results.harness import harness
-from aftershock.results.layers import write_gold, write_silver
-from aftershock.results.measuring.measure import measure
-from aftershock.results.objectives import Doubts, objectives, wanted
-from aftershock.results.obligations.checks import obligations
-from aftershock.results.promises import integrity
-from aftershock.results.session import JVM_LOST, reason, session
+from aftershock.results.checks.check import Check, Status, Verdict
+from aftershock.results.checks.harness import harness
+from aftershock.results.checks.integrity import integrity
+from aftershock.results.checks.obligations.checks import obligations
+from aftershock.results.checks.slo.judged import Doubts, objectives, wanted
+from aftershock.results.checks.witness import exposure, witness
+from aftershock.results.evidence.analysis import document
+from aftershock.results.evidence.evidence import Evidence, read
+from aftershock.results.evidence.files import write_whole
+from aftershock.results.measure.facts import Facts
+from aftershock.results.measure.layers import write_gold, write_silver
+from aftershock.results.measure.measure import measure
+from aftershock.results.report import verdict_formats
 from aftershock.results.spark.conf import UNKNOWN, Load, load_of
 from aftershock.results.spark.remote import read_at
+from aftershock.results.spark.session import JVM_LOST, reason, session
 from aftershock.results.spark.tables import columns
-from aftershock.results.verdict import Verdict
-from aftershock.results.witness import witness
 
 Say = Callable[[str], None]
 Judgement = Verdict | EvidenceError
@@ -155,7 +153,7 @@ def _written(evidence: Evidence, facts: Facts) -> Verdict:
     write_whole(home / "analysis.json", json.dumps(document(facts)) + "\n")
     write_gold(home, verdict.checks)
     write_whole(home / "verdict.json", verdict.text())
-    junit.write(home, verdict)
+    verdict_formats.write(home, verdict)
     return verdict
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from aftershock.errors import PlanError
-from aftershock.faults.check import load_plan
-from aftershock.faults.compile import compile_plan
-from aftershock.faults.document import dump, load
-from aftershock.faults.kinds import KINDS
+from aftershock.faults.kinds.registry import KINDS
+from aftershock.faults.plan.check import load_plan
+from aftershock.faults.plan.document import dump, load
+from aftershock.faults.timeline.compile import compile_plan
 
 TRIES = 60
 PLACINGS = 4  # of the same faults, before others are drawn

@@ -27,7 +27,7 @@ from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
 from uuid import UUID
 
-from aftershock.workloads.wire.connection import Address
+from aftershock.workloads.kafka.wire.connection import Address
 
 _LOOK_S = 0.01
 

@@ -23,7 +23,13 @@ from random import Random
 from typing import NamedTuple
 from uuid import UUID
 
-from aftershock.workloads.rules.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchPartition, next_epoch
+from aftershock.workloads.kafka.rules.fetch_session import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    FetchPartition,
+    next_epoch,
+)
 
 SHARDS = 8
 EVICTION_MS = 120_000.0

@@ -10,9 +10,8 @@ import json
 import sys
 from contextlib import suppress
 
-from aftershock.faults.wire_proxy.control import Control
-from aftershock.faults.wire_proxy.proxy import Proxy, Way
-from aftershock.workloads.wire.connection import Address
+from aftershock.faults.wire_proxy.proxy import Control, Proxy, Way
+from aftershock.workloads.kafka.wire.connection import Address
 
 _LOOK_S = 0.5
 _MISSED_MAX = 3  # on a starved host a connection may take longer than we wait

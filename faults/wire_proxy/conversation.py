@@ -18,13 +18,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from aftershock.errors import ProtocolError
-from aftershock.faults.wire_proxy.alter import Place, altered
-from aftershock.faults.wire_proxy.book import Book, Hit, Live
-from aftershock.faults.wire_proxy.cutter import Cutter, Piece
-from aftershock.faults.wire_proxy.heads import CORRELATION, Head, read_head
-from aftershock.faults.wire_proxy.lane import Lane
-from aftershock.faults.wire_proxy.messages import decoded_request, decoded_response, response_frame
-from aftershock.faults.wire_proxy.refusal import READ_ONLY, refusal
+from aftershock.faults.wire_proxy.messages import (
+    CORRELATION,
+    Head,
+    decoded_request,
+    decoded_response,
+    read_head,
+    response_frame,
+)
+from aftershock.faults.wire_proxy.responses import READ_ONLY, Place, altered, refusal
+from aftershock.faults.wire_proxy.rules import Book, Hit, Live
+from aftershock.faults.wire_proxy.streams import Cutter, Lane, Piece
 
 PENDING_MAX = 100_000  # a client has some requests in flight; who has more unanswered isn't listening
 

@@ -1,21 +1,117 @@
-"""Whole frames, read and written: the codec of the reference clients, and what it can't do left alone.
+"""Kafka's APIs and error codes by the names that Kafka gives them: ``OffsetCommit``, ``NOT_LEADER_OR_FOLLOWER``.
+
+How a request begins: what stands before its body in every version, and the ``acks`` of a Produce.
+
+API key, version, correlation id and client id stand in the same places in versions 1 and 2 of the request header
+(``RequestHeader.json`` of Kafka 4.3 keeps the client id's length short for that very reason). ``acks`` matters because
+a Produce with ``acks=0`` has no answer: whoever waits for one takes the next request's answer for it.
+
+Whole frames, read and written: the codec of the reference clients, and what it can't do left alone.
 
 kio knows the versions of the Kafka that it was made from; a tag or a byte that it doesn't know would be lost by
 decoding and encoding again. So a message that doesn't come out as it went in is given back as None: nobody may change
 it.
+
+Which topics and partitions a message names, whatever its version calls them.
+
+A topic goes by its name, or by its id where the version has ids (KIP-516). A Fetch of a session names only what has
+changed (KIP-227), so it may be about any partition.
+
+Messages made up: what a field holds of which nothing is said.
+
+That is the schema's default, else nothing at all: an empty list, an absent text, 0, and -1 for what is 64 bits wide,
+which is Kafka's "unknown" for offsets, timestamps and producer ids. (A base offset of 0 beside an error would say that
+the records were appended.)
 """
 
-from typing import Any
+import base64
+import struct
+from collections.abc import Iterator
+from dataclasses import MISSING, fields, is_dataclass
+from datetime import timedelta
+from functools import cache
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from kio.index import KioIndexError, load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
+from kio.schema.index import api_key_map
+from kio.static.protocol import Entity
 
 from aftershock.errors import ProtocolError
-from aftershock.faults.wire_proxy.apis import API_VERSIONS
-from aftershock.faults.wire_proxy.heads import Head
-from aftershock.workloads.wire.decoder import decode
-from aftershock.workloads.wire.encoder import encode, encoded_parts
-from aftershock.workloads.wire.frames import PREFIX
+from aftershock.workloads.kafka.wire.codec import PREFIX
+from aftershock.workloads.kafka.wire.decoder import decode
+from aftershock.workloads.kafka.wire.encoder import encode, encoded_parts
+from aftershock.workloads.kafka.wire.schema import Field, plain_fields, read_uvarint, tagged_fields
+
+API_KEYS: dict[str, int] = {
+    "".join(word.capitalize() for word in name.split("_")): key for key, name in api_key_map.items()
+}
+"""Name -> API key."""
+
+API_NAMES: dict[int, str] = {key: name for name, key in API_KEYS.items()}
+"""API key -> name."""
+
+ERROR_CODES: dict[str, int] = {code.name.upper(): code.value for code in ErrorCode if code.value}
+"""Name -> error code."""
+
+PRODUCE = API_KEYS["Produce"]
+FETCH = API_KEYS["Fetch"]
+API_VERSIONS = API_KEYS["ApiVersions"]
+
+
+Data = bytes | memoryview
+CORRELATION = struct.Struct(">i")
+_FIXED = struct.Struct(">hhih")  # API key, version, correlation id, length of the client id
+_SHORT = struct.Struct(">h")
+_PRODUCE_FLEXIBLE_SINCE = 9
+
+
+class Head(NamedTuple):
+    """What a request's first bytes say. ``answered``: whether the broker will answer it."""
+
+    key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    answered: bool
+
+
+def read_head(data: Data, at: int) -> Head:
+    """The head of the request whose message begins at ``at``; IndexError or struct.error if it ends within it."""
+    key, version, correlation_id, size = _FIXED.unpack_from(data, at)
+    at += _FIXED.size
+    end = at + max(0, size)
+    if end > len(data):
+        raise IndexError
+    client_id = None if size < 0 else str(data[at:end], "utf-8", "replace")
+    answered = key != PRODUCE or _acks(data, end, flexible=version >= _PRODUCE_FLEXIBLE_SINCE) != 0
+    return Head(key, version, correlation_id, client_id, answered)
+
+
+def _acks(data: Data, at: int, *, flexible: bool) -> int:
+    """Behind the header's tags, if it has any, and the transactional id."""
+    if flexible:
+        at = _behind_tags(data, at)
+        size, at = read_uvarint(data, at)
+        at += max(0, size - 1)
+    else:
+        (size,) = _SHORT.unpack_from(data, at)
+        at += _SHORT.size + max(0, size)
+    acks: int = _SHORT.unpack_from(data, at)[0]
+    return acks
+
+
+def _behind_tags(data: Data, at: int) -> int:
+    count, at = read_uvarint(data, at)
+    for _ in range(count):
+        _, at = read_uvarint(data, at)
+        size, at = read_uvarint(data, at)
+        at += size
+        if at > len(data):
+            raise IndexError
+    return at
+
 
 Piece = bytes | memoryview
 _UNSUPPORTED = ErrorCode.unsupported_version.to_bytes(2)
@@ -49,3 +145,126 @@ def response_frame(response: Any, correlation_id: int) -> bytes:
     header = encode(response.__header_schema__(correlation_id=correlation_id))
     body = encoded_parts(response)
     return b"".join((PREFIX.pack(len(header) + sum(map(len, body))), header, *body))
+
+
+TOPIC_FIELDS = ("name", "topic", "topic_id")
+NUMBER_FIELDS = ("index", "partition_index", "partition")
+
+
+class Named(NamedTuple):
+    """The topic, and the partition, that a rule is about; None: any. ``topic_id`` as Kafka writes it."""
+
+    topic: str | None
+    topic_id: str | None
+    partition: int | None
+
+    def is_topic(self, item: Any) -> bool:
+        """Whether an item of a message is about the topic."""
+        if self.topic is None:
+            return True
+        known = {self.topic, _uuid(self.topic_id)} - {None}
+        return any(getattr(item, name) in known for name in TOPIC_FIELDS if _has(item, name))
+
+    def is_partition(self, item: Any) -> bool:
+        """Whether an item within a topic's is about the partition; it is, if it names none."""
+        number = number_of(item)
+        return self.partition is None or number is None or number == self.partition
+
+
+ANY = Named(None, None, None)
+
+
+def topics_in(message: Any) -> Iterator[tuple[str, Any]]:
+    """The items that name a topic, each with the field of the message it is in."""
+    for field in fields(message):
+        value = getattr(message, field.name)
+        if isinstance(value, tuple):
+            yield from ((field.name, item) for item in value if isinstance(item, str) or names_topic(item))
+
+
+def partitions_in(topic: Any) -> Iterator[Any]:
+    """What is said of each partition within a topic's item: an item of its own, or merely its number."""
+    for field in fields(topic):
+        value = getattr(topic, field.name)
+        if isinstance(value, tuple):
+            yield from (item for item in value if isinstance(item, int) or number_of(item) is not None)
+
+
+def about(request: Any, named: Named) -> bool:
+    """Whether a request names that topic and partition, or may be about them without a word."""
+    if named.topic is None or _is_of_session(request):
+        return True
+    for _, topic in topics_in(request):
+        if isinstance(topic, str):
+            if topic == named.topic:
+                return True
+        elif named.is_topic(topic):
+            numbers = list(partitions_in(topic))
+            if not numbers or any(named.is_partition(number) for number in numbers):
+                return True
+    return False
+
+
+def number_of(item: Any) -> int | None:
+    """The partition that an item is about."""
+    if isinstance(item, int):
+        return item
+    return next((getattr(item, name) for name in NUMBER_FIELDS if _has(item, name)), None)
+
+
+def _is_of_session(request: Any) -> bool:
+    return request.__api_key__ == FETCH and getattr(request, "session_epoch", -1) > 0
+
+
+def names_topic(item: Any) -> bool:
+    """Whether an item is about a topic."""
+    return is_dataclass(item) and any(_has(item, name) for name in TOPIC_FIELDS)
+
+
+def _has(item: Any, name: str) -> bool:
+    return hasattr(type(item), name)  # kio's classes have slots
+
+
+@cache
+def _uuid(text: str | None) -> UUID | None:
+    return None if text is None else UUID(bytes=base64.urlsafe_b64decode(text + "=="))
+
+
+_ZEROS: dict[str, Any] = {
+    "uuid": None,
+    "string": "",
+    "bytes": b"",
+    "records": b"",
+    "bool": False,
+    "int64": -1,
+    "datetime_i64": None,
+    "timedelta_i32": timedelta(0),
+    "timedelta_i64": timedelta(0),
+}
+
+
+def made(kind: type[Entity], said: dict[str, Any]) -> Any:
+    """An entity that says this, as far as it has room for it."""
+    plain = {field.name: said.get(field.name, _default(field)) for field in plain_fields(kind)}
+    return kind(**plain, **{field.name: field.default for field in tagged_fields(kind)})
+
+
+def _default(field: Field) -> Any:
+    if field.default is not MISSING:
+        return field.default
+    if field.is_array:
+        return None if field.nullable else ()
+    if not isinstance(field.kind, str):
+        return None if field.nullable else made(field.kind, {})
+    return None if field.nullable else _ZEROS.get(field.kind, 0)
+
+
+def struct_of(field: Field) -> type[Entity] | None:
+    """What the items of a list are, where they are structs."""
+    return field.kind if field.is_array and not isinstance(field.kind, str) else None
+
+
+def number_field(kind: type[Entity]) -> str | None:
+    """How a struct calls its partition, if it is about one."""
+    names = {field.name for field in plain_fields(kind)}
+    return next((name for name in NUMBER_FIELDS if name in names), None)

@@ -11,10 +11,8 @@ from kio.schema.index import api_key_map, schema_name_map
 from kio.static.protocol import Entity, RequestPayload
 
 from aftershock.errors import UnsupportedError
-from aftershock.faults.wire_proxy.apis import API_KEYS
-from aftershock.faults.wire_proxy.making import made, number_field, struct_of
-from aftershock.faults.wire_proxy.naming import TOPIC_FIELDS
-from aftershock.workloads.wire.schema import plain_fields
+from aftershock.faults.wire_proxy.messages import API_KEYS, TOPIC_FIELDS, made, number_field, struct_of
+from aftershock.workloads.kafka.wire.schema import plain_fields
 
 PROBED = frozenset(
     {

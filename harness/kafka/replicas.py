@@ -1,4 +1,10 @@
-"""What each replica holds at the end of a run: whether those of a partition are equal up to the high watermark.
+"""One answer of one broker about one partition, to a consumer's Fetch without a rack or a session.
+
+Where logs begin and end, and moving the beginning (DeleteRecords, KIP-107). Only a partition's leader can do it.
+
+The end is the high watermark: what consumers may read, and as far as Kafka lets records be deleted.
+
+What each replica holds at the end of a run: whether those of a partition are equal up to the high watermark.
 
 Rules: each replica is asked itself, by a consumer's Fetch without a rack, which a follower answers from version 11 on
 (KIP-392) and only up to its own high watermark; that comes to the leader's with its next fetch, so it is waited for.
@@ -6,25 +12,148 @@ Replicas keep batches as the leader wrote them: a batch is its base offset, lead
 (not the one it claims), and a stretch of STRETCH offsets is the exclusive or of its batches' hashes, so that a
 difference is found where it is. A compacted topic is left out, as each replica is cleaned by itself. A replica that
 can't be read to the end says so.
+
+What coordinators wrote of groups' progress, with the batch that each entry was written in.
+
+Rules: each partition is read from its leader, from the first offset to the high watermark. A coordinator's flush is one
+batch (KIP-1224), so who counts batches counts flushes. Nothing is missing: Kafka compacts no segment that is still
+written to, and no run of ours fills one. Control batches and what isn't a commit (members of groups) are left out; a
+null ``committed`` is a commit that was taken back. Of share groups, whose acknowledgements their coordinator writes
+down in a topic of its own, only the group and the partition are told. Sources: ``OffsetCommitKey``,
+``OffsetCommitValue``, ``ShareSnapshotKey`` and ``ShareUpdateKey`` of Kafka 4.3.
 """
 
+import struct
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from hashlib import blake2b
 from pathlib import Path
 from struct import Struct
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import crc32c
 import pyarrow as pa
+from kio.schema.delete_records.v2 import request as delete
+from kio.schema.fetch.v12 import request as fetch
+from kio.schema.list_offsets.v9 import request as offsets
+from kio.static.primitive import i32Timedelta
 
-from aftershock.errors import AftershockError, ClusterError
-from aftershock.faults.values import BrokerId, PartitionState
-from aftershock.harness.admin import TOPIC, Admin
-from aftershock.harness.kafka.fetching import fetch_from
-from aftershock.workloads.logread import EndOffsets, Topic
-from aftershock.workloads.outcomes import write_whole
-from aftershock.workloads.wire.batch import AFTER_CRC, BATCH_OVERHEAD, UNTIL_CRC, UNTIL_LENGTH_BYTES, BatchHeader
+from aftershock.errors import AdminError, AftershockError, ClusterError
+from aftershock.faults.targets.values import BrokerId, PartitionState, TopicPartition
+from aftershock.harness.kafka.admin import TIMEOUT, TOPIC, Admin, by_topic, raise_for
+from aftershock.workloads.kafka.wire.batch import (
+    AFTER_CRC,
+    BATCH_OVERHEAD,
+    CONTROL,
+    TRANSACTIONAL,
+    UNTIL_CRC,
+    UNTIL_LENGTH_BYTES,
+    Batch,
+    BatchHeader,
+    Record,
+    parse,
+)
+from aftershock.workloads.load.logread import EndOffsets, Topic
+from aftershock.workloads.load.outcomes import write_whole
+
+_WAIT = i32Timedelta.parse(timedelta(milliseconds=200))
+_BYTES = 4 * 1024 * 1024
+
+
+def fetch_from(admin: Admin, broker: BrokerId, where: TopicPartition, at: int, *, at_once: bool = False) -> Any:
+    """The partition's part of the answer: ``records``, ``log_start_offset``, … AdminError where there is an error.
+
+    ``at_once``: don't wait for records where there are none.
+    """
+    topic_name, number = where
+    partition = fetch.FetchPartition(
+        partition=cast("Any", number), fetch_offset=cast("Any", at), partition_max_bytes=cast("Any", _BYTES)
+    )
+    topic = fetch.FetchTopic(topic=cast("Any", topic_name), partitions=(partition,))
+    least = cast("Any", 0 if at_once else 1)
+    response = admin.ask(
+        fetch.FetchRequest(max_wait=_WAIT, min_bytes=least, topics=(topic,), forgotten_topics_data=()), only=broker
+    )
+    raise_for(response.error_code, f"fetch from k{broker}")
+    answer = response.responses[0].partitions[0]
+    raise_for(answer.error_code, f"fetch {topic_name}/{number} from k{broker}")
+    return answer
+
+
+T = TypeVar("T")
+_EARLIEST, _LATEST = -2, -1
+_CONSUMER = -1
+
+
+def log_ends(admin: Admin, topic: str) -> dict[TopicPartition, tuple[int, int]]:
+    """(log start, high watermark) of each partition. AdminError if one has no leader."""
+    numbers = [(topic, state.partition) for state in admin.partitions([topic])]
+    starts, ends = _offsets(admin, numbers, _EARLIEST), _offsets(admin, numbers, _LATEST)
+    return {where: (starts[where], ends[where]) for where in numbers}
+
+
+def delete_records(admin: Admin, before: Mapping[TopicPartition, int]) -> None:
+    """Raise each log start to this offset, on the leader; its followers learn of it as they fetch."""
+    for leader, partitions in _by_leader(admin, before):
+        topics = tuple(
+            delete.DeleteRecordsTopic(
+                name=cast("Any", topic),
+                partitions=tuple(
+                    delete.DeleteRecordsPartition(
+                        partition_index=cast("Any", number), offset=cast("Any", before[topic, number])
+                    )
+                    for number in numbers
+                ),
+            )
+            for topic, numbers in by_topic(partitions)
+        )
+        _each(
+            admin.ask_controller(delete.DeleteRecordsRequest(topics=topics, timeout=TIMEOUT), leader),
+            "delete records of",
+            lambda result: result.low_watermark,
+        )
+
+
+def _offsets(admin: Admin, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+    found: dict[TopicPartition, int] = {}
+    for leader, led in _by_leader(admin, partitions):
+        topics = tuple(
+            offsets.ListOffsetsTopic(
+                name=cast("Any", topic),
+                partitions=tuple(
+                    offsets.ListOffsetsPartition(partition_index=cast("Any", n), timestamp=cast("Any", timestamp))
+                    for n in numbers
+                ),
+            )
+            for topic, numbers in by_topic(led)
+        )
+        request = offsets.ListOffsetsRequest(
+            replica_id=cast("Any", _CONSUMER), isolation_level=cast("Any", 0), topics=topics
+        )
+        found |= _each(admin.ask(request, only=leader), "list offsets of", lambda result: int(result.offset))
+    return found
+
+
+def _by_leader(admin: Admin, partitions: Iterable[TopicPartition]) -> Iterable[tuple[BrokerId, list[TopicPartition]]]:
+    wanted = set(partitions)
+    led: dict[BrokerId, list[TopicPartition]] = {}
+    for state in admin.partitions(sorted({topic for topic, _ in wanted})):
+        if (where := (state.topic, state.partition)) in wanted:
+            if state.leader is None:
+                raise AdminError(f"{state.topic}/{state.partition} has no leader to ask", "LEADER_NOT_AVAILABLE")
+            led.setdefault(state.leader, []).append(where)
+    return led.items()
+
+
+def _each(response: Any, what: str, of: Callable[[Any], T]) -> dict[TopicPartition, T]:
+    for topic in response.topics:
+        for result in topic.partitions:
+            raise_for(result.error_code, f"{what} {topic.name}/{result.partition_index}")
+    return {
+        (topic.name, result.partition_index): of(result) for topic in response.topics for result in topic.partitions
+    }
+
 
 SCHEMA = pa.schema(
     [
@@ -157,3 +286,97 @@ def _stretch(start: int, end: int) -> Row:
 def _hash(header: BatchHeader) -> int:
     told = _BATCH.pack(header.base_offset, header.leader_epoch, header.crc)
     return int.from_bytes(blake2b(told, digest_size=8).digest(), "big", signed=True)
+
+
+OFFSETS, SHARE_STATE = "__consumer_offsets", "__share_group_state"
+COMMITTED_SCHEMA = pa.schema(
+    [
+        ("broker_id", pa.int32()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("batch", pa.int64()),
+        ("leader_epoch", pa.int32()),
+        ("transactional", pa.bool_()),
+        ("group", pa.string()),
+        ("topic", pa.string()),
+        ("topic_partition", pa.int32()),
+        ("committed", pa.int64()),
+    ]
+)
+"""A commit. ``offset`` is its place in that partition of the coordinators' topic, ``batch`` that of its batch's first
+record; ``broker_id`` leads the partition now, ``leader_epoch`` is of whoever wrote."""
+
+_KEYS = (0, 1)  # the versions of OffsetCommitKey, where 2 and above are other things; and both of the share coordinator
+_VERSION = struct.Struct(">h")
+_VALUE = struct.Struct(">hq")
+_PARTITION = struct.Struct(">i")
+_UUID_BYTES = 16
+
+CommittedRow = dict[str, Any]
+
+
+def read_committed(admin: Admin, topics: Iterable[str], folder: Path, deadline_s: float) -> None:
+    """Write ``part-0.parquet`` into ``folder``, which is created, of ``OFFSETS``, ``SHARE_STATE`` or both. Blocks.
+
+    Raises:
+        ClusterError: it could not be read to the end in time.
+        AdminError: a partition has no leader, or Kafka refused.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    until_s = time.monotonic() + deadline_s
+    rows = [row for topic in topics for row in _written(admin, topic, until_s)]
+    columns = {name: [row[name] for row in rows] for name in COMMITTED_SCHEMA.names}
+    write_whole(folder / "part-0.parquet", COMMITTED_SCHEMA, iter([columns] if rows else []))
+
+
+def _written(admin: Admin, topic: str, until_s: float) -> Iterator[CommittedRow]:
+    ends = log_ends(admin, topic)
+    for state in admin.partitions([topic]):
+        for batch in _committed_batches(admin, state, ends[topic, state.partition], until_s):
+            same = {"broker_id": state.leader, "partition": state.partition}
+            yield from _entries(batch, same, shared=topic == SHARE_STATE)
+
+
+def _committed_batches(admin: Admin, state: PartitionState, span: tuple[int, int], until_s: float) -> Iterator[Batch]:
+    at, end = span
+    if state.leader is None:
+        raise ClusterError(f"{state.topic}/{state.partition} has no leader to read it from")
+    while at < end:
+        for batch in parse(fetch_from(admin, state.leader, (state.topic, state.partition), at).records or b""):
+            yield batch
+            at = batch.last_offset + 1
+        if at < end and time.monotonic() > until_s:
+            raise ClusterError(f"{state.topic}/{state.partition} was read to offset {at} of {end} in time")
+
+
+def _entries(batch: Batch, same: CommittedRow, *, shared: bool) -> Iterator[CommittedRow]:
+    header = batch.header
+    if header.attributes & CONTROL:
+        return
+    of_batch = {
+        "batch": header.base_offset,
+        "leader_epoch": header.leader_epoch,
+        "transactional": bool(header.attributes & TRANSACTIONAL),
+    }
+    for record in batch.records():
+        if (told := _entry(record, shared=shared)) is not None:
+            yield same | of_batch | told | {"offset": record.offset}
+
+
+def _entry(record: Record, *, shared: bool) -> CommittedRow | None:
+    """The key's group, topic (of share groups only an id) and partition, and the offset after the value's version."""
+    key = record.key or b""
+    if len(key) < _VERSION.size or _VERSION.unpack_from(key)[0] not in _KEYS:
+        return None
+    group, at = _text(key, _VERSION.size)
+    topic, at = (None, at + _UUID_BYTES) if shared else _text(key, at)
+    (number,) = _PARTITION.unpack_from(key, at)
+    committed = None if shared or record.value is None else _VALUE.unpack_from(record.value)[1]
+    return {"group": group, "topic": topic, "topic_partition": number, "committed": committed}
+
+
+def _text(data: bytes, at: int) -> tuple[str, int]:
+    """A string behind its 16-bit length, and where it ends."""
+    begin = at + _VERSION.size
+    end = begin + int(_VERSION.unpack_from(data, at)[0])
+    return data[begin:end].decode(), end

@@ -4,17 +4,49 @@ What a setting *is* depends on where it was said last (KIP-226): a dynamic value
 cluster-wide default, the server's file, or Kafka's own default. Only the first is what a fault changes and puts back.
 A client's quotas (KIP-546) have only dynamic values, so they are settings like any other here; its name is its
 ``client.id``.
+
+Topics created where they were, grown, and told apart by their ids (KIP-516).
+
+The metadata quorum, asked of its voters themselves.
+
+A broker forwards what it is asked of the quorum to the active controller as it knows it. While that one is frozen, all
+brokers wait for it, 36 s after a pause by measurement, though another was elected after 3. A voter answers for itself:
+as the leader, or that it isn't (KIP-919). One that was frozen in office still thinks it is, so the highest epoch wins.
+
+Feature levels (KIP-584): what the cluster has finalised, what a broker knows, and raising one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any, cast
 
 from kio.schema.alter_client_quotas.v1 import request as alter_quotas
+from kio.schema.api_versions.v3.request import ApiVersionsRequest
+from kio.schema.api_versions.v3.response import ApiVersionsResponse
+from kio.schema.create_partitions.v3 import request as grow
+from kio.schema.create_topics.v7 import request as create
 from kio.schema.describe_client_quotas.v1 import request as describe_quotas
 from kio.schema.describe_configs.v4 import request as describe_configs
+from kio.schema.errors import ErrorCode
+from kio.schema.metadata.v12 import request as metadata
+from kio.schema.update_features.v2.request import FeatureUpdateKey, UpdateFeaturesRequest
+from kio.static.primitive import i8, i16, i32Timedelta
 
-from aftershock.faults.values import BrokerId, Resource, Setting
-from aftershock.harness.admin import BROKER, TOPIC, Admin, raise_for
+from aftershock.errors import AdminError
+from aftershock.faults.targets.values import BrokerId, Resource, Setting
+from aftershock.harness.kafka.admin import (
+    BROKER,
+    TIMEOUT,
+    TOPIC,
+    Admin,
+    Quorum,
+    id_as_text,
+    quorum_of,
+    quorum_request,
+    raise_for,
+)
+from aftershock.workloads.kafka.wire.connection import Address, Connection
 
 _KINDS = {"broker": BROKER, "topic": TOPIC}
 _OWN_SOURCE = {"topic": 1, "broker": 2}  # ConfigEntry.ConfigSource: DYNAMIC_TOPIC_CONFIG, DYNAMIC_BROKER_CONFIG
@@ -74,3 +106,96 @@ def _setting(entry: Any, own_source: int) -> Setting:
 
 def _as_text(value: float) -> str:
     return f"{value:.6f}".rstrip("0").rstrip(".")
+
+
+_AS_ASSIGNED = -1
+
+
+def topic_ids(admin: Admin) -> dict[str, str]:
+    """The id of every topic, internal ones too."""
+    request = metadata.MetadataRequest(
+        topics=None, allow_auto_topic_creation=False, include_topic_authorized_operations=False
+    )
+    return {topic.name: id_as_text(topic.topic_id) for topic in admin.ask(request).topics}
+
+
+def create_topic_on(admin: Admin, name: str, replicas: Mapping[int, Sequence[int]], config: Mapping[str, str]) -> str:
+    """Create a topic with these replicas for each of its partitions; its id as Kafka writes it."""
+    topic = create.CreatableTopic(
+        name=cast("Any", name),
+        num_partitions=cast("Any", _AS_ASSIGNED),
+        replication_factor=cast("Any", _AS_ASSIGNED),
+        assignments=tuple(
+            create.CreatableReplicaAssignment(partition_index=cast("Any", number), broker_ids=cast("Any", tuple(ids)))
+            for number, ids in sorted(replicas.items())
+        ),
+        configs=tuple(create.CreatableTopicConfig(name=key, value=value) for key, value in config.items()),
+    )
+    (result,) = admin.ask_controller(create.CreateTopicsRequest(topics=(topic,), timeout=TIMEOUT)).topics
+    raise_for(result.error_code, f"create topic {name}", result.error_message)
+    return id_as_text(result.topic_id)
+
+
+def add_partitions(admin: Admin, name: str, partitions: int) -> None:
+    """Make it that many in all; where the new replicas go is Kafka's choice."""
+    topic = grow.CreatePartitionsTopic(name=cast("Any", name), count=cast("Any", partitions), assignments=None)
+    request = grow.CreatePartitionsRequest(topics=(topic,), timeout=TIMEOUT, validate_only=False)
+    for result in admin.ask_controller(request).results:
+        raise_for(result.error_code, f"add partitions to {name}", result.error_message)
+
+
+_TIMEOUT_S = 1.0
+
+
+def ask_voters(voters: Mapping[BrokerId, Address]) -> Quorum:
+    """The quorum as its leader of the highest epoch has it. AdminError if no voter says that it leads."""
+    with ThreadPoolExecutor(max_workers=len(voters)) as pool:
+        answers = list(pool.map(_ask, voters.values()))
+    leaders = [answer for answer in answers if answer is not None]
+    if not leaders:
+        raise AdminError(f"none of the voters {sorted(voters)} leads the quorum", "LEADER_NOT_AVAILABLE")
+    return max(leaders, key=lambda told: told.epoch)
+
+
+def _ask(voter: Address) -> Quorum | None:
+    """What it says as the leader; None if it isn't, or does not answer."""
+    try:
+        with Connection(voter, _TIMEOUT_S) as connection:
+            return quorum_of(connection.ask(quorum_request()))
+    except (OSError, AdminError):
+        return None
+
+
+_TIMEOUT_S_features = 15.0
+_UPGRADE = i8(1)
+
+
+def finalised(admin: Admin) -> dict[str, int]:
+    """The levels in force, as any broker has them."""
+    return {each.name: each.max_version_level for each in _asked(admin, None).finalized_features}
+
+
+def supported(admin: Admin, broker: BrokerId) -> dict[str, int]:
+    """The highest level of each feature that one broker knows."""
+    return {each.name: each.max_version for each in _asked(admin, broker).supported_features}
+
+
+def raise_level(admin: Admin, name: str, level: int) -> None:
+    """Finalise a higher level (UpdateFeatures); one in force is no error. AdminError with Kafka's reason."""
+    if finalised(admin).get(name) == level:
+        return
+    update = FeatureUpdateKey(feature=name, max_version_level=i16(level), upgrade_type=_UPGRADE)
+    request = UpdateFeaturesRequest(
+        feature_updates=(update,),
+        timeout=i32Timedelta.parse(timedelta(seconds=_TIMEOUT_S_features)),
+        validate_only=False,
+    )
+    answer = admin.ask(request, _TIMEOUT_S_features)
+    if answer.error_code is not ErrorCode.none:
+        code = answer.error_code.name.upper()
+        raise AdminError(f"Kafka refused to raise {name} to {level}: {code} ({answer.error_message})", code)
+
+
+def _asked(admin: Admin, broker: BrokerId | None) -> ApiVersionsResponse:
+    request = ApiVersionsRequest(client_software_name="aftershock", client_software_version="1")
+    return cast("ApiVersionsResponse", admin.ask(request, only=broker))

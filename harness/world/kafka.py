@@ -1,11 +1,28 @@
-"""Kafka as faults see it: its own administration, over the listeners that no fault touches."""
+"""Kafka as faults see it: its own administration, over the listeners that no fault touches.
+
+The client processes of a run as faults see them.
+"""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
-from aftershock.faults.values import BrokerId, PartitionState, Quorum, Resource, Setting, TopicPartition
-from aftershock.harness.cluster import Cluster
-from aftershock.harness.kafka import fetch_sessions, quorum, records, settings, topics
+from aftershock.faults.targets.values import (
+    BrokerId,
+    ClientProcess,
+    PartitionState,
+    Quorum,
+    Resource,
+    Setting,
+    SignOfLife,
+    TopicPartition,
+)
+from aftershock.harness.cluster.cluster import Cluster
+from aftershock.harness.kafka import groups, settings
+from aftershock.harness.kafka import replicas as records
+from aftershock.harness.kafka import settings as quorum
+from aftershock.harness.kafka import settings as topics
+from aftershock.harness.kafka.groups import member_clients
+from aftershock.harness.run.client_processes import Crew
 
 
 class KafkaWorld:
@@ -87,11 +104,11 @@ class KafkaWorld:
 
     async def close_fetch_session(self, broker: BrokerId, session: int) -> int:
         """See `faults.world.Administered`."""
-        return await asyncio.to_thread(fetch_sessions.close, self._cluster.admin, broker, session)
+        return await asyncio.to_thread(groups.close, self._cluster.admin, broker, session)
 
     async def fetch_session_is_open(self, broker: BrokerId, session: int) -> bool:
         """See `faults.world.Administered`."""
-        return await asyncio.to_thread(fetch_sessions.is_open, self._cluster.admin, broker, session)
+        return await asyncio.to_thread(groups.is_open, self._cluster.admin, broker, session)
 
     async def coordinator(self, group: str) -> BrokerId:
         """See `faults.world.Administered`."""
@@ -101,3 +118,52 @@ class KafkaWorld:
         """See `faults.world.Administered`."""
         members = await asyncio.to_thread(self._cluster.admin.members, unasked)
         return frozenset(member.id for member in members if not member.fenced)
+
+
+class ClientsWorld:
+    """See `faults.world.Crewed`."""
+
+    _cluster: Cluster
+    _crew: Crew
+
+    async def clients(self) -> Sequence[ClientProcess]:
+        """See `faults.world.Crewed`."""
+        return await asyncio.to_thread(self._crew.members)
+
+    async def kill_client(self, worker: str) -> None:
+        """See `faults.world.Crewed`."""
+        await asyncio.to_thread(self._crew.kill, worker)
+
+    async def start_client(self, worker: str) -> None:
+        """See `faults.world.Crewed`."""
+        await asyncio.to_thread(self._crew.release, worker)
+
+    async def pause_client(self, worker: str) -> None:
+        """See `faults.world.Crewed`."""
+        await asyncio.to_thread(self._crew.pause, worker)
+
+    async def resume_client(self, worker: str) -> None:
+        """See `faults.world.Crewed`."""
+        await asyncio.to_thread(self._crew.resume, worker)
+
+    async def sign_of_life(self, worker: str) -> SignOfLife | None:
+        """See `faults.world.Crewed`."""
+        beat = await asyncio.to_thread(self._crew.beat, worker)
+        return beat and SignOfLife(*beat)
+
+    async def in_group(self, worker: str) -> bool | None:
+        """See `faults.world.Crewed`."""
+        group = await asyncio.to_thread(self._crew.group, worker)
+        return None if group is None else worker in await asyncio.to_thread(member_clients, self._cluster.admin, group)
+
+    async def connections(self, worker: str) -> frozenset[str]:
+        """See `faults.world.Crewed`."""
+        return await asyncio.to_thread(self._crew.connections, worker)
+
+    async def disconnect_client(self, worker: str) -> None:
+        """See `faults.world.Crewed`."""
+        await asyncio.to_thread(self._crew.disconnect, worker)
+
+    async def fetch_sessions(self, worker: str) -> Mapping[BrokerId, int]:
+        """See `faults.world.Crewed`."""
+        return await asyncio.to_thread(self._crew.fetch_sessions, worker)

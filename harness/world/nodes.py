@@ -1,10 +1,28 @@
-"""The nodes of a launched cluster as faults see them: processes, over the Docker engine."""
+"""The nodes of a launched cluster as faults see them: processes, over the Docker engine.
+
+What a node may have of the machine, and its log directories, as faults see them: over the engine and the kernel.
+
+The nodes of a launched cluster as faults see them: which Kafka they are, and another one in their place.
+"""
 
 import asyncio
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
 
-from aftershock.faults.values import BrokerId, BrokerState
-from aftershock.harness.cluster import Cluster
+from docker.errors import APIError
+from kio.schema.describe_log_dirs.v4.request import DescribeLogDirsRequest
+from kio.schema.errors import ErrorCode
+
+from aftershock.errors import ClusterError, FaultError
+from aftershock.faults.targets.values import BrokerId, BrokerState, Limits, LogDir, Throttling
+from aftershock.harness.cluster import engine
+from aftershock.harness.cluster.cluster import Cluster
+from aftershock.harness.cluster.disks import run_beside
+from aftershock.harness.cluster.node import output, replace
+from aftershock.harness.cluster.topology import LOG_DIR
+from aftershock.harness.kafka import settings
 
 
 class NodesWorld:
@@ -39,3 +57,175 @@ class NodesWorld:
     async def state(self, broker: BrokerId) -> BrokerState:
         """See `faults.world.Observed`."""
         return await asyncio.to_thread(self._cluster.nodes[broker].state)
+
+
+_PERIOD_US = 100_000  # the kernel's own period of a CPU quota
+_ASKS_MAX = 5
+_FILLER = "aftershock.fill"
+_NOBODY = 65534
+
+
+class MachineWorld:
+    """See `faults.world`: Limited, Stored."""
+
+    _cluster: Cluster
+
+    async def limits(self, broker: BrokerId) -> Limits:
+        """See `faults.world.Limited`."""
+        return await asyncio.to_thread(self._limits, broker)
+
+    async def limit(self, broker: BrokerId, limits: Limits) -> None:
+        """See `faults.world.Limited`."""
+        await asyncio.to_thread(self._limit, broker, limits)
+
+    async def throttled(self, broker: BrokerId) -> Throttling:
+        """See `faults.world.Limited`."""
+        return await asyncio.to_thread(self._throttled, broker)
+
+    async def memory_used(self, broker: BrokerId) -> int:
+        """See `faults.world.Limited`. Not every kernel counts allocations that failed, but all count what is in use."""
+        stats = await asyncio.to_thread(self._stats, broker)
+        return int(stats.get("memory_stats", {}).get("usage", 0))
+
+    async def log_dirs(self, broker: BrokerId) -> Sequence[LogDir]:
+        """See `faults.world.Stored`."""
+        paths = self._cluster.spec.log_dirs(self._cluster.nodes[broker].node)
+        return await asyncio.gather(*(asyncio.to_thread(self._log_dir, broker, path) for path in paths))
+
+    async def given_up(self, broker: BrokerId) -> frozenset[str]:
+        """See `faults.world.Stored`."""
+        return await asyncio.to_thread(self._given_up, broker)
+
+    async def fill(self, broker: BrokerId, log_dir: str) -> None:
+        """See `faults.world.Stored`."""
+        if log_dir == LOG_DIR:
+            raise FaultError(
+                f"{log_dir} is on the engine's own disk, which is not to be filled; give the cluster disks"
+            )
+        await self._as_root(broker, log_dir, f"dd if=/dev/zero of={log_dir}/{_FILLER} bs=64k 2>/dev/null || true")
+
+    async def empty(self, broker: BrokerId, log_dir: str) -> None:
+        """See `faults.world.Stored`."""
+        await self._as_root(broker, log_dir, f"rm -f {log_dir}/{_FILLER}")
+
+    async def seal(self, broker: BrokerId, log_dir: str) -> None:
+        """See `faults.world.Stored`."""
+        await self._as_root(broker, log_dir, f"chown -R {_NOBODY} {log_dir} && chmod -R a-w {log_dir}")
+
+    async def unseal(self, broker: BrokerId, log_dir: str) -> None:
+        """See `faults.world.Stored`."""
+        user = (await self._beside(broker, log_dir, "id -u", root=False)).strip()
+        await self._as_root(broker, log_dir, f"chown -R {user} {log_dir} && chmod -R u+w {log_dir}")
+
+    async def _as_root(self, broker: BrokerId, log_dir: str, script: str) -> None:
+        await self._beside(broker, log_dir, script, root=True)
+
+    async def _beside(self, broker: BrokerId, log_dir: str, script: str, *, root: bool) -> str:
+        container = self._cluster.nodes[broker].container
+        return await asyncio.to_thread(run_beside, container, log_dir, script, root=root)
+
+    def _limits(self, broker: BrokerId) -> Limits:
+        container = self._cluster.nodes[broker].container
+        container.reload()
+        config = container.attrs["HostConfig"]
+        quota_us, period_us = config["CpuQuota"], config["CpuPeriod"] or _PERIOD_US
+        return Limits(quota_us / period_us if quota_us > 0 else None, config["Memory"] or None)
+
+    def _limit(self, broker: BrokerId, limits: Limits) -> None:
+        quota_us = -1 if limits.cpus is None else round(limits.cpus * _PERIOD_US)
+        memory: Any = -1 if limits.memory_bytes is None else limits.memory_bytes
+        container = self._cluster.nodes[broker].container
+        try:
+            container.update(cpu_period=_PERIOD_US, cpu_quota=quota_us, mem_limit=memory, memswap_limit=memory)
+        except APIError as error:
+            raise ClusterError(f"can't limit {container.name}: {error.explanation or error}") from error
+
+    def _throttled(self, broker: BrokerId) -> Throttling:
+        told = self._stats(broker).get("cpu_stats", {}).get("throttling_data", {})
+        return Throttling(
+            told.get("periods", 0), told.get("throttled_periods", 0), told.get("throttled_time", 0) / 1_000_000_000
+        )
+
+    def _stats(self, broker: BrokerId) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self._cluster.nodes[broker].container.stats(stream=False, one_shot=True)
+        return found
+
+    def _log_dir(self, broker: BrokerId, path: str) -> LogDir:
+        """Asked as the broker's own user, by `stat -f`, which BusyBox has as well."""
+        script = f'stat -f -c "%S %b %a" {path}; test -w {path} && echo yes || echo no'
+        told = self._told(broker, script, path).split()
+        block, blocks, free = map(int, told[:3])
+        return LogDir(path, block * blocks, block * free, bounded=path != LOG_DIR, writable=told[3] == "yes")
+
+    def _told(self, broker: BrokerId, script: str, path: str = LOG_DIR) -> str:
+        """What a script says in the node's container where it runs, and beside it where it doesn't.
+
+        It is asked again when nothing comes, for docker-py loses an answer that comes in one piece with the engine's
+        headers (docker-py issues 2042 and 3332), and when the node ended meanwhile.
+        """
+        node = self._cluster.nodes[broker]
+        why = ""
+        for _ in range(_ASKS_MAX):
+            if node.state() != "running":
+                return run_beside(node.container, path, script, root=False)
+            try:
+                code, output = node.container.exec_run(["sh", "-c", script])
+            except APIError as error:
+                why = f"can't ask {node.container.name}: {error.explanation or error}"
+                continue  # it may just have ended
+            if output and not code:
+                return str(output.decode())
+            why = f"{node.container.name} answers {code} and `{output.decode().strip()}` to `{script}`"
+        raise ClusterError(why)
+
+    def _given_up(self, broker: BrokerId) -> frozenset[str]:
+        answer = self._cluster.admin.ask(DescribeLogDirsRequest(topics=None), only=broker)
+        return frozenset(each.log_dir for each in answer.results if each.error_code is ErrorCode.kafka_storage_error)
+
+
+_TOLD = re.compile(r"Kafka version: (\d+\.\d+\.\d+)")  # AppInfoParser's line, as a server starts
+
+
+class UpgradesWorld:
+    """See `faults.world`: Upgradable."""
+
+    _cluster: Cluster
+
+    async def version(self, broker: BrokerId) -> str:
+        """See `faults.world.Upgradable`."""
+        return await asyncio.to_thread(self._cluster.nodes[broker].version)
+
+    async def told_version(self, broker: BrokerId) -> str:
+        """See `faults.world.Upgradable`."""
+        return await asyncio.to_thread(self._told_version, broker)
+
+    async def fetch(self, version: str) -> None:
+        """See `faults.world.Upgradable`."""
+        await asyncio.to_thread(self._image, version)
+
+    async def replace(self, broker: BrokerId, version: str) -> None:
+        """See `faults.world.Upgradable`."""
+        await asyncio.to_thread(lambda: replace(self._cluster.nodes[broker], self._image(version)))
+
+    async def supported_features(self, broker: BrokerId) -> Mapping[str, int]:
+        """See `faults.world.Upgradable`."""
+        return await asyncio.to_thread(settings.supported, self._cluster.admin, broker)
+
+    async def features(self) -> Mapping[str, int]:
+        """See `faults.world.Upgradable`."""
+        return await asyncio.to_thread(settings.finalised, self._cluster.admin)
+
+    async def raise_feature(self, name: str, level: int) -> None:
+        """See `faults.world.Upgradable`."""
+        await asyncio.to_thread(settings.raise_level, self._cluster.admin, name, level)
+
+    def _image(self, version: str) -> str:
+        """An image of that version; where there is none it is pulled or built, which takes minutes."""
+        client = next(iter(self._cluster.nodes.values())).container.client
+        return engine.kafka_image(client, version, lambda _: None).name
+
+    def _told_version(self, broker: BrokerId) -> str:
+        container = self._cluster.nodes[broker].container
+        container.reload()
+        started = datetime.fromisoformat(container.attrs["State"]["StartedAt"][:19] + "+00:00")
+        return next(iter(_TOLD.findall(output(container, started))[-1:]), "")

@@ -12,13 +12,10 @@ from typing import Any
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from aftershock.results.evidence import Evidence, read
-from aftershock.results.explain.budget import Attempted, own
+from aftershock.results.evidence.evidence import Evidence, read
 from aftershock.results.explain.chapter import labels
-from aftershock.results.explain.forces import forces
-from aftershock.results.explain.moment import Moment
-from aftershock.results.explain.slow import Tale, events_of, tale
-from aftershock.results.explain.words import event
+from aftershock.results.explain.events import Moment, event, forces
+from aftershock.results.explain.slow import Attempted, Tale, events_of, own, tale
 
 Row = Mapping[str, Any]
 

@@ -9,13 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from aftershock.results.check import Check
-from aftershock.results.evidence import Evidence
-from aftershock.results.explain.moment import Moment
-from aftershock.results.explain.words import event, witnessed
-from aftershock.results.marked import cell
-from aftershock.results.phases import RUN, Interval, windows_of
-from aftershock.results.shown import details, printable
+from aftershock.results.checks.check import Check
+from aftershock.results.evidence.evidence import Evidence
+from aftershock.results.evidence.phases import RUN, Interval, windows_of
+from aftershock.results.explain.events import Moment, event, witnessed
+from aftershock.results.text import cell, details, printable
 
 AROUND_US = 2_000_000
 EVENTS_MAX = 12

@@ -1,34 +1,59 @@
-"""Writes ``report.html``: one file that works offline and says the verdict first; scripts may be blocked.
+"""Fills the templates that stand beside this file.
+
+Rules: every value is escaped; a name that is missing is an error; the one script is ours, and a page allows it by its
+hash and nothing else.
+
+Writes ``report.html``: one file that works offline and says the verdict first; scripts may be blocked.
 
 Rules: drawn from ``verdict.json``, ``analysis.json`` and what the run itself told, so that no Spark is needed; every
 name is escaped; what an older version did not measure is left out with a line that says so. The one script there is
 adds buttons that copy what stands there anyway.
 """
 
+import base64
+import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from aftershock.results import shown
-from aftershock.results.check import Check, Status, subject_of
-from aftershock.results.comparing.arms import arms_of
-from aftershock.results.evidence import Evidence, read
-from aftershock.results.explain.story import told as story_of
-from aftershock.results.files import write_whole
-from aftershock.results.judged import analysis_of, older, verdict_of
-from aftershock.results.obligations.lanes import lanes
-from aftershock.results.obligations.spans import Span
-from aftershock.results.phases import RUN
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from aftershock.results import text
+from aftershock.results.checks.check import Check, Status, Verdict, subject_of
+from aftershock.results.checks.obligations.spans import Span
+from aftershock.results.checks.obligations.stalls import lanes
+from aftershock.results.compare.runs import arms_of
+from aftershock.results.evidence.evidence import Evidence, read
+from aftershock.results.evidence.files import write_whole
+from aftershock.results.evidence.judged import analysis_of, older, verdict_of
+from aftershock.results.evidence.phases import RUN
+from aftershock.results.explain.output import told as story_of
 from aftershock.results.report import plots, reading, tables
-from aftershock.results.report.about import about, environment, fault
-from aftershock.results.report.bands import colours
-from aftershock.results.report.confidence import band_of, confidences
-from aftershock.results.report.counters import counted
 from aftershock.results.report.failed import pasted
-from aftershock.results.report.ratios import ratios
-from aftershock.results.report.spreads import QUANTILES, spreads
-from aftershock.results.report.template import filled
-from aftershock.results.verdict import Verdict
+from aftershock.results.report.reading import band_of, confidences
+from aftershock.results.report.svg import colours
+from aftershock.results.report.tables import QUANTILES, about, counted, environment, fault, ratios, spreads
+
+
+def filled(template: str, **told: object) -> str:
+    """``template`` with what it is told, the style sheet, the script, and the ways to show figures of ``shown``."""
+    loader = PackageLoader("aftershock.results.report", ".")
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    css, script = (loader.get_source(environment, name)[0] for name in ("page.css", "copy.js"))
+    environment.globals |= {
+        "css": Markup(css),  # noqa: S704 - our own file
+        "script": Markup(script),  # noqa: S704 - our own file
+        "script_hash": f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
+        "observed": text.observed,
+        "threshold": text.threshold,
+        "milliseconds": text.milliseconds,
+        "megabytes": text.megabytes,
+        "seconds": text.seconds,
+        "tally": text.tally,
+    }
+    return environment.get_template(template).render(told)
+
 
 ATTENTION_MAX, OPEN_ROWS_MAX = 12, 30
 _NEWER = {
@@ -39,7 +64,7 @@ _NEWER = {
 }
 
 
-def write(run_dir: Path) -> Path:
+def write_report(run_dir: Path) -> Path:
     """Writes the report of a judged run and returns its path. Raises EvidenceError where the run was not judged."""
     evidence, verdict = read(run_dir, {}), verdict_of(run_dir)
     page = filled("page.html", **_told(evidence, verdict, analysis_of(run_dir)))
@@ -51,10 +76,10 @@ def _told(evidence: Evidence, verdict: Verdict, analysis: Mapping[str, Any]) -> 
     labels = {client.key: subject_of(client, evidence.clients) for client in evidence.clients}
     return {
         "verdict": verdict,
-        "sentence": shown.sentence(verdict),
+        "sentence": text.sentence(verdict),
         "why": evidence.timeline.get("why"),
         "about": about(evidence, verdict),
-        "troubled": shown.troubled(verdict),
+        "troubled": text.troubled(verdict),
         "attention_max": ATTENTION_MAX,
         "command": evidence.run.get("command"),
         "environment": environment(evidence),

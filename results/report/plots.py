@@ -1,4 +1,14 @@
-"""Which plots a report has, what they show, and how to read them: over time, by nines, lag, comparisons."""
+"""The forest plot of comparisons: each ratio with its interval on a log axis, and the line of no difference at 1.
+
+What consumers had still to read: records at the end of each second, and the age of the oldest, over the bands.
+
+The percentile spectrum: latency over nines, ``x = 1/(1-q)`` on a log axis, arms overlaid, SLOs as steps.
+
+Rules: where fewer than ten records lie beyond a quantile its line is grey: no SLO is decided there; a censored quantile
+has no height, and its line ends at the red mark.
+
+Which plots a report has, what they show, and how to read them: over time, by nines, lag, comparisons.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -6,15 +16,182 @@ from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
+from matplotlib.axes import Axes
 
-from aftershock.results.check import Check
-from aftershock.results.evidence import Evidence
+from aftershock.results.checks.check import Check
+from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.report import reading
-from aftershock.results.report.bands import Band, bands
-from aftershock.results.report.chart import Bins, latency_svg
-from aftershock.results.report.forest import Compared, forest_svg
-from aftershock.results.report.lag import lag_svg
-from aftershock.results.report.spectrum import Spectrum, Step, spectrum_svg
+from aftershock.results.report.svg import (
+    FAILED,
+    GREY,
+    LINES,
+    Band,
+    Bins,
+    backdrop,
+    bands,
+    drawing,
+    latency_svg,
+    legend,
+    ms,
+    name_bands,
+    plain,
+    rendered,
+    short,
+)
+
+IMPROVED, REGRESSED, EQUIVALENT = "#2a9d5c", "#e03131", "#3b82c4"
+COLOURS = {"improved": IMPROVED, "regressed": REGRESSED, "equivalent": EQUIVALENT}
+_WIDTH, _ROW = 10.0, 0.34
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One ratio; ``low`` and ``high`` are None where no interval is known, ``verdict`` in the comparison's own word."""
+
+    name: str
+    ratio: float
+    low: float | None
+    high: float | None
+    verdict: str
+
+
+def forest_svg(name: str, words: tuple[str, str], rows: Sequence[Compared]) -> Markup:
+    """A row each, the first on top."""
+    with drawing(_WIDTH, 0.9 + _ROW * len(rows)) as figure:
+        axis = figure.subplots()
+        axis.set_xscale("log")
+        axis.axvline(1, color=GREY, linewidth=0.8, linestyle=":")
+        for index, row in enumerate(rows):
+            colour = COLOURS.get(row.verdict, GREY)
+            if row.low is not None and row.high is not None:
+                axis.plot([row.low, row.high], [index, index], color=colour, linewidth=2)
+            axis.plot([row.ratio], [index], "s", color=colour, markersize=5)
+        axis.set_yticks(range(len(rows)), [short(row.name, 70) for row in rows], parse_math=False)
+        axis.set_ylim(len(rows) - 0.4, -0.6)
+        axis.xaxis.set_major_formatter("{x:.3g}")
+        axis.xaxis.set_minor_formatter("{x:.3g}")
+        axis.set_xlabel("ratio; left of 1 the first is lower")
+        plain(axis, "")
+        axis.grid(visible=True, axis="x", color=GREY, alpha=0.2, linewidth=0.5)
+        return rendered(figure, name, *words)
+
+
+Seconds = Sequence[Sequence[int]]
+
+_SIZE_INCHES = (10.0, 4.2)
+_POINTS_MAX = 2000  # of all lines together
+
+
+def lag_svg(name: str, words: tuple[str, str], lines: Mapping[str, Seconds], bands: Sequence[Band]) -> Markup:
+    """``lines`` map a client to its seconds: (at_us, records, oldest_us)."""
+    with drawing(*_SIZE_INCHES) as figure:
+        lag, freshness = figure.subplots(2, 1, sharex=True)
+        for index, (label, seconds) in enumerate(lines.items()):
+            colour, dash = LINES[index % len(LINES)]
+            kept = _thinned(seconds, _POINTS_MAX // len(lines))
+            at_s = [row[0] / 1e6 for row in kept]
+            lag.plot(at_s, [row[1] for row in kept], color=colour, linestyle=dash, linewidth=1.2, label=label)
+            freshness.plot(at_s, [(row[2] or 0) / 1e6 for row in kept], color=colour, linestyle=dash, linewidth=1.2)
+        for axis in (lag, freshness):
+            backdrop(axis, bands, ())
+        _titled(lag, freshness, name_bands(lag, bands))
+        legend(figure, lag, 4)
+        return rendered(figure, name, *words)
+
+
+def _titled(lag: Axes, freshness: Axes, levels: int) -> None:
+    plain(lag, "lag: acknowledged and not yet delivered", 4 + 11 * levels)
+    plain(freshness, "freshness: age of the oldest of them")
+    lag.set_ylabel("records")
+    freshness.set_ylabel("s")
+    freshness.set_xlabel("seconds of the run")
+    freshness.margins(x=0.01)
+
+
+def _thinned(seconds: Seconds, points_max: int) -> Seconds:
+    """The worst second of each stretch, where there are more than a line can show."""
+    stretch = max(1, -(-len(seconds) // points_max))
+    return [max(seconds[at : at + stretch], key=lambda row: row[1]) for at in range(0, len(seconds), stretch)]
+
+
+ENOUGH_BEYOND = 10
+NINES = {2: "p50", 10: "p90", 100: "p99", 1_000: "p99.9", 10_000: "p99.99", 100_000: "p99.999"}
+_SIZE_INCHES_spectrum = (10.0, 3.6)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A quantile's threshold: what an SLO asks for."""
+
+    q: float
+    threshold_ms: float
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """One panel: ``lines`` map a client to its points (quantile, latency) and the number of its records."""
+
+    title: str
+    lines: Mapping[str, tuple[Sequence[Sequence[Any]], int]]
+    steps: Sequence[Step]
+
+
+def spectrum_svg(name: str, words: tuple[str, str], panels: Sequence[Spectrum], labels: Sequence[str]) -> Markup:
+    """Panels side by side on one scale; a client keeps its colour and dash in all of them."""
+    styles = {label: LINES[index % len(LINES)] for index, label in enumerate(labels)}
+    with drawing(*_SIZE_INCHES_spectrum) as figure:
+        axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        for axis, panel in zip(axes, panels, strict=True):
+            _panel(axis, panel, styles)
+        axes[0].set_ylabel("ms")
+        longest = max(axes, key=lambda axis: len(axis.get_legend_handles_labels()[1]))
+        legend(figure, longest, 4)
+        return rendered(figure, name, *words)
+
+
+def _panel(axis: Axes, panel: Spectrum, styles: Mapping[str, Any]) -> None:
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    reach = 10.0
+    for label, (all_points, n) in panel.lines.items():
+        colour, dash = styles[label]
+        points = [(q, us) for q, us in all_points if n * (1 - q) >= 1]  # beyond it there is the slowest record alone
+        solid = [(nines(q), ms(us)) for q, us in points if n * (1 - q) >= ENOUGH_BEYOND]
+        rest = solid[-1:] + [(nines(q), ms(us)) for q, us in points if n * (1 - q) < ENOUGH_BEYOND]
+        _line(axis, solid, color=colour, linestyle=dash, linewidth=1.4, label=label)
+        _line(axis, rest, color=GREY, linestyle=dash, linewidth=0.8, alpha=0.7)
+        censored = [nines(q) for q, us in points if us is None]
+        if censored:
+            axis.plot(censored[:1], [0.97], "v", color=FAILED, markersize=4, transform=axis.get_xaxis_transform())
+        reach = max([reach, *(nines(q) for q, _ in points)])
+    _steps(axis, panel.steps, reach)
+    ticks = [tick for tick in NINES if tick <= reach * 1.01]
+    axis.set_xticks(ticks, [NINES[tick] for tick in ticks])
+    axis.set_xlim(1, reach * 1.05)
+    axis.yaxis.set_major_formatter("{x:.10g}")
+    axis.minorticks_off()
+    plain(axis, short(panel.title, 60))
+
+
+def _line(axis: Axes, points: Sequence[tuple[float, float]], **style: Any) -> None:
+    axis.plot([x for x, _ in points], [y for _, y in points], **style)
+
+
+def _steps(axis: Axes, steps: Sequence[Step], reach: float) -> None:
+    """Up to a quantile its own threshold holds, from there on that of the next one."""
+    ordered = sorted(steps, key=lambda step: step.q)
+    if not ordered:
+        return
+    edges = [1.0, *(min(nines(step.q), reach) for step in ordered)]
+    axis.stairs([step.threshold_ms for step in ordered], edges, color=FAILED, linewidth=1, label="SLO", baseline=None)
+    for step in ordered:
+        axis.plot([min(nines(step.q), reach)], [step.threshold_ms], "|", color=FAILED, markersize=9)
+
+
+def nines(q: float) -> float:
+    """Where a quantile stands: 10 for p90, 100 for p99."""
+    return 1 / (1 - q) if q < 1 else 1e12
+
 
 PANELS_MAX = 8
 LINES_MAX = 8
@@ -119,7 +296,7 @@ def _spectrum(
 ) -> Plot | None:
     """Steady, what else has an SLO of its own, and all faults together; a run without them is shown whole."""
     rows = [row for row in analysis.get("spectra", ()) if row["metric"] == metric and row["points"]]
-    told, steps = {row["window"] for row in rows}, _steps(checks, metric)
+    told, steps = {row["window"] for row in rows}, _steps_plots(checks, metric)
     phases = [window for window in _SPECTRA if window in told]
     own = [window for window in steps if window in told - {"steady"}]
     windows = [*dict.fromkeys([*phases[:1], *own, *phases[:2]])][:_SPECTRA_MAX]
@@ -153,7 +330,7 @@ def _spectrum(
     return Plot(svg, said, caption)
 
 
-def _steps(checks: Sequence[Check], metric: str) -> dict[str, list[Step]]:
+def _steps_plots(checks: Sequence[Check], metric: str) -> dict[str, list[Step]]:
     """The thresholds of the plan's quantile SLOs by window; of several for one quantile the strictest."""
     found: dict[str, dict[float, float]] = {}
     for check in checks:

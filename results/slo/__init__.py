@@ -17,12 +17,24 @@ metric takes what is a table in ``words``; ``selection`` and ``tree`` are the va
 ``parse(str(slo)) == slo``.
 """
 
-from aftershock.results.slo.figures import aggregate_name
-from aftershock.results.slo.parser import parse
-from aftershock.results.slo.selection import Multiple, Selection, quantile_needs
-from aftershock.results.slo.tokens import SloSyntaxError
-from aftershock.results.slo.tree import Count, Measure, Recovery, Slo
-from aftershock.results.slo.words import COUNTS, METRICS, Aggregate, EachWord, Metric, Op, Side
+from aftershock.results.slo.model import (
+    COUNTS,
+    METRICS,
+    Aggregate,
+    Count,
+    EachWord,
+    Measure,
+    Metric,
+    Multiple,
+    Op,
+    Recovery,
+    Selection,
+    Side,
+    Slo,
+    aggregate_name,
+    quantile_needs,
+)
+from aftershock.results.slo.parser import SloSyntaxError, parse
 
 __all__ = [
     "COUNTS",

@@ -13,12 +13,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession, Window
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
+from pyspark.sql import functions as F
 
-from aftershock.results.session import session
-from aftershock.results.spark.class_data import archive_here, quoted, refusal_of
 from aftershock.results.spark.conf import SMALL
-from aftershock.results.spark.small import small
+from aftershock.results.spark.session import archive_here, quoted, refusal_of, session
+from aftershock.results.spark.tables import small
 
 DUMP_DEADLINE_S = 300.0
 

@@ -12,11 +12,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
 from aftershock.errors import EvidenceError
-from aftershock.results import files
-from aftershock.results.evidence import Evidence, read_from
-from aftershock.results.sources import Part, Source
-from aftershock.results.spark.jvm import JVM_LOST, reason
-from aftershock.results.spark.paths import literal
+from aftershock.results.evidence import files
+from aftershock.results.evidence.evidence import Evidence, Part, Source, read_from
+from aftershock.results.spark.session import JVM_LOST, reason
+from aftershock.results.spark.tables import literal
 
 DOCUMENTS = (
     *("plan.yaml", "run.json", "timeline.json", "phases.json", "manifest.json"),

@@ -1,22 +1,57 @@
-"""The evidence tables of runs judged together, as DataFrames, read with the declared schemas.
+"""Names of files as Hadoop takes them: its paths are patterns, and are not percent-encoded.
+
+Small tables made of plain values, for joins: what differs from run to run is in them, and not in expressions.
+
+Spark holds them as local relations: a join with one needs no job, and one that is empty cuts off all that hangs on it.
+Give them to ``F.broadcast``.
+
+The evidence tables of runs judged together, as DataFrames, read with the declared schemas.
 
 The only place that hands paths to Spark. Rules: one read of all files a table, however many runs; each row begins with
 ``run``, the number of its run in the order asked for: an int is a shorter key than a run's id.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
-from pyspark.sql.types import StructType
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
-from aftershock.results.evidence import Evidence
-from aftershock.results.schema import TABLES
+from aftershock.results.evidence.evidence import Evidence
+from aftershock.results.evidence.schema import TABLES
 from aftershock.results.spark.conf import ONE_TASK
-from aftershock.results.spark.paths import literal
-from aftershock.results.spark.small import small
+
+_PATTERN = re.compile(r"[\\{}\[\]*?]")
+
+
+def literal(path: str) -> str:
+    """``path``, so that no letter of it is taken for a pattern."""
+    return _PATTERN.sub(r"\\\g<0>", path)
+
+
+_TYPES = {
+    "int": (IntegerType(), pa.int32()),
+    "bigint": (LongType(), pa.int64()),
+    "double": (DoubleType(), pa.float64()),
+    "string": (StringType(), pa.string()),
+    "boolean": (BooleanType(), pa.bool_()),
+}
+
+
+def small(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: str) -> DataFrame:
+    """``rows`` as a table of ``schema`` (``run int, window string, start_us bigint``)."""
+    named = [(name.strip("`"), *_TYPES[kind]) for name, kind in map(str.split, schema.split(", "))]
+    columns = list(zip(*rows, strict=True)) or [()] * len(named)
+    arrays = [pa.array(column, kind) for column, (_, _, kind) in zip(columns, named, strict=True)]
+    table = pa.Table.from_arrays(arrays, [name for name, *_ in named])
+    # told by its types, for Spark would parse the text; the names of an empty one are not enough for Spark Connect
+    return spark.createDataFrame(table, StructType([StructField(name, kind) for name, kind, _ in named]))
+
 
 # what java.net.URI leaves as it is in a path; Spark names files that way, and other letters than ASCII's as they are
 _KEPT = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/_-!.~'()*,;:$&+=@")

@@ -1,20 +1,244 @@
-"""KIP-392 on trial: reads from the closest replica, and what a consumer does when that replica is no good.
+"""What one consumer was given, when, and by which broker.
+
+KIP-392 while all is well: which bytes cross racks, and how stale the closest replica is.
+
+KIP-392 when the closest replica is no good: it lags, it dies, or the leader dies.
+
+Rules. How long a lagging replica was kept is counted from when it began to lag to each partition's first record from
+another broker. A gap is the longest time without a delivery while a broker was dead; the readers of the leader had one
+too, which no choice of replica could spare them, so gaps are compared with theirs.
+
+KIP-392 on trial: reads from the closest replica, and what a consumer does when that replica is no good.
 
 Rules. All leaders are in rack a, all consumers in rack b. Bytes are those that each client counted on its connections
 to each broker, Metadata among them; their unit is a slice of 10 s from when every partition had its three replicas, the
 first one left out, in which the leaders name the replicas. The KIP promises no more than less traffic between racks:
 how stale a follower is, is reported. What the text promised and Kafka did not ship stands in the table too.
+
+The plot of KIP-392: which broker a consumer's bytes came from, second by second.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
+from typing import Any
 
-from aftershock.results.trials import kip392_lease as lease
-from aftershock.results.trials import kip392_near as near
-from aftershock.results.trials.claim import Claim, Parts
-from aftershock.results.trials.kept import kept
-from aftershock.results.trials.proven import Judge, proven
-from aftershock.results.trials.statement import Judged, Role, unknown
-from aftershock.results.trials.words import reported
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from aftershock.results.report.svg import GREY, LINES, drawing, legend, plain, rendered
+from aftershock.results.trials.claim import Claim, Judge, Parts, proven
+from aftershock.results.trials.claim import kept as kept_of_claim
+from aftershock.results.trials.part import Floats, Part, Slice, mean, quantile, read_rows, slices
+from aftershock.results.trials.statement import Estimate, Judged, Plot, Role, above, below, reported, seen, unknown
+from aftershock.results.trials.traffic import RECEIVED, by_broker
+
+_COLUMNS = ("partition", "broker_id", "intended_us", "done_us")
+_NOBODY = -1
+
+
+@dataclass(frozen=True)
+class Received:
+    """Records in the order of their delivery."""
+
+    partition: NDArray[np.int64]
+    broker_id: NDArray[np.int64]
+    intended_us: NDArray[np.int64]
+    done_us: NDArray[np.int64]
+
+    @property
+    def latency_us(self) -> Floats:
+        """From the intended send time to the delivery."""
+        return (self.done_us - self.intended_us).astype(float)
+
+    def meant_in(self, span: Slice) -> "Received":
+        """Those that were to be sent in this time."""
+        return self.where((self.intended_us >= span.start_us) & (self.intended_us < span.end_us))
+
+    def where(self, which: NDArray[np.bool_]) -> "Received":
+        """Some of them."""
+        return Received(self.partition[which], self.broker_id[which], self.intended_us[which], self.done_us[which])
+
+
+def received(part: Part, client: str) -> Received:
+    """What a consumer, ``workload/arm``, was given."""
+    workload, arm = client.split("/")
+    whose = (pc.field("op") == "consume") & (pc.field("workload") == workload) & (pc.field("arm") == arm)
+    rows = part.outcomes(_COLUMNS, whose).sort_by("done_us")
+    return Received(*(pc.fill_null(rows[name], _NOBODY).to_numpy().astype(np.int64) for name in _COLUMNS))
+
+
+RACK = "b"
+CROSSING_MAX = 0.1
+ALL_CROSSING = 99.0
+_HIGHEST = "c"
+
+
+def spans(part: Part) -> tuple[Slice, ...]:
+    """From when every partition had its replicas to the end of the load, without the first slice."""
+    (replicas,) = part.phases("replicas")
+    end_us = max(row["end_us"] for row in read_rows(part.home / "phases.json"))
+    return slices(replicas["end_us"], end_us)[1:]
+
+
+def crossing(parts: Parts, name: str, arm: str) -> Judged:
+    """The share of bytes that came from other racks."""
+    part = parts[name]
+    judged = below(mean(list(100 - _from(part, arm, RACK)), "%"), CROSSING_MAX, no_effect=ALL_CROSSING)
+    return Judged(judged.ours, judged.word, f"{judged.why}; {_from_each(part, arm)}")
+
+
+def all_crossing(parts: Parts, name: str, arm: str) -> Judged:
+    """The same of a consumer that should read from the leader, where it is in another rack."""
+    part = parts[name]
+    return _nearly_all(100 - _from(part, arm, RACK), part, arm)
+
+
+def selected(parts: Parts, name: str) -> Judged:
+    """The share that came from where a selector sends everybody that no rack decides for: the highest follower."""
+    part = parts[name]
+    return _nearly_all(_from(part, "closest", _HIGHEST), part, "closest")
+
+
+def _nearly_all(shares: Floats, part: Part, arm: str) -> Judged:
+    judged = above(mean(list(shares), "%"), ALL_CROSSING)
+    return Judged(judged.ours, judged.word, f"{judged.why}; {_from_each(part, arm)}")
+
+
+def _from(part: Part, arm: str, rack: str) -> Floats:
+    """What came from a rack's brokers: per cent, slice by slice."""
+    found = bytes_by_broker(part, arm, spans(part))
+    racks = {int(broker["id"]): broker["rack"] for broker in part.run.run["brokers"]}
+    own: Floats = np.sum([found[broker] for broker, stands in racks.items() if stands == rack], axis=0)
+    total: Floats = np.sum(list(found.values()), axis=0)
+    return 100 * own[total > 0] / total[total > 0]
+
+
+def bytes_by_broker(part: Part, arm: str, within: Sequence[Slice]) -> dict[int, Floats]:
+    """What a consumer received from each broker."""
+    return by_broker(part, RECEIVED, RACK, f"reads-{arm}-consume", within)
+
+
+def _from_each(part: Part, arm: str) -> str:
+    found = bytes_by_broker(part, arm, spans(part))
+    return "from " + ", ".join(f"k{broker}: {values.sum():.0f} B" for broker, values in sorted(found.items()))
+
+
+def staleness(parts: Parts, name: str) -> Judged:
+    """The median from intended to delivered, closest less leader, slice by slice."""
+    part = parts[name]
+    medians = [_medians_ms(part, arm) for arm in ("closest", "leader")]
+    found = mean(list(medians[0] - medians[1]), "ms")
+    return reported(found, f"medians {medians[0].mean():.1f} and {medians[1].mean():.1f} ms")
+
+
+def _medians_ms(part: Part, arm: str) -> Floats:
+    records = received(part, f"reads/{arm}")
+    return np.array([quantile(records.meant_in(span).latency_us, 0.5) / 1e3 for span in spans(part)])
+
+
+NEAR = 2
+"""The broker of the consumers' rack."""
+LEASE_S, NOTICED_S = 20, 5
+GAP_MORE_S = 2.0
+CHANGES_MAX, WITHIN_US = 2, 10_000_000
+
+
+def kept(parts: Parts) -> Judged:
+    """How long after the replica began to lag each partition was read elsewhere; the longest counts."""
+    part = parts["lease"]
+    (lag,) = part.phases("lag")
+    records = received(part, "reads/closest")
+    later = records.where((records.done_us >= lag["start_us"]) & (records.broker_id != NEAR))
+    left_s = {
+        partition: float(later.done_us[later.partition == partition].min() - lag["start_us"]) / 1e6
+        for partition in sorted(set(records.partition.tolist()))
+        if (later.partition == partition).any()
+    }
+    longest = max(left_s.values(), default=None)
+    told = ", ".join(f"{partition}: {seconds:.1f} s" for partition, seconds in left_s.items())
+    # a lease that is granted just before the leader has noticed lasts for that much longer
+    holds = None if longest is None else longest <= LEASE_S + NOTICED_S
+    return seen(holds, Estimate(longest, None, None, len(left_s), "s"), f"read elsewhere after, by partition: {told}")
+
+
+def felt(parts: Parts) -> Judged:
+    """How late records were while the replica lagged, beside those from the leader."""
+    part = parts["lease"]
+    (lag,) = part.phases("lag")
+    span = Slice(lag["start_us"], lag["end_us"])
+    slowest_s = [
+        quantile(received(part, f"reads/{arm}").meant_in(span).latency_us, 0.99) / 1e6 for arm in ("closest", "leader")
+    ]
+    ours = Estimate(slowest_s[0], None, None, 1, "s")
+    return reported(ours, f"p99 while it lagged; read from the leader {slowest_s[1]:.2f} s")
+
+
+def survived(parts: Parts, fault: str) -> Judged:
+    """The longest time without a record, closest less leader."""
+    part = parts["lease"]
+    gaps_s = [_gap_s(part, f"reads/{arm}", f"fault/{fault}") for arm in ("closest", "leader")]
+    if None in gaps_s:
+        return seen(None, Estimate(None, None, None, 0, "s"), "nothing was read while it was dead")
+    ours, theirs = (gap for gap in gaps_s if gap is not None)
+    back = [event for event in _events(part, "replica_failed_back") if _in(part, fault, event)]
+    why = f"gaps of {ours:.2f} and {theirs:.2f} s; {len(back)} partitions failed back meanwhile"
+    return seen(ours - theirs < GAP_MORE_S, Estimate(ours - theirs, None, None, 1, "s"), why)
+
+
+def _gap_s(part: Part, client: str, window: str) -> float | None:
+    for row in part.run.analysis["gaps"]:
+        if (row["metric"], row["client"], row["window"]) == ("consume.gap", client, window) and row["n"]:
+            return float(row["longest_us"]) / 1e6
+    return None
+
+
+def steady(parts: Parts) -> Judged:
+    """The most that a partition's records came from another broker than before within ten seconds."""
+    records = received(parts["lease"], "reads/closest")
+    changes = [_changed_us(records.where(records.partition == one)) for one in np.unique(records.partition)]
+    most, n = max(map(_most_within, changes), default=0), sum(map(len, changes))
+    ours = Estimate(float(most), None, None, n, "changes in 10 s")
+    return seen(most <= CHANGES_MAX, ours, f"{n} changes in all, each partition counted by itself")
+
+
+def wavered(parts: Parts) -> Judged:
+    """The most grants of one partition within ten seconds, whether or not anything was read by them.
+
+    A leader names a replica that is back as soon as it is in sync. Until the client's metadata has heard of it, each
+    grant is given up at once, and the next fetch brings another (as Kafka's client, ``KafkaConsumer`` 4.3.1).
+    """
+    granted = _events(parts["lease"], "replica_switched")
+    ordered = sorted(granted, key=lambda event: (event["partition"], event["t_us"]))
+    own = [np.array([event["t_us"] for event in some]) for _, some in groupby(ordered, _partition)]
+    return reported(
+        Estimate(float(max(map(_most_within, own), default=0)), None, None, len(granted), "grants in 10 s"),
+        f"{len(granted)} grants in all; what is given up at once reads nothing",
+    )
+
+
+def _changed_us(records: Received) -> NDArray[np.int64]:
+    """When a record came from another broker than the one before it."""
+    return records.where(np.diff(records.broker_id, prepend=records.broker_id[:1]) != 0).done_us
+
+
+def _partition(event: dict[str, Any]) -> int:
+    return int(event["partition"])
+
+
+def _most_within(times_us: NDArray[np.int64]) -> int:
+    return int((np.searchsorted(times_us, times_us + WITHIN_US) - np.arange(len(times_us))).max(initial=0))
+
+
+def _events(part: Part, event: str) -> list[dict[str, Any]]:
+    return [line for line in part.events(event) if line.get("arm") == "closest"]
+
+
+def _in(part: Part, fault: str, event: dict[str, Any]) -> bool:
+    return any(row["start_us"] <= event["t_us"] < row["end_us"] for row in part.phases(fault))
+
 
 _SET_UP = ("second", "third", "replicas")
 _NOT_SHIPPED = {
@@ -42,7 +266,7 @@ def _in_lease(name: str, claim: str, bound: str, judge: Judge, *faults: str, rol
 
 
 def _nothing_lost(parts: Parts) -> Judged:
-    return kept(parts["lease"], ["lost"])
+    return kept_of_claim(parts["lease"], ["lost"])
 
 
 def _not_shipped(parts: Parts, why: str) -> Judged:  # noqa: ARG001 - there is nothing to look at
@@ -55,7 +279,7 @@ CLAIMS = (
         "bytes from other racks, of all that the consumer fetched",
         "0",
         "at most 0.1 %",
-        partial(near.crossing, name="near", arm="closest"),
+        partial(crossing, name="near", arm="closest"),
         "claim",
     ),
     _in_near(
@@ -63,7 +287,7 @@ CLAIMS = (
         "control: with the rule off all bytes cross",
         "-",
         "above 99 %",
-        partial(near.all_crossing, name="near", arm="leader"),
+        partial(all_crossing, name="near", arm="leader"),
         "control",
     ),
     _in_near(
@@ -71,7 +295,7 @@ CLAIMS = (
         "control: a client without a rack reads from the leader",
         "-",
         "above 99 %",
-        partial(near.all_crossing, name="near", arm="rackless"),
+        partial(all_crossing, name="near", arm="rackless"),
         "control",
     ),
     _in_near(
@@ -79,7 +303,7 @@ CLAIMS = (
         "control: brokers without a selector name nobody",
         "-",
         "above 99 %",
-        partial(near.all_crossing, name="selector-off", arm="closest"),
+        partial(all_crossing, name="selector-off", arm="closest"),
         "control",
         "selector-off",
     ),
@@ -88,7 +312,7 @@ CLAIMS = (
         "a selector of one's own, which names the highest follower: bytes from there",
         "promised",
         "above 99 %",
-        partial(near.selected, name="selector-own"),
+        partial(selected, name="selector-own"),
         "report",
         "selector-own",
     ),
@@ -97,7 +321,7 @@ CLAIMS = (
         "how much later a follower shows a record, at 100/s",
         "-",
         "",
-        partial(near.staleness, name="near"),
+        partial(staleness, name="near"),
         "report",
     ),
     _in_near(
@@ -105,29 +329,29 @@ CLAIMS = (
         "how much later a follower shows a record, at 1/s",
         "-",
         "",
-        partial(near.staleness, name="trickle"),
+        partial(staleness, name="trickle"),
         "report",
         "trickle",
     ),
-    _in_lease("kept", "a replica that lags out of the ISR is kept until its lease ends", "≤ 25 s", lease.kept, "lag"),
+    _in_lease("kept", "a replica that lags out of the ISR is kept until its lease ends", "≤ 25 s", kept, "lag"),
     _in_lease(
         "preferred-dies",
         "when the preferred replica dies, the consumer goes back to the leader",
         "gap < 2 s above the leader's readers'",
-        partial(lease.survived, fault="preferred"),
+        partial(survived, fault="preferred"),
         "preferred",
     ),
     _in_lease(
         "leader-dies",
         "when the leader dies, the consumer goes on",
         "gap < 2 s above the leader's readers'",
-        partial(lease.survived, fault="leader"),
+        partial(survived, fault="leader"),
         "leader",
     ),
     _in_lease("nothing-lost", "and nothing is lost", "0 records", _nothing_lost, "lag", "preferred", "leader"),
-    _in_lease("no-oscillation", "nor does it waver", "at most 2 in 10 s", lease.steady, "lag", "preferred", "leader"),
-    _in_lease("grants", "how often a replica was granted, also in vain", "", lease.wavered, role="report"),
-    _in_lease("lag-felt", "how late a lagging replica's reader was", "", lease.felt, "lag", role="report"),
+    _in_lease("no-oscillation", "nor does it waver", "at most 2 in 10 s", steady, "lag", "preferred", "leader"),
+    _in_lease("grants", "how often a replica was granted, also in vain", "", wavered, role="report"),
+    _in_lease("lag-felt", "how late a lagging replica's reader was", "", felt, "lag", role="report"),
     *(
         Claim(
             f"text-{name}", f"text, not shipped: {text}", "promised", "", "report", (), partial(_not_shipped, why=why)
@@ -135,3 +359,42 @@ CLAIMS = (
         for name, (text, why) in _NOT_SHIPPED.items()
     ),
 )
+
+
+_ARMS = {"near": ("closest", "leader", "rackless"), "lease": ("closest", "leader")}
+_BIN_US = 2_000_000
+_SIZE = (8.5, 2.9)
+_READING = {
+    "near": "All leaders are in rack a. The reader of the closest replica fetches in its own rack, the others from a.",
+    "lease": "Bands: the replica lags, it dies, the leader dies. Each time the reader goes where the records are.",
+}
+
+
+def plots(parts: Parts) -> tuple[Plot, ...]:
+    """One of each part that was run."""
+    return tuple(_plot(parts[name], name) for name in _ARMS if name in parts)
+
+
+def _plot(part: Part, name: str) -> Plot:
+    rows = read_rows(part.home / "phases.json")
+    bins = slices(min(row["start_us"] for row in rows), max(row["end_us"] for row in rows), _BIN_US)
+    racks = {int(broker["id"]): broker["rack"] for broker in part.run.run["brokers"]}
+    with drawing(*_SIZE) as figure:
+        axes = figure.subplots(1, len(_ARMS[name]), sharey=True)
+        for axis, arm in zip(axes, _ARMS[name], strict=True):
+            found = bytes_by_broker(part, arm, bins)
+            for number, (broker, values) in enumerate(found.items()):
+                colour, dash = LINES[number]
+                kilobytes_s = values / _BIN_US * 1e3
+                label = f"from k{broker}, rack {racks[broker]}"
+                times_s = np.array([each.start_us for each in bins]) / 1e6
+                axis.plot(times_s, kilobytes_s, color=colour, linestyle=dash, linewidth=1.2, label=label)
+            for row in rows:
+                if row["name"] == "fault":
+                    axis.axvspan(row["start_us"] / 1e6, row["end_us"] / 1e6, color=GREY, alpha=0.15, linewidth=0)
+            plain(axis, f"{arm}, in rack {RACK}")
+            axis.set_xlabel("s of the run")
+        axes[0].set_ylabel("kB/s")
+        legend(figure, axes[0], len(racks))
+        svg = rendered(figure, f"kip392-{name}", f"KIP-392, {name}", _READING[name])
+    return Plot("Where the bytes came from" if name == "near" else "When the replica is no good", svg, _READING[name])

@@ -1,4 +1,19 @@
-"""KIP-794 on trial: the strictly uniform sticky partitioner, its adaptive draws, and KIP-1123's draws in the rack.
+"""KIP-794 with one slow broker: series 1, which can be borne where nobody runs away, and series 2, which can't.
+
+Rules. Shares are means over slices of 10 s, differences are paired by slice. A p99 is of all records of the fault, and
+its interval comes from drawing whole slices again. What found no room in the buffer within ``max.block.ms`` failed
+before it had a partition: that is how an exhausted buffer is told from a slow broker.
+
+KIP-794 where it can't help or must not meddle: equal brokers, records with keys, and (KIP-1123) the rack.
+
+Rules. A share of equal brokers is as good as even within 10 points: a draw is worth about nine records, so to tell a
+third to 1.5 points would take some 2,700 draws, eight minutes at this rate. The key of a record follows from its number
+alone, so arms are compared record by record. While a rack's broker is dead or coming back nobody can promise where its
+leaders are: that time is in no statement but the one about it.
+
+The plots of KIP-794: where the bytes went while one broker was slow, and what that cost.
+
+KIP-794 on trial: the strictly uniform sticky partitioner, its adaptive draws, and KIP-1123's draws in the rack.
 
 Published (KIP-794, its performance numbers): one broker of three is slow and 1 MB/s is offered: 0.84 MB/s and a p99 of
 10 992 ms with the old sticky partitioner, against 214, 154 and 150 ms with uniform, adaptive and availability. Of 65 MB
@@ -6,109 +21,466 @@ Published (KIP-794, its performance numbers): one broker of three is slow and 1 
 and adaptive does not (167 ms; 14.9 MB of 65.7 to the slow broker).
 """
 
+from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
-from aftershock.results.trials import kip794_control as control
-from aftershock.results.trials import kip794_series as series
-from aftershock.results.trials.claim import Claim
-from aftershock.results.trials.kip794_series import SERIES1, SERIES2
-from aftershock.results.trials.proven import Judge, proven
-from aftershock.results.trials.statement import Role
+import numpy as np
+from matplotlib.axes import Axes
 
-ARMS = control.ARMS
+from aftershock.results.evidence.files import read_lines
+from aftershock.results.report.svg import LINES, drawing, legend, plain, rendered
+from aftershock.results.trials.claim import Claim, Judge, Parts, proven
+from aftershock.results.trials.kip794_placement import (
+    NOWHERE,
+    PARTITIONS,
+    SLOW,
+    THIRD,
+    Placed,
+    fair,
+    farthest,
+    placed,
+    settled,
+    shares,
+    spans,
+    whole,
+)
+from aftershock.results.trials.part import (
+    SLICE_US,
+    Floats,
+    Part,
+    Slice,
+    drawn_again,
+    mean,
+    quantile,
+    ratio,
+    read_rows,
+    slices,
+    slope,
+)
+from aftershock.results.trials.statement import Estimate, Judged, Plot, Role, above, below, reported, seen, within
+from aftershock.results.trials.traffic import SENT, by_broker
+
+PART = "slow"
+SERIES1, SERIES2 = "series1", "series2"
+EVEN_POINTS = 1.5
+HALF = 50
+P99 = 0.99
+P99_RATIO_MAX = 0.2
+
+
+def of(part: Part, arm: str) -> Placed:
+    """An arm's records."""
+    return placed(part, f"orders/{arm}")
+
+
+def _slow(part: Part, arm: str, fault: str) -> list[float]:
+    """The slow broker's share of an arm's bytes, slice by slice."""
+    return shares(of(part, arm), settled(part, fault), SLOW)
+
+
+def runaway(parts: Parts) -> Judged:
+    """The old partitioner's share on the slow broker."""
+    return above(mean(_slow(parts[PART], "sticky", SERIES1), "%"), HALF, no_effect=THIRD)
+
+
+def rising(parts: Parts) -> Judged:
+    """What the queue there costs: the median time of the slow broker's records, slice by slice."""
+    part = parts[PART]
+    records = of(part, "sticky")
+    return above(slope([_wait_ms(records.within(span)) for span in spans(part, SERIES1)], "ms a slice"), 0)
+
+
+def _wait_ms(records: Placed) -> float:
+    return quantile(records.latency_us[records.partition == SLOW], 0.5) / 1e3
+
+
+def after_heal(parts: Parts) -> Judged:
+    """The slow broker's share of what was acknowledged in the slice after the heal."""
+    part = parts[PART]
+    records = of(part, "sticky")
+    (window,) = part.phases(SERIES1)
+    after = Slice(window["end_us"], window["end_us"] + SLICE_US)
+    share = records.done_within(after).share(SLOW)
+    told = f"with the backlog; of the records sent then {records.within(after).share(SLOW):.1f} %"
+    return seen(share > HALF, Estimate(share, None, None, 1, "%"), told)
+
+
+def even(parts: Parts) -> Judged:
+    """How far uniform's share that is farthest from a third is from it; no effect would be as far as sticky's."""
+    part = parts[PART]
+    records, within = of(part, "uniform"), settled(part, SERIES1)
+    found, before = (farthest(each, within, 0.9) for each in (records, of(part, "sticky")))
+    judged = below(_off(found), EVEN_POINTS, no_effect=_off(before).value or 0.0)
+    return Judged(judged.ours, judged.word, f"{judged.why}; {turns(records.within(whole(within)))}")
+
+
+def _off(share: Estimate) -> Estimate:
+    """How far a share is from a third, whichever way."""
+    if share.value is None or share.low is None or share.high is None:
+        return share
+    ends = [share.low - THIRD, share.high - THIRD]
+    low = 0.0 if ends[0] < 0 < ends[1] else min(map(abs, ends))
+    return Estimate(abs(share.value - THIRD), low, max(map(abs, ends)), share.n, "points", share.confidence)
+
+
+def turns(records: Placed) -> str:
+    """Why bytes are not spread as draws are: how long a turn lasts."""
+    where, lengths = records.turns()
+    slow = where == SLOW
+    if not slow.any() or slow.all():
+        return f"{len(where)} turns"
+    told = f"{100 * slow.mean():.1f} % of {len(where)} turns, of {lengths[slow].mean():.1f} records each"
+    return f"the slow broker had {told}, the others' were of {lengths[~slow].mean():.1f}"
+
+
+def even_draws(parts: Parts) -> Judged:
+    """The same question to the draws."""
+    return fair(of(parts[PART], "uniform"), settled(parts[PART], SERIES1))
+
+
+def ordered(parts: Parts, fault: str) -> Judged:
+    """Adaptive's share on the slow broker less the mean of the others; no effect would be uniform's."""
+    part = parts[PART]
+    found, before = (mean(_ahead(part, arm, fault), "points") for arm in ("adaptive", "uniform"))
+    judged = below(found, 0, no_effect=max(0.0, before.value or 0.0))
+    told = turns(of(part, "adaptive").within(whole(settled(part, fault))))
+    return Judged(judged.ours, judged.word, f"{judged.why}; {told}; with uniform {before.value or 0:+.1f} points")
+
+
+def _ahead(part: Part, arm: str, fault: str) -> list[float]:
+    return [share - (100 - share) / 2 for share in _slow(part, arm, fault)]
+
+
+def less_than(parts: Parts, ours: str, theirs: str, fault: str) -> Judged:
+    """One arm's share on the slow broker less another's."""
+    part = parts[PART]
+    pairs = zip(*(_slow(part, arm, fault) for arm in (ours, theirs)), strict=True)
+    judged = below(mean([one - other for one, other in pairs], "points"), 0, no_effect=0)
+    counted = part.counters(f"orders/{ours}", "produce").get("partitions_left_out", 0)
+    told = f"; late brokers were left out {counted} times in the run" if counted else ""
+    return Judged(judged.ours, judged.word, f"{judged.why}{told}")
+
+
+def p99_ratio(parts: Parts, ours: str) -> Judged:
+    """An arm's p99 by sticky's."""
+    part = parts[PART]
+    groups = [_latencies(part, arm, SERIES1) for arm in (ours, "sticky")]
+    judged = below(drawn_again(groups, _ratio, "times", part.run.run_id), P99_RATIO_MAX)
+    told = " / ".join(f"{quantile(np.concatenate(group), P99) / 1e3:.0f}" for group in groups)
+    return Judged(judged.ours, judged.word, f"{told} ms; {judged.why}")
+
+
+def p99(parts: Parts, fault: str, arm: str) -> Judged:
+    """An arm's p99 and where its bytes went."""
+    part = parts[PART]
+    found = drawn_again([_latencies(part, arm, fault)], _p99_ms, "ms", part.run.run_id)
+    records, within = of(part, arm), settled(part, fault)
+    split = " / ".join(f"{mean(shares(records, within, one), '%').value or 0:.1f}" for one in PARTITIONS)
+    return reported(found, f"{split} % of the bytes to each broker, the slow one first")
+
+
+def _latencies(part: Part, arm: str, fault: str) -> list[Floats]:
+    records = of(part, arm)
+    return [records.within(span).latency_us for span in spans(part, fault)]
+
+
+def _ratio(both: Sequence[Floats]) -> float | None:
+    one, other = (quantile(each, P99) for each in both)
+    return one / other if np.isfinite(one) and np.isfinite(other) else None
+
+
+def _p99_ms(one: Sequence[Floats]) -> float | None:
+    found = quantile(one[0], P99)
+    return found / 1e3 if np.isfinite(found) else None
+
+
+def exhausted(parts: Parts, arm: str, *, expected: bool) -> Judged:
+    """Whether an arm ran out of buffer in series 2, as it should or should not."""
+    part = parts[PART]
+    records = of(part, arm)
+    refused = [_refused(records.within(span)) for span in spans(part, SERIES2)]
+    if not refused:
+        return seen(None, Estimate(None, None, None, 0, "%"), "the fault was shorter than a slice")
+    ours = Estimate(refused[-1], None, None, len(refused), "%")
+    first = next((number for number, share in enumerate(refused, 1) if share), None)
+    when = "never" if first is None else f"first in slice {first} of {len(refused)}"
+    why = f"records that found no room: {when}, {refused[-1]:.1f} % at last"
+    return seen((first is not None) is expected, ours, why)
+
+
+def _refused(records: Placed) -> float:
+    """Per cent of the records that found no room."""
+    return 100 * float((~records.ok & (records.partition == NOWHERE)).mean())
+
+
+ARMS = ("sticky", "uniform", "adaptive", "availability")
+PART_kip794_control, RACK, EQUAL = "slow", "rack", "equal"
+MARGIN_POINTS = 10.0
+"""Of a share of equal brokers."""
+
+
+def equal_bytes(parts: Parts, arm: str) -> Judged:
+    """The share that is farthest from a third."""
+    part = parts[PART_kip794_control]
+    found = farthest(placed(part, f"orders/{arm}"), settled(part, EQUAL), 0.9)
+    return within(found, THIRD - MARGIN_POINTS, THIRD + MARGIN_POINTS)
+
+
+def unstable_bytes(parts: Parts) -> Judged:
+    """The same of the old partitioner, of which nothing is asked: what runs away from a slow broker may from any."""
+    found = farthest(
+        placed(parts[PART_kip794_control], "orders/sticky"), settled(parts[PART_kip794_control], EQUAL), 0.9
+    )
+    return reported(
+        found, "the broker whose share is farthest from a third; its draws are even, its queues feed themselves"
+    )
+
+
+def equal_draws(parts: Parts, arm: str) -> Judged:
+    """Chi-square over draws."""
+    part = parts[PART_kip794_control]
+    return fair(placed(part, f"orders/{arm}"), settled(part, EQUAL))
+
+
+def batches(parts: Parts) -> Judged:
+    """Bytes on the wire for each record, uniform by sticky: what headers of batches and requests add."""
+    part = parts[PART_kip794_control]
+    spans = settled(part, EQUAL)
+    uniform, sticky = (_wire(part, arm, spans) for arm in ("uniform", "sticky"))
+    judged = below(ratio(uniform, sticky), 1)
+    return Judged(judged.ours, judged.word, f"{uniform.mean():.0f} / {sticky.mean():.0f} bytes a record; {judged.why}")
+
+
+def _wire(part: Part, arm: str, spans: Sequence[Slice]) -> Floats:
+    """Bytes a record that a producer sent to all brokers, in each slice."""
+    sent = by_broker(part, SENT, "a", f"orders-{arm}-produce", spans)
+    totals: Floats = np.sum(list(sent.values()), axis=0)
+    records = placed(part, f"orders/{arm}")
+    counts: Floats = np.array([max(1.0, len(records.within(span).seq)) for span in spans])
+    return np.divide(totals, counts)
+
+
+def keyed(parts: Parts) -> Judged:
+    """Each record's partition in every arm, by its number; those that some arm failed to place are left out."""
+    arms = (*ARMS, "librdkafka")
+    found = [placed(parts[RACK], f"keyed/{arm}") for arm in arms]
+    places = [dict(zip(each.seq[each.ok].tolist(), each.partition[each.ok].tolist(), strict=True)) for each in found]
+    both = sorted(set.intersection(*(set(each) for each in places)))
+    unlike = sum(len({place[seq] for place in places}) > 1 for seq in both)
+    ours = Estimate(unlike, None, None, len(both), "records")
+    return seen(unlike == 0, ours, f"{unlike} of {len(both)} records lie elsewhere in one of {len(arms)} arms")
+
+
+def near(parts: Parts) -> Judged:
+    """Of the records sent while the rack led: before its broker was killed, and once it leads again."""
+    part = parts[RACK]
+    records, home = placed(part, "orders/near"), _near_partition(part)
+    spans = [_phase(part, "steady"), _home(part)]
+    found = [records.within(span) for span in spans]
+    out = sum(int((each.partition[each.ok] != home).sum()) for each in found)
+    total = sum(int(each.ok.sum()) for each in found)
+    ours = Estimate(100 * out / total if total else None, None, None, len(spans), "% outside")
+    why = f"{out} of {total} records left the rack while it led; {_others(part, spans, home)}"
+    return seen(out == 0 if total else None, ours, why)
+
+
+def _others(part: Part, spans: Sequence[Slice], home: int) -> str:
+    """The same of the producer that knows no racks: that leaving it was possible."""
+    records = placed(part, "orders/anywhere")
+    outside = [100 - records.within(span).share(home) for span in spans]
+    return f"without the setting {min(outside):.0f} to {max(outside):.0f} % of the bytes did"
+
+
+def away(parts: Parts) -> Judged:
+    """Of the records sent from five seconds after the kill, when another leads, until the broker was started again."""
+    part = parts[RACK]
+    (gone,) = part.phases("gone")
+    until_us = _healing_us(part)
+    records = placed(part, "orders/near").within(Slice(gone["start_us"] + 5_000_000, until_us))
+    failed = int((~records.ok).sum())
+    elsewhere = len(set(records.partition[records.ok].tolist()))
+    ours = Estimate(100 * float(records.ok.mean()) if len(records.ok) else None, None, None, 1, "% ok")
+    why = f"{failed} of {len(records.ok)} records failed, the others went to {elsewhere} partitions"
+    return seen(failed == 0 and elsewhere > 1 if len(records.ok) else None, ours, why)
+
+
+def _near_partition(part: Part) -> int:
+    """The partition whose preferred leader is the rack's broker."""
+    topic = next(topic for topic in part.run.run["topics"] if topic["name"] == "orders")
+    return next(int(number) for number, replicas in topic["assignment"].items() if replicas[0] == 1)
+
+
+def _phase(part: Part, name: str) -> Slice:
+    row = next(row for row in _phases(part) if row["name"] == name)
+    return Slice(row["start_us"], row["end_us"])
+
+
+def _home(part: Part) -> Slice:
+    """From the end of the election's window, which is the plan's ``timing.fault`` long, to the end of the load."""
+    (elected,) = part.phases("home")
+    return Slice(elected["end_us"], max(row["end_us"] for row in _phases(part)))
+
+
+def _healing_us(part: Part) -> int:
+    lines = read_lines(part.home / "journal.jsonl")
+    return next(int(line["t_us"]) for line in lines if (line["fault"], line["state"]) == ("gone", "healing"))
+
+
+def _phases(part: Part) -> list[dict[str, Any]]:
+    return read_rows(part.home / "phases.json")
+
+
+_SIZE = (8.5, 3.2)
+_BIN_US = 5_000_000
+_BEFORE_US, _AFTER_US = 5_000_000, 12_000_000
+
+
+def plots(parts: Parts) -> tuple[Plot, ...]:
+    """One of each series."""
+    part = parts.get(PART)
+    return () if part is None else tuple(_plot(part, fault) for fault in (SERIES1, SERIES2))
+
+
+def _plot(part: Part, name: str) -> Plot:
+    (window,) = part.phases(name)
+    spans = slices(window["start_us"] - _BEFORE_US, window["end_us"] + _AFTER_US, _BIN_US)
+    found = {arm: of(part, arm) for arm in ARMS}
+    said = _reading(found, Slice(window["start_us"], window["end_us"]))
+    with drawing(*_SIZE) as figure:
+        left, right = figure.subplots(1, 2)
+        for number, (arm, records) in enumerate(found.items()):
+            seen = [records.within(span) for span in spans]
+            _line(left, number, arm, spans, [each.share(SLOW) for each in seen])
+            _line(right, number, arm, spans, [_p99_ms_kip794_plot(each) for each in seen])
+        _finish(left, window, "bytes to the slow broker, %")
+        left.axhline(THIRD, linewidth=0.6, linestyle=":", color="#808080")
+        left.set_ylim(0, 100)
+        _finish(right, window, "p99 of produce latency, ms")
+        right.set_yscale("log")
+        legend(figure, left, len(found))
+        svg = rendered(figure, f"kip794-{name}", f"KIP-794, {name}", said)
+    return Plot(f"{name}: where bytes went, and how long they took", svg, said)
+
+
+def _line(axis: Axes, number: int, arm: str, spans: Sequence[Slice], values: Sequence[float]) -> None:
+    colour, dash = LINES[number]
+    middles_s = [(span.start_us + span.end_us) / 2e6 for span in spans]
+    axis.plot(middles_s, values, color=colour, linestyle=dash, linewidth=1.3, label=arm)
+
+
+def _finish(axis: Axes, window: dict[str, int], title: str) -> None:
+    plain(axis, title)
+    axis.axvspan(window["start_us"] / 1e6, window["end_us"] / 1e6, color="#fd8d3c", alpha=0.12, linewidth=0)
+    axis.set_xlabel("s of the run")
+
+
+def _p99_ms_kip794_plot(records: Placed) -> float:
+    """A hole in the line where nothing was sent, or where the p99 failed."""
+    found = quantile(records.latency_us, P99) / 1e3 if len(records.latency_us) else np.inf
+    return found if np.isfinite(found) else np.nan
+
+
+def _reading(found: dict[str, Placed], window: Slice) -> str:
+    shares = ", ".join(f"{arm} {records.within(window).share(SLOW):.0f} %" for arm, records in found.items())
+    said = f"While it was slow (the band) the broker got, by partitioner: {shares} of the bytes; a third is the dots."
+    return f"{said} A line ends where its p99 had failed."
+
+
+ARMS_kip794 = ARMS
 _P99_MS = {
     SERIES1: {"sticky": "10 992 ms", "uniform": "214 ms", "adaptive": "154 ms", "availability": "150 ms"},
     SERIES2: {"uniform": "2408 ms", "adaptive": "167 ms"},
 }
 
 
-def _slow(name: str, claim: str, published: str, bound: str, judge: Judge, fault: str, role: Role = "claim") -> Claim:
-    return Claim(name, claim, published, bound, role, (series.PART,), proven(judge, series.PART, fault))
+def _slow_kip794(
+    name: str, claim: str, published: str, bound: str, judge: Judge, fault: str, role: Role = "claim"
+) -> Claim:
+    return Claim(name, claim, published, bound, role, (PART,), proven(judge, PART, fault))
 
 
 def _control(name: str, claim: str, bound: str, judge: Judge, role: Role = "control") -> Claim:
-    return _slow(name, claim, "-", bound, judge, control.EQUAL, role)
+    return _slow_kip794(name, claim, "-", bound, judge, EQUAL, role)
 
 
 def _rack(name: str, claim: str, bound: str, judge: Judge, *faults: str, role: Role = "claim") -> Claim:
-    return Claim(name, claim, "-", bound, role, (control.RACK,), proven(judge, control.RACK, *faults))
+    return Claim(name, claim, "-", bound, role, (RACK,), proven(judge, RACK, *faults))
 
 
 CLAIMS = (
-    _slow(
-        "sticky-runs-away", "sticky: most bytes go to the slow broker", "72 %", "above 50 %", series.runaway, SERIES1
+    _slow_kip794(
+        "sticky-runs-away", "sticky: most bytes go to the slow broker", "72 %", "above 50 %", runaway, SERIES1
     ),
-    _slow("sticky-rises", "sticky: its queue there only grows", "-", "slope above 0", series.rising, SERIES1),
-    _slow("sticky-after-heal", "sticky: still skewed after the heal", "-", "above 50 %", series.after_heal, SERIES1),
-    _slow("uniform-bytes", "uniform: a third of the bytes to each", "33.6 %", "± 1.5 points", series.even, SERIES1),
-    _slow("uniform-draws", "uniform: each broker is drawn alike", "-", "p ≥ 0.01", series.even_draws, SERIES1),
-    _slow(
+    _slow_kip794("sticky-rises", "sticky: its queue there only grows", "-", "slope above 0", rising, SERIES1),
+    _slow_kip794("sticky-after-heal", "sticky: still skewed after the heal", "-", "above 50 %", after_heal, SERIES1),
+    _slow_kip794("uniform-bytes", "uniform: a third of the bytes to each", "33.6 %", "± 1.5 points", even, SERIES1),
+    _slow_kip794("uniform-draws", "uniform: each broker is drawn alike", "-", "p ≥ 0.01", even_draws, SERIES1),
+    _slow_kip794(
         "adaptive-less",
         "adaptive: the slow broker gets less than with uniform",
         "-4.5 points",
         "below 0",
-        partial(series.less_than, ours="adaptive", theirs="uniform", fault=SERIES1),
+        partial(less_than, ours="adaptive", theirs="uniform", fault=SERIES1),
         SERIES1,
     ),
     *(
-        _slow(
+        _slow_kip794(
             f"adaptive-order-{fault}",
             f"{fault}, adaptive: the slow broker gets less than the others",
             published,
             "below 0",
-            partial(series.ordered, fault=fault),
+            partial(ordered, fault=fault),
             fault,
         )
         for fault, published in ((SERIES1, "-6.4 points"), (SERIES2, "-16.0 points"))
     ),
     *(
-        _slow(
+        _slow_kip794(
             f"availability-{fault}",
             f"{fault}, availability: the slow broker is left out, and gets less than with adaptive",
             published,
             "below 0",
-            partial(series.less_than, ours="availability", theirs="adaptive", fault=fault),
+            partial(less_than, ours="availability", theirs="adaptive", fault=fault),
             fault,
         )
         for fault, published in ((SERIES1, "-2.8 points"), (SERIES2, "-"))
     ),
-    _slow("p99", "p99, adaptive by sticky", "0.014", "below 0.2", partial(series.p99_ratio, ours="adaptive"), SERIES1),
-    _slow(
+    _slow_kip794("p99", "p99, adaptive by sticky", "0.014", "below 0.2", partial(p99_ratio, ours="adaptive"), SERIES1),
+    _slow_kip794(
         "uniform-saturates",
         "series 2: uniform runs out of buffer",
         "1.85 of 2 MB/s",
         "some refused",
-        partial(series.exhausted, arm="uniform", expected=True),
+        partial(exhausted, arm="uniform", expected=True),
         SERIES2,
     ),
-    _slow(
+    _slow_kip794(
         "adaptive-bears",
         "series 2: adaptive does not",
         "2 of 2 MB/s",
         "none refused",
-        partial(series.exhausted, arm="adaptive", expected=False),
+        partial(exhausted, arm="adaptive", expected=False),
         SERIES2,
     ),
-    _control("batches", "uniform batches better than sticky at linger 0", "below 1", control.batches, "claim"),
-    _rack("rack-near", "KIP-1123: while its rack leads, no record leaves it", "none outside", control.near, "home"),
-    _rack("rack-away", "KIP-1123: when it doesn't, records go elsewhere", "all delivered", control.away, "gone"),
+    _control("batches", "uniform batches better than sticky at linger 0", "below 1", batches, "claim"),
+    _rack("rack-near", "KIP-1123: while its rack leads, no record leaves it", "none outside", near, "home"),
+    _rack("rack-away", "KIP-1123: when it doesn't, records go elsewhere", "all delivered", away, "gone"),
     *(
         _control(f"equal-draws-{arm}", f"equal brokers: {arm} draws each alike", "p ≥ 0.01", judge)
-        for arm, judge in ((arm, partial(control.equal_draws, arm=arm)) for arm in ("uniform", "sticky"))
+        for arm, judge in ((arm, partial(equal_draws, arm=arm)) for arm in ("uniform", "sticky"))
     ),
     *(
         _control(f"equal-bytes-{arm}", f"equal brokers: {arm} spreads bytes evenly", "± 10 points", judge)
-        for arm, judge in ((arm, partial(control.equal_bytes, arm=arm)) for arm in ARMS[1:])
+        for arm, judge in ((arm, partial(equal_bytes, arm=arm)) for arm in ARMS_kip794[1:])
     ),
-    _rack("keyed", "a key's partition is the same in all arms, and librdkafka's", "all", control.keyed, role="control"),
-    _control(
-        "equal-bytes-sticky", "equal brokers: how far from a third sticky comes", "", control.unstable_bytes, "report"
-    ),
+    _rack("keyed", "a key's partition is the same in all arms, and librdkafka's", "all", keyed, role="control"),
+    _control("equal-bytes-sticky", "equal brokers: how far from a third sticky comes", "", unstable_bytes, "report"),
     *(
-        _slow(f"p99-{arm}-{fault}", f"{fault}: p99 of {arm}", published, "", judge, fault, "report")
+        _slow_kip794(f"p99-{arm}-{fault}", f"{fault}: p99 of {arm}", published, "", judge, fault, "report")
         for fault, found in _P99_MS.items()
         for arm, published, judge in (
-            (arm, published, partial(series.p99, fault=fault, arm=arm)) for arm, published in found.items()
+            (arm, published, partial(p99, fault=fault, arm=arm)) for arm, published in found.items()
         )
     ),
 )

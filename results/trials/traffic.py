@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aftershock.results.trials.part import Part
-from aftershock.results.trials.slices import Floats, Slice
+from aftershock.results.trials.part import Floats, Part, Slice
 
 SENT, RECEIVED = "client.sent_bytes", "client.received_bytes"
 

@@ -19,12 +19,12 @@ from pathlib import Path
 
 import numpy as np
 
-from aftershock.faults.plan import Cluster as ClusterPlan
-from aftershock.harness import engine, labels
-from aftershock.harness.launching import images_for, launch
-from aftershock.harness.spec import ClusterSpec
+from aftershock.faults.plan.cluster import Cluster as ClusterPlan
+from aftershock.harness.cluster import engine, ownership
+from aftershock.harness.cluster.launch import images_for, launch
+from aftershock.harness.cluster.topology import ClusterSpec
 from aftershock.tests.contract.load import Load, new_topic
-from aftershock.workloads.fleet import Fleet
+from aftershock.workloads.load.fleet import Fleet
 
 SECONDS = 60
 CLIENTS = ("reference", "confluent")
@@ -100,7 +100,7 @@ def main(seconds: int) -> int:
                 load = Load(cluster, Path(home) / "load", new_topic(cluster, "orders", 12))
                 return 0 if all([side_by_side(load, seconds), rates(cluster.bootstrap("a"))]) else 1  # both
         finally:
-            labels.remove_run(client, run_id)
+            ownership.remove_run(client, run_id)
 
 
 if __name__ == "__main__":

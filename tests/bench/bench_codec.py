@@ -27,12 +27,12 @@ from kio.schema.produce.v11 import response as produce
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
-from aftershock.tests.unit.workloads.wire.kafka_python import message_classes
-from aftershock.workloads.wire.channel import Channel
-from aftershock.workloads.wire.connection import Address
-from aftershock.workloads.wire.decoder import decode
-from aftershock.workloads.wire.encoder import encode
-from aftershock.workloads.wire.versions import Api
+from aftershock.tests.unit.workloads.kafka.wire.kafka_python import message_classes
+from aftershock.workloads.kafka.wire.channel import Channel
+from aftershock.workloads.kafka.wire.codec import Api
+from aftershock.workloads.kafka.wire.connection import Address
+from aftershock.workloads.kafka.wire.decoder import decode
+from aftershock.workloads.kafka.wire.encoder import encode
 
 ROUNDS = 5
 PARTITIONS_A_ROUND = 20_000

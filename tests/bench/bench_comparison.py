@@ -13,9 +13,9 @@ import numpy as np
 from numpy.random import Generator
 from scipy.stats import mannwhitneyu
 
-from aftershock.results.comparing.history import Line
-from aftershock.results.comparing.stats import Tested, paired, welch
-from aftershock.results.comparing.trend import trends
+from aftershock.results.compare.comparison import Tested, paired, welch
+from aftershock.results.compare.history import Line
+from aftershock.results.compare.trend import trends
 from aftershock.tests.noise import nights, nights_apart, pairs, records
 
 TRIALS = 400

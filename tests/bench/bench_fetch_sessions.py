@@ -13,10 +13,10 @@ import time
 from typing import NamedTuple
 
 from aftershock.tests.scripted_broker import ScriptedBroker
-from aftershock.workloads.reference.consumer import Consumer
-from aftershock.workloads.reference.consumer_settings import ConsumerSettings
-from aftershock.workloads.reference.settings import parse
-from aftershock.workloads.wire.records import build
+from aftershock.workloads.kafka.client.settings import parse
+from aftershock.workloads.kafka.consumer.consumer import Consumer
+from aftershock.workloads.kafka.consumer.shared import ConsumerSettings
+from aftershock.workloads.kafka.wire.batch_builder import build
 
 PARTITIONS = 500
 ROUNDS = 100

@@ -10,7 +10,7 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
-from aftershock.faults.measured import keep
+from aftershock.faults.plan.catalogue import keep
 from aftershock.tests.chaos.kinds.case import Case, Seen
 from aftershock.tests.chaos.kinds.stand import Stand, Stands
 from aftershock.tests.chaos.kinds.test_every_kind import CASES

@@ -15,19 +15,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aftershock.errors import FaultError
-from aftershock.faults.document import load
-from aftershock.faults.executor import execute
-from aftershock.faults.kinds import KINDS
-from aftershock.faults.measured import keep
-from aftershock.faults.plan import Cluster as ClusterPlan
-from aftershock.faults.record import Entry
-from aftershock.faults.values import BrokerId, Link
-from aftershock.harness import engine, labels
+from aftershock.faults.kinds.registry import KINDS
+from aftershock.faults.plan.catalogue import keep
+from aftershock.faults.plan.cluster import Cluster as ClusterPlan
+from aftershock.faults.plan.document import load
+from aftershock.faults.runtime.executor import execute
+from aftershock.faults.runtime.record import Entry
+from aftershock.faults.targets.values import BrokerId, Link
 from aftershock.harness.adhoc.inject import alone
-from aftershock.harness.clock import RunClock
-from aftershock.harness.launching import images_for, launch
-from aftershock.harness.spec import ClusterSpec
-from aftershock.harness.world import ClusterWorld
+from aftershock.harness.cluster import engine, ownership
+from aftershock.harness.cluster.launch import images_for, launch
+from aftershock.harness.cluster.topology import ClusterSpec
+from aftershock.harness.run.rundir import RunClock
+from aftershock.harness.world.world import ClusterWorld
 
 RUN_ID = "bench-links"
 LINK = Link("client_a-k2", "client", "a", BrokerId(2))
@@ -240,7 +240,7 @@ def main() -> int:
             with closing(launch(spec, RUN_ID, Path(home), images, lambda _line: None)) as cluster:
                 return 0 if asyncio.run(bench(ClusterWorld(cluster))) else 1
     finally:
-        labels.remove_run(client, RUN_ID)
+        ownership.remove_run(client, RUN_ID)
         client.close()
 
 

@@ -23,9 +23,11 @@ import time
 from collections.abc import Callable
 from typing import Any, Self
 
-from aftershock.workloads.clients.conformance.mock_cluster import PARTITIONS, MockCluster
-from aftershock.workloads.reference.producer import Delivery, Producer
-from aftershock.workloads.reference.settings import ProducerSettings, parse
+from aftershock.workloads.adapters.conformance.bench import PARTITIONS
+from aftershock.workloads.adapters.conformance.mock_cluster import MockCluster
+from aftershock.workloads.kafka.client.settings import ProducerSettings, parse
+from aftershock.workloads.kafka.producer.produce_request import Delivery
+from aftershock.workloads.kafka.producer.producer import Producer
 
 TOPIC = "bench"
 SIZE = 1000

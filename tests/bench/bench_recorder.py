@@ -10,9 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from aftershock.workloads.assignment import ConsumeAssignment, ProduceAssignment
-from aftershock.workloads.spool import ConsumeSpool, ProduceSpool, spool_home
-from aftershock.workloads.status import Status
+from aftershock.workloads.load.assignment import ConsumeAssignment, ProduceAssignment
+from aftershock.workloads.load.spool import ConsumeSpool, ProduceSpool, Status, spool_home
 
 RECORDS = 200_000
 ROUNDS = 5

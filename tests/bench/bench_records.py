@@ -13,8 +13,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from aftershock.tests.unit.workloads.wire.record_shapes import HEADER, Shape, alike
-from aftershock.workloads.wire.records import parse
+from aftershock.tests.unit.workloads.kafka.wire.record_shapes import HEADER, Shape, alike
+from aftershock.workloads.kafka.wire.batch import parse
 
 SIZE_BYTES = 1000
 RECORDS = 4_000

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import docker
 
-from aftershock.harness import labels
+from aftershock.harness.cluster import ownership
 
 DEMO = [sys.executable, "-m", "aftershock.harness.cli", "run", "demo"]
 MIB = 1 << 20
@@ -62,7 +62,7 @@ class Memory(threading.Thread):
         while not self.done.wait(2):
             for pid, kind in family(self.pid).items():
                 self._note(kind, resident_mib(pid))
-            for container in client.containers.list(filters={"label": [labels.RUN, "aftershock.node"]}):
+            for container in client.containers.list(filters={"label": [ownership.RUN, "aftershock.node"]}):
                 usage = container.stats(stream=False, one_shot=True)["memory_stats"]
                 cache = usage.get("stats", {}).get("total_inactive_file", 0)
                 self._note("broker", (usage.get("usage", 0) - cache) / MIB)

@@ -28,10 +28,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aftershock.results.evidence import Evidence, read
-from aftershock.results.session import session
+from aftershock.results.evidence.evidence import Evidence, read
 from aftershock.results.spark.class_data_maker import ensure_archive
 from aftershock.results.spark.conf import load_of
+from aftershock.results.spark.session import session
 from aftershock.results.spark.tables import columns
 from aftershock.tests.bench.evidence_generator import generate
 from aftershock.tests.unit.results.evidence_factory import RATE, clean_run
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from aftershock.results.measuring.dims import Dims
+    from aftershock.results.measure.tables import Dims
+
 
 OUTCOMES = 10_000_000
 TOGETHER, TEST_RATE = 100, 30  # records a second of each of two arms
@@ -72,12 +73,12 @@ def tuned(home: Path) -> Iterator[tuple[str, float]]:
 
 def core(home: Path) -> Iterator[tuple[str, float]]:
     """The product's own jobs for latency, availability and what the gate tells."""
-    from aftershock.results.measuring import latency, recovery
-    from aftershock.results.measuring.dims import dims
-    from aftershock.results.measuring.gate import blocks
-    from aftershock.results.measuring.measure import JOBS_AT_ONCE
-    from aftershock.results.measuring.names import named
-    from aftershock.results.measuring.samples import samples
+    from aftershock.results.measure import latency, recovery
+    from aftershock.results.measure.gate import blocks
+    from aftershock.results.measure.measure import JOBS_AT_ONCE
+    from aftershock.results.measure.names import named
+    from aftershock.results.measure.samples import samples
+    from aftershock.results.measure.tables import dims
     from aftershock.results.spark.tables import tables
 
     evidence = read(home, columns())
@@ -98,7 +99,7 @@ def core(home: Path) -> Iterator[tuple[str, float]]:
 
 def _windows(counted: "pa.Table", small: "Dims") -> None:
     """Every quantile of every client, operation and window."""
-    from aftershock.results.measuring.silver import silver_of
+    from aftershock.results.measure.latency import silver_of
 
     (scene,) = small.scenes
     for seen in silver_of(counted.drop_columns("run")).by_window(scene).values():

@@ -23,12 +23,12 @@ from typing import Any, NamedTuple
 
 from kio.index import load_request_schema, load_response_schema
 
-from aftershock.faults.measured import keep
-from aftershock.faults.wire_proxy.making import made
+from aftershock.faults.plan.catalogue import keep
+from aftershock.faults.wire_proxy.messages import made
 from aftershock.faults.wire_proxy.proxy import LOOPBACK
-from aftershock.workloads.wire.codec import encode_frame
-from aftershock.workloads.wire.encoder import encode
-from aftershock.workloads.wire.records import build
+from aftershock.workloads.kafka.wire.batch_builder import build
+from aftershock.workloads.kafka.wire.codec import encode_frame
+from aftershock.workloads.kafka.wire.encoder import encode
 
 ROUNDS, ROUND_TRIPS = 7, 1_000
 FRAME_BYTES, FRAMES, IN_FLIGHT = 256 * 1024, 200, 5

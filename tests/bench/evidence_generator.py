@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from aftershock.results.spark.tables import columns
 from aftershock.tests.unit.results.evidence_factory import LOAD_END_S, Made, S, clean_run
-from aftershock.workloads.outcomes import SCHEMA, write_whole
+from aftershock.workloads.load.outcomes import SCHEMA, write_whole
 
 PRODUCERS, PARTITIONS = 4, 100
 ARMS = tuple(f"arm{number}" for number in range(PRODUCERS))

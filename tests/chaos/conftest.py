@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from aftershock.harness.waiting import still_lacking
+from aftershock.harness.kafka.admin import still_lacking
 from aftershock.tests.left import left_of
 
 DEADLINE_S = 300

@@ -7,8 +7,8 @@ from pathlib import Path
 import docker
 import pytest
 
-from aftershock.harness import labels
-from aftershock.harness.explore import ledger
+from aftershock.harness.cluster import ownership
+from aftershock.harness.labs.explore import search
 from aftershock.tests.chaos.conftest import Command
 
 pytestmark = [pytest.mark.engine, pytest.mark.nightly]
@@ -22,8 +22,8 @@ def out(tmp_path: Path) -> Path:
 
 def standing(command: Command) -> list[str]:
     """What is left of the clusters of a command that has ended."""
-    every = docker.from_env().containers.list(all=True, filters={"label": labels.OWNER}, ignore_removed=True)
-    return [one.name for one in every if one.labels[labels.OWNER].startswith(f"{command.process.pid}:")]
+    every = docker.from_env().containers.list(all=True, filters={"label": ownership.OWNER}, ignore_removed=True)
+    return [one.name for one in every if one.labels[ownership.OWNER].startswith(f"{command.process.pid}:")]
 
 
 def test_it_explores(out: Path) -> None:
@@ -33,7 +33,7 @@ def test_it_explores(out: Path) -> None:
     told = json.loads(stdout)
     assert told["runs"]
     assert code in (0, 1, 2)
-    lines = ledger.read(out / ledger.NAME).lines
+    lines = search.read(out / search.NAME).lines
     claimed = {(line.run_id, line.cell.fault) for line in lines if line.exercised}
     for run in told["runs"]:
         home = Path(run["run"])

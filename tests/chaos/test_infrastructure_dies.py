@@ -6,7 +6,7 @@ from typing import Any
 import docker
 import pytest
 
-from aftershock.harness.labels import RUN
+from aftershock.harness.cluster.ownership import RUN
 
 pytestmark = pytest.mark.engine
 

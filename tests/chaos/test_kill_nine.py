@@ -17,12 +17,12 @@ from typing import Any
 import docker
 import pytest
 
-from aftershock.faults.plan import Cluster as ClusterPlan
-from aftershock.harness import labels
-from aftershock.harness.cluster import Cluster
-from aftershock.harness.launching import images_for, launch
-from aftershock.harness.spec import ClusterSpec
-from aftershock.harness.waiting import still_lacking
+from aftershock.faults.plan.cluster import Cluster as ClusterPlan
+from aftershock.harness.cluster import ownership
+from aftershock.harness.cluster.cluster import Cluster
+from aftershock.harness.cluster.launch import images_for, launch
+from aftershock.harness.cluster.topology import ClusterSpec
+from aftershock.harness.kafka.admin import still_lacking
 
 pytestmark = pytest.mark.engine
 
@@ -54,7 +54,7 @@ def neighbour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         with closing(launch(spec, run_id, home, images_for(client, spec, print), print)) as cluster:
             yield cluster
     finally:
-        labels.remove_run(client, run_id)
+        ownership.remove_run(client, run_id)
 
 
 @pytest.mark.parametrize("number", range(KILLS))
@@ -108,7 +108,7 @@ def test_a_kept_cluster_is_healed_and_stays(aftershock: Any, healer: str) -> Non
         assert [] == told["faults"]
         assert {"running"} == {broker["state"] for broker in told["brokers"]}
     finally:
-        labels.remove_run(docker.from_env(), command.run_dir.name)
+        ownership.remove_run(docker.from_env(), command.run_dir.name)
     assert "" == command.left_behind(within_s=20)
 
 
@@ -119,7 +119,7 @@ def still_open(run_dir: Path) -> str:
 
 
 def container_ids(cluster: Cluster) -> list[str]:
-    mine = {"label": f"{labels.RUN}={cluster.run_id}"}
+    mine = {"label": f"{ownership.RUN}={cluster.run_id}"}
     return sorted(container.id for container in docker.from_env().containers.list(all=True, filters=mine))
 
 

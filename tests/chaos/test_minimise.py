@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aftershock.faults.check import load_plan
+from aftershock.faults.plan.check import load_plan
 from aftershock.tests.left import left_of
 
 pytestmark = [pytest.mark.engine, pytest.mark.nightly, pytest.mark.timeout(1500)]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from aftershock.tests.left import left_of
-from aftershock.tests.unit.harness.suite.foreign_suite import Told, run_suite
+from aftershock.tests.unit.harness.pytest.foreign_suite import Told, run_suite
 
 pytestmark = pytest.mark.engine
 

@@ -28,15 +28,14 @@ from confluent_kafka.admin import (
 )
 
 from aftershock.errors import FaultError
-from aftershock.faults.values import BrokerId
-from aftershock.harness import engine, labels
-from aftershock.harness.admin import TOPIC, Admin
-from aftershock.harness.kafka.topics import topic_ids
-from aftershock.harness.node import host_ports
-from aftershock.harness.toxiproxy import Toxiproxy
-from aftershock.harness.waiting import still_lacking
-from aftershock.workloads.logread import Topic, end_offsets
-from aftershock.workloads.wire.connection import Address
+from aftershock.faults.targets.values import BrokerId
+from aftershock.harness.cluster import engine, ownership
+from aftershock.harness.cluster.node import host_ports
+from aftershock.harness.cluster.proxies import Toxiproxy
+from aftershock.harness.kafka.admin import TOPIC, Admin, still_lacking
+from aftershock.harness.kafka.settings import topic_ids
+from aftershock.workloads.kafka.wire.connection import Address
+from aftershock.workloads.load.logread import Topic, end_offsets
 
 # what the tests look for everywhere
 USER, PASSWORD = "alice", "open-sesame-4711"
@@ -120,7 +119,7 @@ def their_kafka(home: Path) -> Iterator[TheirKafka]:
     certificates(home)
     client = engine.connect()
     run_id = f"theirs-{home.name}"
-    marks = labels.labels_of(run_id, home, keep=False)
+    marks = ownership.labels_of(run_id, home, keep=False)
     try:
         network = client.networks.create(run_id, labels=marks)
         proxy = _toxiproxy(client, network.name, marks)
@@ -131,7 +130,7 @@ def their_kafka(home: Path) -> Iterator[TheirKafka]:
         _await_users(theirs)
         yield theirs
     finally:
-        labels.remove_run(client, run_id)
+        ownership.remove_run(client, run_id)
         client.close()
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from aftershock.faults.plan import Cluster as ClusterPlan
-from aftershock.harness import engine, labels
-from aftershock.harness.cluster import Cluster
-from aftershock.harness.launching import images_for
-from aftershock.harness.launching import launch as launch_cluster
-from aftershock.harness.spec import ClusterSpec
+from aftershock.faults.plan.cluster import Cluster as ClusterPlan
+from aftershock.harness.cluster import engine, ownership
+from aftershock.harness.cluster.cluster import Cluster
+from aftershock.harness.cluster.launch import images_for
+from aftershock.harness.cluster.launch import launch as launch_cluster
+from aftershock.harness.cluster.topology import ClusterSpec
 
 Launch = Callable[[ClusterPlan, Path], AbstractContextManager[Cluster]]
 
@@ -28,7 +28,7 @@ def launch() -> Launch:
             with closing(launch_cluster(spec, run_id, home, images_for(client, spec, print), print)) as cluster:
                 yield cluster
         finally:
-            labels.remove_run(client, run_id)
+            ownership.remove_run(client, run_id)
 
     return launched
 

@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from aftershock.harness.cluster import Cluster
-from aftershock.workloads.assignment import Assignment, CommitAssignment, ConsumeAssignment, ProduceAssignment
-from aftershock.workloads.clock import run_clock
-from aftershock.workloads.fleet import Fleet
-from aftershock.workloads.logread import Topic, end_offsets
-from aftershock.workloads.outcomes import convert
+from aftershock.harness.cluster.cluster import Cluster
+from aftershock.workloads.load.assignment import Assignment, CommitAssignment, ConsumeAssignment, ProduceAssignment
+from aftershock.workloads.load.events import run_clock
+from aftershock.workloads.load.fleet import Fleet
+from aftershock.workloads.load.logread import Topic, end_offsets
+from aftershock.workloads.load.outcomes import convert
 
 Row = dict[str, Any]
 During = Callable[[Fleet], Awaitable[None]]

@@ -1,6 +1,6 @@
 """Records what a real Kafka answers the reference clients: ``python tests/contract/record_responses.py``.
 
-Writes ``tests/unit/workloads/wire/real_responses.json``, which the fuzz test damages: for each API up to EACH answers
+Writes ``real_responses.json`` of the wire tests, which the fuzz test damages: for each API up to EACH answers
 of a three-rack cluster while leaders move, base64 of the message behind its length.
 """
 
@@ -13,35 +13,36 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from aftershock.faults.plan import Cluster as ClusterPlan
-from aftershock.harness import engine, labels
-from aftershock.harness.cluster import Cluster
-from aftershock.harness.launching import images_for, launch
-from aftershock.harness.spec import ClusterSpec
+from aftershock.faults.plan.cluster import Cluster as ClusterPlan
+from aftershock.harness.cluster import engine, ownership
+from aftershock.harness.cluster.cluster import Cluster
+from aftershock.harness.cluster.launch import images_for, launch
+from aftershock.harness.cluster.topology import ClusterSpec
 from aftershock.tests.contract.load import new_topic, turn
-from aftershock.workloads.reference.committer import Committer, Target
-from aftershock.workloads.reference.committer_settings import CommitterSettings
-from aftershock.workloads.reference.consumer import Consumer
-from aftershock.workloads.reference.consumer_settings import ConsumerSettings
-from aftershock.workloads.reference.producer import Producer
-from aftershock.workloads.reference.settings import ProducerSettings, parse
-from aftershock.workloads.wire import channel
+from aftershock.workloads.kafka.client.settings import ProducerSettings, parse
+from aftershock.workloads.kafka.committer.attempts import CommitterSettings
+from aftershock.workloads.kafka.committer.committer import Committer
+from aftershock.workloads.kafka.consumer.consumer import Consumer
+from aftershock.workloads.kafka.consumer.shared import ConsumerSettings
+from aftershock.workloads.kafka.producer.producer import Producer
+from aftershock.workloads.kafka.rules.commits import Target
+from aftershock.workloads.kafka.wire import codec
 
 EACH = 6
 TOPIC = "recorded"
-TO = Path(__file__).parents[1] / "unit" / "workloads" / "wire" / "real_responses.json"
+TO = Path(__file__).parents[1] / "unit" / "workloads" / "kafka" / "wire" / "real_responses.json"
 
 
 def recording() -> dict[type[Any], dict[bytes, None]]:
     """From now on, every different answer by the type it is read as."""
     heard: dict[type[Any], dict[bytes, None]] = defaultdict(dict)
-    decode = channel.decode_response
+    decode = codec.decode_response
 
     def decode_and_keep(kind: type[Any], message: Any, correlation_id: int) -> Any:
         heard[kind][bytes(message)] = None
         return decode(kind, message, correlation_id)
 
-    channel.decode_response = decode_and_keep
+    codec.decode_response = decode_and_keep
     return heard
 
 
@@ -78,7 +79,7 @@ def main() -> None:
                 heard = recording()
                 asyncio.run(talk(cluster))
         finally:
-            labels.remove_run(client, run_id)
+            ownership.remove_run(client, run_id)
     kept = [
         {"type": f"{kind.__module__}.{kind.__name__}", "message": b64encode(message).decode()}
         for kind, messages in sorted(heard.items(), key=lambda entry: str(entry[0]))

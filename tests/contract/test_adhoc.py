@@ -13,13 +13,13 @@ from typing import Any
 import docker
 import pytest
 
-from aftershock.faults.check import load_plan
-from aftershock.faults.values import Toxic
-from aftershock.harness import labels
+from aftershock.faults.plan.check import load_plan
+from aftershock.faults.targets.values import Toxic
 from aftershock.harness.adhoc.kept import clock_of
-from aftershock.harness.cluster import attach
-from aftershock.harness.journal import read_journal
-from aftershock.harness.waiting import still_lacking
+from aftershock.harness.cluster import ownership
+from aftershock.harness.cluster.cluster import attach
+from aftershock.harness.kafka.admin import still_lacking
+from aftershock.harness.safety.journal import read_journal
 from aftershock.tests.left import left_of
 
 pytestmark = pytest.mark.engine
@@ -104,7 +104,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
         assert home.name in up.stdout
         yield Kept(home.name, folder)
     finally:
-        labels.remove_run(docker.from_env(), home.name)
+        ownership.remove_run(docker.from_env(), home.name)
 
 
 def test_status_keeps_its_contract(kept: Kept) -> None:

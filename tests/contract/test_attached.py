@@ -18,16 +18,14 @@ import pytest
 from ruamel.yaml import YAML
 
 from aftershock.errors import ClusterError
-from aftershock.faults.attach import Attach
-from aftershock.harness.attached.brokers import brokers
-from aftershock.harness.attached.card import Card
-from aftershock.harness.attached.cluster import AttachedCluster
-from aftershock.harness.waiting import still_lacking
-from aftershock.harness.world.probe import LinkProbe
+from aftershock.faults.plan.cluster import Attach
+from aftershock.harness.cluster.attached import AttachedCluster, Card, brokers
+from aftershock.harness.kafka.admin import still_lacking
+from aftershock.harness.world.links import LinkProbe
 from aftershock.tests.contract.attached_kafka import KEY_PASSWORD, PASSWORD, USER, TheirKafka, their_kafka
-from aftershock.workloads.logread import Topic, end_offsets
-from aftershock.workloads.security import Secured
-from aftershock.workloads.wire.channel import Channel
+from aftershock.workloads.adapters.security import Secured
+from aftershock.workloads.kafka.wire.channel import Channel
+from aftershock.workloads.load.logread import Topic, end_offsets
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 

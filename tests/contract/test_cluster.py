@@ -12,14 +12,13 @@ import pytest
 from kio.schema.metadata.v12.request import MetadataRequest
 
 from aftershock.errors import ClusterError
-from aftershock.faults.plan import Cluster as ClusterPlan
-from aftershock.faults.values import BrokerId
-from aftershock.harness import labels
-from aftershock.harness.admin import BROKER, TOPIC
-from aftershock.harness.cluster import Cluster, attach, collect_logs
-from aftershock.harness.waiting import still_lacking
+from aftershock.faults.plan.cluster import Cluster as ClusterPlan
+from aftershock.faults.targets.values import BrokerId
+from aftershock.harness.cluster import ownership
+from aftershock.harness.cluster.cluster import Cluster, attach, collect_logs
+from aftershock.harness.kafka.admin import BROKER, TOPIC, still_lacking
 from aftershock.tests.left import left_of
-from aftershock.workloads.wire.connection import Address, Connection
+from aftershock.workloads.kafka.wire.connection import Address, Connection
 
 Launch = Callable[[ClusterPlan, Path], AbstractContextManager[Cluster]]
 
@@ -53,7 +52,7 @@ def test_a_node_reaches_other_racks_only_through_toxiproxy(cluster: Cluster) -> 
 def test_only_toxiproxy_publishes_ports_and_only_on_loopback(cluster: Cluster) -> None:
     """No broker is reachable around its proxy, and nothing from outside the host."""
     client = docker.from_env()
-    for container in client.containers.list(filters={"label": f"{labels.RUN}={cluster.run_id}"}):
+    for container in client.containers.list(filters={"label": f"{ownership.RUN}={cluster.run_id}"}):
         bound = [b for bindings in container.attrs["NetworkSettings"]["Ports"].values() for b in bindings or ()]
         assert bool(bound) == container.name.endswith("toxiproxy")
         assert {"127.0.0.1"} >= {binding["HostIp"] for binding in bound}

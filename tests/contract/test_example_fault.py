@@ -43,7 +43,7 @@ class Installed:
     home: Path
 
     def aftershock(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", "from aftershock.harness.cli import main; main()", *arguments]
+        command = [sys.executable, "-c", "from aftershock.harness.cli.__main__ import main; main()", *arguments]
         clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
         done = subprocess.run(
             command,

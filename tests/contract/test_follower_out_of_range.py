@@ -13,13 +13,12 @@ from kio.schema.errors import ErrorCode
 from kio.schema.list_offsets.v9 import request as offsets
 
 from aftershock.errors import AdminError
-from aftershock.faults.plan import Cluster as ClusterPlan
-from aftershock.faults.values import BrokerId, Toxic
-from aftershock.harness.admin import BROKER
-from aftershock.harness.cluster import Cluster
-from aftershock.harness.kafka.fetching import fetch_from
-from aftershock.harness.kafka.topics import create_topic_on
-from aftershock.harness.waiting import still_lacking
+from aftershock.faults.plan.cluster import Cluster as ClusterPlan
+from aftershock.faults.targets.values import BrokerId, Toxic
+from aftershock.harness.cluster.cluster import Cluster
+from aftershock.harness.kafka.admin import BROKER, still_lacking
+from aftershock.harness.kafka.replicas import fetch_from
+from aftershock.harness.kafka.settings import create_topic_on
 from aftershock.tests.contract.conftest import Launch
 
 pytestmark = [pytest.mark.engine, pytest.mark.nightly]

@@ -12,21 +12,19 @@ from pathlib import Path
 import docker
 import pytest
 
-from aftershock.faults.values import BrokerId
-from aftershock.harness import engine
-from aftershock.harness.cluster import Cluster
-from aftershock.harness.java_client import java_command
-from aftershock.harness.labels import RUN, labels_of, remove_run
-from aftershock.harness.waiting import still_lacking
+from aftershock.faults.targets.values import BrokerId
+from aftershock.harness.cluster import engine
+from aftershock.harness.cluster.cluster import Cluster
+from aftershock.harness.cluster.ownership import RUN, labels_of, remove_run
+from aftershock.harness.kafka.admin import still_lacking
+from aftershock.harness.run.assignments import java_command
 from aftershock.tests.contract.load import Load, new_topic
-from aftershock.workloads.assignment import Assignment
-from aftershock.workloads.clients.conformance.__main__ import CHECKS, Check, judge
-from aftershock.workloads.clients.conformance.bench import Bench, Complaint, Talk
-from aftershock.workloads.clients.conformance.cluster import StandingCluster
-from aftershock.workloads.clients.conformance.sending import end_of_input_ends
-from aftershock.workloads.clients.exec_protocol import Failed, Traffic, commit_order, send_order, start_order
-from aftershock.workloads.clock import run_clock
-from aftershock.workloads.fleet import Fleet
+from aftershock.workloads.adapters.conformance.__main__ import CHECKS, Check, judge
+from aftershock.workloads.adapters.conformance.bench import Bench, Complaint, StandingCluster, Talk, end_of_input_ends
+from aftershock.workloads.adapters.exec_protocol import Failed, Traffic, commit_order, send_order, start_order
+from aftershock.workloads.load.assignment import Assignment
+from aftershock.workloads.load.events import run_clock
+from aftershock.workloads.load.fleet import Fleet
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
 
@@ -37,7 +35,7 @@ EVERY_CHECK = {f"{op}-{check.__name__}": check for op, checks in CHECKS.items() 
 
 HOLDER = """
 import sys, time
-from aftershock.workloads.clients.exec_child import Child
+from aftershock.workloads.adapters.exec_child import Child
 child = Child(sys.argv[1:])
 print(child.pid, flush=True)
 time.sleep(600)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from aftershock.harness import engine
-from aftershock.harness.labels import labels_of, remove_run
+from aftershock.harness.cluster import engine
+from aftershock.harness.cluster.ownership import labels_of, remove_run
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
 

@@ -6,18 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from aftershock.faults.plan import Cluster as ClusterPlan
-from aftershock.faults.values import BrokerId, Toxic
-from aftershock.harness import engine, labels
-from aftershock.harness.cluster import Cluster, prefix_of
-from aftershock.harness.heal import heal
-from aftershock.harness.journal import open_faults, read_journal
-from aftershock.harness.pool import restore
-from aftershock.harness.pool.groups import groups
-from aftershock.harness.pool.pool import Pool
-from aftershock.harness.rundir import RunDir
-from aftershock.harness.spec import ClusterSpec
-from aftershock.harness.waiting import still_lacking
+from aftershock.faults.plan.cluster import Cluster as ClusterPlan
+from aftershock.faults.targets.values import BrokerId, Toxic
+from aftershock.harness.cluster import engine, ownership, restore
+from aftershock.harness.cluster.cluster import Cluster, prefix_of
+from aftershock.harness.cluster.pool import Pool
+from aftershock.harness.cluster.topology import ClusterSpec
+from aftershock.harness.kafka.admin import still_lacking
+from aftershock.harness.kafka.groups import groups
+from aftershock.harness.run.rundir import RunDir
+from aftershock.harness.safety.heal import heal
+from aftershock.harness.safety.journal import open_faults, read_journal
 from aftershock.tests.unit.harness.child import Child
 
 pytestmark = pytest.mark.engine
@@ -40,11 +39,11 @@ input()
 LESSEE = """
 import sys
 from pathlib import Path
-from aftershock.faults.record import Entry, Targets, Undo
-from aftershock.faults.values import BrokerId
-from aftershock.harness.clock import RunClock
-from aftershock.harness.journal import Journal
-from aftershock.harness.pool.pool import Pool
+from aftershock.faults.runtime.record import Entry, Targets, Undo
+from aftershock.faults.targets.values import BrokerId
+from aftershock.harness.run.rundir import RunClock
+from aftershock.harness.safety.journal import Journal
+from aftershock.harness.cluster.pool import Pool
 from aftershock.tests.contract.test_pool import SPEC
 folder, owner, run = sys.argv[1:]
 with Pool(Path(folder), owner, 1).lease(SPEC, "victim", lambda line: print(line, file=sys.stderr)) as leased:
@@ -66,10 +65,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def pool(folder: Path) -> Iterator[Pool]:
     """A pool of one; when it is closed, nothing of it is left on the engine."""
-    pool = Pool(folder, labels.owner(), 1)
+    pool = Pool(folder, ownership.owner(), 1)
     yield pool
     pool.close(print)
-    assert [] == [found.run_id for found in labels.standing(engine.connect()) if found.run_id.startswith(pool._prefix)]
+    assert [] == [
+        found.run_id for found in ownership.standing(engine.connect()) if found.run_id.startswith(pool._prefix)
+    ]
 
 
 def break_everything(cluster: Cluster) -> None:
@@ -136,7 +137,7 @@ def test_leaders_go_home_and_a_move_is_called_off(pool: Pool) -> None:
 def test_a_killed_lessees_faults_are_healed_by_the_next(pool: Pool, folder: Path, tmp_path: Path) -> None:
     """kill -9 with a fault in force: the same cluster, as new, and the dead run's journal says that it was healed."""
     run = RunDir.create(tmp_path, "test", 7, "pytest")
-    with Child(LESSEE, str(folder), labels.owner(), str(run.path)) as victim:
+    with Child(LESSEE, str(folder), ownership.owner(), str(run.path)) as victim:
         cluster = victim.line()
         victim.kill()
     with pool.lease(SPEC, "heir", print) as leased:
@@ -165,7 +166,7 @@ def test_a_cluster_past_healing_is_replaced(pool: Pool) -> None:
         old = leased.cluster.run_id
         client.containers.get(f"{prefix_of(old)}-toxiproxy").remove(force=True)
     assert [True] == [line.startswith(f"{old} can't be proven healthy and is destroyed: ") for line in said]
-    assert old not in {found.run_id for found in labels.standing(client)}
+    assert old not in {found.run_id for found in ownership.standing(client)}
     with pool.lease(SPEC, "next", print) as leased:
         assert old != leased.cluster.run_id
         as_new(leased.cluster)
@@ -175,7 +176,7 @@ def test_a_kept_cluster_outlives_its_owner(tmp_path: Path) -> None:
     """Kept for a person to look at: the pool's end, its owner's end and a sweep leave it as the run did."""
     client, run = engine.connect(), RunDir.create(tmp_path, "test", 7, "pytest")
     with Child("input()") as owner:
-        pool = Pool(tmp_path / "pool", labels.owner(owner.pid), 1, keep_dirty=True)
+        pool = Pool(tmp_path / "pool", ownership.owner(owner.pid), 1, keep_dirty=True)
         with pool.lease(SPEC, "failed", print) as leased:
             leased.run(run.path)
             leased.cluster.admin.create_topic("orders", 1, 1, {})
@@ -188,4 +189,4 @@ def test_a_kept_cluster_outlives_its_owner(tmp_path: Path) -> None:
         assert ("orders",) == cluster.admin.topics()
     finally:
         cluster.close()
-        labels.remove_run(client, cluster.run_id)
+        ownership.remove_run(client, cluster.run_id)

@@ -13,13 +13,13 @@ import docker
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from aftershock.faults.plan import Cluster as ClusterPlan
-from aftershock.faults.values import BrokerId
-from aftershock.harness import engine, labels
-from aftershock.harness.cluster import Cluster
-from aftershock.harness.java_client import java_command
+from aftershock.faults.plan.cluster import Cluster as ClusterPlan
+from aftershock.faults.targets.values import BrokerId
+from aftershock.harness.cluster import engine, ownership
+from aftershock.harness.cluster.cluster import Cluster
+from aftershock.harness.run.assignments import java_command
 from aftershock.tests.contract.load import Load, new_topic, out_of_order, records, turn, wait
-from aftershock.workloads.fleet import Fleet
+from aftershock.workloads.load.fleet import Fleet
 
 Launch = Callable[[ClusterPlan, Path], AbstractContextManager[Cluster]]
 
@@ -116,7 +116,7 @@ def on_the_host(cluster: Cluster, command: list[str]) -> str:
         network_mode="host",
         remove=True,
         environment={"KAFKA_HEAP_OPTS": "-Xmx128m"},
-        labels={labels.RUN: cluster.run_id},
+        labels={ownership.RUN: cluster.run_id},
     )
     return output.decode()
 
@@ -246,4 +246,4 @@ def caught_up(fleet: Fleet) -> Callable[[], bool]:
 def java(cluster: Cluster, home: Path) -> tuple[str, ...]:
     """The command of Kafka's own client."""
     image = engine.java_client_image(engine.connect(), cluster.spec.kafka, print)
-    return java_command(image.name, labels.labels_of(cluster.run_id, home, keep=False))
+    return java_command(image.name, ownership.labels_of(cluster.run_id, home, keep=False))

@@ -8,11 +8,10 @@ import docker
 import pytest
 
 from aftershock.errors import ClusterError
-from aftershock.harness import engine, labels
-from aftershock.harness.cluster import collect_logs
-from aftershock.harness.node import KafkaNode
-from aftershock.harness.racks import Node
-from aftershock.harness.replacing import in_place, replace
+from aftershock.harness.cluster import engine, ownership
+from aftershock.harness.cluster.cluster import collect_logs
+from aftershock.harness.cluster.node import KafkaNode, in_place, replace
+from aftershock.harness.cluster.topology import Node
 
 pytestmark = pytest.mark.engine
 NODE = Node(2, "b", broker=True, controller=True)
@@ -35,13 +34,13 @@ def image(client: docker.DockerClient) -> str:
 def run_id(client: docker.DockerClient) -> Iterator[str]:
     run_id = f"test-{secrets.token_hex(4)}"
     yield run_id
-    labels.remove_run(client, run_id)
+    ownership.remove_run(client, run_id)
 
 
 @pytest.fixture
 def node(client: docker.DockerClient, image: str, run_id: str) -> KafkaNode:
     """A container with all that a node's has: a name, names on a network, a volume, labels, variables, a limit."""
-    marks = {labels.RUN: run_id, labels.NODE: "2"}
+    marks = {ownership.RUN: run_id, ownership.NODE: "2"}
     name = f"aftershock-{run_id}-k2"
     client.networks.create(name, labels=marks)
     client.volumes.create(name, labels=marks)

@@ -7,10 +7,10 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 
-from aftershock.faults.values import BrokerId
-from aftershock.harness.cluster import Cluster
+from aftershock.faults.targets.values import BrokerId
+from aftershock.harness.cluster.cluster import Cluster
 from aftershock.harness.kafka.replicas import read_replicas
-from aftershock.workloads.logread import Topic
+from aftershock.workloads.load.logread import Topic
 
 pytestmark = pytest.mark.engine
 

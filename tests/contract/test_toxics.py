@@ -15,12 +15,12 @@ from typing import Self
 import pytest
 
 from aftershock.errors import FaultError
-from aftershock.faults.values import Stream, Toxic
-from aftershock.harness import engine
-from aftershock.harness.labels import labels_of, remove_run
-from aftershock.harness.racks import Proxy
-from aftershock.harness.toxiproxy import Toxiproxy
-from aftershock.harness.waiting import still_lacking
+from aftershock.faults.targets.values import Stream, Toxic
+from aftershock.harness.cluster import engine
+from aftershock.harness.cluster.ownership import labels_of, remove_run
+from aftershock.harness.cluster.proxies import Toxiproxy
+from aftershock.harness.cluster.topology import Proxy
+from aftershock.harness.kafka.admin import still_lacking
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 

@@ -3,9 +3,9 @@
 import pytest
 
 from aftershock.errors import FaultError
-from aftershock.faults.values import Toxic
-from aftershock.harness.cluster import Cluster
-from aftershock.harness.toxiproxy import Toxiproxy
+from aftershock.faults.targets.values import Toxic
+from aftershock.harness.cluster.cluster import Cluster
+from aftershock.harness.cluster.proxies import Toxiproxy
 
 pytestmark = pytest.mark.engine
 SLOW = Toxic("slow", "latency", "upstream", {"latency": 5, "jitter": 0})

@@ -7,9 +7,9 @@ import pytest
 import requests
 from requests.adapters import HTTPAdapter, Retry
 
-from aftershock.harness import engine
-from aftershock.harness.labels import labels_of, remove_run
-from aftershock.harness.waiting import still_lacking
+from aftershock.harness.cluster import engine
+from aftershock.harness.cluster.ownership import labels_of, remove_run
+from aftershock.harness.kafka.admin import still_lacking
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(60)]
 

@@ -8,7 +8,7 @@ from aftershock.tests.scripted.call import Answer, Call, named, naming
 from aftershock.tests.scripted.cluster import FENCED_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER, Leader, Partition, unknown
 from aftershock.tests.scripted.log import Appended
 from aftershock.tests.session_cache import Exchange, Key, Read
-from aftershock.workloads.rules.fetch_session import FetchPartition
+from aftershock.workloads.kafka.rules.fetch_session import FetchPartition
 
 HINTED = {NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH}
 TOPIC_IDS_SINCE = 13

@@ -8,7 +8,7 @@ from aftershock.tests.scripted.call import named, partitions_of
 from aftershock.tests.scripted.cluster import Cluster
 from aftershock.tests.scripted.messages import Request, plain
 from aftershock.tests.scripted.script import PLAIN, Partition, Script
-from aftershock.workloads.wire.batch import AFTER_CRC, UNTIL_CRC
+from aftershock.workloads.kafka.wire.batch import AFTER_CRC, UNTIL_CRC
 
 
 class Journal:

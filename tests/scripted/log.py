@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from aftershock.errors import ProtocolError
-from aftershock.workloads.wire.batch import UNTIL_CRC, Batch
-from aftershock.workloads.wire.records import parse
+from aftershock.workloads.kafka.wire.batch import UNTIL_CRC, Batch, parse
 
 SEQUENCES = 1 << 31
 REMEMBERED = 5  # batches of a producer that a broker knows again

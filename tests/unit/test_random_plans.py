@@ -11,11 +11,11 @@ from unittest.mock import patch
 
 import pytest
 
-from aftershock.faults.check import load_plan
-from aftershock.faults.compile import compile_plan
-from aftershock.faults.executor import execute
-from aftershock.faults.kinds import KINDS
-from aftershock.faults.timeline import Timeline, from_json
+from aftershock.faults.kinds.registry import KINDS
+from aftershock.faults.plan.check import load_plan
+from aftershock.faults.runtime.executor import execute
+from aftershock.faults.timeline.compile import compile_plan
+from aftershock.faults.timeline.timeline import Timeline, from_json
 from aftershock.tests.random_plans import random_plan
 from aftershock.tests.unit.faults import fake_world
 from aftershock.tests.unit.faults.conftest import Stage
@@ -23,6 +23,7 @@ from aftershock.tests.unit.faults.fakes import links
 
 if TYPE_CHECKING:
     from aftershock.tests.unit.faults.fake_world import FakeWorld
+
 
 SEEDS = range(50)
 FRAME = {

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from aftershock.faults.check import load_plan
+from aftershock.faults.plan.check import load_plan
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 PLAN, ARMS = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)

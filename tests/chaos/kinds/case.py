@@ -6,15 +6,16 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
-from aftershock.faults.document import load
-from aftershock.faults.fault import Fault
-from aftershock.faults.kinds import KINDS
-from aftershock.faults.record import Entry, Witness
+from aftershock.faults.kinds.fault import Fault
+from aftershock.faults.kinds.registry import KINDS
+from aftershock.faults.plan.document import load
+from aftershock.faults.runtime.record import Entry, Witness
 from aftershock.tests.chaos.kinds.crew import Work
 from aftershock.tests.chaos.kinds.probe import Ack
 
 if TYPE_CHECKING:
     from aftershock.tests.chaos.kinds.stand import Stand
+
 
 Phase = Literal["before", "during", "after"]
 _AROUND_US = 2_000_000

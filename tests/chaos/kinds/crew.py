@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from aftershock.harness import engine, labels
-from aftershock.harness.java_client import java_command, of_worker
-from aftershock.harness.spools import spool_for
-from aftershock.harness.waiting import still_lacking
+from aftershock.harness.cluster import engine, ownership
+from aftershock.harness.kafka.admin import still_lacking
+from aftershock.harness.run.assignments import java_command, of_worker
+from aftershock.harness.run.client_processes import spool_for
 from aftershock.tests.chaos.kinds.probe import PARTITIONS, TOPIC
-from aftershock.workloads.assignment import Assignment, ConsumeAssignment, ProduceAssignment
-from aftershock.workloads.fleet import Fleet
+from aftershock.workloads.load.assignment import Assignment, ConsumeAssignment, ProduceAssignment
+from aftershock.workloads.load.fleet import Fleet
 
 if TYPE_CHECKING:
     from aftershock.tests.chaos.kinds.stand import Stand
+
 
 SPARED = "spared"
 RATE_PER_S = 20
@@ -116,7 +117,7 @@ def _of(common: dict[str, Any], client: str, worker: str) -> dict[str, Any]:
 
 def _java(run_id: str, worker: str) -> tuple[str, ...]:
     image = engine.java_client_image(engine.connect(), engine.DEFAULT_KAFKA, print)
-    return of_worker(java_command(image.name, labels.labels_of(run_id, Path(), keep=False)), worker)
+    return of_worker(java_command(image.name, ownership.labels_of(run_id, Path(), keep=False)), worker)
 
 
 def _await_flow(fleet: Fleet) -> None:

@@ -11,14 +11,14 @@ from kio.schema.fetch.v12.request import FetchPartition, FetchRequest, FetchTopi
 from kio.static.primitive import i32Timedelta
 
 from aftershock.errors import AdminError
-from aftershock.faults.values import BrokerId, PartitionState
-from aftershock.harness.waiting import still_lacking
+from aftershock.faults.targets.values import BrokerId, PartitionState
+from aftershock.harness.kafka.admin import still_lacking
 from aftershock.tests.chaos.kinds.case import Case, Seen
 from aftershock.tests.chaos.kinds.probe import PARTITIONS, TOPIC
 from aftershock.tests.chaos.kinds.process_cases import balanced
 from aftershock.tests.chaos.kinds.stand import Stand
-from aftershock.workloads.rules.fetch_session import FETCH_SESSION_ID_NOT_FOUND
-from aftershock.workloads.wire.connection import Address, Connection
+from aftershock.workloads.kafka.rules.fetch_session import FETCH_SESSION_ID_NOT_FOUND
+from aftershock.workloads.kafka.wire.connection import Address, Connection
 
 RECORDS, RECORD_BYTES = 4_000, 1_000
 Effect = Callable[[Seen], None]

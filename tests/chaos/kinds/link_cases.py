@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from aftershock.faults.record import Clock
+from aftershock.faults.runtime.record import Clock
 from aftershock.tests.chaos.kinds.case import Case, Seen
 from aftershock.tests.chaos.kinds.process_cases import balanced
 from aftershock.tests.chaos.kinds.stand import Stand

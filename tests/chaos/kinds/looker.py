@@ -11,11 +11,11 @@ from uuid import UUID
 
 from kio.index import load_request_schema
 
-from aftershock.faults.record import Clock
+from aftershock.faults.runtime.record import Clock
 from aftershock.tests.chaos.kinds.probe import TOPIC
 from aftershock.tests.scripted.messages import KEYS, make
-from aftershock.workloads.wire.connection import Address, Connection
-from aftershock.workloads.wire.records import build
+from aftershock.workloads.kafka.wire.batch_builder import build
+from aftershock.workloads.kafka.wire.connection import Address, Connection
 
 TURN_S, TIMEOUT_S = 0.15, 5.0
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from aftershock.faults.values import BrokerId
+from aftershock.faults.targets.values import BrokerId
 from aftershock.tests.chaos.kinds.case import Case, Seen
 from aftershock.tests.chaos.kinds.stand import Stand
 

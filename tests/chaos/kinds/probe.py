@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from aftershock.faults.record import Clock
+from aftershock.faults.runtime.record import Clock
 
 TOPIC, PARTITIONS, RATE_PER_S = "probe", 6, 50
 DEADLINE_MS = 20_000

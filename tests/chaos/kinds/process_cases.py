@@ -3,11 +3,11 @@
 from confluent_kafka.admin import AdminClient
 from kio.schema.api_versions.v3.request import ApiVersionsRequest
 
-from aftershock.faults.values import BrokerId
+from aftershock.faults.targets.values import BrokerId
 from aftershock.tests.chaos.kinds.case import Case, Seen
 from aftershock.tests.chaos.kinds.probe import PARTITIONS, TOPIC
 from aftershock.tests.chaos.kinds.stand import Stand
-from aftershock.workloads.wire.connection import Address, Connection
+from aftershock.workloads.kafka.wire.connection import Address, Connection
 
 
 async def balanced(stand: Stand) -> None:

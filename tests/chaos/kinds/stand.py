@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aftershock.faults.executor import execute
-from aftershock.faults.fault import Fault
-from aftershock.faults.plan import Cluster as ClusterPlan
-from aftershock.faults.plan import Disks
-from aftershock.faults.record import Entry
-from aftershock.harness import engine, labels
+from aftershock.faults.kinds.fault import Fault
+from aftershock.faults.plan.cluster import Cluster as ClusterPlan
+from aftershock.faults.plan.cluster import Disks
+from aftershock.faults.runtime.executor import execute
+from aftershock.faults.runtime.record import Entry
 from aftershock.harness.adhoc.inject import alone
-from aftershock.harness.clock import RunClock
-from aftershock.harness.cluster import Cluster
-from aftershock.harness.launching import images_for, launch
-from aftershock.harness.spec import ClusterSpec
-from aftershock.harness.waiting import still_lacking
-from aftershock.harness.world import ClusterWorld
+from aftershock.harness.cluster import engine, ownership
+from aftershock.harness.cluster.cluster import Cluster
+from aftershock.harness.cluster.launch import images_for, launch
+from aftershock.harness.cluster.topology import ClusterSpec
+from aftershock.harness.kafka.admin import still_lacking
+from aftershock.harness.run.rundir import RunClock
+from aftershock.harness.world.world import ClusterWorld
 from aftershock.tests.chaos.kinds.case import Case, Line, Seen
 from aftershock.tests.chaos.kinds.crew import at_work
 from aftershock.tests.chaos.kinds.probe import PARTITIONS, TOPIC, Probe
@@ -128,7 +128,7 @@ def standing(name: str, home: Path) -> Iterator[Stand]:
             cluster.await_in_sync(_IN_SYNC_S)
             yield Stand(cluster, ClusterWorld(cluster), RunClock.starting_now(), home)
     finally:
-        labels.remove_run(client, run_id)
+        ownership.remove_run(client, run_id)
 
 
 class Stands:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from aftershock.faults.kinds import KINDS
-from aftershock.results.witness import witness
+from aftershock.faults.kinds.registry import KINDS
+from aftershock.results.checks.witness import witness
 from aftershock.tests.chaos.kinds.case import Case, Seen
 from aftershock.tests.chaos.kinds.stand import Stand, Stands
 

@@ -18,12 +18,12 @@ import docker
 import pytest
 from ruamel.yaml import YAML
 
-from aftershock.harness import labels
-from aftershock.harness.adhoc.live_faults import live_faults
-from aftershock.harness.clock import RunClock
-from aftershock.harness.cluster import attach
-from aftershock.harness.waiting import still_lacking
-from aftershock.harness.world import ClusterWorld
+from aftershock.harness.adhoc.kept import live_faults
+from aftershock.harness.cluster import ownership
+from aftershock.harness.cluster.cluster import attach
+from aftershock.harness.kafka.admin import still_lacking
+from aftershock.harness.run.rundir import RunClock
+from aftershock.harness.world.world import ClusterWorld
 from aftershock.tests.chaos.kinds.case import Case
 from aftershock.tests.chaos.kinds.probe import PARTITIONS, TOPIC
 from aftershock.tests.chaos.kinds.stand import CLUSTERS, Stand
@@ -68,7 +68,7 @@ def keeping(name: str, folder: Path) -> Iterator[Stand]:
             clock = RunClock(json.loads((home / "run.json").read_text()).get("origin_ns", 0))
             yield Stand(cluster, ClusterWorld(cluster), clock, home)
     finally:
-        labels.remove_run(client, home.name)
+        ownership.remove_run(client, home.name)
 
 
 @pytest.mark.parametrize(("kept", "case", "number"), [*doomed()], indirect=["kept"])

@@ -1,6 +1,6 @@
 """The known-bad clients as a section of ``docs/CHECKS.md``."""
 
-from aftershock.faults.check import load_plan
+from aftershock.faults.plan.check import load_plan
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, known_bad, plan
 
 PLANS = ("answers", "leaders")

@@ -3,8 +3,9 @@
 import os
 
 from aftershock.tests.chaos.known_bad.catalogue import plant
-from aftershock.workloads import worker
-from aftershock.workloads.clients import make_client
+from aftershock.workloads.adapters import client
+from aftershock.workloads.adapters.client import make_client
+from aftershock.workloads.load import worker
 
 
 def _make_bad(assignment, clock, events):
@@ -13,5 +14,5 @@ def _make_bad(assignment, clock, events):
 
 
 if __name__ == "__main__":
-    worker.make_client = _make_bad
+    client.make_client = _make_bad
     os._exit(worker.main())

@@ -8,13 +8,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from aftershock.faults.fault import Band, Draws, Family, Report, Scene, Stake, Strike
-from aftershock.faults.record import Verb
-from aftershock.faults.roles import resolve
-from aftershock.faults.strikes.victim import NodeFault, NodeStrike
-from aftershock.faults.units import Duration
-from aftershock.faults.values import BrokerId, BrokerState
-from aftershock.faults.waiting import to_the_end
+from aftershock.faults.kinds.fault import Band, Draws, Family, Report, Scene, Stake, Strike
+from aftershock.faults.kinds.process.base import NodeFault, NodeStrike
+from aftershock.faults.plan.units import Duration
+from aftershock.faults.runtime.record import Verb
+from aftershock.faults.runtime.waiting import to_the_end
+from aftershock.faults.targets.roles import resolve
+from aftershock.faults.targets.values import BrokerId, BrokerState
 
 SEEN_DEADLINE_MS = 2_000
 

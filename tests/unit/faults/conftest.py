@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aftershock.faults.check import load_plan
-from aftershock.faults.compile import compile_plan
-from aftershock.faults.executor import execute
+from aftershock.faults.plan.check import load_plan
+from aftershock.faults.runtime.executor import execute
+from aftershock.faults.timeline.compile import compile_plan
 from aftershock.tests.unit.faults.fake_world import FakeWorld, JumpingClock, ListJournal
 
 if TYPE_CHECKING:
-    from aftershock.faults.timeline import Timeline
+    from aftershock.faults.timeline.timeline import Timeline
+
 
 FRAME = """\
 name: test

@@ -1,4 +1,4 @@
-"""A cluster in memory that keeps the protocols of ``faults/world.py`` faithfully, and a clock that jumps.
+"""A cluster in memory that keeps the protocols of ``faults/runtime/world.py`` faithfully, and a clock that jumps.
 
 Time only moves when every task waits for it, so a minute of faults takes milliseconds and nothing depends on the
 host. The cluster does what Kafka would, in small: dead or frozen brokers lose their leaderships and their place in
@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from aftershock.errors import FaultError
-from aftershock.faults.record import Entry, Witness
-from aftershock.faults.values import BrokerId, BrokerState, Link, PartitionState, TopicPartition, Toxic
+from aftershock.faults.runtime.record import Entry, Witness
+from aftershock.faults.targets.values import BrokerId, BrokerState, Link, PartitionState, TopicPartition, Toxic
 from aftershock.tests.unit.faults.fakes.clients import FakeClients
 from aftershock.tests.unit.faults.fakes.kafka import FakeKafka
 from aftershock.tests.unit.faults.fakes.links import FakeLinks

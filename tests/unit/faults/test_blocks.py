@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aftershock.errors import PlanError
-from aftershock.faults.check import load_plan
-from aftershock.faults.compile import compile_plan
-from aftershock.faults.lanes import WIDTH, lanes
-from aftershock.faults.phases import Marks, phases
-from aftershock.faults.plan import Plan
-from aftershock.faults.timeline import from_json
+from aftershock.faults.plan.check import load_plan
+from aftershock.faults.plan.model import Plan
+from aftershock.faults.timeline.compile import compile_plan
+from aftershock.faults.timeline.lanes import WIDTH, lanes
+from aftershock.faults.timeline.timeline import Marks, from_json, phases
 from aftershock.tests.unit.faults.conftest import FRAME, timeline_of
 
 if TYPE_CHECKING:
-    from aftershock.faults.timeline import Timeline
+    from aftershock.faults.timeline.timeline import Timeline
+
 
 S = 1_000_000
 KILL = "{at: 1s, for: 4s, kind: kill, broker: 1}"

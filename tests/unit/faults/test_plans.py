@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from aftershock.errors import PlanError
-from aftershock.faults.check import load_plan
-from aftershock.faults.compile import compile_plan
+from aftershock.faults.plan.check import load_plan
 from aftershock.faults.plans import find, names
+from aftershock.faults.timeline.compile import compile_plan
 
 
 def test_names() -> None:

@@ -2,11 +2,11 @@
 
 from dataclasses import fields
 
-from aftershock.faults.plan import Arm
-from aftershock.faults.settings import OF_REFERENCE, OWN_WORDS, refusal
-from aftershock.workloads.reference.committer_settings import CommitterSettings
-from aftershock.workloads.reference.consumer_settings import ConsumerSettings
-from aftershock.workloads.reference.settings import ProducerSettings
+from aftershock.faults.plan.references import OF_REFERENCE, OWN_WORDS, refusal
+from aftershock.faults.plan.workloads import Arm
+from aftershock.workloads.kafka.client.settings import ProducerSettings
+from aftershock.workloads.kafka.committer.attempts import CommitterSettings
+from aftershock.workloads.kafka.consumer.shared import ConsumerSettings
 
 HAVE = {field.name for cls in (ProducerSettings, ConsumerSettings, CommitterSettings) for field in fields(cls)}
 SWITCHES = {"leader_discovery", "fetch_session", "read_replica", "partitioner"}

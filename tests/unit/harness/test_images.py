@@ -10,9 +10,11 @@ import pytest
 from docker.errors import ImageNotFound
 
 from aftershock.errors import ImageError
-from aftershock.harness.images import cds, kafka, recipe, toxiproxy
-from aftershock.harness.images.layers import build_untagged
-from aftershock.harness.images.workshop import StepError, Workshop, builds_folder, workshop
+from aftershock.harness.cluster.images import builder
+from aftershock.harness.cluster.images import recipes as cds
+from aftershock.harness.cluster.images import recipes as kafka
+from aftershock.harness.cluster.images import recipes as toxiproxy
+from aftershock.harness.cluster.images.builder import StepError, Workshop, build_untagged, builds_folder, workshop
 
 
 class FakeApi:
@@ -70,11 +72,11 @@ def folder_with(path: Path, **files: str) -> Path:
 def test_a_name_changes_with_anything_that_goes_into_the_image(tmp_path: Path) -> None:
     """A byte in a file, a file's name, a pinned fact and the version each make another image."""
     recipes = [
-        recipe.tag("x", "1", [folder_with(tmp_path / "a", run="one")], ["base"]),
-        recipe.tag("x", "1", [folder_with(tmp_path / "b", run="two")], ["base"]),
-        recipe.tag("x", "1", [folder_with(tmp_path / "c", ran="one")], ["base"]),
-        recipe.tag("x", "1", [tmp_path / "a"], ["another base"]),
-        recipe.tag("x", "2", [tmp_path / "a"], ["base"]),
+        builder.tag("x", "1", [folder_with(tmp_path / "a", run="one")], ["base"]),
+        builder.tag("x", "1", [folder_with(tmp_path / "b", run="two")], ["base"]),
+        builder.tag("x", "1", [folder_with(tmp_path / "c", ran="one")], ["base"]),
+        builder.tag("x", "1", [tmp_path / "a"], ["another base"]),
+        builder.tag("x", "2", [tmp_path / "a"], ["base"]),
     ]
 
     assert len(recipes) == len(set(recipes))
@@ -83,24 +85,24 @@ def test_a_name_changes_with_anything_that_goes_into_the_image(tmp_path: Path) -
 def test_a_name_does_not_change_with_the_weather(tmp_path: Path) -> None:
     """The same contents written in another order, with Python's droppings beside them, are the same image."""
     contents = folder_with(tmp_path / "r", run="x", etc="y")
-    before = recipe.tag("x", "1", [contents])
+    before = builder.tag("x", "1", [contents])
     (contents / "run").unlink()
     (contents / "run").write_text("x")
     folder_with(contents / "__pycache__", junk="z")
 
-    assert recipe.tag("x", "1", [contents]) == before
+    assert builder.tag("x", "1", [contents]) == before
 
 
 def test_our_names_say_what_they_hold() -> None:
     """A built image is recognised by repository and version; two versions of Kafka are two images."""
-    assert kafka.name("4.3.1").startswith("aftershock/kafka:4.3.1-")
-    assert toxiproxy.name().startswith("aftershock/toxiproxy:2.12.0-")
-    assert kafka.name("4.3.1").split("-")[1] != kafka.name("4.1.2").split("-")[1]
+    assert kafka.kafka_name("4.3.1").startswith("aftershock/kafka:4.3.1-")
+    assert toxiproxy.toxiproxy_name().startswith("aftershock/toxiproxy:2.12.0-")
+    assert kafka.kafka_name("4.3.1").split("-")[1] != kafka.kafka_name("4.1.2").split("-")[1]
 
 
 def test_the_table_of_tools_is_well_formed() -> None:
     """Each row is a script's name and a class; no script is given twice."""
-    lines = (recipe.FOLDER / "kafka" / "tools").read_text().splitlines()
+    lines = (builder.FOLDER / "kafka" / "tools").read_text().splitlines()
     rows = [line.split() for line in lines if not line.startswith("#")]
 
     assert all(len(row) == 2 and row[0].startswith("kafka-") and "." in row[1] for row in rows)
@@ -197,7 +199,7 @@ def test_a_compiler_that_fails_is_an_error_with_its_step(
     client = FakeClient()
 
     with pytest.raises(ImageError, match=r"Toxiproxy 2.12.0 failed at the step “server \(go install\)”") as raised:
-        toxiproxy.build(client, said.append, threading.Event())
+        toxiproxy.build_toxiproxy(client, said.append, threading.Event())
 
     assert "proxy unreachable" in str(raised.value)
     assert client.api.tagged == []
@@ -208,13 +210,13 @@ def test_a_go_that_is_too_old_is_said_so(tmp_path: Path, monkeypatch: pytest.Mon
     stand_in(tmp_path, monkeypatch, "go", "echo go1.19.8")
 
     with pytest.raises(ImageError, match=r"Go 1\.21 or later is needed"):
-        toxiproxy.build(FakeClient(), said.append, threading.Event())
+        toxiproxy.build_toxiproxy(FakeClient(), said.append, threading.Event())
 
 
 def test_kafka_before_4_can_not_be_built(said: list[str]) -> None:
     """The recipe does not fit 3.x, and says so before it starts."""
     with pytest.raises(ImageError, match=r"can't build Kafka 3\.9\.1"):
-        kafka.build(FakeClient(), "3.9.1", said.append, threading.Event())
+        kafka.build_kafka(FakeClient(), "3.9.1", said.append, threading.Event())
     assert said == []
 
 

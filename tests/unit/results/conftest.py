@@ -1,29 +1,23 @@
 """One Spark session and one good run for all tests of the results."""
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from aftershock.results.evidence import Evidence, read
-from aftershock.results.facts import Facts
+from aftershock.results.evidence.evidence import Evidence, read
+from aftershock.results.measure.facts import Facts
 from aftershock.results.spark.conf import BRIEF_ROWS_MAX, Load
 from aftershock.results.spark.tables import columns
+from aftershock.tests.unit.results.evidence_factory import Made, clean_run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# import-mode=importlib leaves test helpers unimportable; ours stands beside the tests that use it
-sys.path.insert(0, str(Path(__file__).parent))
-
-from evidence_factory import Made, clean_run
-
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
-    from aftershock.results.session import session  # noqa: PLC0415 - tests without Spark should not load it
+    from aftershock.results.spark.session import session  # noqa: PLC0415 - tests without Spark should not load it
 
     load = Load(rows=BRIEF_ROWS_MAX + 1)  # many runs at once
     with session(tmp_path_factory.mktemp("spark") / "spark.log", load=load) as started:
@@ -47,8 +41,8 @@ def facts(spark: "SparkSession", evidence: Evidence) -> Facts:
 
 def measured(spark: "SparkSession", evidence: Evidence) -> Facts:
     """What its SLOs and the report need of one run."""
-    from aftershock.results.measuring.measure import measure  # noqa: PLC0415 - as above
-    from aftershock.results.objectives import wanted  # noqa: PLC0415 - as above
+    from aftershock.results.checks.slo.judged import wanted  # noqa: PLC0415 - as above
+    from aftershock.results.measure.measure import measure  # noqa: PLC0415 - as above
 
     run_id = str(evidence.run["run_id"])
     return measure(spark, [evidence], {run_id: wanted(evidence)})[run_id]

@@ -8,19 +8,18 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from evidence_factory import Made
-
-from aftershock.results.evidence import Evidence, read
-from aftershock.results.facts import Facts
-from aftershock.results.measuring.measure import measure
-from aftershock.results.objectives import wanted
-from aftershock.results.session import session
+from aftershock.results.checks.slo.judged import wanted
+from aftershock.results.evidence.evidence import Evidence, read
+from aftershock.results.measure.facts import Facts, Wanted
+from aftershock.results.measure.measure import measure
 from aftershock.results.spark.conf import load_of
+from aftershock.results.spark.session import session
 from aftershock.results.spark.tables import columns
-from aftershock.results.wanted import Wanted
+from aftershock.tests.unit.results.evidence_factory import Made
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 QS = (0.5, 0.95, 0.99)
 Told = TypeVar("Told")

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
-from evidence_factory import Made, S
 
 from aftershock.errors import EvidenceError
-from aftershock.results.check import Check, Status
-from aftershock.results.verdict import Verdict
+from aftershock.results.checks.check import Check, Status, Verdict
+from aftershock.tests.unit.results.evidence_factory import Made, S
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from aftershock.results.judge import Judge
+
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

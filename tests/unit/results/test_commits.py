@@ -6,19 +6,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from evidence_factory import LOAD_END_S, Made, Row, S
-from measuring import named, together
 
-from aftershock.results.analysis import document
-from aftershock.results.check import Check, Status
-from aftershock.results.evidence import Evidence, Objective, read
-from aftershock.results.facts import Facts, Longest
+from aftershock.results.checks.check import Check, Status
+from aftershock.results.evidence.analysis import document
+from aftershock.results.evidence.evidence import Evidence, Objective, read
 from aftershock.results.judge import judged
+from aftershock.results.measure.facts import Facts, Longest
 from aftershock.results.report.plots import metrics
 from aftershock.results.spark.tables import columns
+from aftershock.tests.unit.results.evidence_factory import LOAD_END_S, Made, Row, S
+from aftershock.tests.unit.results.measuring import named, together
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from aftershock.results.comparing import compared, trend_text
-from aftershock.results.comparing.arms import arms_of
-from aftershock.results.comparing.history import Line
-from aftershock.results.comparing.trend import trends
+from aftershock.results.compare import runs, trend
+from aftershock.results.compare.history import Line
+from aftershock.results.compare.runs import arms_of
+from aftershock.results.compare.trend import trends
 from aftershock.tests.stored_runs import documents, write
 
 PAGE = (Path(__file__).parents[3] / "docs" / "COMPARE.md").read_text(encoding="utf-8")
@@ -22,7 +22,7 @@ def test_the_comparison(tmp_path: Path) -> None:
     blocks = {arm: [float(v) for v in us * np.exp(rng.normal(0, 0.3, 8))] for arm, us in (("kip951", 9e4), ("baseline", 4e5))}  # fmt: skip # noqa: E501
     recovered = {arm: [v * 12 * float(np.exp(rng.normal(0, 0.2))) for v in values] for arm, values in blocks.items()}
     home = write(tmp_path / "run", documents(blocks, recovered, run_id="20261121-rotation-4f1c"))
-    assert compared.text(arms_of(home)) in PAGE
+    assert runs.text(arms_of(home)) in PAGE
 
 
 def test_the_trend() -> None:
@@ -31,4 +31,4 @@ def test_the_trend() -> None:
     nights = [(NIGHT.night + timedelta(days=index), "4.3.0" if index < 65 else "4.3.1") for index in range(80)]
     slow = [replace(NIGHT, night=night, run_id=f"{night:%Y%m%d}-nightly", kafka=kafka, value=float(np.exp(rng.normal(0, 0.1))) * (1.5 if kafka == "4.3.1" else 1)) for night, kafka in nights]  # fmt: skip # noqa: E501
     calm = [replace(line, metric="produce.latency p50", window="steady", unit="ms", value=3.0) for line in slow]
-    assert trend_text.text(trends([*slow, *calm]), ()) in PAGE
+    assert trend.text(trends([*slow, *calm]), ()) in PAGE

@@ -4,7 +4,6 @@ What Spark measured is compared with what a few plain queries say, each of them 
 gate, no ledger, no segments. Exactly: the same integers, the same quantiles by nearest rank.
 """
 
-# ruff: noqa: S608 - the queries are put together from numbers and names of our own
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,18 +11,22 @@ from typing import TYPE_CHECKING
 
 import duckdb
 import pytest
-from evidence_factory import Made
-from measuring import apart, measured
 
-from aftershock.results.evidence import Evidence, read
-from aftershock.results.facts import MAX, Facts
-from aftershock.results.measuring.recovery import GAP_SLOT_US
-from aftershock.results.phases import Interval, windows_of
+from aftershock.results.evidence.evidence import Evidence, read
+from aftershock.results.evidence.phases import Interval, windows_of
+from aftershock.results.measure.facts import MAX, Facts
+from aftershock.results.measure.recovery import GAP_SLOT_US
 from aftershock.results.spark.tables import columns
 from aftershock.tests.bench.evidence_generator import generate
+from aftershock.tests.unit.results.evidence_factory import Made
+from aftershock.tests.unit.results.measuring import apart, measured
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+# ruff: noqa: S608 - the queries are put together from numbers and names of our own
+
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

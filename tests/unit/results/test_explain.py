@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from analysis_factory import analysed
-from evidence_factory import Made
 
-from aftershock.harness import cli_report
-from aftershock.results.check import Check, Status
-from aftershock.results.explain import followed, record_markdown, record_text, story, story_markdown, story_text
-from aftershock.results.verdict import Verdict
+from aftershock.harness.cli import analysis
+from aftershock.results.checks.check import Check, Status, Verdict
+from aftershock.results.explain.output import record_markdown, record_text, story, story_markdown, story_text
+from aftershock.results.explain.record import followed
+from aftershock.tests.unit.results.analysis_factory import analysed
+from aftershock.tests.unit.results.evidence_factory import Made
 
 HOSTILE = "<script>alert(1)</script>|`*\x1b[2J"
 OWED = Check("obligation/produce", "obligation", "arm=baseline", Status.PASS, 9, 1, "s", "progress was owed for 9 s")
@@ -200,7 +200,7 @@ def test_the_command(
     home: Path, capsys: pytest.CaptureFixture[str], record: str | None, options: dict[str, Any], said: str
 ) -> None:
     """`aftershock explain RUN`: text, Markdown or JSON on stdout, and always 0: nothing is judged."""
-    assert 0 == cli_report.explain(str(home), record=record, **options)
+    assert 0 == analysis.explain(str(home), record=record, **options)
     out = capsys.readouterr().out
     assert said in out
     if options.get("as_json"):

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from aftershock.errors import EvidenceError
-from aftershock.results.comparing import history
-from aftershock.results.comparing.history import NAME, add, ledger_in, lines_of, read
-from aftershock.results.comparing.stored import Stored, stored
+from aftershock.results.compare import history
+from aftershock.results.compare.history import NAME, add, ledger_in, lines_of, read_ledger
+from aftershock.results.evidence.stored import Stored, stored
 from aftershock.tests.stored_runs import documents, spoilt, write
 
 P95 = {"kip951": [20_000.0] * 3, "baseline": [40_000.0] * 3}
@@ -60,7 +60,7 @@ def test_a_ledger_only_grows(tmp_path: Path) -> None:
     )
     assert path.read_bytes().startswith(before)
     assert (*sorted(lines_of(one), key=repr), *sorted(lines_of(two), key=repr)) == tuple(
-        sorted(read(path).lines, key=lambda line: (line.run_id, repr(line)))
+        sorted(read_ledger(path).lines, key=lambda line: (line.run_id, repr(line)))
     )
 
 
@@ -81,7 +81,7 @@ def test_a_torn_line_harms_no_other(tmp_path: Path) -> None:
     add(path, [run(tmp_path)])
     path.write_bytes(path.read_bytes()[:-40])
     add(path, [run(tmp_path, "r2")])
-    ledger = read(path)
+    ledger = read_ledger(path)
     assert 31 == len(ledger.lines)
     assert [f"{path}:16:"] == [sentence.split(" ")[0] for sentence in ledger.broken]
 
@@ -90,7 +90,7 @@ def test_a_place_that_is_none(tmp_path: Path) -> None:
     """A folder where the file should be is said, both ways."""
     (tmp_path / "x").mkdir()
     with pytest.raises(EvidenceError, match="can't be read"):
-        history.read(tmp_path / "x")
+        history.read_ledger(tmp_path / "x")
     (tmp_path / "file").write_text("")
     with pytest.raises(EvidenceError, match=r"can't be (read|written)"):
         add(tmp_path / "file" / "ledger.jsonl", [run(tmp_path)])

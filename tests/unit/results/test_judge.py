@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from evidence_factory import Made
+
+from aftershock.tests.unit.results.evidence_factory import Made
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

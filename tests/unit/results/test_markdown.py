@@ -4,13 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from evidence_factory import Made
 
 from aftershock.errors import EvidenceError
-from aftershock.results.check import Check, Status
-from aftershock.results.report import markdown, step_summary
-from aftershock.results.report.markdown import SUMMARY_BYTES_MAX
-from aftershock.results.verdict import Verdict
+from aftershock.results.checks.check import Check, Status, Verdict
+from aftershock.results.report.several import SUMMARY_BYTES_MAX, markdown, step_summary
+from aftershock.tests.unit.results.evidence_factory import Made
 
 
 def check(status: Status, name: str, why: str) -> Check:

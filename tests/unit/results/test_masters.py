@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from evidence_factory import Made
-from spark_servers import connect_server, standalone
 
 from aftershock.results.judge import judge
+from aftershock.tests.unit.results.evidence_factory import Made
+from aftershock.tests.unit.results.spark_servers import connect_server, standalone
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+
 
 pytestmark = [pytest.mark.nightly, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from aftershock.results.check import Check, Status
-from aftershock.results.evidence import Evidence, Objective
-from aftershock.results.exposure import exposure, passages
-from aftershock.results.facts import Crossed, Distribution, Facts, Finding, Host
+from aftershock.results.checks.check import Check, Status, Verdict
+from aftershock.results.checks.witness import exposure, passages
+from aftershock.results.evidence.evidence import Evidence, Objective
 from aftershock.results.judge import judged
-from aftershock.results.verdict import Verdict
+from aftershock.results.measure.facts import Crossed, Distribution, Facts, Finding, Host
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

@@ -11,21 +11,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aftershock.results.evidence import Client, Evidence, Phase
-from aftershock.results.facts import Distribution
-from aftershock.results.measuring.answers import longest
-from aftershock.results.measuring.dims import Dims, Scene
-from aftershock.results.measuring.latency import histogram, quantiles
-from aftershock.results.measuring.names import named
-from aftershock.results.measuring.recovery import stretches, successes
-from aftershock.results.measuring.segments import segments_of
-from aftershock.results.measuring.twice import Twice, lags
-from aftershock.results.phases import merged
+from aftershock.results.evidence.evidence import Client, Evidence, Phase
+from aftershock.results.evidence.phases import merged
+from aftershock.results.measure.answers import longest
+from aftershock.results.measure.facts import Calm, Distribution
+from aftershock.results.measure.lag import Twice, measure_lags
+from aftershock.results.measure.latency import latency_histogram, quantiles
+from aftershock.results.measure.names import named
+from aftershock.results.measure.recovery import stretches, successes
+from aftershock.results.measure.tables import Dims, Scene, segments_of
 from aftershock.results.spark.tables import Tables
-from aftershock.results.wanted import Calm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -40,7 +39,7 @@ def test_quantiles_are_nearest_rank(spark: "SparkSession", cases: list[list[int 
     """The value at rank ceil(q n) of the sorted samples, censored ones last; null where that is a censored one."""
     rows = [(case, value) for case, values in enumerate(cases) for value in values]
     samples = spark.createDataFrame(rows, "case int, latency_us bigint")
-    found = quantiles(histogram(samples, ["case"]), ["case"], [percent / 100 for percent in PERCENTS]).collect()
+    found = quantiles(latency_histogram(samples, ["case"]), ["case"], [percent / 100 for percent in PERCENTS]).collect()
     assert len(cases) == len(found)
     for row in found:
         values = cases[row["case"]]
@@ -189,7 +188,7 @@ def test_lag_is_from_the_position_to_the_end(spark: "SparkSession", cases: list[
     )
     known = of_phases(spark, ("steady", None, 0, 7_000_000), clients=1)
     empty = spark.range(0)
-    (found,) = lags(Tables(outcomes, empty, empty, empty, empty), known)
+    (found,) = measure_lags(Tables(outcomes, empty, empty, empty, empty), known)
     for second, seen in enumerate(found["w/c0"]):
         each = [_lag(records, (second + 1) * 1_000_000) for records in lanes]
         assert (sum(records for records, _ in each), max(age for _, age in each)) == (seen.records, seen.oldest_us)

@@ -10,17 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from evidence_factory import Made
 
 from aftershock.errors import EvidenceError
-from aftershock.results.check import Check, Status
-from aftershock.results.measuring.measure import BINS_OF_ALL_MAX, BINS_OF_ALL_WITH_COMMITS_MAX
-from aftershock.results.report import write
-from aftershock.results.report.bands import PALETTE, Band
-from aftershock.results.report.chart import latency_svg
+from aftershock.results.checks.check import Check, Status, Verdict
+from aftershock.results.measure.measure import BINS_OF_ALL_MAX, BINS_OF_ALL_WITH_COMMITS_MAX
+from aftershock.results.report.page import write_report
 from aftershock.results.report.plots import panels
-from aftershock.results.report.spreads import METRICS, QUANTILES
-from aftershock.results.verdict import Verdict
+from aftershock.results.report.svg import PALETTE, Band, latency_svg
+from aftershock.results.report.tables import METRICS, QUANTILES
+from aftershock.tests.unit.results.evidence_factory import Made
 
 HOSTILE = "<script>alert(1)</script>\"'&$x^2$"
 BYTES_MAX, WORST_BYTES_MAX = 500_000, 700_000
@@ -86,7 +84,7 @@ def judged(tmp_path: Path) -> Judged:
 
 def test_the_verdict_comes_first_and_nothing_is_loaded(judged: Judged, made: Made) -> None:
     """One file: no script, no link, no address but the SVG's namespaces; the sentence is the first heading."""
-    page = write(judged(made, bins())).read_text()
+    page = write_report(judged(made, bins())).read_text()
     seen = _Seen(page)
     assert page.count("<script>") == 1
     assert [risk for risk in seen.risky if not (risk[1] or "").startswith("#")] == []
@@ -113,14 +111,14 @@ def test_the_verdict_comes_first_and_nothing_is_loaded(judged: Judged, made: Mad
 
 def test_what_was_owed_is_told_span_by_span_with_the_reason(judged: Judged, made: Made) -> None:
     """A table for all that were owed the same; the grace behind the killed leader is spelt out."""
-    page = write(judged(made, bins())).read_text()
+    page = write_report(judged(made, bins())).read_text()
     assert "arm=baseline produce, arm=patient produce: progress owed for " in page
     assert re.search(r"<td>not owed</td>.*kill-1 began: a grace of [\d.]+ s = .* broker\.session\.timeout\.ms", page)
 
 
 def test_faults_are_bands_in_every_plot(judged: Judged, made: Made) -> None:
     """Each fault has its colour and its name in both plots, and a row with its witness."""
-    page = write(judged(made, bins())).read_text()
+    page = write_report(judged(made, bins())).read_text()
     assert "arm=baseline, producer in rack a" in page
     assert "arm=patient, consumer in rack b" in page
     for fault, colour in zip(("latency-1", "kill-1", "reassign-1"), PALETTE, strict=False):
@@ -139,7 +137,7 @@ def test_hostile_names_are_text(judged: Judged, made: Made) -> None:
     for row in hostile.phases + hostile.journal:
         row["fault"] = HOSTILE if row["fault"] == "latency-1" else row["fault"]
     rows = [row | {"client": f"orders/{HOSTILE}"} for row in bins()]
-    page = write(judged(hostile, rows)).read_text()
+    page = write_report(judged(hostile, rows)).read_text()
     assert page.count("<script") == 1
     assert page.count("&lt;script&gt;") > 10
 
@@ -147,7 +145,7 @@ def test_hostile_names_are_text(judged: Judged, made: Made) -> None:
 def test_an_older_analysis_without_racks_is_drawn(judged: Judged, made: Made) -> None:
     """A run that was judged before bins told racks still has its plot, its panel named for the arm alone."""
     rows = [{name: value for name, value in row.items() if name != "rack"} for row in bins()]
-    page = write(judged(made, rows)).read_text()
+    page = write_report(judged(made, rows)).read_text()
     assert ">arm=baseline</text>" in page
 
 
@@ -165,7 +163,7 @@ def test_panels_without_room_are_told_of(made: Made, judged: Judged) -> None:
     many = made.copy()
     many.timeline["workloads"][0]["arms"] = {f"arm-{index}": {} for index in range(9)}
     rows = [row | {"client": f"orders/arm-{index}"} for row in bins(3) for index in range(9)]
-    page = write(judged(many, rows)).read_text()
+    page = write_report(judged(many, rows)).read_text()
     assert page.count("1 more panels are in analysis.json") == 2
 
 
@@ -287,9 +285,9 @@ def test_the_worst_plausible_run_still_fits(made: Made, tmp_path: Path, sides: S
     home = run.write(tmp_path / "run")
     (home / "verdict.json").write_text(verdict.text())
     (home / "analysis.json").write_text(json.dumps(told))
-    first = write(home).read_bytes()
+    first = write_report(home).read_bytes()
     assert BYTES_MAX < len(first) <= WORST_BYTES_MAX
-    assert first == write(home).read_bytes()
+    assert first == write_report(home).read_bytes()
 
 
 def test_a_path_is_drawn_where_it_was() -> None:
@@ -308,8 +306,8 @@ def test_a_run_not_judged_yet_is_told_so(made: Made, tmp_path: Path) -> None:
     """The error names the file that is missing and the command that makes it."""
     home = made.write(tmp_path / "run")
     with pytest.raises(EvidenceError, match="aftershock verdict"):
-        write(home)
+        write_report(home)
     (home / "verdict.json").write_text('{"checks": [{}]}')
     (home / "analysis.json").write_text("{}")
     with pytest.raises(EvidenceError, match="not as it was written"):
-        write(home)
+        write_report(home)

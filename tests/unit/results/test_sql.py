@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from evidence_factory import Made
 
 from aftershock.errors import AftershockError, EvidenceError
-from aftershock.results.evidence import Evidence, read, told_apart
+from aftershock.results.evidence.evidence import Evidence, read, told_apart
+from aftershock.results.spark import sql
+from aftershock.results.spark.sql import Question, answered, ask
 from aftershock.results.spark.tables import columns
-from aftershock.results.sql import history, views
-from aftershock.results.sql.ask import Question, ask
-from aftershock.results.sql.statement import answered
+from aftershock.tests.unit.results.evidence_factory import Made
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -40,19 +40,19 @@ def run(spark: "SparkSession", made: Made, tmp_path_factory: pytest.TempPathFact
 
 def test_every_query_of_the_page_gives_rows(spark: "SparkSession", run: Evidence, tmp_path: Path) -> None:
     """Ten and more on a run, and those on a history; none needs more than the page says."""
-    views.create_views(spark, [run])
+    sql.create_views(spark, [run])
     asked = queries("sql")
     assert len(asked) >= 10
     empty = [text for text in asked if not answered(spark, text).collect()]
-    history.archive(run.home, tmp_path / "history")
-    history.create_views(spark, tmp_path / "history")
+    sql.archive(run.home, tmp_path / "history")
+    sql.create_history_views(spark, tmp_path / "history")
     empty += [text for text in queries("sql history") if not answered(spark, text).collect()]
     assert empty == []
 
 
 def test_the_page_names_every_column(spark: "SparkSession", run: Evidence) -> None:
     """And no view is left out."""
-    views.create_views(spark, [run])
+    sql.create_views(spark, [run])
     names = [row["tableName"] for row in answered(spark, "show tables").collect()]
     assert set(names) >= {
         "outcomes",
@@ -77,13 +77,13 @@ def test_several_runs_are_one_table(spark: "SparkSession", made: Made, run: Evid
     other = made.copy()
     other.run["run_id"] = "other"
     runs = [run, read(other.write(tmp_path / "other"), columns())]
-    views.create_views(spark, runs)
+    sql.create_views(spark, runs)
     counted = answered(spark, "select run, count(*) from outcomes group by run order by run").collect()
     assert [tuple(row) for row in counted] == [("20261121-101500-demo-7", 18_000), ("other", 18_000)]
     judged = answered(spark, "select distinct run from checks").collect()
     assert [row["run"] for row in judged] == ["20261121-101500-demo-7"]
-    assert views.unjudged(runs, "select * from checks") == ["checks of other"]
-    assert views.unjudged(runs, "select * from outcomes") == []
+    assert sql.unjudged(runs, "select * from checks") == ["checks of other"]
+    assert sql.unjudged(runs, "select * from outcomes") == []
     told_apart(runs)
     twin = read(Path(shutil.copytree(run.home, tmp_path / "twin")), columns())
     with pytest.raises(EvidenceError, match=r"is that of .*run\.json too"):
@@ -92,7 +92,7 @@ def test_several_runs_are_one_table(spark: "SparkSession", made: Made, run: Evid
 
 def test_nothing_is_changed_by_asking(spark: "SparkSession", run: Evidence) -> None:
     """WITH may lead an INSERT, and is refused for that; what Spark can't read or find is a sentence of one line."""
-    views.create_views(spark, [run])
+    sql.create_views(spark, [run])
     folder = run.home / "made"
     told = {
         f"with x as (select 1) insert overwrite directory '{folder}' using csv table x": "changes a table",
@@ -115,7 +115,7 @@ def test_a_history_is_replaced_run_by_run(run: Evidence, tmp_path: Path) -> None
     text = (home / "run.json").read_text().replace('"plan": "demo"', '"plan": "a/b c"')
     (home / "run.json").write_text(text)
     for _ in range(2):
-        written = history.archive(home, tmp_path / "history")
+        written = sql.archive(home, tmp_path / "history")
     assert sorted(written) == sorted((tmp_path / "history").rglob("*.parquet"))
     assert {part.relative_to(tmp_path / "history").as_posix() for part in written} == {
         f"{table}/run_date=2026-11-21/plan=a%2Fb%20c/run_id=20261121-101500-demo-7/part-0.parquet"
@@ -123,7 +123,7 @@ def test_a_history_is_replaced_run_by_run(run: Evidence, tmp_path: Path) -> None
     }
     shutil.rmtree(home / "gold")
     with pytest.raises(EvidenceError, match="judge the run first"):
-        history.archive(home, tmp_path / "history")
+        sql.archive(home, tmp_path / "history")
 
 
 def test_what_is_no_query_starts_no_spark(tmp_path: Path) -> None:

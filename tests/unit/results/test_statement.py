@@ -5,8 +5,7 @@ import json
 import pytest
 
 from aftershock.errors import AftershockError
-from aftershock.results.sql.printed import TABLE_ROWS_MAX, as_csv, as_json, as_table
-from aftershock.results.sql.statement import first_word
+from aftershock.results.spark.sql import TABLE_ROWS_MAX, as_csv, as_json, as_table, first_word
 
 ROWS = [("a,b", 1, None, [[0, 7]]), ("long" * 30, 22, 0.5, None)]
 NAMES = ("name", "n", "ms", "samples")

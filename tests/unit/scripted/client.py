@@ -7,8 +7,9 @@ from uuid import UUID
 from kio.index import load_request_schema
 
 from aftershock.tests.scripted.messages import KEYS, make
-from aftershock.workloads.wire.connection import Connection
-from aftershock.workloads.wire.records import build, parse
+from aftershock.workloads.kafka.wire.batch import parse
+from aftershock.workloads.kafka.wire.batch_builder import build
+from aftershock.workloads.kafka.wire.connection import Connection
 
 TIMEOUT_S = 10
 SHORT_S = 0.2  # for an answer that must not come

@@ -5,7 +5,7 @@ import pytest
 
 from aftershock.tests.scripted_broker import ScriptedBroker
 from aftershock.tests.unit.scripted.client import TIMEOUT_S, Client, Dial
-from aftershock.workloads.wire.connection import Connection
+from aftershock.workloads.kafka.wire.connection import Connection
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from aftershock.tests.scripted.messages import SERVED
 from aftershock.tests.scripted_broker import ScriptedBroker
 from aftershock.tests.unit.scripted.client import TIMEOUT_S, Client, Dial, bases, batch, first_error
-from aftershock.workloads.wire.records import parse
+from aftershock.workloads.kafka.wire.batch import parse
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aftershock.workloads.assignment import CommitAssignment, ConsumeAssignment, ProduceAssignment
-from aftershock.workloads.clients.conformance.mock_cluster import PARTITIONS, MockCluster
-from aftershock.workloads.clock import run_clock
+from aftershock.workloads.adapters.conformance.bench import PARTITIONS
+from aftershock.workloads.adapters.conformance.mock_cluster import MockCluster
+from aftershock.workloads.load.assignment import CommitAssignment, ConsumeAssignment, ProduceAssignment
+from aftershock.workloads.load.events import run_clock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,12 +4,13 @@ A setting that never reaches the wire: what the leader alone has is reported as 
 """
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
-from aftershock.workloads.reference import exchange
+from aftershock.workloads.kafka.client import requests
+from aftershock.workloads.kafka.producer import produce_request
 
 
 def plant() -> None:
-    write = exchange.ProduceWriter
-    put(exchange, "ProduceWriter", lambda kind, _, timeout_ms: write(kind, 1, timeout_ms))
+    write = requests.ProduceWriter
+    put(produce_request, "ProduceWriter", lambda kind, _, timeout_ms: write(kind, 1, timeout_ms))
 
 
 BAD = KnownBad("a leader is killed while its followers are behind", "integrity/lost", "not in the log", plant)

@@ -5,8 +5,8 @@ that fails has been a success already, and nobody sends it again.
 """
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
-from aftershock.workloads.reference.exchange import Exchange
-from aftershock.workloads.rules.values import UNKNOWN
+from aftershock.workloads.kafka.producer.produce_request import Exchange
+from aftershock.workloads.kafka.rules.values import UNKNOWN
 
 
 def plant() -> None:

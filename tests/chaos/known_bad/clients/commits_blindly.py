@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from aftershock.errors import ProtocolError
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
-from aftershock.workloads.reference.commit_attempts import PlainAttempts
+from aftershock.workloads.kafka.committer.attempts import PlainAttempts
 
 
 def plant() -> None:

@@ -6,7 +6,7 @@ Whoever dies in between has lost it (librdkafka#4534 reports offsets that are st
 import asyncio
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
-from aftershock.workloads.clients.reference_consumer import POLL_MS, ReferenceConsumer
+from aftershock.workloads.adapters.reference import POLL_MS, ReferenceConsumer
 
 WORK_S = 0.05
 

@@ -4,8 +4,7 @@ Each commit is tried again by itself, whatever was committed meanwhile (KAFKA-57
 """
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
-from aftershock.workloads.reference.auto_commit import AutoCommit
-from aftershock.workloads.reference.offset_store import OffsetStore
+from aftershock.workloads.kafka.consumer.consumer_coordinator import AutoCommit, OffsetStore
 
 
 def plant() -> None:

@@ -4,7 +4,7 @@ It reads on, and nobody notices what lay between (confluent-kafka-dotnet#192: sk
 """
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
-from aftershock.workloads.reference.fetcher import Fetcher
+from aftershock.workloads.kafka.consumer.fetcher import Fetcher
 
 
 def plant() -> None:

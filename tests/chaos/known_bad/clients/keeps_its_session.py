@@ -5,8 +5,8 @@ each Fetch is refused.
 """
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
-from aftershock.workloads.reference.fetcher import Fetcher
-from aftershock.workloads.rules.fetch_session import FetchSession
+from aftershock.workloads.kafka.consumer.fetcher import Fetcher
+from aftershock.workloads.kafka.rules.fetch_session import FetchSession
 
 PAUSE_MS = 200.0
 

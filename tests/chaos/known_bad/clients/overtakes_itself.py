@@ -7,13 +7,13 @@ max.inflight=1).
 from dataclasses import replace
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
-from aftershock.workloads.clients import reference_producer
+from aftershock.workloads.adapters import reference
 
 
 def plant() -> None:
-    settings = reference_producer.reference_settings
+    settings = reference.reference_settings
     put(
-        reference_producer,
+        reference,
         "reference_settings",
         lambda *told: replace(settings(*told), max_in_flight_requests_per_connection=5),
     )

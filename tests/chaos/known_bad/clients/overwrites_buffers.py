@@ -4,7 +4,7 @@ KAFKA-19012: a buffer went back to the pool while a request still stood in it.
 """
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
-from aftershock.workloads.reference.exchange import Exchange
+from aftershock.workloads.kafka.producer.produce_request import Exchange
 
 
 def plant() -> None:

@@ -4,7 +4,7 @@ A position that is taken from where it was last noted, not from where it is.
 """
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
-from aftershock.workloads.rules.position import Position
+from aftershock.workloads.kafka.rules.subscription_state import Position
 
 BACK = 5
 

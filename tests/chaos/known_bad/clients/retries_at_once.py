@@ -4,7 +4,7 @@ KIP-951 without its rule (KAFKA-15415): where the new leader isn't ready, client
 """
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
-from aftershock.workloads.rules.leader_discovery import LeaderDiscovery
+from aftershock.workloads.kafka.rules.leader_discovery import LeaderDiscovery
 
 
 def plant() -> None:

@@ -6,12 +6,12 @@ What was written, and whose answer was lost, is written again (what KIP-98 is th
 from dataclasses import replace
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
-from aftershock.workloads.clients import reference_producer
+from aftershock.workloads.adapters import reference
 
 
 def plant() -> None:
-    settings = reference_producer.reference_settings
-    put(reference_producer, "reference_settings", lambda *told: replace(settings(*told), enable_idempotence=False))
+    settings = reference.reference_settings
+    put(reference, "reference_settings", lambda *told: replace(settings(*told), enable_idempotence=False))
 
 
 BAD = KnownBad(

@@ -4,7 +4,7 @@ A buffer that is used again while the application still looks at it.
 """
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
-from aftershock.workloads.clients.receiving import Receiving
+from aftershock.workloads.adapters.receiving import Receiving
 
 
 def plant() -> None:

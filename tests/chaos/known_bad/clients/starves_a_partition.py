@@ -5,8 +5,8 @@ uneven partitions do).
 """
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
-from aftershock.workloads.rules.accumulator import Accumulator
-from aftershock.workloads.rules.uniform_sticky import UniformSticky
+from aftershock.workloads.kafka.rules.accumulator import Accumulator
+from aftershock.workloads.kafka.rules.partitioner import UniformSticky
 
 
 def plant() -> None:

@@ -4,8 +4,8 @@ The classic: an error callback that nobody looks at, a future whose exception is
 """
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
-from aftershock.workloads.reference.deliveries import Deliveries
-from aftershock.workloads.rules.values import UNKNOWN
+from aftershock.workloads.kafka.producer.produce_request import Deliveries
+from aftershock.workloads.kafka.rules.values import UNKNOWN
 
 
 def plant() -> None:

@@ -4,7 +4,7 @@ Answers that were long under way lead it back to a former leader (librdkafka#468
 """
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
-from aftershock.workloads.rules.leader_discovery import LeaderDiscovery, Refusal
+from aftershock.workloads.kafka.rules.leader_discovery import LeaderDiscovery, Refusal
 
 
 def plant() -> None:

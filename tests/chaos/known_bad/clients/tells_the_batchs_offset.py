@@ -4,7 +4,7 @@ Offsets within a batch are relative, and somebody has to add them up.
 """
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
-from aftershock.workloads.clients.reference_producer import ReferenceProducer
+from aftershock.workloads.adapters.reference import ReferenceProducer
 
 
 def plant() -> None:

@@ -4,7 +4,7 @@ Order within a partition is kept by the log and by the fetch, and lost right beh
 """
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
-from aftershock.workloads.reference.consumer import Consumer
+from aftershock.workloads.kafka.consumer.consumer import Consumer
 
 
 def plant() -> None:

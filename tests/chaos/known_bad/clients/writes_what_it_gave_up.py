@@ -4,7 +4,7 @@ A batch that has expired is left in its queue. Whoever was told "failed" has sen
 """
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
-from aftershock.workloads.rules.accumulator import Accumulator
+from aftershock.workloads.kafka.rules.accumulator import Accumulator
 
 
 def plant() -> None:

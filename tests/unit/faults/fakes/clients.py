@@ -5,10 +5,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from aftershock.errors import FaultError
-from aftershock.faults.values import ClientProcess, SignOfLife
+from aftershock.faults.targets.values import ClientProcess, SignOfLife
 
 if TYPE_CHECKING:
     from aftershock.tests.unit.faults.fake_world import FakeWorld
+
 
 SIGN_US = 500_000
 READY_US = 1_500_000

@@ -9,10 +9,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aftershock.errors import AdminError
-from aftershock.faults.values import BrokerId, PartitionState, Quorum, Resource, Setting, TopicPartition
+from aftershock.faults.targets.values import BrokerId, PartitionState, Quorum, Resource, Setting, TopicPartition
 
 if TYPE_CHECKING:
     from aftershock.tests.unit.faults.fake_world import FakeWorld
+
 
 SESSION_TIMEOUT_US = 3_000_000
 BY_DEFAULT: Mapping[Resource, Mapping[str, str | None]] = {

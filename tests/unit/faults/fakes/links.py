@@ -10,12 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from aftershock.errors import FaultError
-from aftershock.faults.values import BrokerId, Exchange, Link, Toxic
+from aftershock.faults.targets.values import BrokerId, Exchange, Link, Toxic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aftershock.tests.unit.faults.fake_world import FakeWorld
+
 
 QUESTION_BYTES, ANSWER_BYTES = 50, 500
 TRIP_MS = 1.0

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from aftershock.faults.values import BrokerId, Limits, LogDir, Throttling
+from aftershock.faults.targets.values import BrokerId, Limits, LogDir, Throttling
 
 if TYPE_CHECKING:
     from aftershock.tests.unit.faults.fake_world import FakeWorld
+
 
 MIB = 1_048_576
 NOTICED_US = 2_000_000  # how long a broker takes to write something

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from aftershock.faults.values import BrokerId, BrokerState
+from aftershock.faults.targets.values import BrokerId, BrokerState
 
 BEHIND = 1_000
 

@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from aftershock.errors import FaultError
-from aftershock.faults.values import Answer
-from aftershock.faults.wire_proxy.apis import API_KEYS
-from aftershock.faults.wire_proxy.rule import Rule, rule_from
+from aftershock.faults.targets.values import Answer
+from aftershock.faults.wire_proxy.messages import API_KEYS
+from aftershock.faults.wire_proxy.rules import Rule, rule_from
 
 if TYPE_CHECKING:
     from aftershock.tests.unit.faults.fake_world import FakeWorld
+
 
 TRIP_MS = 2.0
 OFFERED = dict.fromkeys(API_KEYS, 13)

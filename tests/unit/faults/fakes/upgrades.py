@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from aftershock.errors import AdminError
-from aftershock.faults.values import BrokerId
+from aftershock.faults.targets.values import BrokerId
 
 if TYPE_CHECKING:
     from aftershock.tests.unit.faults.fake_world import FakeWorld
+
 
 KNOWN_LEVEL = {"4.1.2": 27, "4.3.1": 30}
 

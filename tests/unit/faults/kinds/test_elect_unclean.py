@@ -10,6 +10,7 @@ from aftershock.errors import AdminError
 if TYPE_CHECKING:
     from aftershock.tests.unit.faults.conftest import Stage
 
+
 UNCLEAN = "{id: any, at: 1s, kind: elect, topic: orders, election: unclean}"
 
 

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aftershock.errors import PlanError
-from aftershock.faults.check import load_plan
-from aftershock.faults.record import Undo
-from aftershock.faults.undo import perform
+from aftershock.faults.plan.check import load_plan
+from aftershock.faults.runtime.record import Undo
+from aftershock.faults.runtime.undo import perform
 from aftershock.tests.unit.faults.conftest import FRAME
 
 if TYPE_CHECKING:
     from aftershock.tests.unit.faults.conftest import Stage
+
 
 LIMITS = (
     "{id: less, at: 1s, for: 6s, kind: cpu_quota, broker: 2, cpus: 0.2}",

@@ -10,8 +10,9 @@ from aftershock.errors import FaultError, PlanError
 from aftershock.tests.unit.faults.conftest import timeline_of
 
 if TYPE_CHECKING:
-    from aftershock.faults.record import Witness
+    from aftershock.faults.runtime.record import Witness
     from aftershock.tests.unit.faults.conftest import Stage
+
 
 KINDS = {
     "delay_request": "api: Produce, delay: 500ms",

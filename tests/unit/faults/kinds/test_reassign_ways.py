@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aftershock.errors import FaultError, PlanError
-from aftershock.faults.strikes import assigning
-from aftershock.faults.values import BrokerId, PartitionState
+from aftershock.faults.kinds.kafka import reassign
+from aftershock.faults.targets.values import BrokerId, PartitionState
 from aftershock.tests.unit.faults.conftest import timeline_of
 
 if TYPE_CHECKING:
     from aftershock.tests.unit.faults.conftest import Stage
+
 
 SWAP = "{id: turn, at: 1s, for: 4s, kind: reassign, topic: orders, swap: {from: 1, to: 2}}"
 FEWER = "{id: turn, at: 1s, for: 4s, kind: reassign, topic: orders, replication: 2}"
@@ -128,27 +129,27 @@ async def test_replace_needs_a_free_broker(stage: Stage) -> None:
 def test_replace_takes_all_that_it_holds() -> None:
     """Partitions that it doesn't hold are left alone; every other keeps its order."""
     given = states((1, 2), (2, 3), (3, 1))
-    assert {("t", 0): (4, 2), ("t", 2): (3, 4)} == assigning.replaced(given, BrokerId(1), BrokerId(4))
+    assert {("t", 0): (4, 2), ("t", 2): (3, 4)} == reassign.replaced(given, BrokerId(1), BrokerId(4))
 
 
 def test_more_replicas_are_spread() -> None:
     """The rack that has none comes first, and within a rack the broker that holds least."""
     racks = {BrokerId(b): rack for b, rack in {1: "a", 2: "a", 3: "b", 4: "b"}.items()}
-    wanted = assigning.replicated(states((1,), (1,), (2,), (2,)), 2, racks)
+    wanted = reassign.replicated(states((1,), (1,), (2,), (2,)), 2, racks)
     assert [(1, 3), (1, 4), (2, 3), (2, 4)] == list(wanted.values())
 
 
 def test_fewer_replicas_stay_spread() -> None:
     """What goes first is a second replica in a rack, and never the preferred leader."""
     racks = {BrokerId(b): rack for b, rack in {1: "a", 2: "a", 3: "b"}.items()}
-    wanted = assigning.replicated(states((1, 2, 3), (2, 3, 1), (3, 1, 2)), 2, racks)
+    wanted = reassign.replicated(states((1, 2, 3), (2, 3, 1), (3, 1, 2)), 2, racks)
     assert [(1, 3), (2, 3), (3, 1)] == list(wanted.values())
 
 
 def test_more_replicas_than_brokers() -> None:
     """There is nobody left to hold one."""
     with pytest.raises(FaultError, match="ask for fewer"):
-        assigning.replicated(states((1,)), 2, {BrokerId(1): "a"})
+        reassign.replicated(states((1,)), 2, {BrokerId(1): "a"})
 
 
 @pytest.mark.parametrize(

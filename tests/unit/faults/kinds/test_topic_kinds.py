@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aftershock.errors import PlanError
-from aftershock.faults.record import Undo
-from aftershock.faults.undo import perform
+from aftershock.faults.runtime.record import Undo
+from aftershock.faults.runtime.undo import perform
 from aftershock.tests.unit.faults.conftest import timeline_of
 from aftershock.tests.unit.faults.fakes.kafka import ID, NEW_ID
 
 if TYPE_CHECKING:
     from aftershock.tests.unit.faults.conftest import Stage
+
 
 DELETE = "{id: it, at: 1s, kind: delete_records, topic: orders}"
 RECREATE = "{id: it, at: 1s, kind: recreate_topic, topic: orders}"

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aftershock.errors import FaultError, PlanError
-from aftershock.faults.values import Toxic
+from aftershock.faults.targets.values import Toxic
 from aftershock.tests.unit.faults.conftest import timeline_of
 
 if TYPE_CHECKING:
     from aftershock.tests.unit.faults.conftest import Stage
+
 
 SAID = {
     "bandwidth": ("rate: 10kB/s", Toxic("", "bandwidth", "upstream", {"rate": 10})),

@@ -9,10 +9,11 @@ from kio.index import load_request_schema
 
 from aftershock.tests.scripted.messages import KEYS, make
 from aftershock.tests.unit.scripted.client import batch
-from aftershock.workloads.wire.codec import decode_response, encode_frame, response_type
+from aftershock.workloads.kafka.wire.codec import decode_response, encode_frame, response_type
 
 if TYPE_CHECKING:
-    from aftershock.workloads.wire.connection import Address
+    from aftershock.workloads.kafka.wire.connection import Address
+
 
 ANSWER_S = 10.0
 SILENCE_S = 0.3  # for what must not come

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aftershock.faults.wire_proxy.proxy import Proxy, Way
-from aftershock.faults.wire_proxy.rule import Rule
+from aftershock.faults.wire_proxy.rules import Rule
 from aftershock.tests.scripted_broker import ScriptedBroker
 from aftershock.tests.unit.faults.wire_proxy.asking import Asker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from aftershock.workloads.wire.connection import Address
+    from aftershock.workloads.kafka.wire.connection import Address
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from aftershock.tests.unit.faults.wire_proxy.asking import Asker
     from aftershock.tests.unit.faults.wire_proxy.conftest import Hop
 
+
 DELAY_MS = 100
 SESSION_NOT_FOUND = 70
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, Producer
 
-from aftershock.tests.unit.workloads.reference.producing import Writer
-from aftershock.workloads.wire.records import parse
+from aftershock.tests.unit.workloads.kafka.producing import Writer
+from aftershock.workloads.kafka.wire.batch import parse
 
 if TYPE_CHECKING:
     from aftershock.tests.scripted_broker import ScriptedBroker
     from aftershock.tests.unit.faults.wire_proxy.conftest import Hop
+
 
 RECORDS, ROUNDS = 200, 10
 DEADLINE_S = 20.0

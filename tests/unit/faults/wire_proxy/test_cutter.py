@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aftershock.errors import ProtocolError
-from aftershock.faults.wire_proxy.cutter import Cutter
+from aftershock.faults.wire_proxy.streams import Cutter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
 
 HEAD = struct.Struct(">ib")  # a correlation id, and whether the frame is wanted
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aftershock.faults.wire_proxy.lane import QUEUED_BYTES_MAX, Lane
+from aftershock.faults.wire_proxy.streams import QUEUED_BYTES_MAX, Lane
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aftershock.faults.wire_proxy.rule import Rule, probe_id, rule_from
+from aftershock.faults.wire_proxy.rules import Rule, probe_id, rule_from
 from aftershock.tests.unit.scripted.client import batch
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from aftershock.tests.scripted_broker import ScriptedBroker
     from aftershock.tests.unit.faults.wire_proxy.conftest import Hop
+
 
 REFUSED = 6
 

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aftershock.tests.unit.scripted.client import Client
-from aftershock.workloads.wire.connection import Address, Connection
+from aftershock.workloads.kafka.wire.connection import Address, Connection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aftershock.tests.scripted_broker import ScriptedBroker
+
 
 DEADLINE_S = 20.0
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from aftershock.tests.scripted_broker import ScriptedBroker
     from aftershock.tests.unit.faults.wire_proxy.conftest import Hop
 
+
 NOT_LEADER, UNKNOWN_TOPIC = 6, 3
 DELAY_MS = 200
 

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kio.index import load_request_schema
 
-from aftershock.faults.wire_proxy.heads import Head
-from aftershock.faults.wire_proxy.messages import decoded_response, response_frame
+from aftershock.faults.wire_proxy.messages import Head, decoded_response, response_frame
 from aftershock.faults.wire_proxy.proxy import Proxy, Way
-from aftershock.faults.wire_proxy.rule import Rule
+from aftershock.faults.wire_proxy.rules import Rule
 from aftershock.tests.scripted.messages import KEYS, make
 from aftershock.tests.unit.scripted.client import batch
-from aftershock.workloads.wire.codec import encode_frame
-from aftershock.workloads.wire.connection import Address
+from aftershock.workloads.kafka.wire.codec import encode_frame
+from aftershock.workloads.kafka.wire.connection import Address
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -28,7 +27,8 @@ if TYPE_CHECKING:
     from aftershock.tests.scripted_broker import ScriptedBroker
     from aftershock.tests.unit.faults.wire_proxy.conftest import Hop
 
-REAL = json.loads((Path(__file__).parents[2] / "workloads" / "wire" / "real_responses.json").read_text())
+
+REAL = json.loads((Path(__file__).parents[2] / "workloads" / "kafka" / "wire" / "real_responses.json").read_text())
 DEADLINE_S = 10.0
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from aftershock.errors import FaultError
-from aftershock.harness.adhoc.aftermath import left_s, outcome, stage
+from aftershock.harness.adhoc.inject import left_s, outcome, stage
 
 TARGETS = {"brokers": [2], "links": [], "topics": [], "roles": {}}
 SEEN = {"what": "it is paused", "asked": 1, "observed": 1, "unit": "reads", "n": 1, "ok": True}

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from aftershock.errors import FaultError
-from aftershock.faults.kinds.kill import Kill
-from aftershock.faults.kinds.pause import Pause
-from aftershock.faults.record import Entry, Targets, Undo
-from aftershock.harness.adhoc.claims import SharedJournal, claim, free_id
-from aftershock.harness.clock import RunClock
-from aftershock.harness.journal import read_journal
-from aftershock.harness.rundir import RunDir
+from aftershock.faults.kinds.process.kill import Kill
+from aftershock.faults.kinds.process.pause import Pause
+from aftershock.faults.runtime.record import Entry, Targets, Undo
+from aftershock.harness.adhoc.inject import SharedJournal, claim, free_id
+from aftershock.harness.run.rundir import RunClock, RunDir
+from aftershock.harness.safety.journal import read_journal
 from aftershock.tests.unit.harness.child import Child
 
 PAUSE = Pause.model_validate({"at": "0s", "for": "5s", "broker": "2"})
@@ -22,9 +21,9 @@ UNDO = Undo("resume", {"broker": 2})
 CLAIMING = """
 import sys
 from pathlib import Path
-from aftershock.faults.kinds.pause import Pause
-from aftershock.harness.adhoc.claims import claim
-from aftershock.harness.rundir import RunDir
+from aftershock.faults.kinds.process.pause import Pause
+from aftershock.harness.adhoc.inject import claim
+from aftershock.harness.run.rundir import RunDir
 home = RunDir.open(Path(sys.argv[1]))
 print("ready"); input()
 pause = Pause.model_validate({"at": "0s", "for": "5s", "broker": "2"})
@@ -35,10 +34,10 @@ STRIKING = """
 import sys
 from pathlib import Path
 from aftershock.errors import FaultError
-from aftershock.faults.record import Entry, Targets, Undo
-from aftershock.harness.adhoc.claims import SharedJournal
-from aftershock.harness.clock import RunClock
-from aftershock.harness.rundir import RunDir
+from aftershock.faults.runtime.record import Entry, Targets, Undo
+from aftershock.harness.adhoc.inject import SharedJournal
+from aftershock.harness.run.rundir import RunClock
+from aftershock.harness.run.rundir import RunDir
 journal = SharedJournal(RunDir.open(Path(sys.argv[1])), RunClock.starting_now(), print)
 print("ready"); input()
 try:

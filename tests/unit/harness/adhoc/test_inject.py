@@ -13,15 +13,13 @@ import pytest
 from rich.console import Console
 
 from aftershock.errors import FaultError
-from aftershock.faults.kinds import KINDS
-from aftershock.faults.record import Entry, Targets, Undo
-from aftershock.faults.values import BrokerId, PartitionState
-from aftershock.harness.adhoc.aftermath import Outcome
-from aftershock.harness.adhoc.claims import SharedJournal
-from aftershock.harness.adhoc.inject import _aimed, carry_out, topics_of
-from aftershock.harness.journal import open_faults, read_journal
-from aftershock.harness.progress import Progress
-from aftershock.harness.rundir import RunDir
+from aftershock.faults.kinds.registry import KINDS
+from aftershock.faults.runtime.record import Entry, Targets, Undo
+from aftershock.faults.targets.values import BrokerId, PartitionState
+from aftershock.harness.adhoc.inject import Outcome, SharedJournal, _aimed, carry_out, topics_of
+from aftershock.harness.run.progress import Progress
+from aftershock.harness.run.rundir import RunDir
+from aftershock.harness.safety.journal import open_faults, read_journal
 from aftershock.tests.unit.faults.fake_world import FakeWorld, JumpingClock
 
 LASTING: list[dict[str, Any]] = [

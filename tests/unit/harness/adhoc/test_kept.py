@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from aftershock.errors import ClusterError, EvidenceError
-from aftershock.harness import labels
 from aftershock.harness.adhoc.kept import attached, clock_of, kept, the_one, whose
-from aftershock.harness.rundir import RunDir
+from aftershock.harness.cluster import ownership
+from aftershock.harness.run.rundir import RunDir
 
 DEAD = "1:1"
 
@@ -26,7 +26,7 @@ def engine(*clusters: dict[str, str]) -> Any:
 
 
 def cluster(run_id: str, home: Path, *, keep: bool = True, owner: str = DEAD) -> dict[str, str]:
-    return labels.labels_of(run_id, home, keep=keep, owned_by=owner)
+    return ownership.labels_of(run_id, home, keep=keep, owned_by=owner)
 
 
 def test_the_only_one(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_one_that_vanished(tmp_path: Path) -> None:
 def test_one_that_is_not_kept(tmp_path: Path) -> None:
     """A run's or a pool's cluster is its process's: a sentence that says whose, dead or alive."""
     client = engine(
-        cluster("pool-3f-0-1a", tmp_path, keep=False, owner=labels.owner()), cluster("left", tmp_path, keep=False)
+        cluster("pool-3f-0-1a", tmp_path, keep=False, owner=ownership.owner()), cluster("left", tmp_path, keep=False)
     )
     with pytest.raises(ClusterError, match=r"pool-3f-0-1a is not a kept one: it belongs to process \d+, which lives"):
         the_one(client, "pool-3f-0-1a")
@@ -66,13 +66,13 @@ def test_one_that_is_not_kept(tmp_path: Path) -> None:
 def test_kept_by_a_file(tmp_path: Path) -> None:
     """A pool's cluster that was kept afterwards is kept, though its label can't say so."""
     client = engine(cluster("pool-3f-0-1a", tmp_path, keep=False))
-    (tmp_path / labels.KEPT).touch()
+    (tmp_path / ownership.KEPT).touch()
     assert "pool-3f-0-1a" == the_one(client, None).run_id
 
 
 def test_of_another_host(tmp_path: Path) -> None:
     """A process id of another host says nothing here."""
-    made = {**cluster("far", tmp_path), labels.HOST: "elsewhere/1"}
+    made = {**cluster("far", tmp_path), ownership.HOST: "elsewhere/1"}
     assert "it belongs to a process of another host or container" == whose(the_one(engine(made), "far"))
 
 
@@ -89,7 +89,7 @@ def test_the_clock_of_a_home(tmp_path: Path) -> None:
 
 def test_one_that_is_being_launched(tmp_path: Path) -> None:
     """Half a cluster whose launcher lives is to be waited for, not to be taken down."""
-    client = engine(cluster("young", tmp_path, owner=labels.owner()))
+    client = engine(cluster("young", tmp_path, owner=ownership.owner()))
     with pytest.raises(ClusterError, match=r"young is still being launched: it belongs to process \d+, which lives"):
         with attached(client, the_one(client, None)):
             pass

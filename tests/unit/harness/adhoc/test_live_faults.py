@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from aftershock.faults.record import Entry, Targets, Undo
-from aftershock.faults.values import Toxic
-from aftershock.harness import labels
-from aftershock.harness.adhoc.live_faults import live_faults, not_ours
-from aftershock.harness.clock import RunClock
-from aftershock.harness.journal import Journal, read_journal
+from aftershock.faults.runtime.record import Entry, Targets, Undo
+from aftershock.faults.targets.values import Toxic
+from aftershock.harness.adhoc.kept import live_faults, not_ours
+from aftershock.harness.cluster import ownership
+from aftershock.harness.run.rundir import RunClock
+from aftershock.harness.safety.journal import Journal, read_journal
 
 DEAD = "1:1"
 PAUSED, SLOW, SHUT = (
@@ -53,7 +53,7 @@ def test_what_is_open_with_its_time_left(home: Path) -> None:
 def test_who_holds_it(home: Path) -> None:
     """This process for its own; nobody for one whose injector is dead."""
     paused, _, shut = live_faults(home, 15_000_000)
-    pid = labels.owner().partition(":")[0]
+    pid = ownership.owner().partition(":")[0]
     assert f"p: pause on node 2; held by process {pid}, 3 s left" == paused.told()
     assert "shut: refuse on client_b-k2; orphaned, process 1 is dead" == shut.told()
     told = shut.to_json("r1")

@@ -7,18 +7,17 @@ from pathlib import Path
 import pytest
 
 from aftershock.errors import EvidenceError, PlanError
-from aftershock.faults.check import load_plan
-from aftershock.faults.kinds.pause import Pause
-from aftershock.faults.plan import Cluster
+from aftershock.faults.kinds.process.pause import Pause
+from aftershock.faults.plan.check import load_plan
+from aftershock.faults.plan.cluster import Cluster
 from aftershock.faults.plans import find
-from aftershock.faults.record import Entry, Targets, Undo
-from aftershock.harness.adhoc.claims import claim
-from aftershock.harness.adhoc.plan_from import plan_of
-from aftershock.harness.clock import RunClock
-from aftershock.harness.cluster import CARD
-from aftershock.harness.journal import Journal
-from aftershock.harness.rundir import RunDir
-from aftershock.harness.spec import ClusterSpec
+from aftershock.faults.runtime.record import Entry, Targets, Undo
+from aftershock.harness.adhoc.inject import claim
+from aftershock.harness.adhoc.kept import plan_of
+from aftershock.harness.cluster.cluster import CARD
+from aftershock.harness.cluster.topology import ClusterSpec
+from aftershock.harness.run.rundir import RunClock, RunDir
+from aftershock.harness.safety.journal import Journal
 
 PAUSE = Pause.model_validate({"at": "0s", "for": "5s", "broker": "leader of t/0"})
 TOPIC = {"name": "t", "partitions": 3, "replication": 3}

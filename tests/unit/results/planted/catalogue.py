@@ -7,7 +7,7 @@ without the defect. ``says`` must stand in the ``why`` of some check: so that wh
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from planted.world import Run, good_run
+from aftershock.tests.unit.results.planted.world import Run, good_run
 
 Spoil = Callable[[Run], None]
 

@@ -1,8 +1,8 @@
 """Defects of commits, and of the coordinators' log."""
 
-from planted.catalogue import defect
-from planted.world import Run
-from planted.worlds import commits_run
+from aftershock.tests.unit.results.planted.catalogue import defect
+from aftershock.tests.unit.results.planted.world import Run
+from aftershock.tests.unit.results.planted.worlds import commits_run
 
 SOME, LAST = 500, 999
 

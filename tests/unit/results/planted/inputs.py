@@ -4,8 +4,9 @@ import io
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from planted.catalogue import defect
-from planted.world import Run, arrow
+
+from aftershock.tests.unit.results.planted.catalogue import defect
+from aftershock.tests.unit.results.planted.world import Run, arrow
 
 
 def _parquet(table: pa.Table) -> bytes:

@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from planted.catalogue import Defect
-
-from aftershock.results.check import Check
-from aftershock.results.evidence import Evidence, read
+from aftershock.results.checks.check import Check
+from aftershock.results.evidence.evidence import Evidence, read
 from aftershock.results.spark.tables import columns
+from aftershock.tests.unit.results.planted.catalogue import Defect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 Verdicts = Mapping[str, tuple[Check, ...]]
 
@@ -25,9 +25,9 @@ def planted(one: Defect, home: Path) -> Path:
 
 def judged_together(spark: "SparkSession", homes: Sequence[Path], *, exhaustive: bool = False) -> Verdicts:
     """The checks of every run, by its id."""
+    from aftershock.results.checks.slo.judged import wanted  # noqa: PLC0415 - as above
     from aftershock.results.judge import judged  # noqa: PLC0415 - tests without Spark should not load it
-    from aftershock.results.measuring.measure import measure  # noqa: PLC0415 - as above
-    from aftershock.results.objectives import wanted  # noqa: PLC0415 - as above
+    from aftershock.results.measure.measure import measure  # noqa: PLC0415 - as above
 
     runs: dict[str, Evidence] = {str(one.run["run_id"]): one for one in (read(home, columns()) for home in homes)}
     asked = {name: wanted(one) for name, one in runs.items()}

@@ -1,10 +1,11 @@
 """Defects of time: too slow, too seldom, too long without."""
 
 import pandas as pd
-from evidence_factory import S
-from planted.catalogue import defect
-from planted.world import Run
-from planted.worlds import racks_run
+
+from aftershock.tests.unit.results.evidence_factory import S
+from aftershock.tests.unit.results.planted.catalogue import defect
+from aftershock.tests.unit.results.planted.world import Run
+from aftershock.tests.unit.results.planted.worlds import racks_run
 
 MS = 1000
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from evidence_factory import PARTITIONS, S
-from planted.world import EPOCH, Row, Run, good_run, typed
+
+from aftershock.tests.unit.results.evidence_factory import PARTITIONS, S
+from aftershock.tests.unit.results.planted.world import EPOCH, Row, Run, good_run, typed
 
 COUNT = 300
 FATES = {"ok": 291, "failed": 5, "in_doubt": 2, "in_doubt and logged": 2}

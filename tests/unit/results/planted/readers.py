@@ -1,8 +1,8 @@
 """Defects of consumers and of what brokers tell them."""
 
-from evidence_factory import PARTITIONS, S
-from planted.catalogue import defect
-from planted.world import MARGIN, Run
+from aftershock.tests.unit.results.evidence_factory import PARTITIONS, S
+from aftershock.tests.unit.results.planted.catalogue import defect
+from aftershock.tests.unit.results.planted.world import MARGIN, Run
 
 
 @defect("two deliveries of one partition that changed places in time", fails=("integrity/order",))

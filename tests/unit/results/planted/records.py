@@ -1,9 +1,9 @@
 """Defects of records and of the log."""
 
-from evidence_factory import S
-from planted.catalogue import defect
-from planted.world import Run
-from planted.worlds import edge_run
+from aftershock.tests.unit.results.evidence_factory import S
+from aftershock.tests.unit.results.planted.catalogue import defect
+from aftershock.tests.unit.results.planted.world import Run
+from aftershock.tests.unit.results.planted.worlds import edge_run
 
 LOST = ("integrity/lost", "slo/lost")
 

@@ -2,15 +2,10 @@
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
-
-if __name__ == "__main__":  # started as a script nobody has told Python where these are
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from planted.catalogue import Defect
-from planted.defects import DEFECTS
 
 from aftershock.tests.chaos.known_bad.table import section
+from aftershock.tests.unit.results.planted.catalogue import Defect
+from aftershock.tests.unit.results.planted.defects import DEFECTS
 
 _HEAD = """# What the judge is shown to catch
 
@@ -19,8 +14,8 @@ defects is planted in the evidence of a run in which all else is well; the check
 may change its status (`test_planted.py`). Where nothing is named, the configuration or a fault of the plan permits it,
 and no check may alarm. FAIL unless said otherwise. {extent}
 
-What each rule means, and what a configuration permits: `results/promises.py` and `results/permits.py`; how it is found:
-`results/integrity/`.
+What each rule means, and what a configuration permits: `results/checks/integrity.py` and
+`results/checks/permits.py`; how it is found: `results/checks/findings/`.
 """
 _EXTENT = (
     "Besides, 200 clean runs full of noise must raise no alarm at all (20 of them in every test run), and one lost "

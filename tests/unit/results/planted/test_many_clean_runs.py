@@ -4,11 +4,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from planted.judging import alarms, judged_together
-from planted.noisy import noisy_run
+
+from aftershock.tests.unit.results.planted.judging import alarms, judged_together
+from aftershock.tests.unit.results.planted.noisy import noisy_run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 pytestmark = [pytest.mark.nightly, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

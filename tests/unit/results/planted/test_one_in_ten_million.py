@@ -3,10 +3,11 @@
 from pathlib import Path
 
 import pytest
-from measuring import apart
-from planted.judging import judged_alone
-from planted.world import good_run
-from planted.worlds import many
+
+from aftershock.tests.unit.results.measuring import apart
+from aftershock.tests.unit.results.planted.judging import judged_alone
+from aftershock.tests.unit.results.planted.world import good_run
+from aftershock.tests.unit.results.planted.worlds import many
 
 pytestmark = [pytest.mark.nightly, pytest.mark.spark]
 

@@ -4,21 +4,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from planted.catalogue import Defect
-from planted.defects import DEFECTS
-from planted.judging import Verdicts, alarms, judged_together, planted
-from planted.noisy import noisy_run
-from planted.world import good_run
 
 from aftershock.errors import EvidenceError
-from aftershock.results.check import Check
-from aftershock.results.evidence import read
-from aftershock.results.integrity import in_doubt
-from aftershock.results.measuring.dims import dims
+from aftershock.results.checks.check import Check
+from aftershock.results.checks.findings.findings import in_doubt
+from aftershock.results.evidence.evidence import read
+from aftershock.results.measure.tables import dims
 from aftershock.results.spark.tables import columns, tables
+from aftershock.tests.unit.results.planted.catalogue import Defect
+from aftershock.tests.unit.results.planted.defects import DEFECTS
+from aftershock.tests.unit.results.planted.judging import Verdicts, alarms, judged_together, planted
+from aftershock.tests.unit.results.planted.noisy import noisy_run
+from aftershock.tests.unit.results.planted.world import good_run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 READABLE = [one for one in DEFECTS.values() if "evidence" not in one.caught]
 UNREADABLE = [one for one in DEFECTS.values() if "evidence" in one.caught]

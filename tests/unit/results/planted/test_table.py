@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from planted.defects import DEFECTS
-from planted.table import page
+from aftershock.tests.unit.results.planted.defects import DEFECTS
+from aftershock.tests.unit.results.planted.table import page
 
 PAGE = Path(__file__).parents[4] / "docs" / "CHECKS.md"
 

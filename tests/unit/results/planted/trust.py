@@ -1,8 +1,8 @@
 """Defects of the experiment itself: a load generator, a host, a fault or a run that proves nothing."""
 
-from evidence_factory import S
-from planted.catalogue import defect
-from planted.world import Run
+from aftershock.tests.unit.results.evidence_factory import S
+from aftershock.tests.unit.results.planted.catalogue import defect
+from aftershock.tests.unit.results.planted.world import Run
 
 
 @defect("3 % of an arm's records sent 80 ms after their time", unsure=("harness/generator",))

@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from evidence_factory import ARROW, PARTITIONS, S, clean_run
 
 from aftershock.results.spark.tables import columns
+from aftershock.tests.unit.results.evidence_factory import ARROW, PARTITIONS, S, clean_run
 
 Row = dict[str, Any]
 FRAMES = ("produce", "consume", "log", "metrics", "replicas", "offsets")

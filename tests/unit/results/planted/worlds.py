@@ -4,8 +4,9 @@ from functools import cache
 
 import numpy as np
 import pandas as pd
-from evidence_factory import PARTITIONS, S
-from planted.world import MARGIN, Run, good_run, typed
+
+from aftershock.tests.unit.results.evidence_factory import PARTITIONS, S
+from aftershock.tests.unit.results.planted.world import MARGIN, Run, good_run, typed
 
 BLOCK_AT = 65_000
 """The first seq of a run that goes over an edge of the gate's blocks, which are a power of two long: 65,536."""

@@ -19,7 +19,7 @@ from aftershock.results.slo import (
     SloSyntaxError,
     parse,
 )
-from aftershock.results.slo.words import WINDOWS
+from aftershock.results.slo.model import WINDOWS
 
 names = st.sampled_from(["a", "kip951", "each", "in", "for", "max", "p95", "0", "b.c_d-e"])
 windows = st.sampled_from([None, *(set(WINDOWS) - {"run"}), "fault/kill-1", "fault/run"])

@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from aftershock.results.check import Check, Status
-from aftershock.results.comparing.stored import Stored
+from aftershock.results.checks.check import Check, Status, Verdict
+from aftershock.results.evidence.stored import Stored
 from aftershock.results.trials.part import Part
-from aftershock.results.verdict import Verdict
 
 Values = Mapping[str, Sequence[float | None]]
 """Milliseconds of each block, by client."""

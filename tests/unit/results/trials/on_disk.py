@@ -8,10 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from aftershock.results.check import Check
-from aftershock.results.comparing.stored import Stored
-from aftershock.results.trials.part import Part
-from aftershock.results.trials.steady import STEADY_SLICE_US
+from aftershock.results.checks.check import Check
+from aftershock.results.evidence.stored import Stored
+from aftershock.results.trials.part import STEADY_SLICE_US, Part
 from aftershock.tests.unit.results.trials.made import verdict
 
 Rows = Sequence[Mapping[str, Any]]

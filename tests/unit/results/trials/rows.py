@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from aftershock.results.check import Check
+from aftershock.results.checks.check import Check
 from aftershock.results.trials.part import Part
 from aftershock.tests.unit.results.trials.made import part as made_part
-from aftershock.workloads.outcomes import SCHEMA
+from aftershock.workloads.load.outcomes import SCHEMA
 
 SECOND_US = 1_000_000
 BROKERS = [{"id": 1, "rack": "a"}, {"id": 2, "rack": "b"}, {"id": 3, "rack": "c"}]

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from aftershock.results.check import Check, Status
-from aftershock.results.trials.kept import kept
+from aftershock.results.checks.check import Check, Status
+from aftershock.results.trials.claim import kept
 from aftershock.tests.unit.results.trials import on_disk
 
 

@@ -7,14 +7,23 @@ from typing import Any
 
 import pytest
 
-from aftershock.results.check import Check, Status
-from aftershock.results.trials import commits
+from aftershock.results.checks.check import Check, Status
+from aftershock.results.trials import kip1224_commits
 from aftershock.results.trials.claim import Parts
-from aftershock.results.trials.kip1224 import IDLE, SHARE, as_none, batched, later_ms, saved, shared_saved, transactions
-from aftershock.results.trials.kip1224_failover import FAULT, survived
-from aftershock.results.trials.kip1224_plot import plots
-from aftershock.results.trials.part import Part
-from aftershock.results.trials.steady import STEADY_SLICE_US, steady
+from aftershock.results.trials.kip1224 import (
+    FAULT,
+    IDLE,
+    SHARE,
+    as_none,
+    batched_kip1224,
+    later_ms,
+    plots,
+    saved,
+    shared_saved,
+    survived,
+    transactions,
+)
+from aftershock.results.trials.part import STEADY_SLICE_US, Part, steady
 from aftershock.tests.unit.results.trials import on_disk
 
 SQUARE = (("-1", "5", "0"), ("0", "-1", "5"), ("5", "0", "-1"))
@@ -39,7 +48,7 @@ def idle(home: Path, lingers: tuple[str, ...], linger_ms: Mapping[str, float], f
                 own_us = number % A_SLICE * 10 + number // A_SLICE % 3
                 ok = "failed" if setting == failed else "ok"
                 outcomes.append(commit(workload, arm, group, at_us, at_us + int(took_ms * 1000) + own_us, status=ok))
-    brokers = {str(broker): {commits.LINGER: setting} for broker, setting in enumerate(lingers, 1)}
+    brokers = {str(broker): {kip1224_commits.LINGER: setting} for broker, setting in enumerate(lingers, 1)}
     cluster = {"racks": {"a": 1, "b": 1, "c": 1}, "config": {}, "brokers": brokers}
     return on_disk.part(home, cluster=cluster, outcomes=outcomes, offsets=offsets)
 
@@ -102,29 +111,29 @@ def test_failures_are_slower_than_any(tmp_path: Path) -> None:
 def test_who_coordinates_is_read_from_the_log(tmp_path: Path) -> None:
     """Not from whom the client last talked to; without the log nobody is known."""
     run = square(tmp_path)[IDLE[0]]
-    assert {"commits-1": 1, "transactions-3": 3}.items() <= commits.coordinators(run).items()
+    assert {"commits-1": 1, "transactions-3": 3}.items() <= kip1224_commits.coordinators(run).items()
     (run.home / "offsets" / "part-0.parquet").unlink()
-    assert {} == commits.coordinators(run)
-    assert all(math.isnan(each) for each in commits.medians_ms(run, "commits/plain", steady(run))["5"])
+    assert {} == kip1224_commits.coordinators(run)
+    assert all(math.isnan(each) for each in kip1224_commits.medians_ms(run, "commits/plain", steady(run))["5"])
 
 
 def test_settings_are_the_plans(tmp_path: Path) -> None:
     """A broker's own goes before the cluster's; where the plan is silent it is Kafka's default."""
-    own = {"2": {commits.LINGER: "5"}}
-    cluster = {"racks": {"a": 2}, "config": {commits.LINGER: "0"}, "brokers": own}
-    assert {1: "0", 2: "5"} == commits.lingers(on_disk.part(tmp_path / "set", cluster=cluster))
-    shares = {"racks": {"a": 1}, "config": {commits.SHARE_LINGER: -1}}
-    assert {1: "-1"} == commits.lingers(on_disk.part(tmp_path / "shares", cluster=shares))
+    own = {"2": {kip1224_commits.LINGER: "5"}}
+    cluster = {"racks": {"a": 2}, "config": {kip1224_commits.LINGER: "0"}, "brokers": own}
+    assert {1: "0", 2: "5"} == kip1224_commits.lingers(on_disk.part(tmp_path / "set", cluster=cluster))
+    shares = {"racks": {"a": 1}, "config": {kip1224_commits.SHARE_LINGER: -1}}
+    assert {1: "-1"} == kip1224_commits.lingers(on_disk.part(tmp_path / "shares", cluster=shares))
     plain = {"racks": {"a": 1}, "config": {}}
-    assert {1: commits.DEFAULT} == commits.lingers(on_disk.part(tmp_path / "not", cluster=plain))
+    assert {1: kip1224_commits.DEFAULT} == kip1224_commits.lingers(on_disk.part(tmp_path / "not", cluster=plain))
 
 
 def test_batches(tmp_path: Path) -> None:
     """Commits with one base offset were flushed together; transactional ones are another thing."""
     log = [entry(1, "a", 0, 0), entry(1, "b", 1, 0), entry(1, "a", 2, 2), entry(1, "t", 3, 3, transactional=True)]
     run = on_disk.part(tmp_path / "run", offsets=log)
-    assert {commits.DEFAULT: 1.5} == commits.per_flush(run, transactional=False)
-    assert "inconclusive" == batched(square(tmp_path)).word
+    assert {kip1224_commits.DEFAULT: 1.5} == kip1224_commits.per_flush(run, transactional=False)
+    assert "inconclusive" == batched_kip1224(square(tmp_path)).word
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from aftershock.results.trials import commits
-from aftershock.results.trials.bouts import bouts
+from aftershock.results.trials import kip1224_commits
 from aftershock.results.trials.claim import Parts
-from aftershock.results.trials.kip1224_busy import (
+from aftershock.results.trials.kip1224 import (
     BUSY,
     OPEN,
     batched,
@@ -22,8 +21,8 @@ from aftershock.results.trials.kip1224_busy import (
     throughput,
     without,
 )
-from aftershock.results.trials.part import Part
-from aftershock.results.trials.steady import STEADY_SLICE_US
+from aftershock.results.trials.kip1224_commits import bouts
+from aftershock.results.trials.part import STEADY_SLICE_US, Part
 from aftershock.tests.unit.results.trials import on_disk
 
 SQUARE = (("-1", "5", "0"), ("0", "-1", "5"), ("5", "0", "-1"))
@@ -60,7 +59,7 @@ def busy(
         outcomes.append(row)
         at_us += every_us
     offsets = [_entry(number, number // OF_EACH + 1, number // a_flush * a_flush) for number in range(GROUPS)]
-    brokers = {str(broker): {commits.LINGER: setting} for broker, setting in enumerate(lingers, 1)}
+    brokers = {str(broker): {kip1224_commits.LINGER: setting} for broker, setting in enumerate(lingers, 1)}
     cluster = {"racks": {"a": 1, "b": 1, "c": 1}, "config": {}, "brokers": brokers}
     load = {"name": "commits", "commit": {"groups": GROUPS, **({"in_flight": IN_FLIGHT} if closed else {})}}
     slices = at_us // STEADY_SLICE_US

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from aftershock.results.trials.kip1224_full import flushed
+from aftershock.results.trials.kip1224 import flushed
 from aftershock.results.trials.part import Part
 from aftershock.tests.unit.results.trials import on_disk
 

@@ -7,20 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aftershock.results.check import Check, Status
-from aftershock.results.trials import kip227_sessions as sessions
-from aftershock.results.trials.fetches import bytes_a_fetch
+from aftershock.results.checks.check import Check, Status
+from aftershock.results.trials import kip227
 from aftershock.results.trials.kip227 import (
     SIZES,
+    bytes_a_fetch,
     full_slope,
     incremental_slope,
     largest,
     no_gain,
+    plots,
     share,
 )
-from aftershock.results.trials.kip227_plot import plots
-from aftershock.results.trials.part import Part
-from aftershock.results.trials.steady import steady
+from aftershock.results.trials.part import Part, steady
 from aftershock.tests.unit.results.trials import on_disk
 from aftershock.tests.unit.results.trials.fetched import counted
 
@@ -101,7 +100,7 @@ def test_regained(tmp_path: Path) -> None:
         event("lost", 3_000_000),
         event("refused", 3_400_000),
     ]
-    found = sessions.regained(on_disk.part(tmp_path, faults={"stranger": [900_000]}, events=events), "stranger")
+    found = kip227.regained(on_disk.part(tmp_path, faults={"stranger": [900_000]}, events=events), "stranger")
     assert ("confirmed", 400.0, 2) == (found.word, found.ours.value, found.ours.n)
 
 
@@ -112,13 +111,13 @@ def test_not_regained(after: list[dict[str, Any]], tmp_path: Path) -> None:
     """Nothing more was heard, another error came, or the answer took longer than a fetch may."""
     events = [event("lost", 1_000_000), *after]
     part = on_disk.part(tmp_path, faults={"stranger": [0]}, events=events)
-    assert "contradicted" == sessions.regained(part, "stranger").word
+    assert "contradicted" == kip227.regained(part, "stranger").word
 
 
 def test_no_loss_proves_nothing(tmp_path: Path) -> None:
     """A session that was lost before the first fault is nobody's doing."""
     part = on_disk.part(tmp_path, faults={"back": [5]}, events=[event("lost", 1), event("established", 2)])
-    assert "inconclusive" == sessions.regained(part, "back").word
+    assert "inconclusive" == kip227.regained(part, "back").word
 
 
 RESTARTS: Mapping[str, list[int]] = {"stranger": [100, 1_100], "restart": [500, 1_500]}
@@ -129,11 +128,11 @@ def test_reopened(tmp_path: Path) -> None:
     lives = [event("lost", 110), event("established", 120), event("reset", 500), event("established", 900)]
     later = [{**each, "t_us": each["t_us"] + 1_000} for each in lives]
     once = on_disk.part(tmp_path / "once", faults=RESTARTS, events=[event("established", 1), *lives, *later])
-    found = sessions.reopened(once, "restart")
+    found = kip227.reopened(once, "restart")
     assert ("confirmed", 0, 2) == (found.word, found.ours.value, found.ours.n)
     again = [event("established", 1), *lives, event("reset", 950), event("established", 960), *later]
     twice = on_disk.part(tmp_path / "twice", faults=RESTARTS, events=again)
-    assert "contradicted" == sessions.reopened(twice, "restart").word
+    assert "contradicted" == kip227.reopened(twice, "restart").word
 
 
 def test_restarts_that_were_not_seen(tmp_path: Path) -> None:
@@ -146,8 +145,8 @@ def test_restarts_that_were_not_seen(tmp_path: Path) -> None:
     events = [event("lost", 110), event("established", 120)]
     part = on_disk.part(tmp_path, faults=RESTARTS, events=events, checks=checks)
     assert ["inconclusive"] * 2 == [
-        sessions.regained(part, "stranger").word,
-        sessions.reopened(part, "restart").word,
+        kip227.regained(part, "stranger").word,
+        kip227.reopened(part, "restart").word,
     ]
 
 
@@ -162,4 +161,4 @@ def test_restarts_that_were_not_seen(tmp_path: Path) -> None:
 )
 def test_none_left(told: list[dict[str, Any]], word: str, tmp_path: Path) -> None:
     """The brokers were asked about each session that was ever granted."""
-    assert word == sessions.none_left(on_disk.part(tmp_path, events=told)).word
+    assert word == kip227.none_left(on_disk.part(tmp_path, events=told)).word

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from aftershock.results.trials.kip227_brokers import cpu, followers_bytes, followers_cpu
-from aftershock.results.trials.part import Part
-from aftershock.results.trials.steady import STEADY_SLICE_US
+from aftershock.results.trials.kip227 import cpu, followers_bytes, followers_cpu
+from aftershock.results.trials.part import STEADY_SLICE_US, Part
 from aftershock.tests.unit.results.trials import on_disk
 from aftershock.tests.unit.results.trials.fetched import counted
 

@@ -5,14 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from aftershock.results.check import Check
-from aftershock.results.trials import kip794_control as control
-from aftershock.results.trials import kip794_series as series
+from aftershock.results.checks.check import Check
+from aftershock.results.trials import kip794
 from aftershock.results.trials.claim import stated
-from aftershock.results.trials.kip794 import ARMS, CLAIMS
-from aftershock.results.trials.kip794_plot import plots
+from aftershock.results.trials.kip794 import CLAIMS, ARMS_kip794, plots
+from aftershock.results.trials.kip794_placement import placed
 from aftershock.results.trials.part import Part
-from aftershock.results.trials.placed import placed
 from aftershock.results.trials.statement import Word
 from aftershock.tests.unit.results.trials.made import doubted
 from aftershock.tests.unit.results.trials.rows import Row, counter, part_of, produced
@@ -36,21 +34,21 @@ def test_where_the_bytes_went(tmp_path: Path) -> None:
     """60 % on the slow broker is a runaway, a third is even, a fifth is ordered by speed, and less than a third."""
     made = {
         arm: produced(arm, turns(pattern))
-        for arm, pattern in zip(ARMS, (MOSTLY_SLOW, EVENLY, SELDOM, SELDOM), strict=True)
+        for arm, pattern in zip(ARMS_kip794, (MOSTLY_SLOW, EVENLY, SELDOM, SELDOM), strict=True)
     }
     parts = one_series(tmp_path, made)
-    assert ("confirmed", pytest.approx(60, abs=1)) == (series.runaway(parts).word, series.runaway(parts).ours.value)
-    assert "confirmed" == series.even(parts).word
-    found = series.ordered(parts, series.SERIES1)
+    assert ("confirmed", pytest.approx(60, abs=1)) == (kip794.runaway(parts).word, kip794.runaway(parts).ours.value)
+    assert "confirmed" == kip794.even(parts).word
+    found = kip794.ordered(parts, kip794.SERIES1)
     assert ("confirmed", pytest.approx(-20, abs=1)) == (found.word, found.ours.value)
-    assert "confirmed" == series.less_than(parts, "adaptive", "uniform", series.SERIES1).word
-    assert "contradicted" == series.less_than(parts, "uniform", "adaptive", series.SERIES1).word
+    assert "confirmed" == kip794.less_than(parts, "adaptive", "uniform", kip794.SERIES1).word
+    assert "contradicted" == kip794.less_than(parts, "uniform", "adaptive", kip794.SERIES1).word
 
 
 def test_longer_turns_are_told(tmp_path: Path) -> None:
     """Draws may be even and bytes not: a slow broker's turns twice as long are what the reason says."""
     made = {"uniform": produced("uniform", turns([0, 0, 1, 2])), "sticky": produced("sticky", turns(MOSTLY_SLOW))}
-    found = series.even(one_series(tmp_path, made))
+    found = kip794.even(one_series(tmp_path, made))
     assert ("not seen", pytest.approx(50 / 3, abs=1)) == (found.word, found.ours.value)
     assert "33.3 % of" in found.why
     assert "of 2.0 records each, the others' were of 1.0" in found.why
@@ -64,12 +62,12 @@ def test_draws(tmp_path: Path, favoured: float, word: Word) -> None:
         one, other = [partition for partition in range(3) if partition != at]
         at = one if draw.random() < favoured else other
         where.append(at)
-    assert word == series.even_draws(one_series(tmp_path, {"uniform": produced("uniform", where)})).word
+    assert word == kip794.even_draws(one_series(tmp_path, {"uniform": produced("uniform", where)})).word
 
 
 def test_few_draws_say_nothing(tmp_path: Path) -> None:
     """A hundred draws can't show that they are fair."""
-    found = series.even_draws(one_series(tmp_path, {"uniform": produced("uniform", turns(EVENLY, length=8))}))
+    found = kip794.even_draws(one_series(tmp_path, {"uniform": produced("uniform", turns(EVENLY, length=8))}))
     assert "inconclusive" == found.word
 
 
@@ -77,13 +75,13 @@ def test_p99(tmp_path: Path) -> None:
     """The ratio is of all records of the fault; a queue that grows is seen by its slope."""
     slow = [row | {"done_us": row["intended_us"] * 2 + 1000} for row in produced("sticky", turns(MOSTLY_SLOW))]
     parts = one_series(tmp_path, {"sticky": slow, "adaptive": produced("adaptive", turns(SELDOM), latency_ms=100)})
-    assert "confirmed" == series.p99_ratio(parts, "adaptive").word
-    assert "confirmed" == series.rising(parts).word
+    assert "confirmed" == kip794.p99_ratio(parts, "adaptive").word
+    assert "confirmed" == kip794.rising(parts).word
     quick = {
         "sticky": produced("sticky", turns(EVENLY)),
         "adaptive": produced("adaptive", turns(EVENLY), latency_ms=900),
     }
-    assert "contradicted" == series.p99_ratio(one_series(tmp_path / "quick", quick), "adaptive").word
+    assert "contradicted" == kip794.p99_ratio(one_series(tmp_path / "quick", quick), "adaptive").word
 
 
 def test_an_exhausted_buffer(tmp_path: Path) -> None:
@@ -93,22 +91,22 @@ def test_an_exhausted_buffer(tmp_path: Path) -> None:
         "adaptive": produced("adaptive", turns(EVENLY)),
     }
     parts = one_series(tmp_path, rows)
-    assert "confirmed" == series.exhausted(parts, "uniform", expected=True).word
-    assert "confirmed" == series.exhausted(parts, "adaptive", expected=False).word
-    assert "contradicted" == series.exhausted(parts, "adaptive", expected=True).word
+    assert "confirmed" == kip794.exhausted(parts, "uniform", expected=True).word
+    assert "confirmed" == kip794.exhausted(parts, "adaptive", expected=False).word
+    assert "contradicted" == kip794.exhausted(parts, "adaptive", expected=True).word
 
 
 def test_after_the_heal(tmp_path: Path) -> None:
     """The backlog counts where it was acknowledged, not where it was sent."""
     backlog = produced("sticky", [0] * 600, from_s=40, per_s=20, latency_ms=40_000)
     new = produced("sticky", [1, 2] * 50, from_s=80)
-    found = series.after_heal(one_series(tmp_path, {"sticky": [*backlog, *new]}))
+    found = kip794.after_heal(one_series(tmp_path, {"sticky": [*backlog, *new]}))
     assert ("confirmed", "sent then 0.0 %") == (found.word, found.why[-15:])
 
 
 def test_unproven(tmp_path: Path) -> None:
     """A delay that was never witnessed leaves every claim on it open."""
-    made = {arm: produced(arm, turns(EVENLY)) for arm in ARMS}
+    made = {arm: produced(arm, turns(EVENLY)) for arm in ARMS_kip794}
     parts = one_series(tmp_path, made, (doubted("witness/series1", "witness"),))
     found = stated(CLAIMS, parts, {"rack": "budget"})
     words = {each.id: (each.word, each.why) for each in found}
@@ -128,9 +126,9 @@ def test_equal_brokers(tmp_path: Path) -> None:
     ]
     rows = [*produced("uniform", turns(EVENLY)), *produced("sticky", turns([0, 0, 0, 1, 2]))]
     parts = {"slow": part_of(tmp_path, rows, EQUAL, samples=samples)}
-    assert "confirmed" == control.equal_bytes(parts, "uniform").word
-    assert "contradicted" == control.equal_bytes(parts, "sticky").word
-    found = control.batches(parts)
+    assert "confirmed" == kip794.equal_bytes(parts, "uniform").word
+    assert "contradicted" == kip794.equal_bytes(parts, "sticky").word
+    found = kip794.batches(parts)
     assert ("confirmed", pytest.approx(2 / 3)) == (found.word, found.ours.value)
     assert "600 / 900 bytes a record" in found.why
 
@@ -138,10 +136,10 @@ def test_equal_brokers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("elsewhere", "word"), [((), "confirmed"), ((5,), "contradicted")])
 def test_keys(tmp_path: Path, elsewhere: tuple[int, ...], word: Word) -> None:
     """One record that lies elsewhere in one arm is enough."""
-    rows = [row for arm in ARMS for row in produced(arm, turns(EVENLY, 30), workload="keyed")]
+    rows = [row for arm in ARMS_kip794 for row in produced(arm, turns(EVENLY, 30), workload="keyed")]
     odd = [0 if n in elsewhere else n % 3 for n in range(30)]
     rows += produced("librdkafka", odd, workload="keyed")
-    found = control.keyed({"rack": part_of(tmp_path, rows, EQUAL)})
+    found = kip794.keyed({"rack": part_of(tmp_path, rows, EQUAL)})
     assert (word, 30) == (found.word, found.ours.n)
 
 
@@ -154,8 +152,8 @@ def test_rack(tmp_path: Path, strays: int, word: Word) -> None:
     journal = [{"fault": "gone", "state": "healing", "t_us": 32_000_000}]
     rows = [*produced("near", near), *produced("anywhere", turns(EVENLY))]
     parts = {"rack": part_of(tmp_path, rows, windows, journal=journal, topics=[topic])}
-    assert word == control.near(parts).word
-    assert "confirmed" == control.away(parts).word
+    assert word == kip794.near(parts).word
+    assert "confirmed" == kip794.away(parts).word
 
 
 def test_turns_know_their_ends(tmp_path: Path) -> None:
@@ -166,7 +164,7 @@ def test_turns_know_their_ends(tmp_path: Path) -> None:
 
 def test_plots(tmp_path: Path) -> None:
     """Each series that was run has a plot, with its figures in words."""
-    made = {arm: produced(arm, turns(EVENLY)) for arm in ARMS}
+    made = {arm: produced(arm, turns(EVENLY)) for arm in ARMS_kip794}
     found = plots(one_series(tmp_path, made))
     assert 2 == len(found)
     assert "sticky 33 %" in found[0].reading

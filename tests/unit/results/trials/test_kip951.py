@@ -2,11 +2,9 @@
 
 import pytest
 
-from aftershock.results.trials.claim import Parts, stated
-from aftershock.results.trials.kip951 import CLAIMS
-from aftershock.results.trials.kip951_plots import plots
+from aftershock.results.trials.claim import Parts, stated, verdict
+from aftershock.results.trials.kip951 import CLAIMS, plots
 from aftershock.results.trials.statement import Word
-from aftershock.results.trials.trial import verdict
 from aftershock.tests.unit.results.trials.made import part
 
 NOISE = (1.0, 1.1, 0.95, 1.05, 0.9, 1.0, 1.08, 0.97)

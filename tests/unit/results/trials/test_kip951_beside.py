@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from aftershock.results.comparing.blocks import Block
+from aftershock.results.compare.blocks import Block
 from aftershock.results.trials.claim import Parts
-from aftershock.results.trials.kip951_beside import BESIDE
-from aftershock.results.trials.part import Part
-from aftershock.results.trials.spans import struck, worst_in
+from aftershock.results.trials.kip951 import BESIDE
+from aftershock.results.trials.part import Part, struck, worst_in
 from aftershock.results.trials.statement import Judged, Word
 from aftershock.tests.unit.results.trials.made import doubted, part
 from aftershock.tests.unit.results.trials.rows import SECOND_US, Row, part_of

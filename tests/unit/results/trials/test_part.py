@@ -5,8 +5,7 @@ from functools import partial
 import pytest
 
 from aftershock.results.trials.claim import Claim, Parts, stated
-from aftershock.results.trials.statement import Judged, Role
-from aftershock.results.trials.words import below
+from aftershock.results.trials.statement import Judged, Role, below
 from aftershock.tests.unit.results.trials.made import doubted, part
 
 HALF = {"w/new": [50.0, 60, 45, 55, 50, 52], "w/old": [100.0, 120, 90, 110, 100, 104]}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from aftershock.results.trials.slices import Slice, drawn_again, mean, quantile, ratio, slices, slope
+from aftershock.results.trials.part import Slice, drawn_again, mean, quantile, ratio, slices, slope
 
 
 def test_only_whole_slices() -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from aftershock.results.trials.claim import exit_code, verdict
 from aftershock.results.trials.statement import Role, Statement, Word, unknown
-from aftershock.results.trials.trial import exit_code, verdict
 
 
 def said(role: Role, word: Word) -> Statement:

@@ -2,8 +2,7 @@
 
 import pytest
 
-from aftershock.results.trials.statement import Estimate
-from aftershock.results.trials.words import above, below, reported, seen, within
+from aftershock.results.trials.statement import Estimate, above, below, reported, seen, within
 
 
 def times(low: float | None, high: float | None, n: int = 8) -> Estimate:

@@ -1,0 +1,148 @@
+"""``stall``: traffic over some links stands still, and goes on where it stood: the connections are kept.
+
+It is Toxiproxy's ``bandwidth`` toxic at rate 0. What is sent waits in Toxiproxy and then in the sender's own buffers;
+the heal lets it go on in order, none of it lost (``tests/contract/test_toxics.py``). That is the difference from
+``cut`` and ``blackhole``, which lose what was sent and end every connection. A question asked over a connection that
+was made before the fault must have its answer, over that connection, after the heal: unless somebody else ended it.
+
+``blackhole``: what is sent vanishes, and a connection on which nothing more is sent is closed after ``timeout``.
+
+It is Toxiproxy's ``timeout`` toxic; each piece of data that it swallows starts its clock again. The heal closes the
+connections that are still open, because what they lost is missing from the stream: a client dials again after it
+(``tests/contract/test_toxics.py``). Without any closing while it lasts it is ``cut``; where nothing gets lost,
+``stall``.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from aftershock.errors import FaultError
+from aftershock.faults.kinds.fault import Band, Report, Rest, Stake, Takes
+from aftershock.faults.kinds.link.base import EndedStrike, ToxicFault, ToxicFaultStrike
+from aftershock.faults.plan.document import Problem
+from aftershock.faults.plan.units import Duration
+from aftershock.faults.runtime.probing import SILENCE_MS, answer_again, answering, ask_all, counted
+from aftershock.faults.runtime.record import Witness
+from aftershock.faults.runtime.waiting import to_the_end, within
+from aftershock.faults.runtime.world import Probe
+from aftershock.faults.targets.values import Exchange, Link
+
+PROBE_SLACK_MS = 200
+HELD_DEADLINE_MS = 30_000
+FOREVER_MS = 24 * 3_600_000
+
+
+class StallStrike(ToxicFaultStrike):
+    """``kept``: a connection over each link, made before; ``held``: what was asked over it while nothing moved."""
+
+    def measuring_ms(self) -> int:
+        """As long as silence takes to be believed."""
+        return SILENCE_MS + PROBE_SLACK_MS
+
+    async def look_before(self) -> None:
+        """A connection over each link that answers."""
+        self.reachable = await answering(self.streams, self.scene)
+        self.kept: dict[Link, Probe] = {link: await self.scene.world.dial(link) for link in self.reachable}
+        self.held: dict[Link, asyncio.Task[Exchange]] = {}
+
+    async def hold(self, until_us: int | None, report: Report) -> None:
+        """Ask over the kept connections, and watch that nothing comes back on any."""
+        for link, probe in self.kept.items():
+            self.held[link] = asyncio.create_task(probe.ask(0, FOREVER_MS))
+        try:
+            await super().hold(until_us, report)
+        except asyncio.CancelledError:
+            await self._hang_up(self.kept)
+            raise
+        await self._hang_up([link for link in self.kept if self.held[link].done()])
+
+    async def measure(self) -> Witness:
+        """Neither the kept connections nor new ones answer; those that somebody ended are left out."""
+        answers = counted(await ask_all(self.reachable, self.scene))
+        ends = [task.result().end if task.done() else "silent" for task in self.held.values()]
+        answered = answers["answered"] + ends.count("answered")
+        asked = answered + answers["silent"] + ends.count("silent")
+        what = "questions answered over connections that stay open and silent until the heal lets them go on"
+        if not asked:
+            what = "no link answers by itself, so none can be probed; the toxics read back are the witness"
+        return Witness(what, 0, answered, "answers", asked, ok=not answered)
+
+    async def confirm_healed(self) -> None:
+        """What was held has arrived, and every link answers."""
+        try:
+            if self.held:
+                await self._see_arrived()
+            await answer_again(self.reachable, self.scene)
+        finally:
+            await self._hang_up(self.kept)
+
+    async def _hang_up(self, links: Iterable[Link]) -> None:
+        for link in links:
+            await to_the_end(self.kept[link].hang_up())
+
+    async def _see_arrived(self) -> None:
+        settled = asyncio.wait(self.held.values())
+        if await within(settled, self.scene.clock, HELD_DEADLINE_MS) is None:
+            late = [link.proxy for link, task in self.held.items() if not task.done()]
+            raise FaultError(f"what {late[0]} held back has not arrived {HELD_DEADLINE_MS // 1000} s after the heal")
+
+
+class Stall(ToxicFault):
+    """Let traffic over some links stand still, and go on afterwards over the same connections."""
+
+    band: ClassVar[Band] = Band("#7f7f7f", "stall")
+    proof: ClassVar[str] = "silence on connections of our own, kept and new; the toxics, read back each second"
+    remedy: ClassVar[str] = "the toxics are removed; connections are kept, and what was held back arrives over them"
+    severs: ClassVar[bool] = True
+    stakes: ClassVar[tuple[Stake, ...]] = (Stake("rate", "links"), Stake("way", "links", by_plan=False))
+    allowance_ms: ClassVar[int] = 2_000
+    toxic: ClassVar[str] = "bandwidth"
+    strike: ClassVar[type[ToxicFaultStrike]] = StallStrike
+
+    kind: Literal["stall"] = "stall"
+
+    def takes(self) -> Takes:
+        """What gets through now and then may keep a node in office."""
+        return "unknown"
+
+    def attributes(self) -> dict[str, int]:
+        """Nothing a second."""
+        return {"rate": 0}
+
+
+class BlackholeStrike(EndedStrike):
+    """A connection that is closed, and late."""
+
+    what: ClassVar[str] = "a question got no answer, and its connection was closed after; the heal closes those left"
+
+
+class Blackhole(ToxicFault):
+    """Let all that is sent over some links vanish, and close what keeps silent."""
+
+    band: ClassVar[Band] = Band("#393b79", "blackhole")
+    proof: ClassVar[str] = "a question without answer, its connection closed after `timeout`; the toxics, read back"
+    remedy: ClassVar[str] = "the toxics are removed, which closes every connection: it heals by reconnecting"
+    severs: ClassVar[bool] = True
+    stakes: ClassVar[tuple[Stake, ...]] = (Stake("way", "links", by_plan=False),)
+    allowance_ms: ClassVar[int] = 3_000
+    toxic: ClassVar[str] = "timeout"
+    strike: ClassVar[type[ToxicFaultStrike]] = BlackholeStrike
+
+    kind: Literal["blackhole"] = "blackhole"
+    timeout: Annotated[Duration, Field(ge=100, le=60_000, description="a silent connection is closed after it")]
+
+    def takes(self) -> Takes:
+        """All that these links carry."""
+        return "links"
+
+    def attributes(self) -> dict[str, int]:
+        """In ms."""
+        return {"timeout": self.timeout}
+
+    def problems(self, rest: Rest) -> Iterator[Problem]:  # noqa: ARG002 -- it is about its own two times
+        """A timeout that the fault does not live to see."""
+        if self.for_ is not None and self.timeout >= self.for_:
+            yield Problem(("timeout",), "the fault is over before a connection could be closed: shorten it, or use cut")

@@ -1,0 +1,128 @@
+"""``kill``: SIGKILL one node; its container stays dead until the heal starts it again.
+
+What the victim did is recorded (the partitions it led, whether it was the active controller), because recovery from the
+death of a combined node takes seconds longer when the quorum must elect first (environment.md: 5.8 s against 3 s).
+
+``crash_loop``: one node is killed, started at once, and killed again each time it has come back, to the end.
+
+It is what a supervisor makes of a broker that can't stay up: leaders move away and back without end. A node has come
+back when it is in service; ``every`` is the least time between two deaths. Its undo is to start the node.
+"""
+
+import asyncio
+from contextlib import suppress
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from aftershock.faults.kinds.fault import Band, Family, Report, Scene, Takes
+from aftershock.faults.kinds.process.base import NodeFault, NodeStrike
+from aftershock.faults.plan.units import Duration
+from aftershock.faults.runtime.record import Verb, Witness
+from aftershock.faults.runtime.waiting import to_the_end
+from aftershock.faults.targets.values import BrokerId, BrokerState, PartitionState
+
+DEAD_DEADLINE_MS = 5_000
+
+
+class KillStrike(NodeStrike):
+    """One node, killed."""
+
+    down: ClassVar[BrokerState] = "exited"
+    verb: ClassVar[Verb] = "start"
+
+    async def inject(self) -> None:
+        """Kill it and see it dead."""
+        await to_the_end(self.scene.world.kill(self.victim))
+        await self.see_down(DEAD_DEADLINE_MS)
+
+
+class Kill(NodeFault):
+    """SIGKILL a node for a while."""
+
+    family: ClassVar[Family] = "process"
+    band: ClassVar[Band] = Band("#d62728", "kill")
+    proof: ClassVar[str] = "the container's state, read back each second"
+    remedy: ClassVar[str] = "the node is started, and back in the ISR of all it holds"
+    for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
+    allowance_ms: ClassVar[int] = 8_000  # a broker is back in service 3-7 s after `docker start`
+    strike: ClassVar[type[NodeStrike]] = KillStrike
+    told: ClassVar[bool] = True
+
+    kind: Literal["kill"] = "kill"
+
+    def takes(self) -> Takes:
+        """The victim."""
+        return "nodes"
+
+
+DEATHS_MIN = 2  # one alone is a kill
+
+
+class CrashLoopStrike(KillStrike):
+    """One node, killed again and again. ``deaths``, ``returns``: how often it was seen dead, and in service after."""
+
+    def __init__(
+        self, scene: Scene, victim: BrokerId, roles: dict[str, Any], led: tuple[PartitionState, ...], every_ms: int
+    ) -> None:
+        super().__init__(scene, victim, roles, led)
+        self.every_us = every_ms * 1000
+        self.deaths = 0
+        self.returns = 0
+
+    async def inject(self) -> None:
+        """The first death."""
+        await super().inject()
+        self.deaths += 1
+
+    async def hold(self, until_us: int | None, report: Report) -> None:
+        """Each death and each return is a witness of its own; at the end there must have been several."""
+        if self.deaths:  # a rehearsal kills nobody
+            await self._until_over(until_us or self.scene.clock.now_us(), report)
+        what = f"deaths of node {self.victim}, each seen, with a return into every ISR between two"
+        ok = self.deaths >= DEATHS_MIN and self.returns >= self.deaths - 1
+        report(Witness(what, DEATHS_MIN, self.deaths, "deaths", self.deaths + self.returns, ok))
+
+    async def _until_over(self, until_us: int, report: Report) -> None:
+        """Loop till then. A loop that failed by itself fails the fault."""
+        looping = asyncio.create_task(self._loop(report))
+        alarm = asyncio.create_task(self.scene.clock.sleep_until_us(until_us))
+        try:
+            await asyncio.wait({looping, alarm}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            alarm.cancel()
+            looping.cancel()
+            with suppress(asyncio.CancelledError):
+                await looping
+
+    async def _loop(self, report: Report) -> None:
+        clock = self.scene.clock
+        while True:
+            died_us = clock.now_us()
+            report(await self.read_back())
+            await to_the_end(self.scene.world.start(self.victim))
+            await self.see_back()
+            self.returns += 1
+            await clock.sleep_until_us(died_us + self.every_us)
+            await self.inject()
+
+
+class CrashLoop(NodeFault):
+    """SIGKILL a node again each time it has come back."""
+
+    family: ClassVar[Family] = "process"
+    band: ClassVar[Band] = Band("#e7298a", "crash loop")
+    proof: ClassVar[str] = "the container's state at each death; registration and every ISR at each return"
+    remedy: ClassVar[str] = "the node is started, and back in the ISR of all it holds"
+    told: ClassVar[bool] = True
+    for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
+    allowance_ms: ClassVar[int] = 8_000  # a broker is back in service 3-7 s after `docker start`
+
+    kind: Literal["crash_loop"] = "crash_loop"
+    every: Annotated[Duration, Field(ge=1_000, le=600_000)] = 5_000
+
+    def struck(
+        self, scene: Scene, victim: BrokerId, roles: dict[str, Any], led: tuple[PartitionState, ...]
+    ) -> NodeStrike:
+        """See `NodeFault`."""
+        return CrashLoopStrike(scene, victim, roles, led, self.every)

@@ -1,0 +1,120 @@
+"""``lose_rack``: all nodes of a rack die at once, as when its power goes; they are started together by the heal.
+
+It is a ``kill`` of each, brokers and isolated controllers alike. Clients that stand in the rack go on: theirs are the
+losses to be seen. SIGKILL keeps the page cache, so nothing that was written is lost (``kill``).
+"""
+
+import asyncio
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from aftershock.errors import FaultError
+from aftershock.faults.kinds.fault import (
+    READ_BACK_US,
+    Among,
+    Band,
+    Draws,
+    Family,
+    Fault,
+    Place,
+    Report,
+    Rest,
+    Scene,
+    Stake,
+    Strike,
+    Takes,
+)
+from aftershock.faults.kinds.process.base import duties, require_running
+from aftershock.faults.kinds.process.kill import KillStrike
+from aftershock.faults.runtime.probing import ask_all, counted
+from aftershock.faults.runtime.record import Targets, Witness, all_of
+from aftershock.faults.targets.values import BrokerId
+
+
+class LoseRackStrike(Strike):
+    """The nodes of one rack, each a kill."""
+
+    def __init__(self, scene: Scene, rack: str, kills: list[KillStrike], roles: dict[str, Any]) -> None:
+        self.scene = scene
+        self.rack = rack
+        self.kills = kills
+        self.targets = Targets(brokers=tuple(kill.victim for kill in kills), roles=roles)
+        self.undo = all_of(kill.undo for kill in kills)
+
+    async def inject(self) -> None:
+        """Kill all at once and see them dead."""
+        await asyncio.gather(*(kill.inject() for kill in self.kills))
+
+    async def hold(self, until_us: int | None, report: Report) -> None:
+        """None of its brokers answers, and every container reads back as exited, to the end."""
+        clock = self.scene.clock
+        report(await self._silence())
+        while True:
+            report(await self._read_back())
+            if until_us is None or (now_us := clock.now_us()) >= until_us:
+                return
+            await clock.sleep_until_us(min(now_us + READ_BACK_US, until_us))
+
+    async def confirm_healed(self) -> None:
+        """Each of them is in service again."""
+        await asyncio.gather(*(kill.see_back() for kill in self.kills))
+
+    async def _silence(self) -> Witness:
+        ways = [link for link in self.scene.world.links() if link.broker in self.targets.brokers]
+        clients = [link for link in ways if link.channel == "client"]
+        answered = counted(await ask_all(clients, self.scene))["answered"]
+        what = f"requests answered over the clients' links into rack {self.rack}"
+        return Witness(what, asked=0, observed=answered, unit="answers", n=len(clients), ok=not answered)
+
+    async def _read_back(self) -> Witness:
+        dead = [told.ok for told in await asyncio.gather(*(kill.read_back() for kill in self.kills))]
+        what = f"nodes of rack {self.rack} whose containers, read back, are exited"
+        return Witness(what, len(dead), sum(dead), "nodes", len(dead), ok=all(dead))
+
+
+class LoseRack(Fault):
+    """SIGKILL every node of a rack for a while."""
+
+    family: ClassVar[Family] = "rack and group"
+    band: ClassVar[Band] = Band("#a50f15", "lose rack")
+    proof: ClassVar[str] = "no answer from its brokers; the containers' states, read back each second"
+    remedy: ClassVar[str] = "the nodes are started, and back in the ISR of all they hold"
+    met_by: ClassVar[Among] = "brokers"
+    severs: ClassVar[bool] = True
+    told: ClassVar[bool] = True
+    stakes: ClassVar[tuple[Stake, ...]] = (Stake("process", "brokers"),)
+    for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
+    allowance_ms: ClassVar[int] = 15_000  # several nodes boot at once on one host: 5-12 s until they are in service
+
+    kind: Literal["lose_rack"] = "lose_rack"
+    rack: Annotated[str, Field(description="the rack whose nodes die")]
+
+    def racks(self) -> dict[Place, str]:
+        """The rack."""
+        return {("rack",): self.rack}
+
+    def takes(self) -> Takes:
+        """All of them; the heal sees them in every ISR."""
+        return "nodes"
+
+    def nodes(self, rest: Rest) -> frozenset[int]:
+        """All that stand in the rack."""
+        homes = rest.cluster.node_racks if rest.cluster else {}
+        return frozenset(node for node, rack in homes.items() if rack == self.rack)
+
+    async def aim(self, scene: Scene, draws: Draws) -> Strike:  # noqa: ARG002 -- nothing is drawn
+        """FaultError if the rack has no nodes, or if one of them doesn't run."""
+        world = scene.world
+        victims = [BrokerId(node) for node, rack in sorted(world.racks().items()) if rack == self.rack]
+        if not victims:
+            raise FaultError(f"no node stands in rack {self.rack}, so there is nothing to lose")
+        states = await world.partitions()
+        roles: dict[str, Any] = {"asked": f"rack {self.rack}", "nodes": {}}
+        kills = []
+        for victim in victims:
+            await require_running(victim, world)
+            led = tuple(state for state in states if state.leader == victim)
+            roles["nodes"][str(victim)] = await duties(victim, led, world)
+            kills.append(KillStrike(scene, victim, {}, led))
+        return LoseRackStrike(scene, self.rack, kills, roles)

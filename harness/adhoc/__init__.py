@@ -1,1 +1,0 @@
-"""Clusters kept for ad-hoc work, and faults injected into them by hand."""

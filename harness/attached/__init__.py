@@ -1,1 +1,0 @@
-"""Clusters that we did not launch: reached, checked, and touched only where the plan's ``attach`` says so."""

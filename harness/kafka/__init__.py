@@ -1,1 +1,0 @@
-"""What only faults ask of Kafka, over ``admin.py``: a file for each concern."""

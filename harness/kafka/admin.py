@@ -1,0 +1,377 @@
+"""Waiting for what somebody else must bring about: asked again and again, with a deadline.
+
+Administration over Kafka's protocol, through the listeners that no fault touches.
+
+Requests that must reach the active controller may go to any broker, which forwards them. So one rule serves all: ask
+the broker that answered last, then the others, each with a deadline; a dead or paused one costs that deadline once.
+"""
+
+import base64
+import threading
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import groupby
+from typing import Any, cast
+
+from kio.schema.alter_partition_reassignments.v0 import request as reassign
+from kio.schema.create_topics.v7 import request as create
+from kio.schema.delete_topics.v6 import request as delete
+from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
+from kio.schema.describe_configs.v4 import request as describe_configs
+from kio.schema.describe_quorum.v1 import request as quorum
+from kio.schema.elect_leaders.v2 import request as elect
+from kio.schema.errors import ErrorCode
+from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
+from kio.schema.incremental_alter_configs.v1 import request as alter_configs
+from kio.schema.list_partition_reassignments.v0.request import ListPartitionReassignmentsRequest
+from kio.schema.metadata.v12 import request as metadata
+from kio.static.primitive import i32Timedelta
+from kio.static.protocol import RequestPayload
+
+from aftershock.errors import AdminError
+from aftershock.faults.targets.values import BrokerId, PartitionState
+from aftershock.workloads.kafka.wire.connection import Address, Connection
+from aftershock.workloads.kafka.wire.security import PLAINTEXT, Security
+
+_PERIOD_S = 0.1
+
+
+def still_lacking(lacking: Callable[[], str], deadline_s: float) -> str:
+    """Ask what is lacking until it is nothing (""), or ``deadline_s`` have passed; gives what is lacking then."""
+    give_up_s = time.monotonic() + deadline_s
+    while missing := lacking():
+        if time.monotonic() > give_up_s:
+            return missing
+        time.sleep(_PERIOD_S)
+    return ""
+
+
+Partition = tuple[str, int]
+TIMEOUT = i32Timedelta.parse(timedelta(seconds=15))
+_ASK_TIMEOUT_S = 3.0
+_CONTROLLER_TIMEOUT_S = 15.0
+_PREFERRED, _UNCLEAN = 0, 1
+_DECLINED = {ErrorCode.election_not_needed, ErrorCode.no_reassignment_in_progress}
+_TRANSIENT = {
+    ErrorCode.coordinator_not_available,
+    ErrorCode.coordinator_load_in_progress,
+    ErrorCode.not_coordinator,
+    ErrorCode.not_controller,
+    ErrorCode.request_timed_out,
+}
+
+
+@dataclass(frozen=True)
+class Member:
+    """A broker as the cluster's metadata has it."""
+
+    id: BrokerId
+    rack: str | None
+    fenced: bool
+
+
+@dataclass(frozen=True)
+class Quorum:
+    """The metadata quorum: its leader is the active controller."""
+
+    leader: BrokerId
+    epoch: int
+    voters: tuple[BrokerId, ...]
+    ends: Mapping[BrokerId, int]
+    """Where each voter's copy of the metadata log ends, as the leader has it."""
+
+
+class Admin:
+    """A cluster's administration. Thread-safe: one request at a time.
+
+    Raises:
+        AdminError: Kafka answered with an error, or no broker answered at all.
+    """
+
+    def __init__(self, addresses: Mapping[BrokerId, Address], security: Security = PLAINTEXT) -> None:
+        self._addresses = dict(addresses)
+        self._security = security
+        self._order = list(addresses)
+        self._connections: dict[BrokerId, Connection] = {}
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Close every connection."""
+        with self._lock:
+            for broker in list(self._connections):
+                self._connections.pop(broker).close()
+
+    def ask(
+        self,
+        request: RequestPayload,
+        timeout_s: float = _ASK_TIMEOUT_S,
+        only: BrokerId | None = None,
+        unasked: Collection[BrokerId] = (),
+    ) -> Any:
+        """Send a request to the first broker that answers and isn't ``unasked``, or ``only`` to one.
+
+        Its errors are the caller's.
+        """
+        with self._lock:
+            failures = []
+            for broker in [each for each in self._order if each not in unasked] if only is None else (only,):
+                try:
+                    response = self._ask_one(broker, request, timeout_s)
+                except OSError as error:
+                    self._forget(broker)
+                    failures.append(f"k{broker}: {error}")
+                else:
+                    self._order.sort(key=lambda other: other != broker)
+                    return response
+        raise AdminError(f"no broker answered {type(request).__name__} ({'; '.join(failures)})", "NETWORK_EXCEPTION")
+
+    def _ask_one(self, broker: BrokerId, request: RequestPayload, timeout_s: float) -> Any:
+        fresh = broker not in self._connections
+        if fresh:
+            self._connections[broker] = Connection(self._addresses[broker], timeout_s, self._security)
+        try:
+            return self._connections[broker].ask(request, timeout_s)
+        except ConnectionError:
+            # an idle connection may have died with a broker that is back by now
+            if fresh:
+                raise
+            self._connections.pop(broker).close()
+            self._connections[broker] = Connection(self._addresses[broker], timeout_s, self._security)
+            return self._connections[broker].ask(request, timeout_s)
+
+    def _forget(self, broker: BrokerId) -> None:
+        connection = self._connections.pop(broker, None)
+        if connection:
+            connection.close()
+
+    def members(self, unasked: Collection[BrokerId] = ()) -> tuple[Member, ...]:
+        """All registered brokers, fenced ones too (DescribeCluster v2, KIP-1073), by one that isn't ``unasked``."""
+        return tuple(Member(BrokerId(b.broker_id), b.rack, b.is_fenced) for b in self._described(unasked).brokers)
+
+    def cluster_id(self) -> str:
+        """The id the cluster was formatted with."""
+        return str(self._described().cluster_id)
+
+    def _described(self, unasked: Collection[BrokerId] = ()) -> Any:
+        request = DescribeClusterRequest(include_cluster_authorized_operations=False, include_fenced_brokers=True)
+        return self.ask(request, unasked=unasked)
+
+    def quorum(self) -> Quorum:
+        """The quorum behind ``__cluster_metadata``."""
+        return quorum_of(self.ask(quorum_request()))
+
+    def topics(self, seen_by: BrokerId | None = None) -> tuple[str, ...]:
+        """The topics there are, Kafka's internal ones left out; by the metadata of one broker, or of any."""
+        response = self.ask(_metadata_request(None), only=seen_by)
+        return tuple(sorted(topic.name for topic in response.topics if not topic.is_internal))
+
+    def partitions(
+        self, topics: Sequence[str] | None = None, seen_by: BrokerId | None = None
+    ) -> tuple[PartitionState, ...]:
+        """Leaders, epochs, replicas and ISR of ``topics``, or of every topic, by topic and number.
+
+        ``seen_by``: by the metadata of that broker, which follows the controller's; None: of any.
+        """
+        wanted = (
+            None
+            if topics is None
+            else tuple(metadata.MetadataRequestTopic(topic_id=None, name=cast("Any", t)) for t in topics)
+        )
+        response = self.ask(_metadata_request(wanted), only=seen_by)
+        for topic in response.topics:
+            raise_for(topic.error_code, f"describe topic {topic.name}")
+        states = [_partition_state(t.name, p) for t in response.topics for p in t.partitions]
+        return tuple(sorted(states, key=lambda state: (state.topic, state.partition)))
+
+    def create_topic(self, name: str, partitions: int, replication: int, config: Mapping[str, str]) -> str:
+        """Create a topic, its replicas placed by Kafka; its id as Kafka writes it (22 characters of base64)."""
+        configs = tuple(create.CreatableTopicConfig(name=key, value=value) for key, value in config.items())
+        topic = create.CreatableTopic(
+            name=cast("Any", name),
+            num_partitions=_i32(partitions),
+            replication_factor=cast("Any", replication),
+            assignments=(),
+            configs=configs,
+        )
+        response = self.ask_controller(create.CreateTopicsRequest(topics=(topic,), timeout=TIMEOUT))
+        (result,) = response.topics
+        raise_for(result.error_code, f"create topic {name}", result.error_message)
+        return id_as_text(result.topic_id)
+
+    def delete_topics(self, names: Iterable[str]) -> None:
+        """Delete topics; one that is gone already is no error."""
+        states = tuple(delete.DeleteTopicState(name=cast("Any", name), topic_id=None) for name in names)
+        response = self.ask_controller(delete.DeleteTopicsRequest(topics=states, timeout=TIMEOUT))
+        for result in response.responses:
+            if result.error_code is not ErrorCode.unknown_topic_or_partition:
+                raise_for(result.error_code, f"delete topic {result.name}", result.error_message)
+
+    def configs(self, kind: "Resource", name: str) -> dict[str, str | None]:
+        """The configuration in force of a topic or a broker."""
+        resource = describe_configs.DescribeConfigsResource(
+            resource_type=cast("Any", kind), resource_name=name, configuration_keys=None
+        )
+        request = describe_configs.DescribeConfigsRequest(resources=(resource,))
+        response = self.ask(request, only=_only(kind, name))
+        (result,) = response.results
+        raise_for(result.error_code, f"describe the configuration of {name}", result.error_message)
+        return {entry.name: entry.value for entry in result.configs}
+
+    def alter_configs(self, kind: "Resource", name: str, changes: Mapping[str, str | None]) -> None:
+        """Set dynamic configuration; a value of None removes the override (IncrementalAlterConfigs, KIP-339)."""
+        configs = tuple(
+            alter_configs.AlterableConfig(
+                name=key, config_operation=cast("Any", 1 if value is None else 0), value=value
+            )
+            for key, value in changes.items()
+        )
+        resource = alter_configs.AlterConfigsResource(
+            resource_type=cast("Any", kind), resource_name=name, configs=configs
+        )
+        request = alter_configs.IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
+        for result in self.ask_controller(request, only=_only(kind, name)).responses:
+            raise_for(result.error_code, f"change the configuration of {name}", result.error_message)
+
+    def reassign(self, assignment: Mapping[Partition, Sequence[int] | None]) -> None:
+        """Give partitions new replica lists; None cancels a reassignment in flight (KIP-455)."""
+        topics = tuple(
+            reassign.ReassignableTopic(
+                name=cast("Any", topic),
+                partitions=tuple(
+                    reassign.ReassignablePartition(partition_index=_i32(p), replicas=_replicas(assignment[topic, p]))
+                    for p in numbers
+                ),
+            )
+            for topic, numbers in by_topic(assignment)
+        )
+        response = self.ask_controller(reassign.AlterPartitionReassignmentsRequest(timeout=TIMEOUT, topics=topics))
+        raise_for(response.error_code, "reassign partitions", response.error_message)
+        for topic in response.responses:
+            for result in topic.partitions:
+                raise_for(result.error_code, f"reassign {topic.name}/{result.partition_index}", result.error_message)
+
+    def reassigning(self) -> frozenset[Partition]:
+        """The partitions whose replicas are being moved."""
+        response = self.ask_controller(ListPartitionReassignmentsRequest(timeout=TIMEOUT, topics=None))
+        raise_for(response.error_code, "list reassignments", response.error_message)
+        return frozenset((topic.name, p.partition_index) for topic in response.topics for p in topic.partitions)
+
+    def elect_preferred(self, partitions: Iterable[Partition]) -> None:
+        """Make each partition's first replica its leader; one that leads already is no error (KIP-460)."""
+        self._elect(partitions, _PREFERRED)
+
+    def elect_unclean(self, partitions: Iterable[Partition]) -> None:
+        """Make a live replica of each partition its leader, in sync or not; one that has a leader is no error."""
+        self._elect(partitions, _UNCLEAN)
+
+    def _elect(self, partitions: Iterable[Partition], election: int) -> None:
+        topics = tuple(
+            elect.TopicPartitions(topic=cast("Any", topic), partitions=tuple(map(_i32, numbers)))
+            for topic, numbers in by_topic(partitions)
+        )
+        kind = cast("Any", election)
+        request = elect.ElectLeadersRequest(election_type=kind, topic_partitions=topics, timeout=TIMEOUT)
+        response = self.ask_controller(request)
+        raise_for(response.error_code, "elect leaders")
+        for topic in response.replica_election_results:
+            for result in topic.partition_result:
+                raise_for(result.error_code, f"elect a leader of {topic.topic}/{result.partition_id}")
+
+    def coordinator(self, group: str, deadline_s: float = 30.0) -> BrokerId:
+        """The broker that coordinates ``group``; asking creates ``__consumer_offsets`` if it isn't there yet."""
+        request = FindCoordinatorRequest(key_type=cast("Any", 0), coordinator_keys=(group,))
+        found = _settled(lambda: self.ask(request).coordinators[0], deadline_s)
+        raise_for(found.error_code, f"find the coordinator of {group}")
+        return BrokerId(found.node_id)
+
+    def ask_controller(self, request: RequestPayload, only: BrokerId | None = None) -> Any:
+        """Ask for something that takes the controller its time."""
+        return _settled(lambda: self.ask(request, _CONTROLLER_TIMEOUT_S, only), _CONTROLLER_TIMEOUT_S)
+
+
+Resource = int
+TOPIC: Resource = 2
+BROKER: Resource = 4
+
+
+def quorum_request() -> RequestPayload:
+    """Asks for the quorum behind ``__cluster_metadata``, of a broker, or of a voter itself."""
+    partition = quorum.PartitionData(partition_index=_i32(0))
+    topic = quorum.TopicData(topic_name=cast("Any", "__cluster_metadata"), partitions=(partition,))
+    return quorum.DescribeQuorumRequest(topics=(topic,))
+
+
+def quorum_of(response: Any) -> Quorum:
+    """The quorum in an answer. AdminError if whoever answered does not lead it."""
+    raise_for(response.error_code, "describe the quorum")
+    state = response.topics[0].partitions[0]
+    raise_for(state.error_code, "describe the quorum")
+    ends = {BrokerId(voter.replica_id): voter.log_end_offset for voter in state.current_voters}
+    return Quorum(state.leader_id, state.leader_epoch, tuple(ends), ends)
+
+
+def _settled(ask: Callable[[], Any], deadline_s: float) -> Any:
+    """The first answer that isn't an error which passes (an election is under way, say), or the last one."""
+    answers = []
+
+    def passing() -> str:
+        answers.append(ask())
+        code = getattr(answers[-1], "error_code", None)
+        return code.name if code in _TRANSIENT else ""
+
+    still_lacking(passing, deadline_s)
+    return answers[-1]
+
+
+def _metadata_request(topics: tuple[metadata.MetadataRequestTopic, ...] | None) -> metadata.MetadataRequest:
+    return metadata.MetadataRequest(
+        topics=topics, allow_auto_topic_creation=False, include_topic_authorized_operations=False
+    )
+
+
+def _only(kind: Resource, name: str) -> BrokerId | None:
+    """A broker's configuration is known to that broker alone."""
+    return BrokerId(int(name)) if kind == BROKER and name else None
+
+
+def _partition_state(topic: str, partition: Any) -> PartitionState:
+    leader = BrokerId(partition.leader_id) if partition.leader_id >= 0 else None
+    return PartitionState(
+        topic,
+        partition.partition_index,
+        leader,
+        partition.leader_epoch,
+        tuple(map(BrokerId, partition.replica_nodes)),
+        tuple(map(BrokerId, partition.isr_nodes)),
+    )
+
+
+def id_as_text(topic_id: uuid.UUID) -> str:
+    """A topic's id as Kafka writes it: 22 characters of base64."""
+    return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+
+
+def by_topic(partitions: Iterable[Partition]) -> list[tuple[str, list[int]]]:
+    """``[(topic, [numbers])]``, sorted."""
+    grouped = groupby(sorted(partitions), key=lambda partition: partition[0])
+    return [(topic, [number for _, number in members]) for topic, members in grouped]
+
+
+def _replicas(replicas: Sequence[int] | None) -> Any:
+    return None if replicas is None else tuple(replicas)
+
+
+def _i32(value: int) -> Any:
+    """Kio types its integers as phantoms whose check costs more than the request; plain ints encode the same."""
+    return value
+
+
+def raise_for(code: ErrorCode, what: str, detail: str | None = None) -> None:
+    """AdminError with Kafka's reason, unless there is none or what was asked for is so already."""
+    if code is ErrorCode.none or code in _DECLINED:
+        return
+    name = code.name.upper()
+    raise AdminError(f"Kafka refused to {what}: {name}{f' ({detail})' if detail else ''}", name)

@@ -1,0 +1,138 @@
+"""What plans are run on and judged by: one warm cluster and one Spark session, for as long as a search goes on.
+
+What a search says in the end: what failed and how to repeat it, what was covered, and what never was.
+"""
+
+import os
+import secrets
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from aftershock.faults.search.coverage import Cell, matrix, missing, tallies
+from aftershock.harness.cluster import engine
+from aftershock.harness.cluster.ownership import owner
+from aftershock.harness.cluster.pool import Pool
+from aftershock.harness.labs.explore.search import ERRORS_MAX, Asked, Ledger, Ran
+from aftershock.harness.pytest.session import Errand, Suite, drive
+from aftershock.harness.run.progress import Progress
+from aftershock.harness.run.run import Job, undisturbed
+from aftershock.harness.run.rundir import RunDir
+from aftershock.harness.safety.heal import sweep
+from aftershock.harness.safety.lease import judged_on
+from aftershock.results.checks.check import Status, Verdict
+from aftershock.results.judge import Judge
+from aftershock.results.report.page import write_report
+
+
+class Stage:
+    """Runs a job and judges it; the cluster is as new for each."""
+
+    def __init__(self, suite: Suite, pool: Pool, judge: Judge, console: Console) -> None:
+        self._suite, self._pool, self._judge, self._console = suite, pool, judge, console
+
+    def run(self, job: Job) -> tuple[Path, Verdict]:
+        """The run directory and the verdict. Raises as ``leased_run.drive`` and ``Judge`` do."""
+        slos = [each.slo for each in job.checked.plan.objectives if each.gate == "verdict"]
+        kind = judged_on(slos) if slos else "integrity"  # what is counted can be counted beside others
+        errand = Errand(job, kind, self._suite, f"explore {job.timeline.name}", lambda: self._begun(job), self._console)
+        home = drive(errand, self._pool).path
+        verdict = self._judge(home)
+        if verdict.status is Status.FAIL:
+            write_report(home)
+        return home, verdict
+
+    def _begun(self, job: Job) -> RunDir:
+        command = shlex.join(["aftershock", *sys.argv[1:]])
+        return RunDir.create(self._suite.out, job.timeline.name, job.timeline.seed, command)
+
+
+@contextmanager
+def stage(out: Path, spark: str | None, progress: Progress, console: Console) -> Iterator[Stage]:
+    """A stage whose cluster and session end with the block; nothing of either is left."""
+    sweep(engine.connect(), progress.say)
+    name = f"explore-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
+    suite = Suite(out / name, os.getpid(), keep_failed=False)
+    pool = Pool(suite.folder / "pool", owner(suite.owner_pid), 1)
+    try:
+        with Judge(out / "explore-spark.log", spark, progress.say) as judge:
+            yield Stage(suite, pool, judge, console)
+    finally:
+        with undisturbed(progress.say):
+            pool.close(progress.say)
+            shutil.rmtree(suite.folder, ignore_errors=True)
+
+
+_SCHEMA_VERSION = 1
+
+
+def exit_code(ran: Sequence[Ran]) -> int:
+    """1 something failed; 3 nothing but errors, or it was given up for them; 2 nothing was decided; 0 none failed."""
+    statuses = [each.status for each in ran]
+    if Status.FAIL in statuses:
+        return 1
+    if Status.ERROR in statuses and (set(statuses) == {Status.ERROR} or set(statuses[-ERRORS_MAX:]) == {Status.ERROR}):
+        return 3
+    return 0 if Status.PASS in statuses else 2
+
+
+def text(asked: Asked, read: Ledger, ran: Sequence[Ran]) -> str:
+    """For a terminal, without a newline at the end."""
+    cells, found = asked.frame.cells, tallies(read.lines, asked.today)
+    lacking = missing(cells, found, asked.today)
+    fresh = len(cells) - sum(map(len, lacking.values()))
+    counts = ", ".join(f"{n} {status.value}" for status, n in _counted(ran).items()) or "none"
+    ran_said = f"{len(ran)} {'run' if len(ran) == 1 else 'runs'}: {counts}"
+    cells_said = f"{len(cells)} cells of fault, role, phase and workload: {fresh} exercised"
+    lacking_said = ", ".join(f"{len(of_it)} {word}" for word, of_it in lacking.items())
+    lines = [matrix(cells, found, asked.today), "", ran_said, f"{cells_said}, {lacking_said}"]
+    return "\n".join([*lines, *(line for each in ran for line in _failure(asked, each))])
+
+
+def document(asked: Asked, read: Ledger, ran: Sequence[Ran]) -> dict[str, Any]:
+    """For programs; ``never`` and ``stale`` name every cell."""
+    lacking = missing(asked.frame.cells, tallies(read.lines, asked.today), asked.today)
+    return {
+        "schema_version": _SCHEMA_VERSION,
+        "seed": asked.seed,
+        "runs": [_run(each) for each in ran],
+        "cells": len(asked.frame.cells),
+        "never": [_cell(cell) for cell in lacking["NEVER"]],
+        "stale": [_cell(cell) for cell in lacking["STALE"]],
+        "broken_lines": list(read.broken),
+    }
+
+
+def again(asked: Asked, one: Ran) -> str:
+    """The line that repeats a failure."""
+    options = ["--allow-exec"] if asked.allow_exec else []
+    return shlex.join(["aftershock", "run", str(one.plan), "--seed", str(one.seed), *options])
+
+
+def _failure(asked: Asked, one: Ran) -> Iterable[str]:
+    if one.status is Status.FAIL:
+        yield f"{one.name} FAILED {', '.join(one.failed)}; evidence: {one.home}\n  again: {again(asked, one)}"
+    if one.status is Status.ERROR:
+        yield f"{one.name} came to no verdict: {one.why}"
+    if one.plan and one.status is Status.PASS:
+        yield f"{one.plan} passed this time; once what it found is mended for good, it may go"
+
+
+def _counted(ran: Sequence[Ran]) -> dict[Status, int]:
+    return {status: n for status in Status if (n := sum(each.status is status for each in ran))}
+
+
+def _run(one: Ran) -> dict[str, Any]:
+    paths = {"run": str(one.home) if one.home else None, "plan": str(one.plan) if one.plan else None}
+    return {"name": one.name, "status": one.status.value, "failed": list(one.failed), "why": one.why, **paths}
+
+
+def _cell(cell: Cell) -> dict[str, str]:
+    return dict(cell._asdict())

@@ -1,0 +1,235 @@
+"""What a KIP's trial is made of: plans to run one after the other, claims to judge, plots to show.
+
+The trial of KIP-1224: three lingers on three brokers, turned round, idle and busy; kills; the old default.
+
+The trial of KIP-227: what fetches cost, and what becomes of sessions that are lost.
+
+The trial of KIP-392: leaders in one rack, readers in another; and brokers that select no replica.
+
+The trial of KIP-794: one broker is slow, all are alike, and a rack loses its broker.
+
+The trial of KIP-951: leaders move with Metadata late and not, one is killed; and what is told beside.
+
+What a part takes is measured on two cores: about 65 s from launch to verdict but for its blocks; 75 with JVM clients.
+
+Which KIPs have a trial. To add one: a file beside this one with its ``TRIAL``, and its line here.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from aftershock.errors import AftershockError
+from aftershock.results.trials.claim import Claim, Parts
+from aftershock.results.trials.kip227 import (
+    BYTES,
+    CONTROL,
+    CPU_FULL,
+    CPU_SESSION,
+    EVICTED,
+    FOLLOWERS_FULL,
+    FOLLOWERS_SESSION,
+    SESSIONS,
+)
+from aftershock.results.trials.kip227 import CLAIMS_kip227 as KIP_227_CLAIMS
+from aftershock.results.trials.kip227 import plots as kip_227_plots
+from aftershock.results.trials.kip392 import CLAIMS as KIP_392_CLAIMS
+from aftershock.results.trials.kip392 import plots as kip_392_plots
+from aftershock.results.trials.kip794 import CLAIMS as KIP_794_CLAIMS
+from aftershock.results.trials.kip794 import plots as kip_794_plots
+from aftershock.results.trials.kip951 import BESIDE
+from aftershock.results.trials.kip951 import CLAIMS as KIP_951_CLAIMS
+from aftershock.results.trials.kip951 import plots as kip_951_plots
+from aftershock.results.trials.kip1224 import BUSY, FAILOVER, FULL, IDLE, OLD, OPEN, SHARE, USER, CLAIMS_kip1224, plots
+from aftershock.results.trials.kip1224_commits import ADAPTIVE, FIXED, LINGER, NONE, SHARE_LINGER
+from aftershock.results.trials.statement import Plot
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A part: a shipped plan, which ``aftershock run`` could run by itself, with changes as ``--set`` takes them.
+
+    ``blocks``: as many as the trial wants, the plan's own number notwithstanding; None where the plan has none, and
+    then it is never shortened. ``block_s``: how long one takes; ``around_s``: all else, from launch to verdict.
+    """
+
+    name: str
+    plan: str
+    blocks: int | None
+    block_s: float
+    around_s: float
+    changes: tuple[str, ...] = ()
+    kafka: str | None = None
+
+    def settings(self, blocks: int | None) -> tuple[str, ...]:
+        """The changes to its plan, with so many blocks."""
+        return self.changes if blocks is None else (*self.changes, f"blocks={blocks}")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """``parts``: the most telling first, as those are the ones that a small budget pays for."""
+
+    kip: int
+    title: str
+    claims: tuple[Claim, ...]
+    parts: tuple[Planned, ...]
+    plots: Callable[[Parts], tuple[Plot, ...]]
+
+    def hangs_on(self, part: Planned) -> bool:
+        """Whether a claim or a control reads the part, or all of what reads it is only reported."""
+        return any(part.name in claim.needs for claim in self.claims if claim.role != "report")
+
+    def reads(self, part: Planned, taken: Collection[Planned]) -> bool:
+        """Whether something can be said with the part, if no others than those ``taken`` are run."""
+        names = {one.name for one in taken if one in self.parts}
+        return part in self.parts and any(part.name in claim.needs and names >= {*claim.needs} for claim in self.claims)
+
+
+OLD_KAFKA = "4.1.2"
+KILLS = 6
+_IDLE_S, _BUSY_S = 100.0, 105.0
+_FULL_S = 85.0
+_OPEN = "workloads.commits.commit={groups: 2400, rate: 1500/s, by_coordinator: true, rack: a}"
+"""Half to 70 % of what two shared cores came to, as they wander."""
+_SQUARE = ((ADAPTIVE, FIXED, NONE), (NONE, ADAPTIVE, FIXED), (FIXED, NONE, ADAPTIVE))
+
+
+def _brokers(lingers: Iterable[str], setting: str = LINGER) -> str:
+    """The change that sets broker 1, 2 and 3 so."""
+    of_each = ", ".join(f"{broker}: {{{setting}: {linger}}}" for broker, linger in enumerate(lingers, start=1))
+    return f"cluster.brokers={{{of_each}}}"
+
+
+KIP_1224 = Trial(
+    kip=1224,
+    title="adaptive append linger",
+    claims=CLAIMS_kip1224,
+    parts=(
+        *(
+            Planned(name, "kips/1224-idle", None, 0.0, _IDLE_S, (_brokers(lingers),))
+            for name, lingers in zip(IDLE, _SQUARE, strict=True)
+        ),
+        *(
+            Planned(name, "kips/1224-busy", None, 0.0, _BUSY_S, (_brokers(lingers),))
+            for name, lingers in zip(BUSY, _SQUARE, strict=True)
+        ),
+        Planned(FAILOVER, "kips/1224-failover", KILLS, 13.0, 90.0),
+        Planned(FULL, "kips/1224-full", None, 0.0, _FULL_S),
+        Planned(USER, "kips/1224-idle", None, 0.0, _IDLE_S, ("cluster.config.offsets.topic.replication.factor=3",)),
+        Planned(
+            OLD, "kips/1224-idle", None, 0.0, _IDLE_S, (f"cluster.brokers={{3: {{{LINGER}: {NONE}}}}}",), OLD_KAFKA
+        ),
+        *(
+            Planned(name, "kips/1224-share", None, 0.0, _IDLE_S, (_brokers(lingers, SHARE_LINGER),))
+            for name, lingers in zip(SHARE, _SQUARE, strict=True)
+        ),
+        Planned(OPEN, "kips/1224-busy", None, 0.0, _BUSY_S, (_OPEN,)),
+    ),
+    plots=plots,
+)
+
+
+LOSSES = 6
+_NO_SLOTS = "cluster.config.max.incremental.fetch.session.cache.slots=0"
+
+KIP_227 = Trial(
+    kip=227,
+    title="incremental fetch requests",
+    claims=KIP_227_CLAIMS,
+    parts=(
+        Planned(BYTES, "kips/227-bytes", None, 0.0, 100.0),
+        Planned(CONTROL, "kips/227-control", None, 0.0, 90.0),
+        Planned(SESSIONS, "kips/227-sessions", LOSSES, 22.0, 45.0),
+        Planned(EVICTED, "kips/227-evicted", LOSSES, 13.0, 90.0),
+        Planned(CPU_SESSION, "kips/227-cpu", None, 0.0, 110.0),
+        Planned(CPU_FULL, "kips/227-cpu", None, 0.0, 110.0, ("workloads.p1000.arms.reader.fetch_session=false",)),
+        Planned(FOLLOWERS_SESSION, "kips/227-followers", None, 0.0, 110.0),
+        Planned(FOLLOWERS_FULL, "kips/227-followers", None, 0.0, 110.0, (_NO_SLOTS,)),
+    ),
+    plots=kip_227_plots,
+)
+
+
+KIP_392 = Trial(
+    kip=392,
+    title="reads from the closest replica",
+    claims=KIP_392_CLAIMS,
+    parts=(
+        Planned("near", "kips/392-near", None, 0.0, 165.0),
+        Planned("lease", "kips/392-lease", None, 0.0, 240.0),
+        Planned("selector-off", "kips/392-near", None, 0.0, 165.0, ("cluster.config.replica.selector.class=''",)),
+        Planned(
+            "selector-own",
+            "kips/392-near",
+            None,
+            0.0,
+            165.0,
+            # whoever is sent away and doesn't go reads nothing: an arm with the rule off would starve
+            (
+                "cluster.config.replica.selector.class=aftershock.HighestFollower",
+                "workloads.reads.arms.leader.read_replica=true",
+                # whoever was the only follower when first asked for is kept for the length of a lease
+                "workloads.reads.arms.closest.settings.metadata.max.age.ms=5000",
+            ),
+        ),
+        Planned("trickle", "kips/392-near", None, 0.0, 200.0, ("workloads.writes.produce.rate=1/s",)),
+    ),
+    plots=kip_392_plots,
+)
+
+
+KIP_794 = Trial(
+    kip=794,
+    title="the built-in partitioner",
+    claims=KIP_794_CLAIMS,
+    parts=(
+        Planned("slow", "kips/794-slow", None, 0.0, 450.0),
+        Planned("rack", "kips/794-rack", None, 0.0, 165.0),
+    ),
+    plots=kip_794_plots,
+)
+
+
+MOVES, KIP_951_KILLS, OTHERS = 40, 8, 12
+UNDELAYED = 64  # of 40 the interval was 0.888 to 1.0003: what is small takes more to be told
+AROUND_S = 65.0
+_ACKS_1 = ("workloads.moves.produce.acks=1", "workloads.moves.produce.idempotence=false")
+_JAVA = tuple(f"workloads.moves.arms.{arm}.client=java" for arm in ("whole", "stripped", "capped"))
+
+KIP_951 = Trial(
+    kip=951,
+    title="leader discovery",
+    claims=(*KIP_951_CLAIMS, *BESIDE),
+    parts=(
+        Planned("delay-300", "kips/951-move", MOVES, 6.0, AROUND_S),
+        Planned("delay-0", "kips/951-undelayed", UNDELAYED, 6.0, AROUND_S),
+        Planned("kill", "kips/951-kill", KIP_951_KILLS, 20.0, AROUND_S),
+        Planned("delay-100", "kips/951-move", MOVES, 6.0, AROUND_S, ("faults.0.delay=100ms",)),
+        Planned("acks-1", "kips/951-undelayed", OTHERS, 6.0, AROUND_S, _ACKS_1),
+        Planned("shared", "kips/951-shared", OTHERS, 6.0, AROUND_S),
+        Planned("consume", "kips/951-consume", OTHERS, 6.0, AROUND_S),
+        Planned("consume-1s", "kips/951-consume", OTHERS, 6.0, AROUND_S, ("faults.0.delay=1s",)),
+        Planned("leaves", "kips/951-leaves", OTHERS, 9.5, AROUND_S),
+        Planned("unknown", "kips/951-unknown", 8, 22.5, AROUND_S),
+        Planned("librdkafka", "kips/951-foreign", OTHERS, 8.5, AROUND_S),
+        Planned("java", "kips/951-foreign", OTHERS, 8.5, 75.0, _JAVA),
+        Planned("restart", "kips/951-restart", 8, 15.0, AROUND_S),
+        Planned("restart-many", "kips/951-restart", 8, 15.0, AROUND_S, ("topics.0.partitions=120",)),
+    ),
+    plots=kip_951_plots,
+)
+
+
+TRIALS: Mapping[int, Trial] = {each.kip: each for each in (KIP_951, KIP_227, KIP_794, KIP_392, KIP_1224)}
+ALL = "all"
+
+
+def chosen(which: str) -> tuple[Trial, ...]:
+    """The trial of one KIP, or every one. AftershockError where there is none."""
+    if which == ALL:
+        return tuple(TRIALS.values())
+    number = which.lower().removeprefix("kip").strip("-")
+    if not number.isdecimal() or int(number) not in TRIALS:
+        known = ", ".join(map(str, TRIALS))
+        raise AftershockError(f"there is no trial of `{which}`: name one of {known}, or {ALL}")
+    return (TRIALS[int(number)],)

@@ -1,1 +1,0 @@
-"""Warm clusters by specification, leased across tests and processes."""

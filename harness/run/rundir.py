@@ -1,0 +1,150 @@
+"""The run's clock: microseconds since the run's origin on the host's monotonic clock, the same in all processes.
+
+The run directory: one folder with all the evidence of one run, readable at any moment, also of a broken run.
+"""
+
+import asyncio
+import json
+import os
+import re
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from aftershock.errors import EvidenceError
+from aftershock.harness.cluster.ownership import owner
+from aftershock.results.evidence.files import read_json, write_whole
+from aftershock.workloads.load.events import run_clock
+
+
+@dataclass(frozen=True)
+class RunClock:
+    """``origin_ns`` is ``time.monotonic_ns()`` at the start of the run."""
+
+    origin_ns: int
+
+    @classmethod
+    def starting_now(cls) -> "RunClock":
+        """A clock whose zero is this moment."""
+        return cls(time.monotonic_ns())
+
+    def now_us(self) -> int:
+        """Microseconds since the origin."""
+        return run_clock(self.origin_ns)()
+
+    async def sleep_until_us(self, t_us: int) -> None:
+        """Return at ``t_us``, or at once if that has passed."""
+        await asyncio.sleep(max(0, t_us - self.now_us()) / 1e6)
+
+
+_EVIDENCE = ("plan.yaml", "timeline.json", "run.json", "journal.jsonl", "events.jsonl", "phases.json")
+_OPTIONAL = ("expectations.jsonl",)
+_TABLES = ("outcomes", "log", "replicas", "offsets", "metrics")
+
+
+class RunDir:
+    """A run's folder; ``facts`` is what ``run.json`` says, rewritten whole at each `tell`."""
+
+    def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
+        self.path = path
+        self.facts: dict[str, Any] = dict(facts)
+
+    @classmethod
+    def create(cls, parent: Path, plan: str, seed: int, command: str) -> "RunDir":
+        """Make a new folder under ``parent``, named for the time and the plan.
+
+        Raises:
+            EvidenceError: it can't be written there.
+        """
+        now = datetime.now(UTC)
+        name = re.sub(r"[^a-z0-9]+", "-", plan.lower()).strip("-")[:32] or "plan"
+        run_id = f"{now:%Y%m%d-%H%M%S}-{name}-{secrets.token_hex(2)}"
+        path = parent / run_id
+        try:
+            for folder in ("logs", *_TABLES):
+                (path / folder).mkdir(parents=True)
+            for file in ("journal.jsonl", "events.jsonl"):
+                (path / file).touch()
+        except OSError as error:
+            raise EvidenceError(f"can't write evidence to {path}: {error.strerror}; choose another --out") from error
+        facts = {
+            "schema_version": 1,
+            "run_id": run_id,
+            "plan": plan,
+            "seed": seed,
+            "started_at": now.isoformat(timespec="seconds"),
+            "status": "running",
+            "why": None,
+            "rehearse": False,
+            "versions": _versions(),
+            "git": _git_revision(),
+            "host": _host(),
+            "owner": owner(),
+            "faults": [],
+            "command": command,
+        }
+        home = cls(path, facts)
+        home.tell()
+        return home
+
+    @classmethod
+    def open(cls, path: Path) -> "RunDir":
+        """The run directory that is there already; EvidenceError where ``path`` is none."""
+        return cls(path, read_json(path / "run.json"))
+
+    @property
+    def run_id(self) -> str:
+        """The folder's name: unique on the host."""
+        return self.path.name
+
+    def tell(self, **facts: Any) -> None:
+        """Add facts to ``run.json``; a reader never sees half of it."""
+        self.facts |= facts
+        self.write_json("run.json", self.facts)
+
+    def write_json(self, name: str, document: Any) -> None:
+        """Write one JSON file atomically."""
+        write_whole(self.path / name, json.dumps(document, indent=1) + "\n")
+
+    def event(self, t_us: int, name: str, **fields: Any) -> None:
+        """Append one event of the harness itself (arm: null)."""
+        with (self.path / "events.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"t_us": t_us, "arm": None, "event": name, **fields}) + "\n")
+
+    def seal(self) -> None:
+        """Write the manifest: the list of evidence files, last of all, so that a truncated run can be told."""
+        tables = [f"{table}/{part.name}" for table in _TABLES for part in sorted((self.path / table).glob("*.parquet"))]
+        optional = [name for name in _OPTIONAL if (self.path / name).exists()]
+        self.write_json("manifest.json", {"schema_version": 1, "files": [*_EVIDENCE, *optional, *tables]})
+
+
+def _versions() -> dict[str, str]:
+    packages = ("aftershock", "confluent-kafka", "pyspark")
+    return {"python": sys.version.split()[0], **{package: version(package) for package in packages}}
+
+
+def _host() -> dict[str, Any]:
+    system = os.uname()
+    return {
+        "cores": os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "kernel": f"{system.sysname} {system.release}",
+        "hostname": system.nodename,
+    }
+
+
+def _git_revision() -> str | None:
+    """The revision of the checkout we run from, "+" if it has changes; None outside a checkout."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+", "--exclude=*"]
+    try:
+        described = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
+    except OSError:
+        return None
+    return described.stdout.strip() or None

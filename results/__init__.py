@@ -1,1 +1,0 @@
-"""From evidence to verdict: Spark jobs, checks, report. Importing this package starts nothing and loads no Spark."""

@@ -1,0 +1,247 @@
+"""Who of a group's members reads a partition.
+
+Rules: a member reads a partition from its first to its last delivery within one lane; two members of a group whose
+times overlap own it both. While faults are at work that may be nobody's lie (a member that the coordinator can't reach,
+or that was frozen, is replaced before it knows): such overlaps are ``co_owned_in_fault``, from the first inject until a
+session's time after the last heal.
+
+How far a group says that it has come: positions committed before they were reached, and positions gone back behind.
+
+Read from ``committed`` of the clients' events, which tells every acknowledged OffsetCommit of a consumer. (The commits
+of a ``commit`` workload are made up, of groups that read nothing: ``offsets``.)
+
+Rules: *ahead* of what was delivered to the group is a commit only if the log has a record between the two, for markers
+are never delivered, and if something of the partition was delivered at all: where a group begins it may commit
+unread. *Behind* is the first delivery after an assignment that lies before the last commit acknowledged until then.
+
+What group coordinators have of the commits of a ``commit`` workload, whose groups read nothing: their log tells.
+
+Rules: an acknowledged commit is *lost* if the log of the offsets topic has no entry of its group and partition with its
+position or a later one since the last that was taken back (null): a commit may be superseded, and is acknowledged with
+what superseded it. An entry goes *backward* if it is below the one before it of the same group and partition, unless
+that was taken back. A share coordinator writes no position down, and of an attached cluster that log isn't read.
+
+Whether every replica of a partition holds the same, as the harness read each after the last heal.
+
+A replica is a count and the xor of a 64-bit hash of its stretches; it *differs* when most of its partition's have
+another. One that could not be read to its end says nothing. The client of a finding is the partition, ``orders/3``; its
+side is ``replica``.
+"""
+
+from collections.abc import Iterator
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from aftershock.results.checks.findings.records import Fact, breach, fact, found, no_record, record
+from aftershock.results.checks.findings.sequences import beginnings, told_by
+from aftershock.results.evidence.evidence import Client, Evidence
+from aftershock.results.measure.tables import Dims
+from aftershock.results.spark.tables import Tables
+
+SESSION_US = 45_000_000
+"""Kafka's session.timeout.ms: how long a group may take to notice that a member is gone."""
+
+
+def co_owned(delivered: DataFrame, dims: Dims) -> DataFrame | None:
+    """``co_owned`` and ``co_owned_in_fault``, by reader; examined are the times that its members read partitions.
+
+    None where nobody reads in a group.
+    """
+    if not any(group_of(one.evidence, reader) for one in dims.scenes for reader in one.readers):
+        return None
+    owned = ("run", "group", "topic", "partition", "client", "member", "lane")
+    spans = (
+        delivered.where(F.col("member").isNotNull())
+        .groupBy(*owned)
+        .agg(F.min("at").alias("start"), F.max("at").alias("end"))
+        .select(*owned, F.struct("start", "end").alias("its"))
+    )
+    others = F.collect_list(F.struct("member", "its.start", "its.end")).alias("others")
+    by_partition = spans.groupBy(*owned[:4]).agg(F.collect_list(F.struct(*owned[4:], "its")).alias("all"), others)
+    each = by_partition.select("run", "others", F.explode("all").alias("one"))
+    met = F.filter(
+        "others",
+        lambda other: (
+            (other["member"] != F.col("one.member"))
+            & (other["start"] <= F.col("one.its.end"))
+            & (F.col("one.its.start") <= other["start"])
+        ),
+    )
+    rows = each.select("run", F.col("one.client").alias("client"), no_record().alias("record"), met.alias("met"))
+    return found(_excused(rows, dims), _facts())
+
+
+def _excused(rows: DataFrame, dims: Dims) -> DataFrame:
+    """With ``free``, the moments of the overlaps that no fault explains, and ``met``, those that one may."""
+    spans = ((run, *span) for run, scene in enumerate(dims.scenes) for span in faults_at_work(scene.evidence))
+    faults = dims.table(spans, "run int, from_us bigint, until_us bigint")
+    told = rows.join(F.broadcast(faults), "run", "left")
+    within = F.filter("met", lambda one: one["start"].between(F.col("from_us"), F.col("until_us")))
+    return told.withColumns({"free": F.size("met") - F.size(within), "excused": F.size(within)})
+
+
+def faults_at_work(evidence: Evidence) -> Iterator[tuple[int, int]]:
+    """From the first inject until a session's time after the last heal; never, without faults."""
+    times = [line["t_us"] for line in evidence.journal]
+    if times:
+        yield min(times), max(times) + SESSION_US
+
+
+def group_of(evidence: Evidence, client: Client) -> str | None:
+    """The group that a client consumes in, as the harness calls it: ``<group>-<arm>``."""
+    groups = {one["name"]: (one.get("consume") or {}).get("group") for one in evidence.timeline["workloads"]}
+    group = groups.get(client.workload)
+    return f"{group}-{client.arm}" if group else None
+
+
+def _facts() -> list[Fact]:
+    client = F.col("client")
+    return [
+        fact("co_owned", "consume", client, 1, F.col("free") > 0),
+        fact("co_owned_in_fault", "consume", client, 1, F.col("excused") > 0),
+    ]
+
+
+_PARTITION = ("run", "client", "topic", "partition")
+_TOLD = "run int, client string, topic string, partition int"
+
+
+def commits(log: DataFrame, delivered: DataFrame, dims: Dims) -> DataFrame | None:
+    """``commit_ahead`` (of commits) and ``commit_behind`` (of assignments), by reader; None where nobody committed."""
+    rows = [(run, *one) for run, scene in enumerate(dims.scenes) for one in committed(scene.evidence)]
+    if not rows:
+        return None
+    told = dims.table(rows, f"{_TOLD}, at bigint, committed bigint")
+    places = F.broadcast(told.select(*_PARTITION).distinct())
+    theirs = delivered.join(places, [*_PARTITION], "left_semi")
+    return _ahead(told, theirs, log).unionByName(_behind(theirs, dims))
+
+
+def committed(evidence: Evidence) -> Iterator[tuple[str, str, int, int, int]]:
+    """(client, topic, partition, moment, position) of every acknowledged commit."""
+    for client, line in told_by(evidence, "committed"):
+        yield from ((client, topic, number, line["t_us"], offset) for topic, number, offset in line["offsets"])
+
+
+def returns(evidence: Evidence) -> Iterator[tuple[str, str, int, int, int]]:
+    """(client, topic, partition, lane, position): where each lane that an assignment began was to go on."""
+    last: dict[tuple[str, str, int], int] = {}
+    moments = [(at_us, 1, (client, topic, number), at) for client, topic, number, at_us, at in committed(evidence)]
+    lanes: dict[tuple[str, str, int], int] = {}
+    for client, topic, number, at_us, assigned in beginnings(evidence):
+        moments.append((at_us, 0, (client, topic, number), int(assigned)))
+    for _, is_commit, place, value in sorted(moments):
+        if is_commit:
+            last[place] = value
+            continue
+        lanes[place] = lanes.get(place, 0) + 1
+        if value and place in last:
+            yield *place, lanes[place], last[place]
+
+
+def _ahead(told: DataFrame, delivered: DataFrame, log: DataFrame) -> DataFrame:
+    reached = delivered.select(*_PARTITION, "at", F.col("offset").alias("reached"))
+    by_time = Window.partitionBy(*_PARTITION).orderBy("at")
+    upto = by_time.rangeBetween(Window.unboundedPreceding, Window.currentRow)
+    judged = (
+        reached.unionByName(told, allowMissingColumns=True)
+        .withColumn("reached", F.max("reached").over(upto))
+        .where(F.col("committed").isNotNull() & F.col("reached").isNotNull())
+        .withColumn("record", no_record())
+    )
+    doubtful = judged.where(F.col("committed") > F.col("reached") + 1).drop("record")
+    passed = log.select("run", "topic", "partition", "offset", record().alias("record"))
+    between = (F.col("offset") > F.col("reached")) & (F.col("offset") < F.col("committed"))
+    unread = passed.join(F.broadcast(doubtful), ["run", "topic", "partition"]).where(between)
+    ahead = unread.groupBy(*_PARTITION, "at").agg(F.min("record").alias("record"))
+    examined = found(judged, [fact("commit_ahead", "consume", F.col("client"), 1, 0)])
+    return examined.unionByName(found(ahead, [breach("commit_ahead", "consume", F.col("client"), 1)]))
+
+
+def _behind(delivered: DataFrame, dims: Dims) -> DataFrame:
+    rows = ((run, *one) for run, scene in enumerate(dims.scenes) for one in returns(scene.evidence))
+    told = dims.table(rows, f"{_TOLD}, lane bigint, committed bigint")
+    first = F.min(F.struct("at", "offset", record().alias("record"))).alias("first")
+    judged = (
+        delivered.join(F.broadcast(told), [*_PARTITION, "lane"])
+        .groupBy(*_PARTITION, "lane", "committed")
+        .agg(first)
+        .withColumn("record", F.col("first.record"))
+    )
+    behind = F.col("first.offset") < F.col("committed")
+    return found(judged, [fact("commit_behind", "consume", F.col("client"), 1, behind)])
+
+
+SIDE = "commit"
+_PLACE = ("run", "group", "topic", "partition")
+
+
+def committers(evidence: Evidence) -> Iterator[Client]:
+    """The clients whose commits are to be found there."""
+    if "attach" in evidence.timeline.get("cluster", {}):
+        return
+    for client in evidence.clients:
+        if client.commits_to and not evidence.arm_settings(client).get("share"):
+            yield client
+
+
+def offsets(read: Tables, dims: Dims) -> DataFrame | None:
+    """``lost`` (of commits acknowledged) and ``backward`` (of entries), by client; None where there is no such log."""
+    logged = [(run, one) for run, one in enumerate(dims.evidences) if one.parquet["offsets"]]
+    rows = [(run, client.workload, client.arm, client.key) for run, one in logged for client in committers(one)]
+    if not rows:
+        return None
+    theirs = F.broadcast(dims.table(rows, "run int, workload string, arm string, client string"))
+    told = (
+        read.outcomes.drop("client")
+        .where((F.col("op") == SIDE) & (F.col("status") == "ok"))
+        .join(theirs, ["run", "workload", "arm"])
+        .select(*_PLACE, "client", F.col("offset").alias("committed"), record().alias("record"))
+    )
+    log = read.offsets.select(
+        *("run", "group", "topic", F.col("topic_partition").alias("partition"), "committed"),
+        F.struct("partition", "offset").alias("place"),
+    )
+    return _lost(told, log).unionByName(_backward(told, log))
+
+
+def _lost(told: DataFrame, log: DataFrame) -> DataFrame:
+    taken_back = F.max(F.when(F.col("committed").isNull(), F.col("place"))).over(Window.partitionBy(*_PLACE))
+    stands = log.withColumn("gone", taken_back).where(F.col("gone").isNull() | (F.col("place") > F.col("gone")))
+    rows = told.join(stands.groupBy(*_PLACE).agg(F.max("committed").alias("reached")), list(_PLACE), "left")
+    kept = F.coalesce(F.col("reached") >= F.col("committed"), F.lit(False))
+    return found(rows, [fact("lost", SIDE, F.col("client"), 1, ~kept)])
+
+
+def _backward(told: DataFrame, log: DataFrame) -> DataFrame:
+    before = F.lag("committed").over(Window.partitionBy(*_PLACE).orderBy("place"))
+    rows = log.withColumn("back", F.coalesce(F.col("committed") < before, F.lit(False)))
+    mine = rows.join(told.select(*_PLACE, "client").distinct(), list(_PLACE)).withColumn("record", no_record())
+    return found(mine, [fact("backward", SIDE, F.col("client"), 1, F.col("back"))])
+
+
+REPLICA_SIDE = "replica"
+_PARTITION_replicas = ("run", "topic", "partition")
+
+
+def replicas(table: DataFrame) -> DataFrame:
+    """``differing`` (of the replicas read, those unlike most) and ``unread`` (of all, those not read)."""
+    stretch = F.xxhash64("start_offset", "end_offset", "records", "fingerprint")
+    each = table.groupBy(*_PARTITION_replicas, "broker_id").agg(
+        F.max(F.col("error").isNotNull()).alias("unread"),
+        F.struct(F.count("*"), F.bit_xor(stretch)).alias("held"),
+    )
+    alike = each.groupBy(*_PARTITION_replicas, "unread", "held").agg(F.count("*").alias("n"))
+    known = F.when(~F.col("unread"), F.col("n"))
+    rows = alike.groupBy(*_PARTITION_replicas).agg(
+        F.sum("n").alias("n"),
+        F.coalesce(F.sum(known), F.lit(0)).alias("known"),
+        F.coalesce(F.max(known), F.lit(0)).alias("most"),
+    )
+    name, n, read = F.concat_ws("/", "topic", "partition"), F.col("n"), F.col("known")
+    told = [
+        fact("differing", REPLICA_SIDE, name, F.when(read > 1, read), read - F.col("most")),
+        fact("unread", REPLICA_SIDE, name, n, n - read),
+    ]
+    return found(rows.withColumn("record", no_record()), told)

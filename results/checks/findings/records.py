@@ -1,0 +1,334 @@
+"""The shape of what a rule finds, before it is summed up: rows, each with how much it examined and found broken.
+
+What becomes of single records: lost, twice there, misplaced, nobody's. Exact in the ledger, counted in clean blocks.
+
+Rules: a reader's ``lost`` examines what it was owed and what it got; what a producer lost that may lose (``lossy``)
+nobody could have read. A record whose producer was not told its place can't be misplaced. One that failed, which
+promises that it is nowhere (one that may be is in doubt), and that is in the log, is a phantom.
+
+What is where: two records at one place, and records that a reader passed over.
+
+A gate of its own, by place: a bucket is 32,768 offsets of a partition. Where the count and the xor of a 64-bit hash of
+each record and its offset are the same in the log and in a reader's lane, the lane had exactly the log's records there;
+where the log has as many offsets as rows (counted as bits), no two share one. Only other buckets are looked at.
+
+Rules: where the gate of the records cleared all, every lane has the log's records at the log's places, and only the log
+itself can hold two at one. A lane is judged between its first and its last offset. What the reader was owed and never
+got is ``lost``, not ``skipped``: one planted loss raises one alarm. A record without our ids collides with nothing: it
+is a phantom.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from aftershock.results.checks.check import SAMPLES_MAX
+from aftershock.results.measure.tables import Dims
+from aftershock.results.spark.tables import Tables
+
+LOG_READER = "log"
+"""The client of what is found in the log and not with one client."""
+
+_KEY = ("run", "rule", "side", "client")
+
+
+def record() -> Column:
+    """``producer_id seq`` of a row as one value, null where the row has none."""
+    named = F.col("producer_id").isNotNull() & F.col("seq").isNotNull()
+    return F.when(named, F.struct("producer_id", "seq"))
+
+
+def no_record() -> Column:
+    """None, of the same type."""
+    return F.lit(None).cast("struct<producer_id:int,seq:bigint>")
+
+
+class Fact(NamedTuple):
+    """What one rule says of a row; ``side`` and ``client`` are a text or a column."""
+
+    rule: str
+    side: str | Column
+    client: str | Column
+    examined: Column | int
+    broken: Column | int
+    alone: bool = True
+
+    def sql(self, named: Callable[[Column], str]) -> str:
+        """The struct ``rule side client examined broken``; ``named`` gives the name of a column's value."""
+
+        def text(value: str | Column) -> str:
+            return f"'{value}'" if isinstance(value, str) else named(value)
+
+        def number(value: Column | int) -> str:
+            return f"{value}L" if isinstance(value, int) else f"coalesce(cast({named(value)} as bigint), 0L)"
+
+        examined, broken = number(self.examined), number(self.broken)
+        counted = f"if({examined} > 0, {broken}, 0L)" if self.alone else broken
+        return (
+            f"named_struct('rule', '{self.rule}', 'side', {text(self.side)}, 'client', {text(self.client)}, "
+            f"'examined', {examined}, 'broken', {counted})"
+        )
+
+
+def fact(rule: str, side: str | Column, client: str | Column, examined: Column | int, broken: Column | int) -> Fact:
+    """``examined`` and ``broken`` are conditions or numbers of rows; broken counts only among the examined."""
+    return Fact(rule, side, client, examined, broken)
+
+
+def breach(rule: str, side: str | Column, client: str | Column, broken: Column | int) -> Fact:
+    """What was examined with all others, and is broken."""
+    return Fact(rule, side, client, 0, broken, alone=False)
+
+
+def found(rows: DataFrame, facts: Iterable[Fact]) -> DataFrame:
+    """The facts of every row (which has ``run`` and ``record``), without those that say nothing.
+
+    One expression in SQL for all: a column made in Python asks the JVM a dozen times, and there are hundreds.
+    """
+    columns: list[Column] = []
+
+    def named(column: Column) -> str:
+        number = next((at for at, one in enumerate(columns) if one is column), len(columns))
+        if number == len(columns):
+            columns.append(column)
+        return f"fact_{number}"
+
+    told = f"inline(array({', '.join([one.sql(named) for one in facts])}))"
+    values = rows.select("run", "record", *[column.alias(f"fact_{number}") for number, column in enumerate(columns)])
+    return values.selectExpr("run", "record", told).where("(examined > 0 or broken > 0) and client is not null")
+
+
+def summed(told: DataFrame) -> DataFrame:
+    """One row a (run, rule, side, client), with the least of the broken records as samples.
+
+    First one row for all that is whole, and one a broken record: to find the least takes sorting, and they are few.
+    """
+    broken = F.when(F.col("broken") > 0, F.col("record"))
+    few = told.groupBy(*_KEY, broken.alias("record")).agg(
+        F.sum("examined").alias("examined"), F.sum("broken").alias("broken")
+    )
+    return few.groupBy(*_KEY).agg(
+        F.sum("examined").alias("examined"),
+        F.sum("broken").alias("broken"),
+        F.min_by("record", "record", SAMPLES_MAX).alias("samples"),
+    )
+
+
+def of_blocks(blocks: DataFrame, dims: Dims) -> DataFrame:
+    """The findings of clean blocks: everything was examined, and nothing found."""
+    clean = (
+        blocks.where("clean")
+        .groupBy("run", "producer_id")
+        .agg(*[F.sum(name).alias(name) for name in ("n", "told", "failed", "in_doubt")])
+        .join(F.broadcast(dims.producers), ["run", "producer_id"])
+        .withColumn("record", no_record())
+    )
+    client, n = F.col("client"), F.col("n")
+    sent = [fact(rule, "produce", client, n, 0) for rule in ("lost", "duplicate")]
+    untaken = {"misplaced": "told", "in_doubt": "in_doubt", "phantom": "failed"}
+    sent += [fact(rule, "produce", client, F.col(examined), 0) for rule, examined in untaken.items()]
+    readers = dims.readers.select("run", "topic", F.col("client").alias("reader"))
+    read = [fact(rule, "consume", F.col("reader"), n, 0) for rule in ("lost", "redelivered", "phantom")]
+    of_readers = found(clean.join(F.broadcast(readers), ["run", "topic"]), read)
+    return found(clean, [*sent, fact("phantom", "consume", LOG_READER, n, 0)]).unionByName(of_readers)
+
+
+def of_book(book: DataFrame, dims: Dims) -> DataFrame:
+    """The findings of the ledger, whose records are in doubt until this has looked at each."""
+    rows = book.withColumn("record", record())
+    of_readers = found(_with_readers(rows, dims), _of_reader())
+    return found(rows, [*_of_producer(), _foreign(LOG_READER, F.col("logged"))]).unionByName(of_readers)
+
+
+def lost_by_readers(book: DataFrame, dims: Dims) -> DataFrame:
+    """``run reader producer_id seq`` of what each reader was owed and never got."""
+    rows = _with_readers(book, dims).where(_owed() & (F.col("deliveries") == 0))
+    return rows.select("run", "reader", "producer_id", "seq")
+
+
+def _with_readers(book: DataFrame, dims: Dims) -> DataFrame:
+    """The records, each with every reader of its run: how often it was delivered to it, and whether it was owed it."""
+    readers = dims.readers.select("run", F.col("client").alias("reader"), F.col("topic").alias("reads"), "from_us")
+    lossy = dims.producers.select("run", "producer_id", "lossy")
+    his = F.filter("deliveries", lambda one: one["reader"] == F.col("reader"))
+    joined = book.join(F.broadcast(readers), "run").join(F.broadcast(lossy), ["run", "producer_id"], "left")
+    return joined.withColumn("deliveries", F.aggregate(his, F.lit(0).cast("bigint"), lambda n, one: n + one["n"]))
+
+
+def _acked() -> Column:
+    return F.coalesce(F.col("status") == "ok", F.lit(False))
+
+
+def _owed() -> Column:
+    """Whether the reader should have got it."""
+    meant = (F.col("topic") == F.col("reads")) & (F.col("intended_us") >= F.col("from_us"))
+    readable = (F.col("logged") > 0) | ~F.coalesce(F.col("lossy"), F.lit(False))
+    return _acked() & F.coalesce(meant, F.lit(False)) & readable
+
+
+def _of_producer() -> list[Fact]:
+    client, logged, placed = F.col("client"), F.col("logged") > 0, F.col("placed")
+    lost = _acked() & ~logged
+    in_doubt, failed = (F.coalesce(F.col("status") == status, F.lit(False)) for status in ("in_doubt", "failed"))
+    told = F.struct("topic", "partition", "offset")
+    judged = _acked() & F.col("offset").isNotNull() & F.col("partition").isNotNull()
+    elsewhere = (F.size(placed) > 0) & ~F.array_contains(placed, told)
+    return [
+        fact("lost", "produce", client, _acked(), lost),
+        fact("delivered", "produce", client, lost, F.size(placed) > 0),
+        fact("duplicate", "produce", client, F.size(placed) > 0, F.size(placed) > 1),
+        fact("misplaced", "produce", client, judged, elsewhere),
+        fact("in_doubt", "produce", client, in_doubt, logged),
+        fact("phantom", "produce", client, failed, logged),
+    ]
+
+
+def _of_reader() -> list[Fact]:
+    reader, deliveries = F.col("reader"), F.col("deliveries")
+    mine = F.coalesce(F.col("topic") == F.col("reads"), F.lit(False))
+    due = _acked() & mine & ((F.col("intended_us") >= F.col("from_us")) | (deliveries > 0))
+    lost = _owed() & (deliveries == 0)
+    return [
+        fact("lost", "consume", reader, due, lost),
+        fact("unlogged", "consume", reader, lost, F.col("logged") == 0),
+        fact("redelivered", "consume", reader, deliveries > 0, deliveries > 1),
+        _foreign(reader, deliveries),
+    ]
+
+
+def _foreign(reader: str | Column, seen: Column) -> Fact:
+    """Rows that nobody sent: without our ids, or with ids that have no produce row."""
+    return fact("phantom", "consume", reader, seen, F.when(F.col("record").isNull() | F.col("client").isNull(), seen))
+
+
+BUCKET = 32_768
+_PARTITION = ("run", "topic_id", "partition")
+_BUCKET = (*_PARTITION, "bucket")
+_LANE = ("client", "lane", "member")
+_SUSPECTS = "array<struct<client:string,lane:bigint,member:string,first:bigint,last:bigint>>"
+
+
+def places(read: Tables, delivered: DataFrame, book: DataFrame, dims: Dims) -> DataFrame:
+    """The findings ``collision`` and ``skipped``; how many were examined is told by ``sequences``."""
+    logged = _logged(read.log)
+    lanes = _placed(delivered.withColumns({"member": F.coalesce("member", F.lit("")), "record": record()}), *_LANE)
+    seen = _side_by_side(logged, lanes, F.broadcast(_suspects(logged, lanes)))
+    return _collisions(seen).unionByName(_skipped(seen, book, dims))
+
+
+def shared(log: DataFrame) -> DataFrame:
+    """``collision`` of a log that all readers agree with."""
+    logged = _logged(log)
+    crowded = _fingerprints(logged).where("n > offsets").select(*_BUCKET)
+    at_place = logged.join(F.broadcast(crowded), [*_BUCKET]).groupBy(*_PARTITION, "offset")
+    pairs = at_place.agg(F.min("record").alias("least"), F.max("record").alias("record")).where("least < record")
+    return _told(pairs, "collision", F.lit(LOG_READER))
+
+
+def _logged(log: DataFrame) -> DataFrame:
+    return _placed(log.withColumns({"topic_id": F.coalesce("topic_id", "topic"), "record": record()}))
+
+
+def _placed(rows: DataFrame, *more: str) -> DataFrame:
+    known = rows.where(F.col("offset").isNotNull()).withColumn("bucket", F.expr(f"offset div {BUCKET}"))
+    return known.select(*_BUCKET, *more, "offset", "record")
+
+
+def _fingerprints(rows: DataFrame, *by: str) -> DataFrame:
+    """By bucket: ``print``, its ``first`` and ``last`` offset, and ``offsets``, how many there are.
+
+    First by words of 64 offsets, each a bit: plain numbers, which Spark sums up without sorting.
+    """
+    bit = F.expr("shiftleft(1L, cast(offset & 63 as int))")
+    words = rows.groupBy(*_BUCKET, *by, F.expr("offset div 64").alias("word")).agg(
+        F.count("*").alias("n"),
+        F.bit_xor(F.xxhash64("offset", "record")).alias("xor"),
+        F.bit_or(bit).alias("bits"),
+        F.min("offset").alias("first"),
+        F.max("offset").alias("last"),
+    )
+    whole = words.groupBy(*_BUCKET, *by).agg(
+        F.sum("n").alias("n"),
+        F.bit_xor("xor").alias("xor"),
+        F.sum(F.bit_count("bits")).alias("offsets"),
+        F.min("first").alias("first"),
+        F.max("last").alias("last"),
+    )
+    return whole.withColumn("print", F.struct("n", "xor"))
+
+
+def _suspects(logged: DataFrame, lanes: DataFrame) -> DataFrame:
+    """The buckets to look at, by lane: ``client lane member first last``, the latter of the whole lane.
+
+    The log is in it as its own reader where two of its records share an offset.
+    """
+    of_lane = F.map_from_entries(F.collect_list(F.struct("bucket", "print"))).alias("prints")
+    whole = (
+        _fingerprints(lanes, *_LANE)
+        .groupBy(*_PARTITION, *_LANE)
+        .agg(of_lane, F.min("first").alias("first"), F.max("last").alias("last"))
+    )
+    every = whole.groupBy(*_PARTITION).agg(F.collect_list(F.struct(*_LANE, "first", "last", "prints")).alias("lanes"))
+    unlike = F.filter(
+        "lanes",
+        lambda lane: (
+            (F.col("last") >= lane["first"])
+            & (F.col("first") <= lane["last"])
+            & ~F.col("print").eqNullSafe(F.try_element_at(lane["prints"], F.col("bucket")))
+        ),
+    )
+    told = F.transform(unlike, lambda lane: F.struct(*[lane[name].alias(name) for name in (*_LANE, "first", "last")]))
+    itself = F.struct(
+        F.lit(LOG_READER).alias("client"),
+        F.lit(0).cast("bigint").alias("lane"),
+        F.lit("").alias("member"),
+        F.col("first"),
+        F.col("last"),
+    )
+    shared = F.when(F.col("print.n") > F.col("offsets"), F.array(itself))
+    looked = F.concat(*[F.coalesce(some, F.array().cast(_SUSPECTS)) for some in (told, shared)])
+    joined = _fingerprints(logged).join(F.broadcast(every), [*_PARTITION], "left")
+    return joined.select(*_BUCKET, F.explode(looked).alias("one")).select(*_BUCKET, "one.*")
+
+
+def _side_by_side(logged: DataFrame, lanes: DataFrame, suspects: DataFrame) -> DataFrame:
+    """A row for each place of a suspect bucket and each lane there: the least and the greatest record of either."""
+    log = logged.join(suspects, [*_BUCKET]).withColumn("of_log", F.lit(True))
+    lane = lanes.join(suspects, [*_BUCKET, *_LANE]).withColumn("of_log", F.lit(False))
+    kept = [*_PARTITION, "offset", *_LANE, "first", "last", "of_log", "record"]
+    of_log, of_lane = F.when(F.col("of_log"), F.col("record")), F.when(~F.col("of_log"), F.col("record"))
+    return (
+        log.select(*kept)
+        .unionByName(lane.select(*kept))
+        .groupBy(*_PARTITION, "offset", *_LANE, "first", "last")
+        .agg(
+            F.max("of_log").alias("logged"),
+            F.min("of_log").alias("passed"),
+            F.array_compact(F.array(F.min(of_log), F.max(of_log))).alias("log"),
+            F.array_compact(F.array(F.min(of_lane), F.max(of_lane))).alias("had"),
+        )
+    )
+
+
+def _collisions(seen: DataFrame) -> DataFrame:
+    """Deliveries of another record than the log has there, and records of the log that share an offset."""
+    other = F.when(F.col("client") == LOG_READER, F.array_except("log", F.slice("log", 1, 1)))
+    other = F.coalesce(other, F.array_except("had", "log"))
+    apart = seen.where((F.size("log") > 0) & (F.size(other) > 0))
+    return _told(apart.withColumn("record", other[0]), "collision", F.col("client"))
+
+
+def _skipped(seen: DataFrame, book: DataFrame, dims: Dims) -> DataFrame:
+    within = (F.col("offset") > F.col("first")) & (F.col("offset") < F.col("last"))
+    passed = F.col("logged") & F.col("passed") & (F.col("client") != LOG_READER)
+    rows = seen.where(passed & within).withColumn("record", F.col("log")[0])
+    lost = lost_by_readers(book, dims).withColumnRenamed("reader", "client")
+    named = rows.withColumns({"producer_id": F.col("record.producer_id"), "seq": F.col("record.seq")})
+    rest = named.join(lost, ["run", "client", "producer_id", "seq"], "left_anti")
+    return _told(rest, "skipped", F.col("client"))
+
+
+def _told(rows: DataFrame, rule: str, client: Column) -> DataFrame:
+    return found(rows, [breach(rule, "consume", client, 1)])

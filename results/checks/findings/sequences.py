@@ -1,0 +1,295 @@
+"""A reader's deliveries, each with its lane: within one a consumer goes forward, and skips and repeats nothing.
+
+A new lane begins whenever the partition was assigned to the reader (at-least-once permits what follows to be seen
+again) and whenever the reader said that it reset its position. Read from the events of the clients.
+
+The gate of ``sequences``: in which of them a row may be broken, from far less than their rows.
+
+Rules: it may doubt a sequence in which all is well, never clear another. Rows of the log and of a reader are sorted by
+a fingerprint of their sequence, as numbers and nothing else, and held against the row before alone: where each value is
+higher than the last, it is higher than all. Acknowledgements are not sorted at all: the offsets of a leader epoch must
+lie above all of the epoch before.
+
+What needs the rows in their order: order itself, repeated deliveries, epochs and high watermarks that go back.
+
+Three kinds of sequences, in one sort: the log by offset, a lane each producer, whose seqs must rise; a reader's lanes
+by time, whose offsets must rise; a producer's acknowledgements by offset, whose leader epochs must not fall.
+
+Rules. A row is late behind one with a higher value. In a lane with a late row each value counts once for ``order``, at
+its first sight, and the rest are ``repeated``: one planted duplicate raises one alarm. Epochs are compared where the
+offset rises. A high watermark may go back when the leader changes, for a new one learns it late: it is compared between
+two answers of one broker, while no newer epoch of the partition was ever seen. A broker notes the high watermark before
+it reads the records (``Partition.readRecords``), so those of one answer may lie beyond it: broken is what lies beyond
+each that the lane was told of, though it went on for a second. An acknowledgement tells the epoch that it was sent by,
+so only first attempts count: a later one may find what an earlier one wrote.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from aftershock.results.checks.findings.records import LOG_READER, Fact, breach, fact, found, record
+from aftershock.results.evidence.evidence import Evidence
+from aftershock.results.measure.tables import Dims
+from aftershock.results.spark.tables import Tables
+
+LANE = ("client", "topic", "partition", "lane", "member")
+OWN_MARKS = ("reference",)
+"""Clients that tell the high watermark of the very answer: librdkafka tells that of its latest, whoever gave it."""
+
+Event = Mapping[str, Any]
+
+
+def deliveries(read: Tables, dims: Dims) -> DataFrame:
+    """Every consume row as ``run client topic topic_id partition lane member group offset at`` and what it tells.
+
+    That is ``epoch`` (of the batch), ``own`` (whether the high watermark is that of the answer which brought the row),
+    ``high_watermark broker_id error producer_id seq``. ``topic_id`` is the topic where no id is known.
+    """
+    consumed = read.outcomes.where((F.col("op") == "consume") & F.col("offset").isNotNull())
+    rows = consumed.select(
+        "run",
+        F.concat_ws("/", "workload", "arm").alias("client"),
+        "topic",
+        F.coalesce("topic_id", "topic").alias("topic_id"),
+        "partition",
+        "member",
+        "group",
+        "offset",
+        F.col("done_us").alias("at"),
+        F.col("leader_epoch").alias("epoch"),
+        F.col("client").isin(*OWN_MARKS).alias("own"),
+        "high_watermark",
+        "broker_id",
+        "error",
+        "producer_id",
+        "seq",
+    )
+    begun = F.filter("begun", lambda moment: moment <= F.col("at"))
+    told = rows.join(F.broadcast(_beginnings(dims)), ["run", "client", "topic", "partition"], "left")
+    return told.withColumn("lane", F.coalesce(F.size(begun), F.lit(0)).cast("bigint")).drop("begun")
+
+
+def _beginnings(dims: Dims) -> DataFrame:
+    rows = ((run, *one[:4]) for run, scene in enumerate(dims.scenes) for one in beginnings(scene.evidence))
+    table = dims.table(rows, "run int, client string, topic string, partition int, at_us bigint")
+    return table.groupBy("run", "client", "topic", "partition").agg(F.collect_list("at_us").alias("begun"))
+
+
+def beginnings(evidence: Evidence) -> Iterator[tuple[str, str, int, int, bool]]:
+    """(client, topic, partition, moment, whether by an assignment) of every new lane."""
+    for client, line in told_by(evidence, "assigned"):
+        yield from ((client, topic, number, line["t_us"], True) for topic, number in line["partitions"])
+    for client, line in told_by(evidence, "position_reset"):
+        yield client, line["topic"], line["partition"], line["t_us"], False
+
+
+def told_by(evidence: Evidence, event: str) -> Iterator[tuple[str, Event]]:
+    """The events of that name of every client that consumes, by its key."""
+    readers = [client for client in evidence.clients if client.consumes_from]
+    for line in evidence.events:
+        if line.get("event") == event and line.get("op", "consume") == "consume":
+            for client in readers:
+                if (line.get("arm"), line.get("workload", client.workload)) == (client.arm, client.workload):
+                    yield client.key, line
+
+
+PRINTS = "print bigint"
+
+
+def tangled(rows: DataFrame, corrupt: Column) -> DataFrame:
+    """``PRINTS`` of the sequences to look at, of ``rows`` that have one; ``corrupt`` rows are always looked at."""
+    acks = F.col("side") == "acks"
+    return _back(rows.where(~acks), corrupt).unionByName(_mixed(rows.where(acks)))
+
+
+def _back(rows: DataFrame, corrupt: Column) -> DataFrame:
+    """Where a value, an epoch or a broker's high watermark is not above the row before, or a value lies beyond all."""
+    own, value, mark = F.col("own"), F.col("value"), F.col("high_watermark")
+    marks = ("epoch", "high_watermark", "broker_id", "own")
+    numbers = rows.select("print", "at", "value", *marks, corrupt.alias("corrupt"))
+    going = Window.partitionBy("print").orderBy("at", "value")
+    before = {name: F.lag(name).over(going) for name in ("value", "epoch", "high_watermark", "broker_id")}
+    paired = numbers.withColumns({f"{name}_before": column for name, column in before.items()})
+    lower = own & (F.col("broker_id") == F.col("broker_id_before")) & (mark < F.col("high_watermark_before"))
+    back = (value <= F.col("value_before")) | (F.col("epoch") < F.col("epoch_before")) | lower | F.col("corrupt")
+    of_lanes = paired.groupBy("print").agg(
+        F.count(F.when(back, True)).alias("back"), F.max(F.when(own, value)).alias("last"), F.max(mark).alias("top")
+    )
+    return of_lanes.where("back > 0 or last >= top").select("print")
+
+
+def _mixed(acks: DataFrame) -> DataFrame:
+    """Where an offset of a leader epoch is not above all of the epoch before."""
+    epochs = acks.groupBy("print", "epoch").agg(F.min("value").alias("first"), F.max("value").alias("last"))
+    before = F.lag("last").over(Window.partitionBy("print").orderBy("epoch"))
+    return epochs.withColumn("before", before).where("first <= before").select("print").distinct()
+
+
+_SEQUENCE = ("run", "side", *LANE)
+_ALL, _BACKWARD, _BEYOND, _CORRUPT = "all", "backward", "beyond", "corrupt"
+VALUE_CORRUPT = "VALUE_CORRUPT"
+SECOND_US = 1_000_000
+
+
+def sequences(read: Tables, dims: Dims, delivered: DataFrame, doubted: DataFrame | None) -> DataFrame:
+    """The findings ``order repeated backward beyond corrupt``, and how many were examined for those of ``places``.
+
+    ``doubted`` (``tangled.PRINTS``) are the sequences to look at row by row, None for all.
+    """
+    rows = _rows(read, dims, delivered)
+    looked = rows if doubted is None else rows.join(F.broadcast(doubted), "print", "left_semi")
+    told = _flagged(looked).join(F.broadcast(_newest(delivered)), ["run", "client", "topic", "partition"], "left")
+    summed = _told(told)
+    if doubted is not None:
+        rest = rows.join(F.broadcast(doubted), "print", "left_anti")
+        summed = summed.unionByName(_counted(rest), allowMissingColumns=True)
+    return found(summed, _facts())
+
+
+def in_doubt(read: Tables, dims: Dims) -> DataFrame:
+    """``tangled.PRINTS`` of the sequences that ``sequences`` has to look at."""
+    return tangled(_rows(read, dims, deliveries(read, dims)), _corrupt())
+
+
+def _rows(read: Tables, dims: Dims, delivered: DataFrame) -> DataFrame:
+    """The rows of all sequences, each with its ``print``, a fingerprint of 64 bits."""
+    rows = _logged(read.log, dims)
+    for more in (_delivered(delivered), _acknowledged(read.outcomes)):
+        rows = rows.unionByName(more, allowMissingColumns=True)
+    return rows.withColumn("print", F.xxhash64(*_SEQUENCE))
+
+
+def _logged(log: DataFrame, dims: Dims) -> DataFrame:
+    """The value is the seq, its place the offset."""
+    producers = dims.producers.select("run", "producer_id", "client")
+    ours = log.where(F.col("seq").isNotNull() & F.col("offset").isNotNull())
+    return ours.join(F.broadcast(producers), ["run", "producer_id"]).select(
+        "run",
+        F.lit("log").alias("side"),
+        "client",
+        "topic",
+        "partition",
+        F.col("producer_id").cast("bigint").alias("lane"),
+        F.col("seq").alias("value"),
+        F.col("offset").alias("at"),
+        "error",
+        "producer_id",
+        "seq",
+    )
+
+
+def _delivered(delivered: DataFrame) -> DataFrame:
+    """The value is the offset, its place the time of delivery."""
+    marks = ("epoch", "high_watermark", "broker_id", "own", "error")
+    rows = delivered.withColumns({"side": F.lit("read"), "value": F.col("offset")})
+    return rows.select(*_SEQUENCE, "value", "at", *marks, "producer_id", "seq")
+
+
+def _acknowledged(outcomes: DataFrame) -> DataFrame:
+    """The value is the offset, and so is its place."""
+    acked = (F.col("op") == "produce") & (F.col("status") == "ok") & (F.col("attempts") == 1)
+    rows = outcomes.where(acked & F.col("leader_epoch").isNotNull() & F.col("offset").isNotNull())
+    return rows.select(
+        "run",
+        F.lit("acks").alias("side"),
+        F.concat_ws("/", "workload", "arm").alias("client"),
+        "topic",
+        "partition",
+        F.col("producer_id").cast("bigint").alias("lane"),
+        F.col("offset").alias("value"),
+        F.col("offset").alias("at"),
+        F.col("leader_epoch").alias("epoch"),
+        "producer_id",
+        "seq",
+    )
+
+
+def _newest(delivered: DataFrame) -> DataFrame:
+    """The newest leader epoch of each partition that a reader whose high watermarks count has ever seen."""
+    told = delivered.where(F.col("own") & F.col("epoch").isNotNull())
+    return told.groupBy("run", "client", "topic", "partition").agg(F.max("epoch").alias("newest"))
+
+
+def _flagged(rows: DataFrame) -> DataFrame:
+    """The rows with what lies before each: ``late dirty`` and the columns of ``_before``."""
+    lane = Window.partitionBy(*_SEQUENCE)
+    going = lane.orderBy("at", "value")
+    highest = F.max("value").over(going.rowsBetween(Window.unboundedPreceding, -1))
+    late = (F.col("side") != "acks") & F.coalesce(F.col("value") <= highest, F.lit(False))
+    before = F.lag(F.struct("value", "epoch", "high_watermark", "broker_id")).over(going)
+    whole = {"dirty": F.max("late"), "top": F.max("high_watermark"), "until": F.max("at")}
+    flagged = rows.withColumns({"late": late, "before": before})
+    return flagged.withColumns({name: column.over(lane) for name, column in whole.items()})
+
+
+def _older() -> Column:
+    return (F.col("value") > F.col("before.value")) & (F.col("epoch") < F.col("before.epoch"))
+
+
+def _lower() -> Column:
+    same = (F.col("broker_id") == F.col("before.broker_id")) & (F.col("before.epoch") == F.col("newest"))
+    return F.col("own") & same & (F.col("high_watermark") < F.col("before.high_watermark"))
+
+
+def _corrupt() -> Column:
+    return F.col("error") == VALUE_CORRUPT
+
+
+def _past_the_mark() -> Column:
+    return F.col("own") & (F.col("value") >= F.col("top")) & (F.col("at") <= F.col("until") - SECOND_US)
+
+
+def _told(rows: DataFrame) -> DataFrame:
+    """Summed up as far as can be: one row a client, one a value in lanes with a late row and for what is broken.
+
+    ``late`` is that of the first sight. Only plain numbers are summed up, which Spark does without sorting.
+    """
+    backward = F.coalesce(_older(), F.lit(False)) | F.coalesce(_lower(), F.lit(False))
+    broken = {_BACKWARD: backward, _BEYOND: _past_the_mark(), _CORRUPT: _corrupt()}
+    rules = F.array_compact(F.array(F.lit(_ALL), *[F.when(so, F.lit(rule)) for rule, so in broken.items()]))
+    exact = F.col("dirty") | (F.col("rule") != _ALL)
+    lane = F.when(exact, F.struct("topic", "partition", "lane", "member"))
+    exploded = rows.withColumn("rule", F.explode(rules))
+    return (
+        exploded.withColumns({"exact": lane, "point": F.when(exact, F.col("value"))})
+        .groupBy("run", "side", "client", "rule", "exact", "point")
+        .agg(
+            *_counts(),
+            (F.min(2 * F.col("at") + F.col("late").cast("int")) % 2 == 1).alias("late"),
+            F.min("producer_id").alias("producer_id"),
+            F.min("seq").alias("seq"),
+        )
+        .withColumn("record", record())
+    )
+
+
+def _counted(rows: DataFrame) -> DataFrame:
+    """Sequences in which nothing is broken, one row a client: how many there were."""
+    return rows.groupBy("run", "side", "client").agg(*_counts()).withColumn("rule", F.lit(_ALL))
+
+
+def _counts() -> list[Column]:
+    marks = F.count(F.when(F.col("own"), F.col("high_watermark")))
+    return [F.count("*").alias("n"), F.count("epoch").alias("epochs"), marks.alias("marks")]
+
+
+def _facts() -> list[Fact]:
+    client, n = F.col("client"), F.col("n")
+    side = F.when(F.col("side") == "read", F.lit("consume")).otherwise(F.lit("produce"))
+    reader = F.when(F.col("side") == "read", client).otherwise(LOG_READER)
+    is_all, sequential = F.col("rule") == _ALL, F.col("side") != "acks"
+    exact = F.col("point").isNotNull()
+    ordered, read = F.when(is_all & sequential, n), F.when(is_all & (F.col("side") == "read"), n)
+    return [
+        fact("order", side, client, ordered, exact & F.col("late")),
+        fact("repeated", side, client, read, F.when(exact, n - 1)),
+        fact("collision", "consume", reader, ordered, 0),
+        fact("skipped", side, client, read, 0),
+        fact(_BACKWARD, side, client, F.when(is_all, F.col("epochs")), 0),
+        fact(_BEYOND, side, client, F.when(is_all, F.col("marks")), 0),
+        *[breach(rule, side, client, F.when(F.col("rule") == rule, n)) for rule in (_BACKWARD, _BEYOND)],
+        breach(_CORRUPT, "consume", reader, F.when(F.col("rule") == _CORRUPT, n)),
+    ]

@@ -1,1 +1,0 @@
-"""Arms against arms, runs against runs, tonight against the nights before. Begin with ``comparison.py``."""

@@ -1,1 +1,0 @@
-"""What is measured of runs, in Spark: from their records to ``Facts``. Begin with ``measure.py``."""

@@ -1,0 +1,63 @@
+"""Close session: by an id that the client tells or the plan gives; the broker is seen to have forgotten it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aftershock.errors import PlanError
+from aftershock.tests.unit.faults.conftest import timeline_of
+from aftershock.tests.unit.faults.fakes.clients import CONSUMER
+
+if TYPE_CHECKING:
+    from aftershock.tests.unit.faults.conftest import Stage
+
+
+BY_ID = "{id: gone, at: 1s, kind: close_session, broker: 1, session: 11}"
+OF_ARM = "{id: gone, at: 1s, kind: close_session, client: baseline}"
+
+
+async def test_by_its_id(stage: Stage) -> None:
+    """Closed on the broker that is named, and on no other."""
+    await stage.play(BY_ID)
+    assert {1: set(), 2: {22}, 3: set()} == stage.world.sessions
+    (witness,) = stage.journal.witnesses("gone")
+    assert (1, 1, True) == (witness.asked, witness.observed, witness.ok)
+
+
+async def test_of_an_arm(stage: Stage) -> None:
+    """All that its consumers tell and their brokers know; one that was lost meanwhile is left out."""
+    stage.world.told_sessions[CONSUMER] = {1: 11, 2: 22, 3: 33}  # type: ignore[dict-item]
+    await stage.play(OF_ARM)
+    assert {1: set(), 2: set(), 3: set()} == stage.world.sessions
+    assert ((1, 2), (CONSUMER,)) == (
+        stage.line("gone", "injected").targets.brokers,
+        stage.line("gone", "injected").targets.clients,
+    )
+    assert stage.all_ok("gone")
+
+
+async def test_not_done(stage: Stage) -> None:
+    """A rehearsal closes nothing, and the broker still knows it."""
+    await stage.rehearse(BY_ID)
+    assert {11} == stage.world.sessions[1]  # type: ignore[index]
+    assert [False] == [witness.ok for witness in stage.journal.witnesses("gone")]
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentence"),
+    [(BY_ID.replace("11", "12"), "knows no session 12"), (OF_ARM, "baseline tells of none")],
+)
+async def test_nothing_to_close(stage: Stage, fault: str, sentence: str) -> None:
+    """An id that nobody knows, a client that tells nothing: said, and nothing is asked to be closed."""
+    await stage.play(fault)
+    assert sentence in str(stage.line("gone", "failed").why)
+    assert [] == stage.world.called("close_fetch_session")
+
+
+@pytest.mark.parametrize("said", ["", ", session: 5", ", client: baseline, session: 5, broker: 1"])
+def test_refused_in_a_plan(said: str) -> None:
+    """Whose session it is must be said, in one way."""
+    with pytest.raises(PlanError, match="either `client: ARM`"):
+        timeline_of("{at: 1s, kind: close_session" + said + "}")

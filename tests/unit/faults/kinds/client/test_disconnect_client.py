@@ -1,0 +1,45 @@
+"""Disconnected clients: the connections that they had are gone, and there is nothing to undo."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aftershock.tests.unit.faults.fakes.clients import CONSUMER, PRODUCER
+
+if TYPE_CHECKING:
+    from aftershock.tests.unit.faults.conftest import Stage
+
+
+CUT_OFF = "{id: cut-off, at: 1s, kind: disconnect_client, client: baseline}"
+
+
+async def test_what_it_had_is_gone(stage: Stage) -> None:
+    """One witness counts the connections that are no longer there; new ones are no matter."""
+    await stage.play(CUT_OFF)
+    assert stage.world.called("disconnect_client") == [CONSUMER, PRODUCER]
+    (witness,) = stage.journal.witnesses("cut-off")
+    assert (witness.asked, witness.observed, witness.ok) == (4, 4, True)
+    assert stage.journal.states("cut-off") == ["intended", "injected", "witnessed", "healed"]
+
+
+async def test_one_that_holds_on(stage: Stage) -> None:
+    """A connection that is still there fails the witness: sabotaged, in part, and rehearsed."""
+    stage.world.open[PRODUCER] |= {f"{PRODUCER} 3"}
+    await stage.play(CUT_OFF)
+    assert [witness.observed for witness in stage.journal.witnesses("cut-off")] == [4]
+    assert not stage.all_ok("cut-off")
+
+
+async def test_a_rehearsal_proves_nothing(stage: Stage) -> None:
+    """All of them are still there."""
+    await stage.rehearse(CUT_OFF)
+    (witness,) = stage.journal.witnesses("cut-off")
+    assert (witness.observed, witness.ok) == (0, False)
+
+
+async def test_one_that_has_none(stage: Stage) -> None:
+    """Nothing to end is nothing proven: it fails before anybody is touched."""
+    stage.world.open[CONSUMER] = frozenset()
+    await stage.play(CUT_OFF)
+    assert f"the client {CONSUMER} has no TCP connection now" in str(stage.journal.lines[0].why)
+    assert stage.world.called("disconnect_client") == []

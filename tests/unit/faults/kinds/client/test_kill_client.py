@@ -1,0 +1,141 @@
+"""Killed clients: dead and silent while it lasts, started again and heard of afterwards; and what a plan may say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aftershock.errors import FaultError, PlanError
+from aftershock.faults.plan.check import load_plan
+from aftershock.tests.unit.faults.conftest import FRAME, timeline_of
+from aftershock.tests.unit.faults.fakes.clients import CONSUMER, PRODUCER, READY_US
+
+if TYPE_CHECKING:
+    from aftershock.tests.unit.faults.conftest import Stage
+
+
+KILL = "{id: dead, at: 1s, for: 4s, kind: kill_client, client: baseline}"
+PRODUCER_ONLY = "{id: dead, at: 1s, for: 4s, kind: kill_client, client: orders/baseline, op: produce}"
+
+
+async def test_both_are_dead_and_silent_and_come_back(stage: Stage) -> None:
+    """Every worker of the arm is hit; witnesses are its state and its silence; the heal waits for a sign of life."""
+    await stage.play(KILL)
+    assert stage.journal.states("dead") == ["intended", "injected", "witnessed", "healing", "healed"]
+    assert stage.line("dead", "intended").targets.clients == (CONSUMER, PRODUCER)
+    undo = {"verb": "start_clients", "args": {"clients": [CONSUMER, PRODUCER]}}
+    assert stage.line("dead", "intended").undo.as_json() == undo
+    assert stage.all_ok("dead")
+    kinds = [witness.what for witness in stage.journal.witnesses("dead")]
+    assert {"clients whose processes, read back, are exited", "clients that gave a sign of life, or had a success"} == {
+        *kinds
+    }
+    assert 8 <= len(kinds) <= 10
+    assert stage.line("dead", "healed").t_us >= 5_000_000 + READY_US
+    assert {client.state for client in stage.world.crew.values()} == {"running"}
+
+
+async def test_one_operation_of_one_arm(stage: Stage) -> None:
+    """``op`` spares the others."""
+    await stage.play(PRODUCER_ONLY)
+    assert stage.world.called("kill_client") == [PRODUCER]
+
+
+async def test_a_kill_that_kills_nobody(stage: Stage) -> None:
+    """The sabotaged injection: neither the state nor the silence is there, and both witnesses say so."""
+    stage.world._down = lambda *_: None  # type: ignore[method-assign, assignment]
+    await stage.play(KILL)
+    assert {witness.unit for witness in stage.journal.witnesses("dead")} == {"clients"}
+    assert not any(witness.ok for witness in stage.journal.witnesses("dead"))
+
+
+async def test_a_rehearsal_proves_nothing(stage: Stage) -> None:
+    """Nobody is killed, and no witness speaks."""
+    await stage.rehearse(KILL)
+    assert stage.world.called("kill_client") == []
+    assert not any(witness.ok for witness in stage.journal.witnesses("dead"))
+
+
+async def test_started_again_by_somebody_else(stage: Stage) -> None:
+    """A worker that is back in the middle is seen."""
+
+    def meddle() -> None:
+        stage.world._up(PRODUCER, 0)
+
+    await stage.play_with(3_500, meddle, KILL)
+    assert not stage.all_ok("dead")
+    assert stage.journal.states("dead")[-1] == "healed"
+
+
+async def test_a_client_that_never_comes_back(stage: Stage) -> None:
+    """A start that nobody follows is no heal: the error names the client and its log."""
+    stage.world._up = lambda *_: None  # type: ignore[method-assign, assignment]
+    with pytest.raises(FaultError, match=rf"{CONSUMER} is exited; look at its log"):
+        await stage.play(KILL)
+    assert stage.journal.states("dead")[-1] == "failed"
+
+
+async def test_a_client_that_lags_is_not_back(stage: Stage) -> None:
+    """It runs and speaks, and is still behind its schedule: the heal waits until it has caught up."""
+    stage.world.late_us[PRODUCER] = 400_000
+
+    def caught_up() -> None:
+        stage.world.late_us[PRODUCER] = 300
+
+    await stage.play_with(9_000, caught_up, KILL)
+    assert stage.line("dead", "healed").t_us >= 9_000_000
+
+
+async def test_nobody_there(stage: Stage) -> None:
+    """On a cluster that no run drives there is no client, and the sentence says what to do."""
+    stage.world.crew.clear()
+    await stage.play(KILL)
+    assert stage.journal.states("dead") == ["failed"]
+    assert "no run drives this cluster, so there is no client to hit" in str(stage.journal.lines[0].why)
+
+
+async def test_down_already(stage: Stage) -> None:
+    """A client that another fault holds is not hit again."""
+    stage.world.crew[CONSUMER] = replace(stage.world.crew[CONSUMER], state="paused")
+    await stage.play(KILL)
+    assert f"the client {CONSUMER} is paused already" in str(stage.journal.lines[0].why)
+    assert stage.world.called("kill_client") == []
+
+
+async def test_an_interrupt_starts_it_at_once(stage: Stage) -> None:
+    """Cancelled in the middle, it is released."""
+    await stage.interrupt(2_500, KILL)
+    assert stage.world.called("start_client") == [CONSUMER, PRODUCER]
+    assert stage.journal.states("dead")[-1] == "healed"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("client: basline", "no arm is called `basline`; did you mean `baseline`?"),
+        ("client: order/baseline", "no arm is called `order/baseline`; did you mean `orders/baseline`?"),
+        ("client: baseline, op: commit", "`baseline` does not commit anything"),
+        ("client: baseline produce", "a client is an arm, `ARM` or `WORKLOAD/ARM`"),
+    ],
+)
+def test_names_are_judged_by_the_plan(words: str, sentence: str) -> None:
+    """An arm that there isn't, or that doesn't do that, is refused where it stands."""
+    with pytest.raises(PlanError) as refused:
+        timeline_of(f"{{at: 1s, for: 4s, kind: kill_client, {words}}}")
+    assert sentence in str(refused.value)
+
+
+def test_two_faults_on_one_client_fight() -> None:
+    """The same process can't be killed and frozen at once, by whatever name; another of the same arm can."""
+    with pytest.raises(PlanError, match=f"fights with `dead`, which lasts till 5s on client {PRODUCER}"):
+        timeline_of(PRODUCER_ONLY, "{at: 2s, for: 4s, kind: pause_client, client: baseline}")
+    timeline_of(PRODUCER_ONLY, "{at: 2s, for: 4s, kind: pause_client, client: baseline, op: consume}")
+
+
+def test_a_long_session_is_told() -> None:
+    """That a consumer is back only when its old session is over surprises people: a warning, with what to do."""
+    (warning,) = load_plan(FRAME + f"  - {KILL}\n").warnings
+    assert "`orders/baseline` gets its partitions back when its old session is over, 45s after the kill" in warning
+    assert load_plan(FRAME + f"  - {PRODUCER_ONLY}\n").warnings == ()

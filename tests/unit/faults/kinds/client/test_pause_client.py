@@ -1,0 +1,65 @@
+"""Frozen clients: stopped and silent, and thawed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aftershock.errors import FaultError
+from aftershock.tests.unit.faults.fakes.clients import CONSUMER, PRODUCER
+
+if TYPE_CHECKING:
+    from aftershock.tests.unit.faults.conftest import Stage
+
+
+PAUSE = "{id: frozen, at: 1s, for: 4s, kind: pause_client, client: baseline}"
+
+
+async def test_stopped_and_silent_and_thawed(stage: Stage) -> None:
+    """State and silence are seen each second; the undo thaws."""
+    await stage.play(PAUSE)
+    assert stage.all_ok("frozen")
+    assert stage.line("frozen", "intended").undo.as_json()["verb"] == "resume_clients"
+    assert stage.world.called("resume_client") == [CONSUMER, PRODUCER]
+    assert stage.journal.states("frozen")[-1] == "healed"
+
+
+async def test_speaks_although_stopped(stage: Stage) -> None:
+    """A worker whose state reads stopped, but that goes on (a program of its own that was not), is heard."""
+    down = stage.world._down
+
+    def only_said(worker: str, state: object) -> None:
+        down(worker, state)  # type: ignore[arg-type]
+        stage.world._silent_since_us.clear()
+
+    stage.world._down = only_said  # type: ignore[method-assign, assignment]
+    await stage.play(PAUSE)
+    failed = {witness.what for witness in stage.journal.witnesses("frozen") if not witness.ok}
+    assert failed == {"clients that gave a sign of life, or had a success"}
+
+
+async def test_a_short_pause_is_seen_by_its_state_alone(stage: Stage) -> None:
+    """Within the time between two signs silence proves nothing, so it isn't claimed."""
+    await stage.play("{id: frozen, at: 1s, for: 400ms, kind: pause_client, client: baseline}")
+    assert {witness.what for witness in stage.journal.witnesses("frozen")} == {
+        "clients whose processes, read back, are paused"
+    }
+
+
+async def test_not_done_it_proves_nothing(stage: Stage) -> None:
+    """Sabotaged, and rehearsed: no witness speaks."""
+    await stage.rehearse(PAUSE)
+    stage.world._down = lambda *_: None  # type: ignore[method-assign, assignment]
+    await stage.play(PAUSE)
+    witnesses = stage.journal.witnesses("frozen")
+    assert witnesses
+    assert not any(witness.ok for witness in witnesses)
+
+
+async def test_a_thaw_that_does_not_take(stage: Stage) -> None:
+    """The heal is verified: still stopped after it, the fault is not healed."""
+    stage.world._up = lambda *_: None  # type: ignore[method-assign, assignment]
+    with pytest.raises(FaultError, match=f"{CONSUMER} is paused"):
+        await stage.play(PAUSE)
+    assert stage.journal.states("frozen")[-1] == "failed"

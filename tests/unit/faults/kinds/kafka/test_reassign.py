@@ -1,0 +1,87 @@
+"""Reassign: leaders or replicas move, are seen to, and go back if they are to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aftershock.tests.unit.faults.conftest import Stage
+
+
+ROTATE = "{id: turn, at: 1s, kind: reassign, topic: orders, rotate: 1}"
+ROTATE_BACK = "{id: turn, at: 1s, for: 5s, kind: reassign, topic: orders, rotate: 1}"
+MOVE = "{id: turn, at: 1s, kind: reassign, topic: orders, move: {from: 1, to: 2}}"
+
+
+async def test_rotation_moves_every_leader(stage: Stage) -> None:
+    """Each replica list is turned left by one, and its new first replica leads."""
+    before = stage.world.replicas()
+    await stage.play(ROTATE)
+    assert stage.world.replicas() == [replicas[1:] + replicas[:1] for replicas in before]
+    assert stage.world.leaders() == [replicas[1] for replicas in before]
+    (witness,) = stage.journal.witnesses("turn")
+    assert (witness.asked, witness.observed, witness.ok) == (6, 6, True)
+
+
+async def test_restored_after_for(stage: Stage) -> None:
+    """With `for` both the assignment and the leaders are as before."""
+    replicas, leaders = stage.world.replicas(), stage.world.leaders()
+    await stage.play(ROTATE_BACK)
+    assert (stage.world.replicas(), stage.world.leaders()) == (replicas, leaders)
+    assert stage.all_ok("turn")
+    assert stage.journal.states("turn") == ["intended", "injected", "witnessed", "healing", "healed"]
+
+
+async def test_assignment_changed_by_somebody_else(stage: Stage) -> None:
+    """Somebody moves the partitions back during the fault: the read at its end fails the witness."""
+    before = dict(stage.world._partitions)
+    await stage.play_with(3_000, lambda: stage.world._partitions.update(before), ROTATE_BACK)
+    assert [witness.ok for witness in stage.journal.witnesses("turn")] == [True, False]
+
+
+async def test_stuck_move_is_cancelled_and_restored(stage: Stage) -> None:
+    """A move that never ends: failed after the deadline, cancelled, and the old assignment in force."""
+    before = stage.world.replicas()
+    stage.world.stuck_moves = True
+    await stage.play(ROTATE)
+    assert stage.journal.states("turn") == ["intended", "failed", "healing", "healed"]
+    assert "6 of 6 partitions are not yet reassigned" in str(stage.line("turn", "failed").why)
+    assert len(stage.world.called("cancel_reassign")) == 1
+    assert stage.world.replicas() == before
+    assert stage.world.healthy()
+
+
+async def test_interrupted_in_flight(stage: Stage) -> None:
+    """Interrupted while the move is in flight: cancelled and restored, too."""
+    stage.world.stuck_moves = True
+    await stage.interrupt(5_000, ROTATE)
+    assert len(stage.world.called("cancel_reassign")) == 1
+    assert stage.world.healthy()
+
+
+async def test_move_where_it_is_already(stage: Stage) -> None:
+    """Three replicas on three brokers can't move: the fault says that there is nothing to do."""
+    await stage.play(MOVE)
+    assert stage.journal.states("turn") == ["failed"]
+    assert "nothing to move" in str(stage.line("turn", "failed").why)
+
+
+async def test_move_replaces_one_broker(stage: Stage) -> None:
+    """With two replicas each, only the partitions that lack the target change, in the source's place."""
+    for where, state in list(stage.world._partitions.items()):
+        short = state.replicas[:2]
+        stage.world._partitions[where] = type(state)(*where, short[0], 0, short, short)
+    before = stage.world.replicas()
+    await stage.play(MOVE)
+    expected = [tuple(2 if r == 1 else r for r in replicas) if 2 not in replicas else replicas for replicas in before]
+    assert stage.world.replicas() == expected
+    assert stage.line("turn", "injected").targets.roles == {"from": 1, "to": 2}
+    (witness,) = stage.journal.witnesses("turn")
+    assert (witness.asked, witness.observed, witness.ok) == (2, 2, True)
+
+
+async def test_unknown_topic(stage: Stage) -> None:
+    """A topic that vanished between check and injection is a failed step with a sentence."""
+    stage.world._partitions.clear()
+    await stage.play(ROTATE)
+    assert "no topic orders" in str(stage.line("turn", "failed").why)

@@ -1,0 +1,102 @@
+"""Flap: doors that shut and open as the compiler drew it, looked at each time, and left open."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aftershock.errors import FaultError, PlanError
+from aftershock.tests.unit.faults.conftest import timeline_of
+
+if TYPE_CHECKING:
+    from aftershock.tests.unit.faults.conftest import Stage
+
+
+FLAP = '{id: flaps, at: 1s, for: 7s, kind: flap, link: "client(a) -> broker", down: 1s, up: 2s}'
+PROXIES = ["client_a-k1", "client_a-k2", "client_a-k3"]
+
+
+async def test_shut_and_open_in_turns(stage: Stage) -> None:
+    """Shut at 1, 4 and 7 s, open at 3 and 6 s less the second it is shut: each round a witness of both phases."""
+    await stage.play(FLAP)
+    shut_us = [at_us for at_us, verb, args in stage.world.calls if (verb, args) == ("disable", "client_a-k2")]
+    assert [round(at_us / 1e6) for at_us in shut_us] == [1, 4, 7]
+    assert [(w.observed, w.asked) for w in stage.journal.witnesses("flaps")] == [(6, 6), (6, 6), (3, 3)]
+    assert stage.all_ok("flaps")
+    assert stage.world.healthy()
+
+
+async def test_the_schedule_is_drawn(stage: Stage) -> None:
+    """With jitter the phases differ, stay within it, and are the timeline's; the same seed gives the same ones."""
+    fault = FLAP.replace("up: 2s", "up: 2s, jitter: 300ms")
+    phases = timeline_of(fault).steps[0].draws["phases_ms"]
+    assert phases == timeline_of(fault).steps[0].draws["phases_ms"]
+    assert all(abs(ms - (2000 if turn % 2 else 1000)) <= 300 for turn, ms in enumerate(phases))
+    assert len(set(phases)) > 2
+    await stage.play(fault)
+    opened_us = [at_us for at_us, verb, args in stage.world.calls if (verb, args) == ("enable", "client_a-k2")]
+    assert abs(opened_us[0] - (1000 + phases[0]) * 1000) < 100_000
+    assert stage.all_ok("flaps")
+
+
+async def test_a_rehearsal_shuts_nothing_and_vouches_for_nothing(stage: Stage) -> None:
+    """It looks as it would have, and finds open what should be shut."""
+    await stage.rehearse(FLAP)
+    assert stage.world.called("disable") == []
+    assert [w.ok for w in stage.journal.witnesses("flaps")] == [False, False, False]
+
+
+@pytest.mark.parametrize("verb", ["disable", "enable"])
+async def test_a_switch_that_does_nothing(stage: Stage, verb: str) -> None:
+    """Doors that stay open, or stay shut, are seen in the first round."""
+
+    async def in_vain(proxy: str) -> None:
+        if verb == "enable" and stage.clock.now_us() >= 8_000_000:
+            stage.world.shut.discard(proxy)
+
+    setattr(stage.world, verb, in_vain)
+    await stage.play(FLAP)
+    assert not stage.journal.witnesses("flaps")[0].ok
+
+
+async def test_no_way_in(stage: Stage) -> None:
+    """Where nothing can be dialled the proxies are looked at instead."""
+    await stage.play(FLAP.replace("client(a)", "replication(a)"))
+    assert [(w.observed, w.asked) for w in stage.journal.witnesses("flaps")] == [(4, 4), (4, 4), (2, 2)]
+    assert stage.all_ok("flaps")
+
+
+async def test_a_proxy_that_stays_shut(stage: Stage) -> None:
+    """All are tried, and the heal that failed is in the journal."""
+    stage.world.broken["enable"] = FaultError("toxiproxy is gone")
+    with pytest.raises(FaultError, match=r"flaps could not be healed: (toxiproxy is gone; ){2}toxiproxy is gone"):
+        await stage.play(FLAP)
+
+
+@pytest.mark.parametrize("at_ms", [1_100, 2_500, 4_100, 7_999])
+async def test_cancelled_in_flight(stage: Stage, at_ms: int) -> None:
+    """Shut or open: whenever it is interrupted, every door is open."""
+    await stage.interrupt(at_ms, FLAP)
+    assert stage.world.healthy()
+    assert stage.journal.states("flaps")[-1] == "healed"
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (FLAP.replace("up: 2s", "up: 100ms"), "`up` must be at least"),
+        (FLAP.replace("up: 2s", "up: 2s, jitter: 900ms"), "make the jitter smaller"),
+        (FLAP.replace("down: 1s", "down: 7s"), "use refuse"),
+    ],
+)
+def test_refused_by_the_check(fault: str, said: str) -> None:
+    """Phases too short to be seen, and a door that would never open."""
+    with pytest.raises(PlanError, match=said):
+        timeline_of(fault)
+
+
+def test_a_refusal_would_open_its_doors() -> None:
+    """Both shut the same doors, and one's heal would end the other."""
+    with pytest.raises(PlanError, match="fights with `flaps`"):
+        timeline_of(FLAP, '{id: shut, at: 2s, for: 3s, kind: refuse, link: "client(a) -> broker(2)"}')

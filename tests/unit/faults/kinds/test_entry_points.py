@@ -1,0 +1,118 @@
+"""Kinds of other packages: used if they are whole, refused with a sentence if not, and never anybody's trouble else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import pytest
+
+from aftershock.errors import PlanError
+from aftershock.faults.kinds.process.kill import Kill
+from aftershock.faults.kinds.registry import OURS, Brought, brought
+from aftershock.faults.plan import parsing
+from aftershock.faults.plan.check import load_plan
+from aftershock.harness.cli import doctor
+from aftershock.tests.unit.faults.conftest import FRAME
+
+if TYPE_CHECKING:
+    from aftershock.faults.kinds.fault import Band
+
+
+class Smite(Kill):
+    """Kill, louder."""
+
+    kind: Literal["smite"] = "smite"  # type: ignore[assignment]
+
+
+class Nameless(Kill):
+    kind: Literal["nameless"] = "nameless"  # type: ignore[assignment]
+    __doc__ = None
+
+
+class Abstract(Kill):
+    """Has no aim."""
+
+    kind: Literal["abstract"] = "abstract"  # type: ignore[assignment]
+    band: ClassVar[Band] = "red"  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What importlib gives, as far as we look; ``what`` is loaded, or raised."""
+
+    name: str
+    what: object
+    package: str = "theirs"
+
+    @property
+    def value(self) -> str:
+        return f"{self.package}:{self.name.title()}"
+
+    @property
+    def dist(self) -> SimpleNamespace:
+        return SimpleNamespace(name=self.package, version="1.2")
+
+    def load(self) -> object:
+        if isinstance(self.what, Exception):
+            raise self.what
+        return self.what
+
+
+def test_a_whole_kind_is_used() -> None:
+    """It stands under its word, with its package."""
+    found = brought([Entry("smite", Smite)], OURS)  # type: ignore[list-item]
+    assert ({"smite": Smite}, {"smite": "theirs 1.2"}, {}) == (found.kinds, found.packages, found.refused)
+
+
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        (Entry("smite", ImportError("no module named x")), "can't be loaded (ImportError: no module named x)"),
+        (Entry("smite", SyntaxError("bad")), "can't be loaded (SyntaxError: bad)"),
+        (Entry("smite", print), "is no subclass of aftershock.faults.kinds.fault.Fault"),
+        (Entry("smote", Smite), 'must say `kind: Literal["smote"] = "smote"`'),
+        (Entry("abstract", Abstract), "needs a family of link,"),
+        (Entry("nameless", Nameless), "needs a docstring"),
+    ],
+)
+def test_a_broken_one_is_refused(entry: Entry, why: str) -> None:
+    """With its package, what is wrong, and what to do."""
+    found = brought([entry, Entry("zap", type("Zap", (Smite,), {"__doc__": "x"}))], OURS)  # type: ignore[list-item]
+    assert {entry.name, "zap"} == set(found.refused)
+    sentence = found.refused[entry.name]
+    assert sentence.startswith(f"the package theirs 1.2 brings a kind `{entry.name}` that can't be used: ")
+    assert why in sentence
+    assert sentence.endswith("; mend or uninstall it")
+
+
+def test_nobody_takes_our_names() -> None:
+    """A package that calls its kind `kill` is refused by name, and ours stays."""
+    found = brought([Entry("kill", Smite)], OURS)  # type: ignore[list-item]
+    assert {} == found.kinds
+    assert "`kill` is a kind of Aftershock itself: it needs another name" in found.refused["kill of theirs 1.2"]
+
+
+def test_two_packages_of_one_name() -> None:
+    """The first by name has it; the other is told whose it is, whichever was installed first."""
+    entries = [Entry("smite", Smite, "bbb"), Entry("smite", Smite, "aaa")]
+    found = brought(entries, OURS)  # type: ignore[arg-type]
+    assert {"smite": "aaa 1.2"} == found.packages
+    assert "is a kind of the package aaa 1.2" in found.refused["smite of bbb 1.2"]
+
+
+def test_a_plan_that_uses_a_broken_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gets that sentence at its place; any other plan gets nothing, and `doctor` tells."""
+    broken = brought([Entry("smite", ImportError("no x"))], OURS)  # type: ignore[list-item]
+    monkeypatch.setattr(parsing, "BROUGHT", broken)
+    monkeypatch.setattr(doctor, "BROUGHT", broken)
+    load_plan(FRAME + "  - {for: 4s, kind: kill, broker: 1}\n")
+    with pytest.raises(PlanError, match=r"^plan.yaml:10:21: the package theirs 1.2 brings a kind `smite`"):
+        load_plan(FRAME + "  - {for: 4s, kind: smite, broker: 1}\n")
+    assert [(False, broken.refused["smite"])] == [(found.ok, found.detail) for found in doctor._kinds()]
+
+
+def test_nothing_brought() -> None:
+    """No package, nothing to say."""
+    assert Brought() == brought([], OURS)

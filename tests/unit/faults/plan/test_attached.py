@@ -1,0 +1,128 @@
+"""A plan for an attached cluster: what it may say, what is refused, and that no secret is repeated."""
+
+import json
+
+import pytest
+
+from aftershock.errors import PlanError
+from aftershock.faults.plan.check import check, load_plan
+from aftershock.faults.plan.command_line import read_outline
+from aftershock.faults.timeline.compile import compile_plan
+
+SECURE = "{protocol: SASL_SSL, mechanism: SCRAM-SHA-512, user: alice, password: '${KAFKA_PASSWORD}', ca: ca.pem}"
+REACHED = "bootstrap: 'kafka-1:9093,kafka-2:9093', toxiproxy: 'http://proxy:8474', proxies: {one: 1, two: 2}"
+PLAN = """\
+name: attached
+cluster: {{attach: {{{attach}}}}}
+topics: [{{name: orders, partitions: 3, replication: 2}}]
+workloads:
+  - name: orders
+    produce: {{topic: orders, rate: 60/s}}
+    arms: {{theirs: {{}}, own: {{client: exec, command: [program], settings: {settings}}}}}
+faults: [{fault}]
+slo: ["lost == 0"]
+"""
+LATENCY = "{kind: latency, link: 'client(a) -> broker(1)', delay: 50ms, at: 0s, for: 4s}"
+
+
+def written(attach: str = REACHED, fault: str = LATENCY, settings: str = "{}") -> str:
+    return PLAN.format(attach=attach, fault=fault, settings=settings)
+
+
+def said(text: str) -> str:
+    """What is wrong with a plan, whole."""
+    with pytest.raises(PlanError) as refused:
+        load_plan(text)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        LATENCY,
+        "{kind: refuse, link: 'client(*) -> broker', at: 0s, for: 4s}",
+        "{kind: reassign, topic: orders, rotate: 1, at: 0s, for: 4s}",
+        "{kind: config, topic: orders, set: {retention.ms: 1000}, at: 0s, for: 4s}",
+        "{kind: kill_client, client: theirs, at: 0s, for: 4s}",
+    ],
+)
+def test_what_may_be_done(fault: str) -> None:
+    """Link faults on named proxies, Kafka's own on the plan's topics, and those on our own clients."""
+    plan = load_plan(written(REACHED + f", security: {SECURE}", fault)).plan
+    check(plan)
+    assert plan.cluster.attach is not None
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ("{kind: kill, broker: 1, at: 0s, for: 4s}", "a kill is refused on an attached cluster: we did not start"),
+        ("{kind: cut, rack: b, at: 0s, for: 4s}", "a cut is refused on an attached cluster"),
+        ("{kind: move_controller, at: 0s, for: 4s}", "we did not start those"),
+        ("{kind: recreate_topic, topic: orders, at: 0s}", "may where `attach.create` names that"),
+        ("{kind: config, broker: 1, set: {num.io.threads: 4}, at: 0s, for: 4s}", "which `attach.brokers` doesn't name"),
+        ("{kind: config, topic: __consumer_offsets, set: {retention.ms: 1}, at: 0s, for: 4s}", "belongs to everybody"),
+        (LATENCY.replace("broker(1)", "broker(7)"), "leads to broker 7; they lead to 1, 2"),
+        (LATENCY.replace("client(a)", "client(b)"), "so no link leaves b"),
+        (LATENCY.replace("client(a)", "replication(a)"), "links from clients only"),
+        (LATENCY.replace("client(a) -> broker(1)", "rack(a) -> rack(b)"), "links from clients only"),
+    ],
+)
+def test_what_is_refused(fault: str, why: str) -> None:
+    """With the reason, at its place, before anything is dialled."""
+    assert why in said(written(fault=fault))
+
+
+@pytest.mark.parametrize(
+    ("attach", "why"),
+    [
+        ("bootstrap: nowhere", "has to look like"),
+        ("bootstrap: 'k:1', toxiproxy: 'p:1'", "belong together"),
+        ("bootstrap: 'k:1', toxiproxy: 'p:1', proxies: {a: 1, b: 1}", "lead to one broker"),
+        ("bootstrap: 'k:1', racks: {a: z, b: z}", "give each broker.rack one name"),
+        ("bootstrap: 'k:1', create: [odrers]", "did you mean `orders`?"),
+        ("bootstrap: 'k:1', security: {protocol: SASL_SSL, user: alice}", "needs `mechanism`"),
+        ("bootstrap: 'k:1', security: {protocol: SSL, user: alice}", "`user` is for SASL"),
+        ("bootstrap: 'k:1', security: {ca: ca.pem}", "`ca` is for SSL"),
+        ("bootstrap: 'k:1', security: {protocol: SSL, key: k.pem}", "belong together"),
+    ],
+)
+def test_half_an_attachment_is_refused(attach: str, why: str) -> None:
+    """What belongs together is said together."""
+    assert why in said(written(attach, "{kind: reassign, topic: orders, rotate: 1, at: 0s}"))
+
+
+@pytest.mark.parametrize("password", ["hunter2", "12345", "[hunter2]", "{env: hunter2}", "'${hunter2'", "null-hunter2"])
+@pytest.mark.parametrize("key", ["password", "key_password"])
+def test_a_literal_secret_is_refused_and_not_repeated(key: str, password: str) -> None:
+    """Whatever its type; the sentence says where a secret belongs."""
+    told = said(written(REACHED + f", security: {{protocol: SSL, {key}: {password}}}"))
+    assert "a secret doesn't stand in a plan" in told
+    assert "hunter2" not in told
+    assert "12345" not in told
+
+
+def test_security_in_one_word_is_not_repeated() -> None:
+    """Somebody may think that it goes like this."""
+    assert "hunter2" not in said(written(REACHED + ", security: 'alice:hunter2'"))
+
+
+def test_a_programs_settings_may_not_hold_them_either() -> None:
+    """It is given them as the others are."""
+    assert "given to the program by `attach.security`" in said(written(settings="{sasl.password: hunter2}"))
+
+
+def test_one_cluster_or_the_other() -> None:
+    """How to launch one means nothing where there is one, and `cluster up` launches."""
+    assert "`racks` is for launching" in said(written().replace("cluster: {attach", "cluster: {racks: {a: 1}, attach"))
+    with pytest.raises(PlanError, match="only attached by `aftershock run`"):
+        read_outline("cluster: {attach: {bootstrap: 'k:1'}}\n")
+
+
+def test_the_timeline_names_variables_and_nothing_that_is_not_so() -> None:
+    """Its cluster is the attachment alone: racks and versions of a launched one would be lies."""
+    checked = load_plan(written(REACHED + f", rack: x, security: {SECURE}", LATENCY.replace("client(a)", "client(x)")))
+    timeline = json.loads(compile_plan(checked.plan, 0, checked.source, checked.slo_positions).to_json())
+    assert ["attach"] == list(timeline["cluster"])
+    assert "${KAFKA_PASSWORD}" == timeline["cluster"]["attach"]["security"]["password"]
+    assert "x" == timeline["workloads"][0]["produce"]["rack"]

@@ -1,0 +1,104 @@
+"""One fault from the command line is read and judged as a plan's is."""
+
+from __future__ import annotations
+
+import pytest
+
+from aftershock.errors import PlanError
+from aftershock.faults.plan.cluster import Cluster
+from aftershock.faults.plan.command_line import Spoken, spoken
+from aftershock.faults.plan.workloads import Topic
+
+TOPICS = (Topic(name="t", partitions=3, replication=3), Topic(name="lonely", partitions=1, replication=1))
+
+
+def said(kind: str, *pairs: str, lasting: str | None = "10s", cluster: Cluster | None = None) -> Spoken:
+    return spoken(kind, pairs, lasting, cluster or Cluster(), TOPICS, f"{kind}-1")
+
+
+def problems(kind: str, *pairs: str, lasting: str | None = "10s", cluster: Cluster | None = None) -> list[str]:
+    with pytest.raises(PlanError) as caught:
+        said(kind, *pairs, lasting=lasting, cluster=cluster)
+    return list(caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("kind", "pairs", "lasting"),
+    [
+        ("latency", ["link=client(a) <-> broker", "delay=50ms", "jitter=10ms"], "10s"),
+        ("cut", ["rack=b", "ways=in"], "10s"),
+        ("refuse", ["link=client(a) -> broker(leader of t/0)"], "10s"),
+        ("kill", ["broker=2"], "10s"),
+        ("stop", ["broker=any broker except controller"], "10s"),
+        ("restart", ["broker=leader of t/2"], None),
+        ("pause", ["broker=coordinator of somebody"], "10s"),
+        ("reassign", ["topic=t", "move={from: 1, to: 2}"], "10s"),
+        ("elect", ["topic=t"], None),
+    ],
+)
+def test_every_kind(kind: str, pairs: list[str], lasting: str | None) -> None:
+    """Each kind's parameters come out as a plan's would, with the id given and at once."""
+    fault = said(kind, *pairs, lasting=lasting).fault
+    assert (kind, f"{kind}-1", 0) == (fault.kind, fault.id, fault.at)
+    assert (None if lasting is None else 10_000) == fault.for_
+    assert [pair.partition("=")[0] for pair in pairs] == [key for key in fault.parameters() if key in str(pairs)]
+
+
+def test_dotted_keys_nest() -> None:
+    """`move.from=1 move.to=2` is `move: {from: 1, to: 2}`, without a shell's quotes."""
+    nested = said("reassign", "topic=t", "move.from=1", "move.to=2").fault
+    assert said("reassign", "topic=t", "move={from: 1, to: 2}").fault == nested
+
+
+def test_mistakes_all_at_once() -> None:
+    """An unknown key with a suggestion, a topic and a rack that aren't there: each where it stands."""
+    assert ["inject pause brokr: unknown key `brokr`; did you mean `broker`?", "inject pause broker: "] == [
+        problem[: len(expected)]
+        for problem, expected in zip(
+            sorted(problems("pause", "brokr=1"), reverse=True),
+            ["inject pause brokr: unknown key `brokr`; did you mean `broker`?", "inject pause broker: "],
+            strict=True,
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "pairs", "lasting", "expected"),
+    [
+        ("paus", ["broker=1"], "5s", "there is no fault of kind `paus`; did you mean `pause`?"),
+        ("pause", ["broker=leader of tt/0"], "5s", "the topic `tt` is not on the cluster; did you mean `t`?"),
+        ("pause", ["broker=leader of t/3"], "5s", "t has no partition 3: its partitions are 0 to 2"),
+        ("pause", ["broker=7"], "5s", "the cluster has no node 7"),
+        ("pause", ["broker=1"], None, "a pause needs `for`"),
+        ("elect", ["topic=t"], "5s", "`for` means nothing for elect"),
+        ("pause", ["broker=1"], "5", "is no duration"),
+        ("cut", ["link=client(z) -> broker"], "5s", "the cluster has no rack `z`"),
+        ("cut", ["link=replication(a) -> broker(1)"], "5s", "broker 1 stands in rack a itself"),
+        ("reassign", ["topic=lonely", "rotate=1"], None, "turning 1 replicas 1 times changes nothing"),
+        ("pause", ["broker"], "5s", "write KEY=VALUE"),
+        ("pause", ["broker=1", "broker=2"], "5s", "said twice"),
+        ("pause", ["broker=1", "broker.x=2"], "5s", "said twice"),
+        ("pause", ["broker=1", "at=3s"], "5s", "begins at once"),
+        ("pause", ["broker=1", "id=mine"], "5s", "is given its id"),
+        ("pause", ["broker=1", "for=3s"], None, "--for 10s"),
+        ("pause", ["broker=[1"], "5s", "this is not YAML"),
+        ("pause", ["broker=*x"], "5s", "aliases"),
+    ],
+)
+def test_bad_input(kind: str, pairs: list[str], lasting: str | None, expected: str) -> None:
+    """Whatever can be known to be wrong without touching the cluster is one sentence with its place."""
+    (problem,) = problems(kind, *pairs, lasting=lasting)
+    assert problem.startswith(f"inject {kind}")
+    assert expected in problem
+
+
+def test_one_rack_has_no_way_out() -> None:
+    """An impossible link is refused before anything is asked of the cluster."""
+    (problem,) = problems("cut", "link=rack(a) -> rack(*)", cluster=Cluster(racks={"a": 2}))
+    assert "the cluster has one rack" in problem
+
+
+def test_a_grey_failure_is_a_warning() -> None:
+    """A pause that the controller would not notice is allowed, and said."""
+    (warning,) = said("pause", "broker=1", lasting="1s").warnings
+    assert warning.startswith("inject pause --for: a pause of 1s is a grey failure")

@@ -1,0 +1,90 @@
+"""The catalogue says of every kind what it does, takes, proves, heals and leaves, in the words of a plan."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from aftershock.faults.kinds.fault import FAMILIES
+from aftershock.faults.kinds.registry import KINDS, OURS
+from aftershock.faults.plan.catalogue import WIDTH, WORDS, catalogue, entries, page
+from aftershock.faults.plan.check import load_plan
+from aftershock.tests.unit.faults.conftest import FRAME
+
+DOCS = Path(__file__).parents[4] / "docs"
+
+
+def said(kind: str) -> dict[str, str]:
+    """What there is to say of one kind, by its word."""
+    (entry,) = entries([KINDS[kind]])
+    return dict((*entry.parameters, *entry.rows))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_parameter_is_listed(kind: str) -> None:
+    """Each field of each kind but those that all faults have, and then `for`, proof, heal, and how it is met."""
+    common = {"kind", "id", "at", "for"}
+    fields = [field.alias or name for name, field in KINDS[kind].model_fields.items()]
+    left = ["leaves"] if KINDS[kind].leaves else []
+    assert [*(name for name in fields if name not in common), "for", "proof", "heal", *left, "met by"] == list(
+        said(kind)
+    )
+    assert all(said(kind).values())
+
+
+def test_every_kind_is_printed_once_in_its_family() -> None:
+    """Families in their order, kinds in theirs, nothing wider than the page."""
+    lines = catalogue().splitlines()
+    named = [match[1] for line in lines if (match := re.match(r"([a-z_]+): ", line))]
+    assert list(KINDS) == named
+    headings = [above for above, line in pairwise(lines) if line and set(line) == {"="}]
+    families = {kind.family for kind in KINDS.values()}
+    assert [f"{family} faults".lower() for family in FAMILIES if family in families] == [
+        heading.lower() for heading in headings[:-1]
+    ]
+    assert max(map(len, lines)) <= WIDTH
+
+
+def test_types_and_defaults() -> None:
+    """Durations carry their unit, choices and bounds are spelled out, what must be there is called needed."""
+    assert "DURATION; needed" == said("latency")["delay"]
+    assert said("latency")["every"].startswith("DURATION; default 500ms")
+    assert said("cut")["ways"].startswith("both | in | out; default both; ")
+    assert "whole number from 1 to 8; optional" == said("reassign")["rotate"]
+    assert "{from: ROLE, to: ROLE}; optional" == said("reassign")["move"]
+    assert "ROLE; needed" == said("kill")["broker"]
+
+
+def test_for() -> None:
+    """Whether `for` is needed is what the plan's check holds a fault to."""
+    words = {"needed": "needed", "optional": "may be given", "refused": "refused"}
+    for kind, fault in KINDS.items():
+        assert said(kind)["for"].startswith(words[fault.for_rule])
+
+
+def test_the_words_are_explained() -> None:
+    """The words in capitals that the rows use are defined at the end."""
+    assert list(WORDS) == [
+        line.split()[0] for line in catalogue().split("\n\n")[-1].splitlines() if not line.startswith(" ")
+    ]
+
+
+def test_the_page_is_what_the_code_prints() -> None:
+    """docs/FAULTS.md is written by `make docs`: run it after a change to a kind."""
+    assert (DOCS / "FAULTS.md").read_text(encoding="utf-8") == page()
+
+
+def test_the_page_has_every_kind_of_ours() -> None:
+    """A section each, and none twice."""
+    assert list(OURS) == re.findall(r"^### `(\w+)`$", page(), re.MULTILINE)
+
+
+def test_the_plans_on_the_page_are_valid() -> None:
+    """What a reader copies from the page passes the check."""
+    blocks = re.findall(r"```yaml\nfaults:\n(.*?)```", page(), re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        load_plan(FRAME + block)

@@ -1,0 +1,164 @@
+"""Every problem of a plan at once, each with its place and a remedy."""
+
+import pytest
+
+from aftershock.errors import PlanError
+from aftershock.faults.plan.check import load_plan
+from aftershock.tests.unit.faults.conftest import FRAME
+
+# ruff: noqa: E501 -- a row of a table, and a sentence that is expected, are kept whole
+
+
+TEN_MISTAKES = """\
+name: ten-mistakes
+cluster: {racks: {a: 1, b: 1, c: 1}, profil: fast}
+topics:
+  - {name: orders, partitions: 12, replication: 5}
+  - {name: audit, partitions: 3, replication: 3, config: {min.insync.replicas: 4}}
+workloads:
+  - name: orders
+    produce: {topic: odrers, rate: 0/s, rack: d}
+    arms:
+      risky: {client: confluent, settings: {plugin.library.paths: /tmp/evil.so}}
+  - name: good
+    produce: {topic: orders, rate: 60/s}
+timing: {steady: 10s, fault: 2s}
+faults:
+  - {at: 0s, kind: kil, broker: 1}
+  - {id: k, at: 1s, for: 8s, kind: kill, broker: 2}
+  - {at: 4s, for: 8s, kind: pause, broker: 2}
+  - {at: 20s, kind: kill, broker: leader of orders/99}
+  - {at: 0s, for: 5s, kind: latency, link: "client(x) -> broker(7)", delay: 50, jiter: 3ms}
+slo:
+  - "produce.latncy p95 < 250ms"
+  - "recovery < 5s after kk"
+"""
+
+WHAT_IS_SAID = """\
+plan.yaml:2:38: unknown key `profil`; did you mean `profile`?
+plan.yaml:4:49: replication 5 needs 5 brokers and the cluster has 3: say 3 at most, or add brokers
+plan.yaml:5:80: min.insync.replicas 4 is more than replication 3: nothing could be produced; lower it
+plan.yaml:8:22: the topic `odrers` is not among the plan's `topics`; did you mean `orders`?
+plan.yaml:8:36: a rate of 0/s sends nothing: give a rate above 0/s
+plan.yaml:8:47: the cluster has no rack `d`; known here: a, b, c
+plan.yaml:10:45: `plugin.library.paths` is refused, it loads code: take it away
+plan.yaml:15:20: there is no fault of kind `kil`; did you mean `kill`? All kinds: `aftershock plan faults`
+plan.yaml:17:5: this pause fights with `k`, which lasts till 9s on node 2: let one end before the other begins
+plan.yaml:18:5: a kill needs `for`: say how long it lasts, like `for: 8s`
+plan.yaml:18:35: orders has no partition 99: its partitions are 0 to 11
+plan.yaml:19:77: `delay`: 50 is no duration: give a number with its unit: 50ms, 4s, 1.5s or 2m
+plan.yaml:19:81: unknown key `jiter`; did you mean `jitter`?
+plan.yaml:21:5: this is no SLO, at its character 1: a metric expected, got 'produce.latncy'; did you mean 'produce.latency'?
+plan.yaml:22:5: the arm `risky` does not produce anything, so this SLO matches nothing: give a workload a `produce`\
+"""
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(PlanError) as caught:
+        load_plan(text)
+    return list(caught.value.problems)
+
+
+def test_golden() -> None:
+    """Ten mistakes and more, in every part of a plan: all at once, in the order of the file, word for word."""
+    assert "\n".join(problems(TEN_MISTAKES)) == WHAT_IS_SAID
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "said"),
+    [
+        ("rate: 60/s", "rate: 0/s", "6:36: a rate of 0/s sends nothing: give a rate above 0/s"),
+        ("rate: 60/s", "rate: 60", "6:36: `rate`: 60 is no rate: give a number per second: 60/s or 0.5/s"),
+        ("rate: 60/s", "rate: 60/s, acks: 1", "6:14: `produce`: idempotence needs acks: all, and here acks is 1; say idempotence: false, or acks: all"),
+        ("rate: 60/s", "rate: 60/s, deadline: 10m", "6:52: `deadline`: a deadline is between 100ms and 5m: the run waits for the last record's before it ends"),
+        ("rate: 60/s", "rate: 60/s, rack: d", "6:48: the cluster has no rack `d`; known here: a, b, c"),
+        ("rate: 60/s", "rate: 60/s, keys: true", "6:48: `keys` must be a whole number, and `true` is none"),
+        ("rate: 60/s", "rate: 60/s, record_size: {min: 2kB, max: 1kB}", "6:55: `record_size`: min 2000 is more than max 1000: swap them"),
+        ("produce: {topic: orders, rate: 60/s}", "produce: {topic: orders, rate: 60/s}\n    commit: {groups: 9}", "7:13: `commit`: commits come at a `rate` (open loop) or with so many `in_flight` (closed loop): say one of the two"),
+        ("produce: {topic: orders, rate: 60/s}", "produce: {topic: orders, rate: 60/s}\n    commit: {groups: 9, rate: 9/s, in_flight: 9}", "7:13: `commit`: commits come at a `rate` (open loop) or with so many `in_flight` (closed loop): say one of the two"),
+        ("produce: {topic: orders, rate: 60/s}", "produce: {topic: orders, rate: 60/s}\n    commit: {groups: 9, in_flight: 10}", "7:13: `commit`: in_flight 10 is more than groups 9, and a group has one commit in flight: have more groups"),
+        ("produce: {topic: orders, rate: 60/s}", "produce: {topic: orders, rate: 60/s}\n    commit: {groups: 9, in_flight: 9}", "7:36: `client: reference` alone keeps so many in flight, and `baseline` is confluent: say a rate, or another client"),
+        ("produce: {topic: orders, rate: 60/s}", "produce: {topic: orders, rate: 60/s}\n    commit: {groups: 9, rate: 9/s, by_coordinator: true}", "7:52: which groups share a coordinator follows from offsets.topic.num.partitions: say it in cluster.config"),
+        ("group: readers", "group: readers, from: start", "7:52: `from` can't be `start`: say 'earliest' or 'latest'"),
+        ("topic: orders, group", "topic: ordres, group", "7:22: the topic `ordres` is not among the plan's `topics`; did you mean `orders`?"),
+        ("partitions: 6", "partitions: 0", "3:32: `partitions` must be at least 1, and `0` is less"),
+        ("partitions: 6, ", "", "3:5: `partitions` is missing here: add it"),
+        ("steady: 10s", "steady: 10s, warmup: {min: 9s, max: 1s}", "8:31: `warmup`: min is more than max: swap them"),
+        ("name: test", "name: Test!", "1:7: `name` can't be `Test!`: it has to look like ^[a-z0-9][a-z0-9_.-]{0,39}$"),
+        ("name: test", "naem: test\nname: x", "1:1: unknown key `naem`; did you mean `name`?"),
+        ("name: test", "name: x\ncluster: {racks: {a: 9, b: 1, c: 1}}", "2:18: `racks`: 11 brokers are too many for one host: ask for 9 at most"),
+        ("name: test", "name: x\ncluster: {brokers: {4: {a.b: 1}}}", "2:10: there is no broker 4 to give settings to: the cluster's are 1 to 3"),
+        ("name: test", "name: x\ncluster: {racks: {A: 3}}", "2:19: this name can't be `A`: it has to look like ^[a-z][a-z0-9]{0,7}$"),
+        ("name: test", "name: x\ncluster: {controllers: 2}", "2:24: `controllers` can't be `2`: say 0, 1, 3 or 5"),
+        ("  []", "  - hello", "10:5: a fault needs a `kind`: `aftershock plan faults` lists them"),
+        ("  []", "  - {kind: kill, at: 0s, for: 0s, broker: 1}", "10:31: `for` must be more than 0, and `0s` is not"),
+        ("  []", "  - {kind: elect, at: 0s, for: 1s, topic: orders}", "10:32: `for` means nothing for elect, which has no inverse: take it away"),
+        ("  []", "  - {kind: reassign, at: 0s, topic: orders}", "10:5: a reassign needs one of `rotate: 1`, `swap`, `move` or `replace: {from: ROLE, to: ROLE}`, `replication: 2`; say one of them"),
+        ("  []", "  - {kind: reassign, at: 0s, topic: orders, rotate: 3}", "10:53: turning 3 replicas 3 times changes nothing: rotate by less, or by more replicas"),
+        ("  []", "  - {kind: reassign, at: 0s, topic: orders, move: {from: 1, to: 1}}", "10:51: `from` and `to` are the same, so nothing would move: name two brokers"),
+        ("  []", "  - {kind: reassign, at: 0s, topic: orders, move: {from: 1, to: 9}}", "10:65: the cluster has no node 9: its brokers are 1 to 3"),
+        ("  []", "  - {kind: kill, at: 0s, for: 8s, broker: replica of orders/0 in rack z}", "10:43: the cluster has no rack `z`; known here: a, b, c"),
+        ("  []", "  - {kind: kill, at: 0s, for: 8s, broker: coordinator of readers}", "10:43: no arm consumes in a group `readers` (an arm's is <group>-<arm>); did you mean `readers-baseline`?"),
+        ("  []", '  - {kind: latency, at: 0s, for: 8s, delay: 5ms, link: "replication(b) -> broker(2)"}', "10:56: broker 2 stands in rack b itself, and nodes of one rack have no link between them: name another rack or broker"),
+        ("  []", '  - {kind: latency, at: 0s, for: 8s, delay: 5ms, link: "rack(a) -> rack(z)"}', "10:56: the cluster has no rack `z`; known here: a, b, c"),
+        ("  []", "  - {kind: latency, at: 0s, for: 8s, delay: 5ms, jitter: 6ms, link: client(a) -> broker}", "10:5: jitter of 6ms is more than the delay of 5ms; make it smaller"),
+    ],
+)  # fmt: skip
+def test_each_mistake_alone(wrong: str, right: str, said: str) -> None:
+    """One mistake in a good plan is one sentence, at its place, and nothing cascades from it."""
+    text = FRAME + "  []\n"
+    assert wrong in text
+    assert problems(text.replace(wrong, right, 1)) == [f"plan.yaml:{said}"]
+
+
+def test_the_frame_is_a_good_plan() -> None:
+    """The plan those mistakes are planted in has none of its own."""
+    checked = load_plan(FRAME + "  []\n")
+    assert checked.warnings == ()
+    assert checked.text == FRAME + "  []\n"
+
+
+def test_single_rack() -> None:
+    """Where there is one rack with one broker, links between racks and `any broker except` make no sense."""
+    frame = FRAME.replace("name: test", "name: x\ncluster: {racks: {a: 1}}").replace("replication: 3", "replication: 1")
+    text = frame.replace("min.insync.replicas: 2", "min.insync.replicas: 1") + (
+        '  - {kind: latency, at: 0s, for: 8s, delay: 5ms, link: "rack(a) -> rack(*)"}\n'
+        "  - {kind: kill, at: 0s, for: 8s, broker: any broker except 1}\n"
+    )
+    assert [problem.split(": ", 1)[1] for problem in problems(text)] == [
+        "the cluster has one rack, and nodes of one rack have no link between them: add a rack",
+        "the cluster has one broker, so there is none to spare: name it, or add brokers",
+    ]
+
+
+GROUPED = """\
+name: grouped
+topics: [{name: orders, partitions: 2, replication: 1}, {name: others, partitions: 2, replication: 1}]
+workloads:
+  - {name: first, consume: {topic: orders, group: readers}, arms: {one: {}, two: {}}}
+  - {name: second, consume: {topic: %s}, arms: {two: {}}}
+"""
+
+
+def test_a_group_of_two_workloads() -> None:
+    """Of one topic and one arm's name it would be one group; of another topic, or with another name, it isn't."""
+    (problem,) = problems(GROUPED % "orders, group: readers")
+    assert problem.endswith(
+        ":5:52: `first` reads orders in the group readers-two too, and each would get a part of it: give it a group of its own"
+    )
+    for other in ("others, group: readers", "orders, group: mine", "orders"):
+        load_plan(GROUPED % other)
+
+
+def test_names_used_twice() -> None:
+    """Topics, workloads and fault ids (also the ones given by us) are unique."""
+    text = (
+        FRAME.replace("workloads:", "  - {name: orders, partitions: 1, replication: 1}\nworkloads:").replace(
+            "min.insync.replicas: 2", ""
+        )
+        + "  - {id: kill-2, kind: kill, at: 0s, for: 8s, broker: 1}\n  - {kind: kill, at: 0s, for: 8s, broker: 2}\n"
+    )
+    assert [problem.split(": ", 1)[1] for problem in problems(text)] == [
+        "the topic `orders` is here twice: give one of them another name",
+        "the fault id `kill-2` is here twice: give one of them another name",
+    ]

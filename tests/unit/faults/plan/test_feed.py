@@ -1,0 +1,243 @@
+"""SLOs that the plan can't feed, or that match nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from aftershock.errors import PlanError
+from aftershock.faults.plan.check import load_plan
+from aftershock.tests.unit.faults.conftest import FRAME
+
+# ruff: noqa: E501 -- a row of a table, and a sentence that is expected, are kept whole
+
+
+FAULTS = """\
+  - {id: slow, at: 0s, for: 10s, kind: latency, link: client(a) -> broker, delay: 5ms}
+  - {id: slower, at: 5s, for: 10s, kind: latency, link: client(a) -> broker, delay: 5ms}
+  - {at: 30s, kind: reassign, topic: orders, rotate: 1}
+"""
+
+
+def said(*slos: str, faults: str = FAULTS, frame: str = FRAME) -> list[str]:
+    text = frame + faults + "slo:\n" + "".join(f'  - "{slo}"\n' for slo in slos)
+    try:
+        load_plan(text)
+    except PlanError as error:
+        return list(error.problems)
+    return []
+
+
+@pytest.mark.parametrize(
+    "slo",
+    [
+        "produce.latency p95 < 250ms in steady",
+        "produce.latency p95 < 250ms in fault/slow",
+        "produce.latency p98.8 < 250ms in fault",
+        "produce.latency p99 < 250ms",
+        "consume.latency p95 < 250ms in recovery for baseline",
+        "produce.latency max < 9s in fault/reassign-1",
+        "produce.success >= 99.9%",
+        "produce.gap < 6s in warmup",
+        "recovery < 5s after reassign-1",
+        "lost == 0",
+        "produce.latency p90 < 250ms in steady for each partition",
+        "produce.latency p99 < 250ms for each producer",
+        "produce.latency p80 < 250ms in every 1s of fault",
+        "produce.latency p50 < 250ms in every 2s of fault for each partition",
+        "produce.gap < 1s in every 5s of run",
+        "produce.latency p95 in fault <= 2 * p95 in steady with 95% confidence",
+        "produce.gap in fault <= 2 * p95 of produce.latency in steady",
+        "consume.lag p50 < 5 in recovery",
+        "consume.freshness max < 5s in fault/reassign-1",
+        "produce.unavailable < 5s in fault for each partition",
+        "produce.budget(99.9%) <= 50%",
+        "recovery (p98 <= 3 * steady for 5s) < 5s after reassign-1",
+        "co_owned == 0",
+    ],
+)
+def test_fed(slo: str) -> None:
+    """60/s for 10 s of steady, 15 + 5 s of fault in all: these have enough."""
+    assert said(slo) == []
+
+
+@pytest.mark.parametrize(
+    ("slo", "sentence"),
+    [
+        ("produce.latency p99 < 250ms in steady", "this SLO needs 1000 records in steady, and `baseline` at 60/s gives 600 there: make steady last 17s, or have 100/s"),
+        ("produce.latency p99.9 < 250ms in fault", "this SLO needs 10000 records in fault, and `baseline` at 60/s gives 1200 there: make fault last 167s, or have 500/s"),
+        ("produce.latency p99 < 250ms in fault/slow", "this SLO needs 1000 records in fault/slow, and `baseline` at 60/s gives 600 there: make fault/slow last 17s, or have 100/s"),
+        ("produce.success >= 99.99%", "this SLO needs 10000 records in the run, and `baseline` at 60/s gives 3420 there: make the run last 167s, or have 176/s"),
+        ("produce.latency p95 < 250ms in fault/slwo", "the plan has no fault `slwo`; did you mean `slow`?"),
+        ("recovery < 5s after kill-1", "the plan has no fault `kill-1`; known here: reassign-1, slow, slower"),
+        ("produce.latency p95 < 250ms for basline", "the plan has no arm `basline`; did you mean `baseline`?"),
+        ("p95(baseline) <= 0.7 * p95(other) of produce.latency", "the plan has no arm `other`; known here: baseline"),
+        ("produce.latency p95 < 250ms in steady for each partition", "this SLO needs 200 records of each partition in steady, and `baseline` at 60/s among 6 partitions gives 100 there: make steady last 20s, or have 120/s"),
+        ("produce.latency p99 < 250ms in steady for each rack", "this SLO needs 1000 records of each rack in steady, and `baseline` at 60/s among 3 racks gives 200 there: make steady last 50s, or have 300/s"),
+        ("produce.latency p99 < 250ms in steady for each producer", "this SLO needs 1000 records of each producer in steady, and `baseline` at 60/s gives 600 there: make steady last 17s, or have 100/s"),
+        ("produce.latency p95 < 250ms in every 1s of fault", "this SLO needs 200 records in each 1s of fault, and `baseline` at 60/s gives 60 there: ask for slots of 4s, or have 200/s"),
+        ("produce.latency p50 < 250ms in every 1s of fault for each partition", "this SLO needs 20 records of each partition in each 1s of fault, and `baseline` at 60/s among 6 partitions gives 10 there: ask for slots of 2s, or have 120/s"),
+        ("produce.latency p50 < 9s in every 20s of fault/slow", "no slot of 20s fits into fault/slow, which lasts 10500ms at most: ask for shorter ones"),
+        ("produce.latency p95 in fault <= 2 * p99 in steady", "this SLO needs 1000 records in steady, and `baseline` at 60/s gives 600 there: make steady last 17s, or have 100/s"),
+        ("produce.latency p95 in fault <= 2 * p95 in fault/slwo", "the plan has no fault `slwo`; did you mean `slow`?"),
+        ("produce.latency p95 in fault <= 2 * p95 for basline", "the plan has no arm `basline`; did you mean `baseline`?"),
+        ("produce.latency p95 in fault <= 2 * p95 for baseline", "no arm but `baseline` produces, so there is none to compare with it: add an arm"),
+        ("consume.lag p95 < 9 in steady", "this SLO needs 200 seconds in steady, which has 10: make steady last 200s"),
+        ("consume.lag p50 < 9 in every 5s of run", "this SLO needs 20 seconds in each 5s of the run, which has 5: ask for slots of 20s"),
+        ("produce.budget(99.99%) <= 50%", "this SLO needs 10000 records in the run, and `baseline` at 60/s gives 3420 there: make the run last 167s, or have 176/s"),
+        ("recovery (p99 <= 2 * steady for 2s) < 5s after reassign-1", "this SLO needs 1000 records in steady, and `baseline` at 60/s gives 600 there: make steady last 17s, or have 100/s"),
+        ("recovery (p95 <= 2 * steady for 60s) < 5s after reassign-1", "calm has to last 60s, and the load ends 17s after `reassign-1` begins: lengthen timing.recovery"),
+        ("commit.lag max < 5", "this is no SLO, at its character 1: a metric expected, got 'commit.lag'; did you mean 'commit.gap'?"),
+        ("produce.latency p95 < 250 in fault", "this is no SLO, at its character 23: '250' has no unit; write a time in us, ms or s, like 250ms"),
+    ],
+)  # fmt: skip
+def test_not_fed(slo: str, sentence: str) -> None:
+    """Too few records for its quantile, or names that aren't there: refused, with what would do."""
+    assert said(slo) == [f"plan.yaml:14:5: {sentence}"]
+
+
+def test_windows_without_faults() -> None:
+    """Without faults there is neither a fault window nor recovery."""
+    problems = said("produce.latency p95 < 1s in fault", "produce.gap < 1s in recovery", faults="  []\n")
+    assert len(problems) == 2
+    assert all("matches nothing" in problem for problem in problems)
+
+
+def test_nobody_on_that_side() -> None:
+    """An SLO of consumers in a plan that only produces, or of an arm that doesn't, matches nothing."""
+    produce_only = FRAME.replace("    consume: {topic: orders, group: readers}\n", "")
+    assert "no workload consumes anything" in said("consume.gap < 1s", frame=produce_only)[0]
+    other = FRAME.replace("timing:", "  - {name: r, consume: {topic: orders}, arms: {reader: {}}}\ntiming:")
+    assert "the arm `reader` does not produce" in said("produce.gap < 1s for reader", frame=other)[0]
+    assert said("consume.latency p98 < 1s in steady for reader", frame=other) == []
+
+
+def test_consumers_get_what_all_arms_produce() -> None:
+    """Two producing arms at 60/s feed each consuming arm 120/s: enough for p99 in ten seconds."""
+    two = FRAME.replace("timing:", "    arms: {one: {}, two: {}}\ntiming:")
+    assert said("consume.latency p99 < 1s in steady", frame=two) == []
+    assert len(said("produce.latency p99 < 1s in steady", frame=two)) == 1
+
+
+def test_commits_are_fed_by_the_commits_of_an_arm() -> None:
+    """A plan's commits feed what is asked of commits, and of nothing else; without them it matches nothing."""
+    commits = "  - {name: positions, commit: {groups: 5, rate: 30/s}, arms: {ours: {}}}\ntiming:"
+    frame = FRAME.replace("timing:", commits)
+    fed = ("commit.latency p95 < 100ms in steady", "commit.success >= 99% for ours", "commit.gap < 5s in fault/slow")
+    assert said(*fed, frame=frame) == []
+    (thin,) = said("commit.service p99 < 100ms in steady", frame=frame)
+    assert "needs 1000 records in steady, and `ours` at 30/s gives 300 there" in thin
+    (idle,) = said("commit.latency p50 < 1s for baseline", frame=frame)
+    assert "the arm `baseline` does not commit anything" in idle
+    (nobody,) = said("commit.gap < 1s")
+    assert "no workload commits anything" in nobody
+    assert "the arm `ours` does not produce anything" in said("produce.gap < 1s for ours", frame=frame)[0]
+
+
+def test_a_closed_loop_feeds_what_the_cluster_takes() -> None:
+    """How many that will be the plan can't tell, so nothing is refused for being too few."""
+    commits = "  - {name: p, commit: {groups: 5, in_flight: 5}, arms: {ours: {client: reference}}}\ntiming:"
+    assert said("commit.latency p99.9 < 1s in steady for each broker", frame=FRAME.replace("timing:", commits)) == []
+
+
+def test_judged_although_a_fault_is_misspelt() -> None:
+    """A fault of unknown kind makes no SLO that names it look wrong."""
+    problems = said(
+        "recovery < 5s after kill-1", "produce.latency p95 < 1s in fault", faults="  - {kind: kil, at: 0s}\n"
+    )
+    assert len(problems) == 1
+    assert "no fault of kind `kil`" in problems[0]
+
+
+REFERENCE = FRAME.replace("timing:", "    arms: {baseline: {client: reference}}\ntiming:")
+
+
+@pytest.mark.parametrize(
+    "slo",
+    [
+        "produce.latency p95 < 250ms in steady for each rack",
+        "consume.latency p95 < 250ms in steady for each broker",
+        "produce.latency p99 < 250ms in fault/slow for each epoch",
+    ],
+)
+def test_subjects_that_only_some_clients_tell(slo: str) -> None:
+    """librdkafka says of no record which broker took it: refused before the run, and not open after it."""
+    assert said(slo, frame=REFERENCE) == []
+    (problem,) = said(slo)
+    assert "`baseline` is a confluent client, which does not tell the" in problem
+    assert "use `client: reference`" in problem
+
+
+def test_keys_lead_to_few_partitions() -> None:
+    """Two keys reach two of six partitions at most: the others would be judged by nothing."""
+    keyed = FRAME.replace("rate: 60/s", "rate: 600/s, keys: 2")
+    (problem,) = said("produce.latency p90 < 1s in steady for each partition", frame=keyed)
+    assert "2 keys lead to 2 of the 6 partitions of orders at most" in problem
+    assert said("produce.latency p90 < 1s in steady", frame=keyed) == []
+
+
+def test_arms_are_compared_with_confidence_by_blocks() -> None:
+    """One fault is one event, however many records met it: too few blocks are refused before the run."""
+    two = FRAME.replace("timing:", "    arms: {one: {}, two: {}}\ntiming:")
+    slo = "p95(one) <= 0.7 * p95(two) of produce.latency in fault with 95% confidence"
+    (problem,) = said(slo, frame=two)
+    assert "which needs 6 blocks, and the plan has 1: set `blocks: 8`" in problem
+    assert said(slo, frame=two.replace("faults:", "blocks: 6\nfaults:")) == []
+    assert said(slo.removesuffix(" with 95% confidence"), frame=two) == []
+
+
+def test_a_name_means_every_block() -> None:
+    """In blocks a fault's own id stands for all of its rounds, which feed an SLO together; one of them can be named."""
+    blocks = FRAME.replace("faults:", "blocks: 6\nfaults:")
+    enough = "produce.latency p99 < 1s in fault/slow"
+    assert said(enough, "produce.latency p95 < 1s in fault/slow-3", "recovery < 5s after slow", frame=blocks) == []
+    assert "no fault `slow-7`" in said("produce.gap < 1s in fault/slow-7", frame=blocks)[0]
+
+
+@pytest.mark.parametrize("entry", ["{slo: 'produce.latency p99 < 1s in steady', gate: report}", "{slo: 'lost = 0'}"])
+def test_what_is_watched_is_checked_alike(entry: str) -> None:
+    """An SLO that gates nothing must still be one that can be judged."""
+    with pytest.raises(PlanError, match=r"^plan\.yaml:14:5: this "):
+        load_plan(FRAME + FAULTS + f"slo:\n  - {entry}\n")
+
+
+@pytest.mark.parametrize(
+    ("entry", "sentence"),
+    [
+        ("{slo: lost == 0, gate: reprot}", "14:28: `gate` can't be `reprot`: say 'verdict' or 'report'"),
+        ("{slo: lost == 0, gat: report}", "14:22: unknown key `gat`; did you mean `gate`?"),
+        ("{gate: report}", "14:5: `slo` is missing"),
+        ("7", "14:5: an SLO is a line of text: put it in quotes"),
+    ],
+)
+def test_an_entry_that_is_none(entry: str, sentence: str) -> None:
+    """A line of text, or one with its gate; anything else is refused where it stands."""
+    with pytest.raises(PlanError) as refused:
+        load_plan(FRAME + FAULTS + f"slo:\n  - {entry}\n")
+    assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("slo", "sentence"),
+    [
+        ("produce.gap < 30s in fault", "this can't fail: fault lasts "),
+        ("produce.gap < 6s in every 5s of run", "this can't fail: every 5s of run lasts 5s at most"),
+        ("consume.unavailable < 20s in steady", "this can't fail: steady lasts 10s at most"),
+        ("recovery < 16s after reassign-1", "this can't fail: the load ends 17s after `reassign-1` begins"),
+        ("produce.latency p50 < 1s for each rack", "`for each rack` divides nothing"),
+    ],
+)
+def test_what_can_not_fail_is_warned_of(slo: str, sentence: str) -> None:
+    """A limit beyond what is looked at, or a division into one: allowed, but it may surprise."""
+    one_rack = REFERENCE.replace("timing:", "cluster: {racks: {a: 3}}\ntiming:") if "rack" in slo else FRAME
+    (warning,) = load_plan(one_rack + FAULTS + f'slo: ["{slo}"]\n').warnings
+    assert sentence in warning
+
+
+def test_what_can_fail_is_not_warned_of() -> None:
+    """A second less is within what is looked at."""
+    slos = [
+        "produce.gap < 5s in every 5s of run",
+        "consume.unavailable < 10s in steady",
+        "recovery < 15s after reassign-1",
+    ]
+    assert load_plan(FRAME + FAULTS + f"slo: {slos}\n").warnings == ()

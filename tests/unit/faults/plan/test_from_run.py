@@ -1,0 +1,219 @@
+"""What was injected by hand, written as a plan, runs: every such plan passes the plan's check."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aftershock.errors import EvidenceError
+from aftershock.faults.kinds.fault import Fault
+from aftershock.faults.kinds.registry import KINDS
+from aftershock.faults.plan.check import Checked, load_plan
+from aftershock.faults.plan.document import load
+from aftershock.faults.plan.from_run import Written, plan_from
+from aftershock.faults.plans import find
+from aftershock.faults.timeline.timeline import Marks
+from aftershock.tests.unit.faults.conftest import Stage
+
+CLUSTER = "cluster: {racks: {a: 1, b: 1, c: 1}}\n"
+ORDERS = {"name": "orders", "partitions": 6, "replication": 3}
+MOVE = {"kind": "reassign", "topic": "orders", "move": {"from": "1", "to": "any broker except 1"}}
+EVERY_KIND = [
+    {"kind": "latency", "for": "5s", "link": "client(a) <-> broker", "delay": "50ms", "jitter": "10ms"},
+    {"kind": "cut", "for": "5s", "rack": "b", "ways": "in"},
+    {"kind": "refuse", "for": "5s", "link": "client(a) -> broker(leader of orders/0)"},
+    {"kind": "kill", "for": "5s", "broker": "any broker except controller"},
+    {"kind": "stop", "for": "5s", "broker": "replica of orders/1 in rack b"},
+    {"kind": "restart", "broker": "2"},
+    {"kind": "pause", "for": "5s", "broker": "leader of orders/0"},
+    MOVE,
+    {"kind": "reassign", "for": "5s", "topic": "orders", "rotate": 1},
+    {"kind": "elect", "topic": "orders"},
+]
+
+
+@dataclass
+class Evidence:
+    """Events and a journal as an injection leaves them; times in s."""
+
+    said: str = CLUSTER
+    events: list[dict[str, Any]] = field(default_factory=list)
+    journal: list[dict[str, Any]] = field(default_factory=list)
+    topics: tuple[dict[str, Any], ...] = (ORDERS,)
+
+    def injected(
+        self, words: dict[str, Any], begun_s: float, healing_s: float | None, *, took: bool = True
+    ) -> Evidence:
+        number = 1 + sum(event["fault"]["kind"] == words["kind"] for event in self.events)
+        fault_id = f"{words['kind']}-{number}"
+        fault = {"id": fault_id, **words}
+        self.events.append({"event": "injected_by_hand", "arm": None, "fault": fault, "topics": list(self.topics)})
+        states = {"intended": begun_s, "injected" if took else "failed": begun_s + 0.04}
+        states |= {"healing": healing_s, "healed": healing_s + 0.2} if healing_s is not None else {}
+        self.journal += [{"fault": fault_id, "state": state, "t_us": int(at * 1e6)} for state, at in states.items()]
+        return self
+
+    def written(self, marks: Marks | None = None) -> Written:
+        return plan_from("20260101-000000-cluster-abcd", load(self.said).data, self.events, self.journal, marks)
+
+    def plan(self, marks: Marks | None = None) -> Checked:
+        """The plan, checked as `plan check` does."""
+        return load_plan(self.written(marks).text)
+
+    def faults(self, marks: Marks | None = None) -> list[Fault]:
+        return list(self.plan(marks).plan.faults)
+
+
+@pytest.mark.parametrize("words", [words for words in EVERY_KIND if words != MOVE], ids=lambda words: words["kind"])
+async def test_round_trip_of_every_kind(stage: Stage, words: dict[str, Any]) -> None:
+    """A fault that was really executed comes back as a plan that checks, with the same words, duration and roles.
+
+    But for a move, which finds nobody to move to where every broker has a replica.
+    """
+    name = f"{words['kind']}-1"
+    text = ", ".join(f"{key}: {str(value).replace(chr(39), '')}" for key, value in words.items() if key != "link")
+    link = f', link: "{words["link"]}"' if "link" in words else ""
+    await stage.play(f"{{id: {name}, at: 0s, {text}{link}}}")
+    evidence = Evidence()
+    evidence.events = [{"event": "injected_by_hand", "fault": {"id": name, **words}, "topics": [ORDERS]}]
+    evidence.journal = stage.journal.as_json()
+    (fault,) = evidence.faults()
+    asked = KINDS[words["kind"]].model_validate({"id": name, "at": "0s", **words})
+    assert asked == fault
+
+
+def test_a_cut_short_fault_lasts_what_it_lasted() -> None:
+    """Ctrl-C at 2 s of 5: `for: 2s`; one that ran its time keeps the words it was asked for."""
+    evidence = Evidence().injected(EVERY_KIND[6], 100.0, 102.04).injected(EVERY_KIND[6], 110.0, 114.93)
+    assert [(0, 2_000), (10_000, 5_000)] == [(fault.at, fault.for_) for fault in evidence.faults()]
+    assert ["pause-1", "pause-2"] == [fault.id for fault in evidence.faults()]
+
+
+def test_a_fault_cut_short_at_once() -> None:
+    """However short it was, it lasts a tenth of a second: a plan knows no fault of no length."""
+    assert [100] == [fault.for_ for fault in Evidence().injected(EVERY_KIND[6], 1.0, 1.01).faults()]
+
+
+def test_what_never_took_hold_is_left_out() -> None:
+    """An injection that failed is not in the plan, and is named."""
+    evidence = Evidence().injected(EVERY_KIND[6], 1.0, 3.0, took=False).injected(EVERY_KIND[3], 5.0, 10.0)
+    assert ["kill-1"] == [fault.id for fault in evidence.faults()]
+    assert ("pause-1",) == evidence.written().left_out
+
+
+def test_nothing_by_hand() -> None:
+    """No injection, or none that took hold: a sentence that says which."""
+    with pytest.raises(EvidenceError, match=r"nothing was injected by hand into .*: `aftershock inject` is how"):
+        Evidence().written()
+    with pytest.raises(EvidenceError, match="pause-1 never took hold"):
+        Evidence().injected(EVERY_KIND[6], 1.0, 3.0, took=False).written()
+
+
+def test_still_open() -> None:
+    """A fault that nobody has healed yet lasts what it was asked for."""
+    assert [5_000] == [fault.for_ for fault in Evidence().injected(EVERY_KIND[6], 1.0, None).faults()]
+
+
+def test_topics_are_those_of_the_cluster_and_those_named() -> None:
+    """The cluster's own topics as they were last seen, config kept; made later and named: added; else not."""
+    grown, other = {**ORDERS, "partitions": 12}, {"name": "other", "partitions": 1, "replication": 2}
+    text = CLUSTER + "topics: [{name: orders, partitions: 6, replication: 3, config: {retention.ms: 60000}}]"
+    evidence = Evidence(text, topics=(grown, other, {**other, "name": "unnamed"}))
+    evidence.injected({"kind": "elect", "topic": "other"}, 1.0, None)
+    topics = evidence.plan().plan.topics
+    assert [("orders", 12), ("other", 1)] == [(topic.name, topic.partitions) for topic in topics]
+    assert {"retention.ms": "60000"} == topics[0].config
+
+
+def test_a_cluster_without_topics() -> None:
+    """A fault that names none, on a cluster that has none: the plan brings a topic, which its brokers can hold."""
+    evidence = Evidence("cluster: {racks: {a: 1, b: 1}}", topics=()).injected({**EVERY_KIND[1]}, 1.0, 6.0)
+    (topic,) = evidence.plan().plan.topics
+    assert 2 == topic.replication
+
+
+def test_internal_topics_stay_out() -> None:
+    """A role on an internal topic is kept; Kafka makes that topic, the plan doesn't."""
+    evidence = Evidence(topics=()).injected({"kind": "kill", "for": "5s", "broker": "leader of __x/0"}, 1.0, 6.0)
+    assert ["orders"] == [topic.name for topic in evidence.plan().plan.topics]
+
+
+@pytest.mark.parametrize(("group", "named"), [("mine", "mine-baseline"), ("readers-baseline", "readers-baseline")])
+def test_a_group_gets_a_consumer(group: str, named: str) -> None:
+    """A coordinator needs a group: the plan has a consumer in it, and the role its name in a run."""
+    evidence = Evidence().injected({**EVERY_KIND[6], "broker": f"any broker except coordinator of {group}"}, 1.0, 6.0)
+    plan = evidence.plan().plan
+    assert f"any broker except coordinator of {named}" == plan.faults[0].parameters()["broker"]
+    assert [named.removesuffix("-baseline")] == [each.consume.group for each in plan.workloads[1:] if each.consume]
+
+
+def test_into_a_plan() -> None:
+    """By hand into a run of a plan: the whole plan as it was, and the fault at its time from the end of steady."""
+    text = find("demo").read_text()
+    marks = Marks(0, 20_000_000, 30_000_000, 90_000_000)
+    evidence = Evidence(text).injected({**EVERY_KIND[1]}, 65.0, 70.0)
+    before, after = load_plan(text).plan, evidence.plan(marks).plan
+    assert (before.workloads, before.slo, before.timing) == (after.workloads, after.slo, after.timing)
+    assert before.faults == after.faults[:-1]
+    assert ("cut-1", 35_000) == (after.faults[-1].id, after.faults[-1].at)
+    assert "demo-by-hand" == after.name
+
+
+def test_after_a_plan() -> None:
+    """On a cluster kept after its run: when the plan's own faults are over, not minutes of idleness later."""
+    evidence = Evidence(find("demo").read_text()).injected({**EVERY_KIND[1]}, 900.0, 905.0)
+    fault = evidence.faults(Marks(0, 20_000_000, 30_000_000, 90_000_000))[-1]
+    assert 20_000 < fault.at < 40_000
+
+
+def test_idleness_is_cut() -> None:
+    """A night between two injections is a minute in the plan."""
+    evidence = Evidence().injected(EVERY_KIND[6], 0.0, 5.0).injected(EVERY_KIND[3], 40_000.0, 40_005.0)
+    assert [0, 65_000] == [fault.at for fault in evidence.faults()]
+
+
+def test_what_a_plan_takes_for_a_fight_is_moved_apart() -> None:
+    """Two restarts 7 s apart were none, but a plan leaves 10 s for each: the second moves."""
+    restart = {"kind": "restart", "broker": "2"}
+    evidence = Evidence().injected(restart, 0.0, None).injected(restart, 7.0, None)
+    assert [0, 10_000] == [fault.at for fault in evidence.faults()]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(EVERY_KIND),
+            st.integers(0, 200_000),
+            st.integers(0, 6_000),
+        ),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_whatever_was_injected_the_plan_checks(injections: list[tuple[dict[str, Any], int, int]]) -> None:
+    """Any faults at any time, overlapping or not, make a plan that the check takes, and no fault is lost."""
+    evidence = Evidence()
+    for words, at_ms, lasted_ms in injections:
+        evidence.injected(words, at_ms / 1000, (at_ms + lasted_ms) / 1000)
+    assert len(injections) == len(evidence.faults())
+
+
+def test_into_a_composed_plan() -> None:
+    """An injection is put after what the plan's own faults came to by the run's seed; these stay as they were said."""
+    text = f"""{find("demo").read_text().partition("faults:")[0]}
+faults:
+  - {{at: 5s, repeat: 3, every: 20s, fault: {{for: 4s, kind: pause, broker: {{range: [1, 3]}}}}}}
+  - choose: [{{fault: {{wait: 0s}}}}, {{fault: {{at: 90s, for: 4s, kind: kill, broker: 1}}}}]
+slo: ["lost == 0"]
+"""
+    evidence = Evidence(text).injected({**EVERY_KIND[1]}, 900.0, 905.0)
+    for seed in range(6):
+        written = plan_from("r", load(text).data, evidence.events, evidence.journal, Marks(0, 20, 30, 40), seed)
+        plan = load_plan(written.text).plan
+        assert load_plan(text).plan.faults == plan.faults[:-1]
+        assert plan.faults[-1].at in (49_000, 94_000)

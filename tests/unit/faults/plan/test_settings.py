@@ -1,0 +1,71 @@
+"""Which librdkafka settings plans may use."""
+
+import confluent_kafka
+import pytest
+
+from aftershock.faults.plan.references import ALLOWED, OWN_WORDS, refusal
+
+
+@pytest.mark.parametrize(
+    ("setting", "why"),
+    [
+        ("plugin.library.paths", "loads code"),
+        ("ssl.providers", "load code"),
+        ("ssl.engine.location", "load code"),
+        ("ssl.ca.location", "read files"),
+        ("ssl.keystore.location", "read files"),
+        ("https.ca.location", "read files"),
+        ("sasl.kerberos.kinit.cmd", "runs a command"),
+        ("sasl.kerberos.keytab", "read files"),
+        ("sasl.oauthbearer.token.endpoint.url", "dial elsewhere"),
+        ("sasl.oauthbearer.assertion.private.key.file", "read files"),
+        ("offset.store.path", "write files"),
+        ("debug", "floods the log"),
+        ("log_level", "log"),
+        ("error_cb", "takes code"),
+        ("socket_cb", "takes code"),
+        ("bootstrap.servers", "belongs to the harness"),
+        ("client.id", "belongs to the harness"),
+        ("security.protocol", "belongs to the harness"),
+        ("acks", "say `acks` under `produce`"),
+        ("enable.idempotence", "say `idempotence` under `produce`"),
+        ("group.id", "say `group` under `consume`"),
+        ("client.rack", "say `client_rack` of the arm"),
+        ("retry.backof.ms", "did you mean `retry.backoff.ms`"),
+        ("a.setting.of.the.future", "no librdkafka setting that plans may use"),
+    ],
+)
+def test_refused(setting: str, why: str) -> None:
+    """What loads code, runs commands, touches files, or is the harness's own is refused with the reason."""
+    assert why in str(refusal(setting))
+
+
+def test_everything_not_allowed_is_refused() -> None:
+    """The rule is a list of what is allowed, so even an unheard-of name is refused."""
+    assert refusal("x") is not None
+    assert not ALLOWED & OWN_WORDS.keys()
+
+
+def test_share_groups_are_for_kafkas_own_client() -> None:
+    """`share` is a setting of ours, and of the one client here that has share groups."""
+    assert refusal("share", "java") is None
+    assert all(refusal("share", client) for client in ("confluent", "reference"))
+
+
+def is_unknown(setting: str) -> bool:
+    try:
+        confluent_kafka.Consumer({"group.id": "g", setting: "no such value"})
+    except confluent_kafka.KafkaException as error:
+        return "No such configuration property" in str(error)
+    return False
+
+
+@pytest.mark.parametrize("setting", sorted(ALLOWED))
+def test_librdkafka_knows_it(setting: str) -> None:
+    """Each allowed name is one that librdkafka has: it may refuse the value, not the name."""
+    assert not is_unknown(setting)
+
+
+def test_librdkafka_tells_unknown_names() -> None:
+    """The oracle of the test above does tell: a made-up name is unknown."""
+    assert is_unknown("retry.backof.ms")

@@ -1,0 +1,86 @@
+"""Durations, rates, sizes and bandwidths: exact both ways, and refused with a remedy."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic_core import PydanticCustomError
+
+from aftershock.faults.plan.units import (
+    format_bytes_per_s,
+    format_duration,
+    format_rate,
+    parse_bytes_per_s,
+    parse_duration_ms,
+    parse_rate_per_s,
+    parse_size_bytes,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [("50ms", 50), ("4s", 4000), ("2m", 120_000), ("1.5s", 1500), ("0s", 0), (" 3 s ", 3000), ("1h", 3_600_000)],
+)
+def test_durations(text: str, ms: int) -> None:
+    """Every notation of the design, exactly."""
+    assert parse_duration_ms(text) == ms
+
+
+@pytest.mark.parametrize(
+    "value", [10, 1.5, "10", "s", "-1s", "1.0001s", "0.5ms", "25h", True, None, "1 minute", "1e3s"]
+)
+def test_no_durations(value: object) -> None:
+    """Without a unit, negative, finer than a millisecond or longer than a day: refused with what to give."""
+    with pytest.raises(PydanticCustomError, match="is no duration: give"):
+        parse_duration_ms(value)
+
+
+@given(st.integers(0, 86_400_000))
+def test_duration_round_trip(ms: int) -> None:
+    """What is formatted parses back to the same."""
+    assert parse_duration_ms(format_duration(ms)) == ms
+
+
+@given(st.integers(0, 999_999_999_999_999))
+def test_rate_round_trip(millionths: int) -> None:
+    """What parses, formats to text that parses to the same float."""
+    rate = parse_rate_per_s(f"{millionths // 1_000_000}.{millionths % 1_000_000:06d}/s")
+    assert parse_rate_per_s(format_rate(rate)) == rate
+
+
+@pytest.mark.parametrize("value", [60, "60", "60/m", "/s", "-1/s", None])
+def test_no_rates(value: object) -> None:
+    """A bare number says nothing of its unit."""
+    with pytest.raises(PydanticCustomError, match="is no rate: give a number per second"):
+        parse_rate_per_s(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "size"),
+    [(1000, 1000), ("1000", 1000), ("10kB", 10_000), ("1MB", 1_000_000), ("2KiB", 2048), ("1.5kB", 1500)],
+)
+def test_sizes(value: object, size: int) -> None:
+    """A size may be a bare number of bytes; prefixes are what they say."""
+    assert parse_size_bytes(value) == size
+
+
+@pytest.mark.parametrize("value", [True, -1, 1.5, "1.5", "0.0001kB", "1GB", "kB", None])
+def test_no_sizes(value: object) -> None:
+    """Parts of a byte and unknown units are refused."""
+    with pytest.raises(PydanticCustomError, match="is no size: give"):
+        parse_size_bytes(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"), [("100kB/s", 100_000), ("1.5MB/s", 1_500_000), ("1 KiB / s", 1024), ("1500B/s", 1500)]
+)
+def test_bandwidths(text: str, rate: int) -> None:
+    """Bytes a second, whole, and back to text that parses to the same."""
+    assert parse_bytes_per_s(text) == rate
+    assert parse_bytes_per_s(format_bytes_per_s(rate)) == rate
+
+
+@pytest.mark.parametrize("value", [100_000, "100kB", "100/s", "1kb/s", "0.0001kB/s", "-1kB/s", None])
+def test_no_bandwidths(value: object) -> None:
+    """Without both units, or parts of a byte: refused with what to give."""
+    with pytest.raises(PydanticCustomError, match="is no bandwidth: give bytes per second"):
+        parse_bytes_per_s(value)

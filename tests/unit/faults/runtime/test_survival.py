@@ -1,0 +1,95 @@
+"""What a dry run says of quorum and ISR: each sentence by the smallest loss that earns it."""
+
+import pytest
+
+from aftershock.faults.kinds.fault import Takes
+from aftershock.faults.runtime.record import Targets
+from aftershock.faults.runtime.survival import Standing, survival
+from aftershock.faults.targets.values import BrokerId, PartitionState
+
+RACKS = {BrokerId(1): "a", BrokerId(2): "b", BrokerId(3): "c"}
+FINE = ["quorum and min.insync.replicas survive"]
+
+
+def standing(
+    isr: tuple[int, ...] = (1, 2, 3), leader: int | None = 1, needed: int = 2, partitions: int = 1
+) -> Standing:
+    """Three combined nodes, ``orders`` on all of them."""
+    members, ruler = tuple(map(BrokerId, isr)), None if leader is None else BrokerId(leader)
+    states = [PartitionState("orders", number, ruler, 1, tuple(RACKS), members) for number in range(partitions)]
+    return Standing(RACKS, frozenset(RACKS), states, {"orders": needed})
+
+
+def test_one_node_of_three_may_go() -> None:
+    """Two voters and two in-sync replicas are left, and two are needed."""
+    assert survival("nodes", Targets(brokers=(1,)), standing()) == FINE
+
+
+def test_two_of_three_take_quorum_and_isr_along() -> None:
+    """Each is said, the quorum first."""
+    told = survival("nodes", Targets(brokers=(1, 2)), standing())
+
+    assert told == [
+        "the metadata quorum would have 1 of 3 voters: no controller",
+        "orders/0 would have 1 of the 2 in-sync replicas it needs: acks=all stops",
+    ]
+
+
+def test_a_replica_out_of_sync_already_does_not_count() -> None:
+    """Node 3 runs, and lags: with node 2 gone the leader is alone."""
+    told = survival("nodes", Targets(brokers=(2,)), standing(isr=(1, 2)))
+
+    assert told == ["orders/0 would have 1 of the 2 in-sync replicas it needs: acks=all stops"]
+
+
+def test_the_last_one_in_sync_takes_the_leadership_along() -> None:
+    """Others live, but none may lead without losing records."""
+    told = survival("nodes", Targets(brokers=(1,)), standing(isr=(1,), needed=1))
+
+    assert told == ["orders/0 would have no leader: none of its in-sync replicas is left"]
+
+
+def test_nodes_that_go_one_at_a_time_are_looked_at_one_at_a_time() -> None:
+    """All three in turn are no loss of three; with three needed each turn is one too many."""
+    rolling = Targets(brokers=(1, 2, 3))
+
+    assert survival("one node", rolling, standing()) == FINE
+    assert len(survival("one node", rolling, standing(needed=3))) == 1
+
+
+def test_followers_that_cannot_fetch_leave_the_isr() -> None:
+    """The links into the leader on the replication listener; the quorum is not concerned."""
+    deaf = Targets(links=("replication_b-k1", "replication_c-k1"))
+
+    told = survival("links", deaf, standing())
+    assert told == ["orders/0 would have 1 of the 2 in-sync replicas it needs: acks=all stops"]
+
+
+def test_a_leader_that_is_cut_off_makes_way() -> None:
+    """Rack a loses every link: node 1 is fenced, the others are two of three voters and in sync."""
+    others = [f"{channel}_a-k{node}" for channel in ("replication", "controller") for node in (2, 3)]
+    others += [f"{channel}_{rack}-k1" for channel in ("replication", "controller") for rack in "bc"]
+
+    assert survival("links", Targets(links=tuple(others)), standing()) == FINE
+
+
+def test_a_ring_of_cuts_leaves_no_controller() -> None:
+    """No two voters hear each other."""
+    every = tuple(f"controller_{rack}-k{node}" for rack in "abc" for node, home in RACKS.items() if rack != home)
+
+    assert survival("links", Targets(links=every), standing())[0].startswith("the metadata quorum would have")
+
+
+@pytest.mark.parametrize("takes", ["moments", "leaders"])
+def test_what_takes_nothing_away_says_so(takes: Takes) -> None:
+    """However many it hits."""
+    (sentence,) = survival(takes, Targets(brokers=(1, 2, 3), topics=("orders",)), standing())
+    assert "no node and no link is taken away" in sentence
+
+
+def test_an_unknown_kind_is_told_the_worst() -> None:
+    """And that it is the worst."""
+    told = survival("unknown", Targets(brokers=(1, 2)), standing(partitions=6))
+
+    assert told[0].startswith("at worst, if what it hits serves nobody: the metadata quorum")
+    assert "orders/0, orders/1, orders/2, orders/3 and 2 more would have 1 of the 2" in told[1]

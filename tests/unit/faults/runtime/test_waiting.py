@@ -1,0 +1,93 @@
+"""Waiting with a reason and a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aftershock.errors import AdminError, FaultError
+from aftershock.faults.runtime.waiting import patiently, to_the_end, until, within
+from aftershock.tests.unit.faults.fake_world import JumpingClock
+
+
+async def test_until_says_what_is_missing() -> None:
+    """The deadline's error holds the last thing missing, and the clock stands at the deadline."""
+    clock = JumpingClock()
+
+    async def never() -> str | None:
+        return f"nothing at {clock.now_us()}"
+
+    with pytest.raises(FaultError, match="after 3 s still: nothing at 3000000"):
+        await until(never, clock, 3_000)
+
+
+async def test_until_takes_refusals_for_not_yet() -> None:
+    """An error of Kafka's while asking is waited out."""
+    clock = JumpingClock()
+
+    async def later() -> str | None:
+        if clock.now_us() < 1_000_000:
+            raise AdminError("not now", "NOT_CONTROLLER")
+        return None
+
+    await until(later, clock, 3_000)
+    assert clock.now_us() == 1_000_000
+
+
+async def test_within() -> None:
+    """The result if it comes in time; None, and the work cancelled, if not; its own error as it is."""
+    clock = JumpingClock()
+    cancelled = asyncio.Event()
+
+    async def slow(ms: int) -> str:
+        try:
+            await clock.sleep_until_us(clock.now_us() + ms * 1000)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        return "here"
+
+    async def wrong() -> str:
+        raise FaultError("no")
+
+    assert await within(slow(500), clock, 1_000) == "here"
+    assert await within(slow(5_000), clock, 1_000) is None
+    assert cancelled.is_set()
+    with pytest.raises(FaultError, match="no"):
+        await within(wrong(), clock, 1_000)
+
+
+async def test_patiently_gives_up() -> None:
+    """Refusals to the end are raised as they are; other errors at once."""
+    clock = JumpingClock()
+
+    async def refused() -> None:
+        raise AdminError("not now", "NOT_CONTROLLER")
+
+    async def wrong() -> None:
+        raise FaultError("wrong")
+
+    with pytest.raises(AdminError, match="not now"):
+        await patiently(refused, clock, 1_000)
+    assert clock.now_us() >= 1_000_000
+    with pytest.raises(FaultError, match="wrong"):
+        await patiently(wrong, clock, 1_000)
+
+
+async def test_to_the_end() -> None:
+    """Cancelled as often as one likes, the work ends first; then the cancellation gets through."""
+    clock = JumpingClock()
+    done = asyncio.Event()
+
+    async def work() -> None:
+        await clock.sleep_until_us(1_000_000)
+        done.set()
+
+    task = asyncio.create_task(to_the_end(work()))
+    for at_us in (100_000, 200_000):
+        await clock.sleep_until_us(at_us)
+        task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert done.is_set()

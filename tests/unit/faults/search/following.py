@@ -1,0 +1,51 @@
+"""Follows a search with an oracle in the place of a cluster, and plans for it."""
+
+from collections.abc import Callable, Generator
+from copy import deepcopy
+from typing import Any
+
+from aftershock.faults.search.candidates import Candidate, Document, units
+
+SEED = 7
+FRAME: dict[str, Any] = {
+    "name": "big",
+    "topics": [{"name": "orders", "partitions": 6, "replication": 3}],
+    "workloads": [{"name": "orders", "produce": {"topic": "orders", "rate": "40/s"}, "consume": {"topic": "orders"}}],
+    "timing": {"steady": "4s", "fault": "3s", "recovery": "4s"},
+    "slo": ["lost == 0"],
+}
+
+
+def plan(*faults: Any, **changes: Any) -> dict[str, Any]:
+    return {**deepcopy(FRAME), "faults": list(faults), **changes}
+
+
+def slow(name: str, at_s: int, **more: Any) -> dict[str, Any]:
+    link = "client(a) -> broker"
+    return {"id": name, "at": f"{at_s}s", "for": "2s", "kind": "latency", "link": link, "delay": "40ms", **more}
+
+
+def follow(
+    search: Generator[Candidate, bool, Document], fails: Callable[[Document], bool]
+) -> tuple[Document, list[Candidate]]:
+    """What the search comes to, and all that it asked about."""
+    asked: list[Candidate] = []
+    try:
+        candidate = next(search)
+        while True:
+            asked.append(candidate)
+            candidate = search.send(fails(candidate.document))
+    except StopIteration as end:
+        return end.value, asked
+
+
+def ids(document: Document) -> set[str]:
+    """Of the faults that are left."""
+    return {_at(document, loc)["id"] for loc in units(document)}
+
+
+def _at(document: Document, loc: tuple[str | int, ...]) -> Any:
+    here: Any = document
+    for step in loc:
+        here = here[step]
+    return here

@@ -1,0 +1,109 @@
+"""The coordinates of a cell: in which phase a fault strikes, whom it hits, which clients it can meet."""
+
+import pytest
+
+from aftershock.faults.kinds.fault import Fault
+from aftershock.faults.kinds.registry import KINDS
+from aftershock.faults.plan.check import load_plan
+from aftershock.faults.plans import find
+from aftershock.faults.search.coverage import RECOVERING_MS, Worker, meets, role_of, struck, workers_of
+
+
+@pytest.mark.parametrize(
+    ("start_ms", "phase"),
+    [
+        (0, "steady"),
+        (4_999, "steady"),
+        (5_000, "overlapping"),
+        (7_999, "overlapping"),
+        (8_000, "recovering"),
+        (8_000 + RECOVERING_MS - 1, "recovering"),
+        (8_000 + RECOVERING_MS, "steady"),
+    ],
+)
+def test_what_a_fault_strikes_into(start_ms: float, phase: str) -> None:
+    """Around another fault from 5 to 8 s; one that begins later changes nothing."""
+    assert phase == struck(start_ms, [(5_000, 8_000), (100_000, 200_000)])
+
+
+def test_an_overlap_hides_a_recovery() -> None:
+    """What strikes in the midst of one fault and right after another overlaps."""
+    assert "overlapping" == struck(6_000, [(0, 5_500), (5_000, 9_000)])
+
+
+def fault(kind: str, **said: object) -> Fault:
+    lasting = {} if KINDS[kind].for_rule == "refused" else {"for": "4s"}
+    return KINDS[kind].model_validate({"kind": kind, **lasting, **said})
+
+
+@pytest.mark.parametrize(
+    ("role", "one"),
+    [
+        ("leader", fault("kill", broker="leader of orders/0")),
+        ("follower", fault("kill", broker="replica of orders/0 in rack b")),
+        ("controller", fault("pause", broker="controller")),
+        ("coordinator", fault("stop", broker="coordinator of readers-baseline")),
+        ("broker", fault("kill", broker="2")),
+        ("broker", fault("kill", broker="any broker except controller")),
+        ("client link", fault("latency", link="client(a) -> broker(leader of orders/0)", delay="50ms")),
+        ("replication link", fault("stall", link="replication(a) -> broker")),
+        ("rack link", fault("cut", link="rack(a) <-> rack(b)")),
+        ("rack", fault("lose_rack", rack="a")),
+        ("topic", fault("elect", topic="orders")),
+        ("client", fault("disconnect_client", client="baseline")),
+        ("produce", fault("kill_client", client="baseline", op="produce")),
+        ("Produce requests", fault("drop_request", api="Produce", topic="orders")),
+        ("Fetch requests", fault("cap_versions", versions={"Fetch": 12})),
+        ("all requests", fault("strip_hints", hints=["current_leader"])),
+        ("cluster", fault("kill_controller")),
+    ],
+)
+def test_whom_a_fault_hits(role: str, one: Fault) -> None:
+    """The word is that of what the fault names most closely."""
+    assert role == role_of(one)
+
+
+def worker(name: str) -> Worker:
+    crew = workers_of(load_plan(find("explore")).plan)
+    (found,) = [each for each in crew if f"{each.workload}/{each.arm} {each.op}" == name]
+    return found
+
+
+def test_the_clients_of_a_plan() -> None:
+    """One for each operation of each arm, named for who wrote it and for what it was promised."""
+    crew = workers_of(load_plan(find("explore")).plan)
+    assert 10 == len(crew)
+    assert "confluent produce acks=all idempotent" == worker("safe/confluent produce").label
+    assert "confluent produce acks=1" == worker("quick/confluent produce").label
+    assert "reference consume in a group" == worker("safe/reference consume").label
+    assert "reference consume" == worker("plain/reference consume").label
+    assert ("reference commit", "orders") == (
+        worker("commits/reference commit").label,
+        worker("commits/reference commit").topic,
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "met", "missed"),
+    [
+        (fault("latency", link="client(a) -> broker", delay="9ms"), "safe/confluent produce", "safe/confluent consume"),
+        (fault("latency", link="client(*) -> broker", delay="9ms"), "safe/confluent consume", None),
+        (fault("stall", link="replication(a) -> broker"), "quick/confluent produce", "safe/confluent consume"),
+        (fault("elect", topic="clicks"), "plain/reference consume", "safe/reference consume"),
+        (
+            fault("kill_client", client="safe/confluent", op="consume"),
+            "safe/confluent consume",
+            "safe/confluent produce",
+        ),
+        (fault("kill_client", client="reference"), "plain/reference produce", "plain/confluent produce"),
+        (fault("drop_request", api="Produce"), "safe/reference produce", "safe/reference consume"),
+        (fault("drop_request", api="Fetch"), "plain/reference consume", "commits/reference commit"),
+        (fault("drop_request", api="OffsetCommit"), "commits/reference commit", "plain/confluent consume"),
+        (fault("drop_request", api="OffsetCommit"), "safe/confluent consume", "safe/confluent produce"),
+        (fault("kill", broker="1"), "safe/confluent consume", None),
+    ],
+)
+def test_which_clients_a_fault_can_meet(one: Fault, met: str, missed: str | None) -> None:
+    """A client that doesn't use the link, the topic or the API has exercised nothing."""
+    assert meets(one, worker(met))
+    assert missed is None or not meets(one, worker(missed))

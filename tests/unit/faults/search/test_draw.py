@@ -1,0 +1,170 @@
+"""Plans that are drawn: the same from the same, always valid, and always where the least was seen."""
+
+from collections.abc import Iterator
+from datetime import date
+from functools import cache
+
+import pytest
+
+from aftershock.errors import PlanError
+from aftershock.faults.kinds.fault import Fault
+from aftershock.faults.kinds.registry import KINDS
+from aftershock.faults.plan.check import load_plan
+from aftershock.faults.plan.model import Plan
+from aftershock.faults.plans import find
+from aftershock.faults.search import swarm
+from aftershock.faults.search.coverage import PHASES, Cell, Tally, meets, role_of, workers_of
+from aftershock.faults.search.swarm import FAULTS_MAX, LONGEST_MS, Frame, draw, frame_of, planned
+from aftershock.faults.timeline.compile import compile_plan
+from aftershock.faults.timeline.expand import end_ms
+
+TODAY = date(2026, 11, 22)
+ONCE = Tally(1, 1, 0, TODAY)
+SMALL = """
+name: mine
+cluster: {racks: {a: 1, b: 1}}
+topics: [{name: t, partitions: 2, replication: 2}]
+workloads:
+  - {name: w, produce: {topic: t, rate: 50/s}, arms: {one: {}, other: {client: reference}}}
+timing: {warmup: {min: 1s, max: 2s}, steady: 2s, fault: 2s, recovery: 2s}
+faults: [{id: own, at: 0s, for: 4s, kind: kill, broker: leader of t/0}]
+blocks: 3
+slo:
+  - "lost == 0"
+  - "lost == 0 for other"
+  - "produce.gap < 9s in fault/own"
+"""
+
+
+@cache
+def shipped() -> Frame:
+    return frame_of(load_plan(find("explore")))
+
+
+def of(text: str) -> Plan:
+    return load_plan(text).plan
+
+
+def cells_of(plan: Plan) -> Iterator[Cell]:
+    """What a run of this plan exercises, if all goes as it is planned."""
+    faults = [fault for fault in plan.faults if isinstance(fault, Fault)]
+    for fault in faults:
+        phase = planned(fault, [other for other in faults if other is not fault], plan.timing)
+        labels = {worker.label for worker in workers_of(plan) if meets(fault, worker)}
+        yield from (Cell(fault.kind, role_of(fault), phase, label) for label in labels)
+
+
+def covered(frame: Frame, runs: int, seed: int = 0) -> dict[Cell, Tally]:
+    """What so many runs exercise, one after the other, each drawn knowing those before."""
+    seen: dict[Cell, Tally] = {}
+    for number in range(runs):
+        for cell in cells_of(of(draw(frame, seen, seed, number).text)):
+            before = seen.get(cell, Tally())
+            seen[cell] = Tally(before.exercised + 1, before.fresh + 1, 0, TODAY)
+    return seen
+
+
+def test_the_same_gives_the_same() -> None:
+    """Seed, number and what was exercised decide, byte for byte; each of them makes a difference."""
+    frame = shipped()
+    first = draw(frame, {}, 7, 3)
+    assert first == draw(frame_of(load_plan(find("explore"))), {}, 7, 3)
+    others = [draw(frame, {}, 8, 3), draw(frame, {}, 7, 4), draw(frame, {first.goal: ONCE}, 7, 3)]
+    assert first.text not in {other.text for other in others}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_plan_can_be_run(seed: int) -> None:
+    """It passes the check, compiles with its seed, is short, and has the fault and the client that it was drawn for."""
+    drawn = draw(shipped(), {}, seed, 0)
+    plan = of(drawn.text)
+    assert compile_plan(plan, seed, "", [""] * len(plan.slo)).length_ms <= LONGEST_MS
+    assert 1 <= len(plan.faults) <= FAULTS_MAX
+    assert drawn.goal in set(cells_of(plan))
+    assert drawn.goal in shipped().cells
+    assert plan.cluster.wire_proxy
+
+
+def test_every_kind_can_be_reached() -> None:
+    """Of all that there are, but those that need the image of another version; and each in every phase."""
+    assert KINDS.keys() - {"rolling_upgrade"} == {cell.fault for cell in shipped().cells}
+    assert set(PHASES) == {cell.phase for cell in shipped().cells}
+
+
+@pytest.mark.parametrize("kind", ["strip_hints", "falsify_hints"])
+def test_who_meets_nobody_alone_has_company(kind: str) -> None:
+    """Leaders move while answers lie about them, in the topic of the client that the plan was drawn for."""
+    frame = shipped()
+    goals = [cell for cell in frame.cells if cell.fault == kind]
+    seen = dict.fromkeys(set(frame.cells) - set(goals), ONCE)
+    for seed in range(20):
+        faults = {fault.kind: fault for fault in of(draw(frame, seen, seed, 0).text).faults if isinstance(fault, Fault)}
+        lie, move = faults[kind], faults["reassign"]
+        assert move.rotate
+        assert lie.at < move.at < end_ms(lie)
+
+
+def test_the_least_exercised_comes_first() -> None:
+    """While there is a cell that nobody has seen, it is what a run is drawn for; tried in vain counts like seen."""
+    frame = shipped()
+    left = frame.cells[7::400]
+    seen = {cell: ONCE if place % 2 else Tally(tried=1) for place, cell in enumerate(frame.cells) if cell not in left}
+    assert {draw(frame, seen, seed, 0).goal for seed in range(30)} <= set(left)
+
+
+def test_what_is_stale_is_drawn_again() -> None:
+    """A cell that was exercised often, but not lately, comes before one that was exercised once last night."""
+    frame = shipped()
+    stale = Tally(exercised=50, fresh=0, latest=date(2026, 1, 1))
+    seen = {cell: stale if cell == frame.cells[11] else ONCE for cell in frame.cells}
+    assert frame.cells[11] == draw(frame, seen, 1, 0).goal
+
+
+def test_all_that_can_be_reached_is_reached() -> None:
+    """Each run of a small frame exercises something new, so there are at most as many runs as cells; far fewer do."""
+    frame = frame_of(load_plan(SMALL))
+    found = covered(frame, len(frame.cells) // 2)
+    assert set(frame.cells) == set(found)
+
+
+def test_runs_differ_in_who_takes_part() -> None:
+    """Half of the arms stay away from each run, never all of them, and never more than two cores bear."""
+    plans = [of(draw(shipped(), {}, seed, 0).text) for seed in range(40)]
+    casts = {tuple((workload.name, arm) for workload in plan.workloads for arm in workload.arms) for plan in plans}
+    assert len(casts) > 10
+    assert {1, 2, 3, 4} == {len(cast) for cast in casts}
+
+
+def test_a_frame_gives_all_but_the_faults() -> None:
+    """Its own faults and blocks are left out; its SLOs are kept as far as they hold for what was drawn."""
+    frame = frame_of(load_plan(SMALL))
+    plans = [of(draw(frame, {}, seed, 0).text) for seed in range(20)]
+    assert {1} == {plan.blocks for plan in plans}
+    arms = {
+        tuple(plan.workloads[0].arms): {slo.slo for slo in plan.objectives if slo.gate == "verdict"} for plan in plans
+    }
+    assert {"lost == 0"} == arms["one",]
+    assert {"lost == 0", "lost == 0 for other"} == arms["one", "other"]
+
+
+def test_recovery_is_looked_at_wherever_it_can_be_told() -> None:
+    """From each fault of a plan whose steady has the records for it; nothing hangs on it."""
+    plans = [of(draw(shipped(), {}, seed, 0).text) for seed in range(20)]
+    producing = [plan for plan in plans if any(workload.produce for workload in plan.workloads)]
+    assert {"report"} == {slo.gate for plan in producing for slo in plan.objectives}
+    assert all(len(plan.objectives) == len(plan.faults) for plan in producing)
+
+
+def test_a_kind_of_another_package_is_drawn_from_its_schema() -> None:
+    """What it needs is filled in where the schema tells what would do; a kind of which it doesn't has no saying."""
+    assert [{"broker": "BROKER"}] == swarm._by_schema(KINDS["kill"])
+    assert [{"link": "CLIENT_LINK", "delay": ["100ms", "1s"]}] == swarm._by_schema(KINDS["latency"])
+    assert [] == swarm._by_schema(KINDS["answer_error"])
+
+
+def test_a_cluster_that_is_not_ours_is_not_explored() -> None:
+    """It says so, and what to do."""
+    attached = SMALL.replace("{racks: {a: 1, b: 1}}", "{attach: {bootstrap: 'localhost:9092'}}")
+    only_link = attached.replace("kind: kill, broker: leader of t/0", "kind: kill_client, client: one")
+    with pytest.raises(PlanError, match="explore launches its own clusters; take `attach` from the frame"):
+        frame_of(load_plan(only_link))

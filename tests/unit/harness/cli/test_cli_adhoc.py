@@ -1,0 +1,85 @@
+"""The ad-hoc commands from outside, as far as they go without an engine: sentences, exit codes, streams."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from aftershock.tests.unit.harness.cli.test_cli import aftershock
+
+NO_ENGINE = "unix:///nowhere.sock"
+
+
+def test_the_catalogue(tmp_path: Path) -> None:
+    """`plan faults` prints every kind to stdout."""
+    ended = aftershock("plan", "faults", cwd=tmp_path)
+    assert (0, "") == (ended.returncode, ended.stderr)
+    assert {"latency:", "pause:", "elect:"} <= {line.split()[0] for line in ended.stdout.splitlines() if line}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["cluster", "up"],
+        ["cluster", "status"],
+        ["cluster", "status", "--json"],
+        ["cluster", "down"],
+        ["inject", "pause", "broker=1", "--for", "5s"],
+        ["heal"],
+        ["runs", "prune", "--keep", "1"],
+    ],
+    ids=" ".join,
+)
+def test_without_an_engine_a_sentence(tmp_path: Path, command: list[str]) -> None:
+    """No engine at DOCKER_HOST: its name on stderr, exit 3, nothing on stdout, no run directory."""
+    ended = aftershock(*command, cwd=tmp_path, DOCKER_HOST=NO_ENGINE)
+    assert (3, "") == (ended.returncode, ended.stdout)
+    assert "nowhere.sock" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_bad_spec_starts_nothing(tmp_path: Path) -> None:
+    """`cluster up` of a file with mistakes: each with line and column, exit 3, before any engine is asked."""
+    (tmp_path / "spec.yaml").write_text(
+        "cluster: {rakcs: {a: 1}}\ntopics: [{name: t, partitions: 0, replication: 9}]\n"
+    )
+    ended = aftershock("cluster", "up", "spec.yaml", cwd=tmp_path, DOCKER_HOST=NO_ENGINE)
+    assert 3 == ended.returncode
+    assert ["spec.yaml:1:11", "spec.yaml:2:32"] == [":".join(line.split(":")[:3]) for line in ended.stderr.splitlines()]
+    assert not (tmp_path / "runs").exists()
+
+
+def test_prune_needs_a_criterion(tmp_path: Path) -> None:
+    """`runs prune` without a word removes nothing and says which words there are."""
+    ended = aftershock("runs", "prune", cwd=tmp_path)
+    assert 3 == ended.returncode
+    assert "--keep N" in ended.stderr
+    bad = aftershock("runs", "prune", "--older-than", "monday", cwd=tmp_path)
+    assert 3 == bad.returncode
+    assert "monday is no age" in bad.stderr
+
+
+def test_runs_without_an_engine(tmp_path: Path) -> None:
+    """Listing asks the engine which clusters stand, and does without where there is none."""
+    assert "no runs in runs\n" == aftershock("runs", cwd=tmp_path, DOCKER_HOST=NO_ENGINE).stdout
+    path = tmp_path / "runs" / "r1"
+    path.mkdir(parents=True)
+    facts = {"run_id": "r1", "plan": "demo", "status": "complete", "started_at": "2026-01-31T12:00:00+00:00"}
+    (path / "run.json").write_text(json.dumps(facts))
+    shown = aftershock("runs", cwd=tmp_path, DOCKER_HOST=NO_ENGINE)
+    assert (0, "r1") == (shown.returncode, shown.stdout.splitlines()[1].split()[0])
+    (told,) = json.loads(aftershock("runs", "--json", cwd=tmp_path).stdout)
+    assert ("r1", "complete", str(Path("runs") / "r1")) == (told["run_id"], told["status"], told["path"])
+
+
+def test_plan_from_what_nobody_injected(tmp_path: Path) -> None:
+    """A run without injections, and no run at all: a sentence each, exit 3, no plan on stdout."""
+    path = tmp_path / "runs" / "r1"
+    path.mkdir(parents=True)
+    (path / "run.json").write_text("{}")
+    (path / "plan.yaml").write_text("cluster: {}\n")
+    nothing, nowhere = aftershock("plan", "from", "r1", cwd=tmp_path), aftershock("plan", "from", "r2", cwd=tmp_path)
+    assert [(3, ""), (3, "")] == [(ended.returncode, ended.stdout) for ended in (nothing, nowhere)]
+    assert "nothing was injected by hand into r1" in nothing.stderr
+    assert "no run at r2" in nowhere.stderr

@@ -1,0 +1,367 @@
+"""The pool's rules between real processes and real locks, with clusters that are nothing but files."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from aftershock.errors import ClusterError, LeaseError
+from aftershock.harness.cluster import ownership, pool
+from aftershock.harness.cluster.pool import Pool
+from aftershock.tests.unit.harness.child import Child
+from aftershock.tests.unit.harness.cluster.fake_upkeep import ONE, TWO, FakeUpkeep
+
+LESSEE = """
+import sys
+from pathlib import Path
+from aftershock.harness.cluster.pool import Pool
+from aftershock.tests.unit.harness.cluster.fake_upkeep import SPECS, FakeUpkeep
+folder, owner, holder, run, *specs = sys.argv[1:]
+pool = Pool(Path(folder, "pool"), owner, 2, upkeep=FakeUpkeep(Path(folder)))
+for spec in specs:
+    with pool.lease(SPECS[spec], holder, print) as leased:
+        leased.run(Path(run))
+        print("leased", leased.cluster.run_id)
+        input()
+    print("ended")
+"""
+
+OpenPool = Callable[..., Pool]
+Lessee = Callable[..., Child]
+
+
+@pytest.fixture
+def upkeep(tmp_path: Path) -> FakeUpkeep:
+    return FakeUpkeep(tmp_path)
+
+
+@pytest.fixture
+def pool_of(tmp_path: Path, upkeep: FakeUpkeep) -> OpenPool:
+    """Opens the test's pool of two; by default the test's own process is its owner."""
+
+    def opened(owner: str = ownership.owner(), *, keep_dirty: bool = False) -> Pool:
+        return Pool(tmp_path / "pool", owner, 2, keep_dirty=keep_dirty, upkeep=upkeep)
+
+    return opened
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run directory."""
+    path = tmp_path / "run-1"
+    path.mkdir()
+    (path / "run.json").write_text("{}\n")
+    (path / "journal.jsonl").write_text(_line("latency", "orders"))
+    return path
+
+
+def _line(kind: str, *topics: str) -> str:
+    """The journal of a fault that was injected."""
+    line = {"fault": f"{kind}-1", "kind": kind, "state": "injected", "targets": {"topics": topics}, "undo": {}}
+    return json.dumps(line) + "\n"
+
+
+@pytest.fixture
+def lessee(tmp_path: Path, run: Path) -> Iterator[Lessee]:
+    """Starts a process that leases a cluster of each specification in turn, each until it is told to go on."""
+    with ExitStack() as children:
+        yield lambda holder, *specs: children.enter_context(
+            Child(LESSEE, str(tmp_path), ownership.owner(), holder, str(run), *specs)
+        )
+
+
+def cluster_of(child: Child) -> str:
+    """Which cluster a lessee says it has."""
+    word, _, cluster = child.line().partition(" ")
+    assert "leased" == word, cluster
+    return cluster
+
+
+def test_leases_of_one_specification_share_a_cluster(pool_of: OpenPool, upkeep: FakeUpkeep) -> None:
+    """Launched once, and made as new at the end of each lease and at the beginning of each but the first."""
+    with pool_of().lease(ONE, "first", print) as leased:
+        cluster = leased.cluster.run_id
+    with pool_of().lease(ONE, "second", print) as leased:
+        assert cluster == leased.cluster.run_id
+    assert [f"launch {cluster}", *[f"restore {cluster}"] * 3] == upkeep.log()
+
+
+def test_who_comes_to_a_full_pool_waits_and_is_told_for_whom(lessee: Lessee) -> None:
+    """Two at once have a cluster each; the third says once who has them, and gets the one that is let go of."""
+    first, second = lessee("test_a", "one"), lessee("test_b", "one")
+    clusters = {cluster_of(first), cluster_of(second)}
+    assert 2 == len(clusters)
+    third = lessee("test_c", "one")
+    said = third.line()
+    assert said.startswith("waiting for a cluster: all of the pool's 2 are leased, by ")
+    assert f"test_a (pid {first.pid}) since" in said
+    assert f"test_b (pid {second.pid}) since" in said
+    first.tell()
+    assert "ended" == first.line()
+    assert cluster_of(third) in clusters
+
+
+def test_who_waits_is_told_once(pool_of: OpenPool, lessee: Lessee, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often it has to look again: here three times, before a lessee is told to go."""
+    first, second = lessee("test_a", "one"), lessee("test_b", "one")
+    cluster_of(first), cluster_of(second)
+    looks: list[int] = []
+    said: list[str] = []
+
+    def wait(_period_s: float) -> None:
+        looks.append(len(said))
+        if len(looks) == 3:
+            first.tell()
+            assert "ended" == first.line()
+
+    monkeypatch.setattr(pool, "time", SimpleNamespace(sleep=wait))  # not that of other threads
+    with pool_of().lease(ONE, "third", said.append):
+        assert [1, 1, 1] == looks
+
+
+def test_six_tests_on_two_workers_launch_at_most_two_clusters(lessee: Lessee, upkeep: FakeUpkeep) -> None:
+    """Two processes with three leases each, side by side."""
+    workers = [lessee(f"worker {n}", "one", "one", "one") for n in range(2)]
+    for worker in workers * 3:
+        cluster_of(worker)
+        worker.tell()
+        assert "ended" == worker.line()
+    assert 2 >= sum(line.startswith("launch") for line in upkeep.log())
+
+
+def test_an_empty_slot_goes_before_another_specifications_cluster(pool_of: OpenPool, upkeep: FakeUpkeep) -> None:
+    """Another specification is launched beside the first while there is room; then an idle cluster makes room."""
+    three = type(ONE)("4.3.0", ONE.racks, ONE.controllers, ONE.profile, ONE.config)
+    for spec in (ONE, TWO):
+        with pool_of().lease(spec, "test", print):
+            pass
+    assert [] == [line for line in upkeep.log() if line.startswith("destroy")]
+    with pool_of().lease(three, "test", print):
+        assert 1 == len([line for line in upkeep.log() if line.startswith("destroy")])
+
+
+def test_a_killed_lessees_cluster_is_healed_and_restored_by_the_next(
+    lessee: Lessee, pool_of: OpenPool, upkeep: FakeUpkeep
+) -> None:
+    """kill -9 in the middle of a lease: the next lessee undoes that run's faults first, and then restores."""
+    victim = lessee("victim", "one")
+    cluster = cluster_of(victim)
+    victim.kill()
+    with pool_of().lease(ONE, "heir", print) as leased:
+        assert cluster == leased.cluster.run_id
+        assert [f"heal {cluster} after run-1", f"restore {cluster}"] == upkeep.log()[1:]
+
+
+def test_a_lessee_killed_while_it_restores(
+    lessee: Lessee, pool_of: OpenPool, upkeep: FakeUpkeep, tmp_path: Path
+) -> None:
+    """kill -9 at the end of a lease leaves a cluster that isn't clean: it is healed and restored all the same."""
+    victim = lessee("victim", "one")
+    cluster = cluster_of(victim)
+    (tmp_path / "hang-restore").touch()
+    victim.tell()
+    assert "hanging in restore" == victim.line()
+    victim.kill()
+    (tmp_path / "hang-restore").unlink()
+    with pool_of().lease(ONE, "heir", print):
+        assert [f"heal {cluster} after run-1", f"restore {cluster}"] == upkeep.log()[2:]
+
+
+def test_a_lessee_killed_while_it_launches(
+    lessee: Lessee, pool_of: OpenPool, upkeep: FakeUpkeep, tmp_path: Path
+) -> None:
+    """Half a cluster is nothing to heal: it is destroyed, though another slot is empty, and another launched."""
+    (tmp_path / "hang-launch").touch()
+    victim = lessee("victim", "one")
+    assert "hanging in launch" == victim.line()
+    victim.kill()
+    (tmp_path / "hang-launch").unlink()
+    half = upkeep.log()[-1].removeprefix("launch ")
+    said: list[str] = []
+    with pool_of().lease(ONE, "heir", said.append) as leased:
+        assert [f"destroying {half} to make room"] == said
+        assert [f"destroy {half}", f"launch {leased.cluster.run_id}"] == upkeep.log()[1:]
+
+
+def test_a_cluster_that_cant_be_restored_is_destroyed_and_said(
+    pool_of: OpenPool, upkeep: FakeUpkeep, tmp_path: Path
+) -> None:
+    """At the end of a lease that is said, not raised: the lessee's own work went well. The next lease launches."""
+    said: list[str] = []
+    with pool_of().lease(ONE, "first", said.append) as leased:
+        cluster = leased.cluster.run_id
+        (tmp_path / "fail-restore").touch()
+    assert [f"{cluster} can't be proven healthy and is destroyed: restore went wrong"] == said
+    (tmp_path / "fail-restore").unlink()
+    with pool_of().lease(ONE, "second", print) as leased:
+        assert [f"destroy {cluster}", f"launch {leased.cluster.run_id}"] == upkeep.log()[2:]
+
+
+def test_an_idle_cluster_that_died_is_replaced(pool_of: OpenPool, upkeep: FakeUpkeep, tmp_path: Path) -> None:
+    """Between two leases somebody removed it: whoever leases it gets a new one, and nothing of the old is left."""
+    with pool_of().lease(ONE, "first", print) as leased:
+        old = leased.cluster.run_id
+    (tmp_path / "engine" / old).unlink()
+    with pool_of().lease(ONE, "second", print) as leased:
+        assert [f"destroy {old}", f"launch {leased.cluster.run_id}"] == upkeep.log()[2:]
+        assert [] == list(tmp_path.glob(f"pool/*/{old}"))
+
+
+def test_a_failing_test_leaves_a_clean_cluster(pool_of: OpenPool, upkeep: FakeUpkeep) -> None:
+    """What the lessee raises passes through, pytest's own outcomes too, and the cluster is restored before."""
+    for error in (ValueError("its own"), pytest.fail.Exception("pytest's")):
+        with pytest.raises(type(error), match=str(error)), pool_of().lease(ONE, "fails", print):
+            raise error
+        assert upkeep.log()[-1].startswith("restore")
+
+
+def test_ctrl_c_waits_for_no_restore(pool_of: OpenPool, upkeep: FakeUpkeep) -> None:
+    """An interrupted session ends at once; should another lease come, it restores what was left."""
+    with pytest.raises(KeyboardInterrupt), pool_of().lease(ONE, "interrupted", print) as leased:
+        raise KeyboardInterrupt
+    assert [f"launch {leased.cluster.run_id}"] == upkeep.log()
+    with pool_of().lease(ONE, "next", print):
+        assert [f"restore {leased.cluster.run_id}"] == upkeep.log()[1:]
+
+
+def test_a_launch_that_fails_leaves_nothing(pool_of: OpenPool, tmp_path: Path) -> None:
+    """The lessee gets the reason; half a cluster is gone, and its slot free."""
+    (tmp_path / "fail-launch").touch()
+    with pytest.raises(ClusterError, match="launch went wrong"), pool_of().lease(ONE, "test", print):
+        pass
+    assert [] == list((tmp_path / "engine").iterdir())
+    (tmp_path / "fail-launch").unlink()
+    with pool_of().lease(ONE, "test", print):
+        pass
+
+
+def test_a_dirty_pool_restores_at_the_next_lease(pool_of: OpenPool, upkeep: FakeUpkeep, run: Path) -> None:
+    """With keep_dirty a lease ends without a touch; the next of its kind heals and restores, rather than launch."""
+    pool = pool_of(keep_dirty=True)
+    with pool.lease(ONE, "first", print) as leased:
+        leased.run(run)
+    cluster = leased.cluster.run_id
+    assert [f"launch {cluster}"] == upkeep.log()
+    with pool.lease(ONE, "second", print):
+        assert [f"heal {cluster} after run-1", f"restore {cluster}"] == upkeep.log()[1:]
+
+
+def test_a_kept_cluster_outlives_its_pool(pool_of: OpenPool, run: Path, tmp_path: Path) -> None:
+    """It is marked for every sweep, has the run's books in its home, and is neither leased again nor closed."""
+    pool = pool_of(keep_dirty=True)
+    with pool.lease(ONE, "failed", print) as leased:
+        leased.run(run)
+    kept = pool.keep(run)
+    assert kept
+    assert leased.cluster.run_id == kept.run_id
+    (home,) = tmp_path.glob(f"pool/slot-*/{kept.run_id}")
+    assert {"cluster.json", "journal.jsonl", "keep", "run.json"} == {path.name for path in home.iterdir()}
+    with pool.lease(ONE, "next", print) as other:
+        assert kept.run_id != other.cluster.run_id
+    pool.close(print)
+    assert [kept.run_id] == [path.name for path in (tmp_path / "engine").iterdir()]
+    assert home.exists()
+
+
+def test_what_served_again_can_not_be_kept(pool_of: OpenPool, run: Path, tmp_path: Path) -> None:
+    """Neither while somebody has it nor after another lease: what stands there is not what the run left."""
+    pool = pool_of(keep_dirty=True)
+    with pool.lease(ONE, "failed", print) as leased:
+        leased.run(run)
+        assert None is pool.keep(run)
+    with pool.lease(ONE, "later", print) as leased:
+        assert None is pool.keep(run)
+        leased.run(tmp_path)
+    assert None is pool.keep(run)
+
+
+def test_close_removes_all_but_what_is_not_the_pools(pool_of: OpenPool, lessee: Lessee, tmp_path: Path) -> None:
+    """Idle, leased by a dead process, and half launched: all gone. Its owner's other cluster stays."""
+    (tmp_path / "engine" / "20261121-demo").write_text(ownership.owner())
+    pool = pool_of()
+    with pool.lease(TWO, "test", print):
+        (tmp_path / "hang-launch").touch()
+        victim = lessee("victim", "one")
+        assert "hanging in launch" == victim.line()
+        victim.kill()
+    pool.close(print)
+    assert ["20261121-demo"] == [path.name for path in (tmp_path / "engine").iterdir()]
+    assert [] == list(tmp_path.glob("pool/slot-*/pool-*"))
+
+
+def test_a_pool_that_never_launched_closes_without_an_engine(pool_of: OpenPool, tmp_path: Path) -> None:
+    """Where there is no engine, every lease fails, and closing must not fail for the same reason."""
+    (tmp_path / "fail-images").touch()
+    (tmp_path / "fail-standing").touch()
+    pool = pool_of()
+    with pytest.raises(ClusterError, match="images went wrong"), pool.lease(ONE, "test", print):
+        pass
+    pool.close(print)
+
+
+def test_a_closed_pool_leases_no_more(pool_of: OpenPool) -> None:
+    """Neither through the object that closed it nor through one opened since."""
+    pool = pool_of()
+    pool.close(print)
+    for late in (pool, pool_of()):
+        with pytest.raises(LeaseError, match="was closed; its session is over"), late.lease(ONE, "late", print):
+            pass
+
+
+def test_two_pools_in_one_folder(pool_of: OpenPool, tmp_path: Path) -> None:
+    """The folder of a pool whose owner lives is refused, and left as it was."""
+    with Child("input()") as other:
+        pool_of(ownership.owner(other.pid))
+        before = (tmp_path / "pool/pool.json").read_text()
+        with pytest.raises(LeaseError, match=f"pool of process {other.pid}, which lives; two pools can't share it"):
+            pool_of()
+        assert before == (tmp_path / "pool/pool.json").read_text()
+
+
+def test_a_dead_owners_folder_is_taken_over(pool_of: OpenPool, upkeep: FakeUpkeep) -> None:
+    """Its clusters die with that owner, so they are of no use: with no empty slot left, one makes room."""
+    with Child("input()") as other:
+        pool = pool_of(ownership.owner(other.pid))
+        with pool.lease(ONE, "test", print), pool.lease(ONE, "test", print):
+            pass
+    with pool_of().lease(ONE, "heir", print) as leased:
+        assert upkeep.log()[-2].startswith("destroy")
+        assert f"launch {leased.cluster.run_id}" == upkeep.log()[-1]
+
+
+def test_a_broken_record_is_a_sentence(pool_of: OpenPool, tmp_path: Path) -> None:
+    """Somebody edited it: which file, and what to do; and the other slot's lock is free again."""
+    pool = pool_of()
+    (tmp_path / "pool/slot-0/lease.json").write_text("{")
+    with pytest.raises(LeaseError, match=r"can't read .*slot-0/lease.json.*; remove the pool's folder"):
+        with pool.lease(ONE, "test", print):
+            pass
+    (tmp_path / "pool/slot-0/lease.json").unlink()
+    with pool.lease(ONE, "test", print), pool.lease(ONE, "test", print):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("kind", "topic", "again"),
+    [
+        ("delete_records", "orders", True),
+        ("delete_records", "__consumer_offsets", False),
+        ("latency", "__consumer_offsets", True),
+    ],
+)
+def test_what_no_restore_undoes_ends_in_another_cluster(
+    pool_of: OpenPool, run: Path, kind: str, topic: str, again: bool
+) -> None:
+    """A fault without an inverse on a topic of the run goes with that topic; on one of Kafka's own it stays."""
+    (run / "journal.jsonl").write_text(_line(kind, topic))
+    pool, said = pool_of(), list[str]()
+    clusters = []
+    for _ in range(2):
+        with pool.lease(ONE, "a test", said.append) as leased:
+            leased.run(run)
+            clusters.append(leased.cluster.run_id)
+    assert again == (clusters[0] == clusters[1])
+    assert again == (not any("leaves logs without the records" in line for line in said))

@@ -1,0 +1,136 @@
+"""The wire proxy of a cluster: started, found again by its card, told its rules, probed, and missed when it is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aftershock.errors import ClusterError, FaultError
+from aftershock.faults.wire_proxy.probe import PROBED
+from aftershock.faults.wire_proxy.proxy import Way
+from aftershock.harness.cluster.proxies import CARD, WireProxy
+from aftershock.harness.kafka.admin import still_lacking
+from aftershock.harness.world.wire_proxy import probe_rule
+from aftershock.tests.scripted_broker import ScriptedBroker
+from aftershock.workloads.kafka.wire.connection import Address
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+DEADLINE_S = 20.0
+LIMIT_MS = 5_000
+SERVED = ("Produce", "Fetch", "ListOffsets", "Metadata", "OffsetCommit", "OffsetFetch", "FindCoordinator", "Heartbeat")
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[ScriptedBroker]:
+    with ScriptedBroker() as started:
+        yield started
+
+
+@pytest.fixture
+def guard() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening
+
+
+@pytest.fixture
+def proxy(broker: ScriptedBroker, guard: socket.socket, tmp_path: Path) -> Iterator[WireProxy]:
+    ways = [Way("client_a-k1", "a", 1, broker.addresses[1])]
+    started = WireProxy.start(ways, Address(*guard.getsockname()), tmp_path)
+    yield started
+    guard.close()
+    assert not still_lacking(lambda: "it lives" if started.lives else "", DEADLINE_S)
+
+
+def pid_of(proxy: WireProxy) -> int:
+    return int(proxy._process.partition(":")[0])
+
+
+def test_found_again_and_told_rules(proxy: WireProxy, tmp_path: Path) -> None:
+    """Another process finds it by its card; a rule is refused that is there already, and gone when it is taken away."""
+    found = WireProxy.found(tmp_path)
+    found.add_rule({"name": "r", "do": "drop_request", "api": "Produce"})
+    assert {"r": {"matched": 0, "hit": 0, "untouched": 0, "probed": 0}} == proxy.rules()
+    with pytest.raises(FaultError, match="already"):
+        proxy.add_rule({"name": "r", "do": "drop_request", "api": "Produce"})
+    found.remove_rule("r")
+    found.remove_rule("r")
+    assert {} == proxy.rules()
+    assert found.addresses == proxy.addresses
+
+
+async def test_its_end_is_an_error_of_the_run(proxy: WireProxy) -> None:
+    """Whoever watches it is told at once; a rule can't be added any more, and taking one away is no error."""
+    watching = asyncio.create_task(proxy.watch())
+    await asyncio.sleep(0)
+    os.kill(pid_of(proxy), signal.SIGKILL)
+    with pytest.raises(ClusterError, match="no client reaches the cluster"):
+        await asyncio.wait_for(watching, DEADLINE_S)
+    with pytest.raises(FaultError, match="does not answer"):
+        await asyncio.to_thread(proxy.rules)
+    proxy.remove_rule("r")
+    with pytest.raises(ClusterError, match="has ended"):
+        await proxy.watch()
+
+
+def test_no_card(tmp_path: Path) -> None:
+    """A home without one, or with half of one, has lost its proxy, and says so."""
+    with pytest.raises(ClusterError, match="can't be read"):
+        WireProxy.found(tmp_path)
+    (tmp_path / CARD).write_text("{")
+    with pytest.raises(ClusterError, match="can't be read"):
+        WireProxy.found(tmp_path)
+
+
+def test_one_that_does_not_come_up(tmp_path: Path) -> None:
+    """Its log is named."""
+    with pytest.raises(ClusterError, match=r"wire_proxy\.log"):
+        WireProxy.start([Way("no upstream", "a", 1, ())], Address("127.0.0.1", 1), tmp_path)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("api", SERVED)
+async def test_a_probe_is_answered(proxy: WireProxy, broker: ScriptedBroker, api: str) -> None:
+    """Each API's harmless request is answered as it is, without the rule's error and without any rule; with it, so."""
+    addresses = proxy.addresses.values()
+    plain = await probe_rule(addresses, "r", api, LIMIT_MS)
+    assert "answered" == plain.outcome
+    proxy.add_rule({"name": "r", "do": "answer_error", "api": api, "error": 74, "topic": "nobody's"})
+    told = await probe_rule(addresses, "r", api, LIMIT_MS)
+    assert 74 in told.errors - plain.errors
+    assert 1 == proxy.rules()["r"]["probed"]
+    assert api in PROBED
+    del broker
+
+
+async def test_what_a_probe_sees(proxy: WireProxy) -> None:
+    """Closed, silent, late, and the versions it is offered."""
+    addresses = proxy.addresses.values()
+    seen = {}
+    for name, rule in {
+        "closed": {"do": "drop_response", "api": "Metadata"},
+        "silent": {"do": "drop_response", "api": "Metadata", "connection": "silent"},
+        "late": {"do": "delay_response", "api": "Metadata", "delay_ms": 200},
+        "old": {"do": "cap_versions", "api": "ApiVersions", "versions": {"Fetch": 11}},
+    }.items():
+        proxy.add_rule({"name": name, **rule})
+        limit_ms = 300 if name == "silent" else LIMIT_MS
+        seen[name] = await probe_rule(addresses, name, str(rule["api"]), limit_ms)
+    assert ["closed", "silent", "answered"] == [seen[name].outcome for name in ("closed", "silent", "late")]
+    assert seen["late"].ms >= 200
+    assert 11 == seen["old"].versions["Fetch"]
+
+
+async def test_nobody_behind_the_proxy() -> None:
+    """That says nothing about a rule."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = Address(*closed.getsockname())
+    with pytest.raises(FaultError, match="nobody answers"):
+        await probe_rule([address], "r", "Metadata", LIMIT_MS)

@@ -1,0 +1,147 @@
+"""What faults may do to an attached cluster, and that all else is refused where it is asked for."""
+
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from aftershock.errors import FaultError
+from aftershock.faults.plan.cluster import Attach
+from aftershock.faults.runtime.world import World
+from aftershock.faults.targets.values import BrokerId, Toxic
+from aftershock.harness.cluster.attached import Card, NamedProxies
+from aftershock.harness.run.client_processes import Crew
+from aftershock.harness.world.world import AttachedWorld
+from aftershock.workloads.kafka.wire.connection import Address
+from aftershock.workloads.kafka.wire.security import PLAINTEXT
+
+ATTACH = Attach(bootstrap="k:1", toxiproxy="p:2", proxies={"one": 1}, brokers=(2,), create=("ours",))
+ONE, TWO = BrokerId(1), BrokerId(2)
+Act = Callable[[Any], Awaitable[Any]]
+
+
+class Server:
+    """A Toxiproxy with two proxies, of which the plan names one; ``asked`` is what was sent to it."""
+
+    url = "http://p:2"
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+
+    def toxics(self) -> dict[str, tuple[Toxic, ...]]:
+        return {"one": (), "other": (Toxic("theirs", "latency", "upstream"),)}
+
+    def disabled(self) -> frozenset[str]:
+        return frozenset({"other"})
+
+    def upstreams(self) -> dict[str, str]:
+        return {"one": "k:1", "other": "k:9"}
+
+    def __getattr__(self, verb: str) -> Callable[..., None]:
+        return lambda proxy, *_, **__: self.asked.append((verb, proxy))
+
+
+class Kafka:
+    """An administration that takes everything; ``asked`` are the verbs."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __getattr__(self, verb: str) -> Callable[..., None]:
+        return lambda *_, **__: self.asked.append(verb)
+
+
+@pytest.fixture
+def cluster() -> Any:
+    card = Card("run", ATTACH, ("orders", "ours"), ("orders-baseline-produce",), created={"ours": "id"})
+    return SimpleNamespace(
+        card=card,
+        admin=Kafka(),
+        racks={ONE: "a", TWO: "b"},
+        dialled={ONE: Address("k", 1), TWO: Address("k", 2)},
+        toxiproxy=NamedProxies(Server(), {"client_a-k1": "one"}),  # type: ignore[arg-type]  # a stand-in
+        secured=PLAINTEXT,
+    )
+
+
+@pytest.fixture
+def world(cluster: Any) -> AttachedWorld:
+    return AttachedWorld(cluster, Crew("run"))
+
+
+def test_links_are_those_that_the_plan_names(world: AttachedWorld) -> None:
+    """Under the names that links of a launched cluster have, so that evidence reads alike."""
+    assert [("client_a-k1", "client", "a", ONE)] == [
+        (link.proxy, link.channel, link.source_rack, link.broker) for link in world.links()
+    ]
+    assert {ONE: "a", TWO: "b"} == world.racks()
+
+
+async def test_only_named_proxies_are_touched_or_seen(world: AttachedWorld, cluster: Any) -> None:
+    """Toxiproxy hears its own names; somebody else's toxic and disabled proxy don't exist for us."""
+    await world.add_toxic("client_a-k1", Toxic("slow", "latency", "upstream"))
+    await world.disable("client_a-k1")
+    assert [("add_toxic", "one"), ("enable", "one")] == cluster.toxiproxy.server.asked
+    assert {"client_a-k1": ()} == await world.toxics()
+    assert frozenset() == await world.disabled()
+    assert {"client_a-k1": "k:1"} == await world.upstreams()
+    with pytest.raises(FaultError, match="none of the proxies that the plan names"):
+        await world.add_toxic("other", Toxic("slow", "latency", "upstream"))
+
+
+@pytest.mark.parametrize(
+    ("act", "why"),
+    [
+        (lambda w: w.reassign({("foreign", 0): (ONE,)}), "foreign is not the plan's"),
+        (lambda w: w.cancel_reassign([("foreign", 0)]), "foreign is not the plan's"),
+        (lambda w: w.elect_preferred([("orders", 0), ("foreign", 0)]), "foreign is not the plan's"),
+        (lambda w: w.elect_unclean([("orders", 0)]), "was there before us"),
+        (lambda w: w.delete_records({("orders", 0): 5}), "was there before us"),
+        (lambda w: w.delete_topic("orders"), "was there before us"),
+        (lambda w: w.create_topic("new", {}, {}), "was there before us"),
+        (lambda w: w.add_partitions("foreign", 5), "foreign is not the plan's"),
+        (lambda w: w.alter_config("topic", "foreign", {}), "foreign is not the plan's"),
+        (lambda w: w.alter_config("broker", "1", {}), "broker 1 is not named"),
+        (lambda w: w.alter_config("broker", "", {}), "broker defaults is not named"),
+        (lambda w: w.alter_config("client", "their-app", {}), "none of ours"),
+        (lambda w: w.close_fetch_session(ONE, 7), "broker 1 is not named"),
+    ],
+)
+async def test_what_the_plan_does_not_name_is_left_alone(
+    world: AttachedWorld, cluster: Any, act: Act, why: str
+) -> None:
+    """Also when a role decides, at the moment of injection, who it is; nothing is sent."""
+    with pytest.raises(FaultError, match=why):
+        await act(world)
+    assert [] == cluster.admin.asked
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda w: w.reassign({("orders", 0): (ONE,)}),
+        lambda w: w.elect_preferred(iter([("orders", 0)])),
+        lambda w: w.elect_unclean(iter([("ours", 0)])),
+        lambda w: w.delete_topic("ours"),
+    ],
+)
+async def test_what_it_names_is_touched(world: AttachedWorld, cluster: Any, act: Act) -> None:
+    """The guards let through what is allowed."""
+    await act(world)
+    assert 1 == len(cluster.admin.asked)
+
+
+@pytest.mark.parametrize("verb", ["kill", "stop", "start", "pause", "resume", "limit", "fill", "seal", "add_rule"])
+async def test_what_needs_our_own_is_refused(world: AttachedWorld, verb: str) -> None:
+    """As an error of the fault, so that it is recorded and the rest goes on."""
+    with pytest.raises(FaultError, match=f"`{verb}` can't be done to an attached cluster: we did not start it"):
+        await getattr(world, verb)(ONE)
+
+
+def test_every_verb_of_a_world_is_answered(world: AttachedWorld) -> None:
+    """Whatever a kind may ask for is either done or refused; what no world has is no verb."""
+    verbs = [name for name in dir(World) if not name.startswith("_")]
+    assert all(callable(getattr(world, verb)) for verb in verbs)
+    with pytest.raises(AttributeError):
+        _ = world.no_such_verb

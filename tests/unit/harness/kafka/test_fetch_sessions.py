@@ -1,0 +1,58 @@
+"""Which fetch sessions a consumer has open, by what its events have told so far."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from aftershock.errors import AdminError
+from aftershock.harness.kafka.groups import open_sessions, still_open, told_sessions
+
+
+def line(event: str, node: int, session: int = 0, worker: str = "me") -> dict[str, object]:
+    return {"worker": worker, "event": event, "node_id": node, "session_id": session}
+
+
+def test_the_last_word_about_each_broker_counts() -> None:
+    """A session that was lost is gone, one that was granted in its place is there, and others' are others'."""
+    events = [
+        line("session_established", 1, 11),
+        line("session_established", 2, 22),
+        line("assigned", 2),
+        line("session_lost", 1, 0),
+        line("session_established", 1, 12),
+        line("session_reset", 2, 22),
+        line("session_established", 3, 33, worker="another"),
+    ]
+    assert {1: 12} == open_sessions(events, "me")
+
+
+def test_nothing_told() -> None:
+    """A client that tells nothing has none that we know of."""
+    assert {} == open_sessions([line("client_error", 1)], "me")
+
+
+def test_every_session_ever_granted_is_told_once() -> None:
+    """Whoever had it, and whether it was lost meanwhile."""
+    events = [
+        line("session_established", 2, 22),
+        line("session_lost", 2),
+        line("session_established", 1, 11, "another"),
+    ]
+    assert [(1, 11), (2, 22)] == told_sessions([*events, *events])
+
+
+def test_what_is_left_is_what_brokers_know() -> None:
+    """A broker that knows the id finds its epoch wrong; where one doesn't answer, nothing is known."""
+    known = {(1, 11)}
+
+    def ask(request: Any, *, only: int) -> Any:
+        if only == 3:
+            raise AdminError("no broker answered", "NETWORK_EXCEPTION")
+        found = (only, int(request.session_id)) in known
+        code = ErrorCode.invalid_fetch_session_epoch if found else ErrorCode.fetch_session_id_not_found
+        return SimpleNamespace(error_code=code)
+
+    admin: Any = SimpleNamespace(ask=ask)
+    assert [(1, 11)] == still_open([(1, 11), (2, 22)], admin)
+    assert still_open([(1, 11), (3, 33)], admin) is None

@@ -1,0 +1,125 @@
+"""Every replica read to the end, of made-up brokers: what is equal, what differs and where, what can't be read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from kio.schema.errors import ErrorCode
+
+from aftershock.errors import AdminError
+from aftershock.faults.targets.values import BrokerId, PartitionState
+from aftershock.harness.kafka.replicas import SCHEMA, STRETCH, read_replicas
+from aftershock.workloads.kafka.wire.batch_builder import build
+from aftershock.workloads.load.logread import Topic
+
+TOPIC = Topic("orders", "t1", 1)
+BROKERS = tuple(map(BrokerId, (1, 2, 3)))
+
+
+def batch(base_offset: int, values: list[bytes]) -> bytes:
+    return build(values, timestamps_ms=[1] * len(values), base_offset=base_offset)
+
+
+def log(batches: int = 4, size: int = 5) -> list[bytes]:
+    return [batch(at, [b"%d" % offset for offset in range(at, at + size)]) for at in range(0, batches * size, size)]
+
+
+@dataclass
+class FakeAdmin:
+    """Brokers with a log each, which answer two batches at a time; a missing one doesn't answer."""
+
+    logs: dict[int, list[bytes]]
+    config: Mapping[str, str] = field(default_factory=dict)
+    log_start: int = 0
+    later: dict[int, int] = field(default_factory=dict)  # how often a broker answers nothing, its watermark being late
+
+    def configs(self, _kind: Any, _name: str) -> Mapping[str, str]:
+        return self.config
+
+    def partitions(self, _topics: Any) -> tuple[PartitionState, ...]:
+        return (PartitionState("orders", 0, BROKERS[0], 1, BROKERS, BROKERS),)
+
+    def ask(self, request: Any, *, only: BrokerId) -> Any:
+        if only not in self.logs:
+            raise AdminError(f"no broker answered FetchRequest (k{only}: refused)", "NETWORK_EXCEPTION")
+        at = request.topics[0].partitions[0].fetch_offset
+        self.later[only] = self.later.get(only, 0) - 1
+        found = [] if self.later[only] >= 0 else [each for each in self.logs[only] if _last(each) >= at][:2]
+        answer = SimpleNamespace(error_code=ErrorCode.none, records=b"".join(found), log_start_offset=self.log_start)
+        return SimpleNamespace(error_code=ErrorCode.none, responses=[SimpleNamespace(partitions=[answer])])
+
+
+def _last(raw: bytes) -> int:
+    return int.from_bytes(raw[:8], "big") + int.from_bytes(raw[23:27], "big")
+
+
+def read(admin: FakeAdmin, folder: Path, end: int = 20, begin: int = 0) -> list[dict[str, Any]]:
+    read_replicas(admin, [TOPIC], {"orders": {0: end}}, folder, 0.2, {"orders": {0: begin}})  # type: ignore[arg-type]
+    found: list[dict[str, Any]] = pq.read_table(folder).to_pylist() if list(folder.glob("*.parquet")) else []
+    return found
+
+
+def prints(rows: list[dict[str, Any]]) -> dict[int, list[tuple[int, int, int]]]:
+    told: dict[int, list[tuple[int, int, int]]] = {}
+    for row in rows:
+        told.setdefault(row["broker_id"], []).append((row["start_offset"], row["records"], row["fingerprint"]))
+    return told
+
+
+def test_equal_replicas(tmp_path: Path) -> None:
+    """Three of one log have one fingerprint, also where a follower's watermark is late; records are counted."""
+    rows = read(FakeAdmin({1: log(), 2: log(), 3: log()}, later={3: 2}), tmp_path / "r")
+    assert SCHEMA.names == list(rows[0])
+    assert prints(rows) == dict.fromkeys((1, 2, 3), prints(rows)[1])
+    assert {(0, 20, 20, None)} == {(r["start_offset"], r["end_offset"], r["records"], r["error"]) for r in rows}
+
+
+def spoilt() -> list[bytes]:
+    *before, last = log()
+    return [*before, last[:-1] + bytes([last[-1] ^ 1])]
+
+
+@pytest.mark.parametrize("other", [[*log()[:3], batch(15, [b"x"] * 5)], spoilt(), [log()[0], *log()[2:]]])
+def test_a_replica_that_differs(other: list[bytes], tmp_path: Path) -> None:
+    """Another batch, one bit on its disk that its CRC doesn't know of, a batch that is missing: another fingerprint."""
+    told = prints(read(FakeAdmin({1: log(), 2: other, 3: log()}), tmp_path / "r"))
+    assert told[1] == told[3]
+    assert told[1] != told[2]
+
+
+def test_a_difference_is_found_where_it_is(tmp_path: Path) -> None:
+    """Stretches before and behind it are equal."""
+    many = [batch(at, [b"x"] * 1000) for at in range(0, 3 * STRETCH, 1000)]
+    other = [batch(at, [b"y" if at == STRETCH else b"x"] * 1000) for at in range(0, 3 * STRETCH, 1000)]
+    told = prints(read(FakeAdmin({1: many, 2: other, 3: many}), tmp_path / "r", end=3 * STRETCH))
+    assert [True, False, True] == [ours == theirs for ours, theirs in zip(told[1], told[2], strict=True)]
+    assert [0, STRETCH, 2 * STRETCH] == [start for start, _, _ in told[1]]
+
+
+def test_what_cannot_be_read_says_so(tmp_path: Path) -> None:
+    """A broker that doesn't answer, and one whose watermark never comes to the end; the other's row stands."""
+    rows = read(FakeAdmin({1: log(), 2: log(3)}), tmp_path / "r")
+    errors = {row["broker_id"]: row["error"] for row in rows if row["error"]}
+    assert "k2 was read to offset 15 of 20 in time" == errors[2]
+    assert "refused" in errors[3]
+    assert [None] == [row["error"] for row in rows if row["broker_id"] == 1]
+
+
+def test_where_reading_begins(tmp_path: Path) -> None:
+    """Not before what the leader still has, nor before the run; what lies behind the end is another run's."""
+    short = FakeAdmin({1: log()[1:], 2: log(), 3: [*log(), batch(20, [b"later"])]}, log_start=5)
+    told = prints(read(short, tmp_path / "a"))
+    assert told == dict.fromkeys((1, 2, 3), told[1])
+    assert 15 == told[1][0][1]
+    ours = prints(read(FakeAdmin({1: log(), 2: log(), 3: log()}), tmp_path / "b", begin=10))
+    assert 10 == ours[1][0][1]
+
+
+def test_compacted_and_empty_topics_are_left_out(tmp_path: Path) -> None:
+    """Each replica is compacted by itself; and of nothing there is nothing to say."""
+    assert [] == read(FakeAdmin({1: log()}, {"cleanup.policy": "compact,delete"}), tmp_path / "a")
+    assert [] == read(FakeAdmin({1: [], 2: [], 3: []}), tmp_path / "b", end=0)

@@ -1,0 +1,234 @@
+"""The search, on a stage where every fault takes hold at its planned time, unless it is told otherwise."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import date
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aftershock.errors import AftershockError, ClusterError
+from aftershock.faults.kinds.fault import Fault
+from aftershock.faults.plan.check import load_plan
+from aftershock.faults.plans import find
+from aftershock.faults.search.coverage import tallies, workers_of
+from aftershock.faults.search.swarm import Frame, draw, frame_of
+from aftershock.faults.timeline.expand import window_ms
+from aftershock.harness.labs import corpus
+from aftershock.harness.labs.corpus import Corpus, Found
+from aftershock.harness.labs.explore import search as ledger
+from aftershock.harness.labs.explore.search import ERRORS_MAX, Asked, Budget, Ledger, Search, first_fits
+from aftershock.harness.labs.explore.stage import document, exit_code, text
+from aftershock.harness.run.run import Job
+from aftershock.results.checks.check import Check, Status, Verdict
+
+TODAY = date(2026, 11, 22)
+RUN_S = 100.0
+Verdicts = Callable[[Job], tuple[Status, ...]]
+
+
+@cache
+def frame() -> Frame:
+    return frame_of(load_plan(find("explore")))
+
+
+def passes(_: Job) -> tuple[Status, ...]:
+    return (Status.PASS,)
+
+
+class Stage:
+    """Writes what a judged run leaves. ``verdicts``: of its integrity; ``unmet``: kinds that nobody meets."""
+
+    def __init__(self, out: Path, verdicts: Verdicts = passes, unmet: tuple[str, ...] = ()) -> None:
+        self.out, self.verdicts, self.unmet = out, verdicts, unmet
+        self.now_s = 0.0
+        self.jobs: list[Job] = []
+
+    def run(self, job: Job) -> tuple[Path, Verdict]:
+        self.now_s += RUN_S
+        self.jobs.append(job)
+        home = self.out / f"run-{len(list(self.out.glob('run-*')))}"
+        home.mkdir(parents=True)
+        checks = [_check("integrity/lost", "integrity", status) for status in self.verdicts(job)]
+        for step in job.timeline.steps:
+            met = Status.INCONCLUSIVE if step.kind in self.unmet else Status.PASS
+            checks += [_check(f"witness/{step.id}", "witness"), _check(f"exposure/{step.id}", "exposure", met)]
+        verdict = Verdict(home.name, job.timeline.name, job.timeline.seed, (), tuple(checks))
+        for name, made in self._documents(job, verdict).items():
+            (home / f"{name}.json").write_text(json.dumps(made))
+        return home, verdict
+
+    def _documents(self, job: Job, verdict: Verdict) -> dict[str, Any]:
+        plan, steps = job.checked.plan, job.timeline.steps
+        rows = [
+            {"metric": f"{w.op}.latency", "client": f"{w.workload}/{w.arm}", "window": f"fault/{step.id}", "n": 9}
+            for w in workers_of(plan)
+            for step in steps
+        ]
+        windows = [_window(step.id, step.at_ms, step.fault(), plan.timing) for step in steps]
+        return {
+            "run": {"run_id": verdict.run_id, "status": "complete", "started_at": f"{TODAY}T02:00:00+00:00"},
+            "timeline": json.loads(job.timeline.to_json()),
+            "phases": [{"name": "steady", "fault": None, "start_us": 0, "end_us": 1}, *windows],
+            "analysis": {"schema_version": 2, "distributions": rows, "gaps": [], "recoveries": []},
+            "verdict": verdict.to_json(),
+        }
+
+
+def _window(fault_id: str, at_ms: int, fault: Fault, timing: Any) -> dict[str, Any]:
+    end_ms = at_ms + window_ms(fault, timing) + fault.allowance_ms
+    return {"name": "fault", "fault": fault_id, "start_us": at_ms * 1000, "end_us": end_ms * 1000}
+
+
+def _check(name: str, kind: str, status: Status = Status.PASS) -> Check:
+    return Check(id=name, kind=kind, subject="log", status=status, n=1, minimum=1, unit="", why="seen")
+
+
+def search(stage: Stage, total_s: float, said: list[str], seed: int = 7) -> Search:
+    asked = Asked(frame(), seed, stage.out, TODAY, allow_exec=False)
+    return Search(asked, Budget(total_s, lambda: stage.now_s), stage, said.append)
+
+
+def read(out: Path) -> Ledger:
+    return ledger.read(out / ledger.NAME)
+
+
+def test_it_runs_until_nothing_fits(tmp_path: Path) -> None:
+    """No run is begun that may end after the budget; what is left is said. All that was run is in the ledger."""
+    stage, said = Stage(tmp_path), []
+    one = search(stage, 1_000, said)
+    found = one.go(Ledger(), Corpus())
+    assert 5 <= len(one.ran) <= 10
+    assert stage.now_s <= 1_000
+    assert said[-1].endswith(": that is it")
+    assert any("room for about" in line for line in said)
+    assert found == read(tmp_path)
+    assert len(one.ran) == found.drawn(7)
+    goals = {
+        draw(frame(), tallies([line for line in found.lines if (line.number or 0) < n], TODAY), 7, n).goal
+        for n in range(len(one.ran))
+    }
+    assert goals <= {line.cell for line in found.lines if line.exercised}
+
+
+def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
+    """Two searches of half the time run the very plans that one would have run."""
+    whole, halves = Stage(tmp_path / "whole"), Stage(tmp_path / "halves")
+    search(whole, 700, []).go(Ledger(), Corpus())
+    while len(halves.jobs) < len(whole.jobs):
+        search(halves, 300, []).go(read(halves.out), Corpus())
+    both = [[job.checked.text for job in stage.jobs] for stage in (whole, halves)]
+    assert both[0] == both[1][: len(both[0])]
+
+
+def test_what_fails_goes_to_the_corpus_and_runs_first(tmp_path: Path) -> None:
+    """With its seed and its evidence; the next search begins with it, whatever its own seed is."""
+    stage, said = Stage(tmp_path, lambda job: (Status.FAIL if "-7-1" in job.timeline.name else Status.PASS,)), []
+    one = search(stage, 700, said)
+    found = one.go(Ledger(), Corpus())
+    (kept,) = corpus.read(tmp_path / corpus.NAME).entries
+    failed = next(ran for ran in one.ran if ran.status is Status.FAIL)
+    assert (kept.path, ("integrity/lost",), str(failed.home)) == (failed.plan, kept.found.failed, kept.found.evidence)
+    assert 1 == exit_code(one.ran)
+    assert f"again: aftershock run {kept.path} --seed 7" in text(one.asked, found, one.ran)
+
+    later = search(Stage(tmp_path), 700, said, seed=9)
+    after = later.go(read(tmp_path), corpus.read(tmp_path / corpus.NAME))
+    assert ("explore-7-1", Status.PASS, kept.path) == (later.ran[0].name, later.ran[0].status, later.ran[0].plan)
+    assert 0 == exit_code(later.ran)
+    assert f"{kept.path} passed this time" in text(later.asked, after, later.ran)
+    assert len(later.ran) - 1 == after.drawn(9)
+
+
+def test_the_corpus_has_half_of_the_budget(tmp_path: Path) -> None:
+    """The newest first; what doesn't fit waits, and new plans still get their time."""
+    for number in range(8):
+        drawn = draw(frame(), {}, 3, number)
+        corpus.keep(tmp_path / corpus.NAME, drawn.text, Found(3, f"2026-11-0{number + 1}", ("x",), "run"))
+    stage, said = Stage(tmp_path), []
+    one = search(stage, 1_000, said)
+    one.go(Ledger(), corpus.read(tmp_path / corpus.NAME))
+    first = [ran.name for ran in one.ran if ran.name.startswith("explore-3-")]
+    assert first == [f"explore-3-{number}" for number in range(7, 7 - len(first), -1)]
+    assert 1 <= len(first) < 8
+    assert any(ran.name.startswith("explore-7-") for ran in one.ran)
+    assert any("has had its half of the budget" in line for line in said)
+
+
+def test_the_newest_of_the_corpus_runs_in_a_short_search(tmp_path: Path) -> None:
+    """Also where it takes more than half of the time there is; the next ones wait."""
+    for number in range(2):
+        drawn = draw(frame(), {}, 3, number)
+        corpus.keep(tmp_path / corpus.NAME, drawn.text, Found(3, f"2026-11-0{number + 1}", ("x",), "run"))
+    one = search(Stage(tmp_path), 260, [])
+    one.go(Ledger(), corpus.read(tmp_path / corpus.NAME))
+    assert "explore-3-1" == one.ran[0].name
+    assert "explore-3-0" not in {ran.name for ran in one.ran}
+
+
+def test_a_cell_that_nobody_met_was_not_exercised(tmp_path: Path) -> None:
+    """It is written down with the reason, and the search turns to others."""
+    everything = tuple({cell.fault for cell in frame().cells})
+    one = search(Stage(tmp_path, unmet=everything), 700, [])
+    found = one.go(Ledger(), Corpus())
+    assert {(False, "seen")} == {(line.exercised, line.why) for line in found.lines}
+    assert len(one.ran) == len({job.checked.text for job in one.stage.jobs})  # type: ignore[attr-defined]
+    assert len(frame().cells) == len(document(one.asked, found, one.ran)["never"])
+
+
+def test_errors_are_tried_and_three_in_a_row_end_it(tmp_path: Path) -> None:
+    """Each is in the ledger as tried, so no plan is run twice; then it is the host, and exit code 3 says so."""
+
+    def breaks(_: Job) -> tuple[Status, ...]:
+        raise ClusterError("node 2 did not come up\nand more")
+
+    one = search(Stage(tmp_path, breaks), 5_000, [])
+    found = one.go(Ledger(), Corpus())
+    assert [Status.ERROR] * ERRORS_MAX == [ran.status for ran in one.ran]
+    assert {("ERROR", False, "node 2 did not come up")} == {(x.verdict, x.exercised, x.why) for x in found.lines}
+    assert 3 == exit_code(one.ran)
+
+
+def test_a_corpus_plan_that_starts_programs_is_skipped(tmp_path: Path) -> None:
+    """Unless that is allowed; it says which, and the rest goes on."""
+    own = (
+        find("explore").read_text().replace("reference: {client: reference}", "reference: {client: exec, command: [x]}")
+    )
+    path = corpus.keep(tmp_path / corpus.NAME, own, Found(1, "2026-11-01", ("x",), "run"))
+    said: list[str] = []
+    one = search(Stage(tmp_path), 400, said)
+    one.go(Ledger(), corpus.read(tmp_path / corpus.NAME))
+    assert said[0].startswith(f"{path}: skipped: ")
+    assert "--allow-exec" in said[0]
+    assert one.ran
+
+
+def test_a_budget_too_small_is_a_sentence(tmp_path: Path) -> None:
+    """It says what the first run may take, and what to give."""
+    asked = Asked(frame(), 7, tmp_path, TODAY, allow_exec=False)
+    with pytest.raises(AftershockError, match=r"a budget of 40 s is too small for the first run.*give --budget .m"):
+        first_fits(asked, Ledger(), Budget(40, lambda: 0.0))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("statuses", "code"),
+    [
+        ([], 2),
+        (["INCONCLUSIVE"], 2),
+        (["PASS", "INCONCLUSIVE"], 0),
+        (["PASS", "ERROR"], 0),
+        (["INCONCLUSIVE", "ERROR"], 2),
+        (["ERROR"], 3),
+        (["PASS", "ERROR", "ERROR", "ERROR"], 3),
+        (["FAIL", "ERROR", "ERROR", "ERROR"], 1),
+    ],
+)
+def test_exit_codes(tmp_path: Path, statuses: list[str], code: int) -> None:
+    """A failure wins; a search that was given up is an error; nothing decided is inconclusive."""
+    one = search(Stage(tmp_path), 400, [])
+    one.go(Ledger(), Corpus())
+    assert code == exit_code([replace(one.ran[0], status=Status(status)) for status in statuses])

@@ -1,0 +1,63 @@
+"""The corpus: plans as files that can be run, and what is skipped with a sentence."""
+
+from pathlib import Path
+
+import pytest
+
+from aftershock.faults.plan.check import load_plan
+from aftershock.faults.plans import find
+from aftershock.harness.labs.corpus import Found, keep, read
+
+PLAN = find("demo").read_text()
+FOUND = Found(7, "2026-11-22", ("integrity/lost",), "runs/20261122-020000-demo-0a0a")
+
+
+def test_what_is_kept_is_read_and_can_be_run(tmp_path: Path) -> None:
+    """The file is a plan like any other, and says in its first line where it is from."""
+    path = keep(tmp_path / "corpus", PLAN, FOUND)
+    (entry,) = read(tmp_path / "corpus").entries
+    assert (path, PLAN, FOUND) == (entry.path, entry.text, entry.found)
+    assert "demo" == load_plan(path).plan.name
+
+
+def test_the_same_plan_is_kept_once(tmp_path: Path) -> None:
+    """Under whatever name, with its latest evidence; another plan stands beside it, the newest first."""
+    later = Found(8, "2026-11-23", ("integrity/order",), "elsewhere")
+    keep(tmp_path, PLAN, FOUND)
+    keep(tmp_path, PLAN.replace("name: demo", "name: other"), later)
+    assert [later] == [entry.found for entry in read(tmp_path).entries]
+    keep(tmp_path, PLAN.replace("50/s", "51/s"), FOUND)
+    assert [later, FOUND] == [entry.found for entry in read(tmp_path).entries]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (PLAN, "its first line is no `# corpus: {…}`"),
+        (
+            '# corpus: {"schema_version": 0}\n' + PLAN,
+            "it is of schema 0, and this Aftershock reads 1: run it once more",
+        ),
+        (
+            '# corpus: {"schema_version": 2}\n' + PLAN,
+            "it is of schema 2, and this Aftershock reads 1: upgrade Aftershock",
+        ),
+        ('# corpus: {"schema_version": 1}\n' + PLAN, "'seed' is missing"),
+        ("# corpus: {half\n" + PLAN, "Expecting property name"),
+        ('# corpus: {"schema_version": 1, "seed": 1}\nname: [', "no plan that can be run any more: plan.yaml:1:"),
+    ],
+)
+def test_what_can_not_be_read_is_skipped(tmp_path: Path, text: str, why: str) -> None:
+    """It says which file and why; the others count."""
+    kept = keep(tmp_path, PLAN, FOUND)
+    (tmp_path / "old.yaml").write_text(text)
+    found = read(tmp_path)
+    (sentence,) = found.skipped
+    assert [kept] == [entry.path for entry in found.entries]
+    assert sentence.startswith(f"{tmp_path / 'old.yaml'}: skipped: ")
+    assert why in sentence
+
+
+def test_no_folder_is_an_empty_corpus(tmp_path: Path) -> None:
+    """Before the first failure there is nothing, and nothing is made."""
+    assert ((), ()) == (read(tmp_path / "none").entries, read(tmp_path / "none").skipped)

@@ -1,0 +1,144 @@
+"""From plan words to client words: every client is told the right thing, and no two send at one instant."""
+
+from pathlib import Path
+
+from aftershock.faults.plan.check import load_plan
+from aftershock.faults.timeline.compile import compile_plan
+from aftershock.harness.run.assignments import Surroundings, assignments, worker_names
+from aftershock.workloads.adapters.security import Secured
+from aftershock.workloads.load.assignment import Assignment, CommitAssignment, ConsumeAssignment, ProduceAssignment
+from aftershock.workloads.load.logread import Topic
+
+PLAN = """
+name: two
+cluster: {config: {offsets.topic.num.partitions: 3}}
+topics: [{name: orders, partitions: 3, replication: 3}]
+workloads:
+  - name: orders
+    produce:
+      {topic: orders, rate: 50/s, record_size: {min: 10, max: 20}, keys: 5, acks: "1", idempotence: false, rack: b}
+    consume: {topic: orders, group: readers, from: latest, rack: c}
+    arms: {x: {settings: {retry.backoff.ms: 7}}, y: {client_rack: c}}
+  - {name: extra, produce: {topic: orders, rate: 10/s}}
+  - name: positions
+    commit: {groups: 4, rate: 20/s}
+    arms: {ours: {client: reference, leader_discovery: metadata, fetch_session: false}, kafkas: {client: java}}
+  - {name: busy, commit: {groups: 90, in_flight: 9, by_coordinator: true}, arms: {ours: {client: reference}}}
+"""
+
+
+BEGIN = {"orders": {0: 5}}
+IMAGE = ("image", "client")
+
+
+class Doorways:
+    """A cluster, as far as assignments need one: where clients of a rack knock, and how."""
+
+    security = Secured(protocol="SASL_SSL", mechanism="PLAIN", user="alice", password="${PASSWORD}")  # noqa: S106
+
+    def kafka_rack(self, rack: str | None) -> str | None:
+        return rack and f"zone-{rack}"
+
+    def bootstrap(self, rack: str | None) -> str:
+        return f"door-{rack}"
+
+
+def told() -> dict[str, Assignment]:
+    checked = load_plan(PLAN)
+    timeline = compile_plan(checked.plan, 7, checked.source, checked.slo_positions)
+    around = Surroundings(
+        "r",
+        1,
+        Path("spool"),
+        Path("events"),
+        {"orders": Topic("orders", "id", 3)},
+        {1: "a"},
+        BEGIN,
+        ("image", "client"),
+    )
+    all_told = assignments(timeline, Doorways(), around)  # type: ignore[arg-type]  # only `bootstrap` is asked
+    return {each.worker: each for each in all_told}
+
+
+def test_one_process_for_each_workload_arm_and_operation() -> None:
+    """Eight clients, with names that say who they are."""
+    assert [
+        "orders-x-produce",
+        "orders-x-consume",
+        "orders-y-produce",
+        "orders-y-consume",
+        "extra-baseline-produce",
+        "positions-ours-commit",
+        "positions-kafkas-commit",
+        "busy-ours-commit",
+    ] == [*told()]
+
+
+def test_clients_stand_where_the_plan_puts_them() -> None:
+    """Producers knock in rack b, consumers in c, and who gets no rack stands in the first."""
+    doors = {name: each.bootstrap for name, each in told().items()}
+    assert ("door-b", "door-c", "door-a") == (
+        doors["orders-x-produce"],
+        doors["orders-x-consume"],
+        doors["extra-baseline-produce"],
+    )
+
+
+def test_plan_words_become_client_words() -> None:
+    """Every knob of the plan reaches the process it belongs to."""
+    x, y = told()["orders-x-produce"], told()["orders-y-consume"]
+    assert isinstance(x, ProduceAssignment)
+    assert isinstance(y, ConsumeAssignment)
+    assert ("1", False, 10, 20, 5, 7) == (x.acks, x.idempotence, x.record_size_min, x.record_size_max, x.keys, x.seed)
+    assert {"retry.backoff.ms": 7} == x.settings
+    assert ("readers-y", "latest", "zone-c") == (y.group, y.from_, y.client_rack)
+
+
+def test_arms_send_the_same_records_and_never_at_once() -> None:
+    """Same seed and rate, producer ids of their own, schedules half a period apart."""
+    x, y = told()["orders-x-produce"], told()["orders-y-produce"]
+    assert isinstance(x, ProduceAssignment)
+    assert isinstance(y, ProduceAssignment)
+    assert (x.seed, x.rate_per_s) == (y.seed, y.rate_per_s)
+    assert [0, 1] == [x.producer_id, y.producer_id]
+    assert 10_000 == y.offset_us - x.offset_us
+
+
+def test_arms_of_other_clients_are_told_what_is_theirs() -> None:
+    """The reference client hears of its switches, the Java client of its command; commits are dealt to groups."""
+    ours, kafkas = told()["positions-ours-commit"], told()["positions-kafkas-commit"]
+    assert isinstance(ours, CommitAssignment)
+    assert isinstance(kafkas, CommitAssignment)
+    off = dict.fromkeys(("hints", "immediate_retry", "endpoint_merge", "highest_version"), False)
+    assert {"leader_discovery": off, "fetch_session": False} == ours.switches
+    named = ("--label", "aftershock.worker=positions-kafkas-commit", "image", "client")
+    assert ("java", named, ()) == (kafkas.client, kafkas.command, ours.command)
+    assert ("positions-ours-1", 1, 1) == (ours.group_of(5), ours.partition_of(5), ours.offset_of(5))
+    assert 6 == len({each.producer_id for each in told().values() if not isinstance(each, ConsumeAssignment)})
+
+
+def test_a_closed_loop_is_told_how_many_and_to_whom() -> None:
+    """No rate, and where Kafka keeps which group, which the cluster's configuration says."""
+    busy, plain = told()["busy-ours-commit"], told()["positions-ours-commit"]
+    assert isinstance(busy, CommitAssignment)
+    assert isinstance(plain, CommitAssignment)
+    assert (None, 9, 0, 3) == (busy.rate_per_s, busy.in_flight, busy.offset_us, busy.offsets_partitions)
+    assert (20, None, None) == (plain.rate_per_s, plain.in_flight, plain.offsets_partitions)
+
+
+def test_names_are_known_before_anything_is_told() -> None:
+    """A fault may only set the quotas of clients that are ours, and their names are theirs from the timeline on."""
+    checked = load_plan(PLAN)
+    timeline = compile_plan(checked.plan, 7, checked.source, checked.slo_positions)
+    assert [*told()] == [*worker_names(timeline)]
+
+
+def test_readers_are_told_where_the_run_begins() -> None:
+    """What lies before in a topic that was there is foreign to them, also if an earlier run of ours wrote it."""
+    told_readers = [each for each in told().values() if isinstance(each, ConsumeAssignment)]
+    assert [{0: 5}, {0: 5}] == [each.begin for each in told_readers]
+
+
+def test_everybody_is_told_how_to_connect() -> None:
+    """The names of the variables, as the cluster has them; no secret."""
+    assert {Doorways.security} == {each.security for each in told().values()}

@@ -1,0 +1,138 @@
+"""Clients as faults see them, with real processes: what a worker started counts as the worker, and nobody else does."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aftershock.errors import FaultError
+from aftershock.harness.run import client_processes
+from aftershock.harness.run.client_processes import Crew
+from aftershock.tests.unit.workloads.conftest import Bench
+from aftershock.tests.unit.workloads.load.test_fleet import READY_S, until
+from aftershock.workloads.adapters.conformance.bench import PARTITIONS
+from aftershock.workloads.adapters.conformance.mock_cluster import MockCluster
+from aftershock.workloads.load.fleet import Fleet
+from aftershock.workloads.load.spool import TMPFS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+PROGRAM = Path(__file__).parents[4] / "docs" / "examples" / "exec_client.py"
+
+
+@pytest.fixture(scope="module")
+def mock_cluster() -> Iterator[MockCluster]:
+    with MockCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def bench(tmp_path: Path, request: pytest.FixtureRequest, mock_cluster: MockCluster) -> Bench:
+    """A run of its own, so that nobody else's workers are ever taken for its."""
+    mock_cluster.create(request.node.originalname, PARTITIONS)
+    bench = Bench(tmp_path, mock_cluster.bootstrap, request.node.originalname)
+    bench._common["run_id"] = f"run-{uuid.uuid4()}"
+    return bench
+
+
+def crew_of(bench: Bench) -> Crew:
+    return Crew(bench._common["run_id"], bench.spool)
+
+
+def states(crew: Crew) -> dict[str, str]:
+    return {client.name: client.state for client in crew.members()}
+
+
+async def test_a_kill_takes_the_worker_and_its_program(bench: Bench) -> None:
+    """Both processes of a program's worker are gone, the other worker lives; released, it is there again."""
+    program = bench.produce(worker="mine", client="exec", command=(sys.executable, str(PROGRAM)))
+    async with Fleet([program, bench.produce(worker="other", producer_id=1)], bench.logs) as fleet:
+        await fleet.start(READY_S)
+        await fleet.go(bench.now_us())
+        crew = crew_of(bench)
+        whole = client_processes.workers(bench._common["run_id"])["mine"]
+        assert len(whole) >= 2
+        await asyncio.to_thread(crew.kill, "mine")
+        assert not {process.pid for process in whole} & {
+            process.pid for session in client_processes.workers(bench._common["run_id"]).values() for process in session
+        }
+        assert states(crew) == {"mine": "exited", "other": "running"}
+        with pytest.raises(FaultError, match="the client mine does not run"):
+            crew.kill("mine")
+        crew.release("mine")
+        crew.release("mine")
+        await until(lambda: states(crew)["mine"] == "running", "another life")
+        await until(lambda: "mine" in fleet.progress() and fleet.progress()["mine"].failed > 0, "what was due")
+
+
+async def test_a_pause_freezes_all_of_it(bench: Bench) -> None:
+    """Worker and program read back as stopped, its pulse stands still, and both go on when they are thawed."""
+    program = bench.produce(worker="mine", client="exec", command=(sys.executable, str(PROGRAM)))
+    async with Fleet([program], bench.logs) as fleet:
+        await fleet.start(READY_S)
+        await fleet.go(bench.now_us())
+        crew = crew_of(bench)
+        await until(lambda: crew.beat("mine") is not None, "a sign of life")
+        crew.pause("mine")
+        await until(lambda: states(crew) == {"mine": "paused"}, "every process of it stopped")
+        frozen = crew.beat("mine")
+        whole = client_processes.workers(bench._common["run_id"])["mine"]
+        assert {process.state for process in whole} == {"T"}
+        crew.resume("mine")
+        crew.resume("mine")
+        await until(lambda: states(crew) == {"mine": "running"} and crew.beat("mine") != frozen, "it goes on")
+
+
+async def test_only_its_own_connections_are_ended(bench: Bench) -> None:
+    """Every connection of one client is gone and it makes new ones; the other keeps all that it had."""
+    both = [bench.produce(worker="hit"), bench.produce(worker="spared", producer_id=1)]
+    async with Fleet(both, bench.logs) as fleet:
+        await fleet.start(READY_S)
+        await fleet.go(bench.now_us())
+        await until(lambda: fleet.progress().get("hit") is not None, "some records")
+        crew = crew_of(bench)
+        had, spared = crew.connections("hit"), crew.connections("spared")
+        assert had
+        assert spared
+        crew.disconnect("hit")
+        await until(lambda: not had & crew.connections("hit"), "its connections gone")
+        await until(lambda: bool(crew.connections("hit")), "new ones")
+        assert spared <= crew.connections("spared")
+        ok = fleet.progress()["hit"].ok
+        await until(lambda: fleet.progress()["hit"].ok > ok + 20, "records over the new ones")
+
+
+async def test_a_frozen_worker_of_a_dead_runner_can_be_ended(bench: Bench) -> None:
+    """What ``heal`` does to the workers that a dead runner left: the frozen ones go as well, programs included."""
+    program = bench.produce(worker="mine", client="exec", command=(sys.executable, str(PROGRAM)))
+    async with Fleet([program], bench.logs) as fleet:
+        await fleet.start(READY_S)
+        crew_of(bench).pause("mine")
+        client_processes.end_workers(bench._common["run_id"])
+        await until(lambda: not client_processes.workers(bench._common["run_id"]), "nothing left of it")
+
+
+def test_where_no_run_is_under_way_there_are_no_clients() -> None:
+    """No run of that name, or one whose runner is dead: nobody to hit, nothing to release, no error."""
+    crew = Crew(f"run-{uuid.uuid4()}")
+    assert crew.members() == []
+    assert crew.beat("x") is None
+    crew.release("x")
+
+
+def test_the_spool_of_a_dead_runner_is_nobodys() -> None:
+    """Its rows are for ``heal`` to save; no fault finds clients there."""
+    run_id = f"run-{uuid.uuid4()}"
+    left = TMPFS / f"aftershock-{run_id}.999999999:1"
+    left.mkdir()
+    try:
+        assert client_processes.spool_of(run_id) is None
+    finally:
+        left.rmdir()

@@ -1,0 +1,51 @@
+"""Whose offsets are read when the load is over, and what is said of fetch sessions that are left."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from aftershock.errors import AdminError
+from aftershock.harness.run import collect
+
+COMMITS = {"name": "commits", "commit": {"groups": 1}, "arms": {"plain": {"settings": {}}}}
+LAUNCHED = {"racks": {"a": 1}}
+
+
+class Unreadable:
+    """A cluster whose brokers don't answer; whether anybody asked."""
+
+    asked = 0
+
+    @property
+    def admin(self) -> Any:
+        return SimpleNamespace(partitions=self._refuse, ask=self._refuse)
+
+    def _refuse(self, *_: object, **__: object) -> None:
+        self.asked += 1
+        raise AdminError("no broker answered", "NETWORK_EXCEPTION")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "workload", "asked"),
+    [(LAUNCHED, COMMITS, True), (LAUNCHED, {"name": "w", "commit": None}, False), ({"attach": {}}, COMMITS, False)],
+)
+async def test_whose_commits_are_read(
+    cluster: dict[str, Any], workload: dict[str, Any], asked: bool, tmp_path: Path
+) -> None:
+    """Those of a cluster of ours whose plan commits; where they can't be read that is said, and the run goes on."""
+    said: list[str] = []
+    brokers, timeline = Unreadable(), cast("Any", SimpleNamespace(cluster=cluster, workloads=[workload]))
+    await collect.read_commits(cast("Any", brokers), timeline, tmp_path, said.append)
+    assert (asked, asked) == (brokers.asked > 0, bool(said))
+
+
+async def test_sessions_left(tmp_path: Path) -> None:
+    """Nothing where no client told of any; what brokers don't tell is not known, and not none."""
+    (tmp_path / "events.jsonl").write_text("")
+    assert await collect.sessions_left(cast("Any", Unreadable()), tmp_path) is None
+    granted = {"event": "session_established", "node_id": 1, "session_id": 7}
+    (tmp_path / "events.jsonl").write_text(json.dumps(granted) + "\n")
+    assert {"told": 1, "left": None} == await collect.sessions_left(cast("Any", Unreadable()), tmp_path)

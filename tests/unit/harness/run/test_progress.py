@@ -1,0 +1,44 @@
+"""What a person sees: figures that are true, and names that can't change how they are shown."""
+
+import io
+
+from rich.console import Console
+
+from aftershock.harness.run.progress import ArmStatus, Progress, Status, p99_ms, panel, plain
+
+ARMS = [ArmStatus("base", 100, 97, 3, 12.0), ArmStatus("[red]x", None, 5, 0, None)]
+STATUS = Status("fault", 31.4, ["kill-1"], ARMS)
+
+
+def test_p99_is_nearest_rank() -> None:
+    """The p99 of 1…200 ms is the 198th value; of one value, that value; of none, none."""
+    assert 198.0 == p99_ms([ms * 1000 for ms in range(1, 201)])
+    assert 5.0 == p99_ms([5000])
+    assert p99_ms([]) is None
+
+
+def test_the_plain_line_has_phase_fault_and_arms() -> None:
+    """Without a terminal, a line says it all."""
+    assert "   31 s  fault: kill-1  base 97/100 ok, p99 12 ms; [red]x 5 read, p99 -" == plain(STATUS)
+
+
+def test_names_are_not_markup() -> None:
+    """An arm called [red]x is shown so, on the panel and in prose."""
+    console = Console(file=io.StringIO(), width=80, force_terminal=False)
+    console.print(panel(STATUS))
+    Progress(console).say("arm [red]x failed")
+    shown = console.file.getvalue()  # type: ignore[attr-defined]  # it is a StringIO
+    assert "None" not in shown
+    assert 2 == shown.count("[red]x")
+
+
+def test_without_clients_there_is_no_table() -> None:
+    """An injection by hand has no clients: a headline, and no columns of nothing."""
+    status = Status("pause-1 witnessed", 2.0, ["3 s left"], ())
+    assert "    2 s  pause-1 witnessed: 3 s left" == plain(status)
+    console = Console(file=io.StringIO(), width=80, force_terminal=False)
+    console.print(panel(status))
+    assert ["2 s  pause-1 witnessed: 3 s left"] == [
+        line.strip()
+        for line in console.file.getvalue().splitlines()  # type: ignore[attr-defined]  # it is a StringIO
+    ]

@@ -1,0 +1,147 @@
+"""How a run ends: whatever went wrong, run.json says so, and the person gets a sentence."""
+
+import asyncio
+import io
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NoReturn, cast
+
+import pytest
+from rich.console import Console
+
+from aftershock.errors import AftershockError, ClusterError, EvidenceError, WorkloadError
+from aftershock.harness.run.drive import _unless, _watched
+from aftershock.harness.run.progress import Progress
+from aftershock.harness.run.run import accounted_for, prepare
+from aftershock.harness.run.rundir import RunDir
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> RunDir:
+    return RunDir.create(tmp_path, "demo", 0, "aftershock run demo")
+
+
+def ended(home: RunDir, error: BaseException | None) -> tuple[str, str | None]:
+    """What run.json says after a live half that raised ``error``."""
+    try:
+        with accounted_for(home, Progress(Console(file=io.StringIO()))):
+            if error:
+                raise error
+    except (AftershockError, KeyboardInterrupt, ValueError):
+        pass
+    facts = json.loads((home.path / "run.json").read_text())
+    return facts["status"], facts["why"]
+
+
+def test_a_good_end_is_sealed(home: RunDir) -> None:
+    """Only a run that came to its end has a manifest."""
+    assert ("complete", None) == ended(home, None)
+    assert (home.path / "manifest.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "says"),
+    [
+        (KeyboardInterrupt(), "interrupted", "interrupted"),
+        (ClusterError("k1 died"), "failed", "k1 died"),
+        (OSError(28, "No space left on device"), "failed", "No space left"),
+        (ValueError("a bug"), "failed", "a bug"),
+    ],
+)
+def test_a_bad_end_is_told_and_not_sealed(home: RunDir, error: BaseException, status: str, says: str) -> None:
+    """An interrupt, our own errors, a full disk and a bug each leave their reason, and no manifest."""
+    told, why = ended(home, error)
+    assert status == told
+    assert says in (why or "")
+    assert not (home.path / "manifest.json").exists()
+
+
+def test_a_full_disk_is_a_sentence(home: RunDir) -> None:
+    """What, where, and what to do."""
+    with pytest.raises(EvidenceError, match=r"No space left.*choose another --out"):
+        with accounted_for(home, Progress(Console(file=io.StringIO()))):
+            raise OSError(28, "No space left on device")
+
+
+async def test_work_is_given_up_when_a_client_dies() -> None:
+    """The death is raised at once, and the work is cancelled, not left running."""
+    cancelled = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    async def dying() -> NoReturn:
+        raise WorkloadError("it died")
+
+    with pytest.raises(WorkloadError, match="it died"):
+        await _unless(dying(), work())
+    assert cancelled.is_set()
+
+
+async def test_work_that_ends_is_what_counts() -> None:
+    """A watch that never returns does not keep the result waiting; an error of the work itself is raised."""
+
+    async def watch() -> NoReturn:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def work(error: Exception | None) -> int:
+        if error:
+            raise error
+        return 7
+
+    assert 7 == await _unless(watch(), work(None))
+    with pytest.raises(ClusterError):
+        await _unless(watch(), work(ClusterError("gone")))
+
+
+PLAN = """
+name: test
+topics: [{{name: orders, partitions: 1, replication: 1}}]
+workloads: [{{name: orders, produce: {{topic: orders, rate: 1/s}}}}]
+cluster: {{wire_proxy: {asked}}}
+faults: [{fault}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "fault", "has_one"),
+    [
+        ("false", "{at: 0s, for: 1s, kind: drop_response, api: Produce}", True),
+        ("false", "{at: 0s, for: 4s, kind: kill, broker: 1}", False),
+        ("true", "", True),
+    ],
+)
+def test_a_fault_in_the_protocol_brings_the_wire_proxy(*, asked: str, fault: str, has_one: bool) -> None:
+    """A plan with one needs not ask for the proxy; one without gets it when it does."""
+    job = prepare(PLAN.format(asked=asked, fault=fault), (), 1, print)
+    assert has_one == job.spec.wire_proxy
+
+
+class Watched:
+    """Whatever is watched, and ends with an error when it is told to."""
+
+    def __init__(self, error: Exception | None) -> None:
+        self.error = error
+
+    async def watch(self) -> NoReturn:
+        if self.error:
+            raise self.error
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+async def test_the_proxys_end_ends_the_run() -> None:
+    """As a client's does; without a proxy only the clients are watched."""
+    quiet, gone = Watched(None), Watched(ClusterError("the wire proxy has ended"))
+    with pytest.raises(ClusterError, match="wire proxy"):
+        await _watched(cast("Any", quiet), cast("Any", SimpleNamespace(wire_proxy=gone)))
+    for proxy in (quiet, None):
+        with pytest.raises(WorkloadError, match="a client"):
+            await _watched(
+                cast("Any", Watched(WorkloadError("a client"))), cast("Any", SimpleNamespace(wire_proxy=proxy))
+            )

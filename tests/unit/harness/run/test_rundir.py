@@ -1,0 +1,45 @@
+"""The run directory: readable at every moment, sealed only at the end."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from aftershock.errors import EvidenceError
+from aftershock.harness.run.rundir import RunDir
+
+
+def test_run_json_is_there_from_the_start(tmp_path: Path) -> None:
+    """A run that dies at once still says what it was."""
+    home = RunDir.create(tmp_path, "My Plan!", 7, "aftershock run x")
+    facts = json.loads((home.path / "run.json").read_text())
+    assert ("running", "My Plan!", 7) == (facts["status"], facts["plan"], facts["seed"])
+    assert "my-plan" in home.run_id
+
+
+def test_two_runs_of_one_plan_never_share_a_folder(tmp_path: Path) -> None:
+    """Names differ even within a second."""
+    assert 20 == len({RunDir.create(tmp_path, "demo", 0, "").run_id for _ in range(20)})
+
+
+def test_facts_are_added_whole(tmp_path: Path) -> None:
+    """Telling more keeps what was told before, and leaves no half-written file behind."""
+    home = RunDir.create(tmp_path, "demo", 0, "")
+    home.tell(status="complete", why=None)
+    assert "complete" == json.loads((home.path / "run.json").read_text())["status"]
+    assert [] == list(home.path.glob(".*"))
+
+
+def test_the_manifest_lists_tables(tmp_path: Path) -> None:
+    """The seal names the evidence files, tables included."""
+    home = RunDir.create(tmp_path, "demo", 0, "")
+    (home.path / "outcomes" / "part-0.parquet").touch()
+    home.seal()
+    assert "outcomes/part-0.parquet" in json.loads((home.path / "manifest.json").read_text())["files"]
+
+
+def test_a_folder_that_cannot_be_written_gets_a_sentence(tmp_path: Path) -> None:
+    """`--out` that is a file: what, where, what to do."""
+    (tmp_path / "file").touch()
+    with pytest.raises(EvidenceError, match="choose another --out"):
+        RunDir.create(tmp_path / "file", "demo", 0, "")

@@ -1,0 +1,146 @@
+"""Which runs there are, and which may go: never one that anybody still needs, never a folder that isn't a run."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aftershock.errors import AftershockError
+from aftershock.harness.cluster import ownership
+from aftershock.harness.cluster.ownership import Standing
+from aftershock.harness.run.runs import Criteria, age, find_run, listed, pruning, remove, runs_in, size
+
+DEAD = "1:1"
+NOW = datetime(2026, 1, 31, tzinfo=UTC)
+
+
+def run(out: Path, run_id: str, days_ago: int = 0, **facts: Any) -> Path:
+    """A run directory with 5 kB of evidence."""
+    path = out / run_id
+    (path / "logs").mkdir(parents=True)
+    (path / "logs" / "k1.log").write_bytes(b"x" * 5_000)
+    told = {"run_id": run_id, "plan": "demo", "status": "complete", "owner": DEAD}
+    told |= {"started_at": (NOW - timedelta(days=days_ago)).isoformat(), **facts}
+    (path / "run.json").write_text(json.dumps(told))
+    return path
+
+
+def stands(run_id: str, home: Path, *, keep: bool = True) -> Standing:
+    return Standing(run_id, DEAD, home, keep, here=True)
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """Three runs of a month, and folders that are none: a session's, a stranger's, a broken one, a link."""
+    out = tmp_path / "runs"
+    for run_id, days_ago in (("old", 40), ("middle", 20), ("new", 1)):
+        run(out, run_id, days_ago)
+    (out / "session-1").mkdir()
+    (out / "session-1" / "session.json").write_text("{}")
+    (out / "foreign").mkdir()
+    (out / "foreign" / "run.json").write_text('{"speed": 11}')
+    (out / "broken").mkdir()
+    (out / "broken" / "run.json").write_text('{"run_id": "broken", "pl')
+    run(tmp_path, "elsewhere", 99)
+    (out / "link").symlink_to(tmp_path / "elsewhere")
+    return out
+
+
+def names(runs: Any) -> list[str]:
+    return [each.run_id for each in runs]
+
+
+def test_only_runs_are_runs(out: Path) -> None:
+    """Newest first; what has no run.json of ours, or is a link, is not listed and so never removed."""
+    assert ["new", "middle", "old"] == names(runs_in(out))
+    assert [] == runs_in(out / "nowhere")
+
+
+def test_what_is_said_of_a_run(out: Path) -> None:
+    """Its verdict where it has one; how it ended otherwise; what died is called so; its size is what it takes."""
+    (out / "new" / "verdict.json").write_text('{"status": "FAIL"}')
+    run(out, "lost", 2, status="running")
+    run(out, "now", status="running", owner=ownership.owner())
+    assert {"new": "FAIL", "lost": "died", "now": "running", "old": "complete"}.items() <= {
+        each.run_id: each.status for each in runs_in(out)
+    }.items()
+    assert 5_000 <= runs_in(out)[0].size_bytes <= 6_000
+
+
+def test_the_list(out: Path) -> None:
+    """One line each under a header, with the clusters that stand."""
+    lines = listed(runs_in(out), [stands("middle", out / "middle")]).splitlines()
+    assert ["run", "new", "middle", "old"] == [line.split()[0] for line in lines]
+    assert [False, False, True, False] == ["its cluster stands" in line for line in lines]
+    assert "2026-01-30 00:00" in lines[1]
+
+
+@pytest.mark.parametrize(
+    ("keep", "days", "expected"),
+    [
+        (1, None, ["middle", "old"]),
+        (0, None, ["new", "middle", "old"]),
+        (5, None, []),
+        (None, 30, ["old"]),
+        (1, 10, ["middle", "old"]),
+        (2, 10, ["old"]),
+        (0, 30, ["old"]),
+    ],
+)
+def test_criteria(out: Path, keep: int | None, days: int | None, expected: list[str]) -> None:
+    """All but the newest N; older than a date; where both are said, a run goes only if both let it."""
+    before = None if days is None else NOW - timedelta(days=days)
+    assert expected == names(pruning(runs_in(out), Criteria(keep, before), []).condemned)
+
+
+def test_what_is_needed_stays(out: Path) -> None:
+    """A run whose process lives, one whose cluster stands by home, by id, or as the last lessee of a pool's."""
+    run(out, "driven", 50, owner=ownership.owner())
+    run(out, "pooled", 51, cluster="pool-3f-0-1a")
+    standing = [
+        stands("renamed", (out / "old").resolve()),
+        stands("middle", Path("/elsewhere"), keep=False),
+        stands("pool-3f-0-1a", out / "session-1" / "pool" / "slot-0"),
+    ]
+    verdict = pruning(runs_in(out), Criteria(0, None), standing)
+    assert ["new"] == names(verdict.condemned)
+    spared = {each.run_id: why for each, why in verdict.spared}
+    assert {"middle", "old", "driven", "pooled"} == spared.keys()
+    assert "drives it" in spared["driven"]
+    assert "aftershock cluster down --run pool-3f-0-1a" in spared["pooled"]
+
+
+def test_removal(out: Path) -> None:
+    """The folder goes, its neighbours stay, and as much as was announced is freed."""
+    verdict = pruning(runs_in(out), Criteria(None, NOW - timedelta(days=30)), [])
+    assert sum(each.size_bytes for each in verdict.condemned) == verdict.size_bytes >= 5_000
+    for each in verdict.condemned:
+        remove(each)
+    assert ["broken", "foreign", "link", "middle", "new", "session-1"] == sorted(path.name for path in out.iterdir())
+
+
+@pytest.mark.parametrize(("text", "expected"), [("30d", 30 * 24), ("12h", 12), ("90m", 1.5)])
+def test_ages(text: str, expected: float) -> None:
+    """Days, hours, minutes."""
+    assert timedelta(hours=expected) == age(text)
+
+
+@pytest.mark.parametrize("text", ["30", "d", "-1d", "3w", "1.5d", "9999999d", ""])
+def test_what_is_no_age(text: str) -> None:
+    """Anything else is a sentence that shows what would do."""
+    with pytest.raises(AftershockError, match="is no age: give a number with its unit, like 30d"):
+        age(text)
+
+
+def test_sizes() -> None:
+    """kB below a megabyte, MB from there."""
+    assert ["0 kB", "5 kB", "1.5 MB"] == [size(0), size(5_000), size(1_500_000)]
+
+
+def test_find_run(out: Path) -> None:
+    """By path, by id; else a sentence with both places looked at."""
+    assert out / "new" == find_run("new", out) == find_run(str(out / "new"), Path("nowhere"))
+    with pytest.raises(AftershockError, match=r"no run at nope nor at .*runs/nope"):
+        find_run("nope", out)

@@ -1,0 +1,179 @@
+"""What is owed to a cluster after a death: read from the journal, performed once, and nothing of the living touched."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from aftershock.errors import FaultError
+from aftershock.faults.runtime.record import Entry, Targets, Undo
+from aftershock.harness.cluster import ownership
+from aftershock.harness.run import client_processes
+from aftershock.harness.run.rundir import RunClock, RunDir
+from aftershock.harness.safety import heal
+from aftershock.harness.safety.heal import undo_open
+from aftershock.harness.safety.journal import Journal, open_faults, read_journal
+from aftershock.tests.unit.faults.fake_world import FakeWorld, JumpingClock
+
+DEAD = "1:1"
+NO_CLUSTER: Any = SimpleNamespace(run_id="x")  # the world is replaced
+START = Undo("start", {"broker": 2})
+
+
+def journal_of(path: Path, *lines: tuple[str, str, str, Undo]) -> Path:
+    """A journal with lines of (owner, fault, state, undo)."""
+    with path.open("a") as file:
+        for owner, fault, state, undo in lines:
+            told = {"t_us": 1, "fault": fault, "kind": "k", "state": state, "targets": {}, "undo": undo.as_json()}
+            file.write(json.dumps({**told, "owner": owner}) + "\n")
+    return path
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> FakeWorld:
+    world = FakeWorld(JumpingClock())
+    monkeypatch.setattr(heal, "world_of", lambda _: world)
+    return world
+
+
+async def undone(path: Path, *, everybodys: bool = False) -> Sequence[str]:
+    whose = (lambda _: True) if everybodys else (lambda owner: not ownership.lives(owner))
+    said: list[str] = []
+    return await undo_open(path, 0, NO_CLUSTER, said.append, whose=whose)
+
+
+async def test_orphaned_faults_are_undone_and_written_down(tmp_path: Path, world: FakeWorld) -> None:
+    """Of three faults the healed one and the living owner's stay; the orphan is undone by the undo of its last line."""
+    await world.kill(2)  # type: ignore[arg-type]
+    path = journal_of(
+        tmp_path / "journal.jsonl",
+        (DEAD, "over", "intended", START),
+        (DEAD, "over", "healed", START),
+        (ownership.owner(), "held", "intended", Undo("resume", {"broker": 1})),
+        (DEAD, "dead", "intended", Undo("nothing")),
+        (DEAD, "dead", "injected", START),
+    )
+    assert ["dead"] == await undone(path)
+    assert "running" == await world.state(2)  # type: ignore[arg-type]
+    states = [(line["fault"], line["state"]) for line in read_journal(path)[5:]]
+    assert [("dead", "healing"), ("dead", "healed")] == states
+    assert [] == await undone(path)
+
+
+async def test_an_undo_that_fails_is_told_after_all_were_tried(tmp_path: Path, world: FakeWorld) -> None:
+    """One verb nobody knows: the other fault is healed all the same, the first stays open and is named."""
+    await world.kill(2)  # type: ignore[arg-type]
+    unknown = Undo("unheard_of")  # type: ignore[arg-type]
+    path = journal_of(tmp_path / "journal.jsonl", (DEAD, "odd", "intended", unknown), (DEAD, "dead", "intended", START))
+    with pytest.raises(FaultError, match="odd could not be healed: the undo `unheard_of` is unknown"):
+        await undone(path)
+    assert "running" == await world.state(2)  # type: ignore[arg-type]
+    assert ["odd"] == [line["fault"] for line in open_faults(read_journal(path))]
+
+
+def test_a_fault_id_may_be_used_again(tmp_path: Path) -> None:
+    """Healed and injected again under the same id: open, and with its latest undo."""
+    again = Undo("resume", {"broker": 3})
+    path = journal_of(
+        tmp_path / "journal.jsonl",
+        (DEAD, "a", "intended", START),
+        (DEAD, "a", "healed", START),
+        (DEAD, "a", "intended", again),
+    )
+    assert [again.as_json()] == [line["undo"] for line in open_faults(read_journal(path))]
+
+
+def test_two_journals_on_one_file_keep_their_lines_whole(tmp_path: Path) -> None:
+    """Long lines of several processes at once: none is torn, none is lost."""
+    path = tmp_path / "journal.jsonl"
+    script = (
+        "import sys; from pathlib import Path; from aftershock.harness.safety.journal import Journal;"
+        "from aftershock.harness.run.rundir import RunClock;"
+        "from aftershock.faults.runtime.record import Entry, Targets, Undo;"
+        "j = Journal(Path(sys.argv[1]), RunClock(0));"
+        "big = Targets(topics=('x' * 30_000,));"
+        "[j.record(Entry(f'{sys.argv[2]}-{n}', 'k', 'intended', big, Undo('nothing'))) for n in range(30)]"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", script, str(path), name]) for name in "ab"]
+    assert [0, 0] == [writer.wait(60) for writer in writers]
+    written = {line["fault"] for line in read_journal(path)}
+    assert {f"{name}-{n}" for name in "ab" for n in range(30)} == written
+
+
+def test_a_journals_lines_say_who_owes_the_undo(tmp_path: Path) -> None:
+    """Every line names this process, by id and start time."""
+    journal = Journal(tmp_path / "journal.jsonl", RunClock(0))
+    journal.record(Entry("a", "k", "intended", Targets(), START))
+    journal.close()
+    assert [ownership.owner()] == [line["owner"] for line in read_journal(tmp_path / "journal.jsonl")]
+
+
+@pytest.fixture
+def shm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A memory file system of our own."""
+    folder = tmp_path / "shm"
+    folder.mkdir()
+    monkeypatch.setattr(client_processes, "TMPFS", folder)
+    monkeypatch.setattr("aftershock.workloads.load.spool.TMPFS", folder)
+    return folder
+
+
+def dead_runs_spool(out: Path) -> tuple[RunDir, Path]:
+    """A run directory and a spool, left by a process that has ended."""
+    script = (
+        "import sys; from pathlib import Path; from aftershock.harness.run import client_processes as spools;"
+        "import aftershock.workloads.spool as s; s.TMPFS = Path(sys.argv[2]);"
+        "from aftershock.harness.run.rundir import RunDir; home = RunDir.create(Path(sys.argv[1]), 'p', 0, 'c');"
+        "print(home.path); print(spools.spool_for(home.run_id, home.path).path)"
+    )
+    told: Any = subprocess.run(
+        [sys.executable, "-c", script, str(out), str(out / "shm")], capture_output=True, text=True, check=True
+    ).stdout.split()
+    return RunDir.open(Path(told[0])), Path(told[1])
+
+
+def test_only_the_spools_of_the_dead_are_orphaned(tmp_path: Path, shm: Path) -> None:
+    """Ours lives; a dead runner's is found, by its name alone; a stranger's folder is nobody's."""
+    mine = client_processes.spool_for("mine", tmp_path)
+    (shm / "aftershock-odd").mkdir()
+    _, theirs = dead_runs_spool(tmp_path)
+    assert [theirs] == [spool.path for spool in client_processes.orphaned()]
+    mine.discard()
+    assert not mine.path.exists()
+
+
+def test_a_dead_runs_books_are_closed(tmp_path: Path, shm: Path) -> None:
+    """Its spool is gone, its run.json says that it failed; Spark's scratch folder is gone; the evidence stays."""
+    home, spool = dead_runs_spool(tmp_path)
+    scratch = home.path / "logs" / ".spark-x"
+    scratch.mkdir()
+    (orphan,) = client_processes.orphaned()
+    heal._cleared(orphan, print)
+    assert not spool.exists()
+    assert not scratch.exists()
+    assert "failed" == RunDir.open(home.path).facts["status"]
+    assert (home.path / "journal.jsonl").exists()
+    assert [] == list(shm.iterdir())
+
+
+def test_frozen_clients_of_a_dead_run_are_ended() -> None:
+    """A client process that can't see its runner's death is killed by its run's id; another run's is left alone."""
+    sleeper = "import time; time.sleep(60)"
+    word = "aftershock.workloads.load.worker"
+    mine, other = (
+        subprocess.Popen([sys.executable, "-c", sleeper, word, run, "orders-x-produce"], start_new_session=True)
+        for run in ("run-a", "run-b")
+    )
+    try:
+        mine.send_signal(19)  # SIGSTOP
+        client_processes.end_workers("run-a")
+        assert -9 == mine.wait(10)
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()

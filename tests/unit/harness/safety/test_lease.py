@@ -1,0 +1,228 @@
+"""The host's lease between real processes: who may be inside together, who waits, and what they are told."""
+
+import os
+import signal
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import takewhile
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from aftershock.errors import LeaseError
+from aftershock.harness.safety import lease
+from aftershock.harness.safety.lease import Kind, Lock, host_lease, judged_on
+from aftershock.tests.unit.harness.child import Child
+
+LEASE = """
+import os, sys
+from pathlib import Path
+from aftershock.harness.safety.lease import host_lease
+kind, holder, folder, user = sys.argv[1:]
+os.cpu_count = lambda: 2
+os.seteuid(int(user or os.geteuid()))
+with host_lease(kind, holder, print, Path(folder)):
+    print("inside")
+    input()
+print("left")
+"""
+
+Enter = Callable[..., Child]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "aftershock-host"
+
+
+@pytest.fixture
+def enter(folder: Path) -> Iterator[Enter]:
+    """Starts a process that wants a lease on a host of two cores."""
+    with ExitStack() as children:
+        yield lambda kind, holder, user="": children.enter_context(Child(LEASE, kind, holder, str(folder), user))
+
+
+@pytest.mark.parametrize(
+    ("slos", "kind"),
+    [
+        (["lost == 0", "order == 0"], "integrity"),
+        (["lost == 0", "produce.latency p95 < 250ms in fault"], "latency"),
+        (["recovery < 5s after kill-1"], "latency"),
+        ([], "latency"),
+    ],
+)
+def test_only_counts_of_records_share_the_host(slos: list[str], kind: Kind) -> None:
+    """One SLO about time, or none at all, and the run must be alone."""
+    assert kind == judged_on(slos)
+
+
+@pytest.mark.parametrize("newcomer", ["latency", "integrity"])
+def test_a_latency_run_is_alone(enter: Enter, newcomer: Kind) -> None:
+    """Nobody joins it; who waits is told once by whom and since when it is held, and gets in when it is over."""
+    first = enter("latency", "run demo")
+    assert "inside" == first.line()
+    second = enter(newcomer, "other")
+    said = second.line()
+    assert said.startswith(f"waiting for the host's timing lease: held by run demo (pid {first.pid}) since ")
+    first.tell()
+    assert ["left", "inside"] == [first.line(), second.line()]
+
+
+def test_who_waits_is_told_once(enter: Enter, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often it has to look again: here four times, before the holder is told to go."""
+    first = enter("latency", "first")
+    looks: list[int] = []
+    said: list[str] = []
+    assert "inside" == first.line()
+
+    def wait(_period_s: float) -> None:
+        looks.append(len(said))
+        if len(looks) == 4:
+            first.tell()
+            assert "left" == first.line()
+
+    monkeypatch.setattr(lease, "time", SimpleNamespace(sleep=wait))  # not that of other threads
+    with host_lease("latency", "second", said.append, folder):
+        assert [0, 1, 1, 1] == looks
+
+
+def test_integrity_runs_share_by_cores(enter: Enter) -> None:
+    """Two cores, two runs; the third waits for either, and a latency run for both."""
+    first = enter("integrity", "one")
+    assert "inside" == first.line()
+    second = enter("integrity", "two")
+    assert "inside" == second.line()
+    third = enter("integrity", "three")
+    said = third.line()
+    assert "one (pid" in said
+    assert "two (pid" in said
+    second.tell()
+    assert ["left", "inside"] == [second.line(), third.line()]
+
+
+def test_a_waiting_latency_run_is_next(enter: Enter) -> None:
+    """A core is free, yet an integrity run that comes later waits: else a stream of them would starve it."""
+    inside = enter("integrity", "inside already")
+    assert "inside" == inside.line()
+    waiting = enter("latency", "waits")
+    assert "held by inside already" in waiting.line()
+    later = enter("integrity", "comes later")
+    assert "held by inside already" in later.line()
+    inside.tell()
+    assert "inside" == waiting.line()
+    assert later.silent()
+    waiting.tell()
+    assert "inside" == later.line()
+
+
+@pytest.mark.parametrize("kind", ["latency", "integrity"])
+def test_a_killed_holder_holds_nothing(enter: Enter, kind: Kind) -> None:
+    """kill -9 leaves its note behind, but no lease."""
+    with enter(kind, "victim") as victim:
+        assert "inside" == victim.line()
+        victim.kill()
+    assert "inside" == enter("latency", "heir").line()
+
+
+def test_ctrl_c_ends_the_waiting(enter: Enter) -> None:
+    """Who waits can be interrupted at once, and then stands in nobody's way."""
+    first = enter("latency", "first")
+    assert "inside" == first.line()
+    second = enter("latency", "second")
+    assert "waiting" in second.line()
+    assert -signal.SIGINT == second.interrupt()
+    first.tell()
+    assert "left" == first.line()
+    assert "inside" == enter("latency", "third").line()
+
+
+def test_the_folder_serves_every_user(folder: Path) -> None:
+    """Whatever the first user's umask: the folder is like /tmp, its files are everybody's."""
+    before = os.umask(0o077)
+    try:
+        with host_lease("integrity", "first", print, folder):
+            assert 0o1777 == stat.S_IMODE(folder.stat().st_mode)
+            assert {0o666} == {stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()}
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
+def test_another_user_waits_and_gets_in(folder: Path, enter: Enter) -> None:
+    """The lease of one user is seen and waited for by another, who can take it over in turn."""
+    # pytest's own folders are closed to others; above them lies the temp directory, which isn't
+    for parent in takewhile(lambda path: path != Path(tempfile.gettempdir()), folder.parents):
+        parent.chmod(0o755)
+    first = enter("latency", "root's")
+    assert "inside" == first.line()
+    second = enter("latency", "nobody's", "65534")
+    assert "held by root's" in second.line()
+    first.tell()
+    assert "inside" == second.line()
+
+
+def test_a_stale_note_or_none_is_no_matter(folder: Path, enter: Enter) -> None:
+    """What a dead holder wrote is not shown; a holder without a readable note is waited for all the same."""
+    folder.mkdir()
+    (folder / "core-0").write_text('{"holder": "long dead", "pid": 1, "since_s": 0}')
+    first = enter("latency", "alive")
+    assert "inside" == first.line()
+    (folder / "timing").write_text('{"holder": [')
+    assert "waiting for the host's timing lease: held by a process that left no note" == enter("latency", "2").line()
+
+
+def test_a_note_can_not_play_with_the_terminal(folder: Path) -> None:
+    """Escape sequences in a holder's name, which a stranger may have written, are not passed on."""
+    folder.mkdir()
+    lock = Lock(folder / "timing")
+    assert lock.take("\x1b[2Jgone\nnew line")
+    assert lock.held_by().startswith("?[2Jgone?new line (pid ")
+
+
+def plant_link(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "turnstile").symlink_to(folder.parent / "victim")
+
+
+def plant_hard_link(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "turnstile").hardlink_to(folder.parent / "victim")
+
+
+def plant_pipe(folder: Path) -> None:
+    folder.mkdir()
+    os.mkfifo(folder / "turnstile")
+
+
+def plant_linked_folder(folder: Path) -> None:
+    (folder.parent / "elsewhere").mkdir()
+    folder.symlink_to(folder.parent / "elsewhere")
+
+
+def plant_file(folder: Path) -> None:
+    folder.touch()
+
+
+@pytest.mark.parametrize("plant", [plant_link, plant_hard_link, plant_pipe, plant_linked_folder, plant_file])
+def test_what_is_no_lock_file_is_refused_and_not_touched(folder: Path, plant: Callable[[Path], None]) -> None:
+    """A link that somebody planted would make us write elsewhere: a sentence that names it, and no harm."""
+    victim = folder.parent / "victim"
+    victim.write_text("precious")
+    plant(folder)
+    with pytest.raises(LeaseError, match=f"can't use .*{folder}.*; remove it"):
+        with host_lease("latency", "run", print, folder):
+            pass
+    assert "precious" == victim.read_text()
+    assert [] == list(folder.parent.glob("elsewhere/*"))
+
+
+def test_a_lock_file_swept_away_is_made_again(folder: Path) -> None:
+    """Cleaners of the temp directory delete old files: the next try works with a new one, its holder unharmed."""
+    with host_lease("integrity", "first", print, folder):
+        for file in folder.iterdir():
+            file.unlink()
+        with host_lease("latency", "second", print, folder):
+            assert (folder / "timing").exists()

@@ -1,0 +1,55 @@
+"""What is asked of a node's machine, where the engine's answer may get lost on its way."""
+
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from docker.errors import APIError
+
+from aftershock.errors import ClusterError
+from aftershock.faults.targets.values import BrokerId, LogDir
+from aftershock.harness.cluster.cluster import Cluster
+from aftershock.harness.cluster.topology import LOG_DIR
+from aftershock.harness.world import nodes
+from aftershock.harness.world.nodes import MachineWorld
+
+
+def world(*answers: tuple[int, bytes]) -> MachineWorld:
+    """Of one running node, whose engine gives these answers in turn."""
+    told = iter(answers)
+    container = SimpleNamespace(name="k1", exec_run=lambda _: next(told))
+    one = MachineWorld()
+    one._cluster = cast("Cluster", SimpleNamespace(nodes={1: SimpleNamespace(container=container, state=_running)}))
+    return one
+
+
+def _running() -> str:
+    return "running"
+
+
+def test_an_answer_that_got_lost_is_asked_for_again() -> None:
+    """docker-py gives an empty text now and then, and 0, for a command that did say something."""
+    one = world((0, b""), (0, b""), (0, b"4096 10 4\nyes\n"))
+    assert LogDir(LOG_DIR, 40_960, 16_384, bounded=False, writable=True) == one._log_dir(BrokerId(1), LOG_DIR)
+
+
+def test_who_never_says_anything_is_an_error() -> None:
+    """And so is a command that fails."""
+    with pytest.raises(ClusterError, match="k1 answers 0 and `` to `stat"):
+        world(*[(0, b"")] * 9)._log_dir(BrokerId(1), LOG_DIR)
+    with pytest.raises(ClusterError, match="k1 answers 1 and `no such directory` to `stat"):
+        world(*[(1, b"no such directory")] * 9)._log_dir(BrokerId(1), LOG_DIR)
+
+
+def test_who_ends_meanwhile_is_looked_at_from_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine refuses, for the container is no longer running: its volume still is there."""
+    monkeypatch.setattr(nodes, "run_beside", lambda *_, **__: "4096 10 4\nno\n")
+    one, states = world(), iter(["running", "exited"])
+    node = one._cluster.nodes[BrokerId(1)]
+    monkeypatch.setattr(node, "state", lambda: next(states))
+    monkeypatch.setattr(node.container, "exec_run", refuse)
+    assert not one._log_dir(BrokerId(1), LOG_DIR).writable
+
+
+def refuse(_: object) -> None:
+    raise APIError("container is not running")

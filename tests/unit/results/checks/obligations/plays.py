@@ -1,0 +1,128 @@
+"""Faults as a test says them, and the evidence that a run with them would leave, without any records."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aftershock.results.evidence.evidence import Client, Evidence, Phase
+
+S = 1_000_000
+TOLD = ("kill", "restart", "refuse", "rotate")
+TAKES = {
+    "kill": "nodes",
+    "pause": "nodes",
+    "restart": "nodes",
+    "roll": "one node",
+    "cut": "links",
+    "refuse": "links",
+    "late": "moments",
+    "rotate": "leaders",
+}
+"""What each word of these tests takes; any other word takes nobody knows what."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault and its real times, in seconds; without ``for`` it is done when it is injected."""
+
+    kind: str
+    start_s: float
+    injected_s: float
+    healing_s: float
+    end_s: float
+    brokers: tuple[int, ...] = ()
+    links: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+    clients: tuple[str, ...] = ()
+    lasting: bool = True
+    controller: bool | None = None
+    failed: bool = False
+
+    @property
+    def id(self) -> str:
+        """Unique in a play: no two begin together."""
+        return f"{self.kind}-{self.start_s:g}"
+
+    @property
+    def takes(self) -> str:
+        """As its kind would declare it."""
+        return TAKES.get(self.kind, "unknown")
+
+    def step(self) -> dict[str, Any]:
+        """As the timeline has it."""
+        for_ms = round(1000 * (self.healing_s - self.start_s)) if self.lasting else None
+        return {"id": self.id, "kind": self.kind, "for_ms": for_ms, "takes": self.takes, "told": self.kind in TOLD}
+
+    def lines(self) -> list[dict[str, Any]]:
+        """As the journal has it."""
+        targets = {name: list(getattr(self, name)) for name in ("brokers", "links", "topics", "clients")}
+        states = {"intended": self.start_s, "injected": self.injected_s, "healing": self.healing_s}
+        if not self.lasting:
+            states = {"intended": self.start_s, "injected": self.end_s}
+        states["failed" if self.failed else "healed"] = self.end_s
+        told = {"fault": self.id, "targets": targets | {"roles": {"controller": self.controller}}}
+        return [told | {"t_us": round(at * S), "state": state} for state, at in states.items()]
+
+
+def lasting(kind: str, start_s: float, end_s: float, **targets: Any) -> Fault:
+    """A fault that takes hold and is healed at once."""
+    return Fault(kind, start_s, start_s, end_s, end_s, **targets)
+
+
+@dataclass(frozen=True)
+class Play:
+    """A run of 120 s after 10 s of warm-up: producer and reader in rack a, topic ``orders`` of three replicas."""
+
+    faults: Sequence[Fault] = ()
+    racks: dict[int, str] = field(default_factory=lambda: {1: "a", 2: "b", 3: "c"})
+    isolated: tuple[int, ...] = ()
+    in_sync_min: int = 2
+    assignment: dict[int, list[int]] = field(default_factory=lambda: {0: [1, 2, 3]})
+    settings: dict[str, Any] = field(
+        default_factory=lambda: {
+            "socket.timeout.ms": 2000,
+            "socket.connection.setup.timeout.ms": 2000,
+            "reconnect.backoff.max.ms": 1000,
+        }
+    )
+    group: str | None = None
+    start_s: int = 10
+    end_s: int = 130
+
+    def evidence(self) -> Evidence:
+        """What is left of it."""
+        produce = {"topic": "orders", "acks": "all", "rack": "a"}
+        consume = {"topic": "orders", "group": self.group, "rack": "a"}
+        arms = {"base": {"client": "confluent", "settings": self.settings}}
+        workload = {"name": "w", "produce": produce, "consume": consume, "arms": arms}
+        config = {"min.insync.replicas": str(self.in_sync_min)}
+        topic = {"name": "orders", "partitions": len(self.assignment), "replication": 3, "config": config}
+        nodes = [{"id": node, "rack": rack} for node, rack in self.racks.items()]
+        assigned = {str(number): replicas for number, replicas in self.assignment.items()}
+        broker = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
+        return Evidence(
+            home=Path("play"),
+            run={
+                "run_id": "play",
+                "status": "complete",
+                "brokers": nodes,
+                "voters": list(self.isolated or self.racks),
+                "topics": [{"name": "orders", "assignment": assigned}],
+                "profile": {"name": "fast", "replica.lag.time.max.ms": "5000", **broker},
+            },
+            timeline={
+                "cluster": {"controllers": len(self.isolated)},
+                "topics": [topic],
+                "workloads": [workload],
+                "steps": [fault.step() for fault in self.faults],
+            },
+            clients=(Client("w", "base", "orders", "orders", True, "all", True, False, "a", "a"),),
+            producers={0: "w/base"},
+            phases=(Phase("steady", None, self.start_s * S, self.end_s * S),),
+            objectives=(),
+            journal=tuple(line for fault in self.faults for line in fault.lines()),
+            events=(),
+            parquet={},
+            manifested=True,
+        )

@@ -1,0 +1,118 @@
+"""Random faults, and a simulated client that waits for as long as it may: never FAIL. One that never returns: FAIL.
+
+This is the promise of the issue, that an ordinary cut fails no correct client, in the small; the simulator shares no
+code and no figure of grace with what it tests.
+"""
+
+import random
+
+import pytest
+
+from aftershock.results.checks.check import Check, Status
+from aftershock.results.checks.obligations.checks import obligations
+from aftershock.results.checks.obligations.stalls import lanes
+from aftershock.results.measure.facts import Distribution, Facts, Host, Stall
+from aftershock.tests.unit.results.checks.obligations.plays import Fault, Play, S
+from aftershock.tests.unit.results.checks.obligations.simulator import Simulation
+
+SEEDS = range(200)
+THREE = {1: "a", 2: "b", 3: "c"}
+FIVE = {1: "a", 2: "b", 3: "c", 4: "a", 5: "b"}
+APART = {1: "a", 2: "b", 3: "c", 11: "a", 12: "b", 13: "c"}
+
+
+def drawn(source: random.Random) -> Play:
+    """One to three faults of any kind, at any time, together or not."""
+    racks, isolated = source.choice([(THREE, ()), (FIVE, ()), (APART, (11, 12, 13))])
+    brokers = sorted(set(racks) - set(isolated))
+    faults = [_fault(source, racks, brokers) for _ in range(source.randint(1, 3))]
+    unique = list({fault.id: fault for fault in faults}.values())
+    return Play(unique, racks, isolated, source.choice([1, 2]), {0: source.sample(brokers, 3)})
+
+
+def _fault(source: random.Random, racks: dict[int, str], brokers: list[int]) -> Fault:
+    kind = source.choice(["kill", "pause", "restart", "cut", "cut", "refuse", "mystery"])
+    start = round(source.uniform(15, 80), 1)
+    injected = start + source.uniform(0, 2)
+    healing = injected + source.uniform(3, 40)
+    times = (kind, start, injected, healing, healing + source.uniform(0, 3))
+    if kind in ("kill", "pause", "restart"):
+        return Fault(*times, brokers=(source.choice(sorted(racks)),), lasting=kind != "restart")
+    if kind == "refuse":
+        return Fault(*times, links=(f"client_a-k{source.choice(brokers)}",))
+    return Fault(*times, links=_links(source, racks))
+
+
+def _links(source: random.Random, racks: dict[int, str]) -> tuple[str, ...]:
+    """A rack cut off, one channel between two racks, or whatever links."""
+    every = [
+        f"{c}_{r}-k{n}"
+        for c in ("client", "replication", "controller")
+        for n, h in racks.items()
+        for r in "abc"
+        if r != h
+    ]
+    one, other = source.sample("abc", 2)
+    shape = source.choice(["rack", "channel", "some"])
+    if shape == "rack":
+        return tuple(link for link in every if (f"_{one}-" in link) != (racks[_end(link)] == one))
+    if shape == "channel":
+        channel = source.choice(["replication", "controller"])
+        return tuple(link for link in every if link.startswith(f"{channel}_{one}-") and racks[_end(link)] == other)
+    return tuple(source.sample(every, source.randint(1, 4)))
+
+
+def _end(link: str) -> int:
+    return int(link.rpartition("k")[2])
+
+
+def judged(play: Play, stalls: list[tuple[float, float]]) -> Check:
+    """The check of a producer that stalled like this on its only partition."""
+    seen = tuple(Stall("produce", "w/base", 0, round(start * S), round(end * S)) for start, end in stalls)
+    known = {("produce.latency", "w/base", "run"): Distribution(n=1000)}
+    facts = Facts(known, {}, {}, {}, {}, {}, Host(), (), S, stalls=seen)
+    (check,) = (each for each in obligations(play.evidence(), facts, None) if each.id == "obligation/produce")
+    return check
+
+
+def owed_for_long(play: Play, since_s: float) -> bool:
+    """Whether a client that stops then must be caught."""
+    spans = [span for span in lanes(play.evidence())[0].of(0) if span.owed and span.start_us >= since_s * S]
+    return any(span.end_us - span.start_us > span.patience_us + S for span in spans)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_correct_client_never_fails(seed: int) -> None:
+    """Whatever the schedule, and however slow each part of the recovery is within its limits."""
+    source = random.Random(seed)  # noqa: S311 - repeatable on purpose
+    play = drawn(source)
+    check = judged(play, list(Simulation(play, source).stalls()))
+
+    assert check.status is Status.PASS, (check.why, play.faults)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_client_that_never_comes_back_fails(seed: int) -> None:
+    """It stops with the first fault; it is caught wherever progress was owed later for longer than the patience."""
+    source = random.Random(seed)  # noqa: S311 - repeatable on purpose
+    play = drawn(source)
+    stuck_s = min(fault.start_s for fault in play.faults)
+    check = judged(play, list(Simulation(play, source, stuck_after_s=stuck_s).stalls()))
+
+    assert check.status is Status.FAIL or not owed_for_long(play, stuck_s)
+
+
+def test_the_schedules_prove_something() -> None:
+    """Most stall the client and are owed something later; a good part is owed something while a fault is in force."""
+    plays = [(drawn(source), source) for source in map(random.Random, SEEDS)]
+    stalled = sum(bool(list(Simulation(play, source).stalls())) for play, source in plays)
+    spans = [(play, span) for play, _ in plays for span in lanes(play.evidence())[0].of(0) if span.owed]
+    during = {id(play) for play, span in spans for fault in play.faults if _within(span.start_us, span.end_us, fault)}
+    caught = sum(owed_for_long(play, min(fault.start_s for fault in play.faults)) for play, _ in plays)
+
+    counts = (stalled, len(during), caught)
+    assert all(count >= least for count, least in zip(counts, (100, 50, 150), strict=True)), counts
+
+
+def _within(start_us: int, end_us: int, fault: Fault) -> bool:
+    return min(end_us, fault.healing_s * S) - max(start_us, fault.injected_s * S) > S

@@ -1,0 +1,91 @@
+"""A run of two arms, and measurements of it that a test makes up one by one."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aftershock.results.checks.check import Check
+from aftershock.results.checks.slo.judged import Doubts, objectives, wanted
+from aftershock.results.evidence.evidence import Client, Evidence, Objective, Phase
+from aftershock.results.measure.facts import Calm, Cut, Distribution, Facts, Lag, Longest, Outage, Recovered, Slice
+
+S = 1_000_000
+A, B = "orders/a", "orders/b"
+PARTITIONS = 3
+
+
+def client(arm: str, workload: str = "orders") -> Client:
+    return Client(workload, arm, "orders", "orders", True, "all", True, False, commits_to="orders")
+
+
+def seen(n: int, value_us: int | None, q: float = 0.99, **more: Any) -> Distribution:
+    """``n`` latencies whose quantile ``q`` is the value; None: it falls on a failure."""
+    censored = more.pop("censored", 0 if value_us is not None else n)
+    return Distribution(n, censored, value_us, {q: value_us, 1.0: value_us}, **more)
+
+
+@dataclass
+class Stage:
+    """Steady from 10 s to 20 s, a fault from 20 s to 30 s, recovery to 40 s; what was measured is empty."""
+
+    clients: Sequence[Client] = (client("a"), client("b"))
+    steps: Sequence[str] = ("kill-1",)
+    distributions: dict[tuple[str, str, str], Distribution] = field(default_factory=dict)
+    longest: dict[tuple[str, str, str], Longest] = field(default_factory=dict)
+    recoveries: dict[tuple[str, str], Recovered] = field(default_factory=dict)
+    calms: dict[tuple[Calm, str], Recovered] = field(default_factory=dict)
+    cuts: dict[tuple[Cut, str], tuple[Slice, ...]] = field(default_factory=dict)
+    unavailable: dict[tuple[str, str, str], tuple[Outage, ...]] = field(default_factory=dict)
+    lag: dict[str, tuple[Lag, ...]] = field(default_factory=dict)
+    unproven: Mapping[str, str] = field(default_factory=dict)
+    harness: str | None = None
+
+    def latency(
+        self, distribution: Distribution, window: str = "fault", client: str = A, metric: str = "latency"
+    ) -> None:
+        self.distributions[f"produce.{metric}", client, window] = distribution
+
+    def cut(self, metric: str, window: str, *slices: Slice, each: Any = None, every_us: int | None = None) -> None:
+        self.cuts[Cut(metric, window, each, every_us), A] = slices
+
+    def evidence(self, *texts: str, gate: bool = True) -> Evidence:
+        phases = [
+            ("warmup", None, 0, 10),
+            ("steady", None, 10, 20),
+            ("fault", "kill-1", 20, 30),
+            ("recovery", None, 30, 40),
+        ]
+        return Evidence(
+            home=Path("run"),
+            run={"topics": [{"name": "orders", "partitions": PARTITIONS}], "status": "complete"},
+            timeline={"steps": [{"id": step, "entry": step.partition("@")[0]} for step in self.steps]},
+            clients=tuple(self.clients),
+            producers={0: A, 1: B},
+            phases=tuple(Phase(name, fault, start * S, end * S) for name, fault, start, end in phases),
+            objectives=tuple(Objective(text, "plan.yaml:9:5", gate) for text in texts),
+            journal=(),
+            events=(),
+            parquet={},
+            manifested=True,
+        )
+
+    def checks(self, *texts: str, gate: bool = True) -> list[Check]:
+        """The checks of these SLOs; everything they want measured besides the usual has been asked for."""
+        evidence = self.evidence(*texts, gate=gate)
+        asked = wanted(evidence)
+        assert {cut for cut, _ in self.cuts} <= set(asked.cuts)
+        facts = Facts(
+            distributions=self.distributions,
+            longest=self.longest,
+            recoveries=self.recoveries,
+            calms=self.calms,
+            cuts=self.cuts,
+            unavailable=self.unavailable,
+            lag=self.lag,
+        )
+        return objectives(evidence, facts, Doubts(self.unproven, self.harness))
+
+    def check(self, text: str) -> Check:
+        """The first check of one SLO, that of arm a."""
+        return self.checks(text)[0]

@@ -1,0 +1,127 @@
+"""Recoveries, doubts, gates, ids, and what is asked to be measured."""
+
+from dataclasses import replace
+
+import pytest
+
+from aftershock.errors import EvidenceError
+from aftershock.results.checks.check import Status, Verdict
+from aftershock.results.checks.slo.judged import wanted
+from aftershock.results.measure.facts import Calm, Cut, Recovered
+from aftershock.tests.unit.results.checks.slo.stage import A, B, S, Stage, seen
+
+PASS, FAIL, OPEN = Status.PASS, Status.FAIL, Status.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("recovered_us", "observed_us", "status"),
+    [
+        (4_999_999, 20 * S, PASS),
+        (5_000_000, 20 * S, FAIL),
+        (None, 5_000_000, FAIL),
+        (None, 4_999_999, OPEN),
+    ],
+)
+def test_recovery_is_seen_or_not(recovered_us: int | None, observed_us: int, status: Status) -> None:
+    """Not recovered is a FAIL only if the load went on long enough to tell."""
+    stage = Stage(recoveries={("kill-1", A): Recovered(100, recovered_us, observed_us)})
+    stage.latency(seen(200, 1), "steady")
+    check = stage.check("recovery < 5s after kill-1")
+    assert (status, "fault/kill-1", 200) == (check.status, check.phase, check.n)
+
+
+def test_a_recovery_of_its_own_terms_is_measured_by_them() -> None:
+    """The usual calm says nothing of another one; without a yardstick nothing is known."""
+    text = "recovery (p99 <= 3 * steady for 5s) < 5s after kill-1"
+    usual = {("kill-1", A): Recovered(100, S, 20 * S)}
+    assert Stage(recoveries=usual).check(text).status is OPEN
+    own = {(Calm("kill-1", 0.99, 3.0, 5 * S), A): Recovered(100, S, 20 * S)}
+    assert Stage(calms=own).check(text).status is PASS
+
+
+def test_of_several_times_the_worst_counts() -> None:
+    """`after kill` means every round and block of it; one that was too slow, or open, is not hidden by the others."""
+    rounds = ["kill@1", "kill@2", "kill@3"]
+    quick, slow, lost = Recovered(9, S, 20 * S), Recovered(9, 6 * S, 20 * S), Recovered(9, None, S)
+    for third, status in ((quick, PASS), (slow, FAIL), (lost, OPEN)):
+        told = dict(zip(((fault, A) for fault in rounds), (quick, quick, third), strict=True))
+        check = Stage(steps=rounds, recoveries=told).check("recovery < 5s after kill")
+        assert (status, check.why.startswith("none of 3" if status is not FAIL else "1 of 3")) == (check.status, True)
+    assert "of kill@3" in check.why
+
+
+@pytest.mark.parametrize(
+    ("text", "reads"),
+    [
+        ("produce.latency p99 < 1ms in fault/kill-1", True),
+        ("produce.latency p99 < 1ms in fault", True),
+        ("produce.latency p99 < 1ms", True),
+        ("produce.latency p99 < 1ms in steady", False),
+        ("produce.latency p99 in steady <= 2 * p99 in fault", True),
+        ("recovery < 1s after kill-1", True),
+    ],
+)
+def test_an_unproven_fault_leaves_open_what_reads_its_window(text: str, reads: bool) -> None:
+    """Also where the fault's window is the one that is compared with."""
+    check = Stage(unproven={"kill-1": "witness/kill-1: no"}).check(text)
+    assert reads == check.why.startswith("kill-1 is unproven (witness/kill-1: no)")
+
+
+def test_a_lagging_harness_leaves_failures_open() -> None:
+    """It can only make things look worse: what passes passes."""
+    stage = Stage(harness="harness/generator: late")
+    stage.latency(seen(1000, 5_000))
+    assert [PASS, OPEN] == [stage.check(f"produce.latency p99 < {limit} in fault").status for limit in ("6ms", "5ms")]
+
+
+def test_what_is_watched_gates_nothing() -> None:
+    """`gate: report` fails as a check, and the verdict is the worst of the others; of none it is open."""
+    stage = Stage()
+    stage.latency(seen(1000, 5_000))
+    stage.latency(seen(1000, 5_000), client=B)
+    watched = stage.checks("produce.latency p99 < 5ms in fault", gate=False)
+    gating = stage.checks("produce.latency p99 < 6ms in fault")
+    assert ([FAIL, FAIL], [False, False]) == ([each.status for each in watched], [each.gate for each in watched])
+    verdict = Verdict("r", "p", 7, ("a", "b"), (*watched, *gating))
+    assert (PASS, 0, tuple(gating)) == (verdict.status, verdict.exit_code, verdict.gating)
+    assert replace(verdict, checks=tuple(watched)).status is OPEN
+
+
+def test_two_slos_of_one_kind_keep_apart() -> None:
+    """The later one of the same id and subject gets a number; a check is told apart by both."""
+    texts = ("produce.latency p95 < 50ms in steady", "produce.latency p95 < 1ms in steady")
+    ids = [check.id for check in Stage().checks(*texts)]
+    assert ids == ["slo/produce.latency-p95-steady"] * 2 + ["slo/produce.latency-p95-steady-2"] * 2
+
+
+def test_what_is_wanted() -> None:
+    """Every quantile, band, cut and calm that the SLOs read, each once; what is always measured is not asked for."""
+    evidence = Stage(steps=["kill@1", "kill@2"]).evidence(
+        "produce.latency p99.9 < 1s",
+        "produce.latency p50 in fault <= 2 * p90 in steady for each rack with 99% confidence",
+        "produce.success >= 99% for each partition",
+        "produce.gap < 5s in every 10s of run",
+        "consume.lag max < 5 in recovery",
+        "produce.unavailable < 5s for each partition",
+        "p99(a) <= 0.5 * p99(b) of produce.latency in fault with 90% confidence",
+        "recovery (p90 <= 2.5 * steady for 1s) < 5s after kill",
+        "lost == 0",
+    )
+    asked = wanted(evidence)
+    assert (0.5, 0.9, 0.99, 0.999) == asked.qs
+    assert (0.9, 0.95, 0.99) == asked.confidences
+    assert set(asked.cuts) == {
+        Cut("produce.latency", "fault", "rack"),
+        Cut("produce.latency", "steady", "rack"),
+        Cut("produce.latency", "run", "partition"),
+        Cut("produce.gap", "run", None, 10 * S),
+        Cut("produce.latency", "run", None, 10 * S),
+        Cut("produce.latency", "fault", "block"),
+    }
+    assert asked.recoveries == tuple(Calm(fault, 0.9, 2.5, S) for fault in ("kill@1", "kill@2"))
+
+
+def test_an_slo_that_can_not_be_read_is_bad_evidence() -> None:
+    """A timeline from elsewhere: the file is named, before anything is measured."""
+    with pytest.raises(EvidenceError, match=r"timeline\.json: an SLO can't be read"):
+        wanted(Stage().evidence("produce.latency p95 < 5"))

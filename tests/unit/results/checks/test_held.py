@@ -1,0 +1,88 @@
+"""What a fault on the client itself held up is the fault's doing, and nothing else is excused by it."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aftershock.results.checks.harness import harness
+from aftershock.results.checks.integrity import integrity
+from aftershock.results.checks.permits import FROZEN, KILLED, held
+from aftershock.results.evidence.evidence import Evidence
+from aftershock.results.measure.facts import Facts, Finding
+from aftershock.tests.unit.results.evidence_factory import Made, Row, S
+from aftershock.tests.unit.results.measuring import named, together
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+BASELINE = "orders/baseline"
+BEGUN, HEALED = 20 * S, 24 * S
+
+
+def lines(verb: str, *, healed: bool = True) -> list[Row]:
+    """The journal of a fault that held the producer of one arm for four seconds."""
+    targets = {"brokers": [], "links": [], "topics": [], "clients": ["orders-baseline-produce"], "roles": {}}
+    line = {"fault": "held-1", "kind": "k", "targets": targets, "undo": {"verb": verb, "args": {}}}
+    told = [line | {"t_us": BEGUN, "state": "intended"}, line | {"t_us": BEGUN + S, "state": "injected"}]
+    return [*told, line | {"t_us": HEALED, "state": "healed"}] if healed else told
+
+
+def test_from_intent_to_heal(evidence: Evidence) -> None:
+    """Only that side of that arm, only by such undos; what was never healed lasts to the end."""
+    for verb in (KILLED, FROZEN):
+        told = replace(evidence, journal=(*evidence.journal, *lines(verb)))
+        assert held(told, KILLED, FROZEN) == {("produce", BASELINE): ((BEGUN, HEALED),)}
+    assert held(replace(evidence, journal=tuple(lines(FROZEN))), KILLED) == {}
+    assert held(evidence, KILLED, FROZEN) == {}
+    (span,) = held(replace(evidence, journal=tuple(lines(KILLED, healed=False))), KILLED)["produce", BASELINE]
+    assert span == (BEGUN, max(phase.end_us for phase in evidence.phases))
+
+
+def test_a_rehearsal_holds_nobody(evidence: Evidence) -> None:
+    """Its undo is nothing, so its clients are excused of nothing."""
+    assert held(replace(evidence, journal=tuple(lines("nothing"))), KILLED, FROZEN) == {}
+
+
+def test_a_killed_producer_may_be_late_and_out_of_order(evidence: Evidence, facts: Facts) -> None:
+    """What it had under way may reach the log after its next life's first record; a frozen one's may not."""
+    disorder = Finding("order", "produce", BASELINE, 2_400, 1, ((0, 7),))
+    found = replace(facts, findings={**facts.findings, ("order", "produce", BASELINE): disorder})
+
+    def status(verb: str) -> str:
+        told = replace(evidence, journal=(*evidence.journal, *lines(verb)))
+        checks = [
+            check for check in integrity(told, found) if check.id == "integrity/order" and check.arm == "baseline"
+        ]
+        return next(check.status for check in checks if "produce" in check.subject)
+
+    assert status(KILLED) == "PASS"
+    assert status(FROZEN) == "FAIL"
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_lateness_is_excused_for_that_time_and_that_client_only(
+    spark: "SparkSession", made: Made, tmp_path: Path
+) -> None:
+    """Records sent seconds late, or by nobody: excused within the fault; one second of them outside it is too much."""
+    spoiled = made.copy()
+    spoiled.journal += lines(KILLED)
+    for row in spoiled.produce:
+        if row["producer_id"] == 0 and BEGUN <= row["intended_us"] < HEALED:
+            row |= {"sent_us": None, "done_us": HEALED, "status": "failed", "error": "CLIENT_DOWN"}
+    late = spoiled.copy()
+    for row in late.produce:
+        if row["producer_id"] == 0 and HEALED <= row["intended_us"] < HEALED + S:
+            row["sent_us"] = row["intended_us"] + S
+    runs = named({"excused": spoiled, "late": late}, tmp_path)
+    facts = together(spark, runs)
+    assert {"baseline": "PASS", "patient": "PASS"} == generators(runs["excused"], facts["excused"])
+    assert {"baseline": "INCONCLUSIVE", "patient": "PASS"} == generators(runs["late"], facts["late"])
+
+
+def generators(evidence: Evidence, facts: Facts) -> dict[str, str]:
+    """The verdict on each arm's load generator."""
+    return {str(check.arm): check.status for check in harness(evidence, facts) if check.id == "harness/generator"}

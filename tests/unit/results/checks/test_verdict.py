@@ -1,0 +1,78 @@
+"""The verdict of several checks, and its two texts."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from aftershock.results.checks.check import Check, Status, Verdict, from_json
+from aftershock.results.report.verdict_formats import WIDTH, summary
+from aftershock.results.text import tally
+
+GOOD = Check(
+    "slo/produce.gap", "slo", "arm=a", Status.PASS, 10, 1, "s", "all well", observed=0.5, threshold=6.0, arm="a"
+)
+
+
+def verdict(*statuses: Status) -> Verdict:
+    checks = tuple(replace(GOOD, status=status, subject=f"arm={index}") for index, status in enumerate(statuses))
+    return Verdict("run-1", "demo", 7, ("a",), checks)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "worst", "code"),
+    [
+        ((Status.PASS, Status.PASS), Status.PASS, 0),
+        ((Status.PASS, Status.INCONCLUSIVE), Status.INCONCLUSIVE, 2),
+        ((Status.FAIL, Status.INCONCLUSIVE), Status.FAIL, 1),
+        ((Status.FAIL, Status.ERROR, Status.PASS), Status.ERROR, 3),
+        ((), Status.INCONCLUSIVE, 2),
+    ],
+)
+def test_the_worst_check_decides(statuses: tuple[Status, ...], worst: Status, code: int) -> None:
+    """ERROR > FAIL > INCONCLUSIVE > PASS; nothing checked is not PASS."""
+    assert verdict(*statuses).status is worst
+    assert verdict(*statuses).exit_code == code
+
+
+def test_the_document_is_that_of_the_contract() -> None:
+    """The keys of design 5.4 are all there, and reading it back gives the same verdict."""
+    samples = replace(GOOD, samples=((0, 7), (1, 9)))
+    written = Verdict("run-1", "demo", 7, ("a",), (samples,))
+    document = json.loads(written.text())
+    assert set(document) == {"schema_version", "run_id", "status", "plan", "seed", "arms", "checks"}
+    assert set(document["checks"][0]) >= {
+        "id", "kind", "subject", "arm", "phase", "status", "observed", "threshold", "unit", "n", "censored", "at",
+        "why", "next", "samples",
+    }  # fmt: skip
+    assert document["checks"][0]["samples"] == [[0, 7], [1, 9]]
+    assert from_json(document) == written
+
+
+def test_the_summary_says_the_verdict_first_and_fits_the_terminal() -> None:
+    """Long and hostile names are cut, wrapped and cleaned; what needs attention comes with its next step."""
+    bad = replace(
+        GOOD,
+        id="slo/produce.latency-p99.9-fault/" + "x" * 90,
+        subject="arm=\x1b[2J" + "y" * 50,
+        status=Status.FAIL,
+        observed=None,
+        why="p99.9 is censored " * 12,
+        next="look",
+        samples=tuple((0, seq) for seq in range(20)),
+    )
+    text = summary(Verdict("run-1", "demo\x1b[31m", 7, ("a",), (GOOD, bad, replace(GOOD, kind="witness"))))
+    first, *_ = text.splitlines()
+    assert first.startswith("FAIL: demo?[31m, seed 7")
+    assert max(len(line) for line in text.splitlines()) <= WIDTH
+    assert "\x1b" not in text
+    assert "records: 0:0, 0:1" in text
+    assert "next: look" in text
+    assert "never" in text
+    assert "witness      1 of 1 passed" in text
+
+
+def test_checks_are_counted_in_words() -> None:
+    """The worst first; only what there is."""
+    assert tally([Status.PASS] * 3) == "3 of 3 checks passed"
+    assert tally([Status.PASS, Status.FAIL, Status.INCONCLUSIVE]) == "1 of 3 checks failed, 1 inconclusive"

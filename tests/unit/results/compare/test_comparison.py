@@ -1,0 +1,325 @@
+"""Comparisons by blocks: what is said when, of one run's arms, of two runs, and of an SLO with confidence."""
+
+import json
+from collections.abc import Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aftershock.errors import AftershockError, EvidenceError
+from aftershock.results.checks.check import Status
+from aftershock.results.compare import runs
+from aftershock.results.compare.blocks import BACK_OFF_US, Block, Measure, block_cuts, parse
+from aftershock.results.compare.comparison import Confident, Question, Row, confident, rows, worst
+from aftershock.results.compare.runs import Asked, arms_of, between
+from aftershock.results.evidence.evidence import Evidence, Phase
+from aftershock.results.measure.facts import Cut, Distribution, Facts, Slice
+from aftershock.tests.noise import pairs
+from aftershock.tests.stored_runs import documents, spoilt, write
+
+P95 = Measure("produce.latency", 0.95, "fault")
+WAVES = [1.0, 1.1, 0.9, 1.05, 0.95, 1.02, 0.98, 1.0]
+TWIN = [1.02, 1.08, 0.91, 1.04, 0.96, 1.0, 0.99, 1.01]
+BASE = [40_000 * wave for wave in WAVES]
+SAME = [40_000 * wave for wave in TWIN]
+
+
+def blocks(values: Sequence[float | None], n: int = 600) -> dict[int, Block]:
+    return {number: Block(value, n) for number, value in enumerate(values, 1)}
+
+
+def row(ours: Sequence[float | None], theirs: Sequence[float | None], n: int = 600, **told: Any) -> Row:
+    (answer,) = rows([Question(P95, blocks(ours, n), blocks(theirs, n), **told)])
+    return answer
+
+
+def test_four_verdicts() -> None:
+    """Half, double, the same, and too noisy to tell; only the last has no answer."""
+    noisy = [value * factor for value, factor in zip(BASE, (1, 3, 0.3, 2, 0.5, 4, 0.2, 1.5), strict=True)]
+    half, double, same, unsure = (
+        row(ours, BASE) for ours in ([v / 2 for v in SAME], [v * 2 for v in SAME], SAME, noisy)
+    )
+    assert ["improved", "regressed", "equivalent", "inconclusive"] == [
+        one.verdict for one in (half, double, same, unsure)
+    ]
+    assert half.ratio == pytest.approx(0.5, rel=0.02)
+    assert (half.low or 1) < (half.ratio or 0) < (half.high or 0) < 1
+    assert (40.0, 20.0) == (pytest.approx(half.theirs_ms, rel=0.02), pytest.approx(half.ours_ms, rel=0.02))
+    assert unsure.next is not None
+    assert unsure.next.startswith(("set blocks: ", "too noisy"))
+
+
+def test_fewer_than_six_blocks_decide_nothing() -> None:
+    """However large the difference, and whatever its sign; the sentence says what to set."""
+    for count in range(1, 6):
+        answer = row([1.0] * count, [9.0] * count)
+        assert ("inconclusive", f"needs 6 blocks, saw {count}: set blocks: 8") == (answer.verdict, answer.next)
+    assert "improved" == row([v / 9 for v in SAME[:6]], BASE[:6]).verdict
+
+
+def test_too_few_records_in_a_block() -> None:
+    """One thin block is enough: a p95 of 199 records is none."""
+    thin = blocks(SAME) | {3: Block(1.0, 199)}
+    (answer,) = rows([Question(P95, thin, blocks(BASE))])
+    assert ("inconclusive", "too few records in a block: 199 of 200") == (answer.verdict, answer.why)
+
+
+def test_a_block_on_one_side_only() -> None:
+    """It is neither dropped nor made up."""
+    (answer,) = rows([Question(P95, blocks(SAME), blocks(BASE[:7]))])
+    assert ("inconclusive", "block 8 has a value on one side only") == (answer.verdict, answer.why)
+
+
+def test_censored_blocks_are_counted() -> None:
+    """They leave no ratio: eight signs of eight decide, seven do not; the row says how many there were."""
+    sure, unsure = row([None, *[9e6] * 7], BASE), row([None, *[9e6] * 6, 1.0], BASE)
+    assert ("regressed", 1, None, None) == (sure.verdict, sure.censored, sure.ratio, sure.ours_ms)
+    assert "1 of 16 values are censored" in sure.why
+    assert ("inconclusive", None) == (unsure.verdict, unsure.ratio)
+    assert "inconclusive" == row([None] * 8, [None] * 8).verdict
+
+
+def test_several_metrics_are_several_chances() -> None:
+    """What is sure alone is not among twelve: Holm, and those that could not be tested count."""
+    mild = [value * factor for value, factor in zip(BASE, (1.5, 1.9, 1.1, 1.6, 0.9, 1.8, 1.2, 1.5), strict=True)]
+    one = Question(P95, blocks(mild), blocks(BASE))
+    thin = Question(P95, blocks(BASE, 10), blocks(BASE, 10))
+    assert "regressed" == rows([one])[0].verdict
+    assert "inconclusive" == rows([one, *[thin] * 20])[0].verdict
+
+
+def test_equivalent_goes_before_improved() -> None:
+    """A difference as sure as can be, and too small to matter, is none; a smaller margin makes it one."""
+    question = Question(P95, blocks([value * 0.95 for value in BASE]), blocks(BASE))
+    assert ["equivalent", "improved"] == [rows([question], margin)[0].verdict for margin in (1.25, 1.02)]
+
+
+def test_false_alarms_of_a_whole_comparison() -> None:
+    """Three metrics of an arm with itself, 300 times over: some verdict of a difference in 5 % at most (3 sigma)."""
+    rng, alarms = np.random.default_rng(2), 0
+    for _ in range(300):
+        questions = [Question(P95, blocks(ours), blocks(theirs)) for ours, theirs in (pairs(rng, 8) for _ in range(3))]
+        alarms += bool({"improved", "regressed"} & {one.verdict for one in rows(questions)})
+    assert alarms <= 300 * 0.05 + 3 * (300 * 0.05 * 0.95) ** 0.5
+
+
+def test_the_worst_of_the_rows() -> None:
+    """One regression is one; no rows are no answer."""
+    made = [Row("m", verdict, 8, 0, "") for verdict in ("improved", "inconclusive", "regressed", "equivalent")]  # type: ignore[arg-type]
+    assert ["regressed", "inconclusive", "equivalent", "inconclusive"] == [
+        worst(made), worst(made[:2]), worst([made[0], made[3]]), worst([]),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "measure"),
+    [
+        ("produce.latency p99.9 in fault/kill-1", Measure("produce.latency", 0.999, "fault/kill-1")),
+        ("consume.latency  max", Measure("consume.latency", 1.0, "fault")),
+        ("commit.gap", Measure("commit.gap")),
+        ("recovery after kill-1", Measure("recovery", after="kill-1")),
+        ("recovery", Measure("recovery")),
+    ],
+)
+def test_measures_are_read(text: str, measure: Measure) -> None:
+    """Every form, and its own words lead back to it."""
+    assert measure == parse(text) == parse(str(measure))
+
+
+@pytest.mark.parametrize("text", ["", "p95", "produce.latency", "produce.latency p100", "produce.gap in fault", "lost"])
+def test_no_measure(text: str) -> None:
+    """What can't be compared is refused, with the forms that can."""
+    with pytest.raises(AftershockError, match="can't be compared; write a metric like"):
+        parse(text)
+
+
+def test_arms_of_one_run(tmp_path: Path) -> None:
+    """The control on the other side, metric by metric, from the stored documents alone."""
+    p95 = {"kip951": [v / 4 for v in SAME], "baseline": BASE}
+    recovered = {"kip951": [20_000.0] * 8, "baseline": [900_000 * wave for wave in WAVES]}
+    (found,) = arms_of(write(tmp_path / "r1", documents(p95, recovered)))
+    assert ("orders/kip951", "orders/baseline", "improved") == (found.ours, found.theirs, found.verdict)
+    assert ["recovery", "produce.latency p95 in fault"] == [one.metric for one in found.rows]
+    assert found.rows[0].ours_ms == pytest.approx(BACK_OFF_US / 1e3)
+    assert found.rows[0].ratio == pytest.approx(1 / 9, rel=0.02)
+
+
+def test_three_arms_are_three_pairs(tmp_path: Path) -> None:
+    """Each with each, the control never first."""
+    made = documents(dict.fromkeys(("kip951", "control", "eager"), BASE))
+    found = arms_of(write(tmp_path / "r1", made))
+    assert [("eager", "control"), ("kip951", "control"), ("kip951", "eager")] == [
+        (one.ours.split("/")[1], one.theirs.split("/")[1]) for one in found
+    ]
+
+
+def test_a_block_without_its_fault_is_no_trial(tmp_path: Path) -> None:
+    """It is left out on both sides, and said; what it held does not matter any more."""
+    wild = [v / 4 for v in SAME]
+    wild[2] = 9e9
+    made = spoilt(documents({"kip951": wild, "baseline": BASE}), "witness/kill-1-3", "the broker never stopped")
+    (found,) = arms_of(write(tmp_path / "r1", made))
+    assert {7} == {one.blocks for one in found.rows}
+    assert "improved" == found.verdict
+    assert ("block 3 of r1 is left out: kill-1-3: the broker never stopped",) == found.notes
+
+
+@pytest.mark.parametrize("spoil", ["harness", "unfinished"])
+def test_nothing_is_shown_under_doubt(tmp_path: Path, spoil: str) -> None:
+    """A harness that is not to be trusted, or a run that did not finish: inconclusive whatever was measured."""
+    made = documents({"kip951": [v / 4 for v in SAME], "baseline": BASE})
+    if spoil == "harness":
+        made = spoilt(made, "harness/host", "the host was starved")
+    else:
+        made["run"] |= {"status": "failed", "why": "its runner died"}
+    (found,) = arms_of(write(tmp_path / "r1", made))
+    assert {"inconclusive"} == {one.verdict for one in found.rows}
+    assert any(word in found.rows[0].why for word in ("starved", "runner died"))
+
+
+def two(tmp_path: Path, base: dict[str, Any], changed: dict[str, Any], **asked: Any) -> Any:
+    paths = [write(tmp_path / name, made) for name, made in (("r1", base), ("r2", changed))]
+    return between(paths[0], paths[1], Asked(**asked))
+
+
+def test_two_runs_by_block(tmp_path: Path) -> None:
+    """The same arms before and after, with a caution; what differs between the runs is noted."""
+    base = documents({"baseline": BASE, "kip951": BASE})
+    changed = documents({"baseline": SAME, "kip951": [v * 3 for v in SAME]}, run_id="r2")
+    changed["run"]["versions"]["kafka"] = "4.4.0"
+    found = two(tmp_path, base, changed)
+    assert [("orders/baseline in r2", "r1", "equivalent"), ("orders/kip951 in r2", "r1", "regressed")] == [
+        (one.ours, one.theirs, one.verdict) for one in found
+    ]
+    assert "version of kafka: 4.3.1 there, 4.4.0 here" in found[0].notes
+    assert "what differs between the two nights counts as a difference; --control ARM divides it out" in found[0].notes
+
+
+def test_a_control_divides_the_night_out(tmp_path: Path) -> None:
+    """A night twice as slow for both arms is no change of the one against the other."""
+    base = documents({"baseline": BASE, "kip951": [v / 2 for v in BASE]})
+    changed = documents({"baseline": [v * 2 for v in BASE], "kip951": SAME}, run_id="r2")
+    (found,) = two(tmp_path, base, changed, control="baseline")
+    assert ("orders/kip951 in r2", "equivalent") == (found.ours, found.verdict)
+    assert "every block is divided by baseline's in the same block, so what slows both is not seen" in found.notes
+
+
+def test_other_numbers_of_blocks_have_no_pairs(tmp_path: Path) -> None:
+    """Eight against six: two groups (Welch), and no flipped signs."""
+    base, changed = documents({"baseline": BASE}), documents({"baseline": [v * 3 for v in SAME[:6]]}, run_id="r2")
+    (found,) = two(tmp_path, base, changed)
+    assert ("regressed", 6, None) == (found.verdict, found.rows[0].blocks, found.rows[0].p_flip)
+
+
+def test_a_run_without_blocks_is_one(tmp_path: Path) -> None:
+    """Two ordinary runs: their values are shown, nothing is decided, and it is said what would."""
+    made = documents({"baseline": BASE[:1]})
+    made["timeline"]["steps"] = [{"id": "kill-1", "kind": "kill", "at_ms": 0}]
+    made["analysis"]["recoveries"][0]["fault"] = "kill-1"
+    (found,) = two(tmp_path, made, deepcopy(made))
+    assert {("inconclusive", "needs 6 blocks, saw 1: set blocks: 8")} == {(one.verdict, one.next) for one in found.rows}
+    assert [1000.0, 30.0] == [one.ours_ms for one in found.rows]
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "says"),
+    [
+        (("timeline", "name"), "other", "one is of the plan rotation, the other of other"),
+        (("timeline", "timing", "steady_ms"), 5000, "timing: steady_ms was 10000 and is 5000"),
+        (("timeline", "cluster", "profile"), "production", "cluster: profile was fast and is production"),
+        (("timeline", "topics"), [], "the topics of the plan differ"),
+        (("timeline", "workloads", 0, "produce", "rate_per_s"), 90.0, "the load of the plan differs"),
+        (("timeline", "steps", 2, "kind"), "pause", "the faults of the plan differ"),
+        (("run", "rehearse"), True, "one is a rehearsal, in which nothing was injected"),
+    ],
+)
+def test_what_cannot_be_compared(tmp_path: Path, part: tuple[Any, ...], value: Any, says: str) -> None:
+    """Another plan's numbers are no comparison: refused, with the difference."""
+    base, changed = documents({"baseline": BASE}), documents({"baseline": BASE}, run_id="r2")
+    *path, last = part
+    inner: Any = changed
+    for step in path:
+        inner = inner[step]
+    inner[last] = value
+    with pytest.raises(EvidenceError, match="can't be compared with r1") as caught:
+        two(tmp_path, base, changed)
+    assert says in str(caught.value)
+
+
+def test_damaged_documents(tmp_path: Path) -> None:
+    """A run that was not judged, and one whose documents are not ours, each by name and with what to do."""
+    made = documents({"baseline": BASE})
+    home = write(tmp_path / "r1", made)
+    (home / "verdict.json").unlink()
+    with pytest.raises(EvidenceError, match="judge the run first: aftershock verdict"):
+        arms_of(home)
+    del made["analysis"]["recoveries"]
+    with pytest.raises(EvidenceError, match=r"not as they were written .*judge the run again"):
+        arms_of(write(tmp_path / "r2", made))
+
+
+def test_text_markdown_and_document(tmp_path: Path) -> None:
+    """80 columns; a table that a name can't break; a document with every number; and the exit codes."""
+    made = documents({"kip951": [v * 3 for v in SAME], "baseline": BASE}, n=100)
+    found = arms_of(write(tmp_path / "r1", made))
+    text = runs.text(found)
+    assert "regressed: orders/kip951 against orders/baseline" == text.splitlines()[0]
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert "produce.latency p95 in fault: too few records in a block: 100 of 200" in " ".join(text.split())
+    assert f"| regressed | {found[0].rows[0].ratio:.3f} |" in runs.markdown(found)
+    document = json.loads(json.dumps(runs.document(found)))
+    assert ("regressed", 3.0) == (document["comparisons"][0]["verdict"], pytest.approx(document["comparisons"][0]["rows"][0]["ratio"], rel=0.02))  # fmt: skip # noqa: E501
+    assert (1, 2) == (runs.exit_code(found), runs.exit_code(()))
+
+
+CUT = Cut("produce.latency", "fault", each="block")
+CLIENTS = ("orders/kip951", "orders/baseline")
+
+
+def slices(values: Sequence[float | None], n: int = 600) -> tuple[Slice, ...]:
+    seen = [Distribution(n, 0, 9, {0.95: None if value is None else int(value)}) for value in values]
+    return tuple(Slice(f"block={number}", None, one) for number, one in enumerate(seen, 1))
+
+
+def sure(ours: Sequence[float | None], theirs: Sequence[float | None], factor: float, op: str = "<=") -> Confident:
+    cuts = {(CUT, client): slices(values) for client, values in zip(CLIENTS, (ours, theirs), strict=True)}
+    return confident(Facts(cuts=cuts), CUT, CLIENTS, 0.95, op, factor)
+
+
+def test_an_slo_with_confidence() -> None:
+    """PASS where the whole interval holds, FAIL where none of it does, else neither; five blocks decide nothing."""
+    half = [value / 2 for value in SAME]
+    assert [Status.PASS, Status.FAIL, Status.INCONCLUSIVE] == [sure(half, BASE, f).status for f in (0.7, 0.3, 0.5)]
+    assert Status.FAIL == sure(half, BASE, 0.5, "<").status or sure(half, BASE, 0.5, "<").next is not None
+    few = sure(half[:5], BASE[:5], 0.7)
+    assert (Status.INCONCLUSIVE, "needs 6 blocks, saw 5: set blocks: 8") == (few.status, few.next)
+
+
+def test_an_slo_with_confidence_and_censored_blocks() -> None:
+    """No ratio; the signs against the factor decide if they are all alike."""
+    slow = sure([None, *[9e6] * 7], BASE, 0.7)
+    assert (Status.FAIL, 1, None) == (slow.status, slow.censored, slow.ratio)
+    quick = sure([value / 2 for value in SAME], [None, *BASE[1:]], 0.7)
+    assert Status.PASS == quick.status
+    assert Status.INCONCLUSIVE == sure([None] * 8, [None] * 8, 0.7).status
+
+
+def test_the_interval_is_as_sure_as_it_says() -> None:
+    """300 runs of an arm that is exactly 0.7 times the other: `< 0.7` passes in 2.5 % and fails in 2.5 %, by chance."""
+    rng = np.random.default_rng(4)
+    found = [sure(*pairs(rng, 8, 0.7), 0.7, "<").status for _ in range(300)]
+    for status in (Status.PASS, Status.FAIL):
+        assert found.count(status) <= 300 * 0.025 + 3 * (300 * 0.025 * 0.975) ** 0.5
+
+
+def test_every_run_with_blocks_is_measured_for_them(evidence: Evidence) -> None:
+    """Cuts by block only where there are blocks; of each side that the clients have, and of each fault of several."""
+    assert () == block_cuts(evidence)
+    told = vars(evidence) | {"phases": tuple(Phase("fault", f"{e}-1", 1, 2, 1, e) for e in ("kill-1", "turn"))}
+    cuts = block_cuts(Evidence(**told))
+    assert {"produce.latency", "consume.latency", "produce.gap", "consume.gap"} == {cut.metric for cut in cuts}
+    assert {"fault", "recovery", "fault/kill-1", "fault/turn", "run"} == {cut.window for cut in cuts}
+    assert {"block"} == {cut.each for cut in cuts}

@@ -1,0 +1,240 @@
+"""Nightly series: what is found and how soon, what is not, and what a damaged ledger does to the rest."""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aftershock.errors import EvidenceError
+from aftershock.results.compare import history, trend
+from aftershock.results.compare import history as known_issues
+from aftershock.results.compare.history import Issue, Line
+from aftershock.results.compare.trend import FLOOR, NIGHTS_MIN, RECENT_NIGHTS, Trend, trends
+from aftershock.tests.noise import nights
+
+FIRST = date(2026, 6, 1)
+LINE = Line(FIRST, "r0", "nightly", "orders", "kip951", "produce.latency p99", "fault", 40.0, "ms", 9000, None, "ci-1", "4.3.0", "abc")  # fmt: skip # noqa: E501
+SHIFT_AT = 60
+
+
+def series(values: Sequence[float | None], line: Line = LINE) -> list[Line]:
+    days = [FIRST + timedelta(days=index) for index in range(len(values))]
+    return [replace(line, night=day, run_id=f"run-{day}", value=v) for day, v in zip(days, values, strict=True)]
+
+
+def judged(values: Sequence[float | None], *issues: Issue) -> Trend:
+    (found,) = trends(series(values), issues)
+    return found
+
+
+def made(seed: int, length: int = 90, ratio: float = 1.0, at: int | None = SHIFT_AT) -> list[float]:
+    return [float(value) for value in nights(np.random.default_rng(seed), length, at, ratio)]
+
+
+def test_no_alarm_without_a_shift() -> None:
+    """Sixty series of 90 nights, lognormal with outliers, nothing changed: not one is called regressed or improved."""
+    assert {"steady"} == {judged(made(seed)).status for seed in range(60)}
+
+
+@pytest.mark.parametrize(("ratio", "rate"), [(1.5, 1.0), (1.2, 0.75), (1 / 1.5, 1.0)])
+def test_a_shift_is_found_where_it_was(ratio: float, rate: float) -> None:
+    """Within 3 nights of where it was, 30 nights later: x1.5 always, x1.2 in three of four; its size within 15 %."""
+    found = [judged(made(seed, ratio=ratio)) for seed in range(20)]
+    shift = FIRST + timedelta(days=SHIFT_AT)
+    near = [one.change for one in found if one.change and abs((one.change.night - shift).days) <= 3]
+    assert len(near) / len(found) >= rate
+    assert all(abs(change.ratio / ratio - 1) < 0.15 for change in near)
+    assert {"regressed" if ratio > 1 else "improved"} == {one.status for one in found if one.change}
+
+
+def test_half_as_slow_again_is_seen_within_eight_nights() -> None:
+    """How soon: eight nights after x1.5, none of ten series is called steady any more."""
+    assert {"regressed"} == {judged(made(seed, SHIFT_AT + 8, 1.5)).status for seed in range(10)}
+
+
+def test_what_is_said_of_a_shift() -> None:
+    """The night, the size, the runs around it, what else changed that night, and the command that looks closer."""
+    lines = series([40.0, 41.0, 39.5] * 20 + [80.0, 81.0, 79.0] * 5)
+    lines = [replace(one, kafka="4.4.0", host="ci-2") if index >= 60 else one for index, one in enumerate(lines)]
+    (found,) = trends(lines)
+    assert found.change is not None
+    assert (date(2026, 7, 31), "run-2026-07-30", "run-2026-07-31") == (found.change.night, found.change.run_before, found.change.run_after)  # fmt: skip # noqa: E501
+    assert ("host ci-1 to ci-2", "Kafka 4.3.0 to 4.4.0") == found.change.besides
+    assert "aftershock compare run-2026-07-30 run-2026-07-31" == found.next
+    assert 2.0 == found.change.ratio
+    assert "2.00 times what it was, since 2026-07-31 (host ci-1 to ci-2, Kafka 4.3.0 to 4.4.0)" == found.why
+
+
+def test_less_than_a_tenth_is_no_change() -> None:
+    """A shift as sure as can be, and under the floor, is steady; just above it is not."""
+    noise = [1.0, 1.001, 0.999] * 20
+    for size, status in ((FLOOR - 0.02, "steady"), (FLOOR + 0.02, "regressed")):
+        assert status == judged([*noise, *(size * value for value in noise[:15])]).status
+
+
+def test_an_old_change_is_news_no_more() -> None:
+    """It counts while it is among the last 45 nights."""
+    noise = [1.0, 1.01, 0.99] * 40
+    for after, status in ((RECENT_NIGHTS, "regressed"), (RECENT_NIGHTS + 1, "steady")):
+        assert status == judged([*noise[:40], *(2 * value for value in noise[:after])]).status
+
+
+def test_a_ratio_to_the_control_cancels_the_night() -> None:
+    """A slower machine moves both arms and is no change of the client; a slower client on it is."""
+    rng = np.random.default_rng(1)
+    control = [float(v) for v in 30 * np.exp(rng.normal(0, 0.1, 90)) * np.where(np.arange(90) >= 60, 2, 1)]
+    own = [0.5 * value * float(np.exp(rng.normal(0, 0.02))) for value in control]
+    alone, beside = series(own), [replace(one, ratio_to=c) for one, c in zip(series(own), control, strict=True)]
+    assert ("regressed", False) == (trends(alone)[0].status, trends(alone)[0].relative)
+    assert ("steady", True) == (trends(beside)[0].status, trends(beside)[0].relative)
+    slower = [replace(one, value=(one.value or 0) * (1.5 if index >= 70 else 1)) for index, one in enumerate(beside)]
+    assert "regressed" == trends(slower)[0].status
+
+
+def test_too_few_nights() -> None:
+    """Fewer than 24 decide nothing, and the answer says how many are missing; so does a ledger without lines."""
+    found = judged([1.0] * (NIGHTS_MIN - 5))
+    assert ("inconclusive", "too few nights: 19 of 24", "5 more nights") == (found.status, found.why, found.next)
+    assert "steady" == judged([1.0, 1.1] * (NIGHTS_MIN // 2)).status
+    assert (2, ()) == (trend.exit_code((), ()), trends([]))
+
+
+def test_censored_nights_are_counted() -> None:
+    """Old ones are left out and counted; one of the last three leaves the series undecided, with the run to look at."""
+    old = judged([1.0, None, 1.1, *[1.0, 1.05] * 15])
+    assert ("steady", 1, 32) == (old.status, old.censored, old.nights)
+    late = judged([*[1.0, 1.05] * 15, None, 1.0])
+    assert ("inconclusive", "1 of the last 3 nights are censored") == (late.status, late.why)
+    assert "see the verdict of run-2026-07-01" == late.next
+
+
+def test_two_runs_of_a_night_are_one() -> None:
+    """Their geometric mean; one that is censored censors the night."""
+    twice = [one for line in series([1.0] * 30) for one in (replace(line, value=2.0), replace(line, value=8.0))]
+    (found,) = trends(twice)
+    assert (30, "steady") == (found.nights, found.status)
+
+
+ISSUE = Issue("produce.latency p9*", "KAFKA-1", date(2026, 7, 1), date(2026, 12, 1))
+SHIFTED = [1.0, 1.01, 0.99] * 20 + [2.0, 2.01, 1.99] * 5
+
+
+@pytest.mark.parametrize(
+    ("issue", "status", "says"),
+    [
+        (ISSUE, "known", "KAFKA-1, till 2026-12-01"),
+        (replace(ISSUE, until=date(2026, 8, 3)), "regressed", "the known issue 'KAFKA-1' expired on 2026-08-03"),
+        (replace(ISSUE, metric="consume.*"), "regressed", "since 2026-07-31"),
+        (replace(ISSUE, begin=date(2026, 8, 2)), "regressed", "since 2026-07-31"),
+        (replace(ISSUE, arm="baseline"), "regressed", "since 2026-07-31"),
+        (replace(ISSUE, plan="night*", arm="kip*"), "known", "KAFKA-1"),
+    ],
+)
+def test_known_issues(issue: Issue, status: str, says: str) -> None:
+    """One that covers metric, arm and night excuses; an expired one excuses nothing, and is named."""
+    found = judged(SHIFTED, issue)
+    assert status == found.status
+    assert says in found.why
+    assert (1 if status == "regressed" else 0) == trend.exit_code((found,), ())
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[[issue]]\nmetric = 'a'\nreason = 'b'\nfrom = 2026-01-01\nuntil = 2026-02-01\n", None),
+        ("[[issue]]\nmetric = 'a'\nreason = 'b'\nfrom = 2026-01-01\n", "issue 1: 'until' is missing"),
+        ("[[issue]]\nmetric = 'a'\nreason = 'b'\nfrom = '2026-01-01'\nuntil = 2026-02-01\n", "'from' must be a day"),
+        (
+            "[[issue]]\nmetric = 'a'\nreason = 'b'\nfrom = 2026-01-01\nuntil = 2026-02-01\nwho = 'x'\n",
+            "'who' is unknown",
+        ),
+        ("[[issues]]\nmetric = 'a'\n", "only \\[\\[issue\\]\\] tables belong here"),
+        ("issue = ", "not readable as TOML"),
+    ],
+)
+def test_known_issues_file(tmp_path: Path, text: str, says: str | None) -> None:
+    """An excuse must be sure: whatever is wrong with the file is said, with its place."""
+    path = tmp_path / known_issues.KNOWN_ISSUES_FILE
+    assert () == known_issues.read_known_issues(path)
+    path.write_text(text)
+    if says is None:
+        assert [Issue("a", "b", date(2026, 1, 1), date(2026, 2, 1))] == list(known_issues.read_known_issues(path))
+        return
+    with pytest.raises(EvidenceError, match=says):
+        known_issues.read_known_issues(path)
+
+
+@pytest.mark.parametrize(
+    ("broken", "says"),
+    [
+        ("{", "Expecting property name"),
+        ("[]", "it is no JSON object"),
+        ("{}", "'schema_version' is missing"),
+        (json.dumps({**json.loads(LINE.to_json()), "schema_version": 2}), "schema version 2 is unknown here"),
+        (json.dumps({**json.loads(LINE.to_json()), "night": "yesterday"}), "Invalid isoformat string"),
+        (json.dumps({**json.loads(LINE.to_json()), "value": 0}), "value is 0, and must be above 0 or null"),
+        (json.dumps({**json.loads(LINE.to_json()), "value": "fast"}), "value is fast, and must be above 0 or null"),
+        (json.dumps({**json.loads(LINE.to_json()), "arm": None}), "arm is of the wrong type"),
+        (LINE.to_json()[:100], "line 1 column"),
+        ("\xff\xfe", ""),
+    ],
+)
+def test_a_broken_line_is_named_and_the_rest_counts(tmp_path: Path, broken: str, says: str) -> None:
+    """File, number and reason, once; every other line is read, and the answer is not 0."""
+    path = tmp_path / "ledger.jsonl"
+    good = [line.to_json() for line in series([1.0] * 30)]
+    path.write_bytes("\n".join([*good[:10], broken, *good[10:], ""]).encode("latin-1"))
+    ledger = history.read_ledger(path)
+    assert 30 == len(ledger.lines)
+    (sentence,) = ledger.broken
+    assert sentence.startswith(f"{path}:11: not a line of a ledger (")
+    assert says in sentence
+    found = trends(ledger.lines)
+    assert ("steady", 2) == (found[0].status, trend.exit_code(found, ledger.broken))
+    assert "mend it or take it out" in " ".join(trend.text(found, ledger.broken).split())
+
+
+def test_a_line_is_read_as_it_was_written(tmp_path: Path) -> None:
+    """Every field comes back; other keys, of a later version, are no harm."""
+    path = tmp_path / "ledger.jsonl"
+    path.write_text(json.dumps({**json.loads(LINE.to_json()), "colour": "red"}) + "\n")
+    assert (LINE,) == history.read_ledger(path).lines
+    assert history.Ledger() == history.read_ledger(tmp_path / "none.jsonl")
+
+
+def test_csv_is_otavas() -> None:
+    """`time` first, then attributes, then a column a series, a number in each; gaps get their neighbour's value."""
+    other = replace(LINE, arm="baseline", metric="recovery", window="fault/kill-1", unit="s")
+    lines = sorted(
+        [*series([1.0, None, 3.0, 4.0]), *series([None, 5.0, 6.0], other)], key=lambda line: (line.night, line.run_id)
+    )
+    text, filled = trend.otava(lines)
+    head, *table = csv.reader(io.StringIO(text))
+    assert ["time", "run", "commit", "nightly/orders/baseline/recovery/fault/kill-1", "nightly/orders/kip951/produce.latency_p99/fault"] == head  # fmt: skip # noqa: E501
+    assert [["5", "1"], ["5", "1"], ["6", "3"], ["6", "4"]] == [row[3:] for row in table]
+    assert ["2026-06-01 00:00:00 +0000", "run-2026-06-01", "abc"] == table[0][:3]
+    assert 3 == filled
+
+
+def test_text_and_document() -> None:
+    """What changed is told in full, what is undecided by its reasons, what is steady by number; 80 columns at most."""
+    shifted, quiet, short = (
+        series(SHIFTED),
+        series([1.0] * 40, replace(LINE, arm="a")),
+        series([1.0], replace(LINE, arm="b")),
+    )
+    found = trends([*shifted, *quiet, *short, *series([1.0], replace(LINE, arm="c"))])
+    text = trend.text(found, ())
+    assert "4 series: 1 regressed, 2 inconclusive, 1 steady" == text.splitlines()[0]
+    told = " ".join(text.split())
+    assert "regressed: nightly orders/kip951 produce.latency p99 in fault: 2.00 times what it was" in told
+    assert "inconclusive: 2 series: too few nights: 1 of 24; next: 23 more nights" in told
+    assert all(len(line) <= 80 for line in text.splitlines())
+    row = next(row for row in json.loads(json.dumps(trend.document(found, ())))["series"] if row["change"])
+    assert ("2026-07-31", 2.0) == (row["change"]["night"], row["change"]["ratio"])

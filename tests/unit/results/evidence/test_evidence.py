@@ -1,0 +1,182 @@
+"""Broken evidence gets a sentence that names the file; partial evidence is read."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from aftershock.errors import EvidenceError
+from aftershock.results.checks.check import Check
+from aftershock.results.evidence.evidence import REQUIRED, Objective, Phase, read
+from aftershock.results.evidence.phases import RUN, merged, windows_of
+from aftershock.results.evidence.schema import CHECKS, TABLES
+from aftershock.results.spark.tables import columns
+from aftershock.tests.unit.results.evidence_factory import Made
+
+
+@pytest.fixture
+def home(made: Made, tmp_path: Path) -> Path:
+    return made.write(tmp_path / "run")
+
+
+def test_a_whole_run_is_read(home: Path) -> None:
+    """Clients, phases, objectives with their places, parts of the tables."""
+    evidence = read(home, columns())
+    assert [client.key for client in evidence.clients] == ["orders/baseline", "orders/patient"]
+    assert evidence.producers == {0: "orders/baseline", 1: "orders/patient"}
+    assert evidence.complete
+    assert evidence.objectives[0].at == "demo.yaml:20:5"
+    assert [part.name for part in evidence.parquet["outcomes"]] == ["consume-0.parquet", "produce-0.parquet"]
+    assert evidence.window_of("kill-1") == Phase("fault", "kill-1", 26_000_000, 34_000_000)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def without(column: str) -> Callable[[Path], None]:
+    return lambda path: pq.write_table(pq.read_table(path).drop_columns([column]), path)
+
+
+def retyped(column: str, kind: str) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        table = pq.read_table(path)
+        at = table.column_names.index(column)
+        pq.write_table(table.set_column(at, column, table[column].cast(kind)), path)
+
+    return change
+
+
+def told(text: str) -> Callable[[Path], None]:
+    return lambda path: path.write_text(text) and None
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil", "says"),
+    [
+        ("outcomes/produce-0.parquet", cut, "truncated or not Parquet"),
+        ("log/part-0.parquet", without("seq"), "column 'seq' is missing"),
+        ("outcomes/consume-0.parquet", retyped("seq", "string"), "column 'seq' is string, not bigint"),
+        ("metrics/part-0.parquet", Path.unlink, "named in the manifest, but missing"),
+        ("run.json", Path.unlink, "missing"),
+        ("run.json", told("{"), "not readable as JSON"),
+        ("run.json", told("[]"), "not a JSON object"),
+        ("run.json", told("{}"), "'run_id'"),
+        ("timeline.json", told('{"workloads": [{}]}'), "'arms'"),
+        ("phases.json", told('[{"name": "steady"}]'), "'fault'"),
+        (
+            "phases.json",
+            told('[{"name": "steady", "fault": null, "start_us": 2, "end_us": 1}]'),
+            "ends before it begins",
+        ),
+        ("journal.jsonl", told('{"t_us": 1}\n{"t_us": 2}\n'), "'fault'"),
+        ("events.jsonl", told('{"t_us": 1\n{"t_us": 2}\n'), ":1: not JSON"),
+    ],
+)
+def test_a_broken_file_is_named(home: Path, name: str, spoil: Callable[[Path], None], says: str) -> None:
+    """What is wrong, in which file, and what to do."""
+    spoil(home / name)
+    with pytest.raises(EvidenceError) as error:
+        read(home, columns())
+    assert str(home / name) in str(error.value)
+    assert says in str(error.value)
+    assert "run the plan again" in str(error.value) or "not one of" in str(error.value) or "damaged" in str(error.value)
+
+
+def test_a_torn_last_line_is_left_out(home: Path) -> None:
+    """The writer was killed in the middle of a line: the lines before it count."""
+    path = home / "events.jsonl"
+    whole = len(read(home, columns()).events)
+    path.write_text(path.read_text() + '{"t_us": 5, "arm"')
+    assert len(read(home, columns()).events) == whole
+
+
+def test_what_a_test_expects_is_judged_as_well(home: Path) -> None:
+    """The lines of expectations.jsonl follow the plan's objectives, each with its place in the test."""
+    before = read(home, columns()).objectives
+    lines = '{"text": "lost == 0", "at": "tests/test_x.py:12"}\n\n{"text": "duplicate == 0", "gate": "report"}'
+    told(lines)(home / "expectations.jsonl")
+    added = (Objective("lost == 0", "tests/test_x.py:12"), Objective("duplicate == 0", None, gate=False))
+    assert read(home, columns()).objectives == (*before, *added)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"text": "lost == 0"}\n{"text": "lo', ":2: not JSON"),
+        ('{"text": "lost == 0"}\n\n["lost == 0"]\n', ":3: not a JSON object"),
+        ('{"at": "tests/test_x.py:12"}\n', ':1: not {"text"'),
+        ('{"text": "lost == 0", "at": 12}\n', ':1: not {"text"'),
+        ('{"text": "lost == 0", "gate": "no"}\n', ':1: not {"text"'),
+        ('{"text": "lost = 0"}\n', ":1: not an SLO"),
+    ],
+)
+def test_no_expectation_is_lost(home: Path, text: str, says: str) -> None:
+    """A line that is torn, of another shape or no SLO is an error with file and line, never a check left out."""
+    told(text)(home / "expectations.jsonl")
+    with pytest.raises(EvidenceError) as error:
+        read(home, columns())
+    assert f"{home / 'expectations.jsonl'}{says}" in str(error.value)
+
+
+def test_newer_columns_are_ignored_and_narrower_ones_accepted(home: Path) -> None:
+    """A column more, and an int32 where a bigint is declared, are both readable."""
+    path = home / "log/part-0.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table.append_column("leader_epoch", table["partition"]), path)
+    retyped("offset", "int32")(path)
+    assert read(home, columns()).parquet["log"] == (path,)
+
+
+def test_columns_that_came_later_may_be_missing(home: Path) -> None:
+    """An older file is whole with the columns of the public contract; a newer column is checked where it is there."""
+    path = home / "log/part-0.parquet"
+    wanted = columns() | {"log": columns()["log"] | {"since_now": "bigint"}}
+    without("error")(path)
+    assert read(home, wanted).parquet["log"] == (path,)
+    table = pq.read_table(path)
+    pq.write_table(table.append_column("since_now", table["topic"]), path)
+    with pytest.raises(EvidenceError, match="column 'since_now' is string, not bigint"):
+        read(home, wanted)
+
+
+def test_a_run_that_did_not_finish_is_read(home: Path) -> None:
+    """Without manifest, phases, log: what is there is found; drafts are not evidence."""
+    for name in ("manifest.json", "phases.json", "journal.jsonl", "log/part-0.parquet"):
+        (home / name).unlink()
+    (home / "outcomes" / ".part-9.parquet.inprogress").write_text("half")
+    evidence = read(home, columns())
+    assert not evidence.complete
+    assert (evidence.phases, evidence.journal, evidence.parquet["log"]) == ((), (), ())
+    assert len(evidence.parquet["outcomes"]) == 2
+
+
+def test_windows_overlap_and_unite() -> None:
+    """`fault` is the union of the faults' windows, `run` all after warm-up."""
+    phases = [
+        Phase("warmup", None, 0, 5),
+        Phase("steady", None, 5, 10),
+        Phase("fault", "a", 10, 20),
+        Phase("fault", "b", 15, 25),
+        Phase("recovery", None, 25, 30),
+        Phase("fault", "c", 30, 30),
+    ]
+    windows = windows_of(phases)
+    assert windows["fault"] == ((10, 25),)
+    assert (windows["fault/a"], windows["fault/b"], windows["fault/c"]) == (((10, 20),), ((15, 25),), ())
+    assert windows[RUN] == ((5, 30),)
+    assert merged([(5, 6), (1, 2), (2, 3)]) == ((1, 3), (5, 6))
+
+
+def test_the_contract_of_the_tables_is_declared_once() -> None:
+    """The columns of design 5.3, in their order, which every file must have; of checks, those that a check writes."""
+    assert list(REQUIRED["outcomes"]) == [
+        "workload", "arm", "client", "op", "producer_id", "seq", "topic", "topic_id", "partition", "offset", "group",
+        "member", "leader_epoch", "broker_id", "broker_rack", "client_rack", "high_watermark", "intended_us",
+        "deadline_us", "sent_us", "done_us", "attempts", "bytes", "status", "error",
+    ]  # fmt: skip
+    assert set(TABLES) == set(REQUIRED) == {"outcomes", "log", "replicas", "offsets", "metrics"}
+    for table, names in REQUIRED.items():
+        assert list(columns()[table])[: len(names)] == list(names), "what came later stands behind"
+    assert set(CHECKS.fieldNames()) == set(Check.__dataclass_fields__)

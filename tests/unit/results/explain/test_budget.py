@@ -1,0 +1,109 @@
+"""Where a record's latency went: the parts add up, and what isn't told apart isn't told."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aftershock.results.explain.slow import Attempted, Part, behind, budget, delivery, own
+
+KINDS = ("batch_retried", "hint_accepted", "hint_refused", "metadata_refreshed", "throttled", "session_lost")
+
+
+def record(**told: Any) -> Attempted:
+    known = {"op": "produce", "client": "orders/a", "producer_id": 0, "seq": 7, "topic": "orders", "partition": 3}
+    times = {"offset": 9, "intended_us": 1000, "sent_us": 3000, "done_us": 103_000, "status": "ok", "broker_id": 2}
+    return Attempted(**{**known, **times, **told})
+
+
+def event(kind: str, t_us: int, partition: int | None = 3, **told: Any) -> dict[str, Any]:
+    place = {} if kind == "metadata_refreshed" else {"topic": "orders", "partition": partition}
+    return {"event": kind, "t_us": t_us, **place, **told}
+
+
+def parts(one: Attempted, *events: dict[str, Any]) -> dict[str, int]:
+    return {part.name: part.us for part in budget(one, events)}
+
+
+def test_a_client_that_tells_nothing_leaves_one_part_besides_its_lag() -> None:
+    """That is all librdkafka gives: when it was handed over, and when it was done."""
+    assert {"schedule lag": 2000, "in the client or broker": 100_000} == parts(record())
+
+
+def test_a_refusal_metadata_and_a_retry_cut_the_time() -> None:
+    """First attempt until the hint; metadata until it came; back-off until sent again; then in flight."""
+    told = [
+        event("hint_refused", 13_000),
+        event("metadata_refreshed", 33_000),
+        event("batch_retried", 43_000),
+        event("batch_retried", 43_000, partition=4),
+    ]
+    expected = {
+        "schedule lag": 2000,
+        "in the client or broker": 10_000,
+        "waiting for metadata": 20_000,
+        "back-off": 10_000,
+        "in flight": 60_000,
+    }
+    assert expected == parts(record(attempts=2), *told)
+
+
+def test_an_attempt_whose_refusal_is_not_told_is_not_called_in_flight() -> None:
+    """Between two retries without a hint, flight and back-off can't be told apart."""
+    told = [event("batch_retried", 23_000), event("batch_retried", 53_000)]
+    expected = {"schedule lag": 2000, "in the client or broker": 50_000, "in flight": 50_000}
+    assert expected == parts(record(attempts=3), *told)
+
+
+def test_retries_of_the_batches_before_it_are_not_its_own() -> None:
+    """One attempt means none of the retries seen meanwhile; they are counted as what it waited behind."""
+    told = [event("batch_retried", 23_000), event("batch_retried", 53_000)]
+    assert [] == own(record(attempts=1), told)
+    assert 2 == behind(record(attempts=1), told)
+    assert [53_000] == [one["t_us"] for one in own(record(attempts=2), told)]
+    assert 1 == behind(record(attempts=2), told)
+
+
+def test_a_batch_is_known_by_its_first_record() -> None:
+    """Of batches that say which record they begin with, that of record 7 is the last one that begins before it."""
+    told = [
+        event("batch_retried", at, token=token) for at, token in ((13_000, 1), (23_000, 5), (43_000, 5), (53_000, 9))
+    ]
+    assert [23_000, 43_000] == [one["t_us"] for one in own(record(attempts=3), told)]
+    assert [] == own(record(seq=0, attempts=3), told)
+    assert 2 == behind(record(attempts=3), told)
+
+
+def test_what_its_broker_throttled_is_taken_out_of_what_is_not_known() -> None:
+    """Overlapping requests to wait count once, those of other brokers not at all."""
+    told = [event("throttled", at, node_id=2, throttle_ms=20) for at in (13_000, 23_000)]
+    told.append(event("throttled", 13_000, node_id=1, throttle_ms=80))
+    expected = {"schedule lag": 2000, "in the client or broker": 70_000, "throttled": 30_000}
+    assert expected == parts(record(), *told)
+
+
+def test_what_never_ended_has_no_parts_that_would_say_so() -> None:
+    """Never sent, never answered, and never delivered each say what there is and no more."""
+    assert {"never sent": 102_000} == parts(record(sent_us=None))
+    assert {"schedule lag": 2000} == parts(record(done_us=None))
+    assert () == budget(record(sent_us=None, done_us=None), [])
+    assert () == delivery(record(op="consume", done_us=None), None)
+
+
+def test_a_delivery_is_told_by_how_its_record_was_sent() -> None:
+    """Until acknowledged, and from there to the reader; with the sending unknown it is one part."""
+    one = record(op="consume", sent_us=None, done_us=203_000)
+    assert (Part("until acknowledged", 102_000), Part("from there to the reader", 100_000)) == delivery(one, record())
+    assert (Part("in the client or broker", 202_000),) == delivery(one, None)
+
+
+@given(
+    told=st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 120_000), st.integers(0, 90)), max_size=12),
+    attempts=st.none() | st.integers(1, 6),
+)
+def test_the_parts_always_add_up(told: list[tuple[str, int, int]], attempts: int | None) -> None:
+    """Whatever a client tells, in whatever order, the parts are the latency, and none is negative."""
+    events = [event(kind, at, node_id=2, throttle_ms=ms) for kind, at, ms in sorted(told, key=lambda one: one[1])]
+    found = budget(record(attempts=attempts), events)
+    assert 102_000 == sum(part.us for part in found)
+    assert all(part.us >= 0 for part in found)

@@ -1,0 +1,124 @@
+"""What crosses links, what is produced where, how the host fares, on rows made for each; and that nothing collects."""
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from aftershock.results.evidence.evidence import Evidence, Phase
+from aftershock.results.evidence.schema import METRICS, OUTCOMES
+from aftershock.results.measure.samples import PASSAGES, crossed, host, produced
+from aftershock.results.measure.tables import Dims, Scene, dims
+from aftershock.results.spark.tables import small
+from aftershock.tests.unit.results.evidence_factory import Made, S
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+Row = tuple[Any, ...]
+
+
+def metrics(spark: "SparkSession", rows: list[Row], run: int = 0) -> "DataFrame":
+    schema = "run int, " + ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in METRICS)
+    return spark.createDataFrame([(run, *row) for row in rows], schema)
+
+
+def with_phases(spark: "SparkSession", *phases: Phase) -> Dims:
+    """The small tables of a run of which only the phases matter."""
+    evidence = SimpleNamespace(phases=phases, journal=(), clients=(), steps=(), events=())
+    return Dims(spark, (Scene(cast("Evidence", evidence)),))
+
+
+def test_bytes_count_only_within_their_time(spark: "SparkSession") -> None:
+    """An increment counts if both samples lie in the passage; names match whole; a shrinking counter adds nothing."""
+    name = "client.sent_bytes/client_a-k{}/{}".format
+    rows: list[Row] = [(t * S, 1, name(1, "upstream"), float(10 * t)) for t in range(10)]
+    rows += [(t * S, 1, name(1, "downstream"), float(100 - t)) for t in range(10)]
+    rows += [(t * S, 11, name(11, "upstream"), float(1000 * t)) for t in range(10)]
+    rows += [(t * S, None, "host.cpu_busy", 0.5) for t in range(10)]
+    passages = [(0, "a", "client_a-k1", 2 * S, 5 * S), (0, "b", "client_.*-k(?:11)", 0, 9 * S)]
+    passages += [(0, "c", "client_b-k1", 0, 9 * S), (1, "d", "client_a-k1", 0, 9 * S)]
+    found = crossed(metrics(spark, rows), small(spark, passages, PASSAGES)).collect()
+    assert {row["fault"]: row["bytes"] for row in found} == {"a": 30, "b": 9000}
+
+
+def test_connections_that_close_are_not_taken_for_workload_traffic(spark: "SparkSession") -> None:
+    """Toxiproxy's own counters grow when a *probe* closes its connection: they prove no exposure."""
+    rows = [(t * S, 1, "toxiproxy.received_bytes/client_a-k1/upstream", float(10 * t)) for t in range(10)]
+    passage = small(spark, [(0, "a", "client_a-k1", 0, 9 * S)], PASSAGES)
+    assert [] == crossed(metrics(spark, rows), passage).collect()
+
+
+def test_records_are_counted_by_the_windows_they_were_meant_for(spark: "SparkSession", made: Made) -> None:
+    """By fault, topic and partition; what was meant for no fault's window is not there."""
+    of_partition_0 = [row for row in made.produce if row["partition"] == 0 and 16 * S <= row["intended_us"] < 24 * S]
+    names = ("op", "topic", "partition", "intended_us")
+    kinds = {field.name: field.dataType.simpleString() for field in OUTCOMES}
+    schema = "run int, " + ", ".join(f"{name} {kinds[name]}" for name in names)
+    outcomes = spark.createDataFrame([(0, *[row.get(name) for name in names]) for row in made.produce], schema)
+    known = with_phases(spark, Phase("steady", None, 0, 16 * S), Phase("fault", "latency-1", 16 * S, 24 * S))
+    found = {(row["window"], row["topic"], row["partition"]): row["n"] for row in produced(outcomes, known).collect()}
+    assert len(of_partition_0) == found["fault/latency-1", "orders", 0]
+    assert {"fault/latency-1"} == {window for window, _, _ in found}
+
+
+def test_the_host_is_judged_after_warm_up(spark: "SparkSession") -> None:
+    """Ticks and shares outside the time asked for are left out; what was not sampled is null."""
+    late = [100_000.0, 100_000.0, 50_000.0, 50_001.0]
+    rows: list[Row] = [(t * S, None, "host.tick_late_us", value) for t, value in enumerate(late)]
+    known = with_phases(spark, Phase("warmup", None, 0, 2 * S), Phase("steady", None, 2 * S, 10 * S))
+    (row,) = host(metrics(spark, rows), known).collect()
+    assert (row["ticks"], row["late_ticks"], row["steal"]) == (2, 1, None)
+
+
+def test_nothing_is_collected_while_a_transform_is_built(
+    spark: "SparkSession", evidence: Evidence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Transforms are DataFrame to DataFrame: building them all, of every module that has some, runs no action."""
+    from pyspark.sql.classic.dataframe import DataFrame  # noqa: PLC0415 - the class whose actions are forbidden here
+
+    from aftershock.results.checks.findings import findings  # noqa: PLC0415 - as above
+    from aftershock.results.checks.obligations import stalls  # noqa: PLC0415 - as above
+    from aftershock.results.checks.obligations.stalls import SILENCES  # noqa: PLC0415 - as above
+    from aftershock.results.measure import cuts, gate, lag, latency, recovery, samples  # noqa: PLC0415 - as above
+    from aftershock.results.spark.tables import tables  # noqa: PLC0415 - as above
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a transform ran an action")
+
+    for action in ("collect", "count", "toPandas", "toArrow", "toLocalIterator", "head", "take", "first", "show"):
+        monkeypatch.setattr(DataFrame, action, refuse)
+    read, known = tables(spark, [evidence]), dims(spark, [evidence])
+    blocks = gate.blocks(read, known)
+    book = gate.ledger(read, blocks)
+    rows = samples.samples(read, known, blocks, book)
+    waits = stalls.waits(rows, known)
+    asked, parts = small(spark, [], cuts.ASKED), small(spark, [], cuts.PARTS)
+    built = [
+        latency.silver(rows, known, small(spark, [], latency.BINS)),
+        latency.silver(rows, known),
+        latency.quantiles(
+            latency.latency_histogram(rows.withColumn("latency_us", rows.done_us), ["run"]), ["run"], [0.5]
+        ),
+        latency.by_bin(rows, known, small(spark, [], latency.BINS)),
+        recovery.stretches(recovery.successes(rows, known, None)),
+        recovery.stretches(recovery.successes(rows, known, S)),
+        recovery.pace_slots(rows, small(spark, [], recovery.PACES), known, S),
+        recovery.first_calm(rows, small(spark, [], recovery.LOOKS), S),
+        stalls.slots(waits, S),
+        stalls.stalls(stalls.acknowledged(stalls.during(waits, small(spark, [], SILENCES)), rows), S),
+        stalls.failures(waits),
+        lag.reached(read, known),
+        lag.oldest_unread(read, small(spark, [], lag.PROBES)),
+        cuts.latencies(rows, asked, parts, known),
+        cuts.gaps(rows, asked, parts),
+        samples.slowest(rows, [], known),
+        samples.produced(rows, known),
+        samples.crossed(read.metrics, small(spark, [], PASSAGES)),
+        samples.host(read.metrics, known),
+        findings.findings(read, known, blocks, book, findings.in_doubt(read, known)),
+    ]
+    assert all(frame.columns for frame in built)

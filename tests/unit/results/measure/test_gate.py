@@ -1,0 +1,162 @@
+"""The gate: what it clears and what it doesn't, and that nothing is measured otherwise for having been cleared."""
+
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aftershock.results.measure import gate
+from aftershock.results.measure.facts import Facts
+from aftershock.results.measure.tables import dims
+from aftershock.results.spark.tables import tables
+from aftershock.tests.unit.results.evidence_factory import Made, Row, S
+from aftershock.tests.unit.results.measuring import named, together
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from aftershock.results.evidence.evidence import Evidence
+
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+BLOCK = 100
+"""Blocks of a hundred records, so that a run of six thousand has sixty."""
+Runs = dict[str, "Evidence"]
+
+
+def of(rows: list[Row], producer_id: int, seq: int) -> Row:
+    return next(row for row in rows if (row["producer_id"], row["seq"]) == (producer_id, seq))
+
+
+def clean(_: Made) -> None:
+    """Every block is."""
+
+
+def lost_at_an_edge(run: Made) -> None:
+    """The last of a block in the log of nobody, the first of the next not delivered to one reader."""
+    run.log.remove(of(run.log, 0, 199))
+    run.consume.remove(of(run.consume, 0, 200))
+
+
+def twice_for_one_and_never_for_another(run: Made) -> None:
+    """A reader got one record three times and two others not at all: as many rows as are owed."""
+    again = of(run.consume, 1, 310)
+    run.consume += [dict(again, done_us=again["done_us"] + S), dict(again, done_us=again["done_us"] + 2 * S)]
+    for seq in (316, 322):
+        run.consume.remove(of(run.consume, 1, seq))
+
+
+def changed_places(run: Made) -> None:
+    """Two records lie in the log where the producer was told the other does."""
+    first, second = of(run.log, 0, 606), of(run.log, 0, 612)
+    first["offset"], second["offset"] = second["offset"], first["offset"]
+
+
+def in_doubt(run: Made) -> None:
+    """One failed, one in doubt that is in the log, and one by a producer that nobody knows."""
+    of(run.produce, 0, 50).update(status="failed")
+    of(run.produce, 1, 2950).update(status="in_doubt")
+    run.log.append(run.log[0] | {"producer_id": 9, "seq": 0, "offset": 10_000})
+
+
+def never_written(run: Made) -> None:
+    """Some failed and some are in doubt, and none of them is anywhere; whole blocks of one producer among them."""
+    gone = {(0, seq): "failed" for seq in (0, 50, 99, 100)} | {(1, seq): "in_doubt" for seq in range(1250, 1600)}
+    for row in run.produce:
+        if status := gone.get((row["producer_id"], row["seq"])):
+            row.update(status=status, offset=None)
+            if status == "in_doubt":
+                row.update(done_us=None)
+    for rows in (run.log, run.consume):
+        rows[:] = [row for row in rows if (row["producer_id"], row["seq"]) not in gone]
+
+
+def failed_without_a_row(run: Made) -> None:
+    """One failed, and of the next, which is nowhere, the producer has no row."""
+    never_written(run)
+    run.produce.remove(of(run.produce, 0, 51))
+    for rows in (run.log, run.consume):
+        rows[:] = [row for row in rows if (row["producer_id"], row["seq"]) != (0, 51)]
+
+
+def nameless(run: Made) -> None:
+    """A record without ids, in the log and delivered."""
+    run.log.append(run.log[0] | {"producer_id": None, "seq": None, "offset": 10_000})
+    run.consume.append(run.consume[0] | {"producer_id": None, "seq": None, "offset": 10_000, "done_us": 49 * S})
+
+
+def untold(run: Made) -> None:
+    """One producer is never told an offset: its records are compared by their names."""
+    for row in run.produce:
+        row["offset"] = row["offset"] if row["producer_id"] else None
+
+
+def recorded_twice(run: Made) -> None:
+    """A record that everybody has twice: all fingerprints agree."""
+    for rows in (run.produce, run.log, run.consume):
+        rows += [dict(row) for row in rows if (row["producer_id"], row["seq"]) == (0, 1000)]
+
+
+def read_by_a_stranger(run: Made) -> None:
+    """A record was also delivered to a client that no plan names."""
+    run.consume.append(of(run.consume, 1, 700) | {"workload": "strangers"})
+
+
+SUSPECT = {
+    clean: set(),
+    lost_at_an_edge: {(0, 1), (0, 2)},
+    twice_for_one_and_never_for_another: {(1, 3)},
+    changed_places: {(0, 6)},
+    in_doubt: {(0, 0), (1, 29), (9, 0)},
+    never_written: {(1, 13), (1, 14), (1, 15)},  # where nothing was acknowledged there is nothing to agree on
+    failed_without_a_row: {(0, 0), (1, 13), (1, 14), (1, 15)},
+    nameless: {(-1, -1)},
+    untold: set(),
+    recorded_twice: {(0, 10)},
+    read_by_a_stranger: {(1, 7)},
+}
+
+
+@pytest.fixture(scope="module")
+def runs(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """A run for each of the above."""
+    spoiled = {spoil.__name__: made.copy() for spoil in SUSPECT}
+    for spoil in SUSPECT:
+        spoil(spoiled[spoil.__name__])
+    return named(spoiled, tmp_path_factory.mktemp("gate"))
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "BLOCK", BLOCK)
+
+
+def test_the_spoiled_blocks_are_in_doubt_and_no_other(spark: "SparkSession", runs: Runs) -> None:
+    """Each defect puts its own blocks in doubt, at their edges too; a clean one says who wrote and who read it."""
+    evidence = list(runs.values())
+    rows = gate.blocks(tables(spark, evidence), dims(spark, evidence)).collect()
+    told: dict[str, set[tuple[int, int]]] = {name: set() for name in runs}
+    for row in rows:
+        if not row["clean"]:
+            told[evidence[row["run"]].run["run_id"]].add((row["producer_id"], row["block"]))
+    assert {spoil.__name__: blocks for spoil, blocks in SUSPECT.items()} == told
+    of_clean = [row for row in rows if row["clean"]]
+    assert {100} == {row["n"] + row["failed"] + row["in_doubt"] for row in of_clean}
+    assert {("orders/baseline", "orders/patient")} == {tuple(row["readers"]) for row in of_clean}
+    assert {("orders/baseline", "orders"), ("orders/patient", "orders")} == {
+        (row["client"], row["topic"]) for row in of_clean
+    }
+
+
+@pytest.mark.nightly  # three minutes; that nothing is missed for being cleared, the planted defects show in every run
+def test_nothing_is_measured_otherwise_for_being_cleared(spark: "SparkSession", runs: Runs) -> None:
+    """With the gate and without it: the same facts of every run, whatever is wrong with it."""
+    gated, exhaustive = together(spark, runs), together(spark, runs, exhaustive=True)
+    unlike = {
+        (name, one.name)
+        for name in runs
+        for one in fields(Facts)
+        if getattr(gated[name], one.name) != getattr(exhaustive[name], one.name)
+    }
+    assert set() == unlike

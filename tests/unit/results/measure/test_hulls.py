@@ -1,0 +1,35 @@
+"""Filters on the times of records are coarse: they keep all that is asked for, and are short."""
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aftershock.results.measure.lag import HULLS_MAX, Span, hulls
+
+AT = st.integers(-50, 50)
+SPAN = st.tuples(st.none() | AT, st.none() | AT)
+
+
+@given(st.lists(SPAN, min_size=1, max_size=12))
+def test_what_lies_in_a_span_lies_in_a_hull(spans: list[Span]) -> None:
+    """However many spans, and with whatever ends."""
+    found = hulls(spans)
+    assert len(found) <= HULLS_MAX
+    for moment in range(-60, 60):
+        wanted = any((since is None or since <= moment) and (until is None or moment < until) for since, until in spans)
+        assert any(start <= moment < end for start, end in found) or not wanted
+
+
+@given(st.lists(st.tuples(AT, AT), max_size=HULLS_MAX))
+def test_few_spans_are_their_own_hulls(spans: list[Span]) -> None:
+    """They hold nothing else, in order and apart."""
+    found = hulls(spans)
+    assert all(end < start for (_, end), (start, _) in pairwise(found))
+    for start, end in found:
+        assert all(any(since <= moment < until for since, until in spans) for moment in range(start, end))
+
+
+def test_the_nearest_are_joined() -> None:
+    """So that the hulls hold as little else as they can."""
+    assert hulls((at, at + 1) for at in (0, 10, 20, 23, 40)) == [(0, 1), (10, 11), (20, 24), (40, 41)]

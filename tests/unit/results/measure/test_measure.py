@@ -1,0 +1,296 @@
+"""The Spark jobs on whole runs: what they measure, and that odd evidence is measured too. All are judged in one go."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aftershock.results.checks.check import Check, Status
+from aftershock.results.evidence.evidence import Evidence, read
+from aftershock.results.judge import judged
+from aftershock.results.measure.facts import Calm, Cut, Facts, Longest, Outage, Wanted
+from aftershock.results.measure.layers import SILVER, write_silver
+from aftershock.results.measure.measure import measure
+from aftershock.results.spark import conf
+from aftershock.results.spark.tables import columns
+from aftershock.tests.unit.results.evidence_factory import Made, Row, S, write_rows
+from aftershock.tests.unit.results.measuring import named, together
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+BASELINE, PATIENT = "orders/baseline", "orders/patient"
+BY_PARTITION, BY_RACK = Cut("produce.latency", "run", "partition"), Cut("produce.service", "steady", "rack")
+SECONDS, SILENCE = Cut("consume.latency", "fault/kill-1", None, S), Cut("produce.gap", "fault", "partition")
+ASKED = Wanted((0.5, 0.95), (0.95,), (BY_PARTITION, BY_RACK, SECONDS, SILENCE), (Calm("kill-1", 0.5, 1.5, 1_000_000),))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The odd runs: their evidence and what was measured of it."""
+
+    evidence: Mapping[str, Evidence]
+    facts: Mapping[str, Facts]
+
+    def checks(self, name: str) -> tuple[Check, ...]:
+        """The verdict on one of them."""
+        return judged(self.evidence[name], self.facts[name]).checks
+
+
+@pytest.fixture(scope="module")
+def odd(spark: "SparkSession", made: Made, tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    """Every run that a test below asks for, with the good one among them."""
+    spoiled = {spoil.__name__: made.copy() for spoil in (clean, moved, unread, silent, empty, interrupted, turned)}
+    for name, one in spoiled.items():
+        globals()[name](one)
+    home = tmp_path_factory.mktemp("odd runs, 100% [é]+{x}")
+    runs = named(spoiled, home)
+    runs["interrupted"] = _cut_short(runs["interrupted"].home)
+    runs["idle"] = _idle(runs["clean"])
+    runs["split"] = _split(made.copy(), home)
+    return Measured(runs, together(spark, runs, clean=ASKED, split=ASKED))
+
+
+def clean(_: Made) -> None:
+    """The good run."""
+
+
+def moved(run: Made) -> None:
+    """An arm that stands in two racks, and a record that nobody read."""
+    for row in run.produce:
+        row["client_rack"] = "c" if row["arm"] == "patient" and row["seq"] % 2 else "a"
+    run.consume = [row for row in run.consume if (row["producer_id"], row["seq"]) != (0, 600)]
+
+
+def unread(run: Made) -> None:
+    """A record that nobody read, and one that failed, of which nobody knows the partition."""
+    run.consume = [row for row in run.consume if (row["producer_id"], row["seq"]) not in {(0, 600), (0, 601)}]
+    run.log = [row for row in run.log if (row["producer_id"], row["seq"]) != (0, 601)]
+    failed = next(row for row in run.produce if (row["producer_id"], row["seq"]) == (0, 601))
+    failed.update(status="failed", error="MSG_SIZE_TOO_LARGE", partition=None, offset=None, broker_id=None)
+
+
+def silent(run: Made) -> None:
+    """Nothing succeeds while the broker is away."""
+    start, end = (second * S for second in (26, 34))
+    for row in run.produce + run.consume:
+        row["done_us"] = end + 1 if start <= row["done_us"] < end else row["done_us"]
+
+
+def empty(run: Made) -> None:
+    """Tables of 0 rows."""
+    run.produce, run.consume, run.log, run.metrics = [], [], [], []
+
+
+def interrupted(run: Made) -> None:
+    """Ctrl-C in warm-up."""
+    run.run |= {"status": "interrupted", "why": "SIGINT", "warmup": None}
+
+
+def turned(run: Made) -> None:
+    """A clock that went back between two records' sending and their end."""
+    for row in run.produce[100:102]:
+        row["done_us"] = row["sent_us"] - 1
+
+
+def _cut_short(home: Path) -> Evidence:
+    for name in ("manifest.json", "phases.json", "log/part-0.parquet", "metrics/part-0.parquet"):
+        (home / name).unlink()
+    return read(home, columns())
+
+
+def _idle(good: Evidence) -> Evidence:
+    """A plan that only consumes, a topic in which there is nothing."""
+    clients = tuple(replace(client, produces_to=None, consumes_from="other") for client in good.clients)
+    parts = dict.fromkeys(good.parquet, ())
+    return replace(good, clients=clients, parquet=parts, objectives=(), run={**good.run, "run_id": "idle"})
+
+
+def _split(run: Made, home: Path) -> Evidence:
+    """The good run, shuffled and in more files."""
+    run.run["run_id"] = "split"
+    run.consume = run.consume[::-1]
+    folder = run.write(home / "split")
+    half = len(run.produce) // 2
+    write_rows(folder / "outcomes/produce-0.parquet", run.produce[half:], columns()["outcomes"])
+    write_rows(folder / "outcomes/produce-1.parquet", run.produce[:half][::-1], columns()["outcomes"])
+    (folder / "manifest.json").unlink()
+    return read(folder, columns())
+
+
+def test_many_records_are_counted_together_and_few_sent_home_with_the_same_answers(
+    spark: "SparkSession", odd: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bins of their own and gaps between slots, where there are millions: the facts and the silver of the same runs."""
+    runs = list(odd.evidence.values())
+
+    def told() -> tuple[Mapping[str, Facts], list[bytes]]:
+        asked = dict.fromkeys(odd.evidence, ASKED)
+        facts = measure(spark, runs, asked, keep=lambda number, rows: write_silver(rows, runs[number]))
+        return facts, [(one.home / SILVER).read_bytes() for one in runs]
+
+    few = told()
+    monkeypatch.setattr(conf, "LONG_ROWS", 0)
+    assert few == told()
+
+
+def test_the_clean_run_is_measured_as_it_was_made(facts: Facts, made: Made) -> None:
+    """Numbers that can be worked out from the factory's rows by hand."""
+    steady = facts.distribution("produce.latency", "orders/baseline", "steady")
+    rows = [row for row in made.produce if row["producer_id"] == 0 and 6 * S <= row["intended_us"] < 16 * S]
+    taken = sorted(row["done_us"] - row["intended_us"] for row in rows)
+    assert (steady.n, steady.censored) == (600, 0)
+    assert (steady.at[0.5], steady.at[0.95], steady.at[1.0]) == (taken[299], taken[569], taken[599])
+    assert facts.distribution("produce.lateness", "orders/patient", "run").at[0.99] == 200
+    assert facts.distribution("produce.service", "orders/baseline", "steady").at[1.0] == taken[599] - 200
+    assert facts.distribution("consume.latency", "orders/patient", "steady").n == 1200
+    assert 2_500_000 < (facts.recoveries["kill-1", "orders/baseline"].recovered_us or 0) < 3_000_000
+    assert facts.crossed["latency-1"].bytes == 3 * 11 * 40_000
+    assert (facts.host.ticks, facts.host.late_ticks) == (440, 0)
+    assert len(facts.bins) == 2 * 2 * 50
+    assert {(one.metric, one.rack) for one in facts.bins} == {("produce.latency", "a"), ("consume.latency", "b")}
+
+
+def test_bins_are_told_apart_by_rack(odd: Measured) -> None:
+    """An arm that stands in two racks has bins for each; a record that was never read belongs to the plan's rack."""
+    found = odd.facts["moved"].bins
+    sent = {(one.client, one.rack): one.n for one in found if one.metric == "produce.latency" and one.start_us == 0}
+    assert {(BASELINE, "a"): 60, (PATIENT, "a"): 30, (PATIENT, "c"): 30} == sent
+    unread = {(one.client, one.rack, one.start_us) for one in found if one.censored}
+    assert {(BASELINE, "b", 10 * S), (PATIENT, "b", 10 * S)} == unread
+
+
+def test_who_else_is_judged_changes_nothing(odd: Measured, facts: Facts, evidence: Evidence) -> None:
+    """The good run judged alone and among nine others, of folders with odd names: the same facts."""
+    among, asked = odd.facts["clean"], {"cuts", "calms", "distributions"}
+    same = [one.name for one in fields(Facts) if one.name not in asked]
+    assert [] == [name for name in same if getattr(facts, name) != getattr(among, name)]
+    assert facts.distributions.keys() == among.distributions.keys()
+    assert judged(evidence, facts).checks[-4:] == odd.checks("clean")[-4:]
+
+
+def test_shuffled_and_split_evidence_gives_the_same_facts(odd: Measured) -> None:
+    """Neither the order of rows nor how many files they are in is evidence."""
+    assert odd.facts["clean"] == odd.facts["split"]
+
+
+def test_a_record_never_consumed_is_censored(odd: Measured) -> None:
+    """An acknowledged one counts as slower than anything; a failed one is no sample of consumption at all."""
+    found = odd.facts["unread"]
+    consumed = found.distribution("consume.latency", PATIENT, "steady")
+    assert (consumed.n, consumed.censored, consumed.at[1.0]) == (1199, 1, None)
+    produced = found.distribution("produce.latency", BASELINE, "steady")
+    assert (produced.n, produced.censored) == (600, 1)
+    assert sum(row.censored for row in found.bins if row.metric == "produce.latency") == 1
+    first = found.slowest["produce", BASELINE][0], found.slowest["consume", PATIENT][0]
+    assert [(601, "failed"), (600, "missing")] == [(one.seq, one.status) for one in first]
+    assert 2639 == found.perf[BASELINE].records
+
+
+def test_an_outage_as_long_as_its_window_is_a_gap(odd: Measured) -> None:
+    """Where records were due and none succeeded, the gap is the window's whole length, for senders and readers."""
+    found = odd.facts["silent"]
+    gaps = {key[:2]: gap for key, gap in found.longest.items() if key[2] == "fault/kill-1"}
+    metrics, clients = ("produce.gap", "consume.gap"), (BASELINE, PATIENT)
+    assert gaps == {(metric, client): Longest(0, 8 * S) for metric in metrics for client in clients}
+    stood = {outage.partition: outage for outage in found.unavailable["produce", BASELINE, "fault/kill-1"]}
+    assert {None, *range(6)} == stood.keys()
+    assert all(7_800_000 < one.total_us == one.longest_us <= 8 * S for one in stood.values())
+    assert () == found.unavailable["produce", BASELINE, "steady"]
+
+
+def test_no_rows_prove_nothing(odd: Measured) -> None:
+    """Tables of 0 rows: every check of records is INCONCLUSIVE, none is PASS."""
+    of_records = [check for check in odd.checks("empty") if check.kind in ("slo", "compare", "integrity", "exposure")]
+    assert {check.status for check in of_records} == {Status.INCONCLUSIVE}
+    assert judged(odd.evidence["empty"], odd.facts["empty"]).exit_code == 2
+
+
+def test_an_interrupted_run_is_judged_by_what_it_left(odd: Measured) -> None:
+    """No phases, manifest, log nor metrics: no crash, no PASS of an SLO, no false alarm, and it says why."""
+    verdict = judged(odd.evidence["interrupted"], odd.facts["interrupted"])
+    assert verdict.status is Status.INCONCLUSIVE
+    assert {check.status for check in verdict.checks if check.kind == "slo"} == {Status.INCONCLUSIVE}
+    complete = next(check for check in verdict.checks if check.id == "harness/complete")
+    assert "SIGINT" in complete.why
+
+
+def test_a_consumer_without_producers_is_judged(odd: Measured) -> None:
+    """A plan that only consumes has nothing to be lost: INCONCLUSIVE, with n = 0."""
+    lost = [check for check in odd.checks("idle") if check.id == "integrity/lost"]
+    assert {(check.status, check.n) for check in lost} == {(Status.INCONCLUSIVE, 0)}
+
+
+def test_a_clock_that_goes_back_is_told(odd: Measured) -> None:
+    """Two records that were done before they were sent: nothing measured by that clock is believed."""
+    assert (0, 2) == (odd.facts["clean"].backwards, odd.facts["turned"].backwards)
+    (check,) = [check for check in odd.checks("turned") if check.id == "harness/clock"]
+    assert (Status.INCONCLUSIVE, 2.0) == (check.status, check.observed)
+    assert not [check for check in odd.checks("clean") if check.id == "harness/clock" and check.status != "PASS"]
+
+
+def steady_of(made: Made, arm: str) -> list[Row]:
+    return [row for row in made.produce if row["arm"] == arm and 6 * S <= row["intended_us"] < 16 * S]
+
+
+def test_cuts_are_what_was_asked(odd: Measured, made: Made) -> None:
+    """By partition and by slot of a second, exact; a rack that nobody knows is `unknown`; a silence is a gap."""
+    found = odd.facts["clean"]
+    of_two = [row for row in made.produce if (row["arm"], row["partition"]) == ("baseline", 2)]
+    taken = sorted(row["done_us"] - row["intended_us"] for row in of_two if row["intended_us"] >= 6 * S)
+    (two,) = [one for one in found.slices(BY_PARTITION, BASELINE) if one.subject == "orders/2"]
+    assert (len(taken), taken[len(taken) // 2 - 1], taken[-1]) == (two.seen.n, two.seen.at[0.5], two.seen.slowest_us)
+    assert [f"orders/{n}" for n in range(6)] == [one.subject for one in found.slices(BY_PARTITION, PATIENT)]
+    assert [("unknown", 600)] == [(one.subject, one.seen.n) for one in found.slices(BY_RACK, BASELINE)]
+    seconds = found.slices(SECONDS, PATIENT)
+    assert [(second * S, 120) for second in range(26, 34)] == [(one.start_us, one.seen.n) for one in seconds]
+    silences = {one.subject: one.seen.slowest_us or 0 for one in found.slices(SILENCE, BASELINE)}
+    assert {"orders/0", "orders/3"} == {partition for partition, longest_us in silences.items() if longest_us > 2 * S}
+
+
+def test_figures_for_the_report(odd: Measured, made: Made) -> None:
+    """A spectrum's points are exact; racks, bands and the figures of perf-test can be worked out by hand."""
+    found = odd.facts["clean"]
+    taken = sorted(row["done_us"] - row["intended_us"] for row in steady_of(made, "baseline"))
+    points = found.spectra["produce.latency", BASELINE, "steady"]
+    assert points[-1] == (1.0, taken[-1])
+    assert all(taken[round(q * 600) - 1] == latency_us for q, latency_us in points)
+    assert 20 < len(points) <= 120
+    steady = found.distribution("produce.latency", BASELINE, "steady")
+    assert steady.mean_us == pytest.approx(sum(taken) / 600)
+    assert steady.bands[0.5, 0.95] == (taken[276 - 1], taken[325 - 1])
+    (flow,) = [one for one in found.racks if (one.op, one.client, one.window) == ("produce", BASELINE, "steady")]
+    assert ("a", None, 600, 600_000, taken[299]) == (
+        flow.client_rack,
+        flow.broker_rack,
+        flow.n,
+        flow.bytes,
+        flow.p50_us,
+    )
+    service = sorted(row["done_us"] - row["sent_us"] for row in made.produce[:3000] if row["intended_us"] >= 6 * S)
+    perf = found.perf[BASELINE]
+    assert (2640, service[1320] / 1e3, service[-1] / 1e3) == (perf.records, perf.p50_ms, perf.max_ms)
+    assert perf.records_per_s == pytest.approx(60, rel=0.01)
+
+
+def test_a_client_recovers_as_the_slo_has_it(odd: Measured) -> None:
+    """A pace of one's own, p50 within 1.5 x steady for a second, beside the usual one."""
+    found = odd.facts["clean"]
+    usual, asked = (found.recovered(calm, BASELINE) for calm in (Calm("kill-1"), ASKED.recoveries[0]))
+    assert usual
+    assert usual == found.recoveries["kill-1", BASELINE]
+    assert asked
+    assert (asked.recovered_us or 0) < (usual.recovered_us or 0)
+    assert {"latency-1", "kill-1", "reassign-1"} == {fault for fault, _ in found.recoveries}
+
+
+def test_a_stall_is_unavailability_of_its_partition(odd: Measured) -> None:
+    """The partitions behind the killed leader, and no other, from the last success until there is one again."""
+    stood = odd.facts["clean"].unavailable["produce", BASELINE, "fault/kill-1"]
+    assert {0, 3} == {one.partition for one in stood}
+    assert all(isinstance(one, Outage) and 2.9 * S < one.longest_us < 3.1 * S and one.n == 1 for one in stood)

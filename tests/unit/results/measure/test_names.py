@@ -1,0 +1,80 @@
+"""Names in, numbers out, and back: what is counted by a number gets the names that it was made of."""
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aftershock.results.evidence.evidence import Evidence
+from aftershock.results.measure.names import RACKS, WHOSE, named, number
+from aftershock.results.measure.tables import KINDS, dims
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+Names = tuple[str | None, ...]
+
+PLANNED: list[Names] = [
+    ("produce", "orders", "baseline", "a", "b"),
+    ("consume", "orders", "patient", None, "b"),
+    ("consume", "orders", "patient", "b", None),
+    ("produce", "orders", "patient", None, None),
+    ("produce", "orders", "baseline", "a", "b"),
+]
+
+
+def rows(spark: "SparkSession", names: list[Names]) -> "DataFrame":
+    schema = ", ".join(f"{name} string" for name in ("op", "workload", "arm", "client_rack", "broker_rack"))
+    return spark.createDataFrame(list(names), schema)
+
+
+def numbers(names: "DataFrame") -> "pa.Table":
+    """A row each, with a number in the place of its names and of its racks, and of each kind in turn."""
+    whose, racks = number(*WHOSE).alias("whose"), number(*RACKS).alias("racks")
+    told = names.coalesce(1).select(whose, racks).toArrow()
+    at = range(told.num_rows)
+    return told.append_column("kind", [[n % len(KINDS) for n in at]]).append_column("n", [list(at)])
+
+
+def told(names: list[Names]) -> list[dict[str, Any]]:
+    return [
+        {
+            "metric": f"{op}.{KINDS[n % len(KINDS)]}",
+            "client": "/".join(filter(None, (workload, arm))),
+            "client_rack": near,
+            "broker_rack": far,
+            "n": n,
+        }
+        for n, (op, workload, arm, near, far) in enumerate(names)
+    ]
+
+
+def test_what_the_plan_names_is_told_from_the_plan(
+    spark: "SparkSession", evidence: Evidence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An unknown rack is a name too, on either side; and the records are not read for it."""
+    known = rows(spark, PLANNED)
+    found = numbers(known)
+    monkeypatch.setattr(type(known), "distinct", lambda _: pytest.fail("the records were read"))
+    assert told(PLANNED) == named(found, known, dims(spark, [evidence])).to_pylist()
+
+
+def test_what_the_plan_lacks_is_told_from_the_records(spark: "SparkSession", evidence: Evidence) -> None:
+    """A client without an arm, a workload nobody planned, a rack that no broker has: names that run together differ."""
+    strangers: list[Names] = [
+        ("produce", "ord", "ersbaseline", "a", "b"),
+        ("produce", "orders", None, "z", None),
+        ("commit", "ordersbaseline", "", "", "ab"),
+    ]
+    mixed = PLANNED[:2] + strangers
+    known = rows(spark, mixed)
+    assert told(mixed) == named(numbers(known), known, dims(spark, [evidence])).to_pylist()
+
+
+def test_nothing_counted_is_no_names(spark: "SparkSession", evidence: Evidence) -> None:
+    """As of a run in which nobody sent."""
+    known = rows(spark, [])
+    assert [] == named(numbers(known), known, dims(spark, [evidence])).to_pylist()

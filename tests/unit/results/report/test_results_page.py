@@ -1,0 +1,193 @@
+"""The page of a demo-like run: whole, well-formed, readable without a script, and each chart with its reading."""
+
+import base64
+import hashlib
+import html
+import json
+import re
+import shutil
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from aftershock.results.checks.check import Check, Status, Verdict
+from aftershock.results.report.page import write_report
+from aftershock.results.report.plots import Spectrum, Step, spectrum_svg
+from aftershock.results.report.svg import FAILED, GREY, LINES
+from aftershock.tests.unit.results.analysis_factory import analysed
+from aftershock.tests.unit.results.evidence_factory import Made
+
+BYTES_MAX = 500_000
+BLUE = LINES[0][0]
+
+
+class _Balanced(HTMLParser):
+    """Whether every tag is closed where it must be; headings, ids and links in order."""
+
+    VOID = frozenset({"meta", "br", "use"})
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.headings: list[int] = []
+        self.ids: list[str] = []
+        self.unlabelled: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        told = dict(attrs)
+        self.ids += [told["id"] or ""] if "id" in told else []
+        self.headings += [int(tag[1])] if re.fullmatch("h[1-6]", tag) else []
+        if (tag == "th" and "scope" not in told) or (tag == "svg" and told.get("role") != "img"):
+            self.unlabelled.append(tag)
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        self.handle_endtag(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def demo(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The clean run with all that an analysis can have, and a verdict of every status, one of them only watched."""
+    told = made.copy()
+    for row in told.produce + told.consume:
+        row |= {"broker_id": 1 + row["partition"] % 3, "broker_rack": "abc"[row["partition"] % 3]}
+    told.events.append(
+        {"t_us": 26_500_000, "event": "client_error", "arm": "patient", "workload": "orders", "op": "produce"}
+    )
+    home = told.write(tmp_path_factory.mktemp("demo") / "run")
+    (home / "plan.yaml").write_text("name: demo\n" * 20 + '  - "produce.latency p95 < 40ms in fault"  # ```\n')
+    (home / "analysis.json").write_text(json.dumps(analysed([*told.produce, *told.consume], told.phases)))
+    late = Check("slo/produce.latency-p95-fault", "slo", "arm=patient", Status.FAIL, 900, 200, "ms", "p95 is 57 ms")
+    late = replace(late, observed=57.0, threshold=40.0, arm="patient", phase="fault", at="demo.yaml:21:5")
+    watched = replace(late, id="slo/consume.latency-p99", phase=None, gate=False)
+    ratio = Check("compare/produce.latency-p95", "compare", "arm=a against arm=b", Status.PASS, 9, 9, "ratio", "alike")
+    lost = Check("integrity/lost", "integrity", "arm=patient consume", Status.INCONCLUSIVE, 9, 1, "records", "2 of 9")
+    checks = (late, watched, replace(ratio, observed=0.9), replace(lost, samples=((0, 7), (1, 12))))
+    (home / "verdict.json").write_text(Verdict("run-1", "demo", 7, ("baseline", "patient"), checks).text())
+    return home
+
+
+@pytest.fixture(scope="module")
+def page(demo: Path) -> str:
+    return write_report(demo).read_text()
+
+
+def test_the_demo_fits_and_is_well_formed(page: str) -> None:
+    """Half a megabyte; tags closed, no id twice, links that lead somewhere, no gap in headings, scopes in tables."""
+    seen = _Balanced(page)
+    assert len(page.encode()) <= BYTES_MAX
+    assert [] == seen.open + seen.unlabelled
+    assert len(set(seen.ids)) == len(seen.ids)
+    assert set(re.findall(r'(?:href="|url\()#([^")]+)', page)) <= set(seen.ids)
+    assert set(" ".join(re.findall(r'aria-labelledby="([^"]+)"', page)).split()) <= set(seen.ids)
+    assert (1, 1) == (seen.headings[0], seen.headings.count(1))
+    assert all(after - before <= 1 for before, after in pairwise(seen.headings))
+
+
+def test_every_section_is_there_with_a_line_that_reads_it(page: str) -> None:
+    """Spectrum, racks, lag, comparison, three ways to count, the story; each chart is read from this run's figures."""
+    text = html.unescape(re.sub(r"<[^>]+>", "", page))
+    for sentence in (
+        "x that of steady during kill-1, calm 0.",
+        "In fault 1 in 100 of arm=",
+        "of the bytes whose racks are known crossed from one rack to another; the slowest pair is",
+        "No reader was behind at the end of any second.",
+        "An interval that holds 1 proves no difference",
+        "Both ways of counting agree here",
+        "records sent, 60.0",
+        "kill-1: kill, by the plan, on broker 1",
+        "kill-1 overlapped it",
+        "Time in stalls of a second or longer",
+        "in the client or broker",
+    ):
+        assert sentence in text
+    assert page.count('class="bar"') == 10
+    assert "older version" not in page
+
+
+def test_slos_are_steps_and_rare_quantiles_grey() -> None:
+    """Of 100 records p80 has its client's colour and p95 has not; what is censored ends the line at a red mark."""
+    points = [(0.5, 1000), (0.8, 2000), (0.95, 3000), (0.99, None), (0.9999, None)]
+    panel = Spectrum("fault", {"a": (points, 100)}, [Step(0.9, 5.0)])
+    svg = spectrum_svg("n", ("t", "d"), [panel], ["a"])
+    steps = {colour: re.findall(rf'd="M[-0-9. ]+l([-0-9. ]+)"[^>]*stroke: {colour}', svg) for colour in (BLUE, GREY)}
+    assert 2 == len(re.findall(r"-?[0-9.]+", steps[BLUE][0]))
+    assert any("opacity: 0.7" in line for line in re.findall(rf"<path[^>]*stroke: {GREY}[^>]*>", svg))
+    assert ">SLO</text>" in svg
+    assert "p99.9<" not in svg
+    assert re.search(rf"<use[^>]*(fill|stroke): {FAILED}", svg)
+
+
+def test_an_slo_of_one_fault_is_drawn_beside_that_fault_alone(demo: Path, tmp_path: Path) -> None:
+    """Its step in a panel of all faults would be held against what it says nothing about."""
+    home = shutil.copytree(demo, tmp_path / "run")
+    told = json.loads((home / "verdict.json").read_text())
+    named = {"id": "slo/produce.latency-p95-fault/kill-1", "phase": "fault/kill-1"}
+    told["checks"] = [one | named if one["id"] == "slo/produce.latency-p95-fault" else one for one in told["checks"]]
+    (home / "verdict.json").write_text(json.dumps(told))
+    panels = re.findall(r">(steady|fault[^<]*)</text>", write_report(home).read_text())
+    assert panels.count("fault/kill-1") == 1
+    assert panels.count("steady") == 2  # of what is produced, and of what is consumed
+
+
+def test_a_check_shows_its_band_and_whether_it_gates(page: str) -> None:
+    """The band of the patient's p95 in fault is from the analysis; what is only watched is marked, and comes last."""
+    row = page[page.index('id="check-1"') :].partition("</tr>")[0]
+    assert re.search(r"[\d.]+ to [\d.]+ ms", row)
+    attention = page.split("What needs attention</h2>")[1].partition("</ul>")[0]
+    assert attention.count("watched") == 2
+    assert attention.index("integrity/lost") < attention.index("watched")
+    assert (
+        "<h1>FAIL: demo, seed 7: a promise was broken (1 of 3 checks failed, 1 inconclusive; 1 more is watched)" in page
+    )
+
+
+def test_a_failed_check_can_be_pasted(page: str) -> None:
+    """The plan's line, what was observed, what happened two seconds around its slowest record, how to repeat it."""
+    texts = [html.unescape(text) for text in re.findall(r'<pre class="paste">(.*?)</pre>', page, re.DOTALL)]
+    assert 3 == len(texts)
+    (late,) = [text for text in texts if text.startswith("**FAIL: slo/produce.latency-p95-fault")]
+    assert '````\n  - "produce.latency p95 < 40ms in fault"  # ```\n````' in late
+    assert "- observed: 57 ms\n- threshold: 40 ms" in late
+    assert re.search(r"Two seconds around 26\.\d+ s", late)
+    assert "kill-1 injected" in late
+    assert "patient produce: None: None" in late
+    assert "aftershock run demo --seed 7" in late
+    assert "demo.yaml:21:5" in late
+
+
+def test_the_only_script_is_ours_and_allowed_by_its_hash(page: str) -> None:
+    """What the page may run is what it has, to the byte; a page without failures has none and allows none."""
+    (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in html.unescape(page)
+    assert not re.search(r"\son[a-z]+=", page)
+
+
+def test_an_older_analysis_is_drawn_without_the_newer_sections(demo: Path, tmp_path: Path) -> None:
+    """They are left out, with the line that says what to do; a run without failures has no script."""
+    home = shutil.copytree(demo, tmp_path / "run")
+    whole = json.loads((home / "analysis.json").read_text())
+    old = {name: whole[name] for name in ("schema_version", "distributions", "gaps", "recoveries", "bin_us", "bins")}
+    for row in old["distributions"]:
+        del row["bands"], row["mean_us"]
+    (home / "analysis.json").write_text(json.dumps(old | {"crossed": {}, "host": {}}))
+    (home / "verdict.json").write_text(Verdict("run-1", "demo", 7, ("baseline",), ()).text())
+    older = write_report(home).read_text()
+    assert "judged by an older version, without percentile spectra, flows between racks, lag and freshness" in older
+    assert f"aftershock verdict {home}" in html.unescape(older)
+    assert "<h2>Lag" not in older
+    assert "spectrum" not in older.split("<body>")[1].replace("percentile spectra", "")
+    assert "<script" not in older
+    assert "script-src" not in older
+    assert [] == _Balanced(older).open

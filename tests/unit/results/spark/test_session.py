@@ -1,0 +1,180 @@
+"""Where Spark runs and how it is set up: settings by size and place, refusals in a sentence, the class-data archive."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aftershock.errors import EvidenceError
+from aftershock.results.spark import class_data_maker
+from aftershock.results.spark import session as class_data
+from aftershock.results.spark.conf import (
+    BYTES_MAX,
+    LONG_TASK,
+    ROWS_MAX,
+    SMALL,
+    UNKNOWN,
+    Load,
+    load_of,
+    of_jvm,
+    of_session,
+)
+from aftershock.results.spark.session import master_of, reachable, session
+from aftershock.results.spark.tables import literal
+from aftershock.tests.unit.results.evidence_factory import Made
+from aftershock.tests.unit.results.spark_servers import connect_server
+
+LARGE = Load(rows=ROWS_MAX + 1)
+
+
+def test_flags_follow_the_size_of_the_evidence(made: Made, tmp_path: Path) -> None:
+    """C1 unless it takes long, adaptive plans and small tasks then; memory and ParallelGC for what is large."""
+    home = made.write(tmp_path / "run")
+    parts = sorted(home.glob("outcomes/*.parquet"))
+    load = load_of(parts)
+    assert (18_000, sum(part.stat().st_size for part in parts)) == (load.rows, load.bytes)
+    assert [load.large, LARGE.large, Load(bytes=BYTES_MAX + 1).large] == [False, True, True]
+    assert load_of([*parts, "hdfs://host/part.parquet"]) is UNKNOWN
+    assert UNKNOWN.large
+    sizes = (SMALL, Load(rows=200_000), LARGE, UNKNOWN)
+    told = [of_jvm("local[2]", load, tmp_path, ["-Dx=1"]) for load in sizes]
+    flags = [one["spark.driver.extraJavaOptions"] for one in told]
+    assert ["TieredStopAtLevel=1" in one for one in flags] == [True, True, True, False]
+    assert ["ParallelGC" in one for one in flags] == [False, False, True, True]
+    assert all(one.endswith(" -Dx=1") for one in flags)
+    assert [one["spark.driver.memory"] for one in told] == ["480m", "600m", "2g", "2g"]
+    assert [one["spark.sql.adaptive.enabled"] for one in told] == ["false", "false", "false", "true"]
+    assert [one["spark.sql.shuffle.partitions"] for one in told] == ["1", "2", "2", "8"]
+    assert [one["spark.buffer.pageSize"] for one in told] == ["1m", "4m", "4m", "4m"]
+    assert [one.get("spark.sql.files.maxPartitionBytes") for one in told] == [None, None, None, LONG_TASK]
+    assert "spark.sql.files.maxPartitionBytes" not in of_jvm("spark://host:7077", UNKNOWN, tmp_path, [])
+
+
+def test_what_changes_an_answer_is_the_same_everywhere(tmp_path: Path) -> None:
+    """Time zone, ANSI and broadcasts; but a cluster's own folders and addresses are left to it."""
+    masters = ("local[2]", "local-cluster[2,1,1024]", "spark://host:7077", "yarn")
+    told = {master: of_jvm(master, LARGE, tmp_path, []) for master in masters}
+    for settings in (*told.values(), of_session(SMALL)):
+        assert settings["spark.sql.session.timeZone"] == "UTC"
+        assert settings["spark.sql.ansi.enabled"] == "true"
+        assert settings["spark.sql.autoBroadcastJoinThreshold"] == "-1"
+    ours = ("spark.local.dir", "spark.driver.host", "spark.driver.bindAddress")
+    assert [all(name in told[master] for name in ours) for master in masters] == [True, True, False, False]
+    assert not any(name in told[master] for master in masters[2:] for name in ours)
+
+
+def test_the_environment_says_where_unless_the_command_line_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """--spark, else SPARK_REMOTE, else here."""
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    assert master_of(None) == "local[2]"
+    monkeypatch.setenv("SPARK_REMOTE", "sc://host")
+    assert [master_of(None), master_of("local[*]")] == ["sc://host", "local[*]"]
+
+
+@pytest.mark.parametrize("url", ["sc://127.0.0.1:1", "spark://127.0.0.1:1,127.0.0.1:2", "sc://", "sc://host:port"])
+def test_nobody_there_is_said_at_once(url: str, tmp_path: Path) -> None:
+    """Spark's own clients would try for minutes; ours says who does not answer, and what to do."""
+    with pytest.raises(EvidenceError, match=r"nobody answers at .*start Spark there, or mend the address"):
+        session(tmp_path / "spark.log", url).__enter__()
+
+
+def test_other_addresses_are_believed() -> None:
+    """Only what can be asked for a connection is asked."""
+    for url in ("local[2]", "yarn", "k8s://https://127.0.0.1:1"):
+        reachable(url)
+
+
+def test_a_missing_client_of_connect_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark Connect is an extra: without it the sentence names it, and nothing of its mode stays behind."""
+    monkeypatch.setitem(__import__("sys").modules, "pyspark.sql.connect.session", None)
+    monkeypatch.setattr("aftershock.results.spark.connect.reachable", lambda _: None)
+    with pytest.raises(EvidenceError, match=r"pip install 'aftershock\[connect\]'"):
+        session(tmp_path / "spark.log", "sc://127.0.0.1:1").__enter__()
+    assert "SPARK_CONNECT_MODE_ENABLED" not in os.environ
+
+
+def test_letters_of_patterns_are_taken_for_themselves() -> None:
+    """A folder may be called [x]{y}; Hadoop would look for others."""
+    assert literal("/a b%20/[x]{y}*?") == r"/a b%20/\[x\]\{y\}\*\?"
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a cache"))
+    class_data.archive_here.cache_clear()
+    yield tmp_path / "a cache" / "aftershock"
+    class_data.archive_here.cache_clear()
+
+
+def test_the_archive_is_named_for_what_it_belongs_to(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One a Java, a PySpark and a folder of jars; used when it is there, and no Java is no reason to fail."""
+    archive = class_data.archive_here()
+    assert archive is not None
+    assert archive.parent == cache
+    assert class_data.options_here() == ()
+    cache.mkdir(parents=True)
+    archive.touch()
+    assert class_data.options_here() == (f'"-XX:SharedArchiveFile={archive}"',)
+    monkeypatch.setenv("SPARK_HOME", str(cache))
+    class_data.archive_here.cache_clear()
+    assert class_data.archive_here() not in (None, archive)
+    monkeypatch.setenv("JAVA_HOME", str(cache))
+    class_data.archive_here.cache_clear()
+    assert (class_data.archive_here(), class_data.options_here()) == (None, ())
+
+
+@pytest.mark.usefixtures("cache")
+def test_the_archive_is_made_only_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not where it is there, where this Java refused once, or where somebody makes it already."""
+    made: list[Path] = []
+    monkeypatch.setattr(class_data_maker, "_make", made.append)
+    archive = class_data.archive_here()
+    assert archive is not None
+    class_data_maker.ensure_archive(lambda _: None)
+    assert made == [archive]
+    for there in (archive, class_data.refusal_of(archive)):
+        there.touch()
+        class_data_maker.ensure_archive(lambda _: None)
+        there.unlink()
+    with class_data_maker._alone(archive.with_suffix(".lock")) as alone:
+        assert alone
+        class_data_maker.ensure_archive(lambda _: None)
+    assert made == [archive]
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+@pytest.mark.nightly
+def test_the_archive_is_made_and_used(cache: Path, tmp_path: Path) -> None:
+    """Once, with a word; a session with it computes what one without it does."""
+    said: list[str] = []
+    for _ in range(2):
+        class_data_maker.ensure_archive(said.append)
+    assert len(said) == 1
+    assert [*cache.glob("*.jsa")] == [class_data.archive_here()]
+    with session(tmp_path / "spark.log") as spark:
+        assert spark.range(3).count() == 3
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_spark_connect_computes_elsewhere(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SPARK_REMOTE gives a session with our settings and without a JVM; what fails is told in full in the log."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - tests without Spark should not load it
+    from pyspark.sql import functions as F  # noqa: PLC0415 - Spark's own custom
+
+    home = made.write(tmp_path / "run")
+    log = tmp_path / "logs" / "spark.log"
+    with connect_server(tmp_path) as url:
+        monkeypatch.setenv("SPARK_REMOTE", url)
+        with session(log) as spark:
+            rows = spark.read.parquet(str(home / "outcomes"))
+            counted = rows.groupBy("op").agg(F.count("*").alias("n")).orderBy("op").collect()
+            assert [tuple(row) for row in counted] == [("consume", 12_000), ("produce", 6_000)]
+            assert spark.conf.get("spark.sql.autoBroadcastJoinThreshold") == "-1"
+        assert not log.exists()
+        with pytest.raises(PySparkException), session(log) as spark:
+            spark.sql("select nothing from nowhere").collect()
+    assert "nowhere" in log.read_text()
+    assert "SPARK_CONNECT_MODE_ENABLED" not in os.environ

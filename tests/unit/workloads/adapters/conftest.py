@@ -1,0 +1,37 @@
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aftershock.tests.unit.workloads.conftest import Bench
+from aftershock.workloads.adapters import exec as exec_link
+from aftershock.workloads.adapters.conformance.bench import PARTITIONS
+from aftershock.workloads.adapters.conformance.mock_cluster import MockCluster
+from aftershock.workloads.adapters.exec_child import Child
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def live_bench(tmp_path: Path, request: pytest.FixtureRequest, mock_cluster: MockCluster) -> Bench:
+    """For tests that talk to the mock cluster, each case of each with a topic of its own."""
+    topic = f"{request.node.originalname}-{next(_NUMBERS)}"
+    mock_cluster.create(topic, PARTITIONS)
+    return Bench(tmp_path, mock_cluster.bootstrap, topic)
+
+
+@pytest.fixture(autouse=True)
+def no_program_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a test's clients have started is ended with it: a worker would end with its process."""
+    children: list[Child] = []
+
+    def start(*args: Any) -> Child:
+        children.append(Child(*args))
+        return children[-1]
+
+    monkeypatch.setattr(exec_link, "Child", start)
+    yield
+    for child in children:
+        child.kill()

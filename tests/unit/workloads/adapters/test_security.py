@@ -1,0 +1,104 @@
+"""The plan's words of security in every client's own, and that secrets are printed by nobody."""
+
+from pathlib import Path
+
+import pytest
+
+from aftershock.errors import SettingError, WorkloadError
+from aftershock.workloads.adapters.security import OPEN, Secured, kafka, librdkafka
+from aftershock.workloads.kafka.client.settings import ProducerSettings, parse
+from aftershock.workloads.kafka.wire.security import PLAINTEXT, Security
+from aftershock.workloads.load.assignment import parse_assignment
+
+SECRET, KEY_SECRET = 'hunter2"\\', "opensesame"
+ENVIRONMENT = {"PASSWORD": SECRET, "KEY_PASSWORD": KEY_SECRET}
+
+
+def secured(tmp_path: Path) -> Secured:
+    for name in ("ca", "certificate", "key"):
+        (tmp_path / name).write_text(f"the {name}\n")
+    return Secured(
+        protocol="SASL_SSL",
+        mechanism="SCRAM-SHA-512",
+        user="alice",
+        password="${PASSWORD}",  # noqa: S106  # a variable's name
+        ca=tmp_path / "ca",
+        certificate=tmp_path / "certificate",
+        key=tmp_path / "key",
+        key_password="${KEY_PASSWORD}",  # noqa: S106  # likewise
+        verify_hostname=False,
+    )
+
+
+def test_in_librdkafkas_words(tmp_path: Path) -> None:
+    """Files by their paths, secrets as they are, the host name left unchecked as asked."""
+    assert {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "alice",
+        "sasl.password": SECRET,
+        "ssl.ca.location": str(tmp_path / "ca"),
+        "ssl.certificate.location": str(tmp_path / "certificate"),
+        "ssl.key.location": str(tmp_path / "key"),
+        "ssl.key.password": KEY_SECRET,
+        "ssl.endpoint.identification.algorithm": "none",
+    } == librdkafka(secured(tmp_path).resolved(ENVIRONMENT))
+
+
+def test_in_kafkas_words(tmp_path: Path) -> None:
+    """The container has no files of ours, so it is told what is in them; JAAS's own quotes are escaped."""
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    assert {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": f'{module} required username="alice" password="hunter2\\"\\\\";',
+        "ssl.endpoint.identification.algorithm": "",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": "the ca\n",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.key": "the key\n",
+        "ssl.keystore.certificate.chain": "the certificate\n",
+        "ssl.key.password": KEY_SECRET,
+    } == kafka(secured(tmp_path).resolved(ENVIRONMENT))
+
+
+def test_plain_text_says_nothing() -> None:
+    """Clients of a cluster of our own get no settings by this."""
+    assert {} == librdkafka(PLAINTEXT) == kafka(OPEN.resolved({}))
+
+
+def test_a_missing_variable_is_named(tmp_path: Path) -> None:
+    """The sentence says which one to export; an empty one is as good as none."""
+    with pytest.raises(WorkloadError, match="KEY_PASSWORD, which is not set"):
+        secured(tmp_path).resolved({"PASSWORD": SECRET, "KEY_PASSWORD": ""})
+
+
+def test_secrets_are_not_printed(tmp_path: Path) -> None:
+    """Neither of the value, nor of settings that hold it, nor of one that is refused for it."""
+    security = secured(tmp_path).resolved(ENVIRONMENT)
+    settings = parse(ProducerSettings, {"bootstrap.servers": "h:1", "security": security})
+    with pytest.raises(SettingError) as refused:
+        parse(ProducerSettings, {"bootstrap.servers": "h:1", "request.timeout.ms": security})
+    for text in (repr(security), str(security), repr(settings), str(refused.value)):
+        assert "hunter2" not in text
+        assert KEY_SECRET not in text
+
+
+def test_an_assignment_holds_names_alone(tmp_path: Path) -> None:
+    """What lies beside a worker's spool names the variables; it reads back to the same."""
+    told = (
+        '{"op": "consume", "run_id": "r", "origin_ns": 0, "worker": "w", "workload": "w", "arm": "a", "topic": "t", '
+        '"topic_id": "i", "partitions": 1, "bootstrap": "h:1", "rack": "a", "spool": "s", "events": "e", '
+        f'"security": {secured(tmp_path).model_dump_json()}}}'
+    )
+    again = parse_assignment(parse_assignment(told).model_dump_json())
+    assert secured(tmp_path) == again.security
+
+
+def test_tls_is_made_once_and_only_where_it_is_wanted(tmp_path: Path) -> None:
+    """A context costs a read of all authorities; a file that isn't there is an OSError that is told before the run."""
+    encrypted = Security("SSL")
+    assert encrypted.tls is encrypted.tls is not None
+    assert PLAINTEXT.tls is None
+    with pytest.raises(OSError, match="No such file"):
+        _ = Security("SSL", ca=tmp_path / "none").tls

@@ -1,0 +1,141 @@
+"""Finding coordinators, on the connections that the answers name."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from aftershock.errors import BrokerError, ProtocolError
+from aftershock.tests.scripted_broker import ScriptedBroker
+from aftershock.tests.unit.workloads.kafka.consuming import fresh_topic
+from aftershock.workloads.kafka.client.coordinator import Coordinator
+from aftershock.workloads.kafka.client.network_client import Brokers
+from aftershock.workloads.kafka.client.settings import ClientSettings, parse
+from aftershock.workloads.kafka.client.tasks import monotonic_ms
+from aftershock.workloads.kafka.consumer.consumer_coordinator import OFFSET_FETCH, Committed, Membership, OffsetStore
+from aftershock.workloads.kafka.rules.metadata import Metadata
+from aftershock.workloads.kafka.rules.values import Backoff, TopicPartition
+
+DEADLINE_MS = 15_000
+NOWHERE = TopicPartition("no-such-topic", 0)
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[ScriptedBroker]:
+    with ScriptedBroker(nodes=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(running: ScriptedBroker) -> ScriptedBroker:
+    running.reset()
+    return running
+
+
+@dataclass(frozen=True)
+class Asker:
+    """What a coordinator needs of a client, and nothing else of one."""
+
+    settings: ClientSettings
+    brokers: Brokers
+    metadata: Metadata
+    backoff: Backoff
+    clock_ms: Callable[[], float] = monotonic_ms
+
+
+@asynccontextmanager
+async def asking(cluster: ScriptedBroker) -> AsyncIterator[Asker]:
+    """One that knows the nodes that are up now."""
+    quick = {"reconnect.backoff.ms": 5, "reconnect.backoff.max.ms": 20}
+    settings = parse(ClientSettings, {"bootstrap.servers": cluster.bootstrap} | quick)
+    draw = Random(7)  # noqa: S311  # no secret
+    backoff = Backoff(5, 20, draw)
+    metadata = Metadata(backoff=backoff)
+    brokers = Brokers(
+        settings.bootstrap_servers,
+        "asker",
+        settings,
+        metadata,
+        monotonic_ms,
+        tell=lambda *_, **__: None,
+        draw=draw,
+    )
+    try:
+        await brokers.refresh()
+        yield Asker(settings, brokers, metadata, backoff)
+    finally:
+        await brokers.close()
+
+
+def store(group: str, asker: Asker) -> OffsetStore:
+    return OffsetStore(group, Coordinator(group, asker), asker.backoff, DEADLINE_MS, Membership)
+
+
+async def test_a_coordinator_that_metadata_does_not_list(cluster: ScriptedBroker) -> None:
+    """It is dialled where FindCoordinator says that it is, as in Java, and metadata is none the wiser."""
+    topic = fresh_topic(cluster)
+    cluster.down(2)
+    async with asking(cluster) as asker:
+        cluster.up(2)
+        cluster.move_coordinator("g", 2)
+        await store("g", asker).commit({TopicPartition(topic, 0): Committed(5)})
+        assert {1} == set(asker.metadata.nodes)
+    assert {(topic, 0): 5} == cluster.committed("g")
+
+
+async def test_the_leader_of_the_offsets_restarts(cluster: ScriptedBroker) -> None:
+    """The metadata of the time when it was away doesn't keep a client from it once it is back."""
+    topic = fresh_topic(cluster)
+    cluster.move_coordinator("g", 2)
+    async with asking(cluster) as asker:
+        offsets = store("g", asker)
+        await offsets.commit({TopicPartition(topic, 0): Committed(5)})
+        cluster.down(2)
+        assert await asker.brokers.refresh()
+        assert {1} == set(asker.metadata.nodes)
+        committing = asyncio.create_task(offsets.commit({TopicPartition(topic, 0): Committed(6)}))
+        await cluster.until("FindCoordinator", 3)
+        cluster.up(2)
+        cluster.move_coordinator("g", 2)
+        await committing
+        assert {1} == set(asker.metadata.nodes)
+    assert {2} == {seen.node for seen in cluster.journal("OffsetCommit")[-1:]}
+    assert {(topic, 0): 6} == cluster.committed("g")
+
+
+async def test_a_look_up_waits_for_its_turn(cluster: ScriptedBroker) -> None:
+    """What can't be found now may be found later: an error of the caller's kind to back off from, each counted."""
+    cluster.script("FindCoordinator", times=2, error=ErrorCode.coordinator_not_available)
+    async with asking(cluster) as asker:
+        coordinator = Coordinator("g", asker)
+        for _ in range(2):
+            with pytest.raises(ConnectionError, match="COORDINATOR_NOT_AVAILABLE"):
+                await coordinator.find()
+        assert [1, 1] == [await coordinator.find() for _ in range(2)]
+        assert 3 == coordinator.lookups
+
+
+async def test_a_group_that_may_not_be_seen(cluster: ScriptedBroker) -> None:
+    """That won't mend: BrokerError with the code."""
+    cluster.script("FindCoordinator", error=ErrorCode.group_authorization_failed)
+    async with asking(cluster) as asker:
+        with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
+            await Coordinator("g", asker).find()
+
+
+async def test_a_coordinator_that_breaks_the_protocol_is_looked_for_again(cluster: ScriptedBroker) -> None:
+    """Its answer is none: ProtocolError, and who it is, is asked before the next question."""
+    another_correlation_id = {4: 0x7F}
+    cluster.script("OffsetFetch", garble=another_correlation_id)
+    async with asking(cluster) as asker:
+        coordinator = Coordinator("g", asker)
+        offsets = OffsetStore("g", coordinator, asker.backoff, DEADLINE_MS, Membership)
+        with pytest.raises(ProtocolError):
+            await coordinator.ask(OFFSET_FETCH, partial(offsets._fetch_request, [NOWHERE]))
+        assert {} == await offsets.committed([NOWHERE])
+        assert coordinator.lookups > 1

@@ -1,0 +1,166 @@
+"""Looking positions up and proving them, at scripted leaders that refuse, lag and truncate."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from aftershock.errors import BrokerError
+from aftershock.tests.scripted_broker import ScriptedBroker
+from aftershock.tests.unit.workloads.kafka.consuming import append, asked, fresh_topic, reading
+from aftershock.workloads.kafka.rules.values import TopicPartition
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[ScriptedBroker]:
+    with ScriptedBroker(nodes=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(running: ScriptedBroker) -> Iterator[ScriptedBroker]:
+    yield running
+    running.clear()
+    running.publish()
+
+
+@pytest.mark.parametrize(("start", "offsets"), [("earliest", [2, 3, 4, 5]), ("latest", [5])])
+async def test_either_end_is_looked_up_at_each_leader(cluster: ScriptedBroker, start: str, offsets: list[int]) -> None:
+    """One request a leader, whatever the number of partitions; reading begins at that end."""
+    topic = fresh_topic(cluster, 3, leaders=[1, 2, 1])
+    append(cluster, topic, 0, 5)
+    cluster.set_log(topic, 0, start=2)
+    async with reading(cluster, topic, {0: start, 1: start, 2: start}) as reader:
+        await reader.until(lambda: len(reader.events("position_found")) == 3, "not all positions were found")
+        append(cluster, topic, 0)
+        await reader.until(lambda: len(reader.taken) == len(offsets), "other records came than there are")
+    assert offsets == [offset for _, _, offset in reader.taken]
+    assert [1, 2] == sorted(seen.node for seen in asked(cluster, topic, "ListOffsets"))
+
+
+@pytest.mark.parametrize("error", [3, 5, 6, 9, 56, 74, 75, 78, 500])
+async def test_a_lookup_that_fails_is_tried_again_with_fresh_metadata(cluster: ScriptedBroker, error: int) -> None:
+    """Whatever the code, known or not: the position is found by the second request."""
+    topic = fresh_topic(cluster)
+    append(cluster, topic, 0)
+    cluster.script("ListOffsets", error=error)
+    async with reading(cluster, topic, {0: "earliest"}) as reader:
+        await reader.take(1)
+    assert 2 == len(asked(cluster, topic, "ListOffsets"))
+    assert 2 <= len(asked(cluster, topic, "Metadata"))
+
+
+async def test_a_lookup_that_is_never_answered_is_tried_again(cluster: ScriptedBroker) -> None:
+    """The connection is closed instead of an answer."""
+    topic = fresh_topic(cluster)
+    append(cluster, topic, 0)
+    cluster.script("ListOffsets", answer="refuse")
+    async with reading(cluster, topic, {0: "earliest"}) as reader:
+        await reader.take(1)
+    assert 2 == len(asked(cluster, topic, "ListOffsets"))
+
+
+async def test_lookups_that_fail_one_after_the_other_are_all_tried_again(cluster: ScriptedBroker) -> None:
+    """The second fails while the first waits for its second try: neither is forgotten over the other."""
+    topic = fresh_topic(cluster, 2, leaders=[1, 2])
+    append(cluster, topic, 0)
+    append(cluster, topic, 1)
+    cluster.script("ListOffsets", node=1, error=78)
+    cluster.script("ListOffsets", node=2, error=78, delay_ms=300)
+    cluster.script("ListOffsets", node=1, answer="none")  # its second try: so that nothing wakes the loop for the other
+    settings = {"retry_backoff_ms": 400, "retry_backoff_max_ms": 400}
+    async with reading(cluster, topic, {0: "earliest", 1: "earliest"}, **settings) as reader:
+        await reader.take(1)
+        assert [1] == [partition for _, partition, _ in reader.taken]
+
+
+async def test_what_may_not_be_read_is_raised_by_each_poll(cluster: ScriptedBroker) -> None:
+    """TOPIC_AUTHORIZATION_FAILED is the application's to hear of; once it is lifted, reading goes on."""
+    topic = fresh_topic(cluster)
+    append(cluster, topic, 0)
+    cluster.script("ListOffsets", error=29, times=2)
+    async with reading(cluster, topic, {0: "earliest"}) as reader:
+        for _ in range(2):
+            with pytest.raises(BrokerError, match="TOPIC_AUTHORIZATION_FAILED"):
+                await reader.poll(10_000)
+        await reader.take(1)
+
+
+async def test_a_truncated_log_sends_the_position_back(cluster: ScriptedBroker) -> None:
+    """The new leader's log ends before what was read: with a reset policy, reading goes on from that end, told."""
+    topic = fresh_topic(cluster, leaders=[1])
+    append(cluster, topic, 0, 5)
+    async with reading(cluster, topic, {0: 0}) as reader:
+        await reader.take(5)
+        cluster.truncate(topic, 0, 3)
+        cluster.move_leader(topic, 0, to=2)
+        append(cluster, topic, 0, 2)
+        taken = await reader.take(2)
+        assert [3, 4] == [offset for _, _, offset in taken]
+        (told,) = reader.events("truncation_detected")
+        assert (5, 3, True) == (told["offset"], told["end"], told["mended"])
+        assert 1 == reader.consumer.counts["truncations_detected"]
+
+
+async def test_a_truncation_without_a_policy_is_raised(cluster: ScriptedBroker) -> None:
+    """Records that were read are gone: nobody decides that for the application."""
+    topic = fresh_topic(cluster, leaders=[1])
+    append(cluster, topic, 0, 5)
+    async with reading(cluster, topic, {0: 0}, auto_offset_reset="none") as reader:
+        await reader.take(5)
+        cluster.truncate(topic, 0, 3)
+        cluster.move_leader(topic, 0, to=2)
+        with pytest.raises(BrokerError, match=r"truncated before offset 5 \(its end: 3\)"):
+            await reader.poll(10_000)
+        append(cluster, topic, 0)
+        reader.consumer.assign({TopicPartition(topic, 0): 3})
+        await reader.take(1)
+
+
+@pytest.mark.parametrize("error", [6, 74, 75, 78, 500])
+async def test_a_validation_that_fails_is_tried_again(cluster: ScriptedBroker, error: int) -> None:
+    """Nothing is fetched from a leader that hasn't confirmed the position."""
+    topic = fresh_topic(cluster, leaders=[1])
+    append(cluster, topic, 0)
+    async with reading(cluster, topic, {0: 0}) as reader:
+        await reader.take(1)
+        cluster.script("OffsetForLeaderEpoch", error=error)
+        cluster.move_leader(topic, 0, to=2)
+        append(cluster, topic, 0)
+        await reader.take(1)
+    validations = asked(cluster, topic, "OffsetForLeaderEpoch")
+    assert 2 == len(validations)
+    assert validations[-1].number < asked(cluster, topic, node=2)[0].number
+
+
+async def test_a_broker_too_old_to_be_asked_leaves_the_position_as_it_is() -> None:
+    """OffsetsForLeaderEpoch before version 3 is the followers' alone: no validation, and reading goes on."""
+    with ScriptedBroker(nodes=2, versions={"OffsetForLeaderEpoch": (2, 2)}) as cluster:
+        topic = fresh_topic(cluster, leaders=[1])
+        append(cluster, topic, 0)
+        async with reading(cluster, topic, {0: 0}) as reader:
+            await reader.take(1)
+            cluster.move_leader(topic, 0, to=2)
+            append(cluster, topic, 0)
+            await reader.take(1)
+        assert [] == asked(cluster, topic, "OffsetForLeaderEpoch")
+
+
+async def test_the_application_can_ask_for_both_ends(cluster: ScriptedBroker) -> None:
+    """Of partitions that aren't assigned, too; a leader that refuses at first is asked again."""
+    topic = fresh_topic(cluster, 2, leaders=[1, 2])
+    append(cluster, topic, 0, 4)
+    cluster.set_log(topic, 0, start=1)
+    cluster.script("ListOffsets", node=1, error=78)
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    async with reading(cluster, topic, None) as reader:
+        assert {first: 1, second: 0} == await reader.consumer.offsets_for("earliest", [first, second])
+        assert {first: 4, second: 0} == await reader.consumer.offsets_for("latest", [first, second])
+
+
+async def test_asking_for_what_may_not_be_read_is_an_error(cluster: ScriptedBroker) -> None:
+    """No loop for ever over a topic that this client may not see."""
+    topic = fresh_topic(cluster)
+    cluster.script("ListOffsets", error=29)
+    async with reading(cluster, topic, None) as reader:
+        with pytest.raises(BrokerError, match="TOPIC_AUTHORIZATION_FAILED"):
+            await reader.consumer.offsets_for("earliest", [TopicPartition(topic, 0)])

@@ -1,0 +1,369 @@
+import pytest
+
+from aftershock.tests.unit.workloads.kafka.rules.accumulating import LARGE, Bench
+from aftershock.tests.unit.workloads.kafka.rules.known_cluster import T0, T1, T2, knowing
+from aftershock.workloads.kafka.rules.accumulator import Taken
+from aftershock.workloads.kafka.rules.batch import Batch
+from aftershock.workloads.kafka.rules.values import UNKNOWN, Leader, TopicPartition
+
+ALL_ON_0 = {tp: Leader(0, 1) for tp in (T0, T1, T2)}
+
+
+def tokens(batches: list[Batch]) -> list[list[int]]:
+    return [batch.tokens for batch in batches]
+
+
+# -- append
+
+
+def test_records_join_the_last_batch_while_it_has_room() -> None:
+    """The first record opens a batch, which is worth a look; the next one joins it, which isn't."""
+    bench = Bench()
+    assert [Taken.READY, Taken.JOINED] == [bench.append(), bench.append()]
+    assert [[0, 1]] == tokens(bench.drain())
+
+
+def test_a_record_that_does_not_fit_closes_the_batch() -> None:
+    """A smaller one afterwards goes into the new batch, behind it: order is kept."""
+    bench = Bench()
+    for size in (600, 600, 10):
+        bench.append(size=size)
+    assert [[0], [1, 2]] == tokens(bench.drain()) + tokens(bench.drain())
+
+
+def test_a_batch_that_has_become_full_is_worth_a_look() -> None:
+    """The record that fills a batch says READY, so that the sender doesn't wait for the linger.
+
+    Only a batch that compresses badly gets full so: any other is closed by the first record that it has no room for.
+    """
+    bench = Bench(compression_type="gzip")
+    assert bench.accumulator._ratios
+    bench.accumulator._ratios.observed("t", 3.0)
+    assert [Taken.READY, Taken.JOINED, Taken.READY] == [bench.append(size=100) for _ in range(3)]
+    assert [0] == bench.ready(0)
+
+
+def test_without_memory_nothing_is_taken() -> None:
+    """Each batch takes batch.size; what doesn't fit any more is refused, and fits again once a batch has ended."""
+    bench = Bench(buffer_memory=2000)
+    bench.fill(batches=2)
+    assert Taken.NO_MEMORY is bench.append()
+    bench.ack(bench.drain_one())
+    assert Taken.READY is bench.append()
+
+
+def test_a_refusal_for_want_of_memory_draws_no_partition() -> None:
+    """Asking again and again while the buffer is full doesn't move the sticky partition."""
+    bench = Bench(buffer_memory=1500, mode="sticky")
+    bench.append(None, size=LARGE)
+    draws = bench.partitioner.counts["partition_draws"]
+    assert [Taken.NO_MEMORY] * 5 == [bench.append(None, size=LARGE) for _ in range(5)]
+    assert draws == bench.partitioner.counts["partition_draws"]
+
+
+def test_a_record_larger_than_batch_size_takes_what_it_needs() -> None:
+    """It has a batch of its own, and memory is counted by its bound."""
+    bench = Bench(buffer_memory=10_000)
+    assert Taken.READY is bench.append(size=5000)
+    assert 10_000 - (61 + 21 + 5000 + 4) == bench.accumulator.unfinished.free_bytes
+
+
+@pytest.mark.parametrize("limit", ["max_request_size", "buffer_memory"])
+def test_a_record_that_nothing_could_hold_is_too_large(limit: str) -> None:
+    """By the byte: the largest that fits is taken, one more byte isn't."""
+    bench = Bench(**{limit: 5000})
+    largest = 5000 - 61 - 21 - 4
+    assert Taken.TOO_LARGE is bench.append(size=largest + 1)
+    assert Taken.READY is bench.append(size=largest)
+
+
+@pytest.mark.parametrize("partition", [-1, 3, 1000])
+def test_partitions_that_are_not_there(partition: int) -> None:
+    """A partition beyond those that the metadata knows is not made up."""
+    assert Taken.NO_PARTITION is Bench().append(TopicPartition("t", partition))
+
+
+def test_topics_that_are_not_there() -> None:
+    """Nothing is taken for a topic before the metadata has its partitions; then it is."""
+    bench = Bench()
+    bench.metadata.__dict__.update(knowing({}).__dict__)
+    assert Taken.NO_PARTITION is bench.append(None)
+    bench.lead({})
+    assert Taken.READY is bench.append(None)
+
+
+def test_keys_go_where_their_hash_says_and_stay() -> None:
+    """Records with one key share a partition, which murmur2 chooses over all partitions."""
+    bench = Bench()
+    for _ in range(5):
+        bench.append(None, key=b"21")
+    assert [T0.partition + (-973932308 & 0x7FFFFFFF) % 3] == bench.ready(5)
+
+
+# -- ready
+
+
+@pytest.mark.parametrize(
+    ("case", "is_ready"),
+    [
+        pytest.param({}, False, id="a batch that is neither full nor old lingers"),
+        pytest.param({"now_ms": 4.9}, False, id="until linger.ms is over"),
+        pytest.param({"now_ms": 5}, True, id="has waited linger.ms"),
+        pytest.param({"full": True}, True, id="full"),
+        pytest.param({"behind": True}, True, id="another one behind it"),
+        pytest.param({"waiting": 1}, True, id="somebody waits for memory"),
+        pytest.param({"flushing": 1}, True, id="a flush"),
+        pytest.param({"closing": True}, True, id="the end"),
+    ],
+)
+def test_ready(case: dict[str, float], is_ready: bool) -> None:
+    """When a partition's first batch is ready: RecordAccumulator.batchReady, row by row."""
+    bench = Bench()
+    bench.append()
+    if case.get("full"):
+        bench.accumulator.unfinished.all()[0].close()
+    if case.get("behind"):
+        bench.append(size=LARGE)
+    for name in ("waiting", "flushing", "closing"):
+        setattr(bench.accumulator, name, case.get(name, 0))
+    assert ([0] if is_ready else []) == bench.ready(case.get("now_ms", 0))
+
+
+def test_the_wait_is_for_the_first_batch_to_be_ready() -> None:
+    """With nothing ready, the next look is due when the oldest batch has lingered enough."""
+    bench = Bench()
+    bench.append(T0, at_ms=2)
+    bench.append(T1, at_ms=1)
+    assert 3 == bench.accumulator.ready(3).wait_ms
+
+
+def test_a_retry_does_not_linger_but_backs_off() -> None:
+    """A batch that was drained is full: what it waits for is its back-off alone, 100 ms within a fifth."""
+    bench = Bench(linger_ms=5000)
+    bench.append()
+    bench.accumulator.closing = True
+    batch = bench.drain_one()
+    bench.accumulator.closing = False
+    bench.accumulator.retry(batch, 10)
+    assert [] == bench.ready(89)
+    assert 0 < bench.accumulator.ready(50).wait_ms <= 80
+    assert [0] == bench.ready(131)
+
+
+def test_what_is_ready_can_be_drained() -> None:
+    """A back-off is drawn anew at each look, but ready and drain of one moment agree: else nothing wakes the loop."""
+    bench = Bench()
+    bench.fill()
+    bench.accumulator.retry(bench.drain_one(), 0)
+    for now_ms in range(60, 140):
+        if bench.ready(now_ms):
+            bench.accumulator.retry(bench.drain_one(now_ms=now_ms), 0)
+            bench.accumulator.unfinished.all()[0].attempts.attempts = 1
+
+
+def test_a_newer_epoch_lets_a_retry_go_at_once() -> None:
+    """KIP-951 in the accumulator: the leader moved since the batch was sent, so it goes to the new one now."""
+    bench = Bench()
+    bench.fill()
+    bench.accumulator.retry(bench.drain_one(), 10)
+    bench.lead({T0: Leader(2, 1)})
+    assert [2] == bench.ready(10)
+    batch = bench.drain_one(2, 10)
+    assert (True, 2, 1, 2) == (batch.immediate, batch.node_id, batch.leader_epoch, batch.sends)
+
+
+def test_partitions_without_a_leader_call_for_metadata() -> None:
+    """Only those that have something to send, and they make no node ready."""
+    bench = Bench()
+    bench.fill(T0)
+    bench.fill(T1)
+    bench.lead({T0: Leader(UNKNOWN, 1), T2: Leader(UNKNOWN, 1)})
+    found = bench.accumulator.ready(5)
+    assert ([1], [T0]) == (list(found.nodes), list(found.leaderless))
+
+
+# -- drain
+
+
+def test_a_drain_takes_one_batch_a_partition() -> None:
+    """The first of each that the node leads, and of no other node's."""
+    bench = Bench()
+    bench.lead({T1: Leader(0, 1)})
+    for tp in (T0, T1, T2):
+        bench.fill(tp, 2)
+    assert [(T0, 0), (T1, 2)] == [(batch.tp, batch.tokens[0]) for batch in bench.drain()]
+    assert {1, 3} == {batch.tokens[0] for batch in bench.drain()}
+
+
+def test_a_drain_takes_what_lingers_along() -> None:
+    """A request that goes out anyway takes the first batch of every partition, ready or not."""
+    bench = Bench()
+    bench.lead(ALL_ON_0)
+    bench.append(T1)
+    bench.fill(T0)
+    assert {T0, T1} == {batch.tp for batch in bench.drain()}
+
+
+def test_a_request_has_its_size() -> None:
+    """A drain ends before max.request.size; the next one begins where it ended, so that no partition starves."""
+    bench = Bench(max_request_size=2500)
+    bench.lead(ALL_ON_0)
+    for tp in (T0, T1, T2):
+        bench.fill(tp, 3)
+    drained = [[batch.tp for batch in bench.drain()] for _ in range(5)]
+    assert [[T0, T1], [T2, T0], [T1, T2], [T0, T1], [T2]] == drained
+
+
+def test_one_batch_always_goes() -> None:
+    """Also if its estimate alone is beyond max.request.size (compression may have been hoped for in vain)."""
+    bench = Bench(compression_type="gzip")
+    bench.fill()
+    bench.accumulator._limits = bench.limits._replace(max_request_size=500)
+    assert 1 == len(bench.drain())
+
+
+def test_what_backs_off_is_passed_over() -> None:
+    """A partition whose first batch backs off holds nobody else up."""
+    bench = Bench()
+    bench.lead(ALL_ON_0)
+    bench.fill(T0)
+    (failed,) = bench.drain()
+    bench.accumulator.retry(failed, 10)
+    bench.fill(T1)
+    assert [T1] == [batch.tp for batch in bench.drain(now_ms=11)]
+
+
+def test_a_batch_whose_turn_it_is_not_ends_the_drain() -> None:
+    """As shipped: with two batches of T0 to be tried again, one goes; while it is out, T0 blocks those behind it."""
+    bench = Bench()
+    bench.lead(ALL_ON_0)
+    bench.fill(T0, 2)
+    first, second = bench.drain_one(), bench.drain_one()
+    for batch in (first, second):
+        bench.accumulator.retry(batch, 0)
+    bench.lead(ALL_ON_0 | {T0: Leader(0, 2)})
+    assert [first] == bench.drain(now_ms=1)
+    bench.fill(T1)
+    assert [] == bench.drain(now_ms=1)
+    bench.ack(first)
+    assert {T0, T1} == {batch.tp for batch in bench.drain(now_ms=1)}
+
+
+def test_without_a_producer_id_nothing_is_drained() -> None:
+    """And a batch that has to wait for it may still grow; its sequences cover what it has when it goes."""
+    bench = Bench()
+    assert bench.idempotence
+    bench.idempotence.producer = bench.idempotence.producer._replace(id=UNKNOWN)
+    bench.append()
+    assert [] == bench.drain()
+    assert Taken.JOINED is bench.append()
+    bench.idempotence.initialized(5, 0)
+    batch = bench.drain_one()
+    assert batch.numbers
+    assert (2, 0) == (batch.numbers.count, batch.numbers.base_sequence)
+
+
+@pytest.mark.parametrize(("in_flight", "second"), [(1, 0), (2, 1)])
+def test_muting(in_flight: int, second: int) -> None:
+    """With one request in flight at most a partition waits for its answer; with more it doesn't."""
+    bench = Bench(max_in_flight_requests_per_connection=in_flight, idempotent=False)
+    bench.fill(T0, 3)
+    first = bench.drain_one()
+    assert [0] * second == bench.ready(100)
+    assert second == len(bench.drain(now_ms=100))
+    bench.ack(first)
+    assert 1 == len(bench.drain(now_ms=100))
+
+
+# -- afterwards
+
+
+def test_retries_go_back_in_the_order_of_their_sequences() -> None:
+    """Whatever the order in which their answers came, they are sent again in the order of their first sending."""
+    bench = Bench()
+    bench.fill(T0, 4)
+    first, second, third = bench.drain_one(), bench.drain_one(), bench.drain_one()
+    for batch in (second, third, first):
+        bench.accumulator.retry(batch, 0)
+    sent = []
+    for _ in range(4):
+        batch = bench.drain_one(now_ms=1000)
+        sent.append(batch.tokens[0])
+        bench.ack(batch)
+    assert [0, 1, 2, 3] == sent
+
+
+def test_without_idempotence_a_retry_goes_to_the_front() -> None:
+    """Order may be lost by design then: the batch that failed last goes first, and all go before what wasn't sent."""
+    bench = Bench(idempotent=False)
+    bench.fill(T0, 3)
+    first, second = bench.drain_one(), bench.drain_one()
+    bench.accumulator.retry(first, 0)
+    bench.accumulator.retry(second, 0)
+    assert [1, 0, 2] == [bench.drain_one(now_ms=1000).tokens[0] for _ in range(3)]
+
+
+def test_a_split_takes_the_wholes_place() -> None:
+    """Its parts are first in the queue, ready at once, numbered within the whole's range, and give the memory back."""
+    bench = Bench()
+    for _ in range(10):
+        bench.append(size=70)
+    bench.append(size=LARGE)
+    whole = bench.drain_one()
+    bench.accumulator.unfinished.all()[-1].close()
+    left = bench.accumulator.unfinished.free_bytes
+    parts = bench.accumulator.split(whole)
+    assert whole.done
+    assert left + 1000 == bench.accumulator.unfinished.free_bytes
+    sent = []
+    for _ in range(len(parts) + 1):
+        assert [0] == bench.ready()
+        batch = bench.drain_one()
+        assert batch.numbers
+        sent.append((batch.tokens, batch.numbers.base_sequence))
+        bench.ack(batch)
+    assert [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9], [10]] == [each for each, _ in sent]
+    assert [0, 4, 8, 10] == [sequence for _, sequence in sent]
+    assert 100_000 == bench.accumulator.unfinished.free_bytes
+
+
+def test_splitting_comes_to_an_end() -> None:
+    """A batch that no broker takes is halved until its parts have one record each, however large batch.size is."""
+    bench = Bench(batch_size=16384)
+    for _ in range(16):
+        bench.append(size=500)
+    ended = []
+    while bench.ready(5):
+        batch = bench.drain_one()
+        if batch.count > 1:
+            assert 1 < len(bench.accumulator.split(batch))
+        else:
+            bench.ack(batch)
+            ended += batch.tokens
+    assert list(range(16)) == ended
+
+
+def test_a_batch_that_is_withdrawn_is_gone() -> None:
+    """From its queue, and closed; one that isn't there is in flight."""
+    bench = Bench()
+    bench.append()
+    bench.fill()
+    first = bench.drain_one()
+    (_, second) = bench.accumulator.unfinished.all()
+    assert not bench.accumulator.withdraw(first)
+    assert bench.accumulator.withdraw(second)
+    assert [] == bench.ready(1000)
+    assert Taken.READY is bench.append()
+
+
+def test_load_is_what_waits() -> None:
+    """The partitioner weighs partitions by the batches that wait, not by those in flight: an empty queue counts 0."""
+    bench = Bench(mode="adaptive")
+    for tp, batches in ((T0, 1), (T1, 4), (T2, 2)):
+        bench.fill(tp, batches)
+    bench.drain(0)
+    bench.ready()
+    sticky = bench.partitioner.topic("t")
+    drawn = [sticky._draw() for _ in range(800)]  # type: ignore[attr-defined]
+    assert pytest.approx(5 / 9, abs=0.06) == drawn.count(0) / 800
+    assert pytest.approx(1 / 9, abs=0.06) == drawn.count(1) / 800

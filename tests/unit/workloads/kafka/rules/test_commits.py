@@ -1,0 +1,238 @@
+"""Commits of one target and of several: order, errors, superseding, deadlines, doubt. KIP-1224's load."""
+
+import random
+from math import inf
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from aftershock.workloads.kafka.rules.commits import ASKED_AGAIN, MOVED, Commits, Outcome, Target
+from aftershock.workloads.kafka.rules.values import Backoff
+
+TARGET = Target("g", "t", 0)
+BROKER = 7
+TIMEOUT_MS = 1_000.0
+
+
+@pytest.fixture
+def commits() -> Commits:
+    return Commits(delivery_timeout_ms=TIMEOUT_MS, backoff=Backoff(100, 1_000, random.Random(1)))  # noqa: S311  # spreads retries
+
+
+def attempt(commits: Commits, error: int | None, now_ms: float = 0, target: Target = TARGET) -> list[Outcome]:
+    """One request that goes to the wire and is answered with ``error``, or with nothing (None)."""
+    assert commits.wait_ms(target, now_ms) == 0
+    commits.begin(target)
+    commits.sent(target, BROKER)
+    if error is not None:
+        return commits.answered(target, error, now_ms)
+    commits.unanswered(target, now_ms)
+    return []
+
+
+def test_an_acknowledged_commit_says_where_and_in_how_many_requests(commits: Commits) -> None:
+    """Offered, sent, answered: one outcome with its token, and nothing is left to do."""
+    commits.offer(TARGET, 5, token=3, now_ms=0)
+    assert commits.begin(TARGET) == 5
+    commits.sent(TARGET, BROKER)
+    assert [Outcome(3, 0, in_doubt=False, broker_id=BROKER, attempts=1)] == commits.answered(TARGET, 0, 10)
+    assert inf == commits.wait_ms(TARGET, 10)
+    assert {"commits_sent": 1} == +commits.counts
+
+
+@pytest.mark.parametrize(
+    ("error", "again", "looked_for"),
+    [
+        (ErrorCode.coordinator_load_in_progress, True, False),
+        (ErrorCode.unknown_topic_or_partition, True, False),
+        (ErrorCode.coordinator_not_available, True, True),
+        (ErrorCode.not_coordinator, True, True),
+        (ErrorCode.request_timed_out, True, True),
+        (ErrorCode.offset_metadata_too_large, False, False),
+        (ErrorCode.illegal_generation, False, False),
+        (ErrorCode.unknown_member_id, False, False),
+        (ErrorCode.rebalance_in_progress, False, False),
+        (ErrorCode.invalid_commit_offset_size, False, False),
+        (ErrorCode.topic_authorization_failed, False, False),
+        (ErrorCode.group_authorization_failed, False, False),
+        (ErrorCode.fenced_instance_id, False, False),
+        (ErrorCode.unknown_server_error, False, False),
+        (ErrorCode.network_exception, False, False),
+    ],
+)
+def test_what_each_error_calls_for(commits: Commits, error: ErrorCode, again: bool, looked_for: bool) -> None:
+    """Kafka's table, row by row: asked again or final, and whether the coordinator is looked for."""
+    commits.offer(TARGET, 0, token=0, now_ms=0)
+    ended = attempt(commits, error)
+    assert ([] if again else [error]) == [outcome.error for outcome in ended]
+    assert again is (0 < commits.wait_ms(TARGET, 0) < inf)
+    assert (again, looked_for) == (error in ASKED_AGAIN, error in MOVED)
+
+
+@pytest.mark.parametrize(
+    ("error", "in_doubt"),
+    [
+        (ErrorCode.unknown_topic_or_partition, False),
+        (ErrorCode.coordinator_load_in_progress, False),
+        (ErrorCode.group_authorization_failed, False),
+        (ErrorCode.not_coordinator, True),
+        (ErrorCode.coordinator_not_available, True),
+        (ErrorCode.request_timed_out, True),
+        (ErrorCode.unknown_server_error, True),
+        (None, True),
+    ],
+)
+def test_what_leaves_a_commit_in_doubt(commits: Commits, error: ErrorCode | None, in_doubt: bool) -> None:
+    """A coordinator that is too slow or loses its partition may have kept what it refused: that proves nothing."""
+    commits.offer(TARGET, 0, token=0, now_ms=0)
+    ended = attempt(commits, error) or commits.expire(TIMEOUT_MS)
+    assert [in_doubt] == [outcome.in_doubt for outcome in ended]
+
+
+def test_doubt_is_not_lifted_by_a_later_refusal(commits: Commits) -> None:
+    """The first attempt was never answered, the second was refused for good: the first may still have been written."""
+    commits.offer(TARGET, 0, token=0, now_ms=0)
+    attempt(commits, None)
+    wait_ms = commits.wait_ms(TARGET, 0)
+    (outcome,) = attempt(commits, ErrorCode.group_authorization_failed, wait_ms)
+    assert (True, 2) == (outcome.in_doubt, outcome.attempts)
+
+
+def test_what_was_never_sent_is_in_no_doubt(commits: Commits) -> None:
+    """No coordinator could be found until the deadline: surely not written, in no request."""
+    commits.offer(TARGET, 0, token=0, now_ms=0)
+    commits.begin(TARGET)
+    commits.unanswered(TARGET, 0)
+    assert [Outcome(0, ErrorCode.request_timed_out, in_doubt=False, broker_id=-1, attempts=0)] == commits.expire(1_000)
+    assert {} == +commits.counts
+
+
+def test_a_refusal_before_anything_was_sent_lifts_no_earlier_doubt(commits: Commits) -> None:
+    """The attempt that is refused by a look-up went nowhere; the one before it did."""
+    commits.offer(TARGET, 0, token=0, now_ms=0)
+    attempt(commits, None)
+    commits.begin(TARGET)
+    (outcome,) = commits.answered(TARGET, ErrorCode.group_authorization_failed, 500)
+    assert outcome.in_doubt
+
+
+def test_one_request_a_target_and_the_others_behind_it_in_order(commits: Commits) -> None:
+    """While one is in flight nothing else of its target is sent; then each goes out by itself, first come first."""
+    for number in range(3):
+        commits.offer(TARGET, number, token=number, now_ms=0)
+    sent = []
+    for number in range(3):
+        sent.append(commits.begin(TARGET))
+        commits.sent(TARGET, BROKER)
+        assert inf == commits.wait_ms(TARGET, 0)
+        assert [number] == [outcome.token for outcome in commits.answered(TARGET, 0, 0)]
+    assert [0, 1, 2] == sent
+    assert {"commits_sent": 3, "commits_queued_behind": 2} == +commits.counts
+
+
+def test_targets_do_not_wait_for_each_other(commits: Commits) -> None:
+    """Another partition of the group, and another group, go ahead while one is in flight."""
+    others = [Target("g", "t", 1), Target("h", "t", 0)]
+    for target in (TARGET, *others):
+        commits.offer(target, 0, token=0, now_ms=0)
+    commits.begin(TARGET)
+    assert [0, 0] == [commits.wait_ms(target, 0) for target in others]
+
+
+def test_a_failed_commit_is_superseded_by_the_newest_that_waits(commits: Commits) -> None:
+    """After a retriable error the newest position is sent in place of all, and all are acknowledged with it."""
+    for number in range(4):
+        commits.offer(TARGET, number, token=number, now_ms=0)
+    attempt(commits, ErrorCode.not_coordinator)
+    wait_ms = commits.wait_ms(TARGET, 0)
+    assert commits.begin(TARGET) == 3
+    commits.sent(TARGET, BROKER + 1)
+    ended = commits.answered(TARGET, 0, wait_ms)
+    assert [(0, 0, 2), (1, 0, 1), (2, 0, 1), (3, 0, 1)] == [(one.token, one.error, one.attempts) for one in ended]
+    assert {BROKER + 1} == {one.broker_id for one in ended}
+    expected = {"commits_sent": 2, "commits_retried": 1, "commits_superseded": 3, "commits_queued_behind": 3}
+    assert expected == +commits.counts
+
+
+def test_a_failed_commit_with_nothing_newer_is_sent_again_itself(commits: Commits) -> None:
+    """Alone it is retried; one that is offered while the retry is in flight waits for it."""
+    commits.offer(TARGET, 4, token=0, now_ms=0)
+    attempt(commits, ErrorCode.coordinator_load_in_progress)
+    wait_ms = commits.wait_ms(TARGET, 0)
+    assert commits.begin(TARGET) == 4
+    commits.sent(TARGET, BROKER)
+    commits.offer(TARGET, 5, token=1, now_ms=wait_ms)
+    assert inf == commits.wait_ms(TARGET, wait_ms)
+    assert [0] == [outcome.token for outcome in commits.answered(TARGET, 0, wait_ms)]
+    assert commits.begin(TARGET) == 5
+    assert 0 == commits.counts["commits_superseded"]
+
+
+def test_newer_means_offered_later_not_larger(commits: Commits) -> None:
+    """An application may go back: what it committed last is what counts."""
+    commits.offer(TARGET, 9, token=0, now_ms=0)
+    commits.offer(TARGET, 2, token=1, now_ms=0)
+    attempt(commits, ErrorCode.not_coordinator)
+    assert commits.begin(TARGET) == 2
+
+
+def test_retries_back_off_until_one_succeeds(commits: Commits) -> None:
+    """100 ms doubled each time within 20 %, then from 100 again after a success."""
+    commits.offer(TARGET, 0, token=0, now_ms=0)
+    now_ms, waits = 0.0, []
+    for _ in range(3):
+        attempt(commits, ErrorCode.not_coordinator, now_ms)
+        waits.append(commits.wait_ms(TARGET, now_ms))
+        now_ms += waits[-1]
+    attempt(commits, 0, now_ms)
+    commits.offer(TARGET, 1, token=1, now_ms=now_ms)
+    attempt(commits, ErrorCode.not_coordinator, now_ms)
+    waits.append(commits.wait_ms(TARGET, now_ms))
+    for wait_ms, expected in zip(waits, (100, 200, 400, 100), strict=True):
+        assert 0.8 * expected <= wait_ms <= 1.2 * expected
+
+
+def test_a_deadline_counts_from_the_offer(commits: Commits) -> None:
+    """Those whose time is up end, whether they wait, are in flight or are due again; the others stay."""
+    commits.offer(TARGET, 0, token=0, now_ms=0)
+    commits.offer(TARGET, 1, token=1, now_ms=10)
+    commits.begin(TARGET)
+    commits.sent(TARGET, BROKER)
+    assert TIMEOUT_MS == commits.next_deadline_ms
+    assert [] == commits.expire(TIMEOUT_MS - 1)
+    assert [(0, True)] == [(one.token, one.in_doubt) for one in commits.expire(TIMEOUT_MS)]
+    assert [(1, False)] == [(one.token, one.in_doubt) for one in commits.expire(TIMEOUT_MS + 10)]
+    assert inf == commits.next_deadline_ms
+
+
+def test_an_expired_request_keeps_the_turn_until_it_is_answered(commits: Commits) -> None:
+    """It may still be written: what comes after it waits, and its late answer is nobody's outcome."""
+    commits.offer(TARGET, 0, token=0, now_ms=0)
+    commits.begin(TARGET)
+    commits.sent(TARGET, BROKER)
+    assert commits.wanted(TARGET)
+    commits.expire(TIMEOUT_MS)
+    assert not commits.wanted(TARGET)
+    commits.offer(TARGET, 1, token=1, now_ms=TIMEOUT_MS)
+    assert inf == commits.wait_ms(TARGET, TIMEOUT_MS)
+    assert [] == commits.answered(TARGET, 0, TIMEOUT_MS + 5)
+    assert commits.begin(TARGET) == 1
+
+
+def test_an_expired_commit_is_not_sent_again(commits: Commits) -> None:
+    """Its retry was due; the deadline came first. Nobody waits for it any more."""
+    commits.offer(TARGET, 0, token=0, now_ms=0)
+    attempt(commits, ErrorCode.not_coordinator)
+    commits.expire(TIMEOUT_MS)
+    assert inf == commits.wait_ms(TARGET, TIMEOUT_MS)
+
+
+def test_abandoning_ends_everything(commits: Commits) -> None:
+    """At the close each open commit gets its outcome: in doubt if it was sent, failed if not."""
+    for number in range(3):
+        commits.offer(TARGET, number, token=number, now_ms=0)
+    attempt(commits, 0)
+    commits.begin(TARGET)
+    commits.sent(TARGET, BROKER)
+    assert [(1, True), (2, False)] == [(one.token, one.in_doubt) for one in commits.abandon()]
+    assert [] == commits.abandon()

@@ -1,0 +1,294 @@
+"""KIP-227, the client's half: what every answer leads to, row by row. How requests are built: the file beside this."""
+
+from collections.abc import Callable, Mapping
+from uuid import UUID
+
+import pytest
+
+from aftershock.workloads.kafka.rules.fetch_session import (
+    EPOCH_MAX,
+    FetchPartition,
+    FetchRequestPlan,
+    FetchSession,
+    SessionEvent,
+    SessionVerdict,
+    next_epoch,
+)
+from aftershock.workloads.kafka.rules.values import TopicPartition
+
+ORDERS, PAYMENTS = UUID(int=1), UUID(int=3)
+A, B, C, D = (TopicPartition("orders", index) for index in range(4))
+STRANGER = TopicPartition("strangers", 0)
+
+Wanted = Mapping[TopicPartition, FetchPartition]
+
+
+def at(offset: int) -> FetchPartition:
+    return FetchPartition(ORDERS, offset, 1_048_576, leader_epoch=3)
+
+
+WANTED = {A: at(0), B: at(0), C: at(0)}
+
+
+def opened(wanted: Wanted = WANTED, session_id: int = 7) -> FetchSession:
+    """A session that the broker has granted, its first incremental request still to be built."""
+    session = FetchSession()
+    session.build(wanted)
+    verdict = session.answered(error=0, session_id=session_id, partitions=list(wanted))
+    assert verdict.accepted
+    return session
+
+
+def incremental(
+    session: FetchSession, *partitions: TopicPartition, error: int = 0, session_id: int = 7
+) -> SessionVerdict:
+    return session.answered(error=error, session_id=session_id, partitions=partitions)
+
+
+def test_the_first_request_is_full_and_asks_for_a_session() -> None:
+    """(0, 0): every partition, in the order wanted, which is the order that the broker serves them in."""
+    session = FetchSession()
+    plan = session.build({C: at(5), A: at(1), B: at(3)})
+    assert (0, 0, True) == (plan.session_id, plan.epoch, plan.full)
+    assert [(C, at(5)), (A, at(1)), (B, at(3))] == list(plan.send.items())
+    assert () == plan.to_forget(16)
+
+
+FULL_ANSWERS: dict[str, tuple[dict[str, object], SessionVerdict, tuple[int, int]]] = {
+    "a session is granted": (
+        {"session_id": 7, "partitions": (A, B, C)},
+        SessionVerdict(True, SessionEvent.ESTABLISHED),
+        (7, 1),
+    ),
+    "none is granted: the cache is full": (
+        {"session_id": 0, "partitions": (C, B, A)},
+        SessionVerdict(True, SessionEvent.REFUSED),
+        (0, 0),
+    ),
+    "empty and throttled (KIP-219)": (
+        {"session_id": 0, "partitions": (), "throttle_ms": 250},
+        SessionVerdict(False),
+        (0, 0),
+    ),
+    "empty without being throttled": (
+        {"session_id": 0, "partitions": ()},
+        SessionVerdict(False, problem="3 missing"),
+        (0, 0),
+    ),
+    "a partition is missing, throttled or not": (
+        {"session_id": 7, "partitions": (A, B), "throttle_ms": 250},
+        SessionVerdict(False, problem="1 missing"),
+        (0, 0),
+    ),
+    "a partition too many": (
+        {"session_id": 7, "partitions": (A, B, C, D)},
+        SessionVerdict(False, problem="1 extra"),
+        (0, 0),
+    ),
+    "another partition instead": (
+        {"session_id": 7, "partitions": (A, B, D)},
+        SessionVerdict(False, problem="1 missing, 1 extra"),
+        (0, 0),
+    ),
+    "a topic id that nobody asked for": (
+        {"session_id": 7, "partitions": (A, B, C), "unknown_topic_ids": (PAYMENTS,)},
+        SessionVerdict(False, problem="1 unknown"),
+        (0, 0),
+    ),
+    "no such session, though none was named": (
+        {"session_id": 0, "partitions": (), "error": 70},
+        SessionVerdict(False),
+        (0, 0),
+    ),
+    "a top-level error": (
+        {"session_id": 0, "partitions": (), "error": 3},
+        SessionVerdict(False),
+        (0, 0),
+    ),
+}
+
+
+@pytest.mark.parametrize(("answer", "verdict", "following"), FULL_ANSWERS.values(), ids=FULL_ANSWERS)
+def test_answers_to_a_full_request(
+    answer: dict[str, object], verdict: SessionVerdict, following: tuple[int, int]
+) -> None:
+    """Each row of the table for full requests: what is taken, what is said, and (id, epoch) of the next request."""
+    session = FetchSession()
+    session.build(WANTED)
+    assert verdict == session.answered(**({"error": 0} | answer))  # type: ignore[arg-type]
+    assert following == (session.session_id, session.epoch)
+
+
+INCREMENTAL_ANSWERS: dict[str, tuple[dict[str, object], SessionVerdict, tuple[int, int]]] = {
+    "goes on": ({"session_id": 7, "partitions": (B,)}, SessionVerdict(True), (7, 2)),
+    "nothing new": ({"session_id": 7, "partitions": ()}, SessionVerdict(True), (7, 2)),
+    "throttled: an empty answer is an ordinary one": (
+        {"session_id": 7, "partitions": (), "throttle_ms": 250},
+        SessionVerdict(True),
+        (7, 2),
+    ),
+    "closed by the broker": (
+        {"session_id": 0, "partitions": (B,)},
+        SessionVerdict(True, SessionEvent.CLOSED),
+        (0, 0),
+    ),
+    "a partition that is not in the session": (
+        {"session_id": 7, "partitions": (A, STRANGER)},
+        SessionVerdict(False, SessionEvent.RESET, problem="1 extra"),
+        (7, 0),
+    ),
+    "a topic id that is not in the session": (
+        {"session_id": 7, "partitions": (A,), "unknown_topic_ids": (PAYMENTS,)},
+        SessionVerdict(False, SessionEvent.RESET, problem="1 unknown"),
+        (7, 0),
+    ),
+    "FETCH_SESSION_ID_NOT_FOUND": (
+        {"error": 70, "session_id": 0, "partitions": ()},
+        SessionVerdict(False, SessionEvent.LOST),
+        (0, 0),
+    ),
+    "INVALID_FETCH_SESSION_EPOCH": (
+        {"error": 71, "session_id": 7, "partitions": ()},
+        SessionVerdict(False, SessionEvent.RESET),
+        (7, 0),
+    ),
+    "FETCH_SESSION_TOPIC_ID_ERROR": (
+        {"error": 106, "session_id": 0, "partitions": ()},
+        SessionVerdict(False, SessionEvent.RESET, refresh_metadata=True),
+        (7, 0),
+    ),
+    "any other error": (
+        {"error": -1, "session_id": 0, "partitions": ()},
+        SessionVerdict(False, SessionEvent.RESET),
+        (7, 0),
+    ),
+}
+
+
+@pytest.mark.parametrize(("answer", "verdict", "following"), INCREMENTAL_ANSWERS.values(), ids=INCREMENTAL_ANSWERS)
+def test_answers_to_an_incremental_request(
+    answer: dict[str, object], verdict: SessionVerdict, following: tuple[int, int]
+) -> None:
+    """Each row of the table for incremental requests."""
+    session = opened()
+    session.build(WANTED)
+    assert verdict == session.answered(**({"error": 0} | answer))  # type: ignore[arg-type]
+    assert following == (session.session_id, session.epoch)
+
+
+def test_a_failed_request_closes_the_session_and_asks_for_another() -> None:
+    """No answer: (id, 0), full again; all partitions of the session are returned, to have their leases cleared."""
+    session = opened()
+    session.build({A: at(0), B: at(9)})
+    assert (A, B) == session.failed()
+    plan = session.build({B: at(9)})
+    assert FetchRequestPlan(7, 0, {B: at(9)}) == plan
+
+
+def test_failures_add_up_to_one_reset() -> None:
+    """The session that is given up is named until a full request gets through, and is counted as reset once."""
+    session = opened()
+    for _ in range(3):
+        session.build(WANTED)
+        session.failed()
+    assert (7, 0) == (session.session_id, session.epoch)
+    assert {
+        "fetches_full": 3,
+        "fetches_incremental": 1,
+        "sessions_established": 1,
+        "sessions_reset": 1,
+    } == session.counts
+
+
+@pytest.mark.parametrize(
+    ("epoch", "following"), [(0, 1), (1, 2), (EPOCH_MAX - 1, EPOCH_MAX), (EPOCH_MAX, 1), (2**31 - 1, 1)]
+)
+def test_epochs_wrap_to_one(epoch: int, following: int) -> None:
+    """After the largest 32-bit number comes 1: 0 would make the request a full one."""
+    assert following == next_epoch(epoch)
+
+
+def test_a_session_outlives_its_wrap() -> None:
+    """At the wrap requests stay incremental and name the same session."""
+    session = opened()
+    session._epoch = EPOCH_MAX
+    assert (7, EPOCH_MAX, False) == _head(session.build(WANTED))
+    incremental(session)
+    assert (7, 1, False) == _head(session.build(WANTED))
+
+
+def _head(plan: FetchRequestPlan) -> tuple[int, int, bool]:
+    return plan.session_id, plan.epoch, plan.full
+
+
+def test_closing_names_the_session_with_the_final_epoch() -> None:
+    """(id, -1) without partitions; after it there is no session any more, and closing again asks for nothing."""
+    session = opened()
+    assert FetchRequestPlan(7, -1, {}) == session.close()
+    assert session.close() is None
+    assert {"fetches_full": 1, "sessions_established": 1, "sessions_closed": 1} == session.counts
+    assert (0, 0, True) == _head(session.build(WANTED))
+
+
+@pytest.mark.parametrize("begin", [lambda _: None, lambda session: session.build(WANTED)])
+def test_without_a_session_there_is_nothing_to_close(begin: Callable[[FetchSession], object]) -> None:
+    """Closing a session that never was sends nothing."""
+    session = FetchSession()
+    begin(session)
+    assert session.close() is None
+
+
+def test_closing_ends_a_session_that_was_to_be_reset() -> None:
+    """After a failure the broker may still have the session: closing names it all the same."""
+    session = opened()
+    session.build(WANTED)
+    session.failed()
+    assert FetchRequestPlan(7, -1, {}) == session.close()
+
+
+def test_a_response_that_names_another_session_is_taken() -> None:
+    """Kafka doesn't compare the id of an incremental answer with its own, other than to 0; nor do we."""
+    session = opened()
+    session.build(WANTED)
+    assert incremental(session, session_id=8).accepted
+    assert (7, 2) == (session.session_id, session.epoch)
+
+
+# ---- the switch
+
+
+def history(session: FetchSession) -> None:
+    """Fetches that go well, one that fails and one that the broker doesn't understand, whatever the session."""
+    for step, wanted in enumerate([WANTED, WANTED, {A: at(5), B: at(0)}, WANTED, WANTED]):
+        plan = session.build(wanted)
+        if step == 2:
+            session.failed()
+        elif step == 3:
+            session.answered(error=0, session_id=9, partitions=(STRANGER,))
+        else:
+            session.answered(error=0, session_id=7 if plan.epoch >= 0 else 0, partitions=list(plan.send))
+
+
+def test_without_sessions_every_request_is_full() -> None:
+    """The ablation sends (0, -1) with all partitions whatever happens, and believes no session that it is given."""
+    session = FetchSession(enabled=False)
+    for answered in (lambda: session.answered(error=0, session_id=9, partitions=list(WANTED)), session.failed):
+        plan = session.build(WANTED)
+        assert (0, -1, True, WANTED) == (*_head(plan), plan.send)
+        answered()
+    assert session.close() is None
+
+
+def test_the_switch_moves_the_counters_of_sessions_alone() -> None:
+    """Off: the same requests, all full, no session counted; what has nothing to do with sessions counts the same."""
+    on, off = FetchSession(), FetchSession(enabled=False)
+    history(on)
+    history(off)
+    assert {
+        "fetches_full": 3,
+        "fetches_incremental": 2,
+        "sessions_established": 2,
+        "sessions_reset": 1,
+        "fetch_responses_discarded": 1,
+    } == on.counts
+    assert {"fetches_full": 5, "fetch_responses_discarded": 1} == off.counts

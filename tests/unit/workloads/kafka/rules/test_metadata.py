@@ -1,0 +1,283 @@
+"""The rules of metadata.py one by one; its epochs against a model are in test_leader_discovery_model.py."""
+
+from math import inf
+
+import pytest
+
+from aftershock.tests.unit.workloads.kafka.rules.known_cluster import (
+    ID,
+    OTHER_ID,
+    T0,
+    T1,
+    answer,
+    backoff,
+    knowing,
+    learn,
+    node,
+)
+from aftershock.workloads.kafka.rules.metadata import Metadata
+from aftershock.workloads.kafka.rules.values import UNKNOWN, Leader, MetadataResponse
+
+
+def test_nothing_is_known_at_first() -> None:
+    """Before an answer every question has an answer that says so, and asking is due at once."""
+    metadata = Metadata(backoff=backoff())
+    metadata.want(["t"])
+    assert Leader(UNKNOWN, UNKNOWN) == metadata.leader(T0)
+    assert (None, None, None, None) == (
+        metadata.last_seen_epoch(T0),
+        metadata.partition(T0),
+        metadata.topic("t"),
+        metadata.topic_id("t"),
+    )
+    assert (0, 0) == (metadata.wait_ms(0), metadata.version)
+
+
+def test_an_answer_is_looked_up() -> None:
+    """Leaders, nodes, ids and partitions are those of the answer."""
+    metadata = knowing({T0: Leader(1, 5), T1: Leader(2, 0)})
+    assert (Leader(1, 5), Leader(2, 0)) == (metadata.leader(T0), metadata.leader(T1))
+    assert {0: node(0), 1: node(1), 2: node(2)} == metadata.nodes
+    assert (ID, "t", None) == (metadata.topic_id("t"), metadata.name_of(ID), metadata.name_of(OTHER_ID))
+    topic = metadata.topic("t")
+    assert topic is not None
+    assert [metadata.partition(T0), metadata.partition(T1)] == list(topic.partitions)
+
+
+@pytest.mark.parametrize(
+    ("told", "nodes", "expected"),
+    [
+        pytest.param(Leader(2, 4), (0, 1, 2), Leader(1, 5), id="an older epoch is refused, the old leader stays"),
+        pytest.param(Leader(2, 5), (0, 1, 2), Leader(2, 5), id="an equal epoch is taken"),
+        pytest.param(Leader(2, 6), (0, 1, 2), Leader(2, 6), id="a newer epoch is taken"),
+        pytest.param(Leader(UNKNOWN, 6), (0, 1, 2), Leader(UNKNOWN, 6), id="a newer epoch without leader is taken"),
+        pytest.param(Leader(2, UNKNOWN), (0, 1, 2), Leader(2, UNKNOWN), id="without epoch it is taken and forgotten"),
+        pytest.param(Leader(2, 6), (0, 1), Leader(UNKNOWN, 6), id="a leader that is no known node can't be used"),
+        pytest.param(Leader(2, 4), (0, 2), Leader(UNKNOWN, 5), id="refused, but the kept leader's node is gone"),
+    ],
+)
+def test_stale_refusal(told: Leader, nodes: tuple[int, ...], expected: Leader) -> None:
+    """Row by row: what a client that knows leader 1 since epoch 5 makes of the next answer."""
+    metadata = knowing({T0: Leader(1, 5)})
+    learn(metadata, answer({T0: told}, nodes=nodes))
+    assert expected == metadata.leader(T0)
+    assert (None if expected.epoch == UNKNOWN else expected.epoch) == metadata.last_seen_epoch(T0)
+    assert int(told.epoch == 4) == metadata.counts["metadata_stale_refused"]
+
+
+def test_an_equal_epoch_brings_the_rest_up_to_date() -> None:
+    """Replicas come and go without the epoch: an equal epoch's replicas and offline lists are those of the answer."""
+    metadata = knowing({T0: Leader(1, 5)})
+    response = answer({T0: Leader(1, 5)})
+    topic = response.topics[0]
+    shrunk = topic.partitions[0]._replace(replicas=(0, 1), offline=())
+    learn(metadata, response._replace(topics=(topic._replace(partitions=(shrunk,)),)))
+    assert shrunk == metadata.partition(T0)
+
+
+def test_after_an_epochless_answer_any_epoch_is_taken() -> None:
+    """The memory is gone with it: an epoch far below the old one is news."""
+    metadata = knowing({T0: Leader(1, 5)})
+    learn(metadata, answer({T0: Leader(1, UNKNOWN)}))
+    learn(metadata, answer({T0: Leader(2, 1)}))
+    assert Leader(2, 1) == metadata.leader(T0)
+
+
+def test_another_topic_id_starts_the_epochs_again() -> None:
+    """A topic that was deleted and made again has epochs from 0: they are taken, and counted."""
+    metadata = knowing({T0: Leader(1, 5), T1: Leader(1, 5)})
+    learn(metadata, answer({T0: Leader(2, 0), T1: Leader(2, 9)}, topic_id=OTHER_ID))
+    assert (Leader(2, 0), Leader(2, 9)) == (metadata.leader(T0), metadata.leader(T1))
+    assert (OTHER_ID, None) == (metadata.topic_id("t"), metadata.name_of(ID))
+    assert 2 == metadata.counts["metadata_topic_id_changes"]
+    assert 0 == metadata.counts["metadata_stale_refused"]
+
+
+def test_an_answer_without_topic_id_keeps_the_epochs() -> None:
+    """No id says nothing about which topic it is: an older epoch is still stale."""
+    metadata = knowing({T0: Leader(1, 5)})
+    learn(metadata, answer({T0: Leader(2, 0)}, topic_id=None))
+    assert Leader(1, 5) == metadata.leader(T0)
+
+
+def test_a_topic_found_again_may_start_again() -> None:
+    """While a topic is gone its id is unknown: the next one, even the same, lets a lower epoch in (as shipped)."""
+    metadata = knowing({T0: Leader(1, 5)})
+    learn(metadata, answer({}, topic_id=None, error=3))
+    learn(metadata, answer({T0: Leader(2, 1)}))
+    assert Leader(2, 1) == metadata.leader(T0)
+
+
+def test_a_topic_with_an_error_loses_its_partitions_and_keeps_its_epochs() -> None:
+    """Nobody leads any more, but the epoch seen before still refuses what is older, hints included."""
+    metadata = knowing({T0: Leader(1, 5)})
+    learn(metadata, answer({}, error=29))
+    topic = metadata.topic("t")
+    assert topic is not None
+    assert (29, ()) == (topic.error, topic.partitions)
+    assert (None, 5, Leader(UNKNOWN, 5)) == (metadata.partition(T0), metadata.last_seen_epoch(T0), metadata.leader(T0))
+    learn(metadata, answer({T0: Leader(2, 4)}))
+    assert (None, 5) == (metadata.partition(T0), metadata.last_seen_epoch(T0))
+
+
+def test_a_partition_error_hides_no_epoch() -> None:
+    """LEADER_NOT_AVAILABLE beside an epoch: the epoch is learned, nobody leads."""
+    metadata = knowing({T0: Leader(1, 5)})
+    learn(metadata, answer({T0: Leader(UNKNOWN, 6)}, partition_error=5))
+    assert Leader(UNKNOWN, 6) == metadata.leader(T0)
+
+
+@pytest.mark.parametrize(
+    ("error", "partition_error", "again"),
+    [(3, 0, True), (100, 0, True), (0, 5, True), (0, 9, True), (29, 0, False), (17, 0, False), (0, 0, False)],
+)
+def test_errors_ask_again(error: int, partition_error: int, again: bool) -> None:
+    """Invalid-metadata errors request the next update, after the back-off; others wait for the answer to be old."""
+    metadata = knowing({T0: Leader(1, 5)}, error=error, partition_error=partition_error)
+    assert again == (metadata.wait_ms(120) == 0)
+
+
+def test_an_answer_replaces_nodes_and_topics() -> None:
+    """Nodes and topics that an answer leaves out are known no longer."""
+    metadata = knowing({T0: Leader(1, 5)})
+    learn(metadata, MetadataResponse((node(0),), ()))
+    assert ({0: node(0)}, None, Leader(UNKNOWN, 5)) == (metadata.nodes, metadata.topic("t"), metadata.leader(T0))
+
+
+def test_topics_nobody_wants_are_left_out() -> None:
+    """A broker that answers more than was asked for doesn't fill the cache."""
+    metadata = Metadata(backoff=backoff())
+    learn(metadata, answer({T0: Leader(1, 5)}))
+    assert (None, None) == (metadata.topic("t"), metadata.last_seen_epoch(T0))
+
+
+def test_wanted_topics_keep_their_order_and_are_asked_for_once() -> None:
+    """Wanting a known topic again asks nothing; a new one is asked for at once in spite of the back-off."""
+    metadata = knowing({T0: Leader(1, 5)})
+    metadata.want(["t"])
+    assert 300_000 == metadata.wait_ms(0)
+    metadata.want(["z", "t", "a", "z"])
+    assert (("t", "z", "a"), 0) == (metadata.wanted, metadata.wait_ms(0))
+
+
+def test_a_topic_wanted_while_in_flight_is_asked_for_next() -> None:
+    """The answer under way doesn't name it, so it leaves the request standing."""
+    metadata = Metadata(backoff=backoff())
+    metadata.want(["t"])
+    metadata.asked()
+    metadata.want(["u"])
+    assert inf == metadata.wait_ms(0)
+    metadata.update(answer({T0: Leader(1, 5)}), 0)
+    assert 0 == metadata.wait_ms(120)
+
+
+@pytest.mark.parametrize(
+    ("told", "equivalent"),
+    [
+        pytest.param(Leader(1, 5), True, id="the same again"),
+        pytest.param(Leader(2, 4), True, id="stale"),
+        pytest.param(Leader(2, 5), True, id="another leader of the same epoch"),
+        pytest.param(Leader(1, 6), False, id="a newer epoch"),
+        pytest.param(Leader(1, UNKNOWN), False, id="no epoch"),
+    ],
+)
+def test_equivalent_answers_back_off(told: Leader, equivalent: bool) -> None:
+    """Answers that teach no epoch count as equivalent, and their row doubles the wait; any other one ends it."""
+    metadata = knowing({T0: Leader(1, 5)})
+    for _ in range(2):
+        learn(metadata, answer({T0: Leader(1, 5)}))
+    learn(metadata, answer({T0: told}))
+    metadata.request_update()
+    assert (320 if equivalent else 80) <= metadata.wait_ms(0) <= (480 if equivalent else 120)
+    assert 2 + equivalent == metadata.counts["metadata_equivalent"]
+
+
+def test_the_version_rises_with_every_lesson() -> None:
+    """Each answer and each accepted hint, and nothing else."""
+    metadata = knowing({T0: Leader(1, 5)})
+    metadata.request_update()
+    metadata.asked()
+    metadata.failed(0)
+    assert 1 == metadata.version
+    metadata.move_leaders({T0: Leader(2, 6)}, [])
+    learn(metadata, answer({T0: Leader(2, 6)}))
+    assert 3 == metadata.version
+
+
+def test_a_moved_leader_keeps_its_replicas() -> None:
+    """Leader and epoch are replaced in partition and topic alike; replica lists and other partitions stay."""
+    metadata = knowing({T0: Leader(1, 5), T1: Leader(1, 5)})
+    before = metadata.partition(T0)
+    metadata.move_leaders({T0: Leader(7, 6)}, [node(7)])
+    after, topic = metadata.partition(T0), metadata.topic("t")
+    assert before is not None
+    assert topic is not None
+    assert before._replace(leader=Leader(7, 6)) == after
+    assert (after, metadata.partition(T1)) == topic.partitions
+    assert (Leader(7, 6), Leader(1, 5), 6) == (metadata.leader(T0), metadata.leader(T1), metadata.last_seen_epoch(T0))
+
+
+def test_a_moved_leader_refuses_a_stale_answer() -> None:
+    """What a hint taught isn't overridden by a broker that hasn't heard of it."""
+    metadata = knowing({T0: Leader(1, 5)})
+    metadata.move_leaders({T0: Leader(2, 6)}, [])
+    learn(metadata, answer({T0: Leader(1, 5)}))
+    assert Leader(2, 6) == metadata.leader(T0)
+
+
+def test_an_epoch_seen_elsewhere_hides_an_older_leader() -> None:
+    """A newer epoch in a committed offset: the cached leader isn't trusted, and no older answer helps."""
+    metadata = knowing({T0: Leader(1, 5)})
+    assert metadata.saw_epoch(T0, 7)
+    assert (Leader(UNKNOWN, 7), 0) == (metadata.leader(T0), metadata.wait_ms(120))
+    learn(metadata, answer({T0: Leader(2, 6)}))
+    assert Leader(UNKNOWN, 7) == metadata.leader(T0)
+    learn(metadata, answer({T0: Leader(2, 7)}))
+    assert Leader(2, 7) == metadata.leader(T0)
+
+
+@pytest.mark.parametrize(("tp", "epoch"), [(T0, 5), (T0, 4), (T1, 9)])
+def test_an_epoch_seen_elsewhere_that_is_no_news(tp: object, epoch: int) -> None:
+    """Not newer, or of a partition without a known epoch: nothing changes and nothing is asked."""
+    metadata = knowing({T0: Leader(1, 5)})
+    assert not metadata.saw_epoch(tp, epoch)  # type: ignore[arg-type]  # a TopicPartition out of a table
+    assert (Leader(1, 5), None, 300_000) == (metadata.leader(T0), metadata.last_seen_epoch(T1), metadata.wait_ms(0))
+
+
+def critical(metadata: Metadata) -> int:
+    return metadata.counts["metadata_requests_critical"]
+
+
+def test_a_request_is_critical_if_work_is_held_up() -> None:
+    """Once a request while work waits, however many partitions; again after a failure, not after the answer."""
+    metadata = knowing({T0: Leader(1, 5), T1: Leader(1, 5)})
+    metadata.request_update()
+    assert (False, 0) == (metadata.asked(), critical(metadata))
+    metadata.update(answer({T0: Leader(1, 5), T1: Leader(1, 5)}), 0)
+    metadata.request_update(held_up=[T0, T1])
+    assert (True, 1) == (metadata.asked(), critical(metadata))
+    metadata.failed(0)
+    assert (True, 2) == (metadata.asked(), critical(metadata))
+    metadata.update(answer({T0: Leader(2, 6), T1: Leader(2, 6)}), 0)
+    metadata.request_update()
+    assert (False, 2) == (metadata.asked(), critical(metadata))
+    assert 5 == metadata.counts["metadata_requests"]
+
+
+def test_a_request_is_not_critical_once_a_newer_leader_is_known() -> None:
+    """A hint of one partition frees that one alone; a request is critical while any other one is held up."""
+    metadata = knowing({T0: Leader(1, 5), T1: Leader(1, 5)})
+    metadata.request_update(held_up=[T0, T1])
+    metadata.move_leaders({T0: Leader(2, 6)}, [])
+    assert metadata.asked()
+    metadata.failed(0)
+    metadata.move_leaders({T1: Leader(2, 6)}, [])
+    assert not metadata.asked()
+
+
+def test_a_partition_never_seen_can_be_held_up() -> None:
+    """Records for a partition of which nothing is known make the first request critical."""
+    metadata = Metadata(backoff=backoff())
+    metadata.want(["t"])
+    metadata.request_update(held_up=[T0])
+    assert metadata.asked()

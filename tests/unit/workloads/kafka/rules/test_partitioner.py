@@ -1,0 +1,208 @@
+"""The modes, what each switch changes, and why KIP-480 is a control: it runs away from a slow broker's cure."""
+
+from collections import Counter, deque
+from random import Random
+
+import pytest
+
+from aftershock.errors import SettingError
+from aftershock.workloads.kafka.rules.partitioner import MODES, Partitioner, StickyPartition, TopicView
+
+BATCH_SIZE = 16_384
+BATCH_OVERHEAD = 61
+VIEW = TopicView(3, {0: 1, 1: 2, 2: 3}, in_rack=(1,))
+
+
+def make(
+    mode: str,
+    *,
+    rack_aware: bool = False,
+    ignore_keys: bool = False,
+    timeout_ms: float = 0,
+    batch_size: int = BATCH_SIZE,
+) -> Partitioner:
+    return Partitioner(
+        mode,
+        batch_size=batch_size,
+        random=Random(1123),  # noqa: S311  # reproducible, not secret
+        ignore_keys=ignore_keys,
+        rack_aware=rack_aware,
+        availability_timeout_ms=timeout_ms,
+    )
+
+
+def draws_while_broker_3_is_late(partitioner: Partitioner, late_ms: float = 6) -> Counter[str]:
+    """The same hundred switches for everybody: queues differ, and broker 3 hasn't had room for ``late_ms``."""
+    sticky = partitioner.topic("orders")
+    sticky.sees(VIEW)
+    sticky.choose(None)
+    partitioner.node_ready(3, 100, can_drain=True)
+    partitioner.node_ready(3, 100 + late_ms, can_drain=False)
+    for _ in range(100):
+        sticky.load({0: 0, 1: 2, 2: 1})
+        if sticky.before_new_batch(sticky.choose(None), drawn=True):
+            sticky.choose(None)
+        sticky.appended(BATCH_SIZE, enable_switch=True)
+    return +partitioner.counts
+
+
+def test_a_mode_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    """The message says what to use."""
+    with pytest.raises(SettingError, match=r"roundrobin.*sticky, uniform, adaptive, availability"):
+        make("roundrobin")
+
+
+def test_every_mode_draws_and_only_its_own_counters_move() -> None:
+    """``sticky`` and ``uniform`` only draw, ``adaptive`` weighs too, ``availability`` leaves out too."""
+    counts = {mode: draws_while_broker_3_is_late(make(mode)) for mode in MODES}
+    assert {"partition_draws"} == set(counts["sticky"]) == set(counts["uniform"])
+    assert {"partition_draws", "partition_draws_weighted"} == set(counts["adaptive"])
+    assert {"partition_draws", "partition_draws_weighted", "partitions_left_out"} == set(counts["availability"])
+
+
+def test_adaptive_off_changes_weighted_draws_and_nothing_else() -> None:
+    """As many draws either way."""
+    off, on = draws_while_broker_3_is_late(make("uniform")), draws_while_broker_3_is_late(make("adaptive"))
+    assert {"partition_draws_weighted": 100} == on - off
+    assert not off - on
+
+
+def test_availability_off_changes_what_is_left_out_and_nothing_else() -> None:
+    """As many draws, as many of them weighed."""
+    off, on = draws_while_broker_3_is_late(make("adaptive")), draws_while_broker_3_is_late(make("availability"))
+    assert {"partitions_left_out": 100} == on - off
+    assert not off - on
+
+
+@pytest.mark.parametrize("mode", ["uniform", "adaptive", "availability"])
+def test_rack_awareness_off_changes_draws_in_the_rack_and_nothing_else(mode: str) -> None:
+    """In every mode that has it."""
+    off = draws_while_broker_3_is_late(make(mode))
+    on = draws_while_broker_3_is_late(make(mode, rack_aware=True))
+    assert {"partition_draws_in_rack"} == set(on - off)
+    assert not off - on
+
+
+def test_the_control_knows_no_rack() -> None:
+    """KIP-480 is as it was."""
+    assert {"partition_draws"} == set(draws_while_broker_3_is_late(make("sticky", rack_aware=True)))
+
+
+@pytest.mark.parametrize(
+    ("mode", "timeout_ms", "late_ms", "left_out"),
+    [
+        pytest.param("availability", 0, 5, False, id="5 ms if nobody says otherwise: not yet"),
+        pytest.param("availability", 0, 5.5, True, id="5 ms if nobody says otherwise: now"),
+        pytest.param("availability", 50, 49, False, id="the timeout given"),
+        pytest.param("adaptive", 5, 6, True, id="Kafka's own way to have it"),
+        pytest.param("uniform", 5, 6, False, id="nothing to a mode that doesn't adapt"),
+    ],
+)
+def test_the_availability_timeout(mode: str, timeout_ms: float, late_ms: float, *, left_out: bool) -> None:
+    """When a late broker's partitions are left out."""
+    counts = draws_while_broker_3_is_late(make(mode, timeout_ms=timeout_ms), late_ms)
+    assert left_out == ("partitions_left_out" in counts)
+
+
+def test_a_topic_keeps_its_sticky_partition_and_topics_share_nothing() -> None:
+    """One object a topic, whose switches leave the other topic's alone."""
+    partitioner = make("adaptive")
+    orders, clicks = partitioner.topic("orders"), partitioner.topic("clicks")
+    for sticky in (orders, clicks):
+        sticky.sees(VIEW)
+    before = clicks.choose(None)
+    for _ in range(20):
+        orders.appended(BATCH_SIZE, enable_switch=True)
+    assert orders is partitioner.topic("orders")
+    assert before == clicks.choose(None)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_ignoring_keys_is_for_every_mode(mode: str) -> None:
+    """With it a key is as good as none; without it the hash decides."""
+    for ignore_keys in (False, True):
+        sticky = make(mode, ignore_keys=ignore_keys).topic("orders")
+        sticky.sees(VIEW)
+        assert ignore_keys == sticky.draws(b"key")
+        assert (1 if ignore_keys else 3) == len({sticky.choose(b"key%d" % number) for number in range(50)})
+
+
+RECORD_BYTES = 512
+BRIMFUL = BATCH_OVERHEAD + 32 * RECORD_BYTES
+"""A batch size that 32 records fill to the byte."""
+
+
+class SlowBroker:
+    """Three brokers with a partition each, linger 0, one request in flight each; the first takes ``slow`` as long.
+
+    Every tick brings two records without a key.
+    """
+
+    def __init__(self, mode: str, slow: int, batch_size: int = BATCH_SIZE) -> None:
+        self.batch_size = batch_size
+        self.partitioner = make(mode, batch_size=batch_size)
+        self.sticky: StickyPartition = self.partitioner.topic("orders")
+        self.sticky.sees(VIEW)
+        self.waiting: dict[int, deque[int]] = {number: deque() for number in range(3)}
+        self.busy_until = dict.fromkeys(range(3), 0)
+        self.ticks_per_request = {0: slow, 1: 1, 2: 1}
+        self.records: Counter[int] = Counter()
+
+    def share_of_the_slow_broker(self) -> float:
+        """Records that were given to the first partition, of all."""
+        for now in range(10_000):
+            self.send(now)
+            self.produce()
+            self.produce()
+        return self.records[0] / self.records.total()
+
+    def send(self, now: int) -> None:
+        self.sticky.load({number: len(batches) for number, batches in self.waiting.items()})
+        for number, batches in self.waiting.items():
+            free = self.busy_until[number] <= now
+            if batches:
+                self.partitioner.node_ready(number + 1, now, can_drain=free)
+            if batches and free:
+                batches.popleft()
+                self.busy_until[number] = now + self.ticks_per_request[number]
+
+    def produce(self) -> None:
+        partition = self.sticky.choose(None)
+        if not self.has_room(partition) and self.sticky.before_new_batch(partition, drawn=True):
+            partition = self.sticky.choose(None)
+        batches, grown = self.waiting[partition], RECORD_BYTES
+        if not self.has_room(partition):
+            batches.append(0)
+            grown += BATCH_OVERHEAD
+        batches[-1] += grown
+        self.records[partition] += 1
+        self.sticky.appended(grown, enable_switch=batches[-1] >= self.batch_size)
+
+    def has_room(self, partition: int) -> bool:
+        batches = self.waiting[partition]
+        return bool(batches) and batches[-1] + RECORD_BYTES <= self.batch_size
+
+
+def test_the_control_runs_away_and_its_successors_do_not() -> None:
+    """KIP-794's experiment: KIP-480 gives a slow broker nearly everything, each mode after it less than the last."""
+    share = {mode: SlowBroker(mode, slow=40).share_of_the_slow_broker() for mode in MODES}
+    assert share["sticky"] > 0.9
+    assert 0.6 > share["uniform"] > share["adaptive"] > share["availability"]
+
+
+def test_uniform_is_fair_where_records_fill_a_batch_to_the_brim() -> None:
+    """Then a switch that is due is made at once, and a slow broker gets its third, more or less a batch's header."""
+    assert SlowBroker("uniform", 40, BRIMFUL).share_of_the_slow_broker() == pytest.approx(1 / 3, abs=0.03)
+
+
+def test_uniform_as_shipped_gives_a_backlog_twice_its_turn_otherwise() -> None:
+    """A last batch that isn't full to the byte puts the switch off (KAFKA-14156): two batches a turn, so 2:1:1."""
+    assert SlowBroker("uniform", 40, BRIMFUL - 1).share_of_the_slow_broker() == pytest.approx(1 / 2, abs=0.03)
+
+
+def test_the_slower_the_broker_the_smaller_its_adaptive_share() -> None:
+    """The share falls with the delay, step by step, to below a fair one."""
+    shares = [SlowBroker("adaptive", slow, BRIMFUL).share_of_the_slow_broker() for slow in (1, 40, 80, 160)]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] == pytest.approx(1 / 3, abs=0.03)
+    assert shares[-1] < 0.15

@@ -1,0 +1,79 @@
+"""What a parsed batch gives to readers of columns."""
+
+import pytest
+
+from aftershock.tests.unit.workloads.kafka.wire.record_shapes import HEADER, Shape, alike, unlike
+from aftershock.workloads.kafka.wire.batch import Batch, parse
+
+
+def parsed(shape: Shape, base_offset: int = 0) -> Batch:
+    (batch,) = parse(shape.build(base_offset=base_offset))
+    return batch
+
+
+MIXED = Shape(
+    alike(20, 30).values + unlike(9).values + alike(100, 5).values,
+    [*alike(129, ms_apart=2).timestamps_ms],
+    None,
+    alike(129).headers,
+)
+
+
+@pytest.mark.parametrize("shape", [alike(16, 1000), alike(300, 40, ms_apart=1), unlike(30), MIXED, alike(1)])
+def test_marks_of_all_records_at_once(shape: Shape) -> None:
+    """The header's values, whether the records are one run, several, or none; and the other columns along with them."""
+    batch = parsed(shape, 1000)
+    marks = batch.header_values(HEADER, 20)
+    assert marks is not None
+    assert [headers[0][1] for headers in shape.headers or ()] == [mark.tobytes() for mark in marks]
+    assert [record.offset + 1000 for record in shape.records()] == batch.offsets.tolist()
+    assert [len(value or b"") for value in shape.values] == batch.value_sizes.tolist()
+    assert shape.timestamps_ms == batch.timestamps_ms.tolist()
+
+
+def other_headers(headers: list[tuple[str, bytes | None]], at: int) -> Shape:
+    shape = alike(20, 30)
+    return shape._replace(headers=[headers if n == at else own for n, own in enumerate(shape.headers or ())])
+
+
+@pytest.mark.parametrize("at", [0, 10, 19])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        [("aftershocK", bytes(20))],
+        [(HEADER, bytes(19))],
+        [(HEADER, None)],
+        [(HEADER, bytes(20)), ("b", b"")],
+        [("b", b""), (HEADER, bytes(20))],
+    ],
+    ids=["none", "another", "shorter", "null", "one more behind", "one more before"],
+)
+def test_one_foreign_record_makes_no_marks(headers: list[tuple[str, bytes | None]], at: int) -> None:
+    """Then the caller must look at each record: the batch doesn't claim what isn't there."""
+    batch = parsed(other_headers(headers, at))
+    assert batch.header_values(HEADER, 20) is None
+    assert tuple(headers) == batch.records()[at].headers
+
+
+def test_a_mark_of_another_size_or_name_is_not_given() -> None:
+    """Asking for what no record has."""
+    batch = parsed(alike(16))
+    assert batch.header_values(HEADER, 21) is None
+    assert batch.header_values("a", 20) is None
+
+
+def test_keys_and_values_are_views() -> None:
+    """Null stays null, empty stays empty, and nothing is copied."""
+    shape = Shape([b"a", None, b""], [0, 0, 0], [None, b"k", b""], None)
+    batch = parsed(shape)
+    assert [b"a", None, b""] == batch.values()
+    assert [None, b"k", b""] == batch.keys()
+    assert isinstance(batch.values()[0], memoryview)
+
+
+def test_a_header_name_that_is_no_utf8() -> None:
+    """Kafka's Java client replaces what it can't decode, and so do we: a record isn't lost for its header's name."""
+    shape = alike(1)._replace(headers=[[("abc", b"x")]])
+    (batch,) = parse(shape.build().replace(b"abc", b"a\xffc"), check_crc=False)
+    assert (("a�c", b"x"),) == batch.records()[0].headers

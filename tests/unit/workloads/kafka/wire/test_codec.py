@@ -1,0 +1,126 @@
+"""Headers and whole messages: what goes before a body, and every way in which an answer can be wrong."""
+
+import io
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kio.index import load_response_from_request
+from kio.schema.api_versions.v0.response import ApiVersionsResponse as ApiVersionsResponseV0
+from kio.schema.api_versions.v4.request import ApiVersionsRequest
+from kio.schema.api_versions.v4.response import ApiVersionsResponse
+from kio.schema.errors import ErrorCode
+from kio.schema.heartbeat.v3.response import HeartbeatResponse as HeartbeatResponseV3
+from kio.schema.heartbeat.v4.request import HeartbeatRequest
+from kio.schema.heartbeat.v4.response import HeartbeatResponse
+from kio.serial import entity_writer
+from kio.static.constants import EntityType
+
+from aftershock.errors import ProtocolError
+from aftershock.tests.unit.workloads.kafka.wire.kafka_python import message_classes
+from aftershock.tests.unit.workloads.kafka.wire.messages import entities, message_types, name
+from aftershock.workloads.kafka.wire import decoder
+from aftershock.workloads.kafka.wire.codec import decode_response, encode_frame, prepare, response_type
+
+REQUEST_TYPES = [kind for kind in message_types() if kind.__type__ is EntityType.request]
+ANSWER = struct.pack(">ibihb", 5, 0, 0, 27, 0)  # to request 5, header v1; not throttled, REBALANCE_IN_PROGRESS
+
+
+def written_by_kio(request: Any, correlation_id: int, client_id: str | None) -> bytes:
+    header = request.__header_schema__(
+        request_api_key=request.__api_key__,
+        request_api_version=request.__version__,
+        correlation_id=correlation_id,
+        client_id=client_id,
+    )
+    buffer = io.BytesIO()
+    entity_writer(type(header))(buffer, header)
+    entity_writer(type(request))(buffer, request)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("kind", REQUEST_TYPES, ids=name)
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data(), correlation_id=st.integers(0, 2**31 - 1), client_id=st.none() | st.text(max_size=20))
+def test_a_request_is_header_and_body(
+    kind: type[Any], data: st.DataObject, correlation_id: int, client_id: str | None
+) -> None:
+    """For every API and version the bytes of kio's header and body writers; a frame is that with its length."""
+    request = data.draw(entities(kind))
+    message = written_by_kio(request, correlation_id, client_id)
+    assert struct.pack(">i", len(message)) + message == encode_frame(request, correlation_id, client_id)
+    assert load_response_from_request(request) is response_type(kind)
+
+
+def test_the_header_is_kafka_python_s() -> None:
+    """The client id has its old form in a header that is otherwise flexible: an independent codec agrees."""
+    request = message_classes()[12, True](
+        group_id="g", generation_id=1, member_id="m", group_instance_id=None, version=4
+    )
+    request.with_header(correlation_id=77, client_id="me")
+    ours = encode_frame(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 77, "me")
+    assert request.encode(header=True, framed=True) == ours
+
+
+def test_an_answer_is_decoded() -> None:
+    """Header v1 and body, from bytes or a view; tags in the header are skipped."""
+    assert ErrorCode.rebalance_in_progress == decode_response(HeartbeatResponse, memoryview(ANSWER), 5).error_code
+    tagged = ANSWER[:4] + b"\x01\x05\x02ab" + ANSWER[5:]
+    assert decode_response(HeartbeatResponse, ANSWER, 5) == decode_response(HeartbeatResponse, tagged, 5)
+
+
+@pytest.mark.parametrize(
+    ("message", "says"),
+    [
+        (b"", "ResponseHeader v1 can't be read: it ends too early"),
+        (ANSWER[:4], "ResponseHeader v1 can't be read: it ends too early"),
+        (ANSWER[:-1], "HeartbeatResponse v4 can't be read: it ends too early"),
+        (struct.pack(">i", 6) + ANSWER[4:], "HeartbeatResponse: answer 6 to request 5"),
+    ],
+    ids=["empty", "no tags in its header", "short", "another's"],
+)
+def test_a_wrong_answer_is_refused(message: bytes, says: str) -> None:
+    """Too short, or to another request: each is named with what it should have been."""
+    with pytest.raises(ProtocolError, match=says):
+        decode_response(HeartbeatResponse, message, 5)
+
+
+def test_what_was_prepared_needs_no_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Header and body of the answer are read by functions that ``prepare`` has made."""
+    decoder._struct.cache_clear()
+    prepare(HeartbeatRequest)
+    monkeypatch.setattr(decoder, "Function", None)
+    assert ErrorCode.rebalance_in_progress == decode_response(HeartbeatResponse, ANSWER, 5).error_code
+
+
+def test_bytes_behind_an_answer_are_passed_over() -> None:
+    """Kafka's clients read what they know and look no further."""
+    assert decode_response(HeartbeatResponse, ANSWER, 5) == decode_response(HeartbeatResponse, ANSWER + b"more", 5)
+
+
+@pytest.mark.parametrize("behind", [b"", b"\0\0\0\4\0\0\0\0\0\3", b"\2\0\x12\0\0\0\3\0"], ids=["none", "half", "v3"])
+def test_a_refusal_that_is_not_in_version_0(behind: bytes) -> None:
+    """Librdkafka's mock: error 35, and then what makes no sense in version 0. The error counts, the rest is nothing."""
+    response = decode_response(ApiVersionsResponse, struct.pack(">ih", 5, 35) + behind, 5)
+    assert isinstance(response, ApiVersionsResponseV0)
+    assert (ErrorCode.unsupported_version, ()) == (response.error_code, response.api_keys)
+
+
+def test_only_api_versions_answers_in_version_0() -> None:
+    """KIP-511: error 35 from ApiVersions is version 0's, also to a request of version 4; no other API does that."""
+    refused = struct.pack(">ihihhh", 5, 35, 1, 18, 0, 3)
+    response = decode_response(ApiVersionsResponse, refused, 5)
+    assert isinstance(response, ApiVersionsResponseV0)
+    assert [(18, 0, 3)] == [(key.api_key, key.min_version, key.max_version) for key in response.api_keys]
+    other = struct.pack(">iih", 5, 0, 35)
+    assert ErrorCode.unsupported_version == decode_response(HeartbeatResponseV3, other, 5).error_code
+
+
+def test_api_versions_has_a_plain_header() -> None:
+    """The response header of ApiVersions has no tags in any version, so that anybody can read it."""
+    accepted = struct.pack(">ih", 5, 0) + b"\x02" + struct.pack(">hhh", 18, 0, 4) + b"\x00" + bytes(4) + b"\x00"
+    response = decode_response(ApiVersionsResponse, accepted, 5)
+    assert [(18, 0, 4)] == [(key.api_key, key.min_version, key.max_version) for key in response.api_keys]
+    assert response_type(ApiVersionsRequest) is type(response)

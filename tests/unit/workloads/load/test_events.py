@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from aftershock.workloads.load.events import Events
+
+if TYPE_CHECKING:
+    from aftershock.tests.unit.workloads.conftest import Bench
+
+
+WRITER = """
+import sys
+from aftershock.workloads.load.assignment import parse_assignment
+from aftershock.workloads.load.events import run_clock
+from aftershock.workloads.load.events import Events
+told = parse_assignment(sys.stdin.readline())
+events = Events(told, run_clock(told.origin_ns))
+for number in range(500):
+    events.emit("client_error", number=number, detail="x" * (number % 300))
+"""
+
+
+def test_an_event_says_when_who_and_what(bench: Bench) -> None:
+    """The time is the run's, the arm and the worker are the assignment's."""
+    before_us = bench.now_us()
+    Events(bench.consume(arm="other"), bench.now_us).emit("assigned", partitions=[["orders", 0]])
+    (line,) = [json.loads(line) for line in bench.events.read_text().splitlines()]
+    assert before_us <= line.pop("t_us") <= bench.now_us()
+    assert line == {
+        "arm": "other",
+        "workload": "orders",
+        "worker": "c0",
+        "op": "consume",
+        "event": "assigned",
+        "partitions": [["orders", 0]],
+    }
+
+
+def test_lines_of_many_processes_do_not_mix(bench: Bench) -> None:
+    """Several workers append to one file at once: every line is whole, and each worker's are in order."""
+    writers = []
+    for name in ("p0", "p1", "p2"):
+        writer = subprocess.Popen([sys.executable, "-c", WRITER], stdin=subprocess.PIPE, text=True)
+        assert writer.stdin
+        writer.stdin.write(bench.produce(worker=name).model_dump_json() + "\n")
+        writer.stdin.flush()
+        writers.append(writer)
+    for writer in writers:
+        with writer:
+            assert writer.wait(30) == 0
+    lines = [json.loads(line) for line in bench.events.read_text().splitlines()]
+    for name in ("p0", "p1", "p2"):
+        assert [line["number"] for line in lines if line["worker"] == name] == list(range(500))

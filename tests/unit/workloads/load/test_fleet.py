@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from aftershock.errors import WorkloadError
+from aftershock.workloads.adapters.conformance.bench import PARTITIONS
+from aftershock.workloads.adapters.conformance.mock_cluster import MockCluster
+from aftershock.workloads.load.fleet import Fleet
+from aftershock.workloads.load.logread import Topic, end_offsets, read_log
+from aftershock.workloads.load.outcomes import convert
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from aftershock.tests.unit.workloads.conftest import Bench
+
+
+READY_S = 60.0
+S = 1_000_000
+
+
+async def until(condition: Callable[[], bool], what: str, deadline_s: float = 30) -> None:
+    """Wait for a condition, and say which when it doesn't come."""
+    try:
+        async with asyncio.timeout(deadline_s):
+            while not condition():  # noqa: ASYNC110  # it happens in another process
+                await asyncio.sleep(0.02)  # what is waited for happens in another process
+    except TimeoutError:
+        pytest.fail(f"waited {deadline_s} s for {what}")
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def topics(bench: Bench) -> list[Topic]:
+    return [Topic(bench.topic, f"id-of-{bench.topic}", PARTITIONS)]
+
+
+def rows(directory: Path, worker: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = pq.read_table(directory / f"part-{worker}.parquet").to_pylist()
+    return found
+
+
+async def run_to_the_end(fleet: Fleet, bench: Bench, stop_us: int) -> dict[str, dict[int, int]]:
+    """Stop, drain and quit; every consumer must have got to the end."""
+    await fleet.stop(stop_us)
+    ends = await asyncio.to_thread(end_offsets, bench._common["bootstrap"], topics(bench), 20)
+    assert await fleet.drain(ends, 30) == {}
+    await fleet.quit()
+    return ends
+
+
+async def test_every_record_sent_is_recorded_logged_and_consumed(live_bench: Bench) -> None:
+    """Two arms from end to end: schedule kept, no record without its rows, the log and both consumers agree."""
+    bench = live_bench
+    fleet = Fleet(
+        [
+            bench.produce(worker="p0", producer_id=0, keys=5),
+            bench.produce(worker="p1", producer_id=1, arm="other", offset_us=2_500, keys=5),
+            bench.consume(worker="c0", client_rack="a"),
+            bench.consume(worker="c1", arm="other", group="g-other", from_="latest"),
+        ],
+        bench.logs,
+    )
+    async with fleet:
+        await fleet.start(READY_S)
+        start_us = bench.now_us() + 50_000
+        await fleet.go(start_us)
+        ends = await run_to_the_end(fleet, bench, start_us + S)
+        assert {worker.pid for worker in fleet._workers if worker.pid and not gone(worker.pid)} == set()
+        assert fleet.progress().keys() == {"p0", "p1", "c0", "c1"}
+    convert(bench.spool, bench.outcomes)
+    read_log(bench._common["bootstrap"], topics(bench), bench.log, 20)
+    sent = rows(bench.outcomes, "p0") + rows(bench.outcomes, "p1")
+    assert [row["seq"] for row in sent] == [*range(200), *range(200)]
+    assert [row["intended_us"] - start_us for row in sent] == [
+        offset + n * 5_000 for offset in (0, 2_500) for n in range(200)
+    ]
+    assert {row["status"] for row in sent} == {"ok"}
+    assert all(row["intended_us"] <= row["sent_us"] <= row["done_us"] <= row["deadline_us"] for row in sent)
+    assert [row["bytes"] for row in sent[:200]] == [row["bytes"] for row in sent[200:]]
+    place = ("producer_id", "seq", "partition", "offset")
+    written = sorted(tuple(row[name] for name in place) for row in sent)
+    for reader in (rows(bench.log, bench.topic), rows(bench.outcomes, "c0"), rows(bench.outcomes, "c1")):
+        assert sorted(tuple(row[name] for name in place) for row in reader) == written
+    assert sum(ends[bench.topic].values()) == 400
+    intended = {(row["producer_id"], row["seq"]): (row["intended_us"], row["bytes"]) for row in sent}
+    for row in rows(bench.outcomes, "c0"):
+        assert (row["intended_us"], row["bytes"]) == intended[row["producer_id"], row["seq"]]
+        assert row["offset"] < row["high_watermark"]
+        assert row["done_us"] > row["intended_us"]
+    assert {row["member"] for row in rows(bench.outcomes, "c0")} == {None}
+    assert all(row["member"] for row in rows(bench.outcomes, "c1"))
+    told = [json.loads(line) for line in bench.events.read_text().splitlines()]
+    assigned = [line for line in told if line["event"] == "assigned"]
+    assert {line["worker"]: len(line["partitions"]) for line in assigned} == {"c0": PARTITIONS, "c1": PARTITIONS}
+    assert {line["worker"] for line in told if line["event"] == "counters"} == {"p0", "p1", "c0", "c1"}
+
+
+async def test_latest_reads_nothing_from_before_it_was_ready(live_bench: Bench) -> None:
+    """``from: latest`` begins where the end was when the consumer said that it was ready, with a group and without."""
+    bench = live_bench
+    async with Fleet([bench.produce(worker="before")], bench.logs) as fleet:
+        await fleet.start(READY_S)
+        await fleet.go(bench.now_us())
+        await fleet.stop(bench.now_us() + S // 4)
+    late = [bench.consume(worker="c0", from_="latest"), bench.consume(worker="c1", from_="latest", group=bench.topic)]
+    async with Fleet([bench.produce(worker="after", producer_id=1), *late], bench.logs) as fleet:
+        await fleet.start(READY_S)
+        start_us = bench.now_us()
+        await fleet.go(start_us)
+        await run_to_the_end(fleet, bench, start_us + S // 4)
+    convert(bench.spool, bench.outcomes)
+    for worker in ("c0", "c1"):
+        read = sorted((row["producer_id"], row["seq"]) for row in rows(bench.outcomes, worker))
+        assert read == [(1, seq) for seq in range(50)]
+
+
+async def test_an_outage_of_the_whole_cluster_ends_nobody(live_bench: Bench) -> None:
+    """All brokers go and come back: the schedule is kept meanwhile, errors are events, and everything arrives."""
+    bench = live_bench
+    with MockCluster() as cluster:
+        cluster.create(bench.topic, PARTITIONS)
+        bench._common["bootstrap"] = cluster.bootstrap
+        async with Fleet([bench.produce(), bench.consume()], bench.logs) as fleet:
+            await fleet.start(READY_S)
+            start_us = bench.now_us()
+            await fleet.go(start_us)
+            await until(lambda: fleet.progress()["p0"].ok > 0 if "p0" in fleet.progress() else False, "a first success")
+            cluster.down()
+            down_us = bench.now_us()
+            await until(lambda: fleet.progress()["p0"].sent > fleet.progress()["p0"].ok + 100, "records piling up")
+            up_us = bench.now_us()
+            cluster.up()
+            await run_to_the_end(fleet, bench, bench.now_us() + S // 2)
+    convert(bench.spool, bench.outcomes)
+    sent = rows(bench.outcomes, "p0")
+    assert {row["status"] for row in sent} == {"ok"}
+    hit = [row for row in sent if down_us < row["intended_us"] < up_us - S // 10]
+    assert len(hit) > 50
+    assert all(row["sent_us"] < up_us <= row["done_us"] for row in hit)
+    assert {row["seq"] for row in rows(bench.outcomes, "c0")} == {row["seq"] for row in sent}
+    assert '"event": "client_error"' in bench.events.read_text()
+
+
+async def test_records_that_miss_their_deadline_are_in_doubt(live_bench: Bench) -> None:
+    """The cluster stays away: each record gets its final status at its deadline, and stop waits for it."""
+    bench = live_bench
+    with MockCluster() as cluster:
+        cluster.create(bench.topic, PARTITIONS)
+        bench._common["bootstrap"] = cluster.bootstrap
+        async with Fleet([bench.produce(deadline_ms=400), bench.consume()], bench.logs) as fleet:
+            await fleet.start(READY_S)
+            cluster.down()
+            start_us = bench.now_us()
+            await fleet.go(start_us)
+            await fleet.stop(start_us + S // 5)
+            missing = await fleet.drain({bench.topic: {0: 7, 1: 0}}, 0.1)
+            await fleet.quit()
+    assert missing == {"c0": {0: 7}}
+    convert(bench.spool, bench.outcomes)
+    sent = rows(bench.outcomes, "p0")
+    assert [row["seq"] for row in sent] == list(range(40))
+    assert {(row["status"], row["error"], row["offset"]) for row in sent} == {("in_doubt", "_MSG_TIMED_OUT", None)}
+    assert all(row["deadline_us"] == row["intended_us"] + 400_000 <= row["done_us"] for row in sent)
+
+
+async def test_a_record_that_is_too_large_and_a_full_queue_are_failures(live_bench: Bench) -> None:
+    """Both are refused before anything is sent: certain failures, and nothing blocks or is sent twice."""
+    bench = live_bench
+    large = bench.produce(worker="large", record_size_max=5000, settings={"message.max.bytes": 1000})
+    held = {"queue.buffering.max.messages": 3, "linger.ms": 60_000, "batch.num.messages": 1000}
+    full = bench.produce(worker="full", producer_id=1, settings=held, deadline_ms=61_000)
+    async with Fleet([large, full], bench.logs) as fleet:
+        await fleet.start(READY_S)
+        await fleet.go(bench.now_us())
+        await until(lambda: len(fleet.progress()) == 2 and fleet.progress()["full"].failed > 20, "a full queue")
+    convert(bench.spool, bench.outcomes)
+    refused = [row for row in rows(bench.outcomes, "large") if row["bytes"] > 1000]
+    # the fleet's end is a kill, and may come between the last record and its refusal
+    assert {(row["status"], row["error"]) for row in refused[:-1]} == {("failed", "MSG_SIZE_TOO_LARGE")}
+    queued = [(row["status"], row["error"]) for row in rows(bench.outcomes, "full")]
+    assert queued[:3] == [("in_doubt", None)] * 3
+    assert set(queued[3:]) == {("failed", "_QUEUE_FULL")}
+
+
+async def test_a_killed_worker_is_named_at_once_and_its_rows_survive(live_bench: Bench) -> None:
+    """kill -9 one client: watch and later commands raise, the others go with the block, its rows are evidence."""
+    bench = live_bench
+    async with Fleet([bench.produce(), bench.consume()], bench.logs) as fleet:
+        await fleet.start(READY_S)
+        await fleet.go(bench.now_us())
+        await until(lambda: "p0" in fleet.progress() and fleet.progress()["p0"].ok > 20, "some successes")
+        pids = fleet.pids()
+        os.kill(pids["p0"], signal.SIGKILL)
+        with pytest.raises(
+            WorkloadError, match=r"the producer of arm baseline .* ended early: killed by signal 9; its"
+        ):
+            await asyncio.wait_for(fleet.watch(), 20)
+        with pytest.raises(WorkloadError, match="ended early"):
+            await fleet.stop(bench.now_us())
+        assert not gone(pids["c0"])
+    assert gone(pids["c0"])
+    convert(bench.spool, bench.outcomes)
+    sent = rows(bench.outcomes, "p0")
+    assert [row["seq"] for row in sent] == list(range(len(sent)))
+    assert sum(row["status"] == "ok" for row in sent) > 20
+    assert all(row["done_us"] is None for row in sent if row["status"] == "in_doubt")
+
+
+async def test_refused_settings_are_a_sentence(bench: Bench) -> None:
+    """What librdkafka says about a setting reaches whoever wrote the plan, no traceback; and no process is left."""
+    bad = bench.produce(settings={"compression.type": "brotli"})
+    with pytest.raises(
+        WorkloadError, match=r"ended early: librdkafka says: Invalid value .brotli.*; its log is .*p0\.log$"
+    ):
+        async with Fleet([bad], bench.logs) as fleet:
+            await fleet.start(READY_S)
+    assert all(gone(pid) for pid in fleet.pids().values())
+
+
+async def test_a_cluster_that_never_answers_is_a_deadline(bench: Bench) -> None:
+    """Start gives up when it was told to, names a worker, and leaves no process."""
+    with pytest.raises(WorkloadError, match="is not ready after 3 s") as late:
+        async with Fleet([bench.consume()], bench.logs) as fleet:
+            await fleet.start(3)
+    assert "\n    " in str(late.value)
+    assert "127.0.0.1:1/bootstrap: Connect" in str(late.value)
+    assert all(gone(pid) for pid in fleet.pids().values())
+
+
+async def test_quit_does_not_wait_for_a_cluster_that_is_gone(live_bench: Bench) -> None:
+    """Closing a client on a dead cluster may take long; the counters are written and the process is gone in time."""
+    bench = live_bench
+    with MockCluster() as cluster:
+        cluster.create(bench.topic, PARTITIONS)
+        bench._common["bootstrap"] = cluster.bootstrap
+        async with Fleet([bench.consume(group="g")], bench.logs) as fleet:
+            await fleet.start(READY_S)
+            cluster.down()
+            await fleet.quit(2)
+            assert all(gone(pid) for pid in fleet.pids().values())
+    assert '"event": "counters"' in bench.events.read_text()
+
+
+def test_workers_need_names_of_their_own(bench: Bench) -> None:
+    """Two workers of one name would share a log and a spool."""
+    with pytest.raises(ValueError, match="names of their own"):
+        Fleet([bench.produce(), bench.produce()], bench.logs)

@@ -1,0 +1,24 @@
+from math import isnan
+
+from aftershock.workloads.load.warmup import Seconds
+
+
+def test_only_seconds_that_are_over_count_and_silence_shows() -> None:
+    """Medians begin with the first completion; a silent second is NaN; the running second is left out."""
+    seconds = Seconds()
+    seconds.add(500_000, [])
+    seconds.add(1_200_000, [10, 30])
+    seconds.add(1_700_000, [20])
+    assert seconds.medians_us() == []
+    seconds.add(2_400_000, [])
+    seconds.add(3_100_000, [7])
+    first, second = seconds.medians_us()
+    assert first == 20
+    assert isnan(second)
+
+
+def test_nothing_completed_has_no_medians() -> None:
+    """A client that only ever says that nothing completed has no first second."""
+    seconds = Seconds()
+    seconds.add(5_000_000, [])
+    assert seconds.medians_us() == []

@@ -1,0 +1,79 @@
+import random
+from collections.abc import Callable
+from math import exp, nan
+
+import pytest
+
+from aftershock.workloads.load.warmup import WINDOW_S, settled
+
+
+def first_settled(latency_us: Callable[[int], float], seconds: int = 120) -> int | None:
+    """After how many seconds the rule calls a series settled, None if never."""
+    series = [latency_us(second) for second in range(seconds)]
+    return next((end for end in range(1, seconds + 1) if settled({"arm": series[:end]}).ok), None)
+
+
+def noisy(share: float) -> Callable[[], float]:
+    rng = random.Random(f"noise {share}")  # noqa: S311
+    return lambda: max(0.1, rng.gauss(1, share))
+
+
+def test_a_cold_jvm_has_not_settled_until_the_curve_is_flat() -> None:
+    """An exponential decay from 300 ms to 8 ms: not settled while what is left of it exceeds a millisecond."""
+    end = first_settled(lambda second: 8_000 + 300_000 * exp(-second / 4))
+    assert end is not None
+    assert 300_000 * exp(-(end - WINDOW_S / 2) / 4) < 2_000
+    assert end < 45
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.3])
+def test_a_flat_series_settles_soon_however_noisy(share: float) -> None:
+    """Noise of 30 % costs some more seconds, not the run."""
+    noise = noisy(share)
+    ends = [first_settled(lambda _: 8_000 * noise()) for _ in range(50)]
+    assert all(end is not None and end <= WINDOW_S + 30 for end in ends)
+
+
+@pytest.mark.parametrize("growth", [1.03, 1.1, 0.97])
+def test_a_slow_steady_drift_never_settles(growth: float) -> None:
+    """3 % a second, up or down, is 20 % over the window."""
+    assert first_settled(lambda second: 300_000 * growth**second, 60) is None
+
+
+@pytest.mark.parametrize("seconds_before", [5, 6, 7])
+def test_a_step_down_settles_once_it_is_behind(seconds_before: int) -> None:
+    """A step inside the window isn't settled, though most pairs of seconds are level; flat for a while after, it is."""
+    end = first_settled(lambda second: 80_000 if second < seconds_before else 8_000)
+    assert end is not None
+    assert seconds_before + 3 <= end <= seconds_before + WINDOW_S
+
+
+def test_one_bad_second_is_forgiven() -> None:
+    """A single stall of the host isn't a drift."""
+    assert settled({"arm": [8_000] * 5 + [200_000] + [8_000] * 2}).ok
+
+
+def test_small_latencies_may_wobble_by_a_millisecond() -> None:
+    """15 % of half a millisecond is below what anybody can measure here."""
+    assert settled({"arm": [500, 600, 700, 800, 900, 1000, 1100, 1200]}).ok
+
+
+def test_every_client_must_have_settled_and_the_worst_is_named() -> None:
+    """One arm that still drifts keeps the run warming up."""
+    flat, drifting = [8_000.0] * 10, [8_000.0 * 1.2**second for second in range(10)]
+    both = settled({"baseline": flat, "kip951": drifting})
+    assert not both.ok
+    assert both.why.startswith("kip951: the latency drifted by")
+    assert settled({"baseline": flat}).ok
+
+
+@pytest.mark.parametrize(
+    ("series", "why"),
+    [([8_000.0] * (WINDOW_S - 1), "only 7 of the 8 s"), ([8_000.0] * 4 + [nan] * 4, "records completed in only 4")],
+)
+def test_silence_is_not_steadiness(series: list[float], why: str) -> None:
+    """Too little seen is not settled, and the sentence says so."""
+    verdict = settled({"arm": series})
+    assert not verdict.ok
+    assert why in verdict.why
+    assert not settled({}).ok

@@ -1,0 +1,185 @@
+"""Which brokers a client talked to, and how much: read from librdkafka's own statistics.
+
+Toxiproxy counts a connection's bytes only when it closes, and these connections last as long as the load. So whether
+traffic met a fault is told by the clients: bytes sent to each broker, which crossed the one link between the two.
+
+From an assignment to librdkafka's configuration.
+
+Three layers, the later wins: what the harness needs, what the plan says in its own words (acks, linger, deadline), and
+the arm's own ``settings``. An arm's settings are for its producer and its consumer alike; each takes what is meant for
+it, because librdkafka warns about the rest. The few settings the recorder can't live with are refused.
+
+Which setting is whose is the C/P column of librdkafka 2.16's own list (``rd_kafka_conf_properties_show``); a test
+compares the tables with the library.
+"""
+
+import json
+
+from aftershock.errors import WorkloadError
+from aftershock.workloads.adapters.security import librdkafka
+from aftershock.workloads.load.assignment import (
+    Assignment,
+    CommitAssignment,
+    ConsumeAssignment,
+    ProduceAssignment,
+    Setting,
+)
+
+STATISTICS_INTERVAL_MS = 1000
+
+
+class Traffic:
+    """Bytes sent to and received from each broker since the client began, as of the last statistics."""
+
+    def __init__(self) -> None:
+        self.by_broker: dict[int, tuple[int, int]] = {}
+
+    def on_statistics(self, statistics: str) -> None:
+        """Librdkafka's ``stats_cb``. Its brokers without a node id are addresses not yet known to be one."""
+        totals: dict[int, tuple[int, int]] = {}
+        for broker in json.loads(statistics)["brokers"].values():
+            if (node := broker["nodeid"]) >= 0:
+                sent, received = totals.get(node, (0, 0))
+                totals[node] = (sent + broker["txbytes"], received + broker["rxbytes"])
+        self.by_broker = totals
+
+
+Config = dict[str, Setting]
+
+PRODUCER_ONLY = frozenset(
+    [
+        "acks",
+        "batch.num.messages",
+        "batch.size",
+        "compression.codec",
+        "compression.level",
+        "compression.type",
+        "delivery.report.only.error",
+        "delivery.timeout.ms",
+        "enable.gapless.guarantee",
+        "enable.idempotence",
+        "linger.ms",
+        "message.send.max.retries",
+        "message.timeout.ms",
+        "partitioner",
+        "produce.offset.report",
+        "queue.buffering.backpressure.threshold",
+        "queue.buffering.max.kbytes",
+        "queue.buffering.max.messages",
+        "queue.buffering.max.ms",
+        "queuing.strategy",
+        "request.required.acks",
+        "request.timeout.ms",
+        "retries",
+        "sticky.partitioning.linger.ms",
+        "transaction.timeout.ms",
+        "transactional.id",
+    ]
+)
+CONSUMER_ONLY = frozenset(
+    [
+        "auto.commit.enable",
+        "auto.commit.interval.ms",
+        "auto.offset.reset",
+        "check.crcs",
+        "consume.callback.max.messages",
+        "coordinator.query.interval.ms",
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "enable.partition.eof",
+        "fetch.error.backoff.ms",
+        "fetch.max.bytes",
+        "fetch.message.max.bytes",
+        "fetch.min.bytes",
+        "fetch.queue.backoff.ms",
+        "fetch.wait.max.ms",
+        "group.id",
+        "group.instance.id",
+        "group.protocol",
+        "group.protocol.type",
+        "group.remote.assignor",
+        "heartbeat.interval.ms",
+        "isolation.level",
+        "max.partition.fetch.bytes",
+        "max.poll.interval.ms",
+        "max.poll.records",
+        "offset.store.method",
+        "offset.store.path",
+        "offset.store.sync.interval.ms",
+        "partition.assignment.strategy",
+        "queued.max.messages.kbytes",
+        "queued.min.messages",
+        "session.timeout.ms",
+        "share.acknowledgement.mode",
+    ]
+)
+
+_CANONICAL = {
+    "message.timeout.ms": "delivery.timeout.ms",
+    "metadata.broker.list": "bootstrap.servers",
+    "queue.buffering.max.ms": "linger.ms",
+    "request.required.acks": "acks",
+}
+
+_REFUSED = {
+    "bootstrap.servers": "the harness sends each client to its own rack",
+    "client.rack": "say client_rack in the arm",
+    "delivery.report.only.error": "successes would go unrecorded",
+    "enable.partition.eof": "ends of partitions would look like errors",
+    "group.id": "say group in the workload",
+    "produce.offset.report": "offsets would go unrecorded",
+    "statistics.interval.ms": "the harness counts each broker's traffic by them",
+    "transactional.id": "these producers begin no transactions",
+}
+
+
+def producer_config(assignment: ProduceAssignment) -> Config:
+    """The producer's configuration; ``WorkloadError`` for a setting we refuse."""
+    planned: Config = {
+        "acks": assignment.acks,
+        "enable.idempotence": assignment.idempotence,
+        "linger.ms": assignment.linger_ms,
+        "delivery.timeout.ms": assignment.deadline_ms,
+    }
+    return _common(assignment) | planned | _own(assignment, CONSUMER_ONLY)
+
+
+def consumer_config(assignment: ConsumeAssignment) -> Config:
+    """The consumer's configuration; ``WorkloadError`` for a setting we refuse.
+
+    librdkafka wants a ``group.id`` of every consumer. One without a group gets a name of its own that nothing is ever
+    committed under.
+    """
+    planned: Config = {
+        "group.id": assignment.group or f"aftershock-{assignment.run_id}-{assignment.worker}",
+        "enable.auto.commit": assignment.group is not None,
+        "auto.offset.reset": assignment.from_,
+    }
+    return _common(assignment) | planned | _own(assignment, PRODUCER_ONLY)
+
+
+def committer_config(assignment: CommitAssignment) -> Config:
+    """An admin client's configuration; ``WorkloadError`` for a setting we refuse. The deadline goes with each call."""
+    return _common(assignment) | _own(assignment, CONSUMER_ONLY | PRODUCER_ONLY)
+
+
+def _common(assignment: Assignment) -> Config:
+    common: Config = {
+        "bootstrap.servers": assignment.bootstrap,
+        "client.id": assignment.worker,
+        "statistics.interval.ms": STATISTICS_INTERVAL_MS,
+    }
+    if assignment.client_rack is not None:
+        common["client.rack"] = assignment.client_rack
+    return common | librdkafka(assignment.security.resolved())
+
+
+def _own(assignment: Assignment, not_ours: frozenset[str]) -> Config:
+    settings = {_CANONICAL.get(name, name): value for name, value in assignment.settings.items()}
+    for name in settings:
+        if name in _REFUSED:
+            raise WorkloadError(
+                f"arm {assignment.arm} of workload {assignment.workload}: the setting {name} can't be set, "
+                f"{_REFUSED[name]}; take it out of the arm's settings"
+            )
+    return {name: value for name, value in settings.items() if name not in not_ours}

@@ -1,1 +1,0 @@
-"""Whether a program keeps the protocol of ``docs/EXEC.md``: ``python -m aftershock.workloads.clients.conformance``."""

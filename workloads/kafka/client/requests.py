@@ -1,0 +1,185 @@
+"""Which version of an API a shell speaks to one broker, and kio's message classes of that version.
+
+A shell's code is for a range of versions, in which the fields that it sets are the same. ``Dialect`` is that range.
+
+The requests that producers and all clients send, in whichever version a broker speaks.
+
+From kio's responses to the values that the rules speak of.
+"""
+
+import struct
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from functools import lru_cache
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from kio.static.protocol import RequestPayload
+
+from aftershock.errors import ProtocolError, UnsupportedError
+from aftershock.workloads.kafka.rules.values import (
+    Leader,
+    MetadataResponse,
+    Node,
+    PartitionMetadata,
+    TopicMetadata,
+    TopicPartition,
+)
+from aftershock.workloads.kafka.wire.codec import Api, Versions, request_type
+from aftershock.workloads.kafka.wire.connection import Address
+from aftershock.workloads.kafka.wire.schema import uvarint
+
+
+class Dialect(NamedTuple):
+    """The versions of an API that a shell's code is written for."""
+
+    api: Api
+    least: int
+    most: int
+
+    def messages(self, versions: Versions, cap: int | None = None) -> Any:
+        """The module of the request's classes, of the highest version that both sides have and ``cap`` allows.
+
+        Raises UnsupportedError when there is none, with the broker's range and ours.
+        """
+        most = self.most if cap is None else min(cap, self.most)
+        version = versions.pick(self.api, most)
+        if version < self.least:
+            lowest, highest = versions.offered[self.api]
+            raise UnsupportedError(
+                f"{self.api.name}: the broker offers versions {lowest} to {highest}, this client needs {self.least} to "
+                f"{most}: use a newer broker"
+            )
+        return _module(self.api, version)
+
+
+@lru_cache
+def _module(api: Api, version: int) -> Any:
+    return sys.modules[request_type(api, version).__module__]
+
+
+def by_topic(partitions: Collection[TopicPartition]) -> Iterator[tuple[str, Iterator[TopicPartition]]]:
+    """Each topic once with its partitions, as most requests want them; an inner iterator is to be used at once."""
+    return groupby(sorted(partitions), key=lambda tp: tp.topic)
+
+
+METADATA = Dialect(Api.METADATA, 10, 12)
+"""Before 10 there are no topic ids (and before 9 leader epochs can't be relied on); 13 brings nothing for us."""
+
+PRODUCE = Dialect(Api.PRODUCE, 3, 12)
+"""Record batches of format v2 since 3; 13 names topics by id alone."""
+
+INIT_PRODUCER_ID = Dialect(Api.INIT_PRODUCER_ID, 0, 5)
+"""6 isn't stable in Kafka 4.3."""
+
+_NO_TRANSACTION = timedelta(milliseconds=2**31 - 1)
+_COMPACT_SINCE = 9  # the first version of Produce with compact lengths and tagged fields
+_SHORT, _INT = struct.Struct(">h").pack, struct.Struct(">i").pack
+_ACKS_AND_TIMEOUT = struct.Struct(">hi").pack
+
+
+def metadata_request(messages: Any, topics: Iterable[str]) -> Any:
+    """Ask for these topics and all nodes. Kafka's clients let the broker create a topic; ours don't."""
+    old = {} if messages.MetadataRequest.__version__ > 10 else {"include_cluster_authorized_operations": False}  # noqa: PLR2004  # the last version that had it
+    return messages.MetadataRequest(
+        topics=tuple(messages.MetadataRequestTopic(topic_id=None, name=name) for name in topics),
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=False,
+        **old,
+    )
+
+
+class ProduceWriter:
+    """Writes the bodies of one version of Produce, the one message whose dataclasses would cost more than its bytes.
+
+    ``timeout_ms`` is for the acknowledgement.
+    """
+
+    def __init__(self, kind: type[RequestPayload], acks: int, timeout_ms: int) -> None:
+        self.kind = kind
+        compact = kind.__version__ >= _COMPACT_SINCE
+        self._length = _compact_length if compact else _INT
+        self._name_length = _compact_length if compact else _SHORT
+        self._tags = bytes(compact)
+        no_transaction = _compact_length(-1) if compact else _SHORT(-1)
+        self._head = no_transaction + _ACKS_AND_TIMEOUT(acks, timeout_ms)
+
+    def body(self, topics: Mapping[str, Sequence[tuple[int, bytes]]]) -> list[bytes]:
+        """The bytes, in parts; ``topics``: by name, each partition and its one record batch."""
+        parts = [self._head, self._length(len(topics))]
+        for name, batches in topics.items():
+            text = name.encode()
+            parts += (self._name_length(len(text)), text, self._length(len(batches)))
+            for index, records in batches:
+                parts += (_INT(index), self._length(len(records)), records, self._tags)
+            parts.append(self._tags)
+        parts.append(self._tags)
+        return parts
+
+
+@lru_cache(maxsize=1024)
+def _compact_length(length: int) -> bytes:
+    return uvarint(length + 1)
+
+
+def init_producer_id_request(messages: Any) -> Any:
+    """Ask for a new producer id, without transactions."""
+    return messages.InitProducerIdRequest(transactional_id=None, transaction_timeout=_NO_TRANSACTION)
+
+
+def metadata_response(response: Any) -> MetadataResponse:
+    """A Metadata response of any version since 9. Topics without a name, as ids that are gone have, are left out.
+
+    ProtocolError for a broker at an address that nobody can dial.
+    """
+    return MetadataResponse(
+        nodes=tuple(map(dialled, response.brokers)),
+        topics=tuple(_topic(topic) for topic in response.topics if topic.name is not None),
+    )
+
+
+def _topic(topic: Any) -> TopicMetadata:
+    topic_id = getattr(topic, "topic_id", None)
+    partitions = tuple(_partition(partition) for partition in topic.partitions)
+    return TopicMetadata(topic.name, topic_id, partitions, int(topic.error_code))
+
+
+def _partition(partition: Any) -> PartitionMetadata:
+    return PartitionMetadata(
+        partition.partition_index,
+        Leader(partition.leader_id, partition.leader_epoch),
+        tuple(partition.replica_nodes),
+        tuple(partition.offline_replicas),
+        int(partition.error_code),
+    )
+
+
+def leader_hint(partition: Any) -> Leader:
+    """``CurrentLeader`` of one partition of a Produce (10+) or Fetch response; unknown in versions without it."""
+    current = getattr(partition, "current_leader", None)
+    return Leader() if current is None else Leader(current.leader_id, current.leader_epoch)
+
+
+def endpoints(response: Any) -> tuple[Node, ...]:
+    """``NodeEndpoints`` of a Produce (10+) or Fetch (16+) response; empty in versions without them.
+
+    One that can't be dialled is left out: an answer's outcomes aren't to be lost for what stands beside them.
+    """
+    return tuple(_endpoints(response))
+
+
+def _endpoints(response: Any) -> Iterator[Node]:
+    for entry in getattr(response, "node_endpoints", ()):
+        with suppress(ProtocolError):
+            yield dialled(entry)
+
+
+def dialled(entry: Any) -> Node:
+    """A node as any response names it; ProtocolError for an address that nobody can dial."""
+    try:
+        host, port = Address.checked(entry.host, entry.port)
+    except ValueError as error:
+        raise ProtocolError(f"node {entry.node_id} has an impossible address: {error}") from error
+    return Node(entry.node_id, host, port, getattr(entry, "rack", None))

@@ -1,0 +1,204 @@
+"""The settings of the reference clients: Kafka's names and defaults (4.3), and our switches.
+
+A class a client; a field is Kafka's name with ``_`` for ``.``. ``parse`` takes either spelling, refuses what doesn't
+exist or can't be, and says what would do. Sizes are bytes, times milliseconds, both in the name.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from math import nan
+from typing import Any, Literal, TypeVar
+
+from aftershock.errors import SettingError
+from aftershock.workloads.kafka.rules.leader_discovery import LeaderDiscoverySwitches
+from aftershock.workloads.kafka.wire.connection import Address
+from aftershock.workloads.kafka.wire.security import PLAINTEXT, Security
+
+INT32_MAX = 2**31 - 1
+
+S = TypeVar("S", bound="ClientSettings")
+
+
+def parse(cls: type[S], settings: Mapping[str, object]) -> S:
+    """The settings in Kafka's spelling (``linger.ms``) or ours (``linger_ms``), as a value of ``cls``.
+
+    Numbers and booleans may come as text. ``SettingError`` for an unknown name, a value that the setting can't have,
+    and settings that contradict one another.
+    """
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    given = {}
+    for name, value in settings.items():
+        field = fields.get(name.replace(".", "_"))
+        if field is None:
+            raise SettingError(f"there is no setting {name}{_nearest(name, list(fields))}")
+        given[field.name] = _read(name, field.metadata["read"], value)
+    if "bootstrap_servers" not in given:
+        raise SettingError("there are no bootstrap.servers: give host:port, or several with commas between them")
+    return cls(**{**cls.implied(given), **given})
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    near = get_close_matches(name.replace(".", "_"), known, n=1, cutoff=0.0)
+    return f"; the nearest is {near[0].replace('_', '.')}" if near else ""
+
+
+def _read(name: str, read: Callable[[object], Any], value: object) -> Any:
+    try:
+        return read(value)
+    except (TypeError, ValueError) as error:
+        raise SettingError(f"the setting {name} can't be {value!r}: {error}") from error
+
+
+def number(default: float, least: float = 0, most: float = INT32_MAX) -> Any:
+    """A field that holds a number of ``default``'s own type in ``least``..``most``."""
+    kind, name = type(default), "an integer" if isinstance(default, int) else "a number"
+
+    def read(value: object) -> float:
+        taken = _as_float(value)
+        if not least <= taken <= most or kind(taken) != taken:
+            raise ValueError(f"give {name} from {least} to {most}")
+        return kind(taken)
+
+    return dataclasses.field(default=default, metadata={"read": read})
+
+
+def _as_float(value: object) -> float:
+    """Not a number where it isn't one, and a boolean isn't."""
+    try:
+        return nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]  # what can't be read is told
+    except (TypeError, ValueError):
+        return nan
+
+
+def flag(*, default: bool) -> Any:
+    """A field that holds a boolean; text says ``true`` or ``false``."""
+    return choice(default, {"true": True, "false": False})
+
+
+def choice(default: object, values: Mapping[str, object]) -> Any:
+    """A field that holds one of the values, by the text that stands for it, whether large or small."""
+
+    def read(value: object) -> object:
+        key = str(value).lower()
+        if key not in values:
+            raise ValueError(f"give one of {', '.join(values)}")
+        return values[key]
+
+    return dataclasses.field(default=default, metadata={"read": read})
+
+
+def text(default: str | None) -> Any:
+    """A field that holds text; where the default is None, empty text is None."""
+
+    def read(value: object) -> str | None:
+        if not isinstance(value, str):
+            raise TypeError("give text")
+        return value or default
+
+    return dataclasses.field(default=default, metadata={"read": read})
+
+
+def _security(value: object) -> Security:
+    if not isinstance(value, Security):
+        raise TypeError("give a value of wire.security.Security")
+    return value
+
+
+def _addresses(value: object) -> tuple[Address, ...]:
+    listed = value.split(",") if isinstance(value, str) else value
+    if not isinstance(listed, list | tuple) or not listed:
+        raise TypeError("give host:port, or several with commas between them")
+    return tuple(item if isinstance(item, Address) else _address(str(item)) for item in listed)
+
+
+def _address(item: str) -> Address:
+    host, colon, port = item.strip().rpartition(":")
+    if not colon or not host or not port.isdigit():
+        raise ValueError(f"{item.strip()!r} is no host:port")
+    return Address.checked(host.strip("[]"), int(port))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientSettings:
+    """What every client has. ``client_rack`` is what the client says about itself, None for nothing.
+
+    ``security`` stands for Kafka's ``security.protocol``, ``sasl.*`` and ``ssl.*``. ``metadata_own_connection`` is an
+    instrument of ours: Metadata is asked for where nothing else is, so that a late answer holds up no other.
+    """
+
+    bootstrap_servers: tuple[Address, ...] = dataclasses.field(metadata={"read": _addresses})
+    client_id: str = text("aftershock")
+    client_rack: str | None = text(None)
+    security: Security = dataclasses.field(default=PLAINTEXT, metadata={"read": _security})
+    request_timeout_ms: int = number(30_000, 1)
+    retry_backoff_ms: int = number(100, 1)
+    retry_backoff_max_ms: int = number(1_000, 1)
+    reconnect_backoff_ms: int = number(50, 1)
+    reconnect_backoff_max_ms: int = number(1_000, 1)
+    socket_connection_setup_timeout_ms: int = number(10_000, 1)
+    connections_max_idle_ms: int = number(540_000, 1)
+    metadata_max_age_ms: int = number(300_000, 1)
+    metadata_own_connection: bool = flag(default=False)
+    leader_discovery: LeaderDiscoverySwitches = dataclasses.field(
+        default=LeaderDiscoverySwitches(), metadata={"read": LeaderDiscoverySwitches.of}
+    )
+
+    @classmethod
+    def implied(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG003  # for those that imply something
+        """Settings that were not given and whose value follows from those that were."""
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProducerSettings(ClientSettings):
+    """What a producer has. ``acks`` is the wire's number: -1 (all), 1 or 0.
+
+    ``partitioner`` chooses KIP-794's rule (``adaptive``, Kafka's default), parts of it (``uniform``: adaptive off;
+    ``availability``: with the availability timeout) or the sticky partitioner before it (``sticky``, KIP-480).
+    """
+
+    acks: int = choice(-1, {"all": -1, "-1": -1, "1": 1, "0": 0})
+    enable_idempotence: bool = flag(default=True)
+    retries: int = number(INT32_MAX)
+    max_in_flight_requests_per_connection: int = number(5, 1)
+    linger_ms: float = number(5.0)
+    batch_size: int = number(16_384)
+    buffer_memory: int = number(32 * 1024 * 1024)
+    max_request_size: int = number(1024 * 1024)
+    max_block_ms: int = number(60_000)
+    delivery_timeout_ms: int = number(120_000)
+    compression_type: str = choice("none", {name: name for name in ("none", "gzip", "snappy", "lz4", "zstd")})
+    partitioner: Literal["sticky", "uniform", "adaptive", "availability"] = choice(
+        "adaptive", {name: name for name in ("sticky", "uniform", "adaptive", "availability")}
+    )
+    partitioner_availability_timeout_ms: int = number(0)
+    partitioner_ignore_keys: bool = flag(default=False)
+    partitioner_rack_aware: bool = flag(default=False)
+
+    def __post_init__(self) -> None:
+        """``SettingError`` for settings that contradict one another, as Kafka's ``ProducerConfig`` has it."""
+        if self.delivery_timeout_ms < self.linger_ms + self.request_timeout_ms:
+            raise SettingError(
+                f"delivery.timeout.ms is {self.delivery_timeout_ms}, less than linger.ms + request.timeout.ms "
+                f"({self.linger_ms} + {self.request_timeout_ms}): raise it, or lower request.timeout.ms"
+            )
+        if self.enable_idempotence:
+            self._check_idempotence()
+
+    def _check_idempotence(self) -> None:
+        wrong = {
+            "acks=all": self.acks != -1,
+            "retries above 0": self.retries == 0,
+            "max.in.flight.requests.per.connection of at most 5": self.max_in_flight_requests_per_connection > 5,  # noqa: PLR2004  # what a broker remembers of a producer
+        }
+        for needed, lacking in wrong.items():
+            if lacking:
+                raise SettingError(f"enable.idempotence needs {needed}: set that, or switch idempotence off")
+
+    @classmethod
+    def implied(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Idempotence goes off by itself where it wasn't asked for and can't be, as in Kafka; so the timeout grows."""
+        fits = given.get("acks", -1) == -1 and given.get("retries", 1) > 0
+        return {"enable_idempotence": fits and given.get("max_in_flight_requests_per_connection", 5) <= 5}  # noqa: PLR2004

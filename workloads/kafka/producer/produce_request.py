@@ -1,0 +1,353 @@
+"""The rules of one producer, put together.
+
+What a producer reports: one value a batch.
+
+What an answer, or none, means for a batch: it has ended, or is tried again, or is split.
+
+Kafka: ``Sender.completeBatch``, ``canRetry``, ``failBatch``. In this order:
+
+1. No error, or DUPLICATE_SEQUENCE_NUMBER (an earlier attempt was written): delivered.
+2. MESSAGE_TOO_LARGE, and more than one record: split.
+3. Within ``delivery.timeout.ms`` and ``retries``, and for an error that calls for it: tried again.
+4. Failed; in doubt unless every attempt that was sent was surely refused (``doubt.py``).
+
+A batch that has ended (it expired in flight, say) stays ended; that it was written after all matters to the numbering
+alone.
+
+One Produce request and its answer.
+
+A batch is built when it is sent, each time: its numbers may have changed since the last attempt.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+from kio.schema.errors import ErrorCode
+
+from aftershock.errors import UnsupportedError
+from aftershock.workloads.kafka.client.requests import PRODUCE, ProduceWriter, endpoints, leader_hint
+from aftershock.workloads.kafka.client.settings import ProducerSettings
+from aftershock.workloads.kafka.client.tasks import Tell
+from aftershock.workloads.kafka.rules.accumulator import Accumulator, Limits
+from aftershock.workloads.kafka.rules.batch import Batch
+from aftershock.workloads.kafka.rules.idempotence import Idempotence, ProducerId, surely_refused
+from aftershock.workloads.kafka.rules.leader_discovery import LeaderDiscovery
+from aftershock.workloads.kafka.rules.metadata import Metadata
+from aftershock.workloads.kafka.rules.partitioner import Partitioner
+from aftershock.workloads.kafka.rules.values import UNKNOWN, Backoff, Leader, Node, TopicPartition
+from aftershock.workloads.kafka.wire import codes
+from aftershock.workloads.kafka.wire.batch_builder import build
+from aftershock.workloads.kafka.wire.channel import Channel
+from aftershock.workloads.kafka.wire.codec import Api, Versions, prepare
+from aftershock.workloads.kafka.wire.schema import MILLISECOND
+
+
+class ProducerRules(NamedTuple):
+    """``idempotence`` is None where it is switched off; ``backoff`` is that of retries."""
+
+    backoff: Backoff
+    metadata: Metadata
+    discovery: LeaderDiscovery
+    partitioner: Partitioner
+    idempotence: Idempotence | None
+    accumulator: Accumulator
+
+    @classmethod
+    def of(cls, settings: ProducerSettings, draw: random.Random) -> Self:
+        """As the settings have them; all randomness comes from ``draw``.
+
+        Partitions have a stream of their own: how often a back-off was looked at, which time decides, moves no record.
+        """
+        partitions = random.Random(draw.getrandbits(64))  # noqa: S311  # spreads load; nothing secret
+        backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, draw)
+        metadata = Metadata(max_age_ms=settings.metadata_max_age_ms, backoff=backoff)
+        discovery = LeaderDiscovery(metadata, settings.leader_discovery, backoff)
+        partitioner = Partitioner(
+            settings.partitioner,
+            batch_size=settings.batch_size,
+            random=partitions,
+            ignore_keys=settings.partitioner_ignore_keys,
+            rack_aware=settings.partitioner_rack_aware,
+            availability_timeout_ms=settings.partitioner_availability_timeout_ms,
+        )
+        idempotence = Idempotence() if settings.enable_idempotence else None
+        limits = Limits(**{name: getattr(settings, name) for name in Limits._fields})
+        accumulator = Accumulator(
+            limits, metadata=metadata, discovery=discovery, partitioner=partitioner, idempotence=idempotence
+        )
+        return cls(backoff, metadata, discovery, partitioner, idempotence, accumulator)
+
+    @property
+    def counts(self) -> Counter[str]:
+        """What all of them have counted so far."""
+        own = self.metadata.counts + self.discovery.counts + self.partitioner.counts
+        return own if self.idempotence is None else own + self.idempotence.counts
+
+
+class Delivery(NamedTuple):
+    """What became of one batch. ``tokens`` are its records', in their order; record i has offset ``base_offset + i``.
+
+    ``error`` is Kafka's code, 0 for success; ``base_offset`` is -1 where Kafka doesn't say. ``in_doubt``: some attempt
+    was sent and not definitively refused, so the records may be in the log, or come there yet. ``broker_id`` and
+    ``leader_epoch`` are those of the last attempt; -1, and 0 ``attempts``, when nothing was sent.
+    """
+
+    topic: str
+    partition: int
+    tokens: Sequence[int]
+    base_offset: int
+    error: int
+    in_doubt: bool
+    broker_id: int
+    leader_epoch: int
+    attempts: int
+
+
+Report = Callable[[Delivery], None]
+
+
+def delivered(batch: Batch, base_offset: int) -> Delivery:
+    """A batch is in the log."""
+    return _ended(batch, base_offset, 0, in_doubt=False)
+
+
+def undelivered(batch: Batch, error: int) -> Delivery:
+    """A batch won't be tried again."""
+    return _ended(batch, UNKNOWN, error, in_doubt=batch.in_doubt)
+
+
+def refused(topic: str, partition: int | None, token: int, error: int) -> Delivery:
+    """A record was never taken."""
+    number = UNKNOWN if partition is None else partition
+    return Delivery(topic, number, (token,), UNKNOWN, error, False, UNKNOWN, UNKNOWN, 0)
+
+
+def _ended(batch: Batch, base_offset: int, error: int, *, in_doubt: bool) -> Delivery:
+    topic, partition = batch.tp
+    return Delivery(
+        topic, partition, batch.tokens, base_offset, error, in_doubt, batch.node_id, batch.leader_epoch, batch.sends
+    )
+
+
+class Deliveries:
+    """Ends batches, each exactly once, or sends them round again."""
+
+    def __init__(self, settings: ProducerSettings, rules: ProducerRules, report: Report) -> None:
+        self._settings = settings
+        self._rules = rules
+        self._report = report
+
+    def answered(
+        self, batch: Batch, error: int, now_ms: float, *, base_offset: int = UNKNOWN, log_start_offset: int = UNKNOWN
+    ) -> None:
+        """A broker answered an attempt, with Kafka's code and what stood beside it."""
+        if error and not surely_refused(error, base_offset):
+            batch.in_doubt = True
+        self._decide(batch, error, now_ms, base_offset, log_start_offset)
+
+    def unanswered(self, batch: Batch, error: int, now_ms: float, *, sent: bool) -> None:
+        """There will be no answer to an attempt. ``sent`` False: nor was it ever written to a connection."""
+        batch.in_doubt |= sent
+        self._decide(batch, error, now_ms, UNKNOWN, UNKNOWN)
+
+    def sent_without_answer(self, batch: Batch) -> None:
+        """Sent with ``acks=0``: that is all that will be known."""
+        self._rules.accumulator.unmute(batch)
+        self._end_delivered(batch, UNKNOWN)
+
+    def expire(self, now_ms: float) -> None:
+        """End the batches whose time is up."""
+        for batch in self._rules.accumulator.unfinished.expired(now_ms):
+            batch.in_doubt |= not self._rules.accumulator.withdraw(batch)
+            if batch.numbers is not None and batch.numbered and self._rules.idempotence is not None:
+                self._rules.idempotence.expired(batch.numbers, retried=batch.attempts.attempts > 0)
+            self._end_failed(batch, ErrorCode.request_timed_out)
+
+    def abandon(self, error: int) -> None:
+        """End every batch that has not ended: nothing will be sent any more."""
+        for batch in self._rules.accumulator.unfinished.all():
+            batch.in_doubt |= not self._rules.accumulator.withdraw(batch)
+            self._end_failed(batch, error)
+
+    def _decide(self, batch: Batch, error: int, now_ms: float, base_offset: int, log_start_offset: int) -> None:
+        self._rules.accumulator.unmute(batch)
+        if not error or error == ErrorCode.duplicate_sequence_number:
+            self._acked(batch, UNKNOWN if error else base_offset)
+        elif batch.done:
+            return
+        elif error == ErrorCode.message_too_large and batch.count > 1:
+            self._rules.accumulator.split(batch)
+        elif self._may_retry(batch, error, now_ms, log_start_offset):
+            batch.error = error
+            self._rules.accumulator.retry(batch, now_ms)
+        else:
+            self._failed(batch, error)
+
+    def _may_retry(self, batch: Batch, error: int, now_ms: float, log_start_offset: int) -> bool:
+        if now_ms >= batch.created_ms + self._settings.delivery_timeout_ms:
+            return False
+        if batch.attempts.attempts >= self._settings.retries:
+            return False
+        if self._rules.idempotence is None or batch.numbers is None:
+            return error in codes.RETRIABLE
+        return self._rules.idempotence.can_retry(batch.numbers, error, log_start_offset=log_start_offset)
+
+    def _acked(self, batch: Batch, base_offset: int) -> None:
+        if self._rules.idempotence is not None and batch.numbers is not None:
+            self._rules.idempotence.acked(batch.numbers)
+        if not batch.done:
+            self._end_delivered(batch, base_offset)
+
+    def _failed(self, batch: Batch, error: int) -> None:
+        if self._rules.idempotence is not None and batch.numbers is not None:
+            refused = batch.attempts.attempts < self._settings.retries
+            self._rules.idempotence.failed(batch.numbers, error, refused=refused)
+        self._end_failed(batch, error)
+
+    def _end_delivered(self, batch: Batch, base_offset: int) -> None:
+        self._rules.accumulator.unfinished.finish(batch)
+        self._report(delivered(batch, base_offset))
+
+    def _end_failed(self, batch: Batch, error: int) -> None:
+        self._rules.accumulator.unfinished.finish(batch)
+        self._report(undelivered(batch, int(error)))
+
+
+InFlight = Mapping[TopicPartition, Batch]
+"""The batches of one request."""
+Answered = Callable[[Any], None]
+"""Gets the response to a request, or the exception in its place."""
+
+_NOT_IDEMPOTENT = ProducerId()
+
+
+class Exchange:
+    """Sends the batches of one producer and makes of the answers what the rules say."""
+
+    def __init__(self, settings: ProducerSettings, rules: ProducerRules, deliveries: Deliveries, tell: Tell) -> None:
+        self._settings = settings
+        self._rules = rules
+        self._deliveries = deliveries
+        self._tell = tell
+        self._version_cap = rules.discovery.version_cap(Api.PRODUCE)
+        self._writers: dict[int, tuple[Versions, ProduceWriter]] = {}
+
+    def send(self, node_id: int, channel: Channel, batches: InFlight, now_ms: float, answered: Answered) -> None:
+        """Send a request with the channel's next flush; ``answered`` is called later, if it went and has an answer."""
+        try:
+            writer = self._writer(node_id, channel.versions)
+            body = writer.body(self._built(batches.values()))
+            if self._settings.acks:
+                channel.ask(writer.kind, body, answered, timeout_ms=self._settings.request_timeout_ms)
+            else:
+                channel.send_only(writer.kind, body)
+                for batch in batches.values():
+                    self._deliveries.sent_without_answer(batch)
+        except UnsupportedError:
+            self._fail(batches, ErrorCode.unsupported_version, now_ms, sent=False)
+        except ConnectionError:
+            self._fail(batches, ErrorCode.network_exception, now_ms, sent=False)
+
+    def prepare(self) -> None:
+        """Spare the first record the making of the codec, if its broker speaks the highest version that we do."""
+        prepare(PRODUCE.messages(Versions({PRODUCE.api: (0, PRODUCE.most)}), self._version_cap).ProduceRequest)
+
+    def _writer(self, node_id: int, offered: Versions) -> ProduceWriter:
+        """Kept for as long as a node's connection: whoever takes its place may be of another version."""
+        known = self._writers.get(node_id)
+        if known is None or known[0] is not offered:
+            kind = PRODUCE.messages(offered, self._version_cap).ProduceRequest
+            writer = ProduceWriter(kind, self._settings.acks, self._settings.request_timeout_ms)
+            known = self._writers[node_id] = (offered, writer)
+        return known[1]
+
+    def _built(self, batches: Iterable[Batch]) -> Mapping[str, Sequence[tuple[int, bytes]]]:
+        topics: dict[str, list[tuple[int, bytes]]] = {}
+        for batch in batches:
+            if batch.attempts.attempts:
+                self._tell_retry(batch)
+            topic, partition = batch.tp
+            topics.setdefault(topic, []).append((partition, self._bytes(batch)))
+        return topics
+
+    def _tell_retry(self, batch: Batch) -> None:
+        """A batch is known by its first record and its number of records: the parts of one that is split begin anew."""
+        self._tell(
+            "batch_retried",
+            topic=batch.tp.topic,
+            partition=batch.tp.partition,
+            node_id=batch.node_id,
+            epoch=batch.leader_epoch,
+            reason=codes.name(batch.error),
+            attempts=batch.attempts.attempts,
+            immediate=batch.immediate,
+            token=batch.tokens[0],
+            records=batch.count,
+        )
+
+    def _bytes(self, batch: Batch) -> bytes:
+        numbers = batch.numbers
+        producer = _NOT_IDEMPOTENT if numbers is None else numbers.producer
+        data = build(
+            batch.values,
+            timestamps_ms=batch.timestamps_ms,
+            keys=batch.keys,
+            headers=batch.headers,
+            producer_id=producer.id,
+            producer_epoch=producer.epoch,
+            base_sequence=-1 if numbers is None else numbers.base_sequence,
+            compression=self._settings.compression_type,
+        )
+        self._rules.accumulator.built(batch, len(data))
+        return data
+
+    def answered(self, batches: InFlight, response: Any, now_ms: float) -> float:
+        """The response is there, or the exception in its place.
+
+        How long the broker wants to be left alone, in milliseconds.
+        """
+        if isinstance(response, Exception):
+            timed_out = isinstance(response, TimeoutError)
+            self._fail(
+                batches, ErrorCode.request_timed_out if timed_out else ErrorCode.network_exception, now_ms, sent=True
+            )
+            return 0
+        parts: dict[tuple[str, int], Any] = {
+            (topic.name, part.index): part for topic in response.responses for part in topic.partition_responses
+        }
+        failed = {tp: part for tp in batches if (part := parts.get(tp)) is not None and part.error_code}
+        if failed:
+            self._take_hints(batches, failed, endpoints(response))
+        for tp, batch in batches.items():
+            self._answer(batch, parts.get(tp), now_ms)
+        return response.throttle_time / MILLISECOND if response.throttle_time else 0
+
+    def _answer(self, batch: Batch, part: Any, now_ms: float) -> None:
+        if part is None:
+            self._deliveries.unanswered(batch, ErrorCode.network_exception, now_ms, sent=True)
+        else:
+            self._deliveries.answered(
+                batch, part.error_code, now_ms, base_offset=part.base_offset, log_start_offset=part.log_start_offset
+            )
+
+    def _take_hints(self, batches: InFlight, failed: Mapping[TopicPartition, Any], nodes: Sequence[Node]) -> None:
+        hints = {tp: leader_hint(part) for tp, part in failed.items()}
+        errors = {tp: (int(part.error_code), hints[tp]) for tp, part in failed.items()}
+        routed = {tp: batches[tp].leader_epoch for tp in failed}
+        for tp, refusal in self._rules.discovery.offered(errors, nodes, routed).items():
+            hint = hints[tp]
+            told = {"topic": tp.topic, "partition": tp.partition, "node_id": hint.node_id, "epoch": hint.epoch}
+            if refusal is None:
+                self._tell("hint_accepted", **told)
+            else:
+                self._tell("hint_refused", reason=refusal.value, **told)
+
+    def _fail(self, batches: InFlight, error: ErrorCode, now_ms: float, *, sent: bool) -> None:
+        """No answer to any of them. Whichever reason: the leader may be another by now."""
+        none = Leader()
+        routed = {tp: batch.leader_epoch for tp, batch in batches.items()}
+        self._rules.discovery.offered({tp: (int(ErrorCode.network_exception), none) for tp in batches}, (), routed)
+        for batch in batches.values():
+            self._deliveries.unanswered(batch, error, now_ms, sent=sent)

@@ -1,0 +1,296 @@
+"""KIP-227: incremental fetch sessions, the client's half. One object for one broker.
+
+1. A request carries (session id, epoch). It is *full*, naming every partition, when the epoch is 0 (open a session) or
+   -1 (open none); else it is *incremental* and names what changed since the request before.
+2. Epochs count the requests of a session: 1, 2, … 2^31-1, and then 1 again, never 0.
+3. What an answer means for the next request:
+
+   ==================================================  =====================  =========
+   answer                                              next request           response
+   ==================================================  =====================  =========
+   full: session id given                              (id, 1)                taken
+   full: no id, the broker's cache is full             (0, 0)                 taken
+   full: empty, and the broker throttles (KIP-219)     (0, 0)                 discarded
+   full: partitions or topic ids missing or too many   (0, 0)                 discarded
+   incremental: the same id                            (id, epoch + 1)        taken
+   incremental: id 0, the broker closed it as empty    (0, 0)                 taken
+   incremental: a partition that is not ours           (id, 0)                discarded
+   error FETCH_SESSION_ID_NOT_FOUND                    (0, 0)                 discarded
+   any other top-level error                           (id, 0)                discarded
+   none: timeout, disconnect                           (id, 0)                none
+   ==================================================  =====================  =========
+
+   (id, 0) closes the old session and asks for a new one. A partition that an incremental response leaves out is
+   unchanged. FETCH_SESSION_TOPIC_ID_ERROR also asks for new metadata.
+4. The session keeps its partitions in an order of its own: what changes keeps its place, what is new goes last. A full
+   request lists partitions in the order wanted, which is the order of service under ``fetch.max.bytes``; an incremental
+   one lists the new (as wanted), then the changed (as in the session).
+5. Topic ids are used when every partition has one, those being dropped included.
+
+Source: ``FetchSessionHandler``, ``FetchMetadata`` of Kafka 4.3. The first draft of the KIP (its third version) has
+another request type, ``IncrementalFetchRequest``, and a random 64-bit id for each *full* fetch: that misses a lost or
+repeated incremental request, and can't drop a partition. Kafka ships epochs and a list of what to forget instead.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from enum import StrEnum
+from typing import NamedTuple
+from uuid import UUID
+
+from aftershock.workloads.kafka.rules.values import UNKNOWN, TopicPartition
+
+NO_SESSION = 0
+"""The session id of whoever has none."""
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+EPOCH_MAX = 2**31 - 1
+TOPIC_IDS_SINCE = 13
+"""The first Fetch version that names topics by their ids."""
+
+FETCH_SESSION_ID_NOT_FOUND = 70
+FETCH_SESSION_TOPIC_ID_ERROR = 106
+
+
+class FetchPartition(NamedTuple):
+    """What a consumer asks of one partition. Equal values mean that nothing needs to be said again.
+
+    Fetch has two fields more, the last fetched epoch and the log's start: they are the followers'.
+    """
+
+    topic_id: UUID | None
+    fetch_offset: int
+    max_bytes: int
+    leader_epoch: int = UNKNOWN
+
+
+Dropped = tuple[TopicPartition, UUID | None]
+"""A partition to forget, under the topic id that the session knows it by."""
+
+
+class FetchRequestPlan(NamedTuple):
+    """The session's part of a Fetch request. The order of ``send`` is the order on the wire."""
+
+    session_id: int
+    epoch: int
+    send: Mapping[TopicPartition, FetchPartition]
+    forgotten: tuple[Dropped, ...] = ()
+    replaced: tuple[Dropped, ...] = ()
+    topic_ids: bool = True
+
+    @property
+    def full(self) -> bool:
+        """Whether ``send`` names every partition."""
+        return self.epoch in {INITIAL_EPOCH, FINAL_EPOCH}
+
+    def to_forget(self, version: int) -> tuple[Dropped, ...]:
+        """ForgottenTopicsData: under topic ids, a topic created anew is dropped by its old id as well."""
+        return self.forgotten + self.replaced if version >= TOPIC_IDS_SINCE else self.forgotten
+
+
+class SessionEvent(StrEnum):
+    """What became of a session; each is counted as ``sessions_<value>``."""
+
+    ESTABLISHED = "established"
+    REFUSED = "refused"  # the broker granted none
+    LOST = "lost"  # the broker no longer knows it
+    RESET = "reset"  # we give it up after an error and ask for another
+    CLOSED = "closed"  # the broker closed it as empty, or we did
+
+
+class SessionVerdict(NamedTuple):
+    """What to do with a response: process its partitions or drop it whole. ``problem`` says what was wrong with it."""
+
+    accepted: bool
+    event: SessionEvent | None = None
+    refresh_metadata: bool = False
+    problem: str = ""
+
+
+def next_epoch(epoch: int) -> int:
+    """The epoch of the request after this one; 0 is left to full requests."""
+    return epoch + 1 if epoch < EPOCH_MAX else 1
+
+
+class FetchSession:
+    """What one broker is believed to remember of us. At most one request may be under way.
+
+    ``build`` before each request; then exactly one of ``answered`` and ``failed``. ``enabled=False`` is the ablation:
+    every request is full and asks for no session.
+    """
+
+    def __init__(self, *, enabled: bool = True) -> None:
+        self.counts: Counter[str] = Counter()
+        self.topic_names: Mapping[UUID, str] = {}
+        self._all_have_ids = True
+        self._enabled = enabled
+        self._partitions: dict[TopicPartition, FetchPartition] = {}
+        self._begin_anew(NO_SESSION)
+
+    @property
+    def session_id(self) -> int:
+        """The session that the next request names; 0 is none."""
+        return self._session_id
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next request carries."""
+        return self._epoch
+
+    @property
+    def partitions(self) -> Mapping[TopicPartition, FetchPartition]:
+        """What the latest request asked for, said in it or implied, in session order. Only for reading."""
+        return self._partitions
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the next request is incremental."""
+        return self._epoch > INITIAL_EPOCH
+
+    def build(self, wanted: Mapping[TopicPartition, FetchPartition]) -> FetchRequestPlan:
+        """The next request, for exactly the partitions of ``wanted``. The walk is O(wanted), the plan O(changed)."""
+        self.counts["fetches_incremental" if self.is_open else "fetches_full"] += 1
+        return self._incremental(wanted) if self.is_open else self._full(wanted)
+
+    def answered(
+        self,
+        *,
+        error: int,
+        session_id: int,
+        partitions: Collection[TopicPartition],
+        throttle_ms: float = 0,
+        unknown_topic_ids: Collection[UUID] = (),
+    ) -> SessionVerdict:
+        """Judge a response by rule 3. ``partitions``: those it holds; ``unknown_topic_ids``: not in ``topic_names``."""
+        if error:
+            return self._refused(error)
+        if not self.is_open:
+            return self._full_answer(session_id, partitions, throttle_ms, unknown_topic_ids)
+        return self._incremental_answer(session_id, partitions, unknown_topic_ids)
+
+    def failed(self) -> tuple[TopicPartition, ...]:
+        """No response came, nor will one. Returns the session's partitions: their read replicas must be cleared."""
+        self._give_up()
+        return tuple(self._partitions)
+
+    def close(self) -> FetchRequestPlan | None:
+        """The request that ends the session, to be sent once and not waited for; None when there is nothing to end."""
+        if self._session_id == NO_SESSION:
+            return None
+        plan = FetchRequestPlan(self._session_id, FINAL_EPOCH, {})
+        if self.is_open:
+            self._count(SessionEvent.CLOSED)
+        self._partitions = {}
+        self._begin_anew(NO_SESSION)
+        return plan
+
+    # ---- requests
+
+    def _full(self, wanted: Mapping[TopicPartition, FetchPartition]) -> FetchRequestPlan:
+        self._partitions = dict(wanted)
+        self._index_topics()
+        return FetchRequestPlan(self._session_id, self._epoch, dict(wanted), topic_ids=self._all_have_ids)
+
+    def _incremental(self, wanted: Mapping[TopicPartition, FetchPartition]) -> FetchRequestPlan:
+        known = self._partitions
+        differ = {tp: old for tp, old in known.items() if wanted.get(tp) != old}
+        changed = {tp: wanted[tp] for tp in differ if tp in wanted}
+        forgotten = tuple((tp, old.topic_id) for tp, old in differ.items() if tp not in wanted)
+        replaced = tuple((tp, differ[tp].topic_id) for tp, new in changed.items() if _is_another_topic(differ[tp], new))
+        grown = len(wanted) > len(known) - len(forgotten)
+        added = {tp: new for tp, new in wanted.items() if tp not in known} if grown else {}
+        self._remember(forgotten, changed, added)
+        if added or forgotten or any(differ[tp].topic_id != new.topic_id for tp, new in changed.items()):
+            self._index_topics()
+        by_id = self._all_have_ids and all(topic_id for _, topic_id in forgotten)
+        return FetchRequestPlan(self._session_id, self._epoch, added | changed, forgotten, replaced, by_id)
+
+    def _remember(
+        self,
+        forgotten: Iterable[Dropped],
+        changed: Mapping[TopicPartition, FetchPartition],
+        added: Mapping[TopicPartition, FetchPartition],
+    ) -> None:
+        """Rule 4, of which a dict keeps its half: what is changed stays in its place."""
+        for tp, _ in forgotten:
+            del self._partitions[tp]
+        self._partitions.update(changed)
+        self._partitions.update(added)
+
+    def _index_topics(self) -> None:
+        """Rule 5: the names of the ids in use, none unless every topic has one."""
+        names = {asked.topic_id: tp.topic for tp, asked in self._partitions.items()}
+        self._all_have_ids = None not in names
+        self.topic_names = {topic_id: name for topic_id, name in names.items() if topic_id and self._all_have_ids}
+
+    # ---- answers
+
+    def _refused(self, error: int) -> SessionVerdict:
+        refresh = error == FETCH_SESSION_TOPIC_ID_ERROR
+        if error != FETCH_SESSION_ID_NOT_FOUND:
+            return SessionVerdict(False, self._give_up(), refresh)
+        event = self._count(SessionEvent.LOST) if self.is_open else None
+        self._begin_anew(NO_SESSION)
+        return SessionVerdict(False, event)
+
+    def _full_answer(
+        self,
+        session_id: int,
+        partitions: Collection[TopicPartition],
+        throttle_ms: float,
+        unknown_topic_ids: Collection[UUID],
+    ) -> SessionVerdict:
+        self._begin_anew(NO_SESSION)
+        if not partitions and throttle_ms > 0:
+            return SessionVerdict(False)
+        missing, extra = self._missing(partitions), self._extra(partitions)
+        if missing or extra or unknown_topic_ids:
+            return self._discarded(missing=missing, extra=extra, unknown=unknown_topic_ids)
+        if session_id != NO_SESSION and self._enabled:
+            self._session_id, self._epoch = session_id, next_epoch(INITIAL_EPOCH)
+            return SessionVerdict(True, self._count(SessionEvent.ESTABLISHED))
+        return SessionVerdict(True, self._count(SessionEvent.REFUSED) if self._enabled else None)
+
+    def _incremental_answer(
+        self, session_id: int, partitions: Collection[TopicPartition], unknown_topic_ids: Collection[UUID]
+    ) -> SessionVerdict:
+        extra = self._extra(partitions)
+        if extra or unknown_topic_ids:
+            return self._discarded(extra=extra, unknown=unknown_topic_ids)._replace(event=self._give_up())
+        if session_id == NO_SESSION:
+            self._begin_anew(NO_SESSION)
+            return SessionVerdict(True, self._count(SessionEvent.CLOSED))
+        self._epoch = next_epoch(self._epoch)
+        return SessionVerdict(True)
+
+    def _missing(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+        there = set(partitions)
+        return [tp for tp in self._partitions if tp not in there]
+
+    def _extra(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        return [tp for tp in partitions if tp not in self._partitions]
+
+    def _discarded(self, **wrong: Collection[object]) -> SessionVerdict:
+        self.counts["fetch_responses_discarded"] += 1
+        return SessionVerdict(False, problem=", ".join(f"{len(what)} {kind}" for kind, what in wrong.items() if what))
+
+    # ---- state
+
+    def _give_up(self) -> SessionEvent | None:
+        """Next: close what session there was and ask for a new one."""
+        event = self._count(SessionEvent.RESET) if self.is_open else None
+        self._begin_anew(self._session_id)
+        return event
+
+    def _begin_anew(self, session_id: int) -> None:
+        self._session_id = session_id
+        self._epoch = INITIAL_EPOCH if self._enabled else FINAL_EPOCH
+
+    def _count(self, event: SessionEvent) -> SessionEvent:
+        self.counts[f"sessions_{event}"] += 1
+        return event
+
+
+def _is_another_topic(old: FetchPartition, new: FetchPartition) -> bool:
+    """Deleted and created again under its name: both ids are known and differ."""
+    return None not in {old.topic_id, new.topic_id} and old.topic_id != new.topic_id

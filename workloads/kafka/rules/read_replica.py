@@ -1,0 +1,162 @@
+"""KIP-392: read from the closest replica. Which broker a partition is fetched from, and what an error there means.
+
+1. The leader names a preferred replica in a Fetch response that has no records; from then on we fetch there, under a
+   lease of ``metadata.max.age.ms``. The same replica named again does not extend the lease. The position stays.
+2. When the lease runs out we fetch from the leader, which names a replica again: one redirect a lease.
+3. A replica that metadata doesn't list, or lists as offline: back to the leader, and refresh the metadata.
+4. A failed request ends the leases of all partitions in that broker's fetch session; a new leader or leader epoch ends
+   the partition's.
+5. Errors of a partition (``after_error`` is the table): most of them end the lease and ask for metadata.
+   OFFSET_OUT_OF_RANGE from a replica only ends the lease: the leader is asked before anything is believed.
+   UNKNOWN_LEADER_EPOCH does nothing at all, so we fetch again at once until the follower has caught up: a hot loop
+   that Kafka ships, kept here because the harness must show it.
+6. A lease belongs to the assignment: it ends with it, which is no fail-back. Assigned again, the partition is the
+   leader's until that names a replica again.
+
+The KIP's four cases of an offset out of range:
+
+====  ============================  ============================  ==========================  =======================
+case  offset                        KIP: the broker says          Kafka: the broker says      Kafka's client, and ours
+====  ============================  ============================  ==========================  =======================
+1     in the log, uncommitted       OFFSET_NOT_AVAILABLE          no error, no records        fetches there again
+2     committed, not yet here       OFFSET_NOT_AVAILABLE          OFFSET_OUT_OF_RANGE         asks the leader
+3     before the log's start        OUT_OF_RANGE, reset at once   OFFSET_OUT_OF_RANGE         asks the leader
+4     after the log's end           OUT_OF_RANGE, validate first  OFFSET_OUT_OF_RANGE         asks the leader
+====  ============================  ============================  ==========================  =======================
+
+When the *leader* says out of range, the reset policy decides, in all cases; the earliest offset is then the leader's,
+not (as the KIP has it) that of the replica. Consumers send replica id -1, not the KIP's -2.
+
+Source: ``AbstractFetch``, ``FetchCollector``, ``SubscriptionState``, ``FetchUtils`` of Kafka 4.3.
+"""
+
+from collections import Counter
+from collections.abc import Container, Iterable
+from enum import Enum
+from typing import NamedTuple
+
+from aftershock.workloads.kafka.rules.values import PartitionMetadata, TopicPartition
+from aftershock.workloads.kafka.wire.codes import OFFSET_OUT_OF_RANGE
+
+HARMLESS = frozenset({-1, 75})
+"""UNKNOWN_SERVER_ERROR and UNKNOWN_LEADER_EPOCH: nothing is learnt, fetch again."""
+FAIL_BACK = frozenset({3, 6, 9, 56, 74, 78, 100, 103})
+"""UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, REPLICA_NOT_AVAILABLE, KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH,
+OFFSET_NOT_AVAILABLE, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID: to the leader, with fresh metadata."""
+
+
+class AfterError(Enum):
+    """What a consumer does about the error of one partition in a Fetch response."""
+
+    FETCH_AGAIN = "as before, at once"
+    REFRESH = "refresh the metadata, then fetch from the leader"
+    ASK_LEADER = "fetch the same offset from the leader"
+    IGNORE = "the response is for a position that is no longer ours"
+    RESET = "look up the offset that the reset policy names"
+    OUT_OF_RANGE = "raise: out of range, and no policy to reset by"
+    FATAL = "raise: trying again won't help"
+
+
+class ReadFrom(NamedTuple):
+    """Where to fetch from next."""
+
+    node_id: int
+    refresh_metadata: bool = False
+
+
+class Lease(NamedTuple):
+    """A replica to read from, until ``expires_ms``."""
+
+    node_id: int
+    expires_ms: float
+
+
+def after_error(error: int, *, leased: bool, current: bool, resets: bool) -> AfterError:
+    """The table of rule 5.
+
+    ``leased``: a replica is set. ``current``: the response is for the position that we have now. ``resets``:
+    ``auto.offset.reset`` is not none.
+    """
+    if error in FAIL_BACK:
+        return AfterError.REFRESH
+    if error in HARMLESS:
+        return AfterError.FETCH_AGAIN
+    if error != OFFSET_OUT_OF_RANGE:
+        return AfterError.FATAL
+    return _after_out_of_range(leased=leased, current=current, resets=resets)
+
+
+def _after_out_of_range(*, leased: bool, current: bool, resets: bool) -> AfterError:
+    if leased:
+        return AfterError.ASK_LEADER
+    if not current:
+        return AfterError.IGNORE
+    return AfterError.RESET if resets else AfterError.OUT_OF_RANGE
+
+
+class ReadReplicas:
+    """The leases of one consumer. ``enabled=False`` is the ablation: every fetch goes to the leader.
+
+    Counts ``replica_switched`` (a lease on another replica than before), ``lease_expired``, and ``replica_failed_back``
+    (a lease that ended early, for whatever reason).
+    """
+
+    def __init__(self, lease_ms: float, *, enabled: bool = True) -> None:
+        self.counts: Counter[str] = Counter()
+        self._lease_ms = lease_ms
+        self._enabled = enabled
+        self._leases: dict[TopicPartition, Lease] = {}
+
+    def grant(self, tp: TopicPartition, node_id: int, now_ms: float) -> bool:
+        """The leader names ``node_id``; whether we change to it now."""
+        lease = self._leases.get(tp)
+        if not self._enabled or (lease and lease.node_id == node_id):
+            return False
+        self._leases[tp] = Lease(node_id, now_ms + self._lease_ms)
+        self.counts["replica_switched"] += 1
+        return True
+
+    def replica(self, tp: TopicPartition) -> int | None:
+        """The replica that ``tp`` is leased to, whether or not the lease has run out."""
+        lease = self._leases.get(tp)
+        return lease.node_id if lease else None
+
+    def node_for(
+        self, tp: TopicPartition, partition: PartitionMetadata, nodes: Container[int], now_ms: float
+    ) -> ReadFrom:
+        """Where to fetch ``tp`` from, by rules 2 and 3. ``nodes``: the ids that metadata lists."""
+        lease = self._leases.get(tp)
+        if lease is None:
+            return ReadFrom(partition.leader.node_id)
+        if now_ms > lease.expires_ms:
+            del self._leases[tp]
+            self.counts["lease_expired"] += 1
+            return ReadFrom(partition.leader.node_id)
+        if _is_online(lease.node_id, partition, nodes):
+            return ReadFrom(lease.node_id)
+        self.clear(tp)
+        return ReadFrom(partition.leader.node_id, refresh_metadata=True)
+
+    def clear(self, tp: TopicPartition) -> int | None:
+        """Back to the leader: it moved, say. Returns the replica that was left, None if there was none."""
+        lease = self._leases.pop(tp, None)
+        if lease is None:
+            return None
+        self.counts["replica_failed_back"] += 1
+        return lease.node_id
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Rule 6: these are no longer ours."""
+        for tp in partitions:
+            self._leases.pop(tp, None)
+
+    def on_error(self, tp: TopicPartition, error: int, *, current: bool, resets: bool) -> AfterError:
+        """What to do about ``error``; ends the lease where rule 5 says so."""
+        action = after_error(error, leased=tp in self._leases, current=current, resets=resets)
+        if action in {AfterError.REFRESH, AfterError.ASK_LEADER}:
+            self.clear(tp)
+        return action
+
+
+def _is_online(node_id: int, partition: PartitionMetadata, nodes: Container[int]) -> bool:
+    return node_id in nodes and node_id in partition.replicas and node_id not in partition.offline

@@ -1,0 +1,208 @@
+"""What the topics hold when all is over: every record of every partition, from beginning to end.
+
+Read after all delivery deadlines have passed. The ends are the high watermarks at the time of the call; a partition
+that can't be read to its end within the deadline is an error, because half a log would make its other half look lost.
+A topic that was there before the run, with other people's records in it, is read from where it ended when that began.
+"""
+
+import time
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from aftershock.errors import WorkloadError
+from aftershock.workloads.adapters.security import librdkafka
+from aftershock.workloads.kafka.wire.security import PLAINTEXT, Security
+from aftershock.workloads.load.outcomes import write_whole
+from aftershock.workloads.load.schedule import Filler, Headers, unpack
+from aftershock.workloads.load.spool import UNKNOWN, VALUE_CORRUPT
+
+LOG_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("topic_id", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("producer_id", pa.int32()),
+        ("seq", pa.int64()),
+        ("error", pa.string()),
+    ]
+)
+"""A record of the log; ``producer_id`` and ``seq`` are null when it is not one of ours.
+
+``error`` is null, or says that a record of ours holds another value than was sent.
+"""
+
+ROW_GROUP = 131_072
+_ASK_S = 2.0
+_BATCH = 1000
+
+EndOffsets = dict[str, dict[int, int]]
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic to read: its name, id (as text, for the evidence) and number of partitions."""
+
+    name: str
+    topic_id: str
+    partitions: int
+
+
+def end_offsets(
+    bootstrap: str, topics: Sequence[Topic], deadline_s: float, security: Security = PLAINTEXT
+) -> EndOffsets:
+    """Topic -> partition -> high watermark, now. ``WorkloadError`` when one isn't known within ``deadline_s``."""
+    consumer = _consumer(bootstrap, security)
+    try:
+        return _ends(consumer, topics, time.monotonic() + deadline_s)
+    finally:
+        consumer.close()
+
+
+def read_log(
+    bootstrap: str,
+    topics: Sequence[Topic],
+    log: Path,
+    deadline_s: float,
+    *,
+    security: Security = PLAINTEXT,
+    begin: Mapping[str, Mapping[int, int]] = MappingProxyType({}),
+) -> EndOffsets:
+    """Write ``part-<topic>.parquet`` for each topic into ``log``, which is created; returns the ends read to.
+
+    ``begin``: topic -> partition -> the first offset to read, where that isn't 0.
+    Blocks: call it from a thread. ``WorkloadError`` when it isn't done within ``deadline_s``; no file is left for the
+    topic that failed.
+    """
+    log.mkdir(parents=True, exist_ok=True)
+    until_s = time.monotonic() + deadline_s
+    consumer = _consumer(bootstrap, security)
+    try:
+        ends = _ends(consumer, topics, until_s)
+        for topic in topics:
+            first = {number: begin.get(topic.name, {}).get(number, 0) for number in ends[topic.name]}
+            groups = _row_groups(consumer, topic, first, ends[topic.name], until_s)
+            write_whole(log / f"part-{topic.name}.parquet", LOG_SCHEMA, groups)
+    finally:
+        consumer.close()
+    return ends
+
+
+def _consumer(bootstrap: str, security: Security) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "client.id": "aftershock-log",
+            "group.id": "aftershock-log",  # librdkafka wants one; nothing is committed
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": True,
+            "isolation.level": "read_uncommitted",  # what is in the log is in the log
+            "log_level": 2,
+            **librdkafka(security),
+        }
+    )
+
+
+def _ends(consumer: Consumer, topics: Sequence[Topic], until_s: float) -> EndOffsets:
+    return {
+        topic.name: {n: _end(consumer, topic.name, n, until_s) for n in range(_partitions(consumer, topic))}
+        for topic in topics
+    }
+
+
+def _partitions(consumer: Consumer, topic: Topic) -> int:
+    """How many there are now: a fault may have added some. Where nobody answers, asking for their ends will tell."""
+    try:
+        found = consumer.list_topics(topic.name, timeout=_ASK_S).topics[topic.name].partitions
+    except KafkaException:
+        return topic.partitions
+    return max(topic.partitions, len(found))
+
+
+def _end(consumer: Consumer, topic: str, number: int, until_s: float) -> int:
+    while True:
+        try:
+            marks = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=_ASK_S)
+        except KafkaException as error:
+            why = str(error.args[0])
+        else:
+            if marks is not None:
+                return marks[1]
+            why = "no answer"
+        if time.monotonic() > until_s:
+            raise WorkloadError(f"the end of {topic}/{number} could not be asked for in time ({why}); is it led?")
+
+
+@dataclass
+class _Rows:
+    """Columns of one row group in the making."""
+
+    partition: "array[int]" = field(default_factory=lambda: array("i"))
+    offset: "array[int]" = field(default_factory=lambda: array("q"))
+    producer_id: "array[int]" = field(default_factory=lambda: array("i"))
+    seq: "array[int]" = field(default_factory=lambda: array("q"))
+    error: list[str | None] = field(default_factory=list)
+
+    def add(self, message: Message, filler: Filler) -> None:
+        mark = unpack(cast("Headers", message.headers()))
+        spoilt = mark is not None and not filler.is_value(mark.seq, message.value() or b"")
+        self.error.append(VALUE_CORRUPT if spoilt else None)
+        self.partition.append(cast("int", message.partition()))
+        self.offset.append(cast("int", message.offset()))
+        self.producer_id.append(mark.producer_id if mark else UNKNOWN)
+        self.seq.append(mark.seq if mark else UNKNOWN)
+
+    def columns(self, topic: Topic) -> dict[str, Any]:
+        columns = {name: values if name == "error" else np.array(values) for name, values in vars(self).items()}
+        rows = len(self.offset)
+        return columns | {"topic": [topic.name] * rows, "topic_id": [topic.topic_id] * rows}
+
+
+def _row_groups(
+    consumer: Consumer, topic: Topic, first: Mapping[int, int], ends: Mapping[int, int], until_s: float
+) -> Iterator[dict[str, Any]]:
+    """The topic's records as row groups, each partition in offset order."""
+    rows, filler = _Rows(), Filler()
+    for message in _messages(consumer, topic.name, first, ends, until_s):
+        rows.add(message, filler)
+        if len(rows.offset) == ROW_GROUP:
+            yield rows.columns(topic)
+            rows = _Rows()
+    if rows.offset:
+        yield rows.columns(topic)
+
+
+def _messages(
+    consumer: Consumer, topic: str, first: Mapping[int, int], ends: Mapping[int, int], until_s: float
+) -> Iterator[Message]:
+    """All records from the first to below the ends.
+
+    A partition is through when a record or the end of the partition lies at its end.
+    """
+    at = {number: first[number] for number, end in ends.items() if end > first[number]}
+    consumer.assign([TopicPartition(topic, number, offset) for number, offset in at.items()])
+    while behind := {number: offset for number, offset in at.items() if offset < ends[number]}:
+        if time.monotonic() > until_s:
+            number, offset = next(iter(behind.items()))
+            raise WorkloadError(f"the log of {topic}/{number} was read to offset {offset} of {ends[number]} in time")
+        for message in consumer.consume(_BATCH, timeout=0.1):
+            number, offset = cast("int", message.partition()), cast("int", message.offset())
+            if message.error() is None and offset < ends[number]:
+                at[number] = offset + 1
+                yield message
+            elif message.error() is None or _at_end(message):
+                at[number] = max(at[number], offset)
+
+
+def _at_end(message: Message) -> bool:
+    error = message.error()
+    return error is not None and error.code() == KafkaError._PARTITION_EOF  # noqa: SLF001  # librdkafka's own errors

@@ -1,0 +1,233 @@
+"""Turns spools into evidence: one Parquet file a worker, with the columns of the public outcome row.
+
+Done by the runner when the load is over, and from the spool alone: it works just as well after the worker was killed.
+Rules: one row for every row of the spool, nothing dropped or clamped; a produce row that was begun and never ended is
+``in_doubt`` with ``done_us`` null; a file appears under its name only when it is whole and on disk.
+
+zstd-1 with DELTA_BINARY_PACKED integers and dictionaries on the few-valued strings was the smallest and the quickest
+to read of what we measured.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from aftershock.workloads.load.assignment import (
+    Assignment,
+    CommitAssignment,
+    ConsumeAssignment,
+    ProduceAssignment,
+    parse_assignment,
+)
+from aftershock.workloads.load.spool import UNKNOWN, VALUE_CORRUPT, Status, error_name
+
+SCHEMA = pa.schema(
+    [
+        ("workload", pa.string()),
+        ("arm", pa.string()),
+        ("client", pa.string()),
+        ("op", pa.string()),
+        ("producer_id", pa.int32()),
+        ("seq", pa.int64()),
+        ("topic", pa.string()),
+        ("topic_id", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("group", pa.string()),
+        ("member", pa.string()),
+        ("leader_epoch", pa.int32()),
+        ("broker_id", pa.int32()),
+        ("broker_rack", pa.string()),
+        ("client_rack", pa.string()),
+        ("high_watermark", pa.int64()),
+        ("intended_us", pa.int64()),
+        ("deadline_us", pa.int64()),
+        ("sent_us", pa.int64()),
+        ("done_us", pa.int64()),
+        ("attempts", pa.int32()),
+        ("bytes", pa.int32()),
+        ("status", pa.string()),
+        ("error", pa.string()),
+    ]
+)
+"""The outcome row, in its public order. ``bytes`` is the value's size; ``client_rack`` is where the client stood."""
+
+SEGMENTS_A_GROUP = 8  # 131,072 rows: the row group that Spark read best, and 8 MiB at a time in the runner
+
+_PRODUCED = np.dtype(
+    [
+        *(("intended_us", "<i8"), ("deadline_us", "<i8"), ("sent_us", "<i8"), ("bytes", "<i4"), ("begun", "u1")),
+        ("pad", "V3"),
+        *(("done_us", "<i8"), ("offset", "<i8"), ("partition", "<i4"), ("leader_epoch", "<i4"), ("code", "<i2")),
+        *(("broker_id", "<i2"), ("attempts", "<u2"), ("status", "u1"), ("ended", "u1")),
+    ]
+)
+_CONSUMED = np.dtype(
+    [
+        *(("seq", "<i8"), ("intended_us", "<i8"), ("done_us", "<i8"), ("offset", "<i8"), ("high_watermark", "<i8")),
+        *(
+            ("producer_id", "<i4"),
+            ("partition", "<i4"),
+            ("leader_epoch", "<i4"),
+            ("bytes", "<i4"),
+            ("broker_id", "<i2"),
+        ),
+        *(("member", "<u2"), ("corrupt", "u1"), ("written", "u1"), ("pad", "V2")),
+    ]
+)
+_TOLD_AT_THE_END = ("done_us", "offset", "partition", "leader_epoch", "broker_id")
+_NUMBERS = tuple(name for name in _CONSUMED.names or () if name not in {"member", "corrupt", "written", "pad"})
+
+Columns = dict[str, Any]
+
+
+def convert(home: Path, outcomes: Path) -> list[Path]:
+    """The spools under ``home`` as ``part-<worker>.parquet`` files in ``outcomes``, which is created.
+
+    Converting again replaces the files. A spool without an assignment is passed over: its worker never sent anything.
+    """
+    outcomes.mkdir(parents=True, exist_ok=True)
+    return [_convert_worker(told.parent, outcomes) for told in sorted(home.glob("*/assignment.json"))]
+
+
+def _convert_worker(spool: Path, outcomes: Path) -> Path:
+    assignment = parse_assignment((spool / "assignment.json").read_bytes())
+    path = outcomes / f"part-{assignment.worker}.parquet"
+    write_whole(path, SCHEMA, _rows(assignment, spool))
+    return path
+
+
+def _rows(assignment: Assignment, spool: Path) -> Iterator[Columns]:
+    if isinstance(assignment, ConsumeAssignment):
+        return _consumed(assignment, spool)
+    if isinstance(assignment, CommitAssignment):
+        return _committed(assignment, spool)
+    return _produced(assignment, spool)
+
+
+def write_whole(path: Path, schema: pa.Schema, groups: Iterator[Columns]) -> None:
+    """One Parquet file, one row group for each of ``groups``: whole and on disk, or not there at all.
+
+    Columns that a group lacks are null. Until it is whole the file has a dot before its name, which Spark ignores.
+    """
+    draft = path.with_name(f".{path.name}.draft")
+    try:
+        with draft.open("wb") as file:
+            with _writer(file, schema) as writer:
+                for columns in groups:
+                    writer.write_table(_table(schema, columns))
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _writer(file: BinaryIO, schema: pa.Schema) -> pq.ParquetWriter:
+    integers = [field.name for field in schema if pa.types.is_integer(field.type)]
+    return pq.ParquetWriter(
+        file,
+        schema,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=[field.name for field in schema if pa.types.is_string(field.type)],
+        column_encoding=dict.fromkeys(integers, "DELTA_BINARY_PACKED"),
+    )
+
+
+def _table(schema: pa.Schema, columns: Columns) -> pa.Table:
+    rows = len(next(iter(columns.values())))
+    arrays = [
+        _array(columns[field.name], field.type) if field.name in columns else pa.nulls(rows, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _array(values: Any, kind: pa.DataType) -> pa.Array:
+    if isinstance(values, np.ndarray) and values.dtype.kind == "i":
+        return pa.array(values, kind, mask=values < 0)
+    return pa.array(values, kind)
+
+
+def _produced(assignment: ProduceAssignment | CommitAssignment, spool: Path) -> Iterator[Columns]:
+    seq = 0
+    for rows in _groups(spool, _PRODUCED, "begun"):
+        ended = rows["ended"] == 1
+        known = {name: np.where(ended, rows[name], UNKNOWN) for name in _TOLD_AT_THE_END}
+        yield (
+            _facts(assignment, len(rows))
+            | known
+            | {
+                "producer_id": np.full(len(rows), assignment.producer_id),
+                "seq": np.arange(seq, seq + len(rows)),
+                **{name: rows[name].copy() for name in ("intended_us", "deadline_us", "sent_us", "bytes")},
+                "broker_rack": _named(known["broker_id"], assignment.broker_racks.get),
+                "attempts": np.where(ended & (rows["attempts"] > 0), rows["attempts"].astype("i4"), UNKNOWN),
+                "status": _named(np.where(ended, rows["status"], Status.IN_DOUBT), lambda value: Status(value).text),
+                "error": _named(np.where(ended, rows["code"], 0), error_name),
+            }
+        )
+        seq += len(rows)
+
+
+def _committed(assignment: CommitAssignment, spool: Path) -> Iterator[Columns]:
+    """Commits: what was committed, and where, follows from a commit's number unless the client told; no ``bytes``."""
+    for rows in _produced(assignment, spool):
+        seqs, told = rows["seq"], rows["offset"] >= 0
+        yield rows | {
+            "group": _named(seqs % assignment.groups, assignment.group_of),
+            "partition": np.where(told, rows["partition"], assignment.partition_of(seqs)),
+            "offset": np.where(told, rows["offset"], assignment.offset_of(seqs)),
+            "bytes": np.full(len(seqs), UNKNOWN),
+        }
+
+
+def _consumed(assignment: ConsumeAssignment, spool: Path) -> Iterator[Columns]:
+    members = [None, *_members(spool)]
+    for rows in _groups(spool, _CONSUMED, "written"):
+        numbers = {name: rows[name].copy() for name in _NUMBERS}
+        yield (
+            _facts(assignment, len(rows))
+            | numbers
+            | {
+                "group": [assignment.group] * len(rows),
+                "broker_rack": _named(rows["broker_id"], assignment.broker_racks.get),
+                "member": _named(rows["member"], lambda index: members[index]),
+                "status": [Status.OK.text] * len(rows),
+                "error": _named(rows["corrupt"], lambda corrupt: VALUE_CORRUPT if corrupt else None),
+            }
+        )
+
+
+def _facts(assignment: Assignment, rows: int) -> Columns:
+    facts = ("workload", "arm", "client", "op", "topic", "topic_id")
+    named = {name: [getattr(assignment, name)] * rows for name in facts}
+    return named | {"client_rack": [assignment.rack] * rows}
+
+
+def _members(spool: Path) -> list[str]:
+    path = spool / "members"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def _groups(spool: Path, row: np.dtype[Any], flag: str) -> Iterator[np.ndarray[Any, Any]]:
+    """The rows that count, a row group at a time. Rows are written in order, so they end at the first that doesn't."""
+    segments = sorted(spool.glob("*.rows"))
+    for first in range(0, len(segments), SEGMENTS_A_GROUP):
+        parts = [np.fromfile(path, dtype=row) for path in segments[first : first + SEGMENTS_A_GROUP]]
+        rows = np.concatenate([part[part[flag] == 1] for part in parts])
+        if len(rows):
+            yield rows
+
+
+def _named(values: np.ndarray[Any, Any], name: Any) -> pa.Array:
+    """Few-valued numbers as text: each value is named once."""
+    kinds, index = np.unique(values, return_inverse=True)
+    names = pa.array([name(int(kind)) for kind in kinds], pa.string())
+    return names.take(pa.array(index))

@@ -1,0 +1,296 @@
+"""Which errors prove that a record was *not* written, and which leave that open.
+
+Rule: ``failed`` promises that the record is nowhere. A record that ``produce()`` itself refused (its queue is full,
+say) was never sent: failed. In a delivery report only errors that lie in the record, the topic or its policies can
+promise it, because every attempt meets them alike. Everything else (time-outs, connections, a leader that moved, too
+few replicas, a fatal client) may follow an attempt that was written and whose answer was lost, and librdkafka's Python
+binding doesn't tell whether a message was possibly persisted. So the default is ``in_doubt``: doubt costs a little
+knowledge, a wrong ``failed`` would accuse Kafka of a phantom.
+
+The recorder: what a client did, in fixed-size rows that a ``kill -9`` of the client can't take away.
+
+Rules:
+
+1. A row is packed straight into a file mapped into memory. It belongs to the kernel as soon as it is packed, so the
+   death of the process loses nothing; only the death of the machine would.
+2. The byte that makes a row count is the last one packed: half a row is no row.
+3. A producer's row is begun *before* the record is handed to the client library. A record that reached the log without
+   a row would look like a phantom.
+4. Files are grown a step ahead, when the client has time, with their space reserved: a full disk is an error when
+   growing, never a SIGBUS when packing.
+5. A worker that was killed on purpose and is started again goes on with the rows of its earlier life: what was begun
+   stays, and the next row comes right behind it.
+
+::
+
+    <home>/<worker>/assignment.json   who this is: read by ``outcomes.convert``
+                    members           member ids of the group, one a line, in the order they were held
+                    00000.rows ...    ROWS rows each
+"""
+
+import mmap
+import os
+from bisect import bisect_left
+from enum import IntEnum
+from pathlib import Path
+from struct import Struct
+
+from confluent_kafka import KafkaError
+
+from aftershock.workloads.load.assignment import Assignment, CommitAssignment, ConsumeAssignment, ProduceAssignment
+
+
+class Status(IntEnum):
+    """What became of a record, as a number for the spool; ``text`` is what the evidence says."""
+
+    IN_DOUBT = 0
+    OK = 1
+    FAILED = 2
+
+    @property
+    def text(self) -> str:
+        """The status as it stands in the outcome row."""
+        return self.name.lower()
+
+
+CLIENT_DOWN = 32_000
+"""Our own code, out of Kafka's reach: the record was due while its client had been killed, and nobody sent it."""
+
+VALUE_CORRUPT = "VALUE_CORRUPT"
+"""Our own name, in rows of what was read: it is a record of ours, and its value is not what was sent."""
+
+CERTAINLY_NOT_WRITTEN = frozenset(
+    {
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_REQUIRED_ACKS,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
+        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    }
+)
+
+
+def reported(code: int) -> Status:
+    """The status that the error code of a delivery report leaves a record in; code 0 is success."""
+    if code == KafkaError.NO_ERROR:
+        return Status.OK
+    return Status.FAILED if code in CERTAINLY_NOT_WRITTEN else Status.IN_DOUBT
+
+
+def error_name(code: int) -> str | None:
+    """Kafka's name of an error code (librdkafka's own begin with an underscore), None for no error."""
+    if code == CLIENT_DOWN:
+        return "CLIENT_DOWN"
+    return None if code == KafkaError.NO_ERROR else KafkaError(code).name()
+
+
+TMPFS = Path("/dev/shm")  # noqa: S108  # memory, so that no write-back of dirty pages can stall a client
+_SHIFT = 14
+ROWS = 1 << _SHIFT
+_MASK = ROWS - 1
+
+UNKNOWN = -1
+"""Stands for null in every number of a row that may be unknown; none of them is ever negative otherwise."""
+
+# intended_us, deadline_us, sent_us, bytes, begun
+_BEGUN = Struct("<qqqiB3x")
+# done_us, offset, partition, leader epoch, error code, broker id, attempts, status, ended
+_ENDED = Struct("<qqiihhHBB")
+PRODUCE_ROW, _ENDED_AT = _BEGUN.size + _ENDED.size, _BEGUN.size
+_ATTEMPTS_MAX = 2**16 - 1
+_BEGUN_AT = 28
+# seq, intended_us, done_us, offset, high_watermark, producer_id, partition, leader_epoch, bytes, broker id, member,
+# corrupt, written
+_CONSUMED = Struct("<qqqqqiiiihHBB2x")
+CONSUME_ROW = _CONSUMED.size
+_WRITTEN_AT = 61
+_begun_into, _ended_into, _consumed_into = _BEGUN.pack_into, _ENDED.pack_into, _CONSUMED.pack_into
+
+
+def spool_home(name: str, run_dir: Path) -> Path:
+    """Where the spools of a run go: memory where the host has it, else the run's own directory. Not yet created."""
+    if TMPFS.is_dir() and os.access(TMPFS, os.W_OK):
+        return TMPFS / f"aftershock-{name}"
+    return run_dir / "spool"
+
+
+class _Segments:
+    """Files of ROWS rows each, mapped into memory and never moved; those of an earlier life are there already."""
+
+    def __init__(self, directory: Path, row_bytes: int) -> None:
+        self._directory, self._row_bytes, self._bytes = directory, row_bytes, ROWS * row_bytes
+        self.maps: list[mmap.mmap] = []
+        for path in sorted(directory.glob("*.rows")):
+            self._map(path, 0)
+        if not self.maps:
+            self.grow()
+
+    def grow(self) -> None:
+        """One more segment; ``OSError`` when there is no room for it."""
+        self._map(self._directory / f"{len(self.maps):05}.rows", os.O_CREAT | os.O_EXCL)
+
+    def count(self, flag_at: int) -> int:
+        """How many rows count already. They are written in order, so the first that doesn't is found by halves."""
+
+        def free(row: int) -> bool:
+            return self.maps[row >> _SHIFT][(row & _MASK) * self._row_bytes + flag_at] == 0
+
+        return bisect_left(range(len(self.maps) * ROWS), True, key=free)
+
+    def _map(self, path: Path, flags: int) -> None:
+        descriptor = os.open(path, flags | os.O_RDWR, 0o644)
+        try:
+            os.posix_fallocate(descriptor, 0, self._bytes)
+            self.maps.append(mmap.mmap(descriptor, self._bytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE))
+        finally:
+            os.close(descriptor)
+
+    def ahead(self, row: int) -> None:
+        """Grow when less than half a segment is left after ``row``. For moments when the client has nothing to do."""
+        if len(self.maps) * ROWS - row < ROWS // 2:
+            self.grow()
+
+
+def _open(home: Path, assignment: Assignment) -> Path:
+    directory = home / assignment.worker
+    directory.mkdir(parents=True, exist_ok=assignment.life > 0)
+    draft = directory / ".assignment.json"
+    draft.write_text(assignment.model_dump_json())
+    draft.replace(directory / "assignment.json")
+    return directory
+
+
+class ProduceSpool:
+    """A slot per seq: begun when the record (or the commit) is sent, ended by its delivery report.
+
+    ``FileExistsError`` when this worker has a spool already, though this is its first life.
+    """
+
+    def __init__(self, home: Path, assignment: ProduceAssignment | CommitAssignment) -> None:
+        self._segments = _Segments(_open(home, assignment), PRODUCE_ROW)
+        self._maps = self._segments.maps
+        self._next = self._segments.count(_BEGUN_AT) if assignment.life else 0
+
+    @property
+    def next(self) -> int:
+        """The seq to begin with: that of the first record that was never begun."""
+        return self._next
+
+    def begin(self, seq: int, *, intended_us: int, deadline_us: int, sent_us: int, size_bytes: int) -> None:
+        """Record ``seq`` is about to be handed to the client library. Call with ``next``, then without gaps."""
+        if seq >> _SHIFT == len(self._maps):
+            self._segments.grow()
+        self._next = seq + 1
+        _begun_into(
+            self._maps[seq >> _SHIFT], (seq & _MASK) * PRODUCE_ROW, intended_us, deadline_us, sent_us, size_bytes, 1
+        )
+
+    def end(
+        self,
+        seq: int,
+        *,
+        done_us: int,
+        status: Status,
+        code: int,
+        partition: int,
+        offset: int,
+        leader_epoch: int = UNKNOWN,
+        broker_id: int = UNKNOWN,
+        attempts: int = 0,
+    ) -> None:
+        """The final status of ``seq``; UNKNOWN (any negative number) for what isn't known, and 0 ``attempts``."""
+        _ended_into(
+            self._maps[seq >> _SHIFT],
+            (seq & _MASK) * PRODUCE_ROW + _ENDED_AT,
+            done_us,
+            offset,
+            partition,
+            leader_epoch,
+            code,
+            broker_id,
+            attempts if attempts < _ATTEMPTS_MAX else _ATTEMPTS_MAX,  # noqa: FURB136 - min() is a call: a tenth of all
+            status,
+            1,
+        )
+
+    def idle(self) -> None:
+        """Use a quiet moment to grow ahead of need."""
+        self._segments.ahead(self._next)
+
+
+class ConsumeSpool:
+    """A row per record delivered to the application, in the order of delivery."""
+
+    def __init__(self, home: Path, assignment: ConsumeAssignment) -> None:
+        self._directory = _open(home, assignment)
+        self._segments = _Segments(self._directory, CONSUME_ROW)
+        self._maps = self._segments.maps
+        self._next = self._segments.count(_WRITTEN_AT) if assignment.life else 0
+        self._member = len(self._members.read_text().splitlines()) if self._members.exists() else 0
+
+    @property
+    def _members(self) -> Path:
+        return self._directory / "members"
+
+    def positions(self) -> dict[int, int]:
+        """Partition -> the offset behind the last record delivered from it, in this life or an earlier one."""
+        reached: dict[int, int] = {}
+        for row in range(self._next):
+            fields = _CONSUMED.unpack_from(self._maps[row >> _SHIFT], (row & _MASK) * CONSUME_ROW)
+            offset, partition = fields[3], fields[6]
+            reached[partition] = max(offset + 1, reached.get(partition, 0))
+        return reached
+
+    def append(
+        self,
+        *,
+        producer_id: int,
+        seq: int,
+        intended_us: int,
+        done_us: int,
+        partition: int,
+        offset: int,
+        high_watermark: int,
+        leader_epoch: int,
+        size_bytes: int,
+        broker_id: int = UNKNOWN,
+        corrupt: bool = False,
+    ) -> None:
+        """One record was delivered; UNKNOWN for what isn't known (who sent a foreign record, say)."""
+        row = self._next
+        if row >> _SHIFT == len(self._maps):
+            self._segments.grow()
+        _consumed_into(
+            self._maps[row >> _SHIFT],
+            (row & _MASK) * CONSUME_ROW,
+            seq,
+            intended_us,
+            done_us,
+            offset,
+            high_watermark,
+            producer_id,
+            partition,
+            leader_epoch,
+            size_bytes,
+            broker_id,
+            self._member,
+            corrupt,
+            1,
+        )
+        self._next = row + 1
+
+    def member(self, member_id: str) -> None:
+        """Rows from here on were delivered to this member of the group."""
+        with self._members.open("a") as members:
+            members.write(member_id + "\n")
+        self._member += 1
+
+    def idle(self) -> None:
+        """Use a quiet moment to grow ahead of need."""
+        self._segments.ahead(self._next)

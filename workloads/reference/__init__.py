@@ -1,1 +1,0 @@
-"""The reference clients: thin asyncio shells that do the I/O and let ``rules`` decide."""
