@@ -29,7 +29,8 @@ from aftershock.harness.cluster.topology import Proxy
 from aftershock.harness.kafka.admin import BROKER
 from aftershock.workloads.kafka.wire.codec import PREFIX, decode_response, encode_frame, response_type
 from aftershock.workloads.kafka.wire.connection import Address, Connection
-from aftershock.workloads.kafka.wire.security import PLAINTEXT, Security, login
+from aftershock.workloads.kafka.wire.login import login
+from aftershock.workloads.kafka.wire.security import PLAINTEXT, Security
 
 _DIAL_TIMEOUT_S = 2.0
 _NAME_BYTES_MAX = 249  # Topic.java: what a topic's name may have

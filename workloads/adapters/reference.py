@@ -19,6 +19,11 @@ consumer for good, as a group that refuses it, ends the worker with the sentence
 The reference committer under load, open-loop or closed: ``client: reference`` of a ``commit`` workload.
 
 What is ``failed`` and what ``in_doubt`` is the committer's own knowledge: it sees every attempt.
+
+A closed loop: so many are kept under way, and the next is sent when one of them has ended.
+
+For capacity alone. What is sent is intended when it is sent, so its latency is its service time: a system that stalls
+stalls the load as well, and nothing corrects for that (coordinated omission). All else is as in ``sending.py``.
 """
 
 import asyncio
@@ -26,12 +31,13 @@ import selectors
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import fields
 from math import ceil
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from aftershock.errors import BrokerError, ProtocolError
 from aftershock.workloads.adapters.receiving import Receiving
-from aftershock.workloads.adapters.sending import ClosedLoop, Sending, keep_full, pace
+from aftershock.workloads.adapters.sending import LOOK_US, Sending, pace
 from aftershock.workloads.kafka.client.settings import ClientSettings, ProducerSettings, parse
+from aftershock.workloads.kafka.client.tasks import Wake
 from aftershock.workloads.kafka.committer.attempts import CommitterSettings
 from aftershock.workloads.kafka.committer.committer import Committer
 from aftershock.workloads.kafka.consumer.consumer import Consumer
@@ -44,7 +50,7 @@ from aftershock.workloads.kafka.rules.values import TopicPartition
 from aftershock.workloads.kafka.wire.codes import name
 from aftershock.workloads.load.assignment import Assignment, CommitAssignment, ConsumeAssignment, ProduceAssignment
 from aftershock.workloads.load.events import Clock, Events
-from aftershock.workloads.load.orders import Order
+from aftershock.workloads.load.orders import Go, Order
 from aftershock.workloads.load.schedule import HEADER, US_PER_MS, US_PER_S, Filler, Stream, pack, unpack
 from aftershock.workloads.load.spool import UNKNOWN, Status
 
@@ -332,6 +338,61 @@ class ReferenceConsumer:
 
 
 _CLOSE_MS_reference_committer = 2_000.0
+
+
+class ClosedLoop(Sending):
+    """``in_flight`` at a time, from ``go`` until ``stop``. ``freed`` is called when another may be sent.
+
+    ``begin`` is for when ``early_us`` has just said that one is due.
+    """
+
+    def __init__(self, told: CommitAssignment, clock: Clock, in_flight: int) -> None:
+        super().__init__(told, clock)
+        self._in_flight, self.freed = in_flight, Wake()
+        self._start_us: int | None = None
+        self._stop_us: int | None = None
+        self._due_us: dict[int, int] = {}
+        self._now_us = 0
+
+    def _begins(self, order: Go) -> None:
+        self._start_us, self._stop_us = order.start_us, order.stop_us
+
+    def _ends(self, at_us: int) -> None:
+        self._stop_us = at_us
+
+    def early_us(self) -> int | None:
+        """0 or less while another may be sent; None while none is to come, or so many are under way."""
+        self._now_us = now_us = self._clock()
+        if self._end is None and self._stop_us is not None and now_us >= self._stop_us:
+            self._end = self._next
+        if self._start_us is None or self._end is not None or len(self._due_us) == self._in_flight:
+            return None
+        return self._start_us - now_us
+
+    def begin(self, size_bytes: int) -> tuple[int, int]:
+        """The next one is handed to the library now; it was due when ``early_us`` found room for it, before the end."""
+        self._due_us[self._next] = self._now_us
+        return super().begin(size_bytes)
+
+    def ended(self, seq: int, status: Status, code: int, **told: int) -> None:
+        """The final status of ``seq``, now: there is room for another."""
+        super().ended(seq, status, code, **told)
+        del self._due_us[seq]
+        self.freed()
+
+    def _intended_us(self, seq: int) -> int:
+        return self._due_us[seq]
+
+
+async def keep_full(loop: ClosedLoop, send: Callable[[], None]) -> NoReturn:
+    """Call ``send`` whenever there is room; for senders that live on an event loop."""
+    while True:
+        early_us = loop.early_us()
+        if early_us is not None and early_us <= 0:
+            send()
+        else:
+            loop.idle()
+            await loop.freed.wait(min(LOOK_US, early_us or LOOK_US) / US_PER_MS)
 
 
 class ReferenceCommitter:

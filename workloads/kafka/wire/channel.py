@@ -34,7 +34,8 @@ from aftershock.workloads.kafka.wire.codec import (
 )
 from aftershock.workloads.kafka.wire.connection import Address
 from aftershock.workloads.kafka.wire.encoder import encoded_parts
-from aftershock.workloads.kafka.wire.security import PLAINTEXT, Security, login
+from aftershock.workloads.kafka.wire.login import login
+from aftershock.workloads.kafka.wire.security import PLAINTEXT, Security
 
 _CORRELATION_IDS = 1 << 31  # then from 0 again
 _SOFTWARE_SINCE = 3  # the first version of ApiVersions that says who asks

@@ -21,7 +21,8 @@ from aftershock.workloads.kafka.wire.codec import (
     encode_frame,
     response_type,
 )
-from aftershock.workloads.kafka.wire.security import PLAINTEXT, Security, login
+from aftershock.workloads.kafka.wire.login import login
+from aftershock.workloads.kafka.wire.security import PLAINTEXT, Security
 
 PORT_MAX = 65_535
 

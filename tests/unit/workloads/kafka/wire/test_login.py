@@ -8,7 +8,8 @@ from kio.schema.sasl_authenticate.v2 import SaslAuthenticateResponse
 from kio.schema.sasl_handshake.v1 import SaslHandshakeResponse
 
 from aftershock.errors import AuthenticationError
-from aftershock.workloads.kafka.wire.security import PLAINTEXT, Login, Security, login
+from aftershock.workloads.kafka.wire.login import Login, login
+from aftershock.workloads.kafka.wire.security import PLAINTEXT, Security
 
 ALICE = Security("SASL_PLAINTEXT", "PLAIN", "alice", "opensesame")
 OFFER = SaslHandshakeResponse(error_code=ErrorCode.none, mechanisms=("PLAIN",))

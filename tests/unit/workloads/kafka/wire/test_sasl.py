@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from aftershock.errors import AuthenticationError
-from aftershock.workloads.kafka.wire.security import Conversation, conversation, plain, scram
+from aftershock.workloads.kafka.wire.login import Conversation, conversation, plain, scram
 
 RFC_5802 = (
     "sha1",
