@@ -81,7 +81,8 @@ def test_stored_runs_are_judged_as_version_0_1_0_judged_them(tmp_path: Path) -> 
         wording += check_wording(verdict_of(before), verdict_of(after))
         for text in TEXTS:
             lines += [f"{text}: {line}" for line in figure_differences(before[text], after[text])]
-            wording += text_wording(before[text], after[text])
+            if text != "report.md":  # a table of the checks, whose wording is compared above
+                wording += text_wording(before[text], after[text])
         differences += [f"{name}: {line}" for line in lines]
 
     page = wording_page(wording)
