@@ -21,11 +21,11 @@ from aftershock.errors import PlanError
 from aftershock.faults import plans
 from aftershock.faults.plan import document, model
 from aftershock.faults.plan.check import check
-from aftershock.faults.plan.document import Location, did_you_mean, worded
+from aftershock.faults.plan.document import Location, did_you_mean, format_problems
 from aftershock.faults.plan.model import Gate, Plan
 from aftershock.faults.plan.parsing import draft_of
-from aftershock.faults.plan.sample_size import objectives
-from aftershock.harness.pytest import session
+from aftershock.faults.plan.sample_size import slo_problems
+from aftershock.harness.pytest import leased_run
 from aftershock.harness.pytest.session import Entry, Suite
 from aftershock.harness.run.run import Job, prepare
 from aftershock.harness.run.rundir import RunDir
@@ -93,7 +93,7 @@ class Chaos:
         begin = beginning(self._suite, self._test.nodeid, job, f"--aftershock-seed={seed}")
         # lines, never a live panel: pytest captures them, and shows them if the test fails
         console = Console(stderr=True, highlight=False, force_terminal=False)
-        home = session.drive(session.Errand(job, kind, self._suite, self._test.nodeid, begin, console))
+        home = leased_run.drive(leased_run.Errand(job, kind, self._suite, self._test.nodeid, begin, console))
         self._finished(home.run_id)
         return ChaosRun(home, job.checked.plan, kind, self._test.rootdir)
 
@@ -131,7 +131,7 @@ class ChaosRun:
         __tracebackhide__ = True
         at = _caller(self._rootdir)
         asked = draft_of(self._plan.model_copy(update={"slo": (slo,)}))
-        problems = worded(objectives(asked), _Everywhere(at))
+        problems = format_problems(slo_problems(asked), _Everywhere(at))
         if problems:
             raise PlanError(problems)
         if self._kind == "integrity" and judged_on([slo]) == "latency":
@@ -188,7 +188,7 @@ def _source(source: Plan | Path | str, test: Origin) -> Path | str:
     """The file, or the text, that a test means."""
     if isinstance(source, Plan):
         check(source)
-        return document.dump(model.dump(source))
+        return document.dump_yaml(model.dump(source))
     if isinstance(source, str) and "\n" in source:
         return source
     for path in (test.file.parent / source, test.rootdir / source):

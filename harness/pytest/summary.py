@@ -18,10 +18,11 @@ from pathlib import Path
 
 from aftershock.errors import AftershockError, EvidenceError
 from aftershock.harness.cluster.pool import Pool
+from aftershock.harness.pytest.leased_run import pool_of
 from aftershock.harness.pytest.reports import Outcome
-from aftershock.harness.pytest.session import PROPERTY, Entry, Suite, pool_of
+from aftershock.harness.pytest.session import PROPERTY, Entry, Suite
 from aftershock.harness.pytest.verdicts import Judged, unjudged
-from aftershock.harness.run.progress import tell
+from aftershock.harness.run.progress import annotate_github
 from aftershock.results.checks.check import Verdict
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.report.several import write_index
@@ -143,7 +144,7 @@ def finish(suite: Suite, judged: Mapping[str, Judged], failed: Collection[str], 
 def _annotations(runs: Iterable[Judged]) -> list[str]:
     """GitHub's workflow commands, none elsewhere: in a terminal that pytest writes to, each needs a line of its own."""
     commands = StringIO()
-    tell(dict.fromkeys(run.counts.home for run in runs if run.counts.verdict), out=commands)
+    annotate_github(dict.fromkeys(run.counts.home for run in runs if run.counts.verdict), out=commands)
     return commands.getvalue().splitlines()
 
 

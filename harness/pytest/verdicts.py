@@ -19,7 +19,7 @@ from pathlib import Path
 from rich.console import Console
 
 from aftershock.errors import AftershockError, EvidenceError
-from aftershock.harness.pytest import session
+from aftershock.harness.pytest import leased_run
 from aftershock.harness.pytest.chaos import EXPECTATIONS, beginning
 from aftershock.harness.pytest.reports import Outcome
 from aftershock.harness.pytest.session import Entry, Suite
@@ -61,7 +61,7 @@ def repeat(home: Path, entry: Entry, suite: Suite) -> Path:
     job = prepare(home / "plan.yaml", (), facts["seed"], _silent, rehearse=facts["rehearse"], allow_exec=True)
     begin = beginning(suite, entry.test, job, f"--aftershock-seed={facts['seed']}", repeats=entry.run_id)
     quiet = Console(quiet=True)  # no test is there to be shown it with
-    again = session.drive(session.Errand(job, "latency", suite, entry.test, begin, quiet))
+    again = leased_run.drive(leased_run.Errand(job, "latency", suite, entry.test, begin, quiet))
     again.tell(plan_file=facts.get("plan_file"))
     if (home / EXPECTATIONS).exists():
         shutil.copy(home / EXPECTATIONS, again.path)

@@ -21,7 +21,8 @@ from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.ownership import owner
 from aftershock.harness.cluster.pool import Pool
 from aftershock.harness.labs.explore.search import ERRORS_MAX, Asked, Ledger, Ran
-from aftershock.harness.pytest.session import Errand, Suite, drive
+from aftershock.harness.pytest.leased_run import Errand, drive
+from aftershock.harness.pytest.session import Suite
 from aftershock.harness.run.progress import Progress
 from aftershock.harness.run.run import Job, undisturbed
 from aftershock.harness.run.rundir import RunDir

@@ -18,14 +18,15 @@ from typing import Any, Self
 from rich.console import Console
 
 from aftershock.errors import ClusterError, EvidenceError, FaultError, WorkloadError
-from aftershock.faults.plan.document import dump
+from aftershock.faults.plan.document import dump_yaml
 from aftershock.faults.search.candidates import Document
 from aftershock.faults.search.sequential_test import Repeats
 from aftershock.harness.cluster import engine
 from aftershock.harness.labs import corpus
 from aftershock.harness.labs.minimise.search import Minimised, Ran, Source, Word, alike
-from aftershock.harness.pytest import session
-from aftershock.harness.pytest.session import Errand, Suite
+from aftershock.harness.pytest import leased_run
+from aftershock.harness.pytest.leased_run import Errand
+from aftershock.harness.pytest.session import Suite
 from aftershock.harness.run.run import Job, prepare, undisturbed
 from aftershock.harness.run.rundir import RunDir
 from aftershock.harness.safety.heal import sweep
@@ -71,12 +72,12 @@ class WarmClusters:
         """
         source = self._source
         self._make_room()
-        job = prepare(dump(document), (), source.seed, self._say, rehearse=source.rehearse, allow_exec=self._allow_exec)
+        job = prepare(dump_yaml(document), (), source.seed, self._say, rehearse=source.rehearse, allow_exec=self._allow_exec)
         begun: list[RunDir] = []
         kind = judged_on([each.slo for each in job.checked.plan.objectives])
         errand = Errand(job, kind, self._suite, self._command, lambda: self._begin(job, begun), self._console)
         try:
-            home = session.drive(errand)
+            home = leased_run.drive(errand)
         except (ClusterError, FaultError, WorkloadError) as error:
             return Ran("broke", str(error).split("\n")[0], begun[-1].run_id if begun else "")
         return Ran(*self._judged(home), home.run_id)
@@ -84,7 +85,7 @@ class WarmClusters:
     def _make_room(self) -> None:
         """Remove what a search that was killed left standing; LeaseError if it is not dead."""
         if not self._alone:
-            session.pool_of(self._suite)
+            leased_run.pool_of(self._suite)
             sweep(engine.connect(), self._say)
             self._alone = True
 
@@ -103,7 +104,7 @@ class WarmClusters:
     def _close_pool(self) -> None:
         if (self._folder / "pool").exists():
             with undisturbed(self._say):
-                session.pool_of(self._suite).close(self._say)
+                leased_run.pool_of(self._suite).close(self._say)
 
     def _say(self, line: str) -> None:
         self._console.print(line, markup=False)
@@ -153,7 +154,7 @@ def plan_text(found: Minimised) -> str:
     said = {**document, "name": f"{str(document['name'])[:_NAME_MAX]}-small", "why": why.strip()}
     ordered: Document = {key: said[key] for key in ("name", "why", *said)}
     rehearse = " --rehearse" if source.rehearse else ""
-    return f"# aftershock run plan.yaml --seed {source.seed}{rehearse}\n{dump(ordered)}"
+    return f"# aftershock run plan.yaml --seed {source.seed}{rehearse}\n{dump_yaml(ordered)}"
 
 
 def text(found: Minimised, folder: Path) -> str:

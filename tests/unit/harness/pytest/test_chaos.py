@@ -8,9 +8,10 @@ import pytest
 from aftershock.errors import PlanError
 from aftershock.faults.plan.check import load_plan
 from aftershock.faults.plan.model import Plan
-from aftershock.harness.pytest import session
+from aftershock.harness.pytest import leased_run
 from aftershock.harness.pytest.chaos import Chaos, Origin
-from aftershock.harness.pytest.session import Entry, Errand, Suite
+from aftershock.harness.pytest.leased_run import Errand
+from aftershock.harness.pytest.session import Entry, Suite
 from aftershock.harness.run.rundir import RunDir
 
 PLAN = """
@@ -37,7 +38,7 @@ def errands(monkeypatch: pytest.MonkeyPatch) -> list[Errand]:
         asked.append(errand)
         return errand.begin()
 
-    monkeypatch.setattr(session, "drive", drive)
+    monkeypatch.setattr(leased_run, "drive", drive)
     return asked
 
 
@@ -159,7 +160,7 @@ def test_a_run_is_in_the_ledger_from_its_beginning(asking: Asking, monkeypatch: 
         errand.begin()
         raise OSError("a broken pipe")
 
-    monkeypatch.setattr(session, "drive", dies)
+    monkeypatch.setattr(leased_run, "drive", dies)
     with pytest.raises(OSError, match="a broken pipe"):
         asking.chaos().run(COUNTS)
     (entry,) = asking.suite.entries()

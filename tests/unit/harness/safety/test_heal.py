@@ -127,7 +127,7 @@ def dead_runs_spool(out: Path) -> tuple[RunDir, Path]:
     """A run directory and a spool, left by a process that has ended."""
     script = (
         "import sys; from pathlib import Path; from aftershock.harness.run import client_processes as spools;"
-        "import aftershock.workloads.spool as s; s.TMPFS = Path(sys.argv[2]);"
+        "import aftershock.workloads.load.spool as s; s.TMPFS = spools.TMPFS = Path(sys.argv[2]);"
         "from aftershock.harness.run.rundir import RunDir; home = RunDir.create(Path(sys.argv[1]), 'p', 0, 'c');"
         "print(home.path); print(spools.spool_for(home.run_id, home.path).path)"
     )

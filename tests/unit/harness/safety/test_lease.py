@@ -4,6 +4,7 @@ import os
 import signal
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import takewhile
@@ -84,7 +85,7 @@ def test_who_waits_is_told_once(enter: Enter, folder: Path, monkeypatch: pytest.
             first.tell()
             assert "left" == first.line()
 
-    monkeypatch.setattr(lease, "time", SimpleNamespace(sleep=wait))  # not that of other threads
+    monkeypatch.setattr(lease, "time", SimpleNamespace(**{**vars(time), "sleep": wait}))  # not that of other threads
     with host_lease("latency", "second", said.append, folder):
         assert [0, 1, 1, 1] == looks
 

@@ -11,7 +11,7 @@ from aftershock.harness.cluster import engine
 from aftershock.harness.labs.minimise import execution
 from aftershock.harness.labs.minimise.execution import WarmClusters
 from aftershock.harness.labs.minimise.search import Ran
-from aftershock.harness.pytest.session import Errand
+from aftershock.harness.pytest.leased_run import Errand
 from aftershock.harness.run.rundir import RunDir
 from aftershock.results import judge as judge_module
 from aftershock.results.checks.check import Check, Status, Verdict
@@ -44,7 +44,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
     def sweep(*_: object) -> None:
         stage.swept += 1
 
-    monkeypatch.setattr(execution, "session", stage)
+    monkeypatch.setattr(execution, "leased_run", stage)
     monkeypatch.setattr(engine, "connect", lambda: None)
     monkeypatch.setattr(execution, "sweep", sweep)
     return stage

@@ -1,0 +1,81 @@
+"""One run on a warm cluster of the session's pool, for chaos tests, ``explore`` and ``minimise``.
+
+``aftershock run`` launches a cluster of its own instead.
+
+::
+
+    host lease ─▶ cluster lease ─▶ run directory ─▶ load and faults ─▶ release host ─▶ broker logs ─▶ release cluster
+
+* The host lease comes first: a launch would disturb a neighbour's measurements, and a process that held a cluster while
+  it waits for the host could wait for ever.
+* The host lease ends with the load: healing and clearing the cluster needs no quiet host.
+"""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from aftershock.harness.cluster import engine
+from aftershock.harness.cluster.cluster import collect_logs
+from aftershock.harness.cluster.ownership import owner
+from aftershock.harness.cluster.pool import Pool
+from aftershock.harness.pytest.session import Suite
+from aftershock.harness.run.progress import Progress
+from aftershock.harness.run.run import Job, accounted_for, live
+from aftershock.harness.run.rundir import RunDir
+from aftershock.harness.safety.heal import sweep
+from aftershock.harness.safety.lease import Kind, host_lease
+
+
+@dataclass(frozen=True)
+class Errand:
+    """A job to drive for a test.
+
+    Attributes:
+        kind: the kind of host lease that the run needs.
+        test: holder of the leases, as shown to processes that wait for them: a test's node id, for example.
+        begin: creates the run directory; called when host and cluster are leased.
+        console: receives the progress, in lines.
+    """
+
+    job: Job
+    kind: Kind
+    suite: Suite
+    test: str
+    begin: Callable[[], RunDir]
+    console: Console
+
+
+def pool_of(suite: Suite) -> Pool:
+    """Open the session's pool. All processes of the session share it; its clusters belong to the controller."""
+    return Pool(suite.folder / "pool", owner(suite.owner_pid), keep_dirty=suite.keep_failed)
+
+
+def drive(errand: Errand, pool: Pool | None = None) -> RunDir:
+    """Drive a job on a cluster of ``pool`` (default: the session's); the evidence is complete on return.
+
+    Raises:
+        EngineError: the engine does not answer, or an image can't be pulled or built.
+        ClusterError: a cluster did not come up.
+        FaultError: a fault could not be healed.
+        WorkloadError: a client process died.
+        LeaseError: a lease is not available.
+    """
+    progress = Progress(errand.console)
+    if not (errand.suite.folder / "pool").exists():
+        sweep(engine.connect(), progress.say)
+    with ExitStack() as quiet_host:
+        quiet_host.enter_context(host_lease(errand.kind, errand.test, progress.say))
+        with (pool or pool_of(errand.suite)).lease(errand.job.spec, errand.test, progress.say) as leased:
+            home = errand.begin()
+            with accounted_for(home, progress):
+                progress.say(f"run: {home.path}")
+                leased.run(home.path)
+                try:
+                    live(errand.job, leased.cluster, home, leased.images, progress)
+                finally:
+                    quiet_host.close()
+                    collect_logs(engine.connect(), leased.cluster.run_id, home.path / "logs", leased.since)
+    return home
