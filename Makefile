@@ -1,5 +1,5 @@
 # Every target sets up what is missing first (ci/bootstrap says what it installs) and needs no other command before it.
-.PHONY: demo test lint bench docs kips mutants clean bootstrap
+.PHONY: demo test test-quick lint bench docs site kips mutants clean bootstrap
 
 BIN := .venv/bin
 PACKAGES := -m aftershock.errors $(addprefix -p aftershock.,faults harness results workloads)
@@ -14,6 +14,10 @@ test: bootstrap
 	$(BIN)/pytest -n 2 --dist loadgroup -m "not engine and not nightly" tests
 	$(BIN)/pytest -m "engine and not nightly" tests
 
+# pure logic only: no Docker engine, no Spark
+test-quick: bootstrap
+	$(BIN)/pytest -q -n 2 --dist loadgroup -m "not engine and not nightly and not spark and not slow" tests/unit
+
 lint: bootstrap
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -24,10 +28,15 @@ bench: bootstrap
 	  echo "== $$script"; $(BIN)/python "$$script" || missed=1; \
 	done; exit $$missed
 
-# the page of the fault catalogue, from the kinds themselves, and that of the checks, from what is planted for them
+# the generated pages: fault catalogue, checks and planted defects, commands
 docs: bootstrap
 	$(BIN)/aftershock plan faults --markdown > docs/FAULTS.md.new && mv docs/FAULTS.md.new docs/FAULTS.md
 	$(BIN)/python tests/unit/results/planted/table.py > docs/CHECKS.md.new && mv docs/CHECKS.md.new docs/CHECKS.md
+	$(BIN)/python -m aftershock.harness.cli.reference > docs/CLI.md.new && mv docs/CLI.md.new docs/CLI.md
+
+# the documentation as a site in build/site
+site: docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -W ignore -m mkdocs build --strict --quiet
 
 # the result tables of the KIPs' trials, and their digest in the README, from what `aftershock kip` has left under runs/; nothing is run
 kips: bootstrap

@@ -1,0 +1,94 @@
+"""The documentation is true: the site builds without warnings, and its commands and plans are valid."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from aftershock.faults.plan.check import load_plan
+from aftershock.harness.cli import reference
+from aftershock.harness.cli.__main__ import app
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
+BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+#: Material announces its successor with every build
+QUIET = {"NO_MKDOCS_2_WARNING": "1"}
+
+
+def blocks(language: str) -> Iterator[tuple[Path, str]]:
+    for page in PAGES:
+        for found, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+            if found == language:
+                yield page, text
+
+
+def plans() -> list[Any]:
+    whole = [(page, text) for page, text in blocks("yaml") if "\nworkloads:" in text and text.startswith("name:")]
+    return [pytest.param(text, id=f"{page.stem}-{number}") for number, (page, text) in enumerate(whole)]
+
+
+def commands() -> list[Any]:
+    lines = [
+        (page, line.split(" #")[0].strip())
+        for language in ("", "sh")
+        for page, text in blocks(language)
+        for line in text.replace("\\\n", " ").splitlines()
+        if re.match(r"(SPARK_REMOTE=\S+ )?(\$ )?aftershock \w", line)
+    ]
+    return [pytest.param(line, id=f"{page.stem}: {line[:60]}") for page, line in dict.fromkeys(lines)]
+
+
+@pytest.mark.parametrize("text", plans())
+def test_a_plan_in_the_docs_is_valid(text: str) -> None:
+    """A reader who copies a whole plan from any page gets no error."""
+    load_plan(text)
+
+
+@pytest.mark.parametrize("line", commands())
+def test_a_command_in_the_docs_exists(line: str) -> None:
+    """Every command line in the docs names a command and options that exist."""
+    words = shlex.split(re.sub(r"^(SPARK_REMOTE=\S+ )?(\$ )?", "", line).replace("[", "").replace("]", ""))[1:]
+    command: Any = get_command(app)
+    while isinstance(command, TyperGroup) and words:
+        assert words[0] in command.commands, line
+        command = command.commands[words.pop(0)]
+    options = {spelling for parameter in command.params for spelling in parameter.opts + parameter.secondary_opts}
+    assert set() == {word.split("=")[0] for word in words if word.startswith("--")} - options - {"--help"}
+
+
+def test_the_reference_of_commands_is_current() -> None:
+    """docs/CLI.md is what `make docs` writes."""
+    assert reference.page() == (ROOT / "docs" / "CLI.md").read_text(encoding="utf-8")
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    """A page that nobody can find from the navigation is an error."""
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert [] == [page.name for page in (ROOT / "docs").glob("*.md") if f": {page.name}" not in navigation]
+
+
+def test_the_site_builds_without_warnings(tmp_path: Path) -> None:
+    """`mkdocs build --strict` finds no broken link, anchor or page."""
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--quiet",
+        "--site-dir",
+        str(tmp_path),
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ, **QUIET})
+    assert (0, "") == (done.returncode, done.stderr + done.stdout)
