@@ -1,12 +1,21 @@
-"""Evidence in, verdict out: reads run directories, measures, judges, writes ``verdict.json`` and its company.
+"""Judgement of run directories: reads the evidence, measures it with Spark, checks it and writes the results.
 
-Rules: the cluster is never needed; the same evidence gives the same verdict, whoever else is judged with it; bad
-evidence is an EvidenceError before Spark is started wherever a look at the files can tell, and harms no other run.
-``analysis.json`` keeps what the report draws, ``junit.xml`` what CI reads, ``silver`` and ``gold`` what can be queried.
+A judged run directory has five more files:
+
+====================  ==================================================
+``verdict.json``      the checks and the run's status
+``analysis.json``     the measurements from which the reports are drawn
+``junit.xml``         the checks for a CI system
+``silver/``           latency histograms, for queries
+``gold/``             the checks as a table, for queries
+====================  ==================================================
+
+Rules: the cluster is never needed. The same evidence gives the same verdict, no matter which runs are judged with it.
+Bad evidence raises EvidenceError, before Spark starts if a look at the files can tell, and affects no other run.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -16,12 +25,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from aftershock.errors import EvidenceError
-from aftershock.results.checks.check import Check, Status, Verdict
-from aftershock.results.checks.harness import harness
-from aftershock.results.checks.integrity import integrity
-from aftershock.results.checks.obligations.checks import obligations
-from aftershock.results.checks.slo.judged import Doubts, objectives, wanted
-from aftershock.results.checks.witness import exposure, witness
+from aftershock.results.checks.check import NO_DOUBTS, CheckFamily, Doubts, Verdict
+from aftershock.results.checks.harness import harness_checks
+from aftershock.results.checks.integrity import integrity_checks
+from aftershock.results.checks.obligations.checks import obligation_checks
+from aftershock.results.checks.slo.checks import slo_checks, wanted
+from aftershock.results.checks.witness import fault_checks
 from aftershock.results.evidence.analysis import document
 from aftershock.results.evidence.evidence import Evidence, read
 from aftershock.results.evidence.files import write_whole
@@ -34,170 +43,152 @@ from aftershock.results.spark.remote import read_at
 from aftershock.results.spark.session import JVM_LOST, reason, session
 from aftershock.results.spark.tables import columns
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 Judgement = Verdict | EvidenceError
+_DOUBTABLE: tuple[CheckFamily, ...] = (slo_checks, integrity_checks, obligation_checks)
 
 
 class Judge:
-    """Judges runs in one Spark session: ``with Judge(log, None, say) as judge: judge(run_dir)``, or many at once.
+    """Judges runs in one Spark session: ``with Judge(spark_log, None, log) as judge: judge(run_dir)``.
 
-    The session starts with the first run that needs it and ends with the block; between two runs it may idle for as
-    long as it takes. A run whose evidence is bad raises EvidenceError and harms no other: after one that Spark failed
-    on, the next gets a new session. ``exhaustive``: the gate clears nothing.
+    The session starts with the first run that needs it and ends with the block; it may idle between runs. After a
+    failure of Spark the next run gets a new session. ``master`` is Spark's (None: local). ``exhaustive``: the
+    fingerprint gate clears no records.
     """
 
-    def __init__(self, log: Path, master: str | None, say: Say, *, exhaustive: bool = False) -> None:
-        self._log, self._master, self._say, self._exhaustive = log, master, say, exhaustive
-        self._open = ExitStack()
+    def __init__(self, spark_log: Path, master: str | None, log: Log, *, exhaustive: bool = False) -> None:
+        self._spark_log, self._master, self._log, self._exhaustive = spark_log, master, log, exhaustive
+        self._resources = ExitStack()
         self._spark: SparkSession | None = None
-        self._load = UNKNOWN
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, broken: BaseException | None, at: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._open.__exit__(kind, broken, at)
+        self._resources.__exit__(kind, error, traceback)
 
     def __call__(self, run_dir: Path) -> Verdict:
-        """Judges the run in ``run_dir``, and writes its verdict and what belongs to it there.
+        """Judge the run in ``run_dir`` and write the results there.
 
-        Raises EvidenceError where the evidence is missing, truncated or of the wrong shape.
+        Raises EvidenceError if the evidence is missing, truncated or has the wrong columns.
         """
-        return _given(self.many([run_dir])[run_dir])
+        return _verdict_or_raise(self.many([run_dir])[run_dir])
 
-    def evidence(self, one: Evidence) -> Verdict:
-        """Judges what was read already, and writes to its ``home``. Raises EvidenceError likewise."""
-        return _given(self._together([one])[0])
+    def judge_evidence(self, evidence: Evidence) -> Verdict:
+        """Judge evidence that was already read and write the results to its ``home``; errors as of ``__call__``."""
+        return _verdict_or_raise(self._judge_together([evidence])[0])
 
     def many(self, run_dirs: Iterable[Path]) -> dict[Path, Judgement]:
-        """Judges runs by one set of queries: the verdict of each, or why there is none."""
-        told: dict[Path, Judgement] = {}
-        found: dict[Path, Evidence] = {}
+        """Judge several runs with one set of queries. Each run gets its verdict or the error that prevents it."""
+        judgements: dict[Path, Judgement] = {}
+        readable: dict[Path, Evidence] = {}
+        homes: dict[str, list[Path]] = {}
         for run_dir in dict.fromkeys(run_dirs):
             try:
-                found[run_dir] = read(run_dir, columns())
-            except EvidenceError as broken:
-                told[run_dir] = broken
-        told |= _twins(found)
-        whole = {run_dir: one for run_dir, one in found.items() if run_dir not in told}
-        told |= dict(zip(whole, self._together(list(whole.values())), strict=True))
-        return told
+                evidence = readable[run_dir] = read(run_dir, columns())
+            except EvidenceError as error:
+                judgements[run_dir] = error
+            else:
+                homes.setdefault(str(evidence.run["run_id"]), []).append(run_dir)
+        for run_id, same in homes.items():
+            if len(same) > 1:  # the records of two runs with one id can't be distinguished
+                paths = " and ".join(map(str, same))
+                judgements |= dict.fromkeys(
+                    same, EvidenceError(f"{paths}: both are run {run_id!r}; judge only one of them")
+                )
+        whole = {run_dir: evidence for run_dir, evidence in readable.items() if run_dir not in judgements}
+        return judgements | dict(zip(whole, self._judge_together(list(whole.values())), strict=True))
 
     @property
     def spark(self) -> SparkSession:
-        """The session, started where there is none: for evidence that only Spark can reach, so it may be large."""
+        """The session, started if necessary, sized for evidence whose amount is not known yet."""
         return self._session(UNKNOWN)
 
-    def _together(self, runs: Sequence[Evidence]) -> list[Judgement]:
-        """The verdicts in order. Where Spark fails on several, each half is tried, until the bad one is alone."""
+    def _judge_together(self, runs: Sequence[Evidence]) -> list[Judgement]:
+        """The judgements in order. If Spark fails on several runs, each half is tried, until the bad run is alone."""
         if not runs:
             return []
         try:
-            spark = self._session(load_of(part for one in runs for parts in one.parquet.values() for part in parts))
-            self._say("judging: measuring")
+            spark = self._session(load_of(part for run in runs for parts in run.parquet.values() for part in parts))
+            self._log("judging: measuring")
             return [*judge_in(spark, runs, exhaustive=self._exhaustive)]
-        except EvidenceError as broken:
-            why = broken
-        except (PySparkException, *JVM_LOST) as broken:
-            why = EvidenceError(f"{runs[0].home}: Spark could not read it: {reason(broken)}; see {self._log}")
-            self._end()  # whether the JVM outlived this is not to be known for sure
+        except EvidenceError as error:
+            cause = error
+        except (PySparkException, *JVM_LOST) as error:
+            cause = EvidenceError(f"{runs[0].home}: Spark could not read it: {reason(error)}; see {self._spark_log}")
+            self._spark = None  # the JVM may not have survived the failure
+            self._resources.close()
         if len(runs) == 1:
-            return [why]
+            return [cause]
         half = len(runs) // 2
-        return [*self._together(runs[:half]), *self._together(runs[half:])]
+        return [*self._judge_together(runs[:half]), *self._judge_together(runs[half:])]
 
     def _session(self, load: Load) -> SparkSession:
         if self._spark is None:
-            self._say("judging: starting Spark")
-            self._load = load
-            self._spark = self._open.enter_context(session(self._log, self._master, load))
+            self._log("judging: starting Spark")
+            self._spark = self._resources.enter_context(session(self._spark_log, self._master, load))
         return self._spark
 
-    def _end(self) -> None:
-        self._spark = None
-        self._open.close()
 
-
-def judge(run_dir: Path, master: str | None, say: Say, *, exhaustive: bool = False) -> Verdict:
-    """Judges one run with Spark at ``master`` (None: local); files and errors as of ``Judge``."""
-    with Judge(run_dir / "logs" / "spark.log", master, say, exhaustive=exhaustive) as one:
-        return one(run_dir)
+def judge(run_dir: Path, master: str | None, log: Log, *, exhaustive: bool = False) -> Verdict:
+    """Judge one run with Spark at ``master`` (None: local); files and errors as of ``Judge``."""
+    with Judge(run_dir / "logs" / "spark.log", master, log, exhaustive=exhaustive) as run_judge:
+        return run_judge(run_dir)
 
 
 def judge_at(
-    uri: str, run_id: str | None, out: Path, master: str | None, say: Say, *, exhaustive: bool = False
+    uri: str, run_id: str | None, out: Path, master: str | None, log: Log, *, exhaustive: bool = False
 ) -> tuple[Path, Verdict]:
-    """Judges evidence on another filesystem (``remote.py: read_at``); what comes of it is written to ``out``.
+    """Judge evidence on another filesystem (``spark/remote.py``) and write the results to a folder below ``out``.
 
-    The folder there, and the verdict. Raises EvidenceError as ``Judge``, and where ``uri`` is not of run ``run_id``.
+    Returns that folder and the verdict. Raises EvidenceError as ``Judge`` does, and if ``uri`` is not run ``run_id``.
     """
-    with Judge(out / "spark.log", master, say, exhaustive=exhaustive) as one:
-        evidence = read_at(one.spark, uri, out, columns(), run_id)
-        return evidence.home, one.evidence(evidence)
+    with Judge(out / "spark.log", master, log, exhaustive=exhaustive) as run_judge:
+        evidence = read_at(run_judge.spark, uri, out, columns(), run_id)
+        return evidence.home, run_judge.judge_evidence(evidence)
 
 
 def judge_in(spark: SparkSession, runs: Sequence[Evidence], *, exhaustive: bool = False) -> list[Verdict]:
-    """Measures ``runs`` together, judges each, and writes what belongs to its verdict to its home.
+    """Measure ``runs`` together, evaluate each, and write its results to its ``home``.
 
-    Raises as Spark does; EvidenceError where the SLOs of one can't be read.
+    Raises what Spark raises, and EvidenceError if the SLOs of a run can't be parsed.
     """
-    asked = {str(one.run["run_id"]): wanted(one) for one in runs}
-    facts = measure(spark, runs, asked, exhaustive=exhaustive, keep=lambda run, rows: write_silver(rows, runs[run]))
-    return [_written(one, facts[str(one.run["run_id"])]) for one in runs]
+    requests = {str(evidence.run["run_id"]): wanted(evidence) for evidence in runs}
+    facts_by_run = measure(
+        spark, runs, requests, exhaustive=exhaustive, keep=lambda run, rows: write_silver(rows, runs[run])
+    )
+    verdicts = []
+    for evidence in runs:
+        facts, home = facts_by_run[str(evidence.run["run_id"])], evidence.home
+        verdict = evaluate(evidence, facts)
+        write_whole(home / "analysis.json", json.dumps(document(facts)) + "\n")
+        write_gold(home, verdict.checks)
+        write_whole(home / "verdict.json", verdict.text())
+        verdict_formats.write(home, verdict)
+        verdicts.append(verdict)
+    return verdicts
 
 
-def _written(evidence: Evidence, facts: Facts) -> Verdict:
-    verdict, home = judged(evidence, facts), evidence.home
-    write_whole(home / "analysis.json", json.dumps(document(facts)) + "\n")
-    write_gold(home, verdict.checks)
-    write_whole(home / "verdict.json", verdict.text())
-    verdict_formats.write(home, verdict)
-    return verdict
+def evaluate(evidence: Evidence, facts: Facts) -> Verdict:
+    """Return the verdict on one run's measurements. Pure.
 
-
-def _given(one: Judgement) -> Verdict:
-    if isinstance(one, EvidenceError):
-        raise one
-    return one
-
-
-def _twins(found: Mapping[Path, Evidence]) -> dict[Path, Judgement]:
-    """Why not, for runs that share an id: their records could not be told apart."""
-    homes: dict[str, list[Path]] = {}
-    for run_dir, one in found.items():
-        homes.setdefault(str(one.run["run_id"]), []).append(run_dir)
-    return {
-        run_dir: EvidenceError(f"{' and '.join(map(str, same))}: both are run {run_id!r}; judge one of them")
-        for run_id, same in homes.items()
-        if len(same) > 1
-        for run_dir in same
-    }
-
-
-def judged(evidence: Evidence, facts: Facts) -> Verdict:
-    """The verdict on what was measured. Pure."""
-    faults = [[witness(evidence, step), exposure(evidence, facts, step)] for step in evidence.steps]
-    trust = harness(evidence, facts)
-    doubts = Doubts(unproven=_unproven(faults), harness=_untrusted(trust))
-    checks = [
-        *objectives(evidence, facts, doubts),
-        *integrity(evidence, facts),
-        *obligations(evidence, facts, doubts.harness),
-        *[check for pair in faults for check in pair],
-        *trust,
-    ]
+    A fault that was not witnessed or had no exposure makes the checks of its windows INCONCLUSIVE; a harness that
+    can't be trusted does so for all checks on time.
+    """
+    faults = fault_checks(evidence, facts, NO_DOUBTS)
+    harness = harness_checks(evidence, facts, NO_DOUBTS)
+    doubts = Doubts.of(faults, harness)
+    judged = [check for family in _DOUBTABLE for check in family(evidence, facts, doubts)]
     arms = dict.fromkeys(client.arm for client in evidence.clients)
     name = str(evidence.timeline.get("name", evidence.run.get("plan", "")))
-    return Verdict(str(evidence.run["run_id"]), name, evidence.run.get("seed"), tuple(arms), tuple(checks))
+    return Verdict(
+        str(evidence.run["run_id"]), name, evidence.run.get("seed"), tuple(arms), (*judged, *faults, *harness)
+    )
 
 
-def _unproven(faults: Sequence[Sequence[Check]]) -> dict[str, str]:
-    """The first reason to doubt each fault, by its id."""
-    doubted = [check for pair in reversed(faults) for check in reversed(pair) if check.status is not Status.PASS]
-    return {check.id.split("/", 1)[1]: f"{check.id}: {check.why}" for check in doubted}
-
-
-def _untrusted(trust: Sequence[Check]) -> str | None:
-    return next((f"{check.id}: {check.why}" for check in trust if check.status is not Status.PASS), None)
+def _verdict_or_raise(judgement: Judgement) -> Verdict:
+    if isinstance(judgement, EvidenceError):
+        raise judgement
+    return judgement

@@ -1,8 +1,7 @@
-"""How figures and sentences are shown, alike in the terminal and in the report.
+"""Formatting of figures, checks and tables, the same in the terminal, in Markdown and in the report.
 
-Rules: names come from strangers' plans, so what can't be printed is replaced; a censored value says so.
-
-Markdown that a stranger's names can't break: cells and tables.
+Rules: names come from plans that others wrote, so unprintable characters are replaced and Markdown is escaped. A
+censored value is shown as such.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,29 +26,28 @@ def sentence(verdict: Verdict) -> str:
     return f"{verdict.status}: {printable(verdict.plan)}{seed}: {_SENTENCES[verdict.status]} ({counts})"
 
 
-def tally(statuses: Sequence[Status], what: str = "checks") -> str:
-    """``2 of 40 checks failed, 1 inconclusive``, or ``40 of 40 checks passed``; ``what``: of what."""
+def tally(statuses: Sequence[Status], noun: str = "checks") -> str:
+    """``2 of 40 checks failed, 1 inconclusive``, or ``40 of 40 checks passed``."""
     words = {Status.ERROR: "in error", Status.FAIL: "failed", Status.INCONCLUSIVE: "inconclusive"}
     counts = [(statuses.count(status), word) for status, word in words.items() if status in statuses]
-    first, *others = counts or [(len(statuses), "passed")]
-    told = [f"{first[0]} of {len(statuses)} {what} {first[1]}", *[f"{count} {word}" for count, word in others]]
-    return ", ".join(told)
+    (count, word), *rest = counts or [(len(statuses), "passed")]
+    return ", ".join([f"{count} of {len(statuses)} {noun} {word}", *[f"{count} {word}" for count, word in rest]])
 
 
 def observed(check: Check) -> str:
-    """``41.7 ms``; ``never`` for a censored value that was judged; ``-`` where there is nothing to show."""
+    """``41.7 ms``; ``never`` for a censored value that failed; ``-`` where there is no value."""
     if check.observed is not None:
         return amount(check.observed, check.unit)
     return "never" if check.status is Status.FAIL else "-"
 
 
 def threshold(check: Check) -> str:
-    """What it was held against, with its unit."""
+    """The threshold with its unit, or ``-``."""
     return "-" if check.threshold is None else amount(check.threshold, check.unit)
 
 
 def details(check: Check) -> list[tuple[str, str]]:
-    """What is known of a check besides its reason: names and values, without those that there are none of.
+    """Names and values of everything known about a check besides its reason; empty values are left out.
 
     ``[("observed", "41.7 ms"), ("threshold", "25 ms"), ("n", "2000, at least 200"), ("records", "0:7, 1:12")]``
     """
@@ -64,39 +62,39 @@ def details(check: Check) -> list[tuple[str, str]]:
     return [(name, value) for name, value in facts.items() if value not in ("", "-")]
 
 
-def troubled(verdict: Verdict) -> list[Check]:
-    """What needs attention: the worst first; among equals the causes (witness, harness) before what they leave open.
+def problems(verdict: Verdict) -> list[Check]:
+    """The checks that did not pass, the most urgent first.
 
-    What is only watched comes last: the run's status does not hang on it.
+    Gating checks come before watched ones, worse statuses before better ones. Among equals the causes (witness,
+    exposure, harness, integrity) come before the slo and compare checks that depend on them.
     """
-    unsettled = (check for check in verdict.checks if check.status is not Status.PASS)
-    return sorted(unsettled, key=_urgency)
 
+    def urgency(check: Check) -> tuple[bool, int, bool]:
+        return not check.gate, -check.status.severity, check.kind in ("slo", "compare")
 
-def _urgency(check: Check) -> tuple[bool, int, bool]:
-    return not check.gate, -check.status.severity, check.kind in ("slo", "compare")
+    return sorted((check for check in verdict.checks if check.status is not Status.PASS), key=urgency)
 
 
 def status(check: Check) -> str:
-    """``FAIL``; ``FAIL (watched)`` where the run's status does not hang on it (``gate: report``)."""
+    """``FAIL``; ``FAIL (watched)`` where the run's status does not depend on the check (``gate: report``)."""
     return check.status.value if check.gate else f"{check.status} (watched)"
 
 
 def run_s(run: Mapping[str, Any]) -> float | None:
-    """From the start of a run (its ``run.json``) to the end of its load; None where it did not come to that."""
+    """Seconds from the start of a run (its ``run.json``) to the end of its load; None where the load never ended."""
     end_us = (run.get("marks") or {}).get("load_end_us")
     return None if end_us is None else end_us / 1e6
 
 
 def amount(value: float, unit: str) -> str:
-    """Four significant digits, whole numbers whole: ``1712 ms``, ``0.052 s``, ``1080000 bytes``."""
+    """Four significant digits, integers without a fraction: ``1712 ms``, ``0.052 s``, ``1080000 bytes``."""
     digits = f"{value:.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:.4g}"  # noqa: PLR2004 - four digits
     return f"{digits} {unit}".rstrip()
 
 
 def milliseconds(value_us: int | None) -> str:
-    """Microseconds as ms; a dash for none."""
-    return "-" if value_us is None else amount(value_us / 1e3, "").strip()
+    """Microseconds as milliseconds, without the unit; a dash for None."""
+    return "-" if value_us is None else amount(value_us / 1e3, "")
 
 
 def megabytes(size_bytes: int) -> str:
@@ -111,23 +109,18 @@ def seconds(value_s: float) -> str:
 
 
 def printable(text: str) -> str:
-    """``text`` without control characters: a name must not move a terminal's cursor."""
+    """``text`` with unprintable characters replaced: a name must not move a terminal's cursor."""
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """The lines of a table."""
-    yield _line(head)
-    yield _line(["---"] * len(head))
-    yield from map(_line, rows)
+    """The lines of a Markdown table."""
+    for cells in (head, ["---"] * len(head), *rows):
+        yield f"| {' | '.join(map(cell, cells))} |\n"
 
 
 def cell(text: str) -> str:
-    """A name from a plan must neither end a cell nor become markup."""
+    """``text`` escaped for a Markdown table: a name must neither end a cell nor become markup."""
     for special in "\\`*_[]<>|":
         text = text.replace(special, f"\\{special}")
     return printable(text)
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(map(cell, cells))} |\n"

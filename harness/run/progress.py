@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from aftershock.results.evidence.files import read_json
-from aftershock.results.evidence.judged import verdict_of
+from aftershock.results.evidence.stored import verdict_of
 from aftershock.results.report.verdict_formats import annotations
 
 _PLAIN_EVERY_S = 5.0
@@ -143,7 +143,9 @@ def _ms(value: float | None) -> str:
     return "-" if value is None else f"{value:.0f} ms"
 
 
-def tell(run_dirs: Iterable[Path], environment: Mapping[str, str] = os.environ, out: TextIO | None = None) -> None:
+def annotate_github(
+    run_dirs: Iterable[Path], environment: Mapping[str, str] = os.environ, out: TextIO | None = None
+) -> None:
     """Annotate what did not pass in these judged runs (on ``out``, default stderr), and add them to the summary."""
     if environment.get("GITHUB_ACTIONS") != "true":
         return

@@ -37,7 +37,7 @@ from typing import Any
 from aftershock.errors import EvidenceError
 from aftershock.results.compare.blocks import BACK_OFF_US
 from aftershock.results.evidence import files
-from aftershock.results.evidence.stored import Stored
+from aftershock.results.evidence.stored import JudgedRun
 
 SCHEMA_VERSION = 1
 NAME = "ledger.jsonl"
@@ -86,27 +86,27 @@ def ledger_in(place: Path) -> Path:
 
 def read_ledger(path: Path) -> Ledger:
     """The ledger; an empty one where there is no file yet. Raises EvidenceError where the file can't be read."""
-    lines, broken = files.read(path, _parsed, SCHEMA_VERSION, "a ledger", _OPTION)
+    lines, broken = files.read_ledger_lines(path, _parsed, SCHEMA_VERSION, "a ledger", _OPTION)
     return Ledger(tuple(sorted(lines, key=lambda line: (line.night, line.run_id))), tuple(broken))
 
 
-def add(path: Path, runs: Iterable[Stored]) -> list[str]:
+def add(path: Path, runs: Iterable[JudgedRun]) -> list[str]:
     """Append the runs' nights, and say of each what was done. Raises EvidenceError where the file can't be written."""
     there = {line.run_id for line in read_ledger(path).lines}
     said, lines = [], []
     for run in runs:
-        doubt = run.doubted()
+        doubt = run.doubt()
         found = [] if doubt or run.run_id in there else list(lines_of(run))
         why = doubt or ("it is there already" if run.run_id in there else "it measured nothing")
         said.append(f"{run.run_id}: {len(found)} lines added" if found else f"{run.run_id}: not added: {why}")
         there.add(run.run_id)
         lines += found
     if lines:
-        files.append(path, (line.to_json() for line in lines), _OPTION)
+        files.append_ledger_lines(path, (line.to_json() for line in lines), _OPTION)
     return said
 
 
-def lines_of(run: Stored) -> Iterator[Line]:
+def lines_of(run: JudgedRun) -> Iterator[Line]:
     """What the ledger keeps of a run: p50 and p99 by window, the longest gap under faults, recovery from each fault."""
     for workload in run.timeline["workloads"]:
         control, *others = run.arms(workload)
@@ -118,7 +118,7 @@ def lines_of(run: Stored) -> Iterator[Line]:
 
 
 def _line(
-    run: Stored,
+    run: JudgedRun,
     workload: str,
     arm: str,
     key: tuple[str, str],
@@ -133,7 +133,7 @@ def _line(
     return Line(night, run.run_id, run.verdict.plan, workload, arm, *key, value, unit, n, beside, *about)
 
 
-def _measured(run: Stored, client: str) -> dict[tuple[str, str], tuple[float | None, str, int]]:
+def _measured(run: JudgedRun, client: str) -> dict[tuple[str, str], tuple[float | None, str, int]]:
     """By (metric, window): value, unit and n."""
     found = {}
     for row in run.analysis["distributions"]:
@@ -149,7 +149,7 @@ def _measured(run: Stored, client: str) -> dict[tuple[str, str], tuple[float | N
     return found | _recoveries(run, client)
 
 
-def _recoveries(run: Stored, client: str) -> dict[tuple[str, str], tuple[float | None, str, int]]:
+def _recoveries(run: JudgedRun, client: str) -> dict[tuple[str, str], tuple[float | None, str, int]]:
     """The slowest of a fault's rounds and blocks."""
     entries = {step["id"]: step.get("entry") or step["id"] for step in run.timeline["steps"]}
     by_entry: dict[str, list[Mapping[str, Any]]] = {}

@@ -28,11 +28,11 @@ from aftershock.errors import AftershockError, EvidenceError
 from aftershock.results.compare.blocks import Block, Blocks, Measure, standing
 from aftershock.results.compare.blocks import stored as blocks_of
 from aftershock.results.compare.comparison import MARGIN, Question, Row, Word, rows, worst
-from aftershock.results.evidence.stored import Stored, stored
+from aftershock.results.evidence.stored import JudgedRun, read_judged_run
 from aftershock.results.text import cell, printable, table
 
 
-def refuse_unlike(base: Stored, changed: Stored) -> None:
+def refuse_unlike(base: JudgedRun, changed: JudgedRun) -> None:
     """Raises EvidenceError where the two can't be compared, with every reason."""
     reasons = list(_unlike(base, changed))
     if reasons:
@@ -40,7 +40,7 @@ def refuse_unlike(base: Stored, changed: Stored) -> None:
         raise EvidenceError(f"{changed.run_id} can't be compared with {base.run_id}: {said}; compare runs of one plan")
 
 
-def notes(base: Stored, changed: Stored) -> tuple[str, ...]:
+def notes(base: JudgedRun, changed: JudgedRun) -> tuple[str, ...]:
     """What else may be the reason of a difference."""
     told = _told(base), _told(changed)
     names = dict.fromkeys([*told[0], *told[1]])
@@ -48,7 +48,7 @@ def notes(base: Stored, changed: Stored) -> tuple[str, ...]:
     return tuple(f"{name}: {one} there, {other} here" for name, one, other in pairs if one != other)
 
 
-def _unlike(base: Stored, changed: Stored) -> Iterator[str]:
+def _unlike(base: JudgedRun, changed: JudgedRun) -> Iterator[str]:
     one, other = base.timeline, changed.timeline
     if one["name"] != other["name"]:
         yield f"one is of the plan {one['name']}, the other of {other['name']}"
@@ -82,7 +82,7 @@ def _load(timeline: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{key: value for key, value in workload.items() if key != "arms"} for workload in timeline["workloads"]]
 
 
-def _faults(run: Stored, beside: Stored) -> Any:
+def _faults(run: JudgedRun, beside: JudgedRun) -> Any:
     """With one seed and as many blocks, every word and draw; else which faults there are, for draws decide the rest."""
     steps = run.timeline["steps"]
     if run.run.get("seed") == beside.run.get("seed") and _blocks(run) == _blocks(beside):
@@ -90,11 +90,11 @@ def _faults(run: Stored, beside: Stored) -> Any:
     return {(step.get("entry", step["id"]), step["kind"]) for step in steps}
 
 
-def _blocks(run: Stored) -> int:
+def _blocks(run: JudgedRun) -> int:
     return max((int(step.get("block", 0)) for step in run.timeline["steps"]), default=0)
 
 
-def _told(run: Stored) -> dict[str, Any]:
+def _told(run: JudgedRun) -> dict[str, Any]:
     """What may differ, by name."""
     versions = {f"version of {name}": version for name, version in (run.run.get("versions") or {}).items()}
     host = {f"host's {name}": said for name, said in (run.run.get("host") or {}).items()}
@@ -132,13 +132,13 @@ class Comparison:
 
 def arms_of(home: Path, asked: Asked | None = None) -> tuple[Comparison, ...]:
     """Every pair of arms of each workload of the run; none where a workload has one arm."""
-    run, asked = stored(home), asked or Asked()
+    run, asked = read_judged_run(home), asked or Asked()
     return tuple(_pair(run, workload, pair, asked) for workload, pair in _pairs(run))
 
 
 def between(base: Path, changed: Path, asked: Asked) -> tuple[Comparison, ...]:
     """Each arm of the changed run against the same arm of the base. Raises EvidenceError where runs aren't alike."""
-    runs = stored(base), stored(changed)
+    runs = read_judged_run(base), read_judged_run(changed)
     refuse_unlike(*runs)
     found = tuple(_across(*runs, workload, arm, asked) for workload, arm in _in_both(*runs, asked))
     if not found:
@@ -146,13 +146,13 @@ def between(base: Path, changed: Path, asked: Asked) -> tuple[Comparison, ...]:
     return found
 
 
-def _pairs(run: Stored) -> Iterator[tuple[Mapping[str, Any], tuple[str, str]]]:
+def _pairs(run: JudgedRun) -> Iterator[tuple[Mapping[str, Any], tuple[str, str]]]:
     for workload in run.timeline["workloads"]:
         for theirs, ours in combinations(run.arms(workload), 2):
             yield workload, (ours, theirs)
 
 
-def _pair(run: Stored, workload: Mapping[str, Any], pair: tuple[str, str], asked: Asked) -> Comparison:
+def _pair(run: JudgedRun, workload: Mapping[str, Any], pair: tuple[str, str], asked: Asked) -> Comparison:
     clients = [f"{workload['name']}/{arm}" for arm in pair]
     measures = asked.metrics or standing(run.sides(workload))
     trials, left_out = run.trials()
@@ -162,7 +162,7 @@ def _pair(run: Stored, workload: Mapping[str, Any], pair: tuple[str, str], asked
     return Comparison(clients[0], clients[1], _doubted(answers, run), left_out)
 
 
-def _in_both(base: Stored, changed: Stored, asked: Asked) -> Iterator[tuple[Mapping[str, Any], str]]:
+def _in_both(base: JudgedRun, changed: JudgedRun, asked: Asked) -> Iterator[tuple[Mapping[str, Any], str]]:
     arms = {workload["name"]: set(workload["arms"]) for workload in base.timeline["workloads"]}
     for workload in changed.timeline["workloads"]:
         both = [arm for arm in changed.arms(workload) if arm in arms.get(workload["name"], ())]
@@ -170,7 +170,7 @@ def _in_both(base: Stored, changed: Stored, asked: Asked) -> Iterator[tuple[Mapp
             yield from ((workload, arm) for arm in both if arm != asked.control)
 
 
-def _across(base: Stored, changed: Stored, workload: Mapping[str, Any], arm: str, asked: Asked) -> Comparison:
+def _across(base: JudgedRun, changed: JudgedRun, workload: Mapping[str, Any], arm: str, asked: Asked) -> Comparison:
     client = f"{workload['name']}/{arm}"
     measures = asked.metrics or standing(changed.sides(workload))
     trials = {run.run_id: run.trials() for run in (changed, base)}
@@ -192,7 +192,7 @@ def _caution(asked: Asked) -> str:
     return "what differs between the two nights counts as a difference; --control ARM divides it out"
 
 
-def _by_control(run: Stored, measure: Measure, client: str, control: str | None, trials: set[int] | None) -> Blocks:
+def _by_control(run: JudgedRun, measure: Measure, client: str, control: str | None, trials: set[int] | None) -> Blocks:
     """A client's blocks; with a control as multiples of its. A block in which the control has no value is none."""
     ours = _blocks_arms(run, measure, client, trials)
     if control is None:
@@ -205,14 +205,14 @@ def _by_control(run: Stored, measure: Measure, client: str, control: str | None,
     }
 
 
-def _blocks_arms(run: Stored, measure: Measure, client: str, trials: set[int] | None) -> Blocks:
+def _blocks_arms(run: JudgedRun, measure: Measure, client: str, trials: set[int] | None) -> Blocks:
     found = blocks_of(run.analysis, run.timeline["steps"], measure, client)
     return {number: block for number, block in found.items() if trials is None or number in trials}
 
 
-def _doubted(answers: Sequence[Row], *runs: Stored) -> tuple[Row, ...]:
+def _doubted(answers: Sequence[Row], *runs: JudgedRun) -> tuple[Row, ...]:
     """Whatever was found, where the harness can't be trusted it is not shown."""
-    doubt = next((doubt for run in runs if (doubt := run.doubted())), None)
+    doubt = next((doubt for run in runs if (doubt := run.doubt())), None)
     if doubt is None:
         return tuple(answers)
     return tuple(

@@ -1,8 +1,8 @@
-"""``analysis.json``: what was measured, as rows of plain data, for the reports, the story and the comparisons.
+"""``analysis.json``: a run's measurements as rows of plain data, for reports, stories and comparisons.
 
-Rules: what was measured is flat, so a row is its fields; a mapping's key becomes fields of its row; rows are in order,
-so that the same facts give the same bytes; a key that a reader doesn't find was not measured by the version that
-judged, an empty list was measured and nothing seen.
+Rules: a measurement is a flat dataclass; its fields and the parts of its key in a mapping are the columns of its row.
+Rows are sorted, so that the same facts give the same bytes. A key that is missing was not measured by the version that
+judged the run; an empty list was measured, and nothing was observed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,36 +11,42 @@ from typing import Any
 from aftershock.results.measure.facts import Cut, Distribution, Facts
 
 SCHEMA_VERSION = 2
-_SEEN = ("metric", "client", "window")
+_SERIES = ("metric", "client", "window")
 
 Row = dict[str, Any]
 
 
 def document(facts: Facts) -> Row:
-    """All of ``analysis.json``."""
+    """Return the content of ``analysis.json``."""
     return {
         "schema_version": SCHEMA_VERSION,
-        "distributions": [_named(_SEEN, key) | _spread(seen) for key, seen in _sorted(facts.distributions)],
-        "gaps": [_named(_SEEN, key) | vars(seen) for key, seen in _sorted(facts.longest)],
-        "recoveries": [_named(("fault", "client"), key) | vars(seen) for key, seen in _sorted(facts.recoveries)],
+        "distributions": [
+            _key_fields(_SERIES, key) | _distribution(seen) for key, seen in _sorted(facts.distributions)
+        ],
+        "gaps": [_key_fields(_SERIES, key) | vars(seen) for key, seen in _sorted(facts.longest)],
+        "recoveries": [_key_fields(("fault", "client"), key) | vars(seen) for key, seen in _sorted(facts.recoveries)],
         "bin_us": facts.bin_us,
         "bins": _rows(facts.bins),
         "crossed": {fault: vars(seen) for fault, seen in _sorted(facts.crossed)},
         "host": vars(facts.host),
-        "spectra": [_named(_SEEN, key) | {"points": points} for key, points in _sorted(facts.spectra)],
+        "spectra": [_key_fields(_SERIES, key) | {"points": points} for key, points in _sorted(facts.spectra)],
         "racks": _rows(facts.racks),
-        "slowest": [_named(("op", "client"), key) | {"records": _rows(some)} for key, some in _sorted(facts.slowest)],
+        "slowest": [
+            _key_fields(("op", "client"), key) | {"records": _rows(records)} for key, records in _sorted(facts.slowest)
+        ],
         "stalls": _rows(facts.stalls),
         "failures": [
-            _named(("side", "client"), key) | vars(one) for key, some in _sorted(facts.failures) for one in some
+            _key_fields(("side", "client"), key) | vars(failure)
+            for key, spans in _sorted(facts.failures)
+            for failure in spans
         ],
         "findings": _rows(finding for _, finding in _sorted(facts.findings)),
         "unavailable": [
-            _named(("side", "client", "window"), key) | {"partitions": _rows(some)}
-            for key, some in _sorted(facts.unavailable)
+            _key_fields(("side", "client", "window"), key) | {"partitions": _rows(outages)}
+            for key, outages in _sorted(facts.unavailable)
         ],
         "lag": [
-            {"client": client, "seconds": [[one.at_us, one.records, one.oldest_us] for one in seconds]}
+            {"client": client, "seconds": [[second.at_us, second.records, second.oldest_us] for second in seconds]}
             for client, seconds in _sorted(facts.lag)
         ],
         "perf": [{"client": client} | vars(seen) for client, seen in _sorted(facts.perf)],
@@ -51,12 +57,13 @@ def document(facts: Facts) -> Row:
 
 def _cut(facts: Facts, cut: Cut, client: str) -> Row:
     slices = [
-        {"subject": one.subject, "start_us": one.start_us, **_spread(one.seen)} for one in facts.slices(cut, client)
+        {"subject": part.subject, "start_us": part.start_us, **_distribution(part.seen)}
+        for part in facts.slices(cut, client)
     ]
     return vars(cut) | {"client": client, "slices": slices}
 
 
-def _spread(seen: Distribution) -> Row:
+def _distribution(seen: Distribution) -> Row:
     bands = [
         {"q": q, "confidence": confidence, "low_us": low_us, "high_us": high_us}
         for (q, confidence), (low_us, high_us) in _sorted(seen.bands)
@@ -64,13 +71,13 @@ def _spread(seen: Distribution) -> Row:
     return vars(seen) | {"at": {repr(q): value for q, value in seen.at.items()}, "bands": bands}
 
 
-def _named(names: Sequence[str], key: Sequence[str]) -> Row:
+def _key_fields(names: Sequence[str], key: Sequence[str]) -> Row:
     return dict(zip(names, key, strict=True))
 
 
 def _rows(values: Iterable[Any]) -> list[Row]:
-    return [vars(one) for one in values]
+    return [vars(value) for value in values]
 
 
-def _sorted(found: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
-    return sorted(found.items(), key=lambda item: item[0])
+def _sorted(mapping: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
+    return sorted(mapping.items(), key=lambda item: item[0])

@@ -1,31 +1,31 @@
-"""The columns that every evidence file has: the public contract of design 5.3, by table.
+"""The evidence of one run: its documents and Parquet files, read once and checked.
 
-Rules: none is ever taken away; a column that came later (`schema.py` has all) may be missing in an older file, and is
-null there.
+Evidence is the only thing that the judging half gets from the live half. ``run.json`` and ``timeline.json`` must exist;
+other files may be missing if the run did not finish, but a file that exists must be whole. JSON is parsed here and
+nowhere else in the judging half. Damage raises an EvidenceError with the full name of the file.
 
-Where evidence is read from: the documents and the Parquet files of one run, by their names in its directory.
+``REQUIRED`` lists the columns that every file of a table has: the public contract of design 5.3. No column is ever
+removed. A column that was added later (``schema.py`` lists all columns) may be missing in an older file and is null
+then.
 
-Rules: a name is ``run.json`` or ``outcomes/part-0.parquet``; whoever reads knows no path. What is broken is an
-EvidenceError that calls the file by its whole name.
+A ``Source`` gives access to the files of one run by their names in the run directory (``run.json``,
+``outcomes/part-0.parquet``). ``Folder`` reads a run directory; ``results/spark/remote.py`` reads other filesystems.
 
-What a run left behind, read once and checked: the only thing that crosses from the live half to the judging half.
-
-Rules: ``run.json`` and ``timeline.json`` must be there, the rest may be missing where the run did not finish; what is
-there must be whole. JSON ends here: everybody else gets values; where files lie, ``sources.py`` knows.
-``expectations.jsonl`` holds what a test asked of the run besides the plan's own SLOs, one ``{"text", "at", "gate"}`` a
-line; ``gate`` is ``verdict``, or ``report`` for what is only watched, as in the timeline.
+``expectations.jsonl`` holds the objectives that a test added to those of the plan, one ``{"text", "at", "gate"}`` per
+line. ``gate`` is ``verdict``, or ``report`` for an objective that is only watched, as in the timeline.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from aftershock.errors import EvidenceError
 from aftershock.results.evidence import files
-from aftershock.results.evidence.files import gone
-from aftershock.results.slo import SloSyntaxError, parse
+from aftershock.results.slo import Slo, SloSyntaxError, parse
 
 REQUIRED = {
     "outcomes": (
@@ -48,49 +48,49 @@ REQUIRED = {
 
 
 Part = Path | str
-"""A Parquet file as Spark is told of it: a path here, or a URI of any Hadoop filesystem."""
+"""A Parquet file for Spark: a path on this host, or a URI of any Hadoop filesystem."""
 
 
 class Source(ABC):
-    """One run's evidence. What lies elsewhere than in a folder is read in ``results/spark/remote.py``."""
+    """Access to the files of one run by their names in the run directory."""
 
     @abstractmethod
     def where(self, name: str) -> str:
-        """The whole name of a file, for people."""
+        """Return the full name of a file, for messages."""
 
     @abstractmethod
     def content(self, name: str) -> bytes | None:
-        """A document's bytes, None where there is none."""
+        """Return the bytes of a document, or None if it does not exist."""
 
     @abstractmethod
-    def found(self) -> list[str]:
-        """The names of all Parquet files, in order; drafts, which begin with a dot or an underscore, are none."""
+    def parquet_names(self) -> list[str]:
+        """Return the sorted names of all Parquet files, without drafts (names that begin with a dot or underscore)."""
 
     @abstractmethod
     def part(self, name: str, columns: Mapping[str, str], required: Collection[str]) -> Part:
-        """The Parquet file of that name, its columns checked (``files.check_columns``)."""
+        """Return a Parquet file after a check of its columns (``files.check_columns``)."""
 
     def json(self, name: str) -> Any:
-        """A document that must be there."""
+        """Parse a document that must exist."""
         content = self.content(name)
         if content is None:
             raise files.missing(self.where(name))
         return files.document(self.where(name), content)
 
     def object(self, name: str) -> dict[str, Any]:
-        """A document that must be there, and an object."""
+        """Parse a document that must exist and be a JSON object."""
         return files.as_object(self.where(name), self.json(name))
 
     def has(self, name: str) -> bool:
-        """Whether there is such a document."""
+        """Return True if the document exists."""
         return self.content(name) is not None
 
     def lines(self, name: str) -> list[dict[str, Any]]:
-        """The lines of a JSONL document, none where there is no document; a torn last line is left out."""
+        """Parse a JSONL document, empty if it does not exist; a torn last line is left out."""
         return files.lines(self.where(name), self.content(name) or b"")
 
     def whole_lines(self, name: str) -> list[tuple[int, dict[str, Any]]]:
-        """The lines of a JSONL document with their numbers; a torn one is an error."""
+        """Parse a JSONL document into line numbers and objects; a torn line is an error."""
         return files.whole_lines(self.where(name), self.content(name) or b"")
 
 
@@ -101,25 +101,26 @@ class Folder(Source):
         self._home = home
 
     def where(self, name: str) -> str:
-        """Its path."""
+        """Return the path of a file."""
         return str(self._home / name)
 
     def content(self, name: str) -> bytes | None:
-        """The file's bytes."""
+        """Return the bytes of a file, or None if it does not exist."""
         try:
             return (self._home / name).read_bytes()
         except FileNotFoundError:
             return None
-        except OSError as broken:
-            why = f"{self.where(name)}: not readable ({broken}); restore the file or run the plan again"
-            raise EvidenceError(why) from broken
+        except OSError as error:
+            raise EvidenceError(
+                f"{self.where(name)}: not readable ({error}); restore the file or run the plan again"
+            ) from error
 
-    def found(self) -> list[str]:
-        """By looking into the folders."""
+    def parquet_names(self) -> list[str]:
+        """Return the names of the Parquet files in the folders of the run directory."""
         return sorted(path.relative_to(self._home).as_posix() for path in self._home.glob("[!._]*/[!._]*.parquet"))
 
     def part(self, name: str, columns: Mapping[str, str], required: Collection[str]) -> Part:
-        """Checked by its footer."""
+        """Return the path of a Parquet file after a check of its footer."""
         files.check_parquet(self._home / name, columns, required)
         return self._home / name
 
@@ -129,9 +130,9 @@ ACKS_ALL = ("all", "-1")
 
 @dataclass(frozen=True, order=True)
 class Client:
-    """One arm of one workload and what its configuration promises; topic and rack are None where it lacks that side.
+    """One arm of one workload and the guarantees of its configuration.
 
-    ``commits_to`` is the topic whose positions it commits.
+    Topic and rack are None on a side that the client lacks. ``commits_to`` is the topic of the positions it commits.
     """
 
     workload: str
@@ -148,16 +149,16 @@ class Client:
 
     @property
     def key(self) -> str:
-        """``workload/arm``: how rows name it."""
+        """``workload/arm``, the client's name in measurements and events."""
         return f"{self.workload}/{self.arm}"
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A window of the journal's real times: start inclusive, end exclusive, in microseconds of the run.
+    """A window cut from the journal's real times: start inclusive, end exclusive, in microseconds of the run.
 
-    ``block`` counts from 1 and is 0 for what is in none; ``entry`` is the fault's id in the plan, before any round or
-    block was added to it.
+    ``block`` counts from 1 and is 0 outside all blocks. ``entry`` is the fault's id in the plan, without the suffixes
+    of rounds and blocks.
     """
 
     name: str
@@ -170,19 +171,28 @@ class Phase:
 
 @dataclass(frozen=True)
 class Objective:
-    """The text of one SLO and where it stands: ``demo.yaml:21:5`` in the plan, ``tests/test_x.py:12`` in a test.
+    """The text of one SLO and its place: ``demo.yaml:21:5`` in the plan, ``tests/test_x.py:12`` in a test.
 
-    ``gate``: whether the run's status hangs on it, or it is only watched.
+    ``gate`` is False for an objective that is only watched: the run's status does not depend on it.
     """
 
     text: str
     at: str | None
     gate: bool = True
 
+    @cached_property
+    def slo(self) -> Slo:
+        """The parsed SLO. Raises SloSyntaxError."""
+        return parse(self.text)
+
 
 @dataclass(frozen=True)
 class Evidence:
-    """A run directory's contents. ``parquet`` maps a table (``outcomes``, ``log``, …) to its checked files."""
+    """The contents of a run directory.
+
+    ``producers`` maps producer ids to client names. ``parquet`` maps a table (``outcomes``, ``log``, …) to its checked
+    files. ``home`` is the folder for the results.
+    """
 
     home: Path
     run: Mapping[str, Any]
@@ -198,127 +208,130 @@ class Evidence:
 
     @property
     def complete(self) -> bool:
-        """Whether the run says of itself that it finished."""
+        """True if the run finished: it has a manifest and the status ``complete``."""
         return self.manifested and self.run.get("status") == "complete"
 
     @property
     def steps(self) -> tuple[Mapping[str, Any], ...]:
-        """The faults that the plan asked for, in the timeline's order."""
+        """The planned faults in the timeline's order."""
         return tuple(self.timeline["steps"])
 
     @property
     def racks(self) -> frozenset[str]:
-        """Where the brokers stand, as far as they say."""
+        """The racks of the brokers, as far as known."""
         return _racks(self.run)
 
     def faults_of(self, name: str) -> tuple[str, ...]:
-        """The steps that a fault's name in an SLO stands for: one, or every round and block of a plan's fault."""
+        """Return the step ids for a fault's name in an SLO: one step, or all rounds and blocks of a plan's fault."""
         return tuple(step["id"] for step in self.steps if name in (step["id"], step.get("entry")))
 
     def window_of(self, fault: str) -> Phase | None:
-        """The first window of ``fault``, or None where it never began."""
+        """Return the first window of ``fault``, or None if it never began."""
         return next((phase for phase in self.phases if phase.fault == fault), None)
 
     def excused(self, topic: str | None, rule: str) -> str | None:
-        """The fault, if any, by which the plan itself keeps an integrity rule from holding for a topic.
+        """Return the first injected fault that permits a violation of an integrity rule on a topic, or None.
 
-        Such a fault says so (``roles.permits``): records were deleted, say. One that was not injected excuses nothing.
+        The fault itself lists the rule in ``roles.permits``, for example because it deletes records.
         """
-        done = (line for line in self.journal if line["state"] == "injected" and "why" not in line)
-        for line in done:
+        for line in self.journal:
             targets = line.get("targets") or {}
-            if topic in targets.get("topics", ()) and rule in (targets.get("roles") or {}).get("permits", ()):
+            permits = (targets.get("roles") or {}).get("permits", ())
+            injected = line["state"] == "injected" and "why" not in line
+            if injected and topic in targets.get("topics", ()) and rule in permits:
                 return str(line["fault"])
         return None
 
     def arm_settings(self, client: Client) -> Mapping[str, Any]:
-        """The settings of its arm, as the plan has them."""
-        workload = next(one for one in self.timeline["workloads"] if one["name"] == client.workload)
+        """Return the settings of the client's arm as written in the plan."""
+        workload = next(row for row in self.timeline["workloads"] if row["name"] == client.workload)
         return (workload["arms"][client.arm] or {}).get("settings") or {}
 
     def assigned_us(self, arm: str, workload: str) -> tuple[int, ...]:
-        """When partitions were assigned to the consumers of an arm, in order."""
-        told = (line for line in self.events if line.get("event") == "assigned" and line.get("arm") == arm)
-        return tuple(sorted(line["t_us"] for line in told if line.get("workload", workload) == workload))
-
-
-def _racks(run: Mapping[str, Any]) -> frozenset[str]:
-    return frozenset(rack for broker in run.get("brokers", ()) if (rack := broker.get("rack")) is not None)
+        """Return the sorted times at which partitions were assigned to the consumers of an arm."""
+        assigned = (line for line in self.events if line.get("event") == "assigned" and line.get("arm") == arm)
+        return tuple(sorted(line["t_us"] for line in assigned if line.get("workload", workload) == workload))
 
 
 def read(home: Path, columns: Mapping[str, Mapping[str, str]]) -> Evidence:
-    """The evidence in ``home``; ``columns`` gives each table's columns and Spark types. Raises EvidenceError."""
+    """Read the evidence in ``home``. ``columns`` maps tables to columns and Spark types. Raises EvidenceError."""
     return read_from(Folder(home), home, columns)
 
 
 def read_from(source: Source, home: Path, columns: Mapping[str, Mapping[str, str]]) -> Evidence:
-    """The evidence in ``source``, as ``read``; ``home`` is where its results belong."""
+    """Read the evidence in ``source`` as ``read`` does; ``home`` is the folder for the results."""
     run, timeline = source.object("run.json"), source.object("timeline.json")
     manifested = source.has("manifest.json")
-    with _shape(source.where("timeline.json")):
+    with _document_errors(source.where("timeline.json")):
         clients = tuple(_client(workload, arm) for workload in timeline["workloads"] for arm in workload["arms"])
         objectives = tuple(_objective(slo) for slo in timeline["slo"])
         _ = [step["id"] for step in timeline["steps"]]
-    with _shape(source.where("run.json")):
+    with _document_errors(source.where("run.json")):
         producers = {p["producer_id"]: f"{p['workload']}/{p['arm']}" for p in run.get("producers", [])}
         _ = run["run_id"], run["status"], _racks(run)
+    phases, expectations = _phases(source), tuple(_expectations(source))
+    journal = source.lines("journal.jsonl")
+    with _document_errors(source.where("journal.jsonl")):
+        _ = [(line["t_us"], line["fault"], line["state"]) for line in journal]
     return Evidence(
         home=home,
         run=run,
         timeline=timeline,
         clients=clients,
         producers=producers,
-        phases=_phases(source),
-        objectives=(*objectives, *_expectations(source)),
-        journal=_journal(source),
+        phases=phases,
+        objectives=(*objectives, *expectations),
+        journal=tuple(journal),
         events=tuple(source.lines("events.jsonl")),
         parquet=_parquet(source, columns, manifested=manifested),
         manifested=manifested,
     )
 
 
-def told_apart(runs: Sequence[Evidence]) -> None:
-    """Raises EvidenceError where two runs that are looked at together have one id."""
+def require_distinct_ids(runs: Sequence[Evidence]) -> None:
+    """Raise EvidenceError if two different runs that are examined together have the same id."""
     homes: dict[str, Path] = {}
-    for one in runs:
-        before = homes.setdefault(str(one.run["run_id"]), one.home)
-        if before != one.home:
-            told = f"{one.home / 'run.json'}: run_id {one.run['run_id']!r} is that of {before / 'run.json'} too"
-            raise EvidenceError(f"{told}; look at one of them, or restore the file")
+    for evidence in runs:
+        run_id = str(evidence.run["run_id"])
+        first = homes.setdefault(run_id, evidence.home)
+        if first != evidence.home:
+            raise EvidenceError(
+                f"{evidence.home / 'run.json'}: run_id {run_id!r} is that of {first / 'run.json'} too; "
+                "look at only one of them, or restore the file"
+            )
 
 
-class _shape:  # noqa: N801 - reads as a statement
-    """Turns a missing or mistyped field of a JSON document into an EvidenceError that names the file."""
+def _racks(run: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset(rack for broker in run.get("brokers", ()) if (rack := broker.get("rack")) is not None)
 
-    def __init__(self, where: str) -> None:
-        self._where = where
 
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, broken: BaseException | None, _: object) -> None:
-        if isinstance(broken, (KeyError, TypeError, ValueError, AttributeError)):
-            what = f"field {broken} is missing" if isinstance(broken, KeyError) else str(broken)
-            raise EvidenceError(f"{self._where}: {what}; restore the file or run the plan again") from broken
+@contextmanager
+def _document_errors(where: str) -> Iterator[None]:
+    """Turn a missing or mistyped field of a JSON document into an EvidenceError with the name of the file."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        what = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
+        raise EvidenceError(f"{where}: {what}; restore the file or run the plan again") from error
 
 
 def _parquet(
     source: Source, columns: Mapping[str, Mapping[str, str]], *, manifested: bool
 ) -> dict[str, tuple[Part, ...]]:
-    """The files that the manifest names; without one (the run did not finish) the evidence is whatever is there."""
-    there = source.found()
-    names = list(map(str, source.object("manifest.json").get("files", []))) if manifested else there
+    """Return the files named in the manifest. An unfinished run has no manifest; all its existing files count."""
+    present = source.parquet_names()
+    names = list(map(str, source.object("manifest.json").get("files", []))) if manifested else present
     for name in names:
-        if name not in there and not source.has(name):
-            raise gone(source.where(name))
+        if name not in present and not source.has(name):
+            raise files.missing_from_manifest(source.where(name))
     return {
-        table: tuple(source.part(name, wanted, REQUIRED[table]) for name in _of_table(names, table))
-        for table, wanted in columns.items()
+        table: tuple(
+            source.part(name, types, REQUIRED[table])
+            for name in sorted(names)
+            if name.startswith(f"{table}/") and name.endswith(".parquet")
+        )
+        for table, types in columns.items()
     }
-
-
-def _of_table(names: Sequence[str], table: str) -> list[str]:
-    return [name for name in sorted(names) if name.startswith(f"{table}/") and name.endswith(".parquet")]
 
 
 def _client(workload: Mapping[str, Any], arm: str) -> Client:
@@ -339,23 +352,21 @@ def _client(workload: Mapping[str, Any], arm: str) -> Client:
     )
 
 
-def _expectations(source: Source) -> list[Objective]:
-    """None where no test asked for more. None may be lost: what is not read would not be judged."""
+def _expectations(source: Source) -> Iterator[Objective]:
+    """Yield the objectives that a test added. A damaged line is an error: it would silently not be judged."""
     name = "expectations.jsonl"
-    return [_expectation(f"{source.where(name)}:{number}", line) for number, line in source.whole_lines(name)]
-
-
-def _expectation(where: str, line: Mapping[str, Any]) -> Objective:
-    text, at = line.get("text"), line.get("at")
-    gate = line.get("gate", "verdict")
-    if not isinstance(text, str) or not (at is None or isinstance(at, str)) or gate not in ("verdict", "report"):
-        shape = '{"text": "<SLO>", "at": "<file>:<line>", "gate": "verdict" or "report"}'
-        raise EvidenceError(f"{where}: not {shape}; mend the line")
-    try:
-        parse(text)
-    except SloSyntaxError as broken:
-        raise EvidenceError(f"{where}: not an SLO: {broken}; mend the line, and the test that wrote it") from broken
-    return _objective(line)
+    for number, line in source.whole_lines(name):
+        where = f"{source.where(name)}:{number}"
+        text, at, gate = line.get("text"), line.get("at"), line.get("gate", "verdict")
+        if not isinstance(text, str) or not (at is None or isinstance(at, str)) or gate not in ("verdict", "report"):
+            shape = '{"text": "<SLO>", "at": "<file>:<line>", "gate": "verdict" or "report"}'
+            raise EvidenceError(f"{where}: not {shape}; correct the line")
+        try:
+            parse(text)
+        except SloSyntaxError as error:
+            why = f"{where}: not an SLO: {error}; correct the line, and the test that wrote it"
+            raise EvidenceError(why) from error
+        yield _objective(line)
 
 
 def _objective(line: Mapping[str, Any]) -> Objective:
@@ -363,26 +374,17 @@ def _objective(line: Mapping[str, Any]) -> Objective:
 
 
 def _phases(source: Source) -> tuple[Phase, ...]:
-    """None where the run ended before they were cut."""
+    """Return the phases in order of time, empty if the run ended before they were cut."""
     if not source.has("phases.json"):
         return ()
     rows, where = source.json("phases.json"), source.where("phases.json")
-    with _shape(where):
-        phases = [_phase(row) for row in rows]
+    phases = []
+    with _document_errors(where):
+        for row in rows:
+            name, fault, start_us, end_us = (row[field] for field in ("name", "fault", "start_us", "end_us"))
+            phases.append(Phase(name, fault, int(start_us), int(end_us), int(row.get("block", 0)), row.get("entry")))
     for phase in phases:
         if phase.end_us < phase.start_us:
             name = phase.fault or phase.name
             raise EvidenceError(f"{where}: {name} ends before it begins: the clock went back; run the plan again")
     return tuple(sorted(phases, key=lambda phase: (phase.start_us, phase.end_us)))
-
-
-def _phase(row: Mapping[str, Any]) -> Phase:
-    name, fault, start_us, end_us = (row[field] for field in ("name", "fault", "start_us", "end_us"))
-    return Phase(name, fault, int(start_us), int(end_us), int(row.get("block", 0)), row.get("entry"))
-
-
-def _journal(source: Source) -> tuple[dict[str, Any], ...]:
-    lines = source.lines("journal.jsonl")
-    with _shape(source.where("journal.jsonl")):
-        _ = [(line["t_us"], line["fault"], line["state"]) for line in lines]
-    return tuple(lines)

@@ -1,13 +1,17 @@
-"""Reads and writes the files of a run directory, and refuses the broken ones with a sentence.
+"""Reading and writing of files: JSON documents, JSONL, Parquet footers, and ledgers of JSON lines.
 
-Rules: a JSON file is whole or an EvidenceError; a JSONL file may lack its last line's end (its writer was killed), no
-other line, unless its reader can spare none; a Parquet file is looked at by its footer, before Spark sees it; what is
-written is there whole or not at all. The same words for the same fault, wherever the bytes came from.
+Rules for a run directory:
 
-Files of JSON lines that only grow: a ledger in git, say, where merges join lines.
+* A JSON file is whole, or reading it raises an EvidenceError.
+* A JSONL file may lack the end of its last line, because its writer was killed. Any other damaged line is an error, and
+  so is a torn last line if its reader needs every line (``whole_lines``).
+* A Parquet file is checked by its footer before Spark reads it.
+* A file is written whole or not at all.
+* Errors have the same words, no matter where the bytes came from. ``where`` is the file's name in errors.
 
-Rules: what is added is added in one write, after a torn last line on a line of its own. A line that can't be read is
-named and left out; the others count.
+A ledger (``read_ledger_lines``, ``append_ledger_lines``) is a JSONL file that only grows, for example in git, where
+merges join lines. Lines are appended in one write, and after a torn last line on a new line. A line that can't be read
+is reported and left out; the others count.
 """
 
 import json
@@ -20,8 +24,10 @@ import pyarrow.parquet as pq
 
 from aftershock.errors import EvidenceError
 
-# Spark's name of a Parquet column's type, as pyarrow has it
-_SPARK = {
+T = TypeVar("T")
+
+_RESTORE = "restore the file or run the plan again"
+_SPARK_TYPES = {
     pa.string(): "string",
     pa.large_string(): "string",
     pa.int32(): "int",
@@ -33,125 +39,119 @@ _WIDENED = {"bigint": ("int",)}  # Spark reads the narrower integer as the wider
 
 
 def read_json(path: Path) -> Any:
-    """The document in ``path``. Raises EvidenceError where it is missing or not JSON."""
+    """Parse the document in ``path``. Raises EvidenceError if it is missing or not JSON."""
     try:
         return document(str(path), path.read_bytes())
     except FileNotFoundError:
         raise missing(str(path)) from None
-    except OSError as broken:
-        raise EvidenceError(f"{path}: not readable ({broken}); restore the file or run the plan again") from broken
+    except OSError as error:
+        raise EvidenceError(f"{path}: not readable ({error}); {_RESTORE}") from error
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """As ``read_json``, of a document that must be an object."""
+    """Parse a document as ``read_json`` does; it must be a JSON object."""
     return as_object(str(path), read_json(path))
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The documents of a JSONL file, in order; none where there is no file. A torn last line is left out."""
+    """Parse a JSONL file, empty if it does not exist. A torn last line is left out."""
     return lines(str(path), path.read_bytes()) if path.exists() else []
 
 
 def missing(where: str) -> EvidenceError:
-    """The error of a document that every run has."""
+    """Return the error for a missing document that every run has."""
     return EvidenceError(f"{where}: missing; this is not a finished run directory, or not one of Aftershock's")
 
 
 def document(where: str, content: bytes) -> Any:
-    """The JSON document ``content``; ``where`` is what errors call it."""
+    """Parse the JSON document ``content``."""
     try:
         return json.loads(content)
-    except ValueError as broken:
-        raise EvidenceError(
-            f"{where}: not readable as JSON ({broken}); restore the file or run the plan again"
-        ) from broken
+    except ValueError as error:
+        raise EvidenceError(f"{where}: not readable as JSON ({error}); {_RESTORE}") from error
 
 
-def as_object(where: str, told: Any) -> dict[str, Any]:
-    """``told``, which must be an object."""
-    if not isinstance(told, dict):
-        raise EvidenceError(f"{where}: not a JSON object; restore the file or run the plan again")
-    return told
+def as_object(where: str, value: Any) -> dict[str, Any]:
+    """Return ``value`` if it is a JSON object, else raise EvidenceError."""
+    if not isinstance(value, dict):
+        raise EvidenceError(f"{where}: not a JSON object; {_RESTORE}")
+    return value
 
 
 def lines(where: str, content: bytes) -> list[dict[str, Any]]:
-    """The documents of a JSONL file; a torn last line is left out."""
+    """Parse the content of a JSONL file; a torn last line is left out."""
     *whole, last = content.split(b"\n")
-    told = [line for _, line in _numbered(where, whole)]
-    return told if not last.strip() else told + _torn(last)
+    rows = [row for _, row in _numbered(where, whole)]
+    try:
+        value = json.loads(last) if last.strip() else None
+    except ValueError:
+        value = None
+    return [*rows, value] if isinstance(value, dict) else rows
 
 
 def whole_lines(where: str, content: bytes) -> list[tuple[int, dict[str, Any]]]:
-    """The documents of a JSONL file with their numbers; a torn line is an error."""
+    """Parse the content of a JSONL file into line numbers and objects; a torn line is an error."""
     return _numbered(where, content.split(b"\n"))
 
 
 def _numbered(where: str, texts: Sequence[bytes]) -> list[tuple[int, dict[str, Any]]]:
-    return [(number, _line(f"{where}:{number}", text)) for number, text in enumerate(texts, 1) if text.strip()]
-
-
-def _line(where: str, text: bytes) -> dict[str, Any]:
-    try:
-        told = json.loads(text)
-    except ValueError as broken:
-        raise EvidenceError(f"{where}: not JSON ({broken}); restore the file or run the plan again") from broken
-    return as_object(where, told)
-
-
-def _torn(text: bytes) -> list[dict[str, Any]]:
-    try:
-        told = json.loads(text)
-    except ValueError:
-        return []
-    return [told] if isinstance(told, dict) else []
+    rows = []
+    for number, text in enumerate(texts, 1):
+        if text.strip():
+            try:
+                value = json.loads(text)
+            except ValueError as error:
+                raise EvidenceError(f"{where}:{number}: not JSON ({error}); {_RESTORE}") from error
+            rows.append((number, as_object(f"{where}:{number}", value)))
+    return rows
 
 
 def check_parquet(path: Path, columns: Mapping[str, str], required: Collection[str]) -> None:
-    """Raises EvidenceError where ``path`` is missing, truncated, or of another shape (``check_columns``)."""
+    """Raise EvidenceError if ``path`` is missing, truncated or has other columns (``check_columns``)."""
     try:
         schema = pq.read_schema(path)
     except FileNotFoundError:
-        raise gone(str(path)) from None
-    except (pa.ArrowInvalid, OSError) as broken:
-        raise truncated(str(path), str(broken)) from broken
-    check_columns(str(path), [(field.name, _kind(field.type)) for field in schema], columns, required)
+        raise missing_from_manifest(str(path)) from None
+    except (pa.ArrowInvalid, OSError) as error:
+        raise truncated(str(path), str(error)) from error
+    present = []
+    for field in schema:
+        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        present.append((field.name, _SPARK_TYPES.get(kind, str(kind))))
+    check_columns(str(path), present, columns, required)
 
 
-def gone(where: str) -> EvidenceError:
-    """The error of a file that the manifest names and nobody finds."""
+def missing_from_manifest(where: str) -> EvidenceError:
+    """Return the error for a file that the manifest lists but that does not exist."""
     return EvidenceError(f"{where}: named in the manifest, but missing; restore it or run the plan again")
 
 
 def truncated(where: str, why: str) -> EvidenceError:
-    """The error of a file whose footer can't be read."""
+    """Return the error for a Parquet file without a readable footer."""
     return EvidenceError(f"{where}: truncated or not Parquet ({why}); restore it or run the plan again")
 
 
 def check_columns(
-    where: str, found: Sequence[tuple[str, str]], columns: Mapping[str, str], required: Collection[str]
+    where: str, present: Sequence[tuple[str, str]], columns: Mapping[str, str], required: Collection[str]
 ) -> None:
-    """Raises EvidenceError where a Parquet file's columns are not as declared; types are named as Spark's.
+    """Raise EvidenceError if the columns of a Parquet file differ from their declaration.
 
-    Of ``columns`` (name → type) those ``required`` must be there, each once; one that came later may be missing, and is
-    then null. What else is in the file is nobody's business.
+    ``present`` and ``columns`` give names and Spark types. Each of the ``required`` columns must occur once. Another
+    column of ``columns`` was added to the format later: it may be missing, and is then null. Unknown columns are
+    ignored.
     """
     for name, declared in columns.items():
-        kinds = [kind for column, kind in found if column == name]
-        if len(kinds) > 1 or (not kinds and name in required):
-            what = "is there more than once" if kinds else "is missing"
-            raise EvidenceError(f"{where}: column {name!r} {what}; the file was written by something else, or damaged")
-        if kinds and kinds[0] not in (declared, *_WIDENED.get(declared, ())):
-            why = f"column {name!r} is {kinds[0]}, not {declared}; rewrite it or run the plan again"
+        types = [kind for column, kind in present if column == name]
+        if len(types) > 1 or (not types and name in required):
+            what = "is there more than once" if types else "is missing"
+            raise EvidenceError(f"{where}: column {name!r} {what}; another program wrote the file, or it is damaged")
+        if types and types[0] not in (declared, *_WIDENED.get(declared, ())):
+            why = f"column {name!r} is {types[0]}, not {declared}; rewrite it or run the plan again"
             raise EvidenceError(f"{where}: {why}")
 
 
-def _kind(kind: pa.DataType) -> str:
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return _SPARK.get(kind, str(kind))
-
-
 def write_whole(path: Path, content: str | bytes) -> Path:
-    """Writes ``path``, in UTF-8, whole or not at all, and returns it."""
+    """Write ``path`` (text in UTF-8) whole or not at all, and return it."""
     draft = path.with_name(f".{path.name}.inprogress")
     try:
         draft.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -160,46 +160,44 @@ def write_whole(path: Path, content: str | bytes) -> Path:
         draft.unlink(missing_ok=True)
 
 
-T = TypeVar("T")
-
-
-def read(
-    path: Path, parsed: Callable[[dict[str, Any]], T], version: int, what: str, option: str
+def read_ledger_lines(
+    path: Path, parse: Callable[[dict[str, Any]], T], version: int, what: str, option: str
 ) -> tuple[list[T], list[str]]:
-    """What could be read, and a sentence for each line that could not; nothing where there is no file yet.
+    """Return the parsed lines and one sentence per unreadable line; both are empty if the file does not exist.
 
-    ``parsed`` raises ValueError, KeyError or TypeError for a line that is none of ``what``, ``version`` is the schema's
-    that it knows; ``option`` names the file on the command line. Raises EvidenceError where the file can't be read.
+    ``parse`` raises ValueError, KeyError or TypeError for an invalid line. ``version`` is the supported schema version,
+    ``what`` the name of the ledger, ``option`` the command-line option that sets the file. Raises EvidenceError if the
+    file can't be read.
     """
     try:
         content = path.read_bytes() if path.exists() else b""
-    except OSError as refused:
-        raise EvidenceError(f"{path}: can't be read ({refused.strerror}); name another {option}") from refused
-    lines, broken = [], []
+    except OSError as error:
+        raise EvidenceError(f"{path}: can't be read ({error.strerror}); name another {option}") from error
+    parsed, broken = [], []
     for number, text in enumerate(content.split(b"\n"), 1):
+        if not text.strip():
+            continue
         try:
-            lines += [parsed(_object(text, version))] if text.strip() else []
-        except (ValueError, KeyError, TypeError) as wrong:
-            why = f"{wrong} is missing" if isinstance(wrong, KeyError) else str(wrong)
-            broken.append(f"{path}:{number}: not a line of {what} ({why}); mend it or take it out")
-    return lines, broken
+            row = json.loads(text)
+            if not isinstance(row, dict):
+                raise ValueError("not a JSON object")  # noqa: TRY004, TRY301 - reported like any other invalid line
+            if row["schema_version"] != version:
+                raise ValueError(  # noqa: TRY301
+                    f"schema version {row['schema_version']} is unknown here; upgrade Aftershock"
+                )
+            parsed.append(parse(row))
+        except (ValueError, KeyError, TypeError) as error:
+            why = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            broken.append(f"{path}:{number}: not a line of {what} ({why}); correct the line or remove it")
+    return parsed, broken
 
 
-def append(path: Path, lines: Iterable[str], option: str) -> None:
-    """Add lines, made of JSON without newlines. Raises EvidenceError where that can't be done."""
+def append_ledger_lines(path: Path, texts: Iterable[str], option: str) -> None:
+    """Append lines, each a JSON text without newlines. Raises EvidenceError if the file can't be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         torn = path.exists() and path.stat().st_size > 0 and not path.read_bytes().endswith(b"\n")
         with path.open("a", encoding="utf-8") as file:
-            file.write("\n" * torn + "".join(f"{line}\n" for line in lines))
-    except OSError as refused:
-        raise EvidenceError(f"{path}: can't be written ({refused.strerror}); name another {option}") from refused
-
-
-def _object(text: bytes, version: int) -> dict[str, Any]:
-    said = json.loads(text)
-    if not isinstance(said, dict):
-        raise ValueError("it is no JSON object")  # noqa: TRY004 -- a line that can't be read, like any other
-    if said["schema_version"] != version:
-        raise ValueError(f"schema version {said['schema_version']} is unknown here; upgrade Aftershock")
-    return said
+            file.write("\n" * torn + "".join(f"{text}\n" for text in texts))
+    except OSError as error:
+        raise EvidenceError(f"{path}: can't be written ({error.strerror}); name another {option}") from error

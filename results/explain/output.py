@@ -20,7 +20,7 @@ from typing import Any
 from aftershock.results.checks.check import Status, Verdict
 from aftershock.results.checks.obligations.stalls import lanes
 from aftershock.results.evidence.evidence import Evidence, read
-from aftershock.results.evidence.judged import analysis_of, older, verdict_of
+from aftershock.results.evidence.stored import analysis_of, older_version_note, verdict_of
 from aftershock.results.explain.chapter import Chapter, chapter, labels
 from aftershock.results.explain.events import Force, Moment, forces
 from aftershock.results.explain.record import Followed
@@ -63,7 +63,7 @@ def told(evidence: Evidence, verdict: Verdict, analysis: Mapping[str, Any]) -> S
         promises=tuple(_promises(verdict)),
         slowest=slow,
         labels=labels(evidence),
-        missing=None if slow is not None else older(evidence.home, "the slowest records"),
+        missing=None if slow is not None else older_version_note(evidence.home, "the slowest records"),
     )
 
 

@@ -26,8 +26,8 @@ from aftershock.results.checks.obligations.stalls import lanes
 from aftershock.results.compare.runs import arms_of
 from aftershock.results.evidence.evidence import Evidence, read
 from aftershock.results.evidence.files import write_whole
-from aftershock.results.evidence.judged import analysis_of, older, verdict_of
 from aftershock.results.evidence.phases import RUN
+from aftershock.results.evidence.stored import analysis_of, older_version_note, verdict_of
 from aftershock.results.explain.output import told as story_of
 from aftershock.results.report import plots, reading, tables
 from aftershock.results.report.failed import pasted
@@ -79,7 +79,7 @@ def _told(evidence: Evidence, verdict: Verdict, analysis: Mapping[str, Any]) -> 
         "sentence": text.sentence(verdict),
         "why": evidence.timeline.get("why"),
         "about": about(evidence, verdict),
-        "troubled": text.troubled(verdict),
+        "troubled": text.problems(verdict),
         "attention_max": ATTENTION_MAX,
         "command": evidence.run.get("command"),
         "environment": environment(evidence),
@@ -135,7 +135,7 @@ def _measured(
 def _older(evidence: Evidence, analysis: Mapping[str, Any]) -> str | None:
     """What an older version left unmeasured, in a line; None where all is there."""
     lacking = [what for name, what in _NEWER.items() if name not in analysis]
-    return older(evidence.home, ", ".join(lacking)) if lacking else None
+    return older_version_note(evidence.home, ", ".join(lacking)) if lacking else None
 
 
 def _groups(checks: Sequence[Check]) -> list[tuple[str, list[Check]]]:

@@ -21,9 +21,9 @@ from urllib.parse import quote
 from aftershock.errors import EvidenceError
 from aftershock.results.checks.check import Check, Status, Verdict, worst
 from aftershock.results.evidence.files import read_object, write_whole
-from aftershock.results.evidence.judged import verdict_of
+from aftershock.results.evidence.stored import verdict_of
 from aftershock.results.report.page import filled
-from aftershock.results.text import cell, observed, run_s, seconds, sentence, status, table, threshold, troubled
+from aftershock.results.text import cell, observed, problems, run_s, seconds, sentence, status, table, threshold
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def write_index(run_dirs: Sequence[Path], folder: Path, title: str, comparison: 
         comparison=comparison and link(comparison, folder),
         runs=[(run, link(run.home / "report.html", folder)) for run in runs],
         sentence=sentence,
-        troubled=troubled,
+        troubled=problems,
     )
     return write_whole(folder / "index.html", page)
 

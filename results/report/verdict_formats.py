@@ -23,7 +23,7 @@ from textwrap import fill
 
 from aftershock.results.checks.check import Check, Status, Verdict
 from aftershock.results.evidence.files import read_object, write_whole
-from aftershock.results.text import details, observed, printable, run_s, sentence, status, threshold, troubled
+from aftershock.results.text import details, observed, printable, problems, run_s, sentence, status, threshold
 
 WIDTH = 80
 _ATTENTION_MAX = 6
@@ -32,7 +32,7 @@ _COLUMNS = (12, 11, 11, 43)
 
 def summary(verdict: Verdict) -> str:
     """The text, with a newline at its end."""
-    unsettled = troubled(verdict)
+    unsettled = problems(verdict)
     blocks = [fill(sentence(verdict), WIDTH), *map(_attention, unsettled[:_ATTENTION_MAX])]
     if len(unsettled) > _ATTENTION_MAX:
         blocks.append(f"and {len(unsettled) - _ATTENTION_MAX} more, in verdict.json")
@@ -150,7 +150,7 @@ def annotations(verdict: Verdict, plan_path: str | None) -> list[str]:
 
     Without it (a plan that ships with us) the commands name no file, and GitHub shows them with the step.
     """
-    return [_command(check, plan_path) for check in troubled(verdict)]
+    return [_command(check, plan_path) for check in problems(verdict)]
 
 
 def _command(check: Check, plan_path: str | None) -> str:

@@ -1,4 +1,4 @@
-"""The SLO language: one line of text to one value and back. Pure; imports nothing of ours. Every form: ``docs/SLO.md``.
+"""The SLO language: converts one line of text to a value and back. Pure. ``docs/SLO.md`` describes every form.
 
 ::
 
@@ -9,12 +9,12 @@
     lost == 0 [for ARM]
 
     PLACE    WINDOW | every 1s of WINDOW
-    WINDOW   warmup | steady | fault | recovery | fault/<id> | run;  none means run, everything after warm-up
+    WINDOW   warmup | steady | fault | recovery | fault/<id> | run;  without a window: run, everything after warm-up
     SUBJECT  rack | partition | broker | producer | epoch
 
-Rules: spaces are free, a time or a share needs its unit, a word that is almost right is named in the error. Which
-metric takes what is a table in ``words``; ``selection`` and ``tree`` are the values, ``parser`` reads them, and
-``parse(str(slo)) == slo``.
+Rules: spaces are free. A time or a share needs its unit. The error for a misspelt word suggests the right one.
+``model.py`` has the values and the table of metrics, ``parser.py`` parses the text, and ``parse(str(slo)) == slo``. The
+package imports nothing else of Aftershock.
 """
 
 from aftershock.results.slo.model import (

@@ -1,12 +1,9 @@
-"""The words of the language, and which metric takes which: a table that parser, judge and ``docs/SLO.md`` share.
+"""Values of the SLO language and the table of metrics.
 
-Figures as the language writes them: exact, and in the shortest of its units.
-
-What is measured, when, and of whom: one side of an SLO.
-
-What an SLO says, as values that print themselves: ``parse(str(slo)) == slo``.
-
-Which of the many combinations mean something is the parser's to know. Times are microseconds, shares fractions of 1.
+``METRICS`` says which metric supports which operators, subjects, windows and quantiles; the parser, the checks and
+``docs/SLO.md`` share it. The parser decides which combinations are valid; the values here only represent them and print
+themselves: ``parse(str(slo)) == slo``. Times are microseconds, shares are fractions of 1. Numbers are printed exactly,
+in the shortest unit of the language.
 """
 
 import math
@@ -27,7 +24,7 @@ UNITS_US = {"us": 1, "ms": 1_000, "s": 1_000_000}
 SECOND_US = 1_000_000
 SLOT_US_MIN = 100_000
 
-# the rules of results/checks/integrity.py, which this may not import
+# The rules of results/checks/integrity.py, which this package must not import.
 COUNTS = (
     "lost",
     "duplicate",
@@ -57,10 +54,11 @@ _EACH: dict[Side, tuple[EachWord, ...]] = {
 
 @dataclass(frozen=True)
 class Metric:
-    """What may be asked of a metric.
+    """What an SLO may say about a metric.
 
-    ``spread``: it has many values, of which one asks for a quantile, the largest or the mean. ``confident``: its
-    values are drawn like samples, so a quantile has a confidence band. ``sampled``: it is known once a second.
+    ``spread``: the metric has many values, and the SLO names a quantile, ``max`` or ``mean`` of them. ``confident``:
+    its values are like drawn samples, so a quantile has a confidence band. ``sampled``: it is measured once a second.
+    ``slots``: it can be measured in slots of a window.
     """
 
     side: Side
@@ -74,7 +72,7 @@ class Metric:
 
     @property
     def counted(self) -> str:
-        """What its ``n`` counts."""
+        """The noun for its ``n``."""
         return "seconds" if self.sampled else "commits" if self.side == "commit" else "records"
 
 
@@ -104,46 +102,46 @@ LATENCIES = tuple(name for name, metric in METRICS.items() if metric.confident)
 
 
 def number(value: Decimal) -> str:
-    """Without an exponent, and without needless zeros: ``0.7``, ``100``."""
+    """Format without an exponent and trailing zeros: ``0.7``, ``100``."""
     return f"{value.normalize():f}"
 
 
 def percent(share: Decimal) -> str:
-    """``99.9%`` of 0.999."""
+    """Format 0.999 as ``99.9%``."""
     return f"{number(share * 100)}%"
 
 
 def time(us: int) -> str:
-    """``250ms``, ``5s``, ``1500us``: the largest unit that leaves it whole."""
+    """Format in the largest unit that gives an integer: ``250ms``, ``5s``, ``1500us``."""
     unit = next(unit for unit, of_us in reversed(UNITS_US.items()) if us % of_us == 0)
     return f"{us // UNITS_US[unit]}{unit}"
 
 
 def aggregate_name(aggregate: Aggregate) -> str:
-    """``p95``, ``p99.9``, ``max`` or ``mean``."""
+    """Return ``p95``, ``p99.9``, ``max`` or ``mean``."""
     return aggregate if isinstance(aggregate, str) else f"p{number(Decimal(repr(aggregate)) * 100)}"
 
 
-MEAN_NEEDS = 30  # where the mean of most samples begins to be near normal
+MEAN_NEEDS = 30  # from this size on, the mean of most samples is nearly normal
 
 
 def quantile_needs(q: float) -> int:
-    """Ten values beyond the quantile (design 5.4: n >= 10/(1-q)); exactly, for as floats p90 would need 101."""
+    """Return the least n with ten values beyond the quantile, 10/(1-q), exactly: in floats p90 would need 101."""
     return math.ceil(10 / (1 - Fraction(repr(q))))
 
 
 def share_needs(share: Decimal) -> int:
-    """1/(1-share): with fewer records one failure could not be told from too many; one for 100 %."""
+    """Return 1/(1-share), the least n at which one failure does not exceed the limit; 1 for 100 %."""
     missing = 1 - Fraction(share)
     return math.ceil(1 / missing) if missing else 1
 
 
 @dataclass(frozen=True)
 class Selection:
-    """``produce.latency p99 in fault for a``.
+    """A metric, its aggregate, and the time and clients it covers: ``produce.latency p99 in fault for a``.
 
-    A window of None is ``run``, everything after warm-up; an arm of None is every arm that has the metric's side.
-    ``every_us``: each slot of this length by itself. ``target``: the success that an error budget is counted from.
+    Window None is ``run``, everything after warm-up; arm None is every arm that has the metric's side. ``every_us``:
+    each slot of this length is measured separately. ``target``: the success rate that defines an error budget.
     """
 
     metric: str
@@ -155,28 +153,28 @@ class Selection:
 
     @property
     def about(self) -> Metric:
-        """What the table says of the metric."""
+        """The metric's row in ``METRICS``."""
         return METRICS[self.metric]
 
     @property
     def fault(self) -> str | None:
-        """The id of the one fault whose window is meant, if one is."""
+        """The fault id of a window ``fault/<id>``, else None."""
         return self.window.removeprefix("fault/") if self.window and self.window.startswith("fault/") else None
 
     @property
     def spread(self) -> str:
-        """``p99``, or nothing where the metric has one value."""
+        """``p99``, or empty for a metric with one value."""
         return "" if self.aggregate is None else aggregate_name(self.aggregate)
 
     @property
     def place(self) -> str:
-        """``fault``, ``every 1s of fault``, or nothing for everything after warm-up."""
+        """``fault``, ``every 1s of fault``, or empty for everything after warm-up."""
         if self.every_us is None:
             return self.window or ""
         return f"every {time(self.every_us)} of {self.window or 'run'}"
 
     def needs(self) -> int:
-        """The fewest values that can tell it."""
+        """Return the least number of values that define the aggregate."""
         if self.target is not None:
             return share_needs(self.target)
         if self.aggregate == "mean":
@@ -184,38 +182,38 @@ class Selection:
         return quantile_needs(self.aggregate) if isinstance(self.aggregate, float) else 1
 
     def head(self) -> str:
-        """``produce.latency p99``, ``produce.budget(99.9%)``."""
+        """Return metric and aggregate: ``produce.latency p99``, ``produce.budget(99.9%)``."""
         target = "" if self.target is None else f"({percent(self.target)})"
         return f"{self.metric}{target} {self.spread}".rstrip()
 
     def tail(self) -> str:
-        """`` in fault for a``, with a space before it where there is any."""
+        """Return place and arm with a leading space, `` in fault for a``, or an empty string."""
         return (f" in {self.place}" if self.place else "") + (f" for {self.arm}" if self.arm else "")
 
 
 @dataclass(frozen=True)
 class Multiple:
-    """``2 * p99 in steady``: so many times another selection, complete: what was left out is taken from the first."""
+    """A factor and another selection: ``2 * p99 in steady``. Omitted parts are filled from the first selection."""
 
     factor: Decimal
     of: Selection
 
     def beside(self, first: Selection) -> dict[str, str]:
-        """In what the other one differs from the first, in the language's words."""
-        mine, its = (
-            {"metric": one.metric, "spread": one.spread, "window": one.window or "run", "arm": one.arm or ""}
-            for one in (self.of, first)
+        """Return the parts in which the other selection differs from the first, in the language's words."""
+        second_words, first_words = (
+            {"metric": part.metric, "spread": part.spread, "window": part.window or "run", "arm": part.arm or ""}
+            for part in (self.of, first)
         )
-        return {name: value for name, value in mine.items() if value != its[name]}
+        return {name: word for name, word in second_words.items() if word != first_words[name]}
 
 
-def _told(names: Iterable[str | None]) -> tuple[str, ...]:
+def _distinct(names: Iterable[str | None]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names if name is not None))
 
 
 @dataclass(frozen=True)
 class Measure:
-    """``produce.latency p95 < 250ms in fault``: a selection against a limit in its own unit, or against another."""
+    """A selection with a limit, or with a multiple of another selection: ``produce.latency p95 < 250ms in fault``."""
 
     of: Selection
     op: Op
@@ -225,87 +223,85 @@ class Measure:
 
     @property
     def selections(self) -> tuple[Selection, ...]:
-        """What has to be measured: one selection, or two."""
+        """The one or two selections to measure."""
         return (self.of, self.limit.of) if isinstance(self.limit, Multiple) else (self.of,)
 
     @property
     def side(self) -> Side:
-        """Which rows the first selection reads."""
+        """The side of the first selection's rows."""
         return self.of.about.side
 
     @property
     def arms(self) -> tuple[str, ...]:
-        """The arms it names; none means every arm."""
-        return _told(one.arm for one in self.selections)
+        """The named arms; empty means every arm."""
+        return _distinct(selection.arm for selection in self.selections)
 
     @property
     def windows(self) -> tuple[str | None, ...]:
-        """The windows it reads."""
-        return tuple(dict.fromkeys(one.window for one in self.selections))
+        """The windows of its selections."""
+        return tuple(dict.fromkeys(selection.window for selection in self.selections))
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """The ids of the faults it names."""
-        return _told(one.fault for one in self.selections)
+        """The ids of the named faults."""
+        return _distinct(selection.fault for selection in self.selections)
 
     @property
     def q(self) -> float | None:
-        """The quantile it is about, if it is about one."""
+        """The quantile of the first selection, if its aggregate is a quantile."""
         return self.of.aggregate if isinstance(self.of.aggregate, float) else None
 
     @property
     def threshold_us(self) -> int | None:
-        """The limit, where it is a time and no multiple."""
+        """The limit, if it is a time and not a multiple."""
         return int(self.limit) if isinstance(self.limit, Decimal) and self.of.about.unit == "time" else None
 
     @property
     def compares_arms(self) -> bool:
-        """Whether the other selection is another arm's: then their ratio is what is judged."""
+        """True if the two selections are of different arms, so that their ratio is judged."""
         return isinstance(self.limit, Multiple) and self.limit.of.arm != self.of.arm
 
     def needs_of(self, selection: Selection) -> int:
-        """The fewest values of one of its selections that can decide it, in each subject and slot."""
+        """Return the least number of values of one selection, in each subject and slot, that can decide the SLO."""
         if isinstance(self.limit, Decimal) and selection.metric.endswith(".success"):
             return share_needs(self.limit)
         return selection.needs()
 
     def needs(self) -> int:
-        """The fewest values that can decide it; of two selections the more demanding one's."""
+        """Return the least number of values that can decide the SLO: the maximum over its selections."""
         return max(map(self.needs_of, self.selections))
 
     def check_id(self) -> str:
-        """``slo/produce.latency-p95-fault``; ``compare/produce.latency-p95-a-b-fault`` of two arms."""
+        """Return ``slo/produce.latency-p95-fault``, or ``compare/produce.latency-p95-a-b-fault`` for two arms."""
         target = "" if self.of.target is None else percent(self.of.target)
         words = [self.of.metric, target, self.of.spread, *(self.arms if self.compares_arms else ())]
-        words += [self.of.place.replace(" ", "-"), *self._to()]
+        differences = self.limit.beside(self.of) if isinstance(self.limit, Multiple) else {}
+        second = [word for name, word in differences.items() if name != "arm"]
+        words += [self.of.place.replace(" ", "-"), *(("to", *second) if second else ())]
         words += [f"each-{self.each}" if self.each else "", f"with-{self._confidence()}" if self.confidence else ""]
         return f"{'compare' if self.compares_arms else 'slo'}/" + "-".join(word for word in words if word)
-
-    def _to(self) -> tuple[str, ...]:
-        if not isinstance(self.limit, Multiple):
-            return ()
-        beside = [word for name, word in self.limit.beside(self.of).items() if name != "arm"]
-        return ("to", *beside) if beside else ()
 
     def _confidence(self) -> str:
         return "" if self.confidence is None else percent(self.confidence)
 
     def __str__(self) -> str:
+        if isinstance(self.limit, Multiple):
+            head = (
+                f"{self.of.head()}{self.of.tail()} {self.op} {number(self.limit.factor)} * {self._second(self.limit)}"
+            )
+        else:
+            head = f"{self.of.head()} {self.op} {self._amount(self.limit)}{self.of.tail()}"
         each = f" for each {self.each}" if self.each else ""
         confidence = f" with {self._confidence()} confidence" if self.confidence else ""
-        return f"{self._bound()}{each}{confidence}"
+        return f"{head}{each}{confidence}"
 
-    def _bound(self) -> str:
-        if isinstance(self.limit, Multiple):
-            return f"{self.of.head()}{self.of.tail()} {self.op} {number(self.limit.factor)} * {self._other(self.limit)}"
-        return f"{self.of.head()} {self.op} {self._amount(self.limit)}{self.of.tail()}"
-
-    def _other(self, multiple: Multiple) -> str:
-        """``p99 of produce.service in steady``: the quantile always, the rest where it differs."""
-        told = multiple.beside(self.of)
-        metric = f" of {told['metric']}" if "metric" in told else ""
-        head = f"{multiple.of.spread}{metric}" if multiple.of.spread else multiple.of.metric
-        return head + "".join(f" {word} {told[name]}" for name, word in _WHERE.items() if name in told)
+    def _second(self, multiple: Multiple) -> str:
+        """Format ``p99 of produce.service in steady``: always the aggregate, other parts only if they differ."""
+        words = multiple.beside(self.of)
+        metric = f" of {words['metric']}" if "metric" in words else ""
+        window = f" in {words['window']}" if "window" in words else ""
+        arm = f" for {words['arm']}" if "arm" in words else ""
+        return (f"{multiple.of.spread}{metric}" if multiple.of.spread else multiple.of.metric) + window + arm
 
     def _amount(self, limit: Decimal) -> str:
         unit = self.of.about.unit
@@ -314,14 +310,11 @@ class Measure:
         return time(int(limit)) if unit == "time" else f"{number(limit)} records"
 
 
-_WHERE = {"window": "in", "arm": "for"}
-
-
 @dataclass(frozen=True)
 class Recovery:
-    """``recovery < 5s after kill-1``: from inject to the first ``for_us`` in which all succeed, and fast enough.
+    """``recovery < 5s after kill-1``: time from the injection to the first calm period of ``for_us``.
 
-    Fast enough is: quantile ``q`` at most ``factor`` times what it was in ``steady``.
+    A period is calm if every record succeeds and quantile ``q`` is at most ``factor`` times its value in ``steady``.
     """
 
     op: Op
@@ -336,32 +329,32 @@ class Recovery:
 
     @property
     def arms(self) -> tuple[str, ...]:
-        """The arm it names, if it does."""
-        return _told([self.arm])
+        """The named arm, if any."""
+        return _distinct([self.arm])
 
     @property
     def windows(self) -> tuple[str | None, ...]:
-        """The fault's; and what was before it, to compare with."""
+        """The window of the fault, and ``steady`` as the baseline."""
         return (f"fault/{self.after}", "steady")
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """The fault it counts from."""
+        """The fault whose injection starts the time."""
         return (self.after,)
 
     @property
     def terms(self) -> str:
-        """`` (p99 <= 3 * steady for 5s)``, or nothing where they are the usual ones."""
+        """`` (p99 <= 3 * steady for 5s)``, or empty for the default terms."""
         if (self.q, self.factor, self.for_us) == (Recovery.q, Recovery.factor, Recovery.for_us):
             return ""
         return f" ({aggregate_name(self.q)} <= {number(self.factor)} * steady for {time(self.for_us)})"
 
     def needs(self) -> int:
-        """Enough records in ``steady`` for the yardstick: ten beyond its quantile."""
+        """Return the records needed in ``steady`` for the baseline: ten beyond its quantile."""
         return quantile_needs(self.q)
 
     def check_id(self) -> str:
-        """``slo/recovery-kill-1``, and its own terms."""
+        """Return ``slo/recovery-kill-1``, followed by terms that differ from the default."""
         own = f"-{aggregate_name(self.q)}-{number(self.factor)}-{time(self.for_us)}" if self.terms else ""
         return f"slo/recovery-{self.after}{own}"
 
@@ -372,7 +365,7 @@ class Recovery:
 
 @dataclass(frozen=True)
 class Count:
-    """``lost == 0``: how many records broke an integrity rule, whatever the configuration permits."""
+    """``lost == 0``: number of records that broke an integrity rule, even if the configuration permits it."""
 
     rule: str
     op: Op
@@ -385,15 +378,15 @@ class Count:
 
     @property
     def arms(self) -> tuple[str, ...]:
-        """The arm it names, if it does."""
-        return _told([self.arm])
+        """The named arm, if any."""
+        return _distinct([self.arm])
 
     def needs(self) -> int:
-        """One record: of none, none could be broken."""
+        """Return 1: without any record the count proves nothing."""
         return 1
 
     def check_id(self) -> str:
-        """``slo/lost``."""
+        """Return ``slo/lost``."""
         return f"slo/{self.rule}"
 
     def __str__(self) -> str:

@@ -40,7 +40,7 @@ class Remote(Source):
         """What the one job brought."""
         return self._documents.get(name)
 
-    def found(self) -> list[str]:
+    def parquet_names(self) -> list[str]:
         """By one listing of all folders below."""
         if self._parts is None:
             rows = _files(self._spark, self._uri, "*.parquet", ["path"], below=True)

@@ -47,7 +47,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, StringType, StructField, StructType
 
 from aftershock.errors import AftershockError, EvidenceError
-from aftershock.results.evidence.evidence import Evidence, read, told_apart
+from aftershock.results.evidence.evidence import Evidence, read, require_distinct_ids
 from aftershock.results.evidence.files import read_object
 from aftershock.results.evidence.schema import CHECKS, LATENCY_HIST
 from aftershock.results.spark.conf import UNKNOWN, load_of
@@ -315,7 +315,7 @@ def ask(question: Question, master: str | None, say: Say, show: Show) -> None:
     """Has the answer shown. AftershockError where evidence is bad, or where Spark can't do what was asked."""
     first_word(question.text)  # no query: said before a JVM is started for it
     runs = [read(run, columns()) for run in question.runs]
-    told_apart(runs)
+    require_distinct_ids(runs)
     parts = [part for one in runs for parts in one.parquet.values() for part in parts]
     load = load_of(parts) if runs else UNKNOWN
     with _log() as log, session(log, master, load) as spark:

@@ -35,7 +35,7 @@ from aftershock.results.compare.blocks import Block, parse
 from aftershock.results.compare.blocks import stored as blocks_of
 from aftershock.results.compare.comparison import MARGIN, paired
 from aftershock.results.evidence.files import read_json, read_lines
-from aftershock.results.evidence.stored import Stored
+from aftershock.results.evidence.stored import JudgedRun
 from aftershock.results.trials.statement import Estimate, ratio_of
 
 SLICE_US = 10_000_000
@@ -136,7 +136,7 @@ class Part:
     """One judged run. Clients are named ``workload/arm``, measures as in ``aftershock compare --metric``."""
 
     name: str
-    run: Stored
+    run: JudgedRun
 
     @property
     def home(self) -> Path:
@@ -145,7 +145,7 @@ class Part:
 
     def doubt(self) -> str | None:
         """Why nothing of it is evidence."""
-        return self.run.doubted()
+        return self.run.doubt()
 
     def blocks(self, client: str, measure: str) -> dict[int, Block]:
         """One number a block, of the blocks whose faults all took hold."""

@@ -26,7 +26,7 @@ from aftershock.harness.labs.kip import runner
 from aftershock.harness.labs.kip.runner import Record, home_of
 from aftershock.harness.labs.kip.trials import TRIALS, Planned, Trial
 from aftershock.results.evidence.files import write_whole
-from aftershock.results.evidence.stored import stored
+from aftershock.results.evidence.stored import read_judged_run
 from aftershock.results.report.page import filled
 from aftershock.results.report.several import link
 from aftershock.results.trials import statement
@@ -58,7 +58,7 @@ def tell(trial: Trial, home: Path) -> Told:
     """Read and judge what ``home`` holds. EvidenceError where a run's documents are damaged."""
     kept = runner.read(home, trial.kip)
     runs = {part: done for part in trial.parts if (done := kept.done(part, None, home))}
-    parts = {part.name: Part(part.name, stored(home / done.run)) for part, done in runs.items()}
+    parts = {part.name: Part(part.name, read_judged_run(home / done.run)) for part, done in runs.items()}
     left_out = {part.name: _why(part, kept) for part in trial.parts if part not in runs}
     statements = stated(trial.claims, parts, left_out)
     shortened = tuple(

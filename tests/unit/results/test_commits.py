@@ -10,7 +10,7 @@ import pytest
 from aftershock.results.checks.check import Check, Status
 from aftershock.results.evidence.analysis import document
 from aftershock.results.evidence.evidence import Evidence, Objective, read
-from aftershock.results.judge import judged
+from aftershock.results.judge import evaluate
 from aftershock.results.measure.facts import Facts, Longest
 from aftershock.results.report.plots import metrics
 from aftershock.results.spark.tables import columns
@@ -85,7 +85,7 @@ def facts_(spark: "SparkSession", evidence_: Evidence) -> Facts:
 
 
 def checks_of(evidence: Evidence, facts: Facts) -> dict[tuple[str, str], Check]:
-    return {(check.id, check.subject): check for check in judged(evidence, facts).checks}
+    return {(check.id, check.subject): check for check in evaluate(evidence, facts).checks}
 
 
 def test_commits_are_measured_from_when_they_were_due(facts_: Facts) -> None:
@@ -142,7 +142,7 @@ def test_every_slo_of_commits_is_judged_for_the_arms_that_commit(evidence_: Evid
 def test_what_does_not_hold_fails(evidence_: Evidence, facts_: Facts, text: str) -> None:
     """The same measurements against a tighter promise."""
     asked = replace(evidence_, objectives=(Objective(text, None),))
-    found = [check.status for check in judged(asked, facts_).checks if check.kind == "slo"]
+    found = [check.status for check in evaluate(asked, facts_).checks if check.kind == "slo"]
     assert [Status.FAIL, Status.FAIL] == found
 
 
@@ -151,7 +151,7 @@ def test_a_lagging_committer_is_not_believed(evidence_: Evidence, facts_: Facts)
     seen = facts_.distribution("commit.lateness", OURS, "run")
     late = replace(seen, at={**seen.at, 0.99: 51_000})
     spoiled = replace(facts_, distributions={**facts_.distributions, ("commit.lateness", OURS, "run"): late})
-    undecided = [check for check in judged(evidence_, spoiled).checks if check.status is not Status.PASS]
+    undecided = [check for check in evaluate(evidence_, spoiled).checks if check.status is not Status.PASS]
     assert ["harness/generator-commit"] == [check.id for check in undecided]
     assert "lagged" in undecided[0].why
 
@@ -166,7 +166,7 @@ def test_a_plan_that_only_commits_is_judged_by_its_commits(spark: "SparkSession"
     only.produce = [row for row in only.produce if row["op"] == "commit"]
     only.consume, only.log, only.run["producers"] = [], [], []
     runs = named({"only": only}, tmp_path)
-    verdict = judged(runs["only"], together(spark, runs)["only"])
+    verdict = evaluate(runs["only"], together(spark, runs)["only"])
     assert [] == [(check.id, check.why) for check in verdict.checks if check.status is not Status.PASS]
     assert {"integrity/lost", "integrity/backward"} == {
         check.id for check in verdict.checks if check.kind == "integrity"

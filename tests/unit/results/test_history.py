@@ -8,14 +8,14 @@ import pytest
 from aftershock.errors import EvidenceError
 from aftershock.results.compare import history
 from aftershock.results.compare.history import NAME, add, ledger_in, lines_of, read_ledger
-from aftershock.results.evidence.stored import Stored, stored
+from aftershock.results.evidence.stored import JudgedRun, read_judged_run
 from aftershock.tests.stored_runs import documents, spoilt, write
 
 P95 = {"kip951": [20_000.0] * 3, "baseline": [40_000.0] * 3}
 
 
-def run(tmp_path: Path, name: str = "r1") -> Stored:
-    return stored(write(tmp_path / name, documents(P95, run_id=name)))
+def run(tmp_path: Path, name: str = "r1") -> JudgedRun:
+    return read_judged_run(write(tmp_path / name, documents(P95, run_id=name)))
 
 
 def test_what_is_kept_of_a_run(tmp_path: Path) -> None:
@@ -36,14 +36,16 @@ def test_what_is_kept_of_a_run(tmp_path: Path) -> None:
 def test_what_few_records_cannot_say_is_not_kept(tmp_path: Path) -> None:
     """800 records have a p50 and no p99."""
     home = write(tmp_path / "r1", documents(P95, n=100))
-    assert {"produce.latency p50", "produce.gap", "recovery"} == {line.metric for line in lines_of(stored(home))}
+    assert {"produce.latency p50", "produce.gap", "recovery"} == {
+        line.metric for line in lines_of(read_judged_run(home))
+    }
 
 
 def test_what_never_came_is_null(tmp_path: Path) -> None:
     """A block that never recovered makes the night's recovery null, and so does a gap that nothing ended."""
     made = documents(P95, {"kip951": [1e6, None, 1e6], "baseline": [1e6] * 3})
     made["analysis"]["gaps"][0]["n"] = 0
-    kept = {(line.arm, line.metric): line for line in lines_of(stored(write(tmp_path / "r1", made)))}
+    kept = {(line.arm, line.metric): line for line in lines_of(read_judged_run(write(tmp_path / "r1", made)))}
     assert None is kept["kip951", "recovery"].value
     assert None is kept["kip951", "produce.gap"].value
 
@@ -70,7 +72,7 @@ def test_what_is_no_evidence_is_not_added(tmp_path: Path) -> None:
     starved = spoilt(documents(P95), "harness/host", "the host was starved")
     broken = deepcopy(documents(P95, run_id="r2"))
     broken["run"] |= {"status": "failed", "why": "its runner died"}
-    runs = [stored(write(tmp_path / name, made)) for name, made in (("r1", starved), ("r2", broken))]
+    runs = [read_judged_run(write(tmp_path / name, made)) for name, made in (("r1", starved), ("r2", broken))]
     assert ["r1: not added: r1: harness/host: the host was starved", "r2: not added: r2 did not finish: its runner died"] == add(path, runs)  # fmt: skip # noqa: E501
     assert not path.exists()
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aftershock.errors import AftershockError, EvidenceError
-from aftershock.results.evidence.evidence import Evidence, read, told_apart
+from aftershock.results.evidence.evidence import Evidence, read, require_distinct_ids
 from aftershock.results.spark import sql
 from aftershock.results.spark.sql import Question, answered, ask
 from aftershock.results.spark.tables import columns
@@ -84,10 +84,10 @@ def test_several_runs_are_one_table(spark: "SparkSession", made: Made, run: Evid
     assert [row["run"] for row in judged] == ["20261121-101500-demo-7"]
     assert sql.unjudged(runs, "select * from checks") == ["checks of other"]
     assert sql.unjudged(runs, "select * from outcomes") == []
-    told_apart(runs)
+    require_distinct_ids(runs)
     twin = read(Path(shutil.copytree(run.home, tmp_path / "twin")), columns())
     with pytest.raises(EvidenceError, match=r"is that of .*run\.json too"):
-        told_apart([run, twin])
+        require_distinct_ids([run, twin])
 
 
 def test_nothing_is_changed_by_asking(spark: "SparkSession", run: Evidence) -> None:

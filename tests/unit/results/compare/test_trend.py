@@ -174,7 +174,7 @@ def test_known_issues_file(tmp_path: Path, text: str, says: str | None) -> None:
     ("broken", "says"),
     [
         ("{", "Expecting property name"),
-        ("[]", "it is no JSON object"),
+        ("[]", "not a JSON object"),
         ("{}", "'schema_version' is missing"),
         (json.dumps({**json.loads(LINE.to_json()), "schema_version": 2}), "schema version 2 is unknown here"),
         (json.dumps({**json.loads(LINE.to_json()), "night": "yesterday"}), "Invalid isoformat string"),
@@ -197,7 +197,7 @@ def test_a_broken_line_is_named_and_the_rest_counts(tmp_path: Path, broken: str,
     assert says in sentence
     found = trends(ledger.lines)
     assert ("steady", 2) == (found[0].status, trend.exit_code(found, ledger.broken))
-    assert "mend it or take it out" in " ".join(trend.text(found, ledger.broken).split())
+    assert "correct the line or remove it" in " ".join(trend.text(found, ledger.broken).split())
 
 
 def test_a_line_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from aftershock.results.checks.check import Check, Status
 from aftershock.results.evidence.evidence import Evidence, read
-from aftershock.results.judge import judged
+from aftershock.results.judge import evaluate
 from aftershock.results.measure.facts import Calm, Cut, Facts, Longest, Outage, Wanted
 from aftershock.results.measure.layers import SILVER, write_silver
 from aftershock.results.measure.measure import measure
@@ -39,7 +39,7 @@ class Measured:
 
     def checks(self, name: str) -> tuple[Check, ...]:
         """The verdict on one of them."""
-        return judged(self.evidence[name], self.facts[name]).checks
+        return evaluate(self.evidence[name], self.facts[name]).checks
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +171,7 @@ def test_who_else_is_judged_changes_nothing(odd: Measured, facts: Facts, evidenc
     same = [one.name for one in fields(Facts) if one.name not in asked]
     assert [] == [name for name in same if getattr(facts, name) != getattr(among, name)]
     assert facts.distributions.keys() == among.distributions.keys()
-    assert judged(evidence, facts).checks[-4:] == odd.checks("clean")[-4:]
+    assert evaluate(evidence, facts).checks[-4:] == odd.checks("clean")[-4:]
 
 
 def test_shuffled_and_split_evidence_gives_the_same_facts(odd: Measured) -> None:
@@ -208,12 +208,12 @@ def test_no_rows_prove_nothing(odd: Measured) -> None:
     """Tables of 0 rows: every check of records is INCONCLUSIVE, none is PASS."""
     of_records = [check for check in odd.checks("empty") if check.kind in ("slo", "compare", "integrity", "exposure")]
     assert {check.status for check in of_records} == {Status.INCONCLUSIVE}
-    assert judged(odd.evidence["empty"], odd.facts["empty"]).exit_code == 2
+    assert evaluate(odd.evidence["empty"], odd.facts["empty"]).exit_code == 2
 
 
 def test_an_interrupted_run_is_judged_by_what_it_left(odd: Measured) -> None:
     """No phases, manifest, log nor metrics: no crash, no PASS of an SLO, no false alarm, and it says why."""
-    verdict = judged(odd.evidence["interrupted"], odd.facts["interrupted"])
+    verdict = evaluate(odd.evidence["interrupted"], odd.facts["interrupted"])
     assert verdict.status is Status.INCONCLUSIVE
     assert {check.status for check in verdict.checks if check.kind == "slo"} == {Status.INCONCLUSIVE}
     complete = next(check for check in verdict.checks if check.id == "harness/complete")

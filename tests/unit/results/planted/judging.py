@@ -25,14 +25,14 @@ def planted(one: Defect, home: Path) -> Path:
 
 def judged_together(spark: "SparkSession", homes: Sequence[Path], *, exhaustive: bool = False) -> Verdicts:
     """The checks of every run, by its id."""
-    from aftershock.results.checks.slo.judged import wanted  # noqa: PLC0415 - as above
-    from aftershock.results.judge import judged  # noqa: PLC0415 - tests without Spark should not load it
+    from aftershock.results.checks.slo.checks import wanted  # noqa: PLC0415 - as above
+    from aftershock.results.judge import evaluate  # noqa: PLC0415 - tests without Spark should not load it
     from aftershock.results.measure.measure import measure  # noqa: PLC0415 - as above
 
     runs: dict[str, Evidence] = {str(one.run["run_id"]): one for one in (read(home, columns()) for home in homes)}
     asked = {name: wanted(one) for name, one in runs.items()}
     facts = measure(spark, [*runs.values()], asked, exhaustive=exhaustive)
-    return {name: judged(one, facts[name]).checks for name, one in runs.items()}
+    return {name: evaluate(one, facts[name]).checks for name, one in runs.items()}
 
 
 def judged_alone(spark: "SparkSession", home: Path) -> tuple[Check, ...]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from aftershock.results.checks.check import Check, Status, Verdict
-from aftershock.results.evidence.stored import Stored
+from aftershock.results.evidence.stored import JudgedRun
 from aftershock.results.trials.part import Part
 
 Values = Mapping[str, Sequence[float | None]]
@@ -29,7 +29,7 @@ def part(
     timeline: dict[str, Any] = {"cluster": {}, "workloads": [], "steps": steps}
     analysis: dict[str, Any] = {"distributions": [], "gaps": [], "recoveries": [], "cuts": cuts}
     run = {"run_id": f"run-{name}", "status": status, "why": None}
-    return Part(name, Stored(Path(name), run, timeline, analysis, verdict(name, checks)))
+    return Part(name, JudgedRun(Path(name), run, timeline, analysis, verdict(name, checks)))
 
 
 def verdict(name: str, checks: Sequence[Check] = ()) -> Verdict:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from aftershock.results.checks.check import Check
-from aftershock.results.evidence.stored import Stored
+from aftershock.results.evidence.stored import JudgedRun
 from aftershock.results.trials.part import STEADY_SLICE_US, Part
 from aftershock.tests.unit.results.trials.made import verdict
 
@@ -46,4 +46,4 @@ def part(
     steps = [{"id": window["fault"], "entry": window["entry"], "block": window["block"]} for window in windows]
     timeline = {"cluster": cluster or {"racks": {"a": 1}, "config": {}}, "workloads": [*workloads], "steps": steps}
     run = {"run_id": home.name, "status": "complete", "why": None}
-    return Part(home.name, Stored(home, run, timeline, {}, verdict(home.name, checks)))
+    return Part(home.name, JudgedRun(home, run, timeline, {}, verdict(home.name, checks)))

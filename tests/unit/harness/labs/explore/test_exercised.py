@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from aftershock.faults.plan.check import load_plan
-from aftershock.faults.search.coverage import Line
+from aftershock.faults.search.coverage import CoverageLine
 from aftershock.faults.timeline.compile import compile_plan
 from aftershock.harness.labs.explore.search import lines_in_vain, lines_of
 from aftershock.results.checks.check import Check, Status, Verdict
-from aftershock.results.evidence.stored import Stored
+from aftershock.results.evidence.stored import JudgedRun
 
 PLAN = load_plan("""
 name: mine
@@ -39,7 +39,7 @@ def check(name: str, status: Status = Status.PASS, subject: str = "run") -> Chec
     )
 
 
-def lines(*checks: Check, **analysis: Any) -> dict[tuple[str, str], Line]:
+def lines(*checks: Check, **analysis: Any) -> dict[tuple[str, str], CoverageLine]:
     """By kind and workload. By default all records were due, and nobody's recovery was measured."""
     due = [
         {"metric": f"{op}.latency", "client": f"w/{arm}", "window": f"fault/{fault}", "n": 5}
@@ -49,7 +49,7 @@ def lines(*checks: Check, **analysis: Any) -> dict[tuple[str, str], Line]:
     ]
     told = {"distributions": due, "recoveries": []} | analysis
     verdict = Verdict("r1", "mine", 7, (), checks)
-    stored = Stored(Path(), {"run_id": "r1", "started_at": "2026-11-22T02:00:00"}, {}, told, verdict)
+    stored = JudgedRun(Path(), {"run_id": "r1", "started_at": "2026-11-22T02:00:00"}, {}, told, verdict)
     return {(line.cell.fault, line.cell.workload): line for line in lines_of(stored, PLAN, TIMELINE, PHASES, 3)}
 
 

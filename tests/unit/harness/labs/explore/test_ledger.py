@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from aftershock.faults.search.coverage import Cell, Line
+from aftershock.faults.search.coverage import Cell, CoverageLine
 from aftershock.harness.labs.explore.search import NAME, append, read
 
 TODAY = date(2026, 11, 22)
 KILL = Cell("kill", "leader", "steady", "confluent produce acks=all")
 CUT = Cell("cut", "rack", "recovering", "reference commit")
-LINE = Line(TODAY, "r1", 7, 0, KILL, exercised=True, why="", verdict="PASS", recovered_s=3.5)
+LINE = CoverageLine(TODAY, "r1", 7, 0, KILL, exercised=True, why="", verdict="PASS", recovered_s=3.5)
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     """Also when it is added to later, and by somebody whose last line has no end."""
     path = tmp_path / "deep" / NAME
-    other = Line(TODAY, "r2", 7, None, CUT, exercised=False, why="nobody met it", verdict="ERROR")
+    other = CoverageLine(TODAY, "r2", 7, None, CUT, exercised=False, why="nobody met it", verdict="ERROR")
     append(path, [LINE])
     path.write_bytes(path.read_bytes().removesuffix(b"\n"))
     append(path, [other])
@@ -31,7 +31,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     ("broken", "why"),
     [
         ("{half a li", "Expecting property name"),
-        ("[1]", "it is no JSON object"),
+        ("[1]", "not a JSON object"),
         (json.dumps(json.loads(LINE.to_json()) | {"schema_version": 9}), "schema version 9 is unknown here"),
         (json.dumps(json.loads(LINE.to_json()) | {"phase": "noon"}), "phase can't be 'noon'"),
         (json.dumps(json.loads(LINE.to_json()) | {"exercised": 1}), "exercised can't be 1"),
@@ -48,7 +48,7 @@ def test_a_broken_line_is_named_and_the_others_count(tmp_path: Path, broken: str
     assert (LINE, LINE) == found.lines
     assert sentence.startswith(f"{path}:2: not a line of the coverage ledger (")
     assert why in sentence
-    assert sentence.endswith("mend it or take it out")
+    assert sentence.endswith("correct the line or remove it")
 
 
 def test_a_seed_goes_on_where_it_was(tmp_path: Path) -> None:
