@@ -1,0 +1,46 @@
+"""Settings that all tests share.
+
+Tests of interrupts send SIGINT to processes that they start. A process whose parent ignores SIGINT ignores it too
+(signal(7)), and a shell ignores it in its background jobs (``make test &``). Python's own handler, unlike SIG_IGN, is
+not inherited: the children then start with the default action, whatever started pytest.
+"""
+
+import signal
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TIERS = Path(__file__).with_name("tiers.toml")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest deselects by marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give tests the marks that ``tiers.toml`` lists."""
+    tiers = tomllib.loads(TIERS.read_text(encoding="utf-8"))
+    for name, group in groupby(items, lambda item: item.nodeid.partition("[")[0]):
+        cases = list(group)
+        for mark, entries in tiers.items():
+            for entry in entries:
+                if matches(name, entry["test"]):
+                    for case in marked_cases(cases, entry):
+                        case.add_marker(mark)
+
+
+def matches(name: str, test: str) -> bool:
+    """Whether ``test``, a file's name or ``file::function``, is that of the node id ``name``."""
+    return f"/{name}".endswith(f"/{test}") or f"/{test}::" in f"/{name}"
+
+
+def marked_cases(cases: Sequence[pytest.Item], entry: Mapping[str, Any]) -> Iterator[pytest.Item]:
+    """The cases of one test that get the mark: all but ``keep`` evenly spaced ones, of those that ``only`` names."""
+    kept = {number * len(cases) // entry["keep"] for number in range(entry["keep"])} if "keep" in entry else set()
+    for number, case in enumerate(cases):
+        if number not in kept and entry.get("only", "") in case.nodeid:
+            yield case

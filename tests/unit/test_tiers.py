@@ -1,0 +1,26 @@
+"""tests/tiers.toml names tests that exist."""
+
+import ast
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+ENTRIES = [
+    pytest.param(entry, id=f"{mark}: {entry['test']}")
+    for mark, entries in tomllib.loads((TESTS / "tiers.toml").read_text(encoding="utf-8")).items()
+    for entry in entries
+]
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_an_entry_names_one_test(entry: dict[str, Any]) -> None:
+    """An entry whose test was renamed or moved to another file would silently do nothing."""
+    file, _, function = entry["test"].partition("::")
+    paths = [path for path in TESTS.rglob("*.py") if f"{path}".endswith(f"/{file}")]
+    assert 1 == len(paths)
+    names = {node.name for node in ast.walk(ast.parse(paths[0].read_text(encoding="utf-8"))) if hasattr(node, "name")}
+    assert not function or function in names
+    assert entry["reason"]
