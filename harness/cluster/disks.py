@@ -1,8 +1,8 @@
-"""Where nodes keep their logs: a volume for each log directory, and small containers that change what is in one.
+"""Volumes of a cluster's nodes: one for each log directory, and short-lived containers that change a volume's content.
 
-Rules. ``LOG_DIR`` is a volume on the engine's own disk. Disks of a bounded size are volumes in memory (tmpfs), which
-the kernel drops when nobody has them mounted: Toxiproxy, which never restarts, mounts them too, so that they outlive a
-broker. What must be done to a volume as root, or while its broker is down, a container of the broker's own image does.
+``LOG_DIR`` is a volume on the engine's own disk. Disks of a limited size are volumes in memory (tmpfs). The kernel
+drops such a volume when no container mounts it, so Toxiproxy, which never restarts, mounts them too, and they outlive a
+broker. Changes that need root, or a stopped broker, are made by a container of the broker's own image.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,13 +17,13 @@ from aftershock.harness.cluster.topology import LOG_DIR, ClusterSpec, Node
 
 
 def volumes_of(spec: ClusterSpec, node: Node, container: str) -> dict[str, str]:
-    """Where each volume of a node is mounted in it, by the volume's name."""
+    """Return the mount path of each of a node's volumes, by the volume's name."""
     dirs = dict.fromkeys((LOG_DIR, *spec.log_dirs(node)))
     return {_volume(container, path): path for path in dirs}
 
 
-def held_by_toxiproxy(spec: ClusterSpec, containers: Mapping[Node, str]) -> Iterator[str]:
-    """The volumes that must be mounted for as long as the cluster stands."""
+def volumes_kept_mounted(spec: ClusterSpec, containers: Mapping[Node, str]) -> Iterator[str]:
+    """Yield the volumes that Toxiproxy must keep mounted for the cluster's lifetime."""
     for node, container in containers.items():
         yield from (name for name, path in volumes_of(spec, node, container).items() if path != LOG_DIR)
 
@@ -31,7 +31,7 @@ def held_by_toxiproxy(spec: ClusterSpec, containers: Mapping[Node, str]) -> Iter
 def create_volumes(
     client: docker.DockerClient, spec: ClusterSpec, containers: Mapping[Node, str], labels: Mapping[str, str]
 ) -> None:
-    """All the volumes of a cluster. EngineError when the engine refused."""
+    """Create all volumes of a cluster. EngineError if the engine refuses."""
     for node, container in containers.items():
         for name, path in volumes_of(spec, node, container).items():
             try:
@@ -40,16 +40,16 @@ def create_volumes(
                 raise EngineError(f"can't create volume {name}: {error.explanation or error}") from error
 
 
-def run_beside(container: Container, path: str, script: str, *, root: bool) -> str:
-    """What a shell script prints that is run on the volume which a node has at ``path``, whether the node runs or not.
+def run_on_volume(container: Container, path: str, script: str, *, root: bool) -> str:
+    """Run a shell script on the volume that a node has at ``path`` and return its output. The node may be stopped.
 
-    As root, or as the user that the node runs as, without more rights than it has. ClusterError if it failed.
+    Runs as root, or as the node's user with the node's privileges. ClusterError if the script failed.
     """
     mounts = {mount["Destination"]: mount["Name"] for mount in container.attrs["Mounts"] if mount["Type"] == "volume"}
     if path not in mounts:
         raise ClusterError(f"{container.name} has no volume at {path}")
     labels = {key: value for key, value in container.labels.items() if key != NODE}
-    rights = {"user": "0"} if root else {"cap_drop": ["DAC_OVERRIDE"]}
+    privileges = {"user": "0"} if root else {"cap_drop": ["DAC_OVERRIDE"]}
     try:
         output: bytes = container.client.containers.run(
             container.image.id,
@@ -59,7 +59,7 @@ def run_beside(container: Container, path: str, script: str, *, root: bool) -> s
             labels=labels,
             network_disabled=True,
             remove=True,
-            **rights,
+            **privileges,
         )
     except (APIError, ContainerError) as error:
         raise ClusterError(f"can't change {path} of {container.name}: {error}") from error

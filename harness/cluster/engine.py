@@ -1,9 +1,8 @@
-"""Pulling an image within bounds of time, so that a host without a registry learns so soon and builds instead.
+"""Docker engine access and the images that runs need: found on the engine, else pulled, else built.
 
-The Docker engine and the images that runs need: found here, else pulled, else built.
-
-Pulling is bounded in time: a host that reaches no registry learns so in a moment (or in seconds, where packets vanish)
-and builds interchangeable images instead; see ``aftershock.harness.images``.
+The engine is the one that testcontainers would use: ``DOCKER_HOST``, else the docker client's current context, else the
+local socket. Pulling is bounded in time. A host that reaches no registry fails at once (or within seconds if packets
+are dropped) and builds interchangeable images instead; see ``images/recipes.py``.
 """
 
 import os
@@ -24,25 +23,25 @@ from docker.errors import ContextException, DockerException
 
 from aftershock.errors import EngineError, ImageError
 from aftershock.harness.cluster.images import builder, recipes
-from aftershock.harness.cluster.images.builder import Say
+from aftershock.harness.cluster.images.builder import Log
 from aftershock.harness.cluster.images.recipes import is_here
 
 SILENCE_S = 15.0
-"""A pull that shows no progress for this long is given up; so is a registry that does not answer at all."""
+"""Limit of the time without progress, after which a pull is given up; also for a registry that does not answer."""
 LIMIT_S = 600.0
 POLL_S = 0.1
 
 
 class PullError(Exception):
-    """The image can't be had from its registry, now; the text says why."""
+    """The image can't be pulled now; the text gives the reason."""
 
 
 def pull(client: docker.DockerClient, name: str, cancelled: threading.Event) -> None:
     """Pull ``name`` (``repository:version``).
 
     Raises:
-        PullError: the registry is not to be reached, refuses, or is too slow.
-        ImageError: ``cancelled`` was set meanwhile.
+        PullError: the registry is unreachable, refuses, or is too slow.
+        ImageError: ``cancelled`` was set.
     """
     events = _Events(client, name)
     events.start()
@@ -65,7 +64,7 @@ def pull(client: docker.DockerClient, name: str, cancelled: threading.Event) -> 
 
 
 class _Events(threading.Thread):
-    """Reads a pull's progress, for the SDK would wait for each line without any limit. Ends with the process."""
+    """Thread that reads a pull's progress, because the SDK waits for each line without a limit."""
 
     def __init__(self, client: docker.DockerClient, name: str) -> None:
         super().__init__(name=f"pull {name}", daemon=True)
@@ -83,7 +82,7 @@ class _Events(threading.Thread):
         self._events.put(None)
 
     def get(self, timeout: float) -> dict[str, Any] | None:
-        """The next line of progress; None after the last. Raises queue.Empty after ``timeout`` seconds."""
+        """Return the next progress event, None after the last. Raises queue.Empty after ``timeout`` seconds."""
         return self._events.get(timeout=timeout)
 
 
@@ -98,7 +97,7 @@ CALL_TIMEOUT_S = 60
 
 @dataclass(frozen=True)
 class Image:
-    """An image that is on the engine now. ``digest`` is the registry's where there is one, else the image's id."""
+    """An image on the engine. ``digest`` is the registry's, or the image's id if it has none."""
 
     name: str
     digest: str
@@ -116,7 +115,7 @@ class ImageHere:
 
 @dataclass(frozen=True)
 class _Source:
-    """The two names an image may go by, and the way to make ours."""
+    """Official name and our name of an image, and the function that builds ours."""
 
     official: str
     ours: str
@@ -124,18 +123,16 @@ class _Source:
 
 
 def connect() -> docker.DockerClient:
-    """A client of the engine that ``DOCKER_HOST`` names, else the docker client's current context, else the socket.
-
-    These are the places where testcontainers looks, in its order, so both talk to the same engine.
+    """Return a client of the engine that testcontainers uses too; see the module's docstring for the order.
 
     Raises:
-        EngineError: there is none, or it does not let us in; the text says what to do.
+        EngineError: no engine answers, or it denies access; the text says what to do.
     """
     host = os.environ.get("DOCKER_HOST", "")
     try:
         host = host or _context_host() or LOCAL_SOCKET
-        _knock(host)
-        # the environment goes along for the TLS settings that belong to DOCKER_HOST
+        _check_socket(host)
+        # the environment holds the TLS settings that belong to DOCKER_HOST
         client = docker.from_env(timeout=CALL_TIMEOUT_S, environment={**os.environ, "DOCKER_HOST": host})
         client.ping()
     except (DockerException, ContextException, requests.RequestException, OSError, ValueError) as error:
@@ -143,79 +140,79 @@ def connect() -> docker.DockerClient:
     return client
 
 
-def kafka_image(client: docker.DockerClient, version: str, say: Say, cancelled: threading.Event | None = None) -> Image:
-    """An image of Kafka ``version`` (``4.3.1``), official or built by us; both honour the same contract.
+def kafka_image(client: docker.DockerClient, version: str, log: Log, cancelled: threading.Event | None = None) -> Image:
+    """Return an image of Kafka ``version`` (``4.3.1``), official or built by us; both fulfil the same contract.
 
     Args:
         client: the engine.
         version: a released version.
-        say: gets a line before anything that takes time.
-        cancelled: set it from another thread to end a pull or a build within a moment.
+        log: receives a line before each action that takes time.
+        cancelled: set it from another thread to end a pull or a build promptly.
 
     Raises:
-        ImageError: neither here, nor to be pulled, nor could it be built.
-        EngineError: the engine refused to be asked.
+        ImageError: the image can be neither pulled nor built.
+        EngineError: the engine refused a request.
     """
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
-        raise ImageError(f"{version!r} is not a version of Kafka; give a released one, such as {DEFAULT_KAFKA}")
+        raise ImageError(f"{version!r} is not a Kafka version; use a released one, such as {DEFAULT_KAFKA}")
     source = _Source(
         f"{OFFICIAL_KAFKA}:{version}",
         recipes.kafka_name(version),
-        lambda stop: recipes.build_kafka(client, version, say, stop),
+        lambda stop: recipes.build_kafka(client, version, log, stop),
     )
-    return _ensure(client, source, say, cancelled or threading.Event())
+    return _ensure(client, source, log, cancelled or threading.Event())
 
 
-def toxiproxy_image(client: docker.DockerClient, say: Say, cancelled: threading.Event | None = None) -> Image:
-    """An image of the Toxiproxy version we rely on, official or built by us. Arguments and errors as `kafka_image`."""
+def toxiproxy_image(client: docker.DockerClient, log: Log, cancelled: threading.Event | None = None) -> Image:
+    """Return an image of the Toxiproxy version in use, official or built by us. Arguments and errors: `kafka_image`."""
     source = _Source(
         f"{OFFICIAL_TOXIPROXY}:{TOXIPROXY}",
         recipes.toxiproxy_name(),
-        lambda stop: recipes.build_toxiproxy(client, say, stop),
+        lambda stop: recipes.build_toxiproxy(client, log, stop),
     )
-    return _ensure(client, source, say, cancelled or threading.Event())
+    return _ensure(client, source, log, cancelled or threading.Event())
 
 
 def java_client_image(
-    client: docker.DockerClient, version: str, say: Say, cancelled: threading.Event | None = None
+    client: docker.DockerClient, version: str, log: Log, cancelled: threading.Event | None = None
 ) -> Image:
-    """An image of Kafka's own Java client for ``client: java``, built on the Kafka image of that version.
+    """Return an image of Kafka's own Java client for ``client: java``, built on the Kafka image of that version.
 
-    Arguments and errors as `kafka_image`.
+    Arguments and errors: `kafka_image`.
     """
     stop = cancelled or threading.Event()
-    kafka_name = kafka_image(client, version, say, stop).name
-    with _refusals():
+    kafka_name = kafka_image(client, version, log, stop).name
+    with _engine_errors():
         here = is_here(client, recipes.java_client_name(kafka_name))
-        name = recipes.build_java_client(client, kafka_name, say, stop)
+        name = recipes.build_java_client(client, kafka_name, log, stop)
         return Image(name, _digest(client, name), "here" if here else "built")
 
 
 def images_here(client: docker.DockerClient) -> list[ImageHere]:
-    """All images on the engine that a run could use, official ones and ours, by name.
+    """Return all images on the engine that a run could use, official and ours, sorted by name.
 
     Raises:
-        EngineError: the engine refused to be asked.
+        EngineError: the engine refused a request.
     """
     ours = (f"{builder.REPOSITORY}/{name}" for name in ("kafka", "toxiproxy", recipes.JAVA_CLIENT_NAME))
-    wanted = tuple(f"{repository}:" for repository in (OFFICIAL_KAFKA, OFFICIAL_TOXIPROXY, *ours))
-    with _refusals():
+    prefixes = tuple(f"{repository}:" for repository in (OFFICIAL_KAFKA, OFFICIAL_TOXIPROXY, *ours))
+    with _engine_errors():
         sizes = {name: row["Size"] for row in client.api.images() for name in row["RepoTags"] or []}
-        names = sorted(name for name in sizes if name.startswith(wanted))
+        names = sorted(name for name in sizes if name.startswith(prefixes))
         return [ImageHere(name, _digest(client, name), sizes[name]) for name in names]
 
 
-def _ensure(client: docker.DockerClient, source: _Source, say: Say, cancelled: threading.Event) -> Image:
-    with _refusals():
+def _ensure(client: docker.DockerClient, source: _Source, log: Log, cancelled: threading.Event) -> Image:
+    with _engine_errors():
         for name in (source.official, source.ours):
             if is_here(client, name):
                 return Image(name, _digest(client, name), "here")
-        say(f"pulling {source.official}")
+        log(f"pulling {source.official}")
         try:
             pull(client, source.official, cancelled)
             return Image(source.official, _digest(client, source.official), "pulled")
         except PullError as error:
-            say(f"{source.official} can't be pulled ({error}): building an interchangeable image instead")
+            log(f"{source.official} can't be pulled ({error}): building an interchangeable image instead")
         name = source.build(cancelled)
         return Image(name, _digest(client, name), "built")
 
@@ -227,34 +224,32 @@ def _digest(client: docker.DockerClient, name: str) -> str:
 
 
 @contextmanager
-def _refusals() -> Iterator[None]:
+def _engine_errors() -> Iterator[None]:
     try:
         yield
     except (DockerException, requests.RequestException) as error:
         raise EngineError(
-            f"the Docker engine refused a question about images ({error}); is it in good health?"
+            f"the Docker engine refused a request about images ({error}); check the engine with: docker info"
         ) from error
 
 
-def _knock(host: str) -> None:
-    """Raise OSError if nobody answers at a local socket: the SDK would say it at length, and leak its own."""
+def _check_socket(host: str) -> None:
+    """Raise OSError if nothing answers at a local socket: the SDK's own error is long, and it leaks its socket."""
     if host.startswith("unix://"):
-        with socket.socket(socket.AF_UNIX) as knocking:
-            knocking.connect(host.removeprefix("unix://"))
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(host.removeprefix("unix://"))
 
 
 def _context_host() -> str | None:
-    """The address of the docker client's current context, where that is not simply the local socket."""
+    """Return the address of the docker client's current context; None for the default context."""
     context = ContextAPI.get_current_context()
     return None if context is None or context.Name == "default" else context.Host
 
 
-def _unreachable(where: str, words: str) -> str:
-    if "Permission denied" in words:
-        return (
-            f"the Docker engine at {where} does not let us in: join the docker group and log in again, or run as root"
-        )
+def _unreachable(host: str, reason: str) -> str:
+    if "Permission denied" in reason:
+        return f"the Docker engine at {host} denies access: join the docker group and log in again, or run as root"
     return (
-        f"no Docker engine answers at {where} ({words}): start one, as ci/bootstrap does on Debian and Ubuntu, "
+        f"no Docker engine answers at {host} ({reason}): start one, as ci/bootstrap does on Debian and Ubuntu, "
         "or set DOCKER_HOST"
     )

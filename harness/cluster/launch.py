@@ -1,18 +1,16 @@
-"""What a cluster is made of on the engine, launched with Testcontainers under names and labels of ours.
-
-Testcontainers' own reaper is switched off: its image can't always be pulled, it would reap kept clusters, and the sweep
-by label and dead owner (`labels.py`) does its work.
-
-Launching a cluster.
+"""Launch of a cluster with Testcontainers, under our own names and labels.
 
 ::
 
-    watchdog ─▶ networks ─▶ Toxiproxy (its host ports are read) ─▶ proxies ─▶ nodes, all at once ─▶ ready ─▶ card
-                                                                      └▶ wire proxy, where one is wanted
+    watchdog ─▶ networks ─▶ Toxiproxy (its host ports are read) ─▶ proxies ─▶ nodes, all at once ─▶ ready ─▶ descriptor
+                                                                      └▶ wire proxy, if requested
 
-Ready means: every broker registered and unfenced, the internal topic that consumers need created, and every partition's
-ISR full; asked over Kafka's protocol, never read from a log. Whatever goes wrong, what was begun carries our labels:
-`labels.remove_run` undoes it, and the watchdog does when we can't.
+Ready means: every broker is registered and unfenced, the internal topic that consumers need exists, and every
+partition's ISR is full. This is asked over Kafka's protocol, never read from a log. After a failure, all created
+objects carry our labels: `ownership.remove_run` removes them, and the watchdog does so if this process can't.
+
+Testcontainers' own reaper is switched off: its image can't always be pulled, it would remove kept clusters, and the
+sweep by label and dead owner (`ownership.py`) does its job.
 """
 
 import os
@@ -25,15 +23,15 @@ from typing import Any
 
 import docker
 from docker.errors import APIError
-from docker.models.containers import Container as Handle
+from docker.models.containers import Container as EngineContainer
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.network import Network
 
 from aftershock.errors import ClusterError, EngineError, FaultError
 from aftershock.faults.targets.values import BrokerId
 from aftershock.harness.cluster import engine, ownership
-from aftershock.harness.cluster.cluster import Cluster, Crossing, prefix_of, write_card
-from aftershock.harness.cluster.disks import create_volumes, held_by_toxiproxy, volumes_of
+from aftershock.harness.cluster.cluster import Cluster, ProxyLayer, prefix_of, write_descriptor
+from aftershock.harness.cluster.disks import create_volumes, volumes_kept_mounted, volumes_of
 from aftershock.harness.cluster.engine import Image
 from aftershock.harness.cluster.node import KafkaNode, last_log_lines
 from aftershock.harness.cluster.ownership import NODE
@@ -42,7 +40,7 @@ from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.run.rundir import RunDir
 from aftershock.harness.safety import watchdog
 
-# Testcontainers reads its settings when it is imported
+# Testcontainers reads its settings at import
 os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
 
 
@@ -50,17 +48,17 @@ _MEMORY = "1g"
 
 
 class RackNetwork(Network):
-    """A rack's network, under a name and labels of ours."""
+    """A rack's network with our name and labels."""
 
     def __init__(self, name: str, labels: Mapping[str, str]) -> None:
         super().__init__(docker_network_kw={"driver": "bridge", "labels": dict(labels)})
         self.name = name
 
     def create(self) -> "RackNetwork":
-        """Create it.
+        """Create the network.
 
         Raises:
-            EngineError: the engine refused, for want of free address ranges say.
+            EngineError: the engine refused, for example without a free address range.
         """
         try:
             super().create()
@@ -70,17 +68,17 @@ class RackNetwork(Network):
 
 
 class Container(DockerContainer):
-    """A container with our name and labels, whose published ports are on loopback only."""
+    """A container with our name and labels, and published ports on loopback only."""
 
     def __init__(self, image: str, name: str, labels: Mapping[str, str], **kwargs: Any) -> None:
         super().__init__(image, name=name, labels=dict(labels), **kwargs)
 
     def publish_on_loopback(self, ports: list[int]) -> None:
-        """Publish ``ports``, each on a loopback port that the engine chooses."""
+        """Publish ``ports``, each on a loopback port of the engine's choice."""
         self.ports |= {f"{port}/tcp": ("127.0.0.1",) for port in ports}  # type: ignore[misc]  # Docker's (address,) form
 
     def start(self) -> "Container":
-        """Create and start it.
+        """Create and start the container.
 
         Raises:
             EngineError: the engine refused.
@@ -93,9 +91,9 @@ class Container(DockerContainer):
 
 
 class KafkaContainer(Container):
-    """The container of one Kafka node, its logs on volumes, so that they survive a kill as a disk would.
+    """The container of one Kafka node. Its logs are on volumes, so they survive a kill as on a disk.
 
-    ``volumes``: where each is mounted, by name; they must be there, as one that the container creates lacks our labels.
+    ``volumes``: mount paths by volume name. They must exist, because volumes created by the container lack our labels.
     """
 
     def __init__(
@@ -108,14 +106,16 @@ class KafkaContainer(Container):
         volumes: Mapping[str, str],
     ) -> None:
         labels = {**labels, NODE: str(node.id), "aftershock.rack": node.rack}
-        # root without the right to write everywhere: a log directory that is made unwritable is so for every user
-        rights = {"cap_drop": ["DAC_OVERRIDE"]}
-        super().__init__(image, name, labels, env=dict(environment), hostname=node.name, mem_limit=_MEMORY, **rights)
+        # root without DAC_OVERRIDE, so that an unwritable log directory is unwritable for root too
+        privileges = {"cap_drop": ["DAC_OVERRIDE"]}
+        super().__init__(
+            image, name, labels, env=dict(environment), hostname=node.name, mem_limit=_MEMORY, **privileges
+        )
         for volume, path in volumes.items():
             self.with_volume_mapping(volume, path, "rw")
 
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 _READY_S = 90.0
 _TOXIPROXY_S = 10.0
 
@@ -128,14 +128,14 @@ class Images:
     toxiproxy: Image
 
 
-def images_for(client: docker.DockerClient, spec: ClusterSpec, say: Say) -> Images:
-    """Find, pull or build what a cluster needs; ImageError where that can't be done."""
+def images_for(client: docker.DockerClient, spec: ClusterSpec, log: Log) -> Images:
+    """Find, pull or build a cluster's images. ImageError if one is not available."""
     image = engine.java_client_image if spec.own_classes else engine.kafka_image
-    return Images(image(client, spec.kafka, say), engine.toxiproxy_image(client, say))
+    return Images(image(client, spec.kafka, log), engine.toxiproxy_image(client, log))
 
 
 def provenance(home: RunDir, cluster: Cluster, images: Images) -> dict[str, Any]:
-    """What ``run.json`` says of the cluster that a run stands on: which, and of what it was made."""
+    """Return the facts for ``run.json`` about a run's cluster: its id, profile, images and versions."""
     profile, kafka = cluster.spec.profile, cluster.spec.kafka
     return {
         "cluster": cluster.run_id,
@@ -150,80 +150,86 @@ def launch(
     run_id: str,
     home: Path,
     images: Images,
-    say: Say,
+    log: Log,
     *,
     keep: bool = False,
     owner: str | None = None,
 ) -> Cluster:
-    """Bring a cluster up and wait until it is ready. It belongs to ``owner``, by default this process.
+    """Launch a cluster and wait until it is ready. It belongs to ``owner``, by default this process.
 
-    On an error what was begun stays, logs included, and it is the caller's to remove (`labels.remove_run`).
+    After an error all created objects and logs stay; the caller removes them (`ownership.remove_run`).
 
     Raises:
         EngineError: the Docker engine refused.
-        ClusterError: a node died at boot, or the cluster was not ready in time; its last log lines are in the text.
+        ClusterError: a node died at boot, or the cluster was not ready in time; the text has the last log lines.
     """
     topology = spec.topology
-    say(f"starting {len(topology.nodes)} Kafka nodes in {len(topology.racks)} racks behind Toxiproxy")
+    log(f"starting {len(topology.nodes)} Kafka nodes in {len(topology.racks)} racks behind Toxiproxy")
     watchdog.watch(owner or ownership.owner(), run_id, home)
-    marks = ownership.labels_of(run_id, home, keep=keep, owned_by=owner)
+    labels = ownership.labels_of(run_id, home, keep=keep, owned_by=owner)
     with closing(engine.connect()) as client:
-        cluster = _Launch(client, spec, run_id, marks, images).perform(home)
+        cluster = _Launch(client, spec, run_id, labels, images).run(home)
     cluster.await_ready(_READY_S)
-    write_card(home, run_id, spec)
+    write_descriptor(home, run_id, spec)
     return cluster
 
 
 class _Launch:
-    """One launch: what its steps have in common."""
+    """State of one launch."""
 
     def __init__(
-        self, client: docker.DockerClient, spec: ClusterSpec, run_id: str, marks: dict[str, str], images: Images
+        self, client: docker.DockerClient, spec: ClusterSpec, run_id: str, labels: dict[str, str], images: Images
     ) -> None:
         self._client = client
         self._spec = spec
         self._run_id = run_id
         self._prefix = prefix_of(run_id)
-        self._labels = marks
+        self._labels = labels
         self._images = images
         self._names = {node: f"{self._prefix}-{node.name}" for node in spec.topology.nodes}
-        self._networks = {rack: RackNetwork(f"{self._prefix}-{rack}", marks) for rack in spec.topology.racks}
+        self._networks = {rack: RackNetwork(f"{self._prefix}-{rack}", labels) for rack in spec.topology.racks}
 
-    def perform(self, home: Path) -> Cluster:
+    def run(self, home: Path) -> Cluster:
         create_volumes(self._client, self._spec, self._names, self._labels)
         with ThreadPoolExecutor(max_workers=8) as pool:
             list(pool.map(RackNetwork.create, self._networks.values()))
-            crossing = self._start_toxiproxy()
+            proxy_layer = self._start_toxiproxy()
             if self._spec.wire_proxy:
-                crossing.lead_through_wire_proxy(home)
-            nodes = {BrokerId(node.id): self._kafka(node, crossing) for node in self._spec.topology.nodes}
+                proxy_layer.add_wire_proxy(home)
+            nodes = {BrokerId(node.id): self._kafka(node, proxy_layer) for node in self._spec.topology.nodes}
             started = dict(zip(nodes, pool.map(KafkaContainer.start, nodes.values()), strict=True))
-        names = {BrokerId(node.id): node for node in self._spec.topology.nodes}
-        running = {broker: KafkaNode(names[broker], each.get_wrapped_container()) for broker, each in started.items()}
-        return Cluster(self._spec, self._run_id, crossing, running)
+        by_id = {BrokerId(node.id): node for node in self._spec.topology.nodes}
+        running = {
+            broker: KafkaNode(by_id[broker], container.get_wrapped_container()) for broker, container in started.items()
+        }
+        return Cluster(self._spec, self._run_id, proxy_layer, running)
 
-    def _start_toxiproxy(self) -> Crossing:
+    def _start_toxiproxy(self) -> ProxyLayer:
         topology = self._spec.topology
         first, *others = topology.racks
         container = Container(self._images.toxiproxy.name, f"{self._prefix}-toxiproxy", self._labels)
         container.with_command(["-host=0.0.0.0", "-proxy-metrics"])
         container.with_network(self._networks[first]).with_network_aliases(*topology.foreign_names(first))
         container.publish_on_loopback(topology.published_ports())
-        for volume in held_by_toxiproxy(self._spec, self._names):
+        for volume in volumes_kept_mounted(self._spec, self._names):
             container.with_volume_mapping(volume, f"/held/{volume}", "ro")
-        handle: Handle = container.start().get_wrapped_container()
+        toxiproxy: EngineContainer = container.start().get_wrapped_container()
         for rack in others:
             try:
-                self._networks[rack].connect(handle.id, topology.foreign_names(rack))
+                self._networks[rack].connect(toxiproxy.id, topology.foreign_names(rack))
             except APIError as error:
                 raise EngineError(f"can't connect Toxiproxy to rack {rack}: {error.explanation or error}") from error
-        crossing = Crossing(self._spec, self._prefix, handle)
-        _await_answer(crossing, handle)
-        crossing.toxiproxy.populate(topology.proxies(), crossing.address_in)
-        return crossing
+        proxy_layer = ProxyLayer(self._spec, self._prefix, toxiproxy)
+        _await_answer(proxy_layer, toxiproxy)
+        proxy_layer.toxiproxy.populate(topology.proxies(), proxy_layer.address_in)
+        return proxy_layer
 
-    def _kafka(self, node: Node, crossing: Crossing) -> KafkaContainer:
-        advertised = self._advertised(node, crossing) if node.broker else {}
+    def _kafka(self, node: Node, proxy_layer: ProxyLayer) -> KafkaContainer:
+        advertised: dict[str, str] = {}
+        if node.broker:
+            for rack in self._spec.topology.racks:
+                advertised[client_listener(rack)] = str(proxy_layer.advertised(rack, node.id))
+            advertised["ADMIN"] = str(proxy_layer.admin_address(node.id))
         environment = self._spec.environment(node, cluster_id_of(self._run_id), advertised)
         name = self._names[node]
         volumes = volumes_of(self._spec, node, name)
@@ -231,20 +237,14 @@ class _Launch:
         kafka.with_network(self._networks[node.rack]).with_network_aliases(node.name, node.home_name)
         return kafka
 
-    def _advertised(self, broker: Node, crossing: Crossing) -> dict[str, str]:
-        """What a broker advertises on the listeners that are dialled through the host."""
-        racks = self._spec.topology.racks
-        clients = {client_listener(rack): crossing.advertised(rack, broker.id) for rack in racks}
-        return {name: str(at) for name, at in {**clients, "ADMIN": crossing.admin_address(broker.id)}.items()}
 
-
-def _await_answer(crossing: Crossing, container: Handle) -> None:
-    def lacking() -> str:
+def _await_answer(proxy_layer: ProxyLayer, container: EngineContainer) -> None:
+    def missing_state() -> str:
         try:
-            crossing.toxiproxy.version()
+            proxy_layer.toxiproxy.version()
         except FaultError as error:
             return str(error)
         return ""
 
-    if missing := still_lacking(lacking, _TOXIPROXY_S):
+    if missing := still_lacking(missing_state, _TOXIPROXY_S):
         raise ClusterError(f"Toxiproxy does not answer: {missing}\n{last_log_lines(container)}")

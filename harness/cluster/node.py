@@ -1,15 +1,15 @@
-"""One container of a cluster that runs, seen through the engine: what can be asked of it, and done to its process.
+"""One Kafka node's container: its state, and the operations on its process, including replacement by another image.
 
-A node's container replaced by one of another image: same name, disk, addresses, labels, environment and limits.
+A replacement has the same name, disk, addresses, labels, environment and limits.
 
 ::
 
     k2 runs ─▶ k2 stopped ─▶ k2 renamed k2-was-1 ─▶ new k2 created ─▶ started
-                                  └──────────── between these, k2-was-1 stands for the node
+                                  └──── meanwhile k2-was-1 represents the node ────┘
 
-Rules. What the image itself brings (its own environment, its command) is the new image's; all else is copied from the
-engine's account of the old container, so whatever else was done to it stays done. The old one stays, stopped, until
-the cluster is removed: its output is evidence, and a replacement that is broken off leaves the node in one of them.
+The new image's own environment and command apply; everything else is copied from the engine's description of the old
+container, so earlier changes to it stay in effect. The old container stays, stopped, until the cluster is removed: its
+output is evidence, and an interrupted replacement leaves the node in one of the two containers.
 """
 
 import re
@@ -27,12 +27,12 @@ from aftershock.harness.cluster.topology import Node
 
 SHUT_DOWN_S = 30
 _VERSION = re.compile(r":(\d+\.\d+\.\d+)")
-WAS = "-was-"  # <name>-was-<n>: a container that another one has replaced
+WAS = "-was-"  # <name>-was-<n>: a container that was replaced
 _KILLED = 128 + 9  # the exit code that SIGKILL leaves
 
 
-class Used(NamedTuple):
-    """What a container has had since it started: CPU time, by the kernel's accounting (cgroups), and bytes sent."""
+class ContainerUsage(NamedTuple):
+    """A container's usage since its start: CPU time by the kernel's accounting (cgroups), and bytes sent."""
 
     cpu_us: int
     sent_bytes: int
@@ -44,58 +44,59 @@ class KafkaNode:
     def __init__(self, node: Node, container: Container) -> None:
         self.node = node
         self.container = container
-        self._name = name_of(container)
+        self._name = node_name(container)
 
     def state(self) -> BrokerState:
-        """What the engine says of the process.
+        """Return the state of the node's process, as the engine reports it.
 
         Raises:
-            ClusterError: the container is gone.
+            ClusterError: the container was removed.
         """
         try:
-            self._look()
+            self._refresh()
         except NotFound as error:
-            raise ClusterError(f"{self._name} is gone: somebody removed the container") from error
+            raise ClusterError(f"{self._name} is gone: its container was removed") from error
         if self.container.status == "paused":
             return "paused"
         return "running" if self.container.status == "running" else "exited"
 
     def version(self) -> str:
-        """The Kafka version of its image, by the image's tag. ClusterError for an image that has none."""
+        """Return the Kafka version in the image's tag. ClusterError if the tag has none."""
         image = str(self.container.attrs["Config"]["Image"])
         match = _VERSION.search(image)
         if match is None:
-            raise ClusterError(f"the image {image} of {self.container.name} does not say which Kafka it is")
+            raise ClusterError(f"the tag of the image {image} of {self.container.name} has no Kafka version")
         return match[1]
 
-    def used(self) -> Used | None:
-        """What its container has had; None where nobody tells."""
+    def usage(self) -> ContainerUsage | None:
+        """Return the container's usage; None if the engine has no figures."""
         try:
-            told = self.container.stats(stream=False, one_shot=True)
+            stats = self.container.stats(stream=False, one_shot=True)
         except APIError:
             return None
-        used_ns = told.get("cpu_stats", {}).get("cpu_usage", {}).get("total_usage")
-        sent_bytes = sum(card["tx_bytes"] for card in told.get("networks", {}).values())
-        return Used(used_ns // 1000, sent_bytes) if used_ns else None
+        used_ns = stats.get("cpu_stats", {}).get("cpu_usage", {}).get("total_usage")
+        sent_bytes = sum(interface["tx_bytes"] for interface in stats.get("networks", {}).values())
+        return ContainerUsage(used_ns // 1000, sent_bytes) if used_ns else None
 
     def kill(self) -> None:
-        """SIGKILL. The page cache survives, so this tests no durability of the disk."""
+        """Send SIGKILL. The page cache survives, so this does not test the disk's durability."""
         self._act("kill")
 
     def shut_down(self) -> None:
-        """SIGTERM, and wait for the end of the process.
+        """Send SIGTERM and wait for the end of the process.
 
         Raises:
-            ClusterError: it was killed, by the engine for taking too long or by somebody else.
+            ClusterError: it was killed instead, by the engine after its time limit or from outside.
         """
         self._act("stop", timeout=SHUT_DOWN_S)
         self.container.reload()
         if self.container.attrs["State"]["ExitCode"] == _KILLED:
-            why = f"ended by SIGKILL, not by its own shutdown ({SHUT_DOWN_S} s at most)"
-            raise ClusterError(f"{self.container.name} {why}")
+            raise ClusterError(
+                f"{self.container.name} ended by SIGKILL, not by its own shutdown ({SHUT_DOWN_S} s at most)"
+            )
 
     def restart(self) -> None:
-        """Start the stopped container again; a running one stays as it is."""
+        """Start the stopped container again; no effect on a running one."""
         self._act("start")
 
     def pause(self) -> None:
@@ -103,32 +104,32 @@ class KafkaNode:
         self._act("pause")
 
     def resume(self) -> None:
-        """Thaw the process; one that isn't frozen stays as it is."""
+        """Thaw the process; no effect on a process that is not frozen."""
         if self.state() == "paused":
             self._act("unpause")
 
-    def _look(self) -> None:
-        """See the container as it is now; where it was replaced meanwhile, by whomever, the one in its place."""
+    def _refresh(self) -> None:
+        """Reload the container's state; switch to its replacement if another process replaced it."""
         self.container.reload()
         if self.container.name != self._name:
-            with suppress(NotFound):  # broken off half-way: the old one stands for the node
+            with suppress(NotFound):  # interrupted replacement: the old container represents the node
                 self.container = self.container.client.containers.get(self._name)
 
     def _act(self, verb: str, **how: Any) -> None:
         try:
-            self._look()
+            self._refresh()
             getattr(self.container, verb)(**how)
         except APIError as error:
             raise ClusterError(f"can't {verb} {self.container.name}: {error.explanation or error}") from error
 
 
-def name_of(container: Container) -> str:
-    """The name of the node's container, also where this one was replaced, and so renamed (`replacing.py`)."""
+def node_name(container: Container) -> str:
+    """Return the name of the node's container, also for a replaced and therefore renamed one."""
     return str(container.name).partition(WAS)[0]
 
 
 def output(container: Container, since: datetime | None = None) -> str:
-    """What a container has printed since it was created, restarts included, or since then; empty if it is gone."""
+    """Return a container's output, across restarts, from ``since`` on; "" if the container was removed."""
     try:
         return str(container.logs(since=since).decode(errors="replace"))
     except NotFound:
@@ -136,20 +137,20 @@ def output(container: Container, since: datetime | None = None) -> str:
 
 
 def last_log_lines(container: Container, count: int = 15) -> str:
-    """The last lines of output, oldest first, without Java's stack frames: what went wrong is above those."""
+    """Return the last lines of output, oldest first, without Java's stack frames: the error is above those."""
     lines = [line for line in output(container).splitlines() if not line.startswith("\tat ")]
     return "\n".join(lines[-count:])
 
 
 def host_ports(container: Container) -> dict[int, int]:
-    """Published ports: inside → on the host; none while it does not run."""
+    """Return published ports, container's → host's; empty while the container does not run."""
     container.reload()
     bindings = container.attrs["NetworkSettings"]["Ports"] or {}
     return {int(port.partition("/")[0]): int(b[0]["HostPort"]) for port, b in bindings.items() if b}
 
 
 def addresses(container: Container) -> dict[str, str]:
-    """A container's own address on each of its networks, by the network's name."""
+    """Return a container's own address on each of its networks, by the network's name."""
     container.reload()
     return {name: str(net["IPAddress"]) for name, net in container.attrs["NetworkSettings"]["Networks"].items()}
 
@@ -158,62 +159,58 @@ _COPIED = ("Hostname", "Labels", "User", "WorkingDir", "StopSignal", "ExposedPor
 
 
 def replace(node: KafkaNode, image: str) -> None:
-    """Stop the node and start one of that image in its place; ``node`` is the new one then.
+    """Stop the node's container and start one of ``image`` in its place; ``node`` then refers to the new one.
 
     Raises:
-        ClusterError: the engine refused; the node is the old container, or the new one, but it may not run.
+        ClusterError: the engine refused. The node is the old or the new container, and may be stopped.
     """
     try:
-        _end(node)
+        if node.state() == "paused":
+            node.resume()
+        node.container.stop(timeout=SHUT_DOWN_S)
     except APIError as error:
         raise ClusterError(f"can't stop {node.container.name}: {error.explanation or error}") from error
     old = node.container
-    name = name_of(old)
+    name = node_name(old)
     try:
         if old.name == name:
             old.rename(_free_name(old, name))
-        node.container = _created(old, name, image)
+        node.container = _create_replacement(old, name, image)
         node.container.start()
     except APIError as error:
         raise ClusterError(f"can't replace {old.name} by {image}: {error.explanation or error}") from error
 
 
-def in_place(found: Mapping[str, Container], name: str) -> Container | None:
-    """The container that stands for a node, of these by their names: its own, else the last that was replaced."""
-    replaced = {int(each.rpartition(WAS)[2]): each for each in found if each.startswith(f"{name}{WAS}")}
+def current_container(found: Mapping[str, Container], name: str) -> Container | None:
+    """Return a node's container from ``found`` (by name): its own, else the last replaced one."""
+    replaced = {int(other.rpartition(WAS)[2]): other for other in found if other.startswith(f"{name}{WAS}")}
     return found.get(name) or found.get(replaced.get(max(replaced, default=0), ""))
 
 
-def _end(node: KafkaNode) -> None:
-    if node.state() == "paused":
-        node.resume()
-    node.container.stop(timeout=SHUT_DOWN_S)
-
-
 def _free_name(old: Container, name: str) -> str:
-    """No name of a container is used twice, of those that stand for one node."""
-    taken = {each.name for each in old.client.containers.list(all=True, filters={"name": f"{name}{WAS}"})}
-    return next(free for n in range(1, len(taken) + 2) if (free := f"{name}{WAS}{n}") not in taken)
+    """Return the first unused name for the replaced container."""
+    used_names = {other.name for other in old.client.containers.list(all=True, filters={"name": f"{name}{WAS}"})}
+    return next(candidate for n in range(1, len(used_names) + 2) if (candidate := f"{name}{WAS}{n}") not in used_names)
 
 
-def _created(old: Container, name: str, image: str) -> Container:
+def _create_replacement(old: Container, name: str, image: str) -> Container:
     old.reload()
-    config, brought = old.attrs["Config"], old.image.attrs["Config"]
-    own = {key: config[key] for key in _COPIED if config.get(key) and config[key] != brought.get(key)}
-    environment = [pair for pair in config["Env"] or () if pair not in (brought.get("Env") or ())]
-    networks = {net: _endpoint(old, told) for net, told in old.attrs["NetworkSettings"]["Networks"].items()}
-    whole = {
+    config, image_config = old.attrs["Config"], old.image.attrs["Config"]
+    own = {key: config[key] for key in _COPIED if config.get(key) and config[key] != image_config.get(key)}
+    environment = [pair for pair in config["Env"] or () if pair not in (image_config.get("Env") or ())]
+    networks = {net: _endpoint(old, settings) for net, settings in old.attrs["NetworkSettings"]["Networks"].items()}
+    container_config = {
         **own,
         "Image": image,
         "Env": environment,
         "HostConfig": old.attrs["HostConfig"],
         "NetworkingConfig": {"EndpointsConfig": networks},
     }
-    created = old.client.api.create_container_from_config(whole, name)
+    created = old.client.api.create_container_from_config(container_config, name)
     return old.client.containers.get(created["Id"])
 
 
-def _endpoint(old: Container, told: Mapping[str, Any]) -> dict[str, Any]:
-    """Its names there, but for the one that the engine made of the old container's id."""
-    aliases = [alias for alias in told.get("Aliases") or () if not str(old.id).startswith(alias)]
+def _endpoint(old: Container, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the network aliases without the alias that the engine derived from the old container's id."""
+    aliases = [alias for alias in settings.get("Aliases") or () if not str(old.id).startswith(alias)]
     return {"Aliases": aliases}

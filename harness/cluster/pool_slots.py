@@ -1,23 +1,22 @@
-"""A pool on disk: whose it is, and a folder for each slot, which any process may lease.
+"""Slots of a pool on disk, and the operations that a pool performs on its clusters.
 
 ::
 
-    pool/pool.json                            whose pool it is
-         slot-0/lease.lock                    held by whoever leases the slot; the kernel lets go of it when that dies
-                lease.json                    what stands in the slot; no file: nothing does
-                pool-3fa91c-0-7e2d/           the home of the cluster that stands there
+    pool/pool.json                            id and owner of the pool
+         slot-0/lease.lock                    held by the slot's lessee; the kernel releases it when the process dies
+                lease.json                    the cluster in the slot; no file: the slot is empty
+                pool-3fa91c-0-7e2d/           home of that cluster
 
     lease.json:  launching ─▶ used ─▶ clean
                                ▲        │
                                └────────┘
 
-With the lock free, ``launching`` is half a cluster, and ``used`` is one as its last lessee left it: killed, or told not
-to restore it. A state is on disk before what it announces is begun: whoever finds the lock free knows what to do.
+A free lock with ``launching`` means a half-launched cluster. A free lock with ``used`` means that the last lessee was
+killed, or kept the cluster dirty on purpose. A state is on disk before the action it announces begins, so the next
+process that takes the lock knows what to do.
 
-What a pool does to its clusters, apart from who may have which: launch, attach, heal, restore, destroy.
-
-The pool's rules (`pool.py`) are about processes and files, and are tested with clusters that are nothing but files;
-here are the real ones.
+The pool's rules (`pool.py`) deal with processes and files only, and are tested with clusters made of plain files behind
+`Upkeep`; `DockerUpkeep` works on real clusters.
 """
 
 import asyncio
@@ -43,37 +42,37 @@ from aftershock.harness.safety.lease import Lock
 from aftershock.results.evidence.files import write_whole
 
 State = Literal["launching", "used", "clean"]
-_CARD = "pool.json"
+_DESCRIPTOR_FILE = "pool.json"
 
 
 @dataclass(frozen=True)
-class Card:
-    """Whose pool it is. The run ids of its clusters begin with ``pool-<id>-``; a closed one leases no more."""
+class PoolDescriptor:
+    """Identity of a pool. Run ids of its clusters begin with ``pool-<id>-``; a closed pool grants no leases."""
 
     id: str
     owner: str
     closed: bool = False
 
     @classmethod
-    def read(cls, pool: Path) -> "Card | None":
-        """The card in a pool's folder, None if there is none yet. LeaseError if it can't be read."""
-        return _read(pool / _CARD, cls)
+    def read(cls, pool: Path) -> "PoolDescriptor | None":
+        """Read the descriptor in a pool's folder; None if it is missing. LeaseError if it can't be read."""
+        return _read(pool / _DESCRIPTOR_FILE, cls)
 
     def write(self, pool: Path) -> None:
-        """Put it into the pool's folder."""
-        _write(pool / _CARD, self)
+        """Write the descriptor into the pool's folder."""
+        _write(pool / _DESCRIPTOR_FILE, self)
 
 
 @dataclass(frozen=True)
 class Record:
-    """What stands in a slot.
+    """The cluster in a slot.
 
     Attributes:
-        state: see the module.
+        state: see the module's docstring.
         cluster: the cluster's run id.
-        spec: its specification, as `ClusterSpec.to_json` gives it.
-        owner: the process of the last lessee, as `labels.owner` gives it.
-        run: the run directory that the last lessee drove; None if it drove none yet.
+        spec: its specification, as `ClusterSpec.to_json` returns it.
+        owner: the process of the last lessee, as `ownership.owner` returns it.
+        run: the last lessee's run directory; None before its first run.
     """
 
     state: State
@@ -84,7 +83,7 @@ class Record:
 
 
 class Slot:
-    """One slot; only who holds ``lock`` writes."""
+    """One slot. Only the process that holds ``lock`` may write."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -93,28 +92,28 @@ class Slot:
         self._file = folder / "lease.json"
 
     def record(self) -> Record | None:
-        """What stands here, None for nothing. LeaseError if that can't be read."""
+        """Return the slot's cluster, None for an empty slot. LeaseError if the file can't be read."""
         return _read(self._file, Record)
 
     def write(self, record: Record) -> None:
-        """Say what stands here."""
+        """Replace the slot's record."""
         _write(self._file, record)
 
     def home(self, cluster: str) -> Path:
-        """The home of a cluster that stands here."""
+        """Return the home of a cluster in this slot."""
         return self._folder / cluster
 
     def forget(self) -> None:
-        """Nothing stands here that is the pool's; the home stays."""
+        """Mark the slot as empty; the cluster's home stays."""
         self._file.unlink(missing_ok=True)
 
     def clear(self, cluster: str) -> None:
-        """The cluster that stood here was removed; so is its home."""
+        """Mark the slot as empty and remove the home of its former cluster."""
         shutil.rmtree(self.home(cluster), ignore_errors=True)
         self.forget()
 
 
-_Document = TypeVar("_Document", Card, Record)
+_Document = TypeVar("_Document", PoolDescriptor, Record)
 
 
 def _read(file: Path, kind: type[_Document]) -> _Document | None:
@@ -123,77 +122,82 @@ def _read(file: Path, kind: type[_Document]) -> _Document | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:
-        what = f"can't read {file} ({error})"
-        raise LeaseError(f"{what}; remove the pool's folder, and its clusters with: aftershock heal") from error
+        raise LeaseError(
+            f"can't read {file} ({error}); remove the pool's folder, and its clusters with: aftershock heal"
+        ) from error
 
 
-def _write(file: Path, document: Card | Record) -> None:
-    """Write it so that a reader never sees half of it."""
+def _write(file: Path, document: PoolDescriptor | Record) -> None:
+    """Write atomically: a reader never sees half of the file."""
     write_whole(file, json.dumps(asdict(document), indent=1) + "\n")
 
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 class Upkeep(Protocol):
-    """What can be done to a cluster by any process. Raises an AftershockError for what could not be done."""
+    """Operations on a cluster that any process may perform. They raise an AftershockError on failure."""
 
-    def images(self, spec: ClusterSpec, say: Say) -> Images:
-        """The images of such a cluster, found, pulled or built."""
+    def images(self, spec: ClusterSpec, log: Log) -> Images:
+        """Find, pull or build the images for such a cluster."""
 
-    def launch(self, spec: ClusterSpec, run_id: str, home: Path, images: Images, owner: str, say: Say) -> Cluster:
-        """Bring a cluster up that belongs to ``owner``; on an error, what was begun is left to `destroy`."""
+    def launch(self, spec: ClusterSpec, run_id: str, home: Path, images: Images, owner: str, log: Log) -> Cluster:
+        """Launch a cluster that belongs to ``owner``; after an error `destroy` removes what was created."""
 
     def attach(self, home: Path) -> Cluster:
-        """The cluster that was launched in ``home``."""
+        """Return the cluster that was launched in ``home``."""
 
-    def heal(self, cluster: Cluster, run: Path, say: Say) -> None:
-        """Undo what a run's journal says is in force, and clear up after its clients; nobody drives it any more."""
+    def heal(self, cluster: Cluster, run: Path, log: Log) -> None:
+        """Undo a dead run's faults that its journal lists as in force, and end its clients."""
 
-    def restore(self, cluster: Cluster, say: Say) -> None:
-        """Make a cluster as new, and prove it."""
+    def restore(self, cluster: Cluster, log: Log) -> None:
+        """Make a cluster as new, and verify it."""
 
     def destroy(self, run_id: str) -> None:
-        """Remove a cluster, or what there is of it."""
+        """Remove a cluster, complete or not."""
 
-    def standing(self, owner: str) -> list[str]:
-        """The run ids of what belongs to ``owner``, kept clusters left out."""
+    def list_clusters(self, owner: str) -> list[str]:
+        """Return the run ids of the owner's clusters, without kept ones."""
 
 
 class DockerUpkeep:
-    """The real one; it connects to the engine when it is first needed."""
+    """Operations on real clusters. Connects to the Docker engine on first use."""
 
     @cached_property
     def _client(self) -> docker.DockerClient:
         return engine.connect()
 
-    def images(self, spec: ClusterSpec, say: Say) -> Images:
+    def images(self, spec: ClusterSpec, log: Log) -> Images:
         """See `Upkeep`."""
-        return images_for(self._client, spec, say)
+        return images_for(self._client, spec, log)
 
-    def launch(self, spec: ClusterSpec, run_id: str, home: Path, images: Images, owner: str, say: Say) -> Cluster:
+    def launch(self, spec: ClusterSpec, run_id: str, home: Path, images: Images, owner: str, log: Log) -> Cluster:
         """See `Upkeep`."""
-        return launch(spec, run_id, home, images, say, owner=owner)
+        return launch(spec, run_id, home, images, log, owner=owner)
 
     def attach(self, home: Path) -> Cluster:
         """See `Upkeep`."""
         return attach(self._client, home)
 
-    def heal(self, cluster: Cluster, run: Path, say: Say) -> None:
+    def heal(self, cluster: Cluster, run: Path, log: Log) -> None:
         """See `Upkeep`."""
         if run.is_dir():
             origin_ns = RunDir.open(run).facts.get("origin_ns", 0)
-            asyncio.run(undo_open(run / "journal.jsonl", origin_ns, cluster, say, whose=lambda _: True))
-        heal(self._client, run.name, say, asked=False)
+            asyncio.run(undo_open(run / "journal.jsonl", origin_ns, cluster, log, accepts_owner=lambda _: True))
+        heal(self._client, run.name, log, explicit=False)
 
-    def restore(self, cluster: Cluster, say: Say) -> None:
+    def restore(self, cluster: Cluster, log: Log) -> None:
         """See `Upkeep`."""
-        restore(cluster, say)
+        restore(cluster, log)
 
     def destroy(self, run_id: str) -> None:
         """See `Upkeep`."""
         ownership.remove_run(self._client, run_id)
 
-    def standing(self, owner: str) -> list[str]:
+    def list_clusters(self, owner: str) -> list[str]:
         """See `Upkeep`."""
-        return [found.run_id for found in ownership.standing(self._client) if found.owner == owner and not found.keep]
+        return [
+            cluster.run_id
+            for cluster in ownership.list_clusters(self._client)
+            if cluster.owner == owner and not cluster.keep
+        ]

@@ -1,13 +1,13 @@
-"""One Toxiproxy server, over toxiproxy-python's API consumer.
+"""Proxies in front of a cluster: clients for the Toxiproxy API and for the wire proxy process.
 
-The library keeps the server's address in a class shared by the whole process, sets no deadline and takes a 500 for
-success. So each server here gets a subclass of its own, every call a deadline, and every answer is checked. Toxics are
-never added with ``toxicity`` or ``jitter``: their randomness can't be seeded, ours is drawn by the compiler.
+``Toxiproxy`` builds on toxiproxy-python's API consumer. That library keeps the server's address in a class shared by
+the whole process, sets no deadline and treats a 500 as success. So each server gets a subclass of its own, every call a
+deadline, and every response is checked. Toxics are never added with ``toxicity`` or ``jitter``: Toxiproxy's randomness
+can't be seeded, so random values are drawn by the plan compiler.
 
-The wire proxy of a cluster, as whoever drives the cluster sees it: started with it, found again, told its rules.
-
-It is a process of its own that outlives us, as the cluster may (it is kept, or warm in a pool), and ends by itself when
-the cluster's Toxiproxy is gone. Its card in the cluster's home says where it is.
+``WireProxy`` is a process of its own that understands Kafka's protocol. It outlives the process that started it, as the
+cluster may (kept, or warm in a pool), and ends by itself when the cluster's Toxiproxy is gone. ``wire_proxy.json`` in
+the cluster's home records its process and ports.
 """
 
 import asyncio
@@ -49,24 +49,26 @@ class Toxiproxy:
         self._api: type[APIConsumer] = type("Consumer", (APIConsumer,), {"host": host, "port": port})
 
     def version(self) -> str:
-        """The server's version, "2.12.0"."""
-        return str(self._ask("get", "/version").json()["version"])
+        """Return the server's version, for example "2.12.0"."""
+        return str(self._request("get", "/version").json()["version"])
 
     def populate(self, proxies: Iterable[Proxy], address_in: Mapping[str, str]) -> None:
         """Create all proxies in one request; ``address_in`` is the server's own address on each rack's network."""
-        everywhere = "0.0.0.0"  # noqa: S104  # inside the container; what is published is on loopback
-        wanted = []
+        any_address = "0.0.0.0"  # noqa: S104  # inside the container; published ports are on loopback
+        definitions = []
         for proxy in proxies:
-            address = address_in[proxy.listen_rack] if proxy.listen_rack else everywhere
-            wanted.append({"name": proxy.name, "upstream": proxy.upstream, "listen": f"{address}:{proxy.listen_port}"})
-        created = self._ask("post", "/populate", json=wanted).json()["proxies"]
-        missing = {proxy["name"] for proxy in wanted} - {proxy["name"] for proxy in created}
+            address = address_in[proxy.listen_rack] if proxy.listen_rack else any_address
+            definitions.append(
+                {"name": proxy.name, "upstream": proxy.upstream, "listen": f"{address}:{proxy.listen_port}"}
+            )
+        created = self._request("post", "/populate", json=definitions).json()["proxies"]
+        missing = {proxy["name"] for proxy in definitions} - {proxy["name"] for proxy in created}
         if missing:
             raise ClusterError(f"Toxiproxy at {self.url} did not create the proxies {sorted(missing)}")
 
     def toxics(self) -> dict[str, tuple[Toxic, ...]]:
-        """The toxics in force, by proxy."""
-        proxies = self._ask("get", "/proxies").json()
+        """Return the toxics in force, by proxy."""
+        proxies = self._request("get", "/proxies").json()
         return {name: tuple(map(_toxic, proxy["toxics"])) for name, proxy in proxies.items()}
 
     def add_toxic(self, proxy: str, toxic: Toxic) -> None:
@@ -78,52 +80,52 @@ class Toxiproxy:
             "toxicity": 1.0,
             "attributes": dict(toxic.attributes),
         }
-        self._ask("post", f"/proxies/{proxy}/toxics", json=body)
+        self._request("post", f"/proxies/{proxy}/toxics", json=body)
 
     def update_toxic(self, proxy: str, toxic: Toxic) -> None:
-        """Change a toxic's attributes. One chunk held by the toxic goes on early: that is how Toxiproxy updates."""
-        self._ask("post", f"/proxies/{proxy}/toxics/{toxic.name}", json={"attributes": dict(toxic.attributes)})
+        """Change a toxic's attributes. Toxiproxy releases a chunk that the toxic holds at that moment early."""
+        self._request("post", f"/proxies/{proxy}/toxics/{toxic.name}", json={"attributes": dict(toxic.attributes)})
 
     def remove_toxic(self, proxy: str, name: str) -> None:
-        """Remove a toxic; one that is gone already is no error, so that healing can be repeated."""
-        self._ask("delete", f"/proxies/{proxy}/toxics/{name}", gone_is_fine=True)
+        """Remove a toxic. A missing toxic is no error, so that healing can be repeated."""
+        self._request("delete", f"/proxies/{proxy}/toxics/{name}", missing_ok=True)
 
     def enable(self, proxy: str, *, enabled: bool) -> None:
         """Let connections through a proxy, or close them all and refuse new ones. Its toxics stay as they are."""
-        self._ask("post", f"/proxies/{proxy}", json={"enabled": enabled})
+        self._request("post", f"/proxies/{proxy}", json={"enabled": enabled})
 
     def disabled(self) -> frozenset[str]:
-        """The proxies that let nothing through."""
-        proxies = self._ask("get", "/proxies").json()
+        """Return the names of the disabled proxies."""
+        proxies = self._request("get", "/proxies").json()
         return frozenset(name for name, proxy in proxies.items() if not proxy["enabled"])
 
     def upstreams(self) -> dict[str, str]:
-        """Where each proxy leads, ``host:port`` as the server dials it, by proxy."""
-        return {name: proxy["upstream"] for name, proxy in self._ask("get", "/proxies").json().items()}
+        """Return each proxy's upstream, ``host:port`` as the server dials it."""
+        return {name: proxy["upstream"] for name, proxy in self._request("get", "/proxies").json().items()}
 
     def redirect(self, proxy: str, upstream: str) -> None:
-        """Lead a proxy elsewhere and close its connections; its toxics stay. Nothing where it leads there already."""
-        self._ask("post", f"/proxies/{proxy}", json={"upstream": upstream})
+        """Change a proxy's upstream and close its connections; its toxics stay. No effect for the current upstream."""
+        self._request("post", f"/proxies/{proxy}", json={"upstream": upstream})
 
     def reset(self) -> None:
         """Remove every toxic and enable every proxy."""
-        self._ask("post", "/reset")
+        self._request("post", "/reset")
 
     def received_bytes(self) -> dict[tuple[str, str], int]:
-        """Bytes received so far by (proxy, "upstream" | "downstream"), from the server's Prometheus metrics."""
+        """Return bytes received so far by (proxy, "upstream" | "downstream"), from the server's Prometheus metrics."""
         counters = {}
-        for labels, value in _BYTES.findall(self._ask("get", "/metrics").text):
+        for labels, value in _BYTES.findall(self._request("get", "/metrics").text):
             named = dict(_LABEL.findall(labels))
             counters[named["proxy"], named["direction"]] = int(float(value))
         return counters
 
-    def _ask(self, verb: str, path: str, *, gone_is_fine: bool = False, **body: Any) -> Response:
+    def _request(self, verb: str, path: str, *, missing_ok: bool = False, **body: Any) -> Response:
         try:
             response: Response = getattr(self._api, verb)(path, timeout=_DEADLINE_S, **body)
         except NotFound as error:
-            if gone_is_fine:
+            if missing_ok:
                 return Response()
-            raise FaultError(f"Toxiproxy at {self.url} knows no {path}: {error}") from error
+            raise FaultError(f"Toxiproxy at {self.url} does not know {path}: {error}") from error
         except (ProxyExists, InvalidToxic, RequestException) as error:
             raise FaultError(f"Toxiproxy at {self.url} refused {verb} {path}: {error}") from error
         if not response.ok:
@@ -135,14 +137,14 @@ def _toxic(document: Mapping[str, Any]) -> Toxic:
     return Toxic(document["name"], document["type"], document["stream"], dict(document["attributes"]))
 
 
-CARD = "wire_proxy.json"
+DESCRIPTOR_FILE = "wire_proxy.json"
 LOG = "wire_proxy.log"
-_DEADLINE_S_wire_proxy = 5.0
+_WIRE_PROXY_DEADLINE_S = 5.0
 _LINE_BYTES_MAX = 1 << 20
 
 
 class WireProxy:
-    """A proxy that was started. ``process``: as `labels.owner` writes it; ``ports``: by the way's name."""
+    """A started wire proxy. ``process``: as `ownership.owner` returns it; ``ports``: by the way's name."""
 
     def __init__(self, process: str, control: int, ports: Mapping[str, int]) -> None:
         self._process = process
@@ -151,68 +153,70 @@ class WireProxy:
 
     @classmethod
     def start(cls, ways: Iterable[Way], guard: Address, home: Path) -> Self:
-        """Start one that leads these ways and lives as long as somebody listens at ``guard``.
+        """Start a wire proxy for these ways. It ends when nothing listens at ``guard`` any more.
 
         Raises:
-            ClusterError: it did not come up; its log says why.
+            ClusterError: it did not come up; the reason is in its log.
         """
-        told = {"ways": list(ways), "guard": guard}
-        pid, line = _spawned(json.dumps(told), home / "logs" / LOG)
+        config = {"ways": list(ways), "guard": guard}
+        pid, line = _spawn(json.dumps(config), home / "logs" / LOG)
         try:
-            said = json.loads(line)
+            ready = json.loads(line)
         except ValueError:
-            raise ClusterError(f"the wire proxy did not come up; see {home / 'logs' / LOG}") from None
-        card = {"process": ownership.owner(pid), "control": said["control"], "ports": said["ports"]}
-        write_whole(home / CARD, json.dumps(card, indent=1) + "\n")
-        return cls(**card)
+            raise ClusterError(f"the wire proxy did not start; the reason is in {home / 'logs' / LOG}") from None
+        descriptor = {"process": ownership.owner(pid), "control": ready["control"], "ports": ready["ports"]}
+        write_whole(home / DESCRIPTOR_FILE, json.dumps(descriptor, indent=1) + "\n")
+        return cls(**descriptor)
 
     @classmethod
-    def found(cls, home: Path) -> Self:
-        """The one that was started for the cluster of this home. ClusterError if there is none."""
+    def open(cls, home: Path) -> Self:
+        """Return the wire proxy of the cluster in this home. ClusterError if its descriptor can't be read."""
         try:
-            return cls(**json.loads((home / CARD).read_text(encoding="utf-8")))
+            return cls(**json.loads((home / DESCRIPTOR_FILE).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
-            raise ClusterError(f"{home / CARD} can't be read ({error!r}), so its wire proxy is lost") from error
+            raise ClusterError(
+                f"{home / DESCRIPTOR_FILE} can't be read ({error!r}); take the cluster down, its wire proxy is lost"
+            ) from error
 
     @property
-    def lives(self) -> bool:
-        """Whether its process is there."""
-        return ownership.lives(self._process)
+    def is_alive(self) -> bool:
+        """True if its process runs."""
+        return ownership.is_alive(self._process)
 
     async def watch(self) -> NoReturn:
-        """Never returns. Raises ClusterError when its process has ended: no client can reach the cluster any more."""
+        """Raise ClusterError when the process ends, since no client can reach the cluster then. Never returns."""
         ended = asyncio.Event()
         loop = asyncio.get_running_loop()
         try:
-            descriptor = os.pidfd_open(int(self._process.partition(":")[0]))
+            pidfd = os.pidfd_open(int(self._process.partition(":")[0]))
         except ProcessLookupError:
-            raise self._gone() from None
+            raise self._ended_error() from None
         try:
-            loop.add_reader(descriptor, ended.set)
-            if self.lives:  # the id may have been used again before it was opened
+            loop.add_reader(pidfd, ended.set)
+            if self.is_alive:  # the process id may have been reused before it was opened
                 await ended.wait()
-            raise self._gone()
+            raise self._ended_error()
         finally:
-            loop.remove_reader(descriptor)
-            os.close(descriptor)
+            loop.remove_reader(pidfd)
+            os.close(pidfd)
 
     def add_rule(self, rule: Mapping[str, Any]) -> None:
-        """Put a rule in force. FaultError if the proxy refuses it, or is gone."""
-        self._ask(do="add", rule=rule)
+        """Put a rule in force. FaultError if the proxy refuses it, or has ended."""
+        self._request(do="add", rule=rule)
 
     def remove_rule(self, name: str) -> None:
-        """Take a rule away; no error if it is gone, or the proxy is."""
-        if self.lives:
-            self._ask(do="remove", name=name)
+        """Remove a rule; no error if the rule is missing or the proxy has ended."""
+        if self.is_alive:
+            self._request(do="remove", name=name)
 
     def rules(self) -> dict[str, dict[str, int]]:
-        """The counters of each rule in force. FaultError if the proxy is gone."""
-        counters: dict[str, dict[str, int]] = self._ask(do="rules")
+        """Return the counters of each rule in force. FaultError if the proxy has ended."""
+        counters: dict[str, dict[str, int]] = self._request(do="rules")
         return counters
 
-    def _ask(self, **order: Any) -> Any:
+    def _request(self, **order: Any) -> Any:
         try:
-            with socket.create_connection(self._control, _DEADLINE_S_wire_proxy) as connection:
+            with socket.create_connection(self._control, _WIRE_PROXY_DEADLINE_S) as connection:
                 connection.sendall(json.dumps(order).encode() + b"\n")
                 answer = json.loads(connection.makefile("rb").readline(_LINE_BYTES_MAX))
         except (OSError, ValueError) as error:
@@ -221,13 +225,13 @@ class WireProxy:
             raise FaultError(f"the wire proxy refused to {order['do']}: {answer['error']}")
         return answer["is"]
 
-    def _gone(self) -> ClusterError:
+    def _ended_error(self) -> ClusterError:
         pid = self._process.partition(":")[0]
-        return ClusterError(f"the wire proxy (process {pid}) has ended, and no client reaches the cluster without it")
+        return ClusterError(f"the wire proxy (process {pid}) has ended; without it no client can reach the cluster")
 
 
-def _spawned(told: str, log: Path) -> tuple[int, bytes]:
-    """Start the process in a session of its own; gives its id and the first line that it says."""
+def _spawn(config: str, log: Path) -> tuple[int, bytes]:
+    """Start the process in its own session; return its id and its first line of output."""
     log.parent.mkdir(exist_ok=True)
     reading, writing = os.pipe()
     actions = [
@@ -235,10 +239,10 @@ def _spawned(told: str, log: Path) -> tuple[int, bytes]:
         (os.POSIX_SPAWN_DUP2, writing, 1),
         (os.POSIX_SPAWN_OPEN, 2, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
     ]
-    command = [sys.executable, "-P", "-m", "aftershock.faults.wire_proxy", told]
+    command = [sys.executable, "-P", "-m", "aftershock.faults.wire_proxy", config]
     try:
         pid = os.posix_spawn(sys.executable, command, os.environ, file_actions=actions, setsid=True)
     finally:
         os.close(writing)
-    with os.fdopen(reading, "rb") as said:
-        return pid, said.readline(_LINE_BYTES_MAX)
+    with os.fdopen(reading, "rb") as stdout:
+        return pid, stdout.readline(_LINE_BYTES_MAX)

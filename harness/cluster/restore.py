@@ -1,16 +1,15 @@
-"""A used cluster back to new, and the proof of it.
+"""Restore of a used cluster to its launched state, with a check that it succeeded.
 
 ::
 
     nodes ─▶ links ─▶ brokers ─▶ settings ─▶ moves ─▶ topics ─▶ groups ─▶ replicas ─▶ leaders
       ▲                                                                                  │
-      └───────────────── again, until one whole round has found nothing ─────────────────┘
+      └──────────── repeated until one complete round finds nothing to repair ───────────┘
 
-Rules:
-
-* Each step looks, mends what it finds, and says what it found: the last round is the proof that all was mended.
-* What can't be mended is an error at once; what takes its time is looked at until the deadline.
-* Kafka is asked broker by broker: one that was frozen until now answers from old metadata, and must not hide anything.
+* Each step checks, repairs, and returns a sentence about what it repaired. The last round, in which no step returns a
+  sentence, proves the repair.
+* An irreparable state is an error at once; a state that needs time is checked until the deadline.
+* Kafka is asked broker by broker: a broker that was frozen answers from old metadata, and must not hide anything.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,54 +23,54 @@ from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.kafka.groups import delete_group, groups
 from aftershock.harness.kafka.settings import change, quotas, settings
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 
-def restore(cluster: Cluster, say: Say, deadline_s: float = 60.0) -> None:
+def restore(cluster: Cluster, log: Log, deadline_s: float = 60.0) -> None:
     """Heal what is broken, delete every topic and group, and wait until the cluster is as it was launched.
 
     Args:
-        cluster: a cluster that nobody uses.
-        say: gets a line for each thing that was still broken.
-        deadline_s: how long it may take.
+        cluster: a cluster without clients.
+        log: receives a line for each fault that was still in force.
+        deadline_s: time limit.
 
     Raises:
-        ClusterError: it is not as new in time, or a node is gone for good; says what is wrong.
-        FaultError: Toxiproxy does not answer, or does not have the proxies it was given.
+        ClusterError: the deadline passed, a node's container is gone, or a state is irreparable.
+        FaultError: Toxiproxy does not answer.
     """
-    if missing := still_lacking(lambda: _round(cluster, say), deadline_s):
-        raise ClusterError(f"the cluster {cluster.run_id} is not as new after {deadline_s:.0f} s: {missing}")
+    if problem := still_lacking(lambda: _round(cluster, log), deadline_s):
+        raise ClusterError(f"the cluster {cluster.run_id} is not as new after {deadline_s:.0f} s: {problem}")
 
 
-def _round(cluster: Cluster, say: Say) -> str:
-    """What the first step that found something found; "" when there was nothing."""
+def _round(cluster: Cluster, log: Log) -> str:
+    """Return the first step's finding; "" if no step finds anything."""
     try:
         for step in _FAULTS:
-            if found := step(cluster):
-                say(f"mended what a lease left: {found}")
-                return found
+            if findings := step(cluster):
+                log(f"repaired what a lease left behind: {findings}")
+                return findings
         return next(filter(None, (step(cluster) for step in _TRACES)), "")
     except AdminError as error:
-        # a broker that has just been started does not answer yet
+        # a broker that was just started does not answer yet
         return str(error)
 
 
 def _versions(cluster: Cluster) -> str:
-    """Every node is of the version that the cluster was launched with."""
-    others = {node.node.name: node.version() for node in cluster.nodes.values()}
-    if changed := sorted(name for name, version in others.items() if version != cluster.spec.kafka):
-        now = ", ".join(f"{name} is {others[name]}" for name in changed)
-        raise ClusterError(f"the cluster {cluster.run_id} is of another version than it was launched with: {now}")
+    """Require that every node has the version that the cluster was launched with."""
+    versions = {node.node.name: node.version() for node in cluster.nodes.values()}
+    if changed := sorted(name for name, version in versions.items() if version != cluster.spec.kafka):
+        listing = ", ".join(f"{name} is {versions[name]}" for name in changed)
+        raise ClusterError(f"the cluster {cluster.run_id} is of another version than it was launched with: {listing}")
     return ""
 
 
 def _nodes(cluster: Cluster) -> str:
-    """Every node's process runs."""
+    """Start every node's process."""
     with ThreadPoolExecutor(max_workers=8) as pool:
-        return ", ".join(filter(None, pool.map(_revived, cluster.nodes.values())))
+        return ", ".join(filter(None, pool.map(_revive, cluster.nodes.values())))
 
 
-def _revived(node: KafkaNode) -> str:
+def _revive(node: KafkaNode) -> str:
     state = node.state()
     if state == "running":
         return ""
@@ -80,16 +79,16 @@ def _revived(node: KafkaNode) -> str:
 
 
 def _links(cluster: Cluster) -> str:
-    """Toxiproxy has the topology's proxies, all enabled, and no toxics."""
+    """Require the topology's proxies in Toxiproxy; enable all and remove all toxics."""
     toxiproxy = cluster.toxiproxy
-    crossed = toxiproxy.upstreams().items() ^ {
+    differing = toxiproxy.upstreams().items() ^ {
         (proxy.name, proxy.upstream) for proxy in cluster.spec.topology.proxies()
     }
-    if crossed:
-        names = ", ".join(sorted({name for name, _ in crossed}))
+    if differing:
+        names = ", ".join(sorted({name for name, _ in differing}))
         raise ClusterError(f"Toxiproxy at {toxiproxy.url} does not have the proxies it was given: {names}")
-    poisoned = [name for name, toxics in toxiproxy.toxics().items() if toxics]
-    broken = sorted({*poisoned, *toxiproxy.disabled()})
+    with_toxics = [name for name, toxics in toxiproxy.toxics().items() if toxics]
+    broken = sorted({*with_toxics, *toxiproxy.disabled()})
     if broken:
         toxiproxy.reset()
         return f"links {', '.join(broken)} were broken"
@@ -97,31 +96,32 @@ def _links(cluster: Cluster) -> str:
 
 
 def _rules(cluster: Cluster) -> str:
-    """The wire proxy, where there is one, has no rules."""
+    """Remove all rules of the wire proxy, if there is one."""
     wire_proxy = cluster.wire_proxy
     if wire_proxy is None:
         return ""
-    left = sorted(wire_proxy.rules())
-    for name in left:
+    rules = sorted(wire_proxy.rules())
+    for name in rules:
         wire_proxy.remove_rule(name)
-    return f"rules {', '.join(left)} of the wire proxy were in force" if left else ""
+    return f"rules {', '.join(rules)} of the wire proxy were in force" if rules else ""
 
 
 def _settings(cluster: Cluster) -> str:
-    """No broker has a dynamic setting of its own, and no client a quota; those of topics go with the topics."""
-    admin, put_back = cluster.admin, set[str]()
+    """Remove dynamic broker settings and client quotas. Topic settings disappear with the topics."""
+    admin, changed_keys = cluster.admin, set[str]()
     for broker in map(str, _broker_ids(cluster)):
-        if own := [key for key, setting in settings(admin, "broker", broker).items() if setting.dynamic is not None]:
-            change(admin, "broker", broker, dict.fromkeys(own))
-            put_back |= {*own}
+        current = settings(admin, "broker", broker)
+        if dynamic_keys := [key for key, setting in current.items() if setting.dynamic is not None]:
+            change(admin, "broker", broker, dict.fromkeys(dynamic_keys))
+            changed_keys |= {*dynamic_keys}
     for client, limits in quotas(admin).items():
         change(admin, "client", client, dict.fromkeys(limits))
-        put_back |= {*limits}
-    return f"{', '.join(sorted(put_back))} put back" if put_back else ""
+        changed_keys |= {*limits}
+    return f"{', '.join(sorted(changed_keys))} reset" if changed_keys else ""
 
 
 def _moves(cluster: Cluster) -> str:
-    """No replica is being moved."""
+    """Cancel all partition reassignments."""
     moving = cluster.admin.reassigning()
     if moving:
         cluster.admin.reassign(dict.fromkeys(moving))
@@ -130,45 +130,45 @@ def _moves(cluster: Cluster) -> str:
 
 
 def _brokers(cluster: Cluster) -> str:
-    """Every broker is registered and unfenced."""
+    """Wait until every broker is registered and unfenced."""
     ready = {member.id for member in cluster.admin.members() if not member.fenced}
     missing = [f"k{broker}" for broker in _broker_ids(cluster) if broker not in ready]
     return f"{', '.join(missing)} not registered or fenced" if missing else ""
 
 
 def _topics(cluster: Cluster) -> str:
-    """There are no topics but Kafka's own."""
-    found = {topic for broker in _broker_ids(cluster) for topic in cluster.admin.topics(broker)}
-    if found:
-        cluster.admin.delete_topics(sorted(found))
-        return f"{len(found)} topics being deleted"
+    """Delete all topics but Kafka's own."""
+    findings = {topic for broker in _broker_ids(cluster) for topic in cluster.admin.topics(broker)}
+    if findings:
+        cluster.admin.delete_topics(sorted(findings))
+        return f"{len(findings)} topics being deleted"
     return ""
 
 
 def _groups(cluster: Cluster) -> str:
-    """There are no groups."""
-    found = [(broker, *group) for broker in _broker_ids(cluster) for group in groups(cluster.admin, broker).items()]
-    obstacles = [delete_group(cluster.admin, *group) for group in found]
-    return next(filter(None, obstacles), f"{len(found)} groups being deleted" if found else "")
+    """Delete all groups."""
+    findings = [(broker, *group) for broker in _broker_ids(cluster) for group in groups(cluster.admin, broker).items()]
+    obstacles = [delete_group(cluster.admin, *group) for group in findings]
+    return next(filter(None, obstacles), f"{len(findings)} groups being deleted" if findings else "")
 
 
 def _replicas(cluster: Cluster) -> str:
-    """Every ISR is full."""
+    """Wait until every ISR is full."""
     behind = {f"{p.topic}/{p.partition}" for p in _all_views(cluster) if set(p.isr) != set(p.replicas)}
     return f"not all replicas in sync of {', '.join(sorted(behind)[:3])}" if behind else ""
 
 
 def _leaders(cluster: Cluster) -> str:
-    """Every partition is led by its first replica."""
-    others = {(p.topic, p.partition) for p in _all_views(cluster) if p.leader != p.replicas[0]}
-    if others:
-        cluster.admin.elect_preferred(sorted(others))
-        return f"{len(others)} partitions not led by their preferred replica"
+    """Elect the first replica of every partition as its leader."""
+    versions = {(p.topic, p.partition) for p in _all_views(cluster) if p.leader != p.replicas[0]}
+    if versions:
+        cluster.admin.elect_preferred(sorted(versions))
+        return f"{len(versions)} partitions not led by their preferred replica"
     return ""
 
 
 def _all_views(cluster: Cluster) -> Sequence[PartitionState]:
-    """Every partition, once as each broker sees it."""
+    """Return every partition's state in every broker's view."""
     return [state for broker in _broker_ids(cluster) for state in cluster.admin.partitions(seen_by=broker)]
 
 
@@ -177,6 +177,6 @@ def _broker_ids(cluster: Cluster) -> list[BrokerId]:
 
 
 _FAULTS = (_versions, _nodes, _links, _rules)
-"""What a lease must not leave behind; that it did is worth a line."""
+"""Steps for state that a lease must not leave behind; a finding is logged."""
 _TRACES = (_brokers, _settings, _moves, _topics, _groups, _replicas, _leaders)
-"""What use leaves behind."""
+"""Steps for the normal traces of use."""

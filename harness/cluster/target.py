@@ -1,10 +1,10 @@
-"""A cluster that a run is driven on, whoever started it: what the run needs of it."""
+"""Interface between a run and its cluster, launched or attached."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from aftershock.faults.targets.values import BrokerId
-from aftershock.harness.cluster.node import Used
+from aftershock.harness.cluster.node import ContainerUsage
 from aftershock.harness.cluster.proxies import WireProxy
 from aftershock.harness.kafka.admin import Admin
 from aftershock.workloads.adapters.security import Secured
@@ -12,40 +12,40 @@ from aftershock.workloads.load.logread import EndOffsets, Topic
 
 
 class Target(Protocol):
-    """Launched (``cluster.Cluster``) or attached (``attached.cluster.AttachedCluster``)."""
+    """Cluster of a run: launched (``cluster.Cluster``) or attached (``attached.AttachedCluster``)."""
 
     run_id: str
     security: Secured
     """How clients and harness connect."""
     wire_proxy: WireProxy | None
-    """The proxy that clients pass, where there is one."""
+    """The optional wire proxy in front of the clients' way."""
 
     @property
     def admin(self) -> Admin:
-        """Its administration, by a way that no fault touches where there is one."""
+        """Administration, through listeners that no fault touches if there are any."""
 
     @property
     def broker_racks(self) -> Mapping[int, str]:
-        """The rack of each broker, in the plan's words."""
+        """The rack of each broker, by the plan's names."""
 
     @property
     def voters(self) -> Sequence[int]:
-        """The voters of the metadata quorum; none where what they do is not ours to answer for."""
+        """The voters of the metadata quorum; empty for an attached cluster."""
 
     def bootstrap(self, rack: str | None) -> str:
-        """``bootstrap.servers`` for clients that stand in ``rack``; None: for the harness itself."""
+        """Return ``bootstrap.servers`` for clients in ``rack``; None: for the harness itself."""
 
     def kafka_rack(self, rack: str | None) -> str | None:
-        """What Kafka calls a rack of the plan's."""
+        """Return Kafka's name of one of the plan's racks."""
 
     def provide(self, topics: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Topic], EndOffsets]:
-        """The timeline's topics, there and in sync; and where each log begins for us, where that isn't 0."""
+        """Provide the timeline's topics, in sync; with the first offset of each log where it is not 0."""
 
     def proxy_bytes(self) -> Mapping[tuple[str, BrokerId, str], int]:
-        """Bytes that the proxies have counted so far, by proxy, node and stream; none where nobody counts."""
+        """Return bytes that the proxies counted so far, by proxy, node and stream; empty without counters."""
 
-    def used(self) -> Mapping[BrokerId, Used]:
-        """What each broker has had so far; none where nobody tells."""
+    def usage(self) -> Mapping[BrokerId, ContainerUsage]:
+        """Return each broker's resource usage so far; empty if it is not measurable."""
 
-    def whereabouts(self) -> dict[str, Any]:
-        """Where the cluster is dialled and how its nodes are, for ``run.json``."""
+    def describe(self) -> dict[str, Any]:
+        """Return the cluster's addresses and the state of its nodes, for ``run.json``."""

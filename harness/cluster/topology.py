@@ -1,24 +1,20 @@
-"""The topology as names and ports: racks, nodes, listeners, proxies. Pure; nothing here touches Docker.
+"""Topology and specification of a cluster: racks, nodes, listeners, proxies, and every node's configuration.
 
-::
+This module is pure: it never talks to Docker. ::
 
     client in rack a ──▶ client_a-k2 ─────────┐
     rack a's network ──▶ replication_a-k2 ────┼──▶ b2 (broker 2, attached to rack b's network only)
                          controller_a-k2 ─────┘
     harness ───────────▶ admin-k2 and, to a voter, quorum-k2, which no fault touches
 
-Rules kept here (`design.md` 4):
-
-* A node answers to ``b<id>`` on its own rack's network, which only Toxiproxy dials, and to ``k<id>`` everywhere: that
-  is Toxiproxy in every other rack, and the node itself at home. Brokers that share a rack therefore have no link.
+* A node has the name ``b<id>`` on its own rack's network, which only Toxiproxy dials, and ``k<id>`` everywhere:
+  Toxiproxy in every other rack, the node itself in its own. So brokers of one rack have no link between them.
 * A proxy is one (source rack, node, listener). Replication and controller proxies listen on Toxiproxy's address in the
-  source rack, so that the source is known; client and admin proxies listen everywhere and are published on loopback.
-* A broker has one client listener per client rack: Kafka answers Metadata for the listener that a request came in on.
+  source rack, which identifies the source; client and admin proxies listen everywhere and are published on loopback.
+* A broker has one client listener per client rack, because Kafka answers Metadata for the listener of the request.
 
-What a cluster is: its Kafka version, its nodes, the timings they run with, and every node's configuration.
-
-A recovery time means nothing without the timings it was measured under, so they come as a named profile that is stored
-with every result. The figures of ``fast`` come from Kafka's defaults divided until a fault plays out in seconds.
+A recovery time means nothing without the broker timings behind it, so the timings are a named profile that is stored
+with every result. The values of ``fast`` are Kafka's defaults, divided until a fault plays out within seconds.
 """
 
 import base64
@@ -46,7 +42,7 @@ _QUORUM_PROXY_PORT = 29100  # + the node's id
 
 @dataclass(frozen=True)
 class Node:
-    """One Kafka node: where it stands and what it does. Controllers of an isolated quorum have ids from 11."""
+    """One Kafka node, its rack and its roles. Controllers of an isolated quorum have ids from 11."""
 
     id: int
     rack: str
@@ -60,13 +56,13 @@ class Node:
 
     @property
     def home_name(self) -> str:
-        """The name on its own rack's network that only Toxiproxy dials."""
+        """The host name on its own rack's network that only Toxiproxy dials."""
         return f"b{self.id}"
 
 
 @dataclass(frozen=True)
 class Proxy:
-    """One Toxiproxy proxy: ``listen_rack`` is None where it listens on every address."""
+    """One Toxiproxy proxy. ``listen_rack`` is None if it listens on all addresses."""
 
     name: str
     channel: Channel
@@ -79,7 +75,7 @@ class Proxy:
 
 @dataclass(frozen=True)
 class Topology:
-    """Racks in order, and the nodes in them."""
+    """Racks in order, and their nodes."""
 
     racks: tuple[str, ...]
     nodes: tuple[Node, ...]
@@ -95,26 +91,26 @@ class Topology:
         return tuple(node for node in self.nodes if node.controller)
 
     def client_port(self, rack: str) -> int:
-        """The port inside every broker on which clients of ``rack`` are served."""
-        return _CLIENT_PORT + self._number(rack)
+        """Return the brokers' listener port for clients of ``rack``."""
+        return _CLIENT_PORT + self._rack_number(rack)
 
     def client_proxy_port(self, rack: str, node: int) -> int:
-        """Toxiproxy's port, inside its container, for clients of ``rack`` to ``node``."""
-        return _CLIENT_PROXY_PORT + 100 * self._number(rack) + node
+        """Return Toxiproxy's port, inside its container, for clients of ``rack`` to ``node``."""
+        return _CLIENT_PROXY_PORT + 100 * self._rack_number(rack) + node
 
     def proxies(self) -> tuple[Proxy, ...]:
-        """Every proxy of the cluster."""
+        """Return all proxies of the cluster."""
         return tuple(proxy for node in self.nodes for proxy in self._proxies_to(node))
 
     def foreign_names(self, rack: str) -> list[str]:
-        """The names to which Toxiproxy answers on ``rack``'s network: all nodes of the other racks."""
+        """Return Toxiproxy's aliases on ``rack``'s network: all nodes of the other racks."""
         return [node.name for node in self.nodes if node.rack != rack]
 
     def published_ports(self) -> list[int]:
-        """Toxiproxy's ports that the host must reach, all on loopback."""
+        """Return Toxiproxy's ports that are published on the host's loopback."""
         return [TOXIPROXY_API_PORT, *(p.listen_port for p in self.proxies() if p.listen_rack is None)]
 
-    def _number(self, rack: str) -> int:
+    def _rack_number(self, rack: str) -> int:
         return self.racks.index(rack) + 1
 
     def _proxies_to(self, node: Node) -> Iterator[Proxy]:
@@ -151,32 +147,32 @@ class Topology:
 
 
 def replication_port(node: int) -> int:
-    """The port of a broker's replication listener: its own, since Toxiproxy answers for all brokers of other racks."""
+    """Return a broker's replication port. It differs by broker, as Toxiproxy has the names of all remote brokers."""
     return _REPLICATION_PORT + node
 
 
 def controller_port(node: int) -> int:
-    """The port of a voter's controller listener."""
+    """Return the port of a voter's controller listener."""
     return _CONTROLLER_PORT + node
 
 
 def client_proxy(rack: str, node: int) -> str:
-    """The name of the proxy for clients of ``rack`` to ``node``."""
+    """Return the name of the proxy for clients of ``rack`` to ``node``."""
     return f"client_{rack}-k{node}"
 
 
 def admin_proxy_port(node: int) -> int:
-    """Toxiproxy's port, inside its container, for the harness's own requests to ``node``."""
+    """Return Toxiproxy's port, inside its container, for the harness's own requests to ``node``."""
     return _ADMIN_PROXY_PORT + node
 
 
 def quorum_proxy_port(node: int) -> int:
-    """Toxiproxy's port, inside its container, for what the harness asks of a voter itself."""
+    """Return Toxiproxy's port, inside its container, for the harness's requests to a quorum voter."""
     return _QUORUM_PROXY_PORT + node
 
 
 def node_of(proxy: str) -> int:
-    """The node that a proxy leads to, by the proxy's name."""
+    """Return a proxy's target node, from the proxy's name."""
     return int(proxy.rpartition("-k")[2])
 
 
@@ -185,32 +181,32 @@ def topology(racks: Mapping[str, int], controllers: int) -> Topology:
 
     With combined nodes up to five vote, spread over the racks first: an even or larger quorum is slower and no safer.
     """
-    homes = [rack for rack, count in racks.items() for _ in range(count)]
+    broker_racks = [rack for rack, count in racks.items() for _ in range(count)]
     if controllers:
         names = list(racks)
         voters = tuple(Node(11 + i, names[i % len(names)], broker=False, controller=True) for i in range(controllers))
-        brokers = tuple(Node(i, rack, broker=True, controller=False) for i, rack in enumerate(homes, 1))
+        brokers = tuple(Node(i, rack, broker=True, controller=False) for i, rack in enumerate(broker_racks, 1))
         return Topology(tuple(racks), brokers + voters)
-    voting = _combined_voters(homes)
-    nodes = tuple(Node(i, rack, broker=True, controller=i in voting) for i, rack in enumerate(homes, 1))
+    combined_voters = _combined_voters(broker_racks)
+    nodes = tuple(Node(i, rack, broker=True, controller=i in combined_voters) for i, rack in enumerate(broker_racks, 1))
     return Topology(tuple(racks), nodes)
 
 
-def _combined_voters(homes: list[str]) -> frozenset[int]:
-    """The odd number, at most five, of combined nodes that vote: first one of each rack, then a second of each."""
-    seen: dict[str, int] = {}
-    order: list[tuple[int, int]] = []
-    for node, rack in enumerate(homes, 1):
-        order.append((seen.get(rack, 0), node))
-        seen[rack] = seen.get(rack, 0) + 1
-    count = min(5, len(homes) if len(homes) % 2 else max(1, len(homes) - 1))
-    return frozenset(node for _, node in sorted(order)[:count])
+def _combined_voters(broker_racks: list[str]) -> frozenset[int]:
+    """Choose an odd number, at most five, of combined nodes as voters: one of each rack, then a second of each."""
+    per_rack: dict[str, int] = {}
+    ranked: list[tuple[int, int]] = []
+    for node, rack in enumerate(broker_racks, 1):
+        ranked.append((per_rack.get(rack, 0), node))
+        per_rack[rack] = per_rack.get(rack, 0) + 1
+    count = min(5, len(broker_racks) if len(broker_racks) % 2 else max(1, len(broker_racks) - 1))
+    return frozenset(node for _, node in sorted(ranked)[:count])
 
 
 LOG_DIR = "/var/lib/kafka/data"
 DISK = "/var/lib/kafka/disk"  # + its number, counted from 1
-_OWN_CLASS = "aftershock."  # how the names of our classes begin
-_OWN_CLASSES = "/opt/aftershock"  # where the Java client's image has them
+_OWN_CLASS = "aftershock."  # prefix of our classes' names
+_OWN_CLASSES = "/opt/aftershock"  # their folder in the Java client's image
 
 
 @dataclass(frozen=True)
@@ -237,7 +233,7 @@ FAST = Profile(
         # Kafka's 128 MiB for the log cleaner would fill half of this heap
         "log.cleaner.dedupe.buffer.size": "16777216",
     },
-    # on a small machine C2 is the loudest fault of all: p50 57 ms against 16 ms after half a minute, measured
+    # on a small machine the C2 compiler distorts latency most: p50 of 57 ms instead of 16 ms after 30 s, measured
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "-Xms192m -Xmx256m",
 )
@@ -247,10 +243,13 @@ PROFILES = {profile.name: profile for profile in (FAST, PRODUCTION)}
 
 @dataclass(frozen=True)
 class ClusterSpec:
-    """Everything needed to launch a cluster, and nothing that changes from one launch to the next.
+    """Everything that a cluster's launch needs and that is the same for every launch.
 
-    ``racks``: brokers by rack, in the order that numbers them; ``controllers``: how many are isolated.
-    ``brokers``: what single brokers are set to, over ``config``; an empty value of either leaves Kafka's own.
+    Attributes:
+        racks: number of brokers by rack, in the order of their ids.
+        controllers: number of isolated controllers.
+        config: broker properties; an empty value means Kafka's default.
+        brokers: properties of single brokers, which override ``config``.
     """
 
     kafka: str
@@ -264,19 +263,19 @@ class ClusterSpec:
 
     @cached_property
     def topology(self) -> Topology:
-        """Its racks and nodes."""
+        """Racks and nodes."""
         return topology(self.racks, self.controllers)
 
     @classmethod
     def of(cls, plan: ClusterPlan, kafka: str | None = None) -> "ClusterSpec":
-        """The plan's cluster, with ``kafka`` (a version) in place of the plan's own if given."""
+        """Return the plan's cluster; ``kafka`` (a version) overrides the plan's."""
         version = kafka or (DEFAULT_KAFKA if plan.kafka == "default" else plan.kafka)
         profile, config = PROFILES[plan.profile], dict(plan.config)
         brokers, racks = dict(plan.brokers or {}), dict(plan.racks)
         return cls(version, racks, plan.controllers, profile, config, plan.disks, plan.wire_proxy, brokers)
 
     def as_plan(self) -> ClusterPlan:
-        """The cluster as a plan says it: the reverse of ``of``."""
+        """Return the cluster as part of a plan: the reverse of ``of``."""
         return ClusterPlan(
             kafka=self.kafka,
             racks=dict(self.racks),
@@ -289,18 +288,18 @@ class ClusterSpec:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; equal for specifications that one cluster can serve. The order of racks is part of it."""
+        """Return plain data, equal for specifications that one cluster can serve. The order of racks matters."""
         racks = [[rack, count] for rack, count in self.racks.items()]
-        named = {"kafka": self.kafka, "racks": racks, "controllers": self.controllers, "profile": self.profile.name}
+        document = {"kafka": self.kafka, "racks": racks, "controllers": self.controllers, "profile": self.profile.name}
         disks = {"disks": self.disks.model_dump()} if self.disks else {}
         wire_proxy = {"wire_proxy": True} if self.wire_proxy else {}
-        of_brokers = {str(broker): dict(sorted(config.items())) for broker, config in sorted(self.brokers.items())}
-        brokers = {"brokers": of_brokers} if of_brokers else {}
-        return {**named, **disks, **wire_proxy, **brokers, "config": dict(sorted(self.config.items()))}
+        broker_settings = {str(broker): dict(sorted(config.items())) for broker, config in sorted(self.brokers.items())}
+        brokers = {"brokers": broker_settings} if broker_settings else {}
+        return {**document, **disks, **wire_proxy, **brokers, "config": dict(sorted(self.config.items()))}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "ClusterSpec":
-        """The reverse of ``to_json``. KeyError, TypeError or ValueError for what isn't one."""
+        """Parse the output of ``to_json``. KeyError, TypeError or ValueError for an invalid document."""
         racks, profile = dict(document["racks"]), PROFILES[document["profile"]]
         disks = Disks.model_validate(document["disks"]) if "disks" in document else None
         config, wire_proxy = dict(document["config"]), bool(document.get("wire_proxy"))
@@ -309,22 +308,22 @@ class ClusterSpec:
 
     @property
     def own_classes(self) -> bool:
-        """Whether nodes are set to a class of ours, so that they need the image that has them."""
+        """True if a node is configured with a class of ours, and so needs the image that contains it."""
         settings = (self.config, *self.brokers.values())
-        return any(value.startswith(_OWN_CLASS) for each in settings for value in each.values())
+        return any(value.startswith(_OWN_CLASS) for config in settings for value in config.values())
 
     def log_dirs(self, node: Node) -> tuple[str, ...]:
-        """Where a node keeps its topics; the metadata log is in ``LOG_DIR`` whatever these are."""
-        own = range(1, self.disks.count + 1) if self.disks and node.broker else ()
-        return tuple(f"{DISK}{number}" for number in own) or (LOG_DIR,)
+        """Return a node's log directories for topics; the metadata log is always in ``LOG_DIR``."""
+        disk_numbers = range(1, self.disks.count + 1) if self.disks and node.broker else ()
+        return tuple(f"{DISK}{number}" for number in disk_numbers) or (LOG_DIR,)
 
     def environment(self, node: Node, cluster_id: str, advertised: Mapping[str, str]) -> dict[str, str]:
-        """The container's environment, by the official image's contract (`KAFKA_*` become properties).
+        """Return the container's environment, by the official image's contract (`KAFKA_*` become properties).
 
         Args:
-            node: the node that will run with it.
+            node: the container's node.
             cluster_id: the same for all nodes of the cluster.
-            advertised: ``host:port`` by listener name, for the listeners that are dialled through the host.
+            advertised: ``host:port`` by listener name, for listeners that are dialled through the host.
         """
         environment = {_variable(key): value for key, value in self._properties(node, advertised).items()}
         environment["CLUSTER_ID"] = cluster_id
@@ -337,7 +336,7 @@ class ClusterSpec:
     def _properties(self, node: Node, advertised: Mapping[str, str]) -> dict[str, str]:
         voters = ",".join(f"{v.id}@{v.name}:{controller_port(v.id)}" for v in self.topology.controllers)
         listeners = self._listeners(node)
-        roles = [role for role, plays in (("broker", node.broker), ("controller", node.controller)) if plays]
+        roles = [role for role, enabled in (("broker", node.broker), ("controller", node.controller)) if enabled]
         properties = {
             "node.id": str(node.id),
             "process.roles": ",".join(roles),
@@ -347,7 +346,7 @@ class ClusterSpec:
             "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in {**listeners, "CONTROLLER": 0}),
             "log.dirs": ",".join(self.log_dirs(node)),
             "metadata.log.dir": LOG_DIR,
-            # an election nobody asked for would be a fault nobody planned; it is the controller who would hold it
+            # the controller's automatic leader elections would be unplanned faults
             "auto.leader.rebalance.enable": "false",
             **self.profile.broker,
         }
@@ -385,17 +384,17 @@ class ClusterSpec:
 
 
 def client_listener(rack: str) -> str:
-    """The listener that serves clients of ``rack``."""
+    """Return the name of the listener for clients of ``rack``."""
     return f"CLIENT_{rack.upper()}"
 
 
 def cluster_id_of(run_id: str) -> str:
-    """A Kafka cluster id (22 characters of URL-safe base64, 16 bytes) that belongs to this run."""
+    """Derive a Kafka cluster id (22 characters of URL-safe base64, 16 bytes) from the run id."""
     digest = hashlib.sha256(run_id.encode()).digest()[:16]
-    # an id that starts with "-" would be taken for an option by Kafka's storage tool
+    # Kafka's storage tool would treat an id that starts with "-" as an option
     return base64.urlsafe_b64encode(b"\x40" + digest[1:]).decode().rstrip("=")
 
 
 def _variable(key: str) -> str:
-    """The variable that becomes property ``key`` (KafkaDockerWrapper: ``__`` is ``_``, ``___`` is ``-``)."""
+    """Return the environment variable for property ``key`` (KafkaDockerWrapper: ``__`` is ``_``, ``___`` is ``-``)."""
     return "KAFKA_" + key.replace("_", "__").replace("-", "___").replace(".", "_").upper()

@@ -19,7 +19,7 @@ from ruamel.yaml import YAML
 
 from aftershock.errors import ClusterError
 from aftershock.faults.plan.cluster import Attach
-from aftershock.harness.cluster.attached import AttachedCluster, Card, brokers
+from aftershock.harness.cluster.attached import AttachedCluster, AttachmentDescriptor, describe_cluster
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.world.links import LinkProbe
 from aftershock.tests.contract.attached_kafka import KEY_PASSWORD, PASSWORD, USER, TheirKafka, their_kafka
@@ -119,7 +119,7 @@ async def test_every_door_by_every_way_of_ours(
         monkeypatch.setenv(name, secret)
     attach = attach_of(theirs, listener, mechanism)
     security = Secured.model_validate(attach.security.model_dump()).resolved()
-    (broker,) = (await asyncio.to_thread(brokers, attach.bootstrap, security)).brokers
+    (broker,) = (await asyncio.to_thread(describe_cluster, attach.bootstrap, security)).brokers
     assert (1, "use1-az1", theirs.ports[listener]) == (broker.id, broker.rack, broker.address.port)
     channel = await Channel.open(broker.address, client_id="test", connect_timeout_ms=10_000, security=security)
     assert channel.versions.offered
@@ -152,7 +152,7 @@ def test_a_wrong_secret_is_a_sentence_without_it(
     """It is told before anything is sent, and repeats nothing that could be a secret."""
     for name, secret in (SECRETS | wrong).items():
         monkeypatch.setenv(name, secret)
-    card = Card("run", attach_of(theirs, listener, mechanism), ("orders",), ())
+    card = AttachmentDescriptor("run", attach_of(theirs, listener, mechanism), ("orders",), ())
     with closing(AttachedCluster(card, tmp_path)) as cluster, pytest.raises(ClusterError, match=why) as refused:
         cluster.check()
     assert "not-it-0815" not in str(refused.value)
@@ -177,7 +177,7 @@ def test_a_run_that_is_not_let_in_keeps_the_secret(theirs: TheirKafka, tmp_path:
 def test_a_broker_with_another_name_is_not_believed(theirs: TheirKafka) -> None:
     """TLS without an authority that we know: no credentials are sent to whoever that is."""
     with pytest.raises(ClusterError, match="certificate verify failed"):
-        brokers(theirs.bootstrap("secure"), Secured(protocol="SSL").resolved())
+        describe_cluster(theirs.bootstrap("secure"), Secured(protocol="SSL").resolved())
 
 
 def test_a_plan_runs_on_it_and_leaves_it_as_it_was(theirs: TheirKafka, tmp_path: Path) -> None:

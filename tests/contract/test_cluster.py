@@ -142,7 +142,7 @@ def test_any_process_can_attach(launch: Launch, tmp_path: Path) -> None:
     with launch(ClusterPlan(racks={"b": 1, "a": 1}), tmp_path) as cluster:
         with closing(attach(client, tmp_path)) as again:
             assert cluster.spec == again.spec
-            assert cluster.whereabouts() == again.whereabouts()
+            assert cluster.describe() == again.describe()
             again.nodes[BrokerId(1)].pause()
             assert "paused" == cluster.nodes[BrokerId(1)].state()
             again.nodes[BrokerId(1)].resume()

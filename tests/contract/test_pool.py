@@ -69,7 +69,7 @@ def pool(folder: Path) -> Iterator[Pool]:
     yield pool
     pool.close(print)
     assert [] == [
-        found.run_id for found in ownership.standing(engine.connect()) if found.run_id.startswith(pool._prefix)
+        found.run_id for found in ownership.list_clusters(engine.connect()) if found.run_id.startswith(pool._prefix)
     ]
 
 
@@ -106,8 +106,8 @@ def test_the_next_lease_gets_the_same_cluster_as_new(pool: Pool) -> None:
             with Child(CONSUMER, cluster.bootstrap("a"), protocol) as member:
                 assert "assigned" == member.line()
         break_everything(cluster)
-    assert "mended what a lease left: k1 was paused, k2 was exited" in said
-    assert "mended what a lease left: links client_a-k1, replication_a-k2 were broken" in said
+    assert "repaired what a lease left behind: k1 was paused, k2 was exited" in said
+    assert "repaired what a lease left behind: links client_a-k1, replication_a-k2 were broken" in said
     with pool.lease(SPEC, "next", print) as again:
         assert cluster.run_id == again.cluster.run_id
         as_new(again.cluster)
@@ -166,7 +166,7 @@ def test_a_cluster_past_healing_is_replaced(pool: Pool) -> None:
         old = leased.cluster.run_id
         client.containers.get(f"{prefix_of(old)}-toxiproxy").remove(force=True)
     assert [True] == [line.startswith(f"{old} can't be proven healthy and is destroyed: ") for line in said]
-    assert old not in {found.run_id for found in ownership.standing(client)}
+    assert old not in {found.run_id for found in ownership.list_clusters(client)}
     with pool.lease(SPEC, "next", print) as leased:
         assert old != leased.cluster.run_id
         as_new(leased.cluster)
@@ -185,7 +185,7 @@ def test_a_kept_cluster_outlives_its_owner(tmp_path: Path) -> None:
         pool.close(print)
     assert cluster
     try:
-        assert [] == heal(client, cluster.run_id, print, asked=False)
+        assert [] == heal(client, cluster.run_id, print, explicit=False)
         assert ("orders",) == cluster.admin.topics()
     finally:
         cluster.close()

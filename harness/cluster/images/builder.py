@@ -1,20 +1,17 @@
-"""Names of built images: a tag ends with a hash of everything that went into its recipe.
+"""Machinery for image builds: content-addressed tags, build steps with a log, and tools from the host.
 
-So a changed recipe is a new image, an unchanged one is found again by any checkout, and no tag ever has to be trusted
-to mean what it meant last week.
+A tag ends with a hash of everything that goes into the recipe. A changed recipe is a new image, any checkout finds an
+unchanged one again, and no tag has to be trusted to still mean what it meant last week.
 
-Where an image is built: a temporary folder, a log that outlives it, and the processes and layers started in it.
+`ImageBuilder` is one build: a temporary folder, a log that stays, and the processes and layers that the build starts.
 
-Rules it keeps:
+1. Each step logs its purpose and its approximate duration before it starts.
+2. A failed step raises `ImageError` with the step's name, the log's path and its last lines.
+3. However a build ends, its processes are dead, its folder is removed, and it leaves no untagged image behind.
+4. Two builds of one image on a host exclude each other: the second waits, and then uses the image of the first.
 
-1. Every step says what it will do and about how long that takes, before it does it.
-2. A step that fails raises `ImageError` naming the step and the log, with the log's last lines.
-3. Whatever way a build ends, its processes are dead, its folder is gone, and no image of it is left without a tag.
-4. Two builds of one image on a host never meet: the second waits, and then finds what the first has made.
-
-What building needs on the host: debootstrap, Maven, Go. As root on Debian or Ubuntu it is installed, and said so.
-
-Building an image without a tag from a folder, by the engine's classic builder: no BuildKit is asked for.
+A build needs debootstrap, Maven or Go on the host. As root on Debian or Ubuntu, missing ones are installed, with a log
+line. Images are built by the engine's classic builder, so BuildKit is not required.
 """
 
 import fcntl
@@ -37,38 +34,38 @@ from docker.errors import DockerException
 from aftershock.errors import ImageError
 
 FOLDER = Path(__file__).parent
-"""Where the recipes' files are."""
+"""Folder with the files of the recipes."""
 
 REPOSITORY = "aftershock"
 """Built images are ``aftershock/<name>:<version>-<hash>``."""
 
 
 def tag(name: str, version: str, paths: Iterable[Path], facts: Iterable[str] = ()) -> str:
-    """The full name of an image built from the files below ``paths`` and the pinned ``facts`` (coordinates, flags)."""
+    """Return an image's full name, from the files below ``paths`` and pinned ``facts`` (coordinates, flags)."""
     return f"{REPOSITORY}/{name}:{version}-{digest(paths, (version, *facts))}"
 
 
 def digest(paths: Iterable[Path], facts: Iterable[str] = ()) -> str:
-    """Ten hexadecimal digits that change with a file's name or content, and with each fact."""
-    sum_ = hashlib.sha256()
+    """Return ten hexadecimal digits that change with any file name, file content or fact."""
+    digest_ = hashlib.sha256()
     for path in paths:
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
             if file.is_file() and "__pycache__" not in file.parts:
-                _feed(sum_, file.relative_to(path.parent).as_posix().encode())
-                _feed(sum_, file.read_bytes())
+                _add_part(digest_, file.relative_to(path.parent).as_posix().encode())
+                _add_part(digest_, file.read_bytes())
     for fact in facts:
-        _feed(sum_, fact.encode())
-    return sum_.hexdigest()[:10]
+        _add_part(digest_, fact.encode())
+    return digest_.hexdigest()[:10]
 
 
-def _feed(sum_: "hashlib._Hash", part: bytes) -> None:
-    # with its length in front, moving a byte from one part to the next changes the sum
-    sum_.update(len(part).to_bytes(8, "big"))
-    sum_.update(part)
+def _add_part(digest_: "hashlib._Hash", part: bytes) -> None:
+    # the length prefix makes the sum change when a byte moves from one part to the next
+    digest_.update(len(part).to_bytes(8, "big"))
+    digest_.update(part)
 
 
-Say = Callable[[str], None]
-"""Takes a line of progress for the user."""
+Log = Callable[[str], None]
+"""Callback that receives progress lines for the user."""
 
 LOG_LINES_SHOWN = 12
 TERM_GRACE_S = 5.0
@@ -76,42 +73,42 @@ POLL_S = 0.1
 
 
 class StepError(Exception):
-    """A step went wrong; the text says how. `Workshop.step` turns it into an `ImageError`."""
+    """A build step failed. `ImageBuilder.step` turns it into an `ImageError`."""
 
 
-class Workshop:
-    """The means of one build. Made by `workshop`."""
+class ImageBuilder:
+    """One image build. Created by `image_builder`."""
 
     def __init__(
         self,
         client: docker.DockerClient,
         subject: str,
         *,
-        say: Say,
+        log: Log,
         cancelled: threading.Event,
-        log: Path,
+        log_path: Path,
         folder: Path,
     ) -> None:
         self.client = client
         self.subject = subject
-        self.say = say
+        self.log = log
         self.cancelled = cancelled
-        self.log_path = log
+        self.log_path = log_path
         self.folder = folder
         self._cleanup = ExitStack()
 
     @contextmanager
     def step(self, name: str, about_s: int) -> Iterator[None]:
-        """One named part of the build.
+        """Run the block as a named step of the build.
 
         Args:
-            name: what it does, e.g. ``base system (debootstrap)``.
-            about_s: how long it takes on two cores and a good line, for the user's patience.
+            name: shown to the user, e.g. ``base system (debootstrap)``.
+            about_s: usual duration on two cores with a fast connection, shown to the user.
 
         Raises:
             ImageError: the step failed, or the build was cancelled.
         """
-        self.say(f"building {self.subject}: {name}, about {about_s} s")
+        self.log(f"building {self.subject}: {name}, about {about_s} s")
         self.note(f"=== {name}")
         try:
             self.check_cancelled()
@@ -120,18 +117,18 @@ class Workshop:
             raise ImageError(self._failure(name, error)) from error
 
     def run(self, argv: Sequence[str | Path], env: Mapping[str, str] | None = None) -> None:
-        """Run a command to its end, its output going to the log.
+        """Run a command to its end, with its output in the log.
 
         Raises:
-            StepError: it ended with another status than 0, or the build was cancelled meanwhile.
+            StepError: it ended with a status other than 0, or the build was cancelled.
         """
         command = [str(word) for word in argv]
         self.note("$ " + " ".join(command))
-        with self.log_path.open("ab") as log:
+        with self.log_path.open("ab") as log_file:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
-                stdout=log,
+                stdout=log_file,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **(env or {})},
                 start_new_session=True,
@@ -148,7 +145,7 @@ class Workshop:
         self._cleanup.callback(self._remove_unless_tagged, image_id)
 
     def on_exit(self, undo: Callable[[], object]) -> None:
-        """Call ``undo`` when the build ends, well or badly; what the engine says against it is not an error."""
+        """Call ``undo`` when the build ends, successful or not. Errors of the engine in it are ignored."""
 
         def quietly() -> None:
             with suppress(DockerException, requests.RequestException):
@@ -158,8 +155,8 @@ class Workshop:
 
     def note(self, text: str) -> None:
         """Append a line to the log."""
-        with self.log_path.open("a") as log:
-            log.write(text.rstrip("\n") + "\n")
+        with self.log_path.open("a") as log_file:
+            log_file.write(text.rstrip("\n") + "\n")
 
     def check_cancelled(self) -> None:
         """Raise StepError if the build was cancelled."""
@@ -167,7 +164,7 @@ class Workshop:
             raise StepError("interrupted")
 
     def close(self) -> None:
-        """Undo what was started, the latest first."""
+        """Run the clean-up actions, latest first."""
         self._cleanup.close()
 
     def _wait(self, process: "subprocess.Popen[bytes]") -> int:
@@ -178,26 +175,24 @@ class Workshop:
 
     def _remove_unless_tagged(self, image_id: str) -> None:
         with suppress(DockerException, requests.RequestException):
-            # refused by the engine, rightly, while another image rests on it
+            # the engine refuses while another image is based on it
             if not self.client.api.inspect_image(image_id)["RepoTags"]:
                 self.client.api.remove_image(image_id)
 
     def _failure(self, step: str, error: Exception) -> str:
         lines = self.log_path.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:]
         shown = "\n".join(f"  | {line}" for line in lines)
-        return (
-            f"building {self.subject} failed at the step “{step}”: {error}\nlog: {self.log_path}, ending with\n{shown}"
-        )
+        return f"building {self.subject} failed in step “{step}”: {error}\nlog: {self.log_path}, ending with\n{shown}"
 
 
 @contextmanager
-def workshop(
-    client: docker.DockerClient, subject: str, say: Say, cancelled: threading.Event | None = None
-) -> Iterator[Workshop]:
-    """A workshop for ``subject`` (``Kafka 4.3.1``), with the host's lock on that subject held.
+def image_builder(
+    client: docker.DockerClient, subject: str, log: Log, cancelled: threading.Event | None = None
+) -> Iterator[ImageBuilder]:
+    """Yield a builder for ``subject`` (``Kafka 4.3.1``) with the host's lock on that subject held.
 
-    The lock is waited for; so look again, inside, whether the image has come to be. Setting ``cancelled`` from another
-    thread ends the build within a moment.
+    It waits for the lock, so check inside the block whether the image exists by now. Setting ``cancelled`` from another
+    thread ends the build promptly.
 
     Raises:
         ImageError: cancelled while waiting, or the cache folder can't be written.
@@ -209,43 +204,45 @@ def workshop(
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / f"{slug}.lock").open("w")
     except OSError as error:
-        raise ImageError(f"can't keep a build's log and lock in {builds_folder()}: {error}") from error
+        raise ImageError(
+            f"can't write the log and lock of builds in {builds_folder()}: {error}; make the folder writable"
+        ) from error
     with lock, tempfile.TemporaryDirectory(prefix="aftershock-build-", ignore_cleanup_errors=True) as scratch:
-        _acquire(lock, subject, say, stop)
-        log = folder / f"{slug}.log"
-        log.write_text("")
-        bench = Workshop(client, subject, say=say, cancelled=stop, log=log, folder=Path(scratch))
+        _acquire(lock, subject, log, stop)
+        log_path = folder / f"{slug}.log"
+        log_path.write_text("")
+        builder = ImageBuilder(client, subject, log=log, cancelled=stop, log_path=log_path, folder=Path(scratch))
         try:
-            yield bench
+            yield builder
         finally:
-            bench.close()
+            builder.close()
 
 
 def cache_folder() -> Path:
-    """Aftershock's own folder in the user's cache (``XDG_CACHE_HOME``, else ``~/.cache``)."""
+    """Return Aftershock's own folder in the user's cache (``XDG_CACHE_HOME``, else ``~/.cache``)."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aftershock"
 
 
 def builds_folder() -> Path:
-    """Where the logs of builds are kept, one for each subject, of the latest build."""
+    """Return the folder of build logs: one for each subject, of its latest build."""
     return cache_folder() / "builds"
 
 
-def _acquire(lock: IO[Any], subject: str, say: Say, cancelled: threading.Event) -> None:
-    told = False
+def _acquire(lock: IO[Any], subject: str, log: Log, cancelled: threading.Event) -> None:
+    logged = False
     while True:
         with suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
-        if not told:
-            say(f"building {subject}: another process is at it, waiting for it to finish")
-            told = True
+        if not logged:
+            log(f"building {subject}: waiting for another process that builds it")
+            logged = True
         if cancelled.wait(POLL_S):
-            raise ImageError(f"building {subject} was interrupted while another process was building it")
+            raise ImageError(f"building {subject} was interrupted while it waited for another process")
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """Make sure that ``process`` and all it started are gone."""
+    """End ``process`` and all processes of its session."""
     if process.poll() is not None:
         return
     with suppress(ProcessLookupError):
@@ -260,50 +257,50 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 APT_LOCK_WAIT_S = 120
 
 
-def need(bench: Workshop, command: str, *packages: str) -> None:
-    """Make sure that ``command`` is on the PATH, installing ``packages`` with apt-get where we may.
+def require_command(builder: ImageBuilder, command: str, *packages: str) -> None:
+    """Ensure that ``command`` is on the PATH; install ``packages`` with apt-get if `may_install`.
 
     Raises:
-        StepError: it is missing and we may not, or could not, install it.
+        StepError: it is missing and could not be installed.
     """
     if shutil.which(command):
         return
     if not may_install():
         raise StepError(f"{command} is not on the PATH; install it ({' '.join(packages)} on Debian and Ubuntu)")
-    # one at a time: two builds in one process would fail on apt's own lock
-    with workshop(bench.client, "apt packages", bench.say, bench.cancelled):
+    # one installation at a time: two builds in one process would fail on apt's own lock
+    with image_builder(builder.client, "apt packages", builder.log, builder.cancelled):
         if not shutil.which(command):
-            bench.say(f"building {bench.subject}: installing {' '.join(packages)} with apt-get")
-            bench.run(["apt-get", "update", "-qq"])
+            builder.log(f"building {builder.subject}: installing {' '.join(packages)} with apt-get")
+            builder.run(["apt-get", "update", "-qq"])
             install = ("apt-get", "install", "-y", "-qq", "--no-install-recommends")
             lock_wait = ("-o", f"DPkg::Lock::Timeout={APT_LOCK_WAIT_S}")
-            bench.run([*install, *lock_wait, *packages], env={"DEBIAN_FRONTEND": "noninteractive"})
+            builder.run([*install, *lock_wait, *packages], env={"DEBIAN_FRONTEND": "noninteractive"})
     if not shutil.which(command):
         raise StepError(f"{command} is still not on the PATH after installing {' '.join(packages)}")
 
 
 def may_install() -> bool:
-    """Whether we are root on a system with apt-get."""
+    """True for root on a system with apt-get."""
     return os.geteuid() == 0 and shutil.which("apt-get") is not None
 
 
 def output_of(*argv: str) -> str:
-    """What a quick command prints on standard output; nothing if it fails or is not there."""
+    """Return a short command's standard output; "" if the command is not on the PATH."""
     if shutil.which(argv[0]) is None:
         return ""
     return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60).stdout.strip()
 
 
 def build_untagged(
-    bench: Workshop, folder: Path, arguments: dict[str, str] | None = None, dockerfile: str = "Dockerfile"
+    builder: ImageBuilder, folder: Path, arguments: dict[str, str] | None = None, dockerfile: str = "Dockerfile"
 ) -> str:
-    """The id of an image built from ``folder``; removed at the end of the build unless tagged or built upon.
+    """Build ``folder`` and return the image's id. The image is removed at the build's end unless tagged or built upon.
 
     Raises:
-        StepError: a line of the Dockerfile failed; the engine's words are in the log as well.
+        StepError: an instruction of the Dockerfile failed; the engine's message is in the log too.
     """
     image_id = None
-    for event in bench.client.api.build(
+    for event in builder.client.api.build(
         path=str(folder),
         dockerfile=dockerfile,
         buildargs=arguments or {},
@@ -311,12 +308,12 @@ def build_untagged(
         forcerm=True,
         decode=True,
     ):
-        bench.check_cancelled()
-        bench.note(event.get("stream", ""))
+        builder.check_cancelled()
+        builder.note(event.get("stream", ""))
         if "error" in event:
             raise StepError(event["error"].strip())
         image_id = event.get("aux", {}).get("ID", image_id)
     if image_id is None:
-        raise StepError("the engine named no image at the end of the build")
-    bench.keep_or_remove(image_id)
+        raise StepError("the engine reported no image id at the end of the build")
+    builder.keep_or_remove(image_id)
     return str(image_id)

@@ -14,7 +14,13 @@ from aftershock.harness.cluster.images import builder
 from aftershock.harness.cluster.images import recipes as cds
 from aftershock.harness.cluster.images import recipes as kafka
 from aftershock.harness.cluster.images import recipes as toxiproxy
-from aftershock.harness.cluster.images.builder import StepError, Workshop, build_untagged, builds_folder, workshop
+from aftershock.harness.cluster.images.builder import (
+    ImageBuilder,
+    StepError,
+    build_untagged,
+    builds_folder,
+    image_builder,
+)
 
 
 class FakeApi:
@@ -52,13 +58,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def said() -> list[str]:
+def log_lines() -> list[str]:
     return []
 
 
 @pytest.fixture
-def bench(said: list[str]) -> Iterator[Workshop]:
-    with workshop(FakeClient(), "A Thing 1.0", said.append) as made:
+def image_build(log_lines: list[str]) -> Iterator[ImageBuilder]:
+    with image_builder(FakeClient(), "A Thing 1.0", log_lines.append) as made:
         yield made
 
 
@@ -109,129 +115,131 @@ def test_the_table_of_tools_is_well_formed() -> None:
     assert len(rows) == len({row[0] for row in rows})
 
 
-def test_a_failed_step_is_named_with_its_log_and_its_last_words(bench: Workshop, said: list[str]) -> None:
+def test_a_failed_step_is_named_with_its_log_and_its_last_words(
+    image_build: ImageBuilder, log_lines: list[str]
+) -> None:
     """The error names subject, step and log; the log holds the whole output and is still there afterwards."""
-    with pytest.raises(ImageError) as raised, bench.step("the hard part", about_s=3):
-        bench.run(["sh", "-c", "echo it began; echo it broke >&2; exit 7"])
+    with pytest.raises(ImageError) as raised, image_build.step("the hard part", about_s=3):
+        image_build.run(["sh", "-c", "echo it began; echo it broke >&2; exit 7"])
 
-    assert said == ["building A Thing 1.0: the hard part, about 3 s"]
-    for part in ("A Thing 1.0", "the hard part", "status 7", "it broke", str(bench.log_path)):
+    assert log_lines == ["building A Thing 1.0: the hard part, about 3 s"]
+    for part in ("A Thing 1.0", "the hard part", "status 7", "it broke", str(image_build.log_path)):
         assert part in str(raised.value)
-    bench.close()
+    image_build.close()
     assert "it began\nit broke\n" in (builds_folder() / "a-thing-1.0.log").read_text()
 
 
-def test_whatever_ends_a_build_its_folder_is_gone(said: list[str]) -> None:
+def test_whatever_ends_a_build_its_folder_is_gone(log_lines: list[str]) -> None:
     """Ctrl-C in the middle of a step removes the temporary folder and gives the lock back."""
     folders: list[Path] = []
 
     def build() -> None:
-        with workshop(FakeClient(), "thing", said.append) as bench:
-            (bench.folder / "half").write_text("made")
-            folders.append(bench.folder)
+        with image_builder(FakeClient(), "thing", log_lines.append) as image_build:
+            (image_build.folder / "half").write_text("made")
+            folders.append(image_build.folder)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         build()
 
     assert not folders[0].exists()
-    with workshop(FakeClient(), "thing", said.append):
-        assert not [line for line in said if "waiting" in line]
+    with image_builder(FakeClient(), "thing", log_lines.append):
+        assert not [line for line in log_lines if "waiting" in line]
 
 
-def test_cancelling_ends_a_command_and_all_it_started(bench: Workshop, tmp_path: Path) -> None:
+def test_cancelling_ends_a_command_and_all_it_started(image_build: ImageBuilder, tmp_path: Path) -> None:
     """Once cancelled, neither the command nor a child that it left in the background is alive."""
     pids = tmp_path / "pids"
     command = f"sleep 300 & echo $$ $! > {pids}.part; mv {pids}.part {pids}; wait"
-    watcher = threading.Thread(target=lambda: (wait_for_file(pids), bench.cancelled.set()))
+    watcher = threading.Thread(target=lambda: (wait_for_file(pids), image_build.cancelled.set()))
     watcher.start()
 
-    with pytest.raises(ImageError, match="interrupted"), bench.step("endless", about_s=300):
-        bench.run(["sh", "-c", command])
+    with pytest.raises(ImageError, match="interrupted"), image_build.step("endless", about_s=300):
+        image_build.run(["sh", "-c", command])
 
     watcher.join()
     for pid in map(int, pids.read_text().split()):
         assert gone(pid)
 
 
-def test_a_second_build_of_the_same_thing_waits_and_can_be_called_off(said: list[str]) -> None:
+def test_a_second_build_of_the_same_thing_waits_and_can_be_called_off(log_lines: list[str]) -> None:
     """While one build holds the lock another says that it waits, and ends when cancelled."""
     cancelled = threading.Event()
 
     def say(line: str) -> None:
-        said.append(line)
+        log_lines.append(line)
         cancelled.set()
 
-    second = workshop(FakeClient(), "thing", say, cancelled)
-    with workshop(FakeClient(), "thing", said.append), pytest.raises(ImageError, match="interrupted"):
+    second = image_builder(FakeClient(), "thing", say, cancelled)
+    with image_builder(FakeClient(), "thing", log_lines.append), pytest.raises(ImageError, match="interrupted"):
         second.__enter__()
 
-    assert said == ["building thing: another process is at it, waiting for it to finish"]
+    assert log_lines == ["building thing: waiting for another process that builds it"]
 
 
-def test_a_builder_that_fails_leaves_no_tag(tmp_path: Path, bench: Workshop) -> None:
+def test_a_builder_that_fails_leaves_no_tag(tmp_path: Path, image_build: ImageBuilder) -> None:
     """The engine's error ends the step; nothing was tagged, and the engine's words are in the log."""
-    bench.client.api.events = [{"stream": "Step 1/2 : FROM base"}, {"error": "no space left on device"}]
+    image_build.client.api.events = [{"stream": "Step 1/2 : FROM base"}, {"error": "no space left on device"}]
 
     with pytest.raises(StepError, match="no space left"):
-        build_untagged(bench, tmp_path)
-    bench.close()
+        build_untagged(image_build, tmp_path)
+    image_build.close()
 
-    assert bench.client.api.tagged == []
-    assert "Step 1/2" in bench.log_path.read_text()
+    assert image_build.client.api.tagged == []
+    assert "Step 1/2" in image_build.log_path.read_text()
 
 
-def test_a_layer_that_nothing_was_built_on_goes_with_the_build(tmp_path: Path, bench: Workshop) -> None:
+def test_a_layer_that_nothing_was_built_on_goes_with_the_build(tmp_path: Path, image_build: ImageBuilder) -> None:
     """An image that never got a tag is removed at the end; one that did stays."""
-    bench.client.api.events = [{"aux": {"ID": "sha256:1"}}]
+    image_build.client.api.events = [{"aux": {"ID": "sha256:1"}}]
 
-    assert build_untagged(bench, tmp_path) == "sha256:1"
-    bench.close()
+    assert build_untagged(image_build, tmp_path) == "sha256:1"
+    image_build.close()
 
-    assert bench.client.api.removed == ["sha256:1"]
+    assert image_build.client.api.removed == ["sha256:1"]
 
 
 def test_a_compiler_that_fails_is_an_error_with_its_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: list[str]
 ) -> None:
     """The whole Toxiproxy build with a Go that is new enough but can't reach its modules: a sentence, no tag."""
     stand_in(tmp_path, monkeypatch, "go", '[ "$1" = env ] && echo go1.26.1 || { echo proxy unreachable >&2; exit 1; }')
     client = FakeClient()
 
-    with pytest.raises(ImageError, match=r"Toxiproxy 2.12.0 failed at the step “server \(go install\)”") as raised:
-        toxiproxy.build_toxiproxy(client, said.append, threading.Event())
+    with pytest.raises(ImageError, match=r"Toxiproxy 2.12.0 failed in step “server \(go install\)”") as raised:
+        toxiproxy.build_toxiproxy(client, log_lines.append, threading.Event())
 
     assert "proxy unreachable" in str(raised.value)
     assert client.api.tagged == []
 
 
-def test_a_go_that_is_too_old_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]) -> None:
+def test_a_go_that_is_too_old_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: list[str]) -> None:
     """Debian 12's Go can't build it: the text says which version is needed, before anything is tried."""
     stand_in(tmp_path, monkeypatch, "go", "echo go1.19.8")
 
-    with pytest.raises(ImageError, match=r"Go 1\.21 or later is needed"):
-        toxiproxy.build_toxiproxy(FakeClient(), said.append, threading.Event())
+    with pytest.raises(ImageError, match=r"Go 1\.21 or later is required"):
+        toxiproxy.build_toxiproxy(FakeClient(), log_lines.append, threading.Event())
 
 
-def test_kafka_before_4_can_not_be_built(said: list[str]) -> None:
+def test_kafka_before_4_can_not_be_built(log_lines: list[str]) -> None:
     """The recipe does not fit 3.x, and says so before it starts."""
     with pytest.raises(ImageError, match=r"can't build Kafka 3\.9\.1"):
-        kafka.build_kafka(FakeClient(), "3.9.1", said.append, threading.Event())
-    assert said == []
+        kafka.build_kafka(FakeClient(), "3.9.1", log_lines.append, threading.Event())
+    assert log_lines == []
 
 
 @pytest.mark.parametrize("status", [1, 137])
-def test_a_training_node_that_fails_is_removed_and_its_output_kept(bench: Workshop, status: int) -> None:
+def test_a_training_node_that_fails_is_removed_and_its_output_kept(image_build: ImageBuilder, status: int) -> None:
     """A failed training run is a failed step; its container is gone, its output in the log."""
     container = FakeContainer(status)
-    bench.client.containers = container
+    image_build.client.containers = container
 
     with pytest.raises(StepError, match=f"status {status}"):
-        cds.train(bench, "sha256:1", "exit 1")
-    bench.close()
+        cds.train(image_build, "sha256:1", "exit 1")
+    image_build.close()
 
     assert container.removed
-    assert "the node's last words" in bench.log_path.read_text()
+    assert "the node's last words" in image_build.log_path.read_text()
 
 
 class FakeContainer:

@@ -39,7 +39,7 @@ class FakeUpkeep:
     def images(self, *_: Any) -> Any:
         self._did("images", "")
 
-    def launch(self, _spec: Any, run_id: str, home: Path, _images: Any, owner: str, _say: Any) -> Any:
+    def launch(self, _spec: Any, run_id: str, home: Path, _images: Any, owner: str, _log: Any) -> Any:
         (self._engine / run_id).write_text(owner)
         self._did("launch", run_id)
         (home / "cluster.json").write_text(run_id)
@@ -50,23 +50,23 @@ class FakeUpkeep:
             raise ClusterError(f"the cluster {home.name} is gone")
         return FakeCluster((home / "cluster.json").read_text())
 
-    def heal(self, cluster: Any, run: Path, _say: Any) -> None:
+    def heal(self, cluster: Any, run: Path, _log: Any) -> None:
         self._did("heal", f"{cluster.run_id} after {run.name}")
 
-    def restore(self, cluster: Any, _say: Any) -> None:
+    def restore(self, cluster: Any, _log: Any) -> None:
         self._did("restore", cluster.run_id)
 
     def destroy(self, run_id: str) -> None:
         (self._engine / run_id).unlink(missing_ok=True)
         self._did("destroy", run_id)
 
-    def standing(self, owner: str) -> list[str]:
-        self._did("standing", "")
+    def list_clusters(self, owner: str) -> list[str]:
+        self._did("list_clusters", "")
         names = [path.name for path in self._engine.iterdir() if path.read_text() == owner]
         return [name for name in names if not list(self._folder.glob(f"pool/*/{name}/keep"))]
 
     def _did(self, operation: str, cluster: str) -> None:
-        if operation not in {"images", "standing"}:
+        if operation not in {"images", "list_clusters"}:
             with (self._folder / "log").open("a") as log:
                 log.write(f"{operation} {cluster}\n")
         if (self._folder / f"fail-{operation}").exists():

@@ -7,7 +7,7 @@ import pytest
 from aftershock.errors import EvidenceError
 from aftershock.faults.plan.check import load_plan
 from aftershock.faults.timeline.compile import compile_plan
-from aftershock.harness.cluster.attached import Card, is_attached, read_card
+from aftershock.harness.cluster.attached import AttachmentDescriptor, is_attached, read_descriptor
 
 PLAN = """
 name: attached
@@ -20,20 +20,22 @@ workloads: [{name: orders, produce: {topic: orders, rate: 1/s}, consume: {topic:
 """
 
 
-def test_a_card_reads_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_descriptor_reads_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Paths are absolute, the topics that were created are there, the variable is named and not read."""
     monkeypatch.setenv("PASSWORD", "hunter2")
     monkeypatch.chdir(tmp_path)
     checked = load_plan(PLAN)
     attach = checked.plan.cluster.attach
     assert attach is not None
-    card = Card.of("run", attach, compile_plan(checked.plan, 0, checked.source, checked.slo_positions))
-    card = card.having("fresh", "id-1").having("fresh", "id-2")
+    descriptor = AttachmentDescriptor.of(
+        "run", attach, compile_plan(checked.plan, 0, checked.source, checked.slo_positions)
+    )
+    descriptor = descriptor.with_topic("fresh", "id-1").with_topic("fresh", "id-2")
     assert not is_attached(tmp_path)
-    card.write(tmp_path)
+    descriptor.write(tmp_path)
     assert is_attached(tmp_path)
-    again = read_card(tmp_path)
-    assert card == again
+    again = read_descriptor(tmp_path)
+    assert descriptor == again
     assert (("orders",), ("orders-baseline-produce", "orders-baseline-consume"), {"fresh": "id-2"}) == (
         again.topics,
         again.clients,
@@ -46,8 +48,8 @@ def test_a_card_reads_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "{", '{"run_id": 1, "attach": {}, "topics": [], "clients": []}'])
-def test_a_card_that_is_none(tmp_path: Path, text: str) -> None:
+def test_a_descriptor_that_is_none(tmp_path: Path, text: str) -> None:
     """A sentence that names the file."""
     (tmp_path / "attached.json").write_text(text)
     with pytest.raises(EvidenceError, match=r"attached\.json"):
-        read_card(tmp_path)
+        read_descriptor(tmp_path)

@@ -137,7 +137,7 @@ def test_a_pull_can_be_called_off(built: list[str]) -> None:
 @pytest.mark.parametrize("version", ["latest", "4.3", "4.3.1 ", "4.3.1; rm", ""])
 def test_a_version_that_is_none_is_refused(version: str) -> None:
     """What is not a released version's number is never sent to an engine or a shell."""
-    with pytest.raises(ImageError, match="is not a version of Kafka"):
+    with pytest.raises(ImageError, match="is not a Kafka version"):
         engine.kafka_image(FakeClient(), version, lambda _: None)
 
 

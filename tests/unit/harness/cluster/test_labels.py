@@ -10,24 +10,24 @@ from aftershock.harness.cluster import ownership
 
 def test_this_process_lives() -> None:
     """The owner label of a running process names it."""
-    assert ownership.lives(ownership.owner())
+    assert ownership.is_alive(ownership.owner())
 
 
 def test_a_reused_process_id_is_not_the_owner() -> None:
     """The same id with another start time is somebody else."""
-    assert not ownership.lives(f"{os.getpid()}:1")
+    assert not ownership.is_alive(f"{os.getpid()}:1")
 
 
 def test_an_ended_process_is_dead() -> None:
     """A process that ended no longer lives, whatever its id is used for later."""
     code = "from aftershock.harness.cluster.ownership import owner; print(owner())"
     label = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
-    assert not ownership.lives(label)
+    assert not ownership.is_alive(label)
 
 
 def test_a_broken_label_has_no_owner() -> None:
     """Labels are strings from outside: nonsense is a dead owner, never an error."""
-    assert not any(map(ownership.lives, ("", "x", ":", "12", "-1:2", "1:")))
+    assert not any(map(ownership.is_alive, ("", "x", ":", "12", "-1:2", "1:")))
 
 
 def test_labels_name_run_owner_home_and_keep(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 from docker.errors import APIError
 
-from aftershock.harness.cluster.node import KafkaNode, Used
+from aftershock.harness.cluster.node import ContainerUsage, KafkaNode
 
 NETWORKS = {"eth0": {"rx_bytes": 5, "tx_bytes": 30}, "eth1": {"rx_bytes": 5, "tx_bytes": 7}}
 
@@ -28,13 +28,13 @@ class Container:
 @pytest.mark.parametrize(
     ("told", "used"),
     [
-        ({"cpu_stats": {"cpu_usage": {"total_usage": 5_000_000}}, "networks": NETWORKS}, Used(5_000, 37)),
-        ({"cpu_stats": {"cpu_usage": {"total_usage": 5_000_000}}}, Used(5_000, 0)),
+        ({"cpu_stats": {"cpu_usage": {"total_usage": 5_000_000}}, "networks": NETWORKS}, ContainerUsage(5_000, 37)),
+        ({"cpu_stats": {"cpu_usage": {"total_usage": 5_000_000}}}, ContainerUsage(5_000, 0)),
         ({"cpu_stats": {"cpu_usage": {"total_usage": 0}}}, None),
         ({}, None),
         (APIError("gone"), None),
     ],
 )
-def test_used(told: dict[str, Any] | APIError, used: Used | None) -> None:
+def test_used(told: dict[str, Any] | APIError, used: ContainerUsage | None) -> None:
     """The engine counts nanoseconds; of a container that doesn't run it tells zeros or nothing, which is not known."""
-    assert used == KafkaNode(cast("Any", None), cast("Any", Container(told))).used()
+    assert used == KafkaNode(cast("Any", None), cast("Any", Container(told))).usage()

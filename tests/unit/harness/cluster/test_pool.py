@@ -295,7 +295,7 @@ def test_close_removes_all_but_what_is_not_the_pools(pool_of: OpenPool, lessee: 
 def test_a_pool_that_never_launched_closes_without_an_engine(pool_of: OpenPool, tmp_path: Path) -> None:
     """Where there is no engine, every lease fails, and closing must not fail for the same reason."""
     (tmp_path / "fail-images").touch()
-    (tmp_path / "fail-standing").touch()
+    (tmp_path / "fail-list_clusters").touch()
     pool = pool_of()
     with pytest.raises(ClusterError, match="images went wrong"), pool.lease(ONE, "test", print):
         pass
@@ -316,7 +316,9 @@ def test_two_pools_in_one_folder(pool_of: OpenPool, tmp_path: Path) -> None:
     with Child("input()") as other:
         pool_of(ownership.owner(other.pid))
         before = (tmp_path / "pool/pool.json").read_text()
-        with pytest.raises(LeaseError, match=f"pool of process {other.pid}, which lives; two pools can't share it"):
+        with pytest.raises(
+            LeaseError, match=f"pool of the running process {other.pid}; two pools can't share a folder"
+        ):
             pool_of()
         assert before == (tmp_path / "pool/pool.json").read_text()
 

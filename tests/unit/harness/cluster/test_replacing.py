@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from aftershock.harness.cluster.node import in_place, name_of
+from aftershock.harness.cluster.node import current_container, node_name
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from aftershock.harness.cluster.node import in_place, name_of
 def test_who_stands_for_a_node(there: list[str], stands: str | None) -> None:
     """Numbers are numbers, and another node's containers are another node's."""
     found: Any = {name: name for name in there}
-    assert stands == in_place(found, "r-k2")
+    assert stands == current_container(found, "r-k2")
 
 
 @pytest.mark.parametrize("name", ["r-k2", "r-k2-was-1", "r-k2-was-12"])
@@ -32,4 +32,4 @@ def test_the_name_of_its_node(name: str) -> None:
 
     container: Any = Container()
     container.name = name
-    assert "r-k2" == name_of(container)
+    assert "r-k2" == node_name(container)

@@ -184,8 +184,8 @@ def test_broken_nodes_and_links_are_mended_and_told(cluster: Any) -> None:
     cluster.toxiproxy.toxic = {"client_a-k1": (Toxic("t", "latency", "upstream", {"latency": 1}),)}
     cluster.toxiproxy.closed = {"replication_a-k2"}
     assert [
-        "mended what a lease left: k1 was paused, k3 was exited",
-        "mended what a lease left: links client_a-k1, replication_a-k2 were broken",
+        "repaired what a lease left behind: k1 was paused, k3 was exited",
+        "repaired what a lease left behind: links client_a-k1, replication_a-k2 were broken",
     ] == restored(cluster)
     assert {"running"} == {node.now for node in cluster.nodes.values()}
     assert not cluster.toxiproxy.closed
@@ -208,7 +208,7 @@ class Rules:
 def test_rules_of_the_wire_proxy_are_taken_away_and_told(cluster: Any) -> None:
     """A lessee should have healed these as well."""
     cluster.wire_proxy = Rules()
-    assert ["mended what a lease left: rules once of the wire proxy were in force"] == restored(cluster)
+    assert ["repaired what a lease left behind: rules once of the wire proxy were in force"] == restored(cluster)
     assert not cluster.wire_proxy.in_force
 
 

@@ -13,7 +13,7 @@ import pytest
 from aftershock.errors import ClusterError, FaultError
 from aftershock.faults.wire_proxy.probe import PROBED
 from aftershock.faults.wire_proxy.proxy import Way
-from aftershock.harness.cluster.proxies import CARD, WireProxy
+from aftershock.harness.cluster.proxies import DESCRIPTOR_FILE, WireProxy
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.world.wire_proxy import probe_rule
 from aftershock.tests.scripted_broker import ScriptedBroker
@@ -47,7 +47,7 @@ def proxy(broker: ScriptedBroker, guard: socket.socket, tmp_path: Path) -> Itera
     started = WireProxy.start(ways, Address(*guard.getsockname()), tmp_path)
     yield started
     guard.close()
-    assert not still_lacking(lambda: "it lives" if started.lives else "", DEADLINE_S)
+    assert not still_lacking(lambda: "it runs" if started.is_alive else "", DEADLINE_S)
 
 
 def pid_of(proxy: WireProxy) -> int:
@@ -56,7 +56,7 @@ def pid_of(proxy: WireProxy) -> int:
 
 def test_found_again_and_told_rules(proxy: WireProxy, tmp_path: Path) -> None:
     """Another process finds it by its card; a rule is refused that is there already, and gone when it is taken away."""
-    found = WireProxy.found(tmp_path)
+    found = WireProxy.open(tmp_path)
     found.add_rule({"name": "r", "do": "drop_request", "api": "Produce"})
     assert {"r": {"matched": 0, "hit": 0, "untouched": 0, "probed": 0}} == proxy.rules()
     with pytest.raises(FaultError, match="already"):
@@ -72,7 +72,7 @@ async def test_its_end_is_an_error_of_the_run(proxy: WireProxy) -> None:
     watching = asyncio.create_task(proxy.watch())
     await asyncio.sleep(0)
     os.kill(pid_of(proxy), signal.SIGKILL)
-    with pytest.raises(ClusterError, match="no client reaches the cluster"):
+    with pytest.raises(ClusterError, match="without it no client can reach the cluster"):
         await asyncio.wait_for(watching, DEADLINE_S)
     with pytest.raises(FaultError, match="does not answer"):
         await asyncio.to_thread(proxy.rules)
@@ -84,10 +84,10 @@ async def test_its_end_is_an_error_of_the_run(proxy: WireProxy) -> None:
 def test_no_card(tmp_path: Path) -> None:
     """A home without one, or with half of one, has lost its proxy, and says so."""
     with pytest.raises(ClusterError, match="can't be read"):
-        WireProxy.found(tmp_path)
-    (tmp_path / CARD).write_text("{")
+        WireProxy.open(tmp_path)
+    (tmp_path / DESCRIPTOR_FILE).write_text("{")
     with pytest.raises(ClusterError, match="can't be read"):
-        WireProxy.found(tmp_path)
+        WireProxy.open(tmp_path)
 
 
 def test_one_that_does_not_come_up(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from aftershock.errors import FaultError
 from aftershock.faults.plan.cluster import Attach
 from aftershock.faults.runtime.world import World
 from aftershock.faults.targets.values import BrokerId, Toxic
-from aftershock.harness.cluster.attached import Card, NamedProxies
-from aftershock.harness.run.client_processes import Crew
+from aftershock.harness.cluster.attached import AttachmentDescriptor, NamedProxies
+from aftershock.harness.run.client_processes import ClientProcesses
 from aftershock.harness.world.world import AttachedWorld
 from aftershock.workloads.kafka.wire.connection import Address
 from aftershock.workloads.kafka.wire.security import PLAINTEXT
@@ -54,12 +54,14 @@ class Kafka:
 
 @pytest.fixture
 def cluster() -> Any:
-    card = Card("run", ATTACH, ("orders", "ours"), ("orders-baseline-produce",), created={"ours": "id"})
+    descriptor = AttachmentDescriptor(
+        "run", ATTACH, ("orders", "ours"), ("orders-baseline-produce",), created={"ours": "id"}
+    )
     return SimpleNamespace(
-        card=card,
+        descriptor=descriptor,
         admin=Kafka(),
         racks={ONE: "a", TWO: "b"},
-        dialled={ONE: Address("k", 1), TWO: Address("k", 2)},
+        client_addresses={ONE: Address("k", 1), TWO: Address("k", 2)},
         toxiproxy=NamedProxies(Server(), {"client_a-k1": "one"}),  # type: ignore[arg-type]  # a stand-in
         secured=PLAINTEXT,
     )
@@ -67,7 +69,7 @@ def cluster() -> Any:
 
 @pytest.fixture
 def world(cluster: Any) -> AttachedWorld:
-    return AttachedWorld(cluster, Crew("run"))
+    return AttachedWorld(cluster, ClientProcesses("run"))
 
 
 def test_links_are_those_that_the_plan_names(world: AttachedWorld) -> None:
@@ -86,7 +88,7 @@ async def test_only_named_proxies_are_touched_or_seen(world: AttachedWorld, clus
     assert {"client_a-k1": ()} == await world.toxics()
     assert frozenset() == await world.disabled()
     assert {"client_a-k1": "k:1"} == await world.upstreams()
-    with pytest.raises(FaultError, match="none of the proxies that the plan names"):
+    with pytest.raises(FaultError, match="is not among the proxies that the plan names"):
         await world.add_toxic("other", Toxic("slow", "latency", "upstream"))
 
 
