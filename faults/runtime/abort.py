@@ -1,17 +1,17 @@
-"""When a run is to stop before its end: ``abort: "in_sync_replicas == 0 for 5s"``, watched while the load is on.
+"""Abort conditions of a plan, ``abort: "in_sync_replicas == 0 for 5s"``, which end a run early while the load is on.
 
 ::
 
     CONDITION = MEASURE ==|<|<=|>|>= NUMBER [for DURATION]
 
 ==================== =========================================================================================
-in_sync_replicas     the fewest that any partition of the plan's topics has
-offline_partitions   how many partitions of the plan's topics have no leader
-registered_brokers   how many brokers are registered and unfenced
+in_sync_replicas     smallest ISR of any partition of the plan's topics
+offline_partitions   number of partitions of the plan's topics without a leader
+registered_brokers   number of brokers that are registered and unfenced
 ==================== =========================================================================================
 
-A condition is met once it has held at every look for its duration. While Kafka doesn't answer nothing is known, and a
-condition that was about to be met starts anew.
+A condition is met once it has held at every poll for its duration. While Kafka doesn't answer, nothing is known, and
+the duration of every condition starts again.
 """
 
 import operator
@@ -28,7 +28,7 @@ from aftershock.faults.plan.units import format_duration, parse_duration_ms
 from aftershock.faults.runtime.record import Clock
 from aftershock.faults.runtime.world import Administered
 
-LOOK_US = 500_000
+POLL_US = 500_000
 MEASURES = ("in_sync_replicas", "offline_partitions", "registered_brokers")
 _OPERATORS: Mapping[str, Callable[[int, int], bool]] = {
     "==": operator.eq,
@@ -38,12 +38,11 @@ _OPERATORS: Mapping[str, Callable[[int, int], bool]] = {
     ">=": operator.ge,
 }
 _GRAMMAR = re.compile(rf"({'|'.join(MEASURES)}) *(==|<=|>=|<|>) *(\d{{1,6}})(?: +for +(\S+))?")
-_SHOWN = f"one of {', '.join(MEASURES)}, then ==, <, <=, > or >=, a number, and `for 5s` if it must last"
 
 
 @dataclass(frozen=True)
 class Condition:
-    """One condition. ``lasting_ms``: how long it must hold."""
+    """``measure`` compared with ``number`` must hold for ``lasting_ms``."""
 
     measure: str
     operator: str
@@ -51,7 +50,7 @@ class Condition:
     lasting_ms: int
 
     def holds(self, value: int) -> bool:
-        """Whether it holds for what was measured."""
+        """Return True if the condition holds for a measured value."""
         return _OPERATORS[self.operator](value, self.number)
 
     def __str__(self) -> str:
@@ -60,19 +59,22 @@ class Condition:
 
 
 def parse(text: str) -> Condition:
-    """Raises ValueError with a sentence that shows the grammar."""
+    """Parse a condition. Raise ValueError with the grammar if it is invalid."""
     match = _GRAMMAR.fullmatch(" ".join(text.split()))
     if match is None:
-        raise ValueError(f"`{text}` is no condition: say {_SHOWN}")
+        raise ValueError(
+            f"invalid abort condition `{text}`: write one of {', '.join(MEASURES)}, then ==, <, <=, > or >=, a number,"
+            " and `for 5s` if it must last"
+        )
     return Condition(match[1], match[2], int(match[3]), parse_duration_ms(match[4]) if match[4] else 0)
 
 
-class Met(Exception):  # noqa: N818 -- no error: what the plan asked to be told
-    """A condition was met; the text says which, and what was seen."""
+class AbortConditionMet(Exception):  # noqa: N818 -- not an error: the plan asks for it
+    """A condition is met; the text has the condition and the measured value."""
 
 
-class Watch:
-    """Looks at the cluster for as long as it is awaited. ``looks``: how often it could tell."""
+class AbortWatch:
+    """Polls the cluster while ``keep`` is awaited. ``looks``: number of polls that Kafka answered."""
 
     def __init__(
         self, conditions: Sequence[Condition], topics: Sequence[str], world: Administered, clock: Clock
@@ -85,39 +87,38 @@ class Watch:
         self._since_us: dict[Condition, int] = {}
 
     async def keep(self) -> NoReturn:
-        """Raises Met when a condition is met."""
+        """Poll until a condition is met, then raise AbortConditionMet."""
         while True:
             try:
-                measured = await self._measured()
+                states = await self._world.partitions(self._topics)
+                registered = await self._world.registered()
             except AftershockError:
                 self._since_us.clear()
             else:
                 self.looks += 1
-                self._judge(measured)
-            await self._clock.sleep_until_us(self._clock.now_us() + LOOK_US)
+                self._evaluate(
+                    {
+                        "in_sync_replicas": min((len(state.isr) for state in states), default=0),
+                        "offline_partitions": sum(state.leader is None for state in states),
+                        "registered_brokers": len(registered),
+                    }
+                )
+            await self._clock.sleep_until_us(self._clock.now_us() + POLL_US)
 
-    def _judge(self, measured: Mapping[str, int]) -> None:
+    def _evaluate(self, measured: Mapping[str, int]) -> None:
         now_us = self._clock.now_us()
         for condition in self._conditions:
             if not condition.holds(measured[condition.measure]):
                 self._since_us.pop(condition, None)
             elif now_us - self._since_us.setdefault(condition, now_us) >= condition.lasting_ms * 1000:
-                raise Met(f"{condition}: {condition.measure} was {measured[condition.measure]}")
-
-    async def _measured(self) -> dict[str, int]:
-        states = await self._world.partitions(self._topics)
-        return {
-            "in_sync_replicas": min((len(state.isr) for state in states), default=0),
-            "offline_partitions": sum(state.leader is None for state in states),
-            "registered_brokers": len(await self._world.registered()),
-        }
+                raise AbortConditionMet(f"{condition}: {condition.measure} was {measured[condition.measure]}")
 
 
-def _checked(text: str) -> str:
+def _validate(text: str) -> str:
     try:
         return str(parse(text))
     except ValueError as error:
         raise PydanticCustomError("refused", "{sentence}", {"sentence": str(error)}) from error
 
 
-ConditionText = Annotated[str, AfterValidator(_checked)]
+ConditionText = Annotated[str, AfterValidator(_validate)]

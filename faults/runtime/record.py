@@ -1,4 +1,4 @@
-"""What a fault leaves behind: who was hit, how to undo it, what was seen; and who writes that down.
+"""Journal entries of a fault: its targets, its undo, its witnesses.
 
 Plain values only, so that the journal can hold them and any process can read them back. A fault is *open* from its
 ``intended`` line to its ``healed`` line; the undo of its last line is the one to perform.
@@ -31,7 +31,7 @@ Verb = Literal[
 
 @dataclass(frozen=True)
 class Targets:
-    """Who a fault hits, once resolved; clients by their workers' names. ``roles``: what they did, free in form."""
+    """Resolved targets of a fault; clients by their workers' names. ``roles``: roles at that time, free in form."""
 
     brokers: tuple[int, ...] = ()
     links: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class Targets:
     roles: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """``{"brokers": [1], "links": [...], "topics": [...], "clients": [...], "roles": {...}}``."""
+        """Return ``{"brokers": [1], "links": [...], "topics": [...], "clients": [...], "roles": {...}}``."""
         return {
             "brokers": list(self.brokers),
             "links": list(self.links),
@@ -52,13 +52,13 @@ class Targets:
 
 @dataclass(frozen=True)
 class Undo:
-    """How to heal, as data: one of a closed set of verbs (``undo.py`` performs them) and plain arguments."""
+    """The heal as data: one of a closed set of verbs (``undo.py`` performs them) and plain arguments."""
 
     verb: Verb
     args: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """``{"verb": ..., "args": {...}}``."""
+        """Return ``{"verb": ..., "args": {...}}``."""
         return {"verb": self.verb, "args": dict(self.args)}
 
 
@@ -66,13 +66,13 @@ NOTHING = Undo("nothing")
 
 
 def all_of(undos: Iterable[Undo]) -> Undo:
-    """One undo for a fault with several targets: performed in this order, each tried whatever became of the others."""
+    """Combine the undos of several targets: performed in this order, each even if an earlier one failed."""
     return Undo("all_of", {"undos": [undo.as_json() for undo in undos]})
 
 
 @dataclass(frozen=True)
 class Witness:
-    """One measurement that a fault is in force: ``observed`` against ``asked`` in ``unit``, over ``n`` observations."""
+    """Measurement that a fault is in force: ``observed`` and ``asked`` in ``unit``, over ``n`` observations."""
 
     what: str
     asked: float
@@ -82,13 +82,13 @@ class Witness:
     ok: bool
 
     def as_json(self) -> dict[str, Any]:
-        """The fields as they are."""
+        """Return the fields."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the journal, but for when it was written and by whom."""
+    """Line of the journal, without its time and its writer."""
 
     fault: str
     kind: str
@@ -99,7 +99,7 @@ class Entry:
     why: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The fields as they are; ``witness`` and ``why`` only where there is one."""
+        """Return the fields; ``witness`` and ``why`` only if set."""
         line: dict[str, Any] = {"fault": self.fault, "kind": self.kind, "state": self.state}
         line |= {"targets": self.targets.as_json(), "undo": self.undo.as_json()}
         line |= {"witness": self.witness.as_json()} if self.witness else {}
@@ -107,17 +107,17 @@ class Entry:
 
 
 class Journal(Protocol):
-    """The write-ahead log of faults. ``record`` returns when the line is on the disk."""
+    """Write-ahead log of faults."""
 
     def record(self, entry: Entry) -> None:
-        """Write one line and fsync it."""
+        """Write one line; return when it is on disk (fsync)."""
 
 
 class Clock(Protocol):
-    """The run's clock: microseconds since the run's origin, monotonic."""
+    """The run's monotonic clock: microseconds since the run's origin."""
 
     def now_us(self) -> int:
-        """Now."""
+        """Return the current time."""
 
     async def sleep_until_us(self, t_us: int) -> None:
-        """Return at ``t_us``, at once if that is past."""
+        """Return at ``t_us``, immediately if that is past."""

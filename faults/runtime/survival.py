@@ -1,23 +1,24 @@
-"""Whether a cluster would survive a fault: its metadata quorum, and ``min.insync.replicas`` of every partition.
+"""Predict whether a cluster survives a fault: its metadata quorum, and ``min.insync.replicas`` of every partition.
 
-For ``inject --dry-run``. Pure: from what the fault takes (``Takes``), whom it hits, and the state of now. It is about
-the cluster alone: whether clients reach what is left is another question. Of a kind that does not say what it takes the
-worst is told: that its nodes and links serve nobody.
+For ``inject --dry-run``. Pure: computed from the fault's `Impact`, its targets, and the current state. It concerns the
+cluster alone, not whether clients reach the remaining brokers. For a kind with impact ``unknown`` the worst case is
+predicted: that its nodes and links serve no requests.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from aftershock.faults.kinds.fault import Takes
+from aftershock.faults.kinds.fault import Impact
 from aftershock.faults.runtime.record import Targets
 from aftershock.faults.targets.values import BrokerId, PartitionState
 
-_NAMED_MAX = 4
+_LISTED_PARTITIONS_MAX = 4
+_SURVIVES = "quorum and min.insync.replicas survive"
 
 
 @dataclass(frozen=True)
-class Standing:
-    """The cluster as it is now. ``in_sync_min``: ``min.insync.replicas`` by topic, 1 where there is none."""
+class ClusterState:
+    """Current state of the cluster. ``in_sync_min``: ``min.insync.replicas`` by topic; 1 for a topic without it."""
 
     racks: Mapping[BrokerId, str]
     voters: frozenset[BrokerId]
@@ -27,77 +28,72 @@ class Standing:
 
 @dataclass(frozen=True)
 class _Loss:
-    """What is gone: nodes, and links by their proxies' names."""
+    """Lost nodes, and lost links by their proxies' names."""
 
-    standing: Standing
+    cluster: ClusterState
     nodes: frozenset[BrokerId]
     links: frozenset[str]
 
-    def carries(self, channel: str, source: BrokerId, target: BrokerId) -> bool:
-        racks = self.standing.racks
+    def is_reachable(self, channel: str, source: BrokerId, target: BrokerId) -> bool:
+        racks = self.cluster.racks
         return racks.get(source) == racks.get(target) or f"{channel}_{racks.get(source)}-k{target}" not in self.links
 
-    def in_touch(self, one: BrokerId, other: BrokerId) -> bool:
-        """Whether two voters hear each other."""
-        return self.carries("controller", one, other) and self.carries("controller", other, one)
+    def connects_voters(self, left: BrokerId, right: BrokerId) -> bool:
+        return self.is_reachable("controller", left, right) and self.is_reachable("controller", right, left)
 
-    def rules(self, node: BrokerId) -> bool:
-        """Whether a node that runs hears from any other voter, or any of them from it."""
-        voters = self.standing.voters - self.nodes - {node}
-        out = any(self.carries("controller", node, voter) for voter in voters)
-        back = node in self.standing.voters and any(self.carries("controller", voter, node) for voter in voters)
+    def reaches_quorum(self, node: BrokerId) -> bool:
+        """Return True if the node reaches any other voter or, if it is a voter itself, any of them reaches it."""
+        voters = self.cluster.voters - self.nodes - {node}
+        out = any(self.is_reachable("controller", node, voter) for voter in voters)
+        back = node in self.cluster.voters and any(self.is_reachable("controller", voter, node) for voter in voters)
         return out or back or not voters
 
 
-def survival(takes: Takes, targets: Targets, standing: Standing) -> list[str]:
-    """Sentences, the quorum's first; where all goes on, one that says so."""
-    if takes in ("moments", "leaders"):
+def survival(impact: Impact, targets: Targets, cluster: ClusterState) -> list[str]:
+    """Return sentences about what fails, the quorum's first; a single sentence if nothing fails."""
+    if impact in ("moments", "leaders"):
         return ["quorum and min.insync.replicas survive: no node and no link is taken away"]
-    told = list(dict.fromkeys(text for loss in _losses(takes, targets, standing) for text in _broken(loss)))
-    if takes == "unknown" and (targets.brokers or targets.links):
-        told = [f"at worst, if what it hits serves nobody: {text}" for text in told]
-    return told or ["quorum and min.insync.replicas survive"]
-
-
-def _losses(takes: Takes, targets: Targets, standing: Standing) -> Iterator[_Loss]:
     links = frozenset(targets.links)
-    turns = [{node} for node in targets.brokers] if takes == "one node" else [set(targets.brokers)]
-    for nodes in turns:
-        gone = _Loss(standing, frozenset(map(BrokerId, nodes)), links)
-        cut_off = {node for node in standing.racks if links and node not in gone.nodes and not gone.rules(node)}
-        yield _Loss(standing, gone.nodes | cut_off, links)
+    groups = [{node} for node in targets.brokers] if impact == "one node" else [set(targets.brokers)]
+    failures: dict[str, None] = {}
+    for nodes in groups:
+        lost = _Loss(cluster, frozenset(map(BrokerId, nodes)), links)
+        cut_off = {node for node in cluster.racks if links and node not in lost.nodes and not lost.reaches_quorum(node)}
+        failures |= dict.fromkeys(_failures(_Loss(cluster, lost.nodes | cut_off, links)))
+    if impact == "unknown" and (targets.brokers or targets.links):
+        return [f"at worst, if its targets serve no requests: {text}" for text in failures] or [_SURVIVES]
+    return list(failures) or [_SURVIVES]
 
 
-def _broken(loss: _Loss) -> Iterator[str]:
-    voters = loss.standing.voters
-    left = voters - loss.nodes
-    agreeing = max((sum(one == other or loss.in_touch(one, other) for other in left) for one in left), default=0)
-    if 2 * agreeing <= len(voters):
-        yield f"the metadata quorum would have {agreeing} of {len(voters)} voters: no controller"
-    short: dict[str, list[str]] = {}
-    for state in loss.standing.partitions:
-        if fate := _fate(state, loss):
-            short.setdefault(fate, []).append(f"{state.topic}/{state.partition}")
-    for fate, partitions in short.items():
-        yield f"{_some(partitions)} would have {fate}"
+def _failures(loss: _Loss) -> Iterator[str]:
+    voters = loss.cluster.voters
+    remaining = voters - loss.nodes
+    majority = max(
+        (sum(voter == peer or loss.connects_voters(voter, peer) for peer in remaining) for voter in remaining),
+        default=0,
+    )
+    if 2 * majority <= len(voters):
+        yield f"the metadata quorum would have {majority} of {len(voters)} voters: no controller"
+    by_effect: dict[str, list[str]] = {}
+    for state in loss.cluster.partitions:
+        if effect := _effect_on(state, loss):
+            by_effect.setdefault(effect, []).append(f"{state.topic}/{state.partition}")
+    for effect, partitions in by_effect.items():
+        more = len(partitions) - _LISTED_PARTITIONS_MAX
+        listed = ", ".join(partitions[:_LISTED_PARTITIONS_MAX]) + (f" and {more} more" if more > 0 else "")
+        yield f"{listed} would have {effect}"
 
 
-def _fate(state: PartitionState, loss: _Loss) -> str | None:
-    """What is left of the ISR, if that is too little."""
+def _effect_on(state: PartitionState, loss: _Loss) -> str | None:
+    """Return the remaining leader or ISR of a partition if it is too small, else None."""
     alive = [replica for replica in state.isr if replica not in loss.nodes]
     if not alive:
         return "no leader: none of its in-sync replicas is left"
     leaders = alive if state.leader is None or state.leader not in alive else [state.leader]
-    in_sync = max(_fetching(alive, leader, loss) for leader in leaders)
-    needed = loss.standing.in_sync_min.get(state.topic, 1)
+    # in-sync replicas that reach the leader, the leader included
+    in_sync = max(
+        sum(replica == leader or loss.is_reachable("replication", replica, leader) for replica in alive)
+        for leader in leaders
+    )
+    needed = loss.cluster.in_sync_min.get(state.topic, 1)
     return f"{in_sync} of the {needed} in-sync replicas it needs: acks=all stops" if in_sync < needed else None
-
-
-def _fetching(alive: Sequence[BrokerId], leader: BrokerId, loss: _Loss) -> int:
-    """How many of them reach that leader, itself one of them."""
-    return sum(each == leader or loss.carries("replication", each, leader) for each in alive)
-
-
-def _some(partitions: Sequence[str]) -> str:
-    more = len(partitions) - _NAMED_MAX
-    return ", ".join(partitions[:_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")

@@ -1,23 +1,31 @@
-"""Whether an undo took hold: what it was to bring back, read back through the cluster.
+"""Verification of an undo: read back through the cluster that everything an undo restores is as before.
 
-The fault's own strike confirms more (that links answer, that the victim is in service); this is what any process can
-ask that has no more than the journal's line.
+Every heal ends here. The executor calls ``verify_undo`` after each undo, whichever its verb is, and ``heal`` calls it
+for the faults of a dead injector, of which only the journal's line is left. An injection may confirm more in
+``confirm_healed`` (links answer, a node is back in every ISR).
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from aftershock.faults.runtime.record import Undo, Verb
-from aftershock.faults.runtime.undo import NONE, agree, assignment_from, reassigned
+from aftershock.faults.runtime.record import Clock, Undo, Verb
+from aftershock.faults.runtime.undo import NO_SETTING, assignment_from_json, pending_reassignment, values_equal
+from aftershock.faults.runtime.waiting import wait_until
 from aftershock.faults.runtime.world import World
 from aftershock.faults.targets.values import BrokerId, Limits
 
 Args = Mapping[str, Any]
+VERIFY_DEADLINE_MS = 60_000
 
 
-async def owed(undo: Undo, world: World) -> str | None:
-    """None if everything is as before, else what is not."""
-    return await _OWED[undo.verb](undo.args, world)
+async def verify_undo(undo: Undo, world: World, clock: Clock) -> None:
+    """Return once the undo has taken hold; FaultError with the remaining effect after ``VERIFY_DEADLINE_MS``."""
+    await wait_until(lambda: remaining_effect(undo, world), clock, VERIFY_DEADLINE_MS)
+
+
+async def remaining_effect(undo: Undo, world: World) -> str | None:
+    """Return what the undo has not restored yet, as a sentence; None if everything is as before."""
+    return await _CHECKS[undo.verb](undo.args, world)
 
 
 async def _node(args: Args, world: World) -> str | None:
@@ -34,29 +42,31 @@ async def _running(nodes: Sequence[int], world: World) -> str | None:
 
 
 async def _toxics(args: Args, world: World) -> str | None:
-    there = await world.toxics()
-    ours = args["toxics"]
-    left = {f"{proxy} has {name}" for proxy, name in ours if name in {toxic.name for toxic in there.get(proxy, ())}}
-    return _first(left, "{}")
+    toxics = await world.toxics()
+    present = {(proxy, toxic.name) for proxy, on_proxy in toxics.items() for toxic in on_proxy}
+    return _first({f"{proxy} has {name}" for proxy, name in args["toxics"] if (proxy, name) in present}, "{}")
 
 
-async def _shut(args: Args, world: World) -> str | None:
+async def _proxies_enabled(args: Args, world: World) -> str | None:
     return _first(set(args["proxies"]) & await world.disabled(), "{} is disabled")
 
 
-async def _misled(args: Args, world: World) -> str | None:
-    led = await world.upstreams()
-    return _first({proxy for proxy, upstream in args["upstreams"] if led.get(proxy) != upstream}, "{} leads elsewhere")
+async def _upstreams(args: Args, world: World) -> str | None:
+    current = await world.upstreams()
+    changed = {proxy for proxy, upstream in args["upstreams"] if current.get(proxy) != upstream}
+    return _first(changed, "{} leads elsewhere")
 
 
 async def _assignment(args: Args, world: World) -> str | None:
-    return await reassigned(assignment_from(args["assignment"]), world)
+    return await pending_reassignment(assignment_from_json(args["assignment"]), world)
 
 
 async def _settings(args: Args, world: World) -> str | None:
-    now = await world.config(args["of"], args["name"])
-    others = {key for key, value in args["settings"].items() if not agree(now.get(key, NONE).dynamic, value)}
-    return _first(others, f"{{}} of {args['of']} {args['name']} is not as before")
+    current = await world.config(args["of"], args["name"])
+    changed = {
+        key for key, value in args["settings"].items() if not values_equal(current.get(key, NO_SETTING).dynamic, value)
+    }
+    return _first(changed, f"{{}} of {args['of']} {args['name']} is not as before")
 
 
 async def _topic(args: Args, world: World) -> str | None:
@@ -64,20 +74,21 @@ async def _topic(args: Args, world: World) -> str | None:
 
 
 async def _limits(args: Args, world: World) -> str | None:
-    now, wanted = await world.limits(BrokerId(args["broker"])), Limits(args["cpus"], args["memory_bytes"])
-    return None if now == wanted else f"node {args['broker']} has {now} and should have {wanted}"
+    current, before = await world.limits(BrokerId(args["broker"])), Limits(args["cpus"], args["memory_bytes"])
+    return None if current == before else f"node {args['broker']} has {current} and should have {before}"
 
 
 async def _log_dir(args: Args, world: World) -> str | None:
-    if (missing := await _node(args, world)) is not None:
-        return missing
-    offline = await world.given_up(BrokerId(args["broker"]))
+    if (not_running := await _node(args, world)) is not None:
+        return not_running
+    offline = await world.offline_log_dirs(BrokerId(args["broker"]))
     return _first({args["log_dir"]} & offline, f"{{}} of node {args['broker']} is offline")
 
 
 async def _clients(args: Args, world: World) -> str | None:
-    """Those of a run that is over are gone, and owe nothing."""
-    down = {each.name for each in await world.clients() if each.name in args["clients"] and each.state != "running"}
+    """Clients of a run that has ended no longer exist and need no restoring."""
+    clients = await world.clients()
+    down = {client.name for client in clients if client.name in args["clients"] and client.state != "running"}
     return _first(down, "{} does not run")
 
 
@@ -86,24 +97,24 @@ async def _rules(args: Args, world: World) -> str | None:
 
 
 async def _all_of(args: Args, world: World) -> str | None:
-    found = [await owed(Undo(each["verb"], each["args"]), world) for each in args["undos"]]
-    return next(filter(None, found), None)
+    effects = [await remaining_effect(Undo(undo["verb"], undo["args"]), world) for undo in args["undos"]]
+    return next(filter(None, effects), None)
 
 
 async def _nothing(_args: Args, _world: World) -> None:
     return
 
 
-def _first(left: set[str], sentence: str) -> str | None:
-    return sentence.format(min(left)) if left else None
+def _first(names: set[str], sentence: str) -> str | None:
+    return sentence.format(min(names)) if names else None
 
 
-_OWED: Mapping[Verb, Callable[[Args, World], Awaitable[str | None]]] = {
+_CHECKS: Mapping[Verb, Callable[[Args, World], Awaitable[str | None]]] = {
     "start": _node,
     "resume": _node,
     "remove_toxics": _toxics,
-    "enable_proxies": _shut,
-    "redirect_proxies": _misled,
+    "enable_proxies": _proxies_enabled,
+    "redirect_proxies": _upstreams,
     "restore_assignment": _assignment,
     "restore_settings": _settings,
     "create_topic": _topic,

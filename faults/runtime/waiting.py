@@ -1,4 +1,4 @@
-"""Waiting for a condition, with a reason and a deadline; never for a fixed time."""
+"""Wait for conditions and results, always with a reason and a deadline, never for a fixed time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -12,13 +12,13 @@ POLL_US = 200_000
 READ_DEADLINE_MS = 5_000
 
 
-async def until(condition: Callable[[], Awaitable[str | None]], clock: Clock, deadline_ms: int) -> None:
-    """Ask until ``condition`` answers None; what it answers instead says what is still missing.
+async def wait_until(condition: Callable[[], Awaitable[str | None]], clock: Clock, deadline_ms: int) -> None:
+    """Poll until ``condition`` returns None; any other result says what is still missing.
 
-    An AftershockError while asking counts as "not yet": Kafka refuses to answer in the middle of a failover. Raises
-    FaultError with the last thing missing when ``deadline_ms`` are over.
+    An AftershockError of a poll counts as "not yet": Kafka refuses requests in the middle of a failover. After
+    ``deadline_ms``, raise FaultError with the last missing thing.
     """
-    give_up_us = clock.now_us() + deadline_ms * 1000
+    deadline_us = clock.now_us() + deadline_ms * 1000
     while True:
         try:
             missing = await condition()
@@ -26,15 +26,15 @@ async def until(condition: Callable[[], Awaitable[str | None]], clock: Clock, de
             missing = str(error)
         if missing is None:
             return
-        if clock.now_us() >= give_up_us:
+        if clock.now_us() >= deadline_us:
             raise FaultError(f"after {deadline_ms / 1000:g} s still: {missing}")
-        await clock.sleep_until_us(min(clock.now_us() + POLL_US, give_up_us))
+        await clock.sleep_until_us(min(clock.now_us() + POLL_US, deadline_us))
 
 
-async def within(work: Awaitable[T], clock: Clock, limit_ms: int) -> T | None:
-    """The result, or None if it took longer than ``limit_ms`` on the run's clock; the work is cancelled then."""
+async def with_timeout(work: Awaitable[T], clock: Clock, timeout_ms: int) -> T | None:
+    """Return the result; after ``timeout_ms`` on the run's clock, cancel the work and return None."""
     working = asyncio.ensure_future(work)
-    alarm = asyncio.ensure_future(clock.sleep_until_us(clock.now_us() + limit_ms * 1000))
+    alarm = asyncio.ensure_future(clock.sleep_until_us(clock.now_us() + timeout_ms * 1000))
     try:
         await asyncio.wait({working, alarm}, return_when=asyncio.FIRST_COMPLETED)
         return working.result() if working.done() else None
@@ -44,26 +44,26 @@ async def within(work: Awaitable[T], clock: Clock, limit_ms: int) -> T | None:
         await asyncio.gather(working, alarm, return_exceptions=True)
 
 
-async def patiently(ask: Callable[[], Awaitable[T]], clock: Clock, deadline_ms: int) -> T:
-    """The answer, asked for again while Kafka refuses (ClusterError), as it may in the middle of a failover.
+async def retry_refused(request: Callable[[], Awaitable[T]], clock: Clock, deadline_ms: int) -> T:
+    """Return the response; retry while Kafka refuses (ClusterError), as it may in the middle of a failover.
 
-    Any other error, and Kafka's last one after ``deadline_ms``, is raised as it is.
+    Any other error, and the last ClusterError after ``deadline_ms``, is raised unchanged.
     """
-    give_up_us = clock.now_us() + deadline_ms * 1000
+    deadline_us = clock.now_us() + deadline_ms * 1000
     while True:
         try:
-            return await ask()
+            return await request()
         except ClusterError:
-            if clock.now_us() >= give_up_us:
+            if clock.now_us() >= deadline_us:
                 raise
         await clock.sleep_until_us(clock.now_us() + POLL_US)
 
 
-async def to_the_end(work: Coroutine[Any, Any, Any]) -> None:
-    """Await it to its end even if we are cancelled meanwhile, and only then let the cancellation through.
+async def run_to_completion(work: Coroutine[Any, Any, Any]) -> None:
+    """Await the work to its end even if cancelled meanwhile, then raise the cancellation.
 
-    For what must not be left half-done: a kill that is on its way to the engine can't be called back, and its undo must
-    not overtake it.
+    For work that must not stop half-way: a kill sent to the engine can't be called back, and its undo must not
+    overtake it.
     """
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None

@@ -1,8 +1,8 @@
-"""What can be done to a cluster: small protocols, one for each thing that can be broken.
+"""Operations on a cluster that faults use, as small protocols: one for each thing that can be broken.
 
-Faults know a cluster only by these. A broker in Docker offers all of them; a cluster that was merely attached may offer
-fewer, which is why they are apart. Rules: everything that touches the outside is async and bounded in time by whoever
-implements it; a failure is a FaultError (or another AftershockError) with a sentence; nothing here keeps state.
+Faults know a cluster only through these protocols. A cluster in Docker offers all of them. An attached cluster may
+offer fewer, hence the separate protocols. Operations on the outside are async, and the implementation bounds their
+time. A failure is a FaultError (or another AftershockError) with a message. Nothing here keeps state.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +14,7 @@ from aftershock.faults.targets.values import (
     BrokerState,
     ClientProcess,
     Exchange,
+    Heartbeat,
     Limits,
     Link,
     LogDir,
@@ -21,7 +22,6 @@ from aftershock.faults.targets.values import (
     Quorum,
     Resource,
     Setting,
-    SignOfLife,
     Throttling,
     TopicPartition,
     Toxic,
@@ -29,287 +29,287 @@ from aftershock.faults.targets.values import (
 
 
 class Killable(Protocol):
-    """Nodes whose process can be killed or stopped, and started again."""
+    """Kill, stop and start of nodes."""
 
     async def kill(self, broker: BrokerId) -> None:
-        """SIGKILL the node's container; returns when the engine has been told, not when it is dead."""
+        """SIGKILL the node's container; return when the engine has accepted it, before the process is dead."""
 
     async def stop(self, broker: BrokerId) -> None:
-        """SIGTERM; returns when the process has ended. FaultError or ClusterError if it had to be killed after all."""
+        """SIGTERM; return when the process has ended. FaultError or ClusterError if it had to be killed."""
 
     async def start(self, broker: BrokerId) -> None:
-        """Start the same container again; no error if it runs already. Doesn't wait for the broker to register."""
+        """Start the same container; no error if it runs. Doesn't wait for the broker to register."""
 
 
 class Pausable(Protocol):
-    """Nodes that can be frozen with their sockets open, and thawed."""
+    """Pause and resume of nodes; their sockets stay open."""
 
     async def pause(self, broker: BrokerId) -> None:
         """Freeze every process of the node's container."""
 
     async def resume(self, broker: BrokerId) -> None:
-        """Thaw it; no error if it isn't frozen."""
+        """Resume it; no error if it isn't paused."""
 
 
 class Probe(Protocol):
-    """A connection of our own over one link, open until one side ends it; it asks one thing at a time."""
+    """Test connection over one link, open until one side closes it; one request at a time."""
 
     async def ask(self, ballast_bytes: int, limit_ms: int) -> Exchange:
-        """Ask something harmless; with ballast, question and answer are each at least that long."""
+        """Send a harmless request; request and response each have at least ``ballast_bytes``."""
 
     async def close_ms(self, limit_ms: int) -> float:
-        """Close our half, and how long it took until the broker was seen to close its own; ``limit_ms`` at most."""
+        """Close our half; return the time until the broker closed its half, ``limit_ms`` at most."""
 
     async def hang_up(self) -> None:
-        """Close it; no error if it is closed already."""
+        """Close the connection; no error if it is closed."""
 
 
 class Linked(Protocol):
-    """Links that can be made worse."""
+    """Toxics and outages of links."""
 
     def links(self) -> Sequence[Link]:
-        """Every link there is that a fault may touch (the harness's own admin links are not among them)."""
+        """Return all links that faults may use; the harness's own admin links are not among them."""
 
     async def add_toxic(self, proxy: str, toxic: Toxic) -> None:
-        """Put a toxic on a proxy; an error if one of that name is on it already."""
+        """Add a toxic to a proxy; an error if the proxy has one of that name."""
 
     async def update_toxic(self, proxy: str, toxic: Toxic) -> None:
-        """Change the attributes of a toxic that is there; FaultError if it is gone."""
+        """Change the attributes of a toxic; FaultError if it is missing."""
 
     async def remove_toxic(self, proxy: str, name: str) -> None:
-        """Take a toxic off; no error if it is gone already."""
+        """Remove a toxic; no error if it is missing."""
 
     async def toxics(self) -> Mapping[str, tuple[Toxic, ...]]:
-        """The toxics of every proxy by proxy name, read back from Toxiproxy; a proxy with none may be absent."""
+        """Read the toxics of every proxy from Toxiproxy, by proxy name; a proxy without toxics may be absent."""
 
     async def disable(self, proxy: str) -> None:
-        """Close every connection through a proxy and refuse new ones; no error if it is disabled already."""
+        """Close all connections through a proxy and refuse new ones; no error if it is disabled."""
 
     async def enable(self, proxy: str) -> None:
-        """Let connections through again; no error if it is enabled already."""
+        """Accept connections again; no error if it is enabled."""
 
     async def disabled(self) -> frozenset[str]:
-        """The proxies that are disabled, read back from Toxiproxy."""
+        """Read the disabled proxies from Toxiproxy."""
 
     async def probe_ms(self, link: Link) -> float:
-        """One small Kafka request through that link on a connection of its own; the round trip in ms.
+        """Send a small Kafka request on a new connection through a link; return the round trip in ms.
 
-        Raises FaultError if no answer came in time, or if there is no way into the link from the host.
+        Raise FaultError if no response arrives in time, or if the link has no entry from the host.
         """
 
     async def dial(self, link: Link) -> Probe:
-        """Open a connection through that link. FaultError if it is refused, or if there is no way in from the host."""
+        """Open a connection through a link. FaultError if refused, or if the link has no entry from the host."""
 
 
 class Administered(Protocol):
-    """What Kafka's own administrative protocol offers, over a listener that no fault touches."""
+    """Kafka's admin protocol, over a listener that no fault affects."""
 
     async def partitions(self, topics: Sequence[str] | None = None) -> Sequence[PartitionState]:
-        """The state of every partition of these topics (None: all, internal ones too)."""
+        """Return the state of every partition of these topics; None: of all topics, internal ones too."""
 
     async def reassign(self, assignment: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> None:
-        """Ask for these replica lists; returns when the controller has accepted, not when the move is done."""
+        """Request these replica lists; return when the controller accepts, before the move is done."""
 
     async def reassigning(self) -> frozenset[TopicPartition]:
-        """The partitions whose reassignment is still under way."""
+        """Return the partitions with a reassignment in progress."""
 
     async def cancel_reassign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Cancel reassignments under way; a partition without one is no error."""
+        """Cancel reassignments in progress; a partition without one is no error."""
 
     async def elect_preferred(self, partitions: Iterable[TopicPartition]) -> None:
-        """Make ``replicas[0]`` the leader of each; a partition where it leads already is no error."""
+        """Elect ``replicas[0]`` of each as leader; no error where it is the leader."""
 
     async def elect_unclean(self, partitions: Iterable[TopicPartition]) -> None:
-        """Make any live replica the leader of each, in sync or not; a partition that has a leader is no error."""
+        """Elect any live replica of each, in sync or not; a partition that has a leader is no error."""
 
     async def controller(self) -> BrokerId:
-        """The active controller's node id."""
+        """Return the active controller's node id."""
 
     async def quorum(self) -> Quorum:
-        """The active controller and its epoch."""
+        """Return the active controller and its epoch."""
 
     async def quorum_lag(self) -> Mapping[BrokerId, int]:
-        """How many records of the metadata log each voter is behind the active controller."""
+        """Return each voter's lag behind the active controller, in records of the metadata log."""
 
     async def config(self, of: Resource, name: str) -> Mapping[str, Setting]:
-        """The settings in force; a broker is asked itself. A client that has no quotas has no settings."""
+        """Return the settings in force; a broker is asked directly. A client without quotas has no settings."""
 
     async def alter_config(self, of: Resource, name: str, changes: Mapping[str, str | None]) -> None:
-        """Change dynamic settings; None takes the dynamic setting away. AdminError with Kafka's reason."""
+        """Change dynamic settings; None removes the dynamic setting. AdminError with Kafka's reason."""
 
     async def create_topic(
         self, topic: str, replicas: Mapping[int, tuple[BrokerId, ...]], config: Mapping[str, str]
     ) -> str:
-        """Create it with these replicas for each of its partitions; its id as Kafka writes it."""
+        """Create a topic with these replicas by partition; return its id as Kafka writes it."""
 
     async def delete_topic(self, topic: str) -> None:
-        """Delete it; no error if it is gone."""
+        """Delete a topic; no error if it is missing."""
 
     async def topic_ids(self) -> Mapping[str, str]:
-        """The ids of all topics by name, as Kafka writes them."""
+        """Return the ids of all topics by name, as Kafka writes them."""
 
     async def add_partitions(self, topic: str, partitions: int) -> None:
-        """Make it that many in all (CreatePartitions)."""
+        """Raise the topic's partition count to ``partitions`` (CreatePartitions)."""
 
     async def log_ends(self, topic: str) -> Mapping[TopicPartition, tuple[int, int]]:
-        """The log start and the high watermark of each partition, as its leader has them."""
+        """Return log start offset and high watermark of each partition, from its leader."""
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
-        """Raise the log start of each partition to this offset (DeleteRecords)."""
+        """Raise the log start offset of each partition (DeleteRecords)."""
 
     async def close_fetch_session(self, broker: BrokerId, session: int) -> int:
-        """Close a fetch session on a broker by its id, whoever's it is (KIP-227); Kafka's error code, 0 for none."""
+        """Close a fetch session of any client by its id (KIP-227); return Kafka's error code, 0 for none."""
 
     async def fetch_session_is_open(self, broker: BrokerId, session: int) -> bool:
-        """Whether the broker knows a fetch session of this id; asking changes nothing."""
+        """Return True if the broker has a fetch session of this id; a read-only request."""
 
     async def coordinator(self, group: str) -> BrokerId:
-        """The broker that coordinates the group; ``group`` is the group's full name."""
+        """Return the group's coordinator; ``group`` is the full name."""
 
-    async def registered(self, unasked: frozenset[BrokerId] = frozenset()) -> frozenset[BrokerId]:
-        """The brokers that are registered and unfenced, by the metadata of a broker that is not ``unasked``."""
+    async def registered(self, excluding: frozenset[BrokerId] = frozenset()) -> frozenset[BrokerId]:
+        """Return the registered, unfenced brokers, from the metadata of a broker not in ``excluding``."""
 
 
 class Redirected(Protocol):
-    """Links that can be made to lead elsewhere."""
+    """Redirection of links."""
 
     async def upstreams(self) -> Mapping[str, str]:
-        """Where each proxy leads, ``host:port`` as Toxiproxy dials it, read back from Toxiproxy."""
+        """Read each proxy's upstream, ``host:port``, from Toxiproxy."""
 
     async def redirect(self, proxy: str, upstream: str) -> None:
-        """Close every connection through a proxy and lead new ones to another upstream; nothing if it leads there."""
+        """Close all connections through a proxy and dial another upstream; no change if it has that upstream."""
 
     async def node_behind(self, link: Link) -> BrokerId:
-        """The broker that answers at the end of a link, as it names itself. FaultError if none does."""
+        """Return the id that the broker behind a link reports. FaultError if none answers."""
 
 
 class Limited(Protocol):
-    """Nodes that can be given less of the machine, or started as another version."""
+    """CPU and memory limits of nodes."""
 
     async def limits(self, broker: BrokerId) -> Limits:
-        """The limits in force, read back from the engine."""
+        """Read the limits in force from the engine."""
 
     async def limit(self, broker: BrokerId, limits: Limits) -> None:
-        """Put limits on a running node; no error if they are in force already."""
+        """Set the limits of a running node; no error if they are in force."""
 
     async def throttled(self, broker: BrokerId) -> Throttling:
-        """What the kernel has counted for the node's CPU quota since it started."""
+        """Return the kernel's counters of the node's CPU quota since its start."""
 
     async def memory_used(self, broker: BrokerId) -> int:
-        """Bytes that the node has in use, page cache included, by the kernel's count; 0 for one that doesn't run."""
+        """Return the bytes in use by the kernel's count, page cache included; 0 for a node that doesn't run."""
 
 
 class Upgradable(Protocol):
-    """Nodes that can be replaced by another Kafka version on the same disk."""
+    """Replacement of nodes by another Kafka version on the same disk."""
 
     async def version(self, broker: BrokerId) -> str:
-        """The Kafka version of the node's image."""
+        """Return the Kafka version of the node's image."""
 
-    async def told_version(self, broker: BrokerId) -> str:
-        """The Kafka version that the node's process said it is when it last started; "" if it said nothing yet."""
+    async def reported_version(self, broker: BrokerId) -> str:
+        """Return the Kafka version that the node's process logged at its last start; "" if not yet."""
 
     async def fetch(self, version: str) -> None:
-        """Have an image of that version here; ImageError if there is none to be had."""
+        """Pull or build an image of a version; ImageError if there is none."""
 
     async def replace(self, broker: BrokerId, version: str) -> None:
-        """Stop the node, put one of another version in its place on the same disk, start it; ClusterError if not.
+        """Stop a node, replace it by another version on the same disk, start it; ClusterError on failure.
 
-        Whenever it is broken off, one of the two is there, and asking again brings it to an end.
+        After an interruption exactly one of the two exists, and a repeated call completes the replacement.
         """
 
     async def supported_features(self, broker: BrokerId) -> Mapping[str, int]:
-        """The highest level of each feature that a broker says it knows (ApiVersions, KIP-584)."""
+        """Return the highest level of each feature that a broker supports (ApiVersions, KIP-584)."""
 
     async def features(self) -> Mapping[str, int]:
-        """The finalised feature levels (``metadata.version`` and the others)."""
+        """Return the finalised feature levels (``metadata.version`` and others)."""
 
     async def raise_feature(self, name: str, level: int) -> None:
         """Finalise a higher level of a feature (UpdateFeatures, KIP-584)."""
 
 
 class Stored(Protocol):
-    """Nodes whose log directories can be filled or shut."""
+    """Filling and sealing of log directories."""
 
     async def log_dirs(self, broker: BrokerId) -> Sequence[LogDir]:
-        """The node's log directories in the order of ``log.dirs``, as the file system has them."""
+        """Return the node's log directories in the order of ``log.dirs``, from the file system."""
 
-    async def given_up(self, broker: BrokerId) -> frozenset[str]:
-        """The log directories that the broker itself says are offline (DescribeLogDirs, KAFKA_STORAGE_ERROR)."""
+    async def offline_log_dirs(self, broker: BrokerId) -> frozenset[str]:
+        """Return the log directories that the broker reports offline (DescribeLogDirs, KAFKA_STORAGE_ERROR)."""
 
     async def fill(self, broker: BrokerId, log_dir: str) -> None:
-        """Fill a bounded log directory to its last byte, with one file of ours. FaultError if it isn't bounded."""
+        """Fill a bounded log directory to its last byte with one file. FaultError if it isn't bounded."""
 
     async def empty(self, broker: BrokerId, log_dir: str) -> None:
-        """Remove what ``fill`` wrote; no error if it is gone, or the node is down."""
+        """Remove the file of ``fill``; no error if it is missing, or the node is down."""
 
     async def seal(self, broker: BrokerId, log_dir: str) -> None:
-        """Make a log directory really unwritable for whoever the broker runs as, root or not."""
+        """Make a log directory unwritable for the broker's user, even for root."""
 
     async def unseal(self, broker: BrokerId, log_dir: str) -> None:
-        """Make it writable again; no error if it is."""
+        """Make it writable; no error if it is."""
 
 
-class Crewed(Protocol):
-    """Client processes that can be hit like brokers."""
+class ClientControl(Protocol):
+    """Kill, pause and observation of client processes."""
 
     async def clients(self) -> Sequence[ClientProcess]:
-        """The workers of the run that drives this cluster; none where no run does."""
+        """Return the workers of the run on this cluster; none without a run."""
 
     async def kill_client(self, worker: str) -> None:
-        """SIGKILL a worker and all that it started; returns when it is dead."""
+        """SIGKILL a worker and its child processes; return when they are dead."""
 
     async def start_client(self, worker: str) -> None:
-        """Start a killed worker again, where its schedule is by now; no error if it runs."""
+        """Start a killed worker at the current point of its schedule; no error if it runs."""
 
     async def pause_client(self, worker: str) -> None:
-        """Freeze a worker and all that it started."""
+        """Pause a worker and its child processes."""
 
     async def resume_client(self, worker: str) -> None:
-        """Thaw it; no error if it isn't frozen."""
+        """Resume it; no error if it isn't paused."""
 
-    async def sign_of_life(self, worker: str) -> SignOfLife | None:
-        """What it last said of itself, read without asking it; None if it never said anything."""
+    async def last_heartbeat(self, worker: str) -> Heartbeat | None:
+        """Return the worker's last heartbeat, read without a request to it; None if it never wrote any."""
 
     async def in_group(self, worker: str) -> bool | None:
-        """Whether its group's coordinator counts it as a member; None if it has no group."""
+        """Return True if the group coordinator counts it as a member; None if it has no group."""
 
     async def connections(self, worker: str) -> frozenset[str]:
-        """Its established TCP connections, read back from the kernel. FaultError where that doesn't let us look."""
+        """Read its established TCP connections from the kernel. FaultError if that isn't permitted."""
 
     async def disconnect_client(self, worker: str) -> None:
-        """End every TCP connection of that worker, and nobody else's. FaultError where the kernel doesn't let us."""
+        """Close all TCP connections of that worker only. FaultError if the kernel doesn't permit it."""
 
     async def fetch_sessions(self, worker: str) -> Mapping[BrokerId, int]:
-        """The fetch session it has with each broker, as it tells itself; none of a client that tells nothing."""
+        """Return its fetch session with each broker, as the client reports; none if it doesn't report them."""
 
 
-class Tampered(Protocol):
-    """Clients' traffic that passes a proxy which understands Kafka's protocol (``faults/wire_proxy``)."""
+class WireProxyControl(Protocol):
+    """Rules of the proxy that understands Kafka's protocol (``faults/wire_proxy``)."""
 
     async def add_rule(self, rule: Mapping[str, Any]) -> None:
-        """Put a rule in force (``wire_proxy/rule.py`` says what one is); FaultError where no such proxy stands."""
+        """Add a rule (format: ``wire_proxy/rules.py``); FaultError if the cluster has no wire proxy."""
 
     async def remove_rule(self, name: str) -> None:
-        """Take a rule away; no error if it is gone, or the proxy is."""
+        """Remove a rule; no error if the rule or the proxy is gone."""
 
     async def rules(self) -> Mapping[str, Mapping[str, int]]:
-        """What each rule in force has done so far: its counters, by the rule's name, read back from the proxy."""
+        """Read the counters of each rule in force from the proxy, by the rule's name."""
 
     async def probe_rule(self, name: str, api: str, limit_ms: int) -> Answer:
-        """Send one harmless request of that API through the proxy, which meets that rule alone if it is in force.
+        """Send one harmless request of an API through the proxy; only this rule applies to it, if in force.
 
-        FaultError if nobody answers behind the proxy, whatever the rules.
+        FaultError if no broker answers behind the proxy, whatever the rules.
         """
 
 
 class Observed(Protocol):
-    """What is known about the nodes without asking Kafka."""
+    """Facts about nodes that need no Kafka request."""
 
     def racks(self) -> Mapping[BrokerId, str]:
-        """The rack of every node, isolated controllers included (a broker is a node that has client links)."""
+        """Return the rack of every node, isolated controllers too (a broker is a node with client links)."""
 
     async def state(self, broker: BrokerId) -> BrokerState:
-        """The state of the node's container, read back from the engine."""
+        """Read the state of the node's container from the engine."""
 
 
 class World(
@@ -321,9 +321,9 @@ class World(
     Linked,
     Redirected,
     Administered,
-    Crewed,
-    Tampered,
+    ClientControl,
+    WireProxyControl,
     Observed,
     Protocol,
 ):
-    """A cluster that offers all of it."""
+    """A cluster that offers all operations."""

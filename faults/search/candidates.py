@@ -1,23 +1,21 @@
-"""A plan that may fail the same way, and what was done to make it. Documents are plain data, as YAML reads them.
+"""Search a failing plan for the smallest set of faults that still fails.
 
-How a search asks: it yields a candidate, is sent whether that fails the same way, and so on till it returns.
+A search is a generator: it yields a `Candidate`, receives true if the candidate fails the same way, and returns its
+result. Plan documents are plain data, as YAML reads them.
 
-Rules. What `plan check` or the compiler would refuse is not asked about: it doesn't fail, and costs nothing. Each
-change of a reduction is asked about once, also when another has been accepted in between: what had no chance before
-seldom has one afterwards, and a run is dear.
+* A candidate that ``plan check`` or the compiler refuses is never yielded. It counts as not failing and costs no run.
+* Each change of a reduction is yielded once, even after another change was accepted: a change that did not fail before
+  seldom fails later, and a run is expensive.
 
-Delta debugging (Zeller & Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002): ddmin over a tuple.
+The search units are the single faults, at any depth of composition. A ``choose`` is one unit, since it results in one
+fault. Faults inside ``repeat``, ``then`` and ``together`` are units of their own; the container is removed with its
+last fault. The remaining faults start at the time of the plan's first fault, so a run has no idle time at the start.
 
-Rules. All items together fail, none of them does not: both are known before. First halves are tried; where neither
-fails, what is left when one part of several is taken away, the parts getting smaller till they are single items. Then
-no single item can be taken away (1-minimal). Parts alone beyond halves are not tried, as the paper does: with two
-culprits far apart they all pass, and a run is dear.
-
-The single faults of a plan, wherever they stand in what it composes, and the plan with some of them only.
-
-Rules. A ``choose`` is one unit, since it comes to one fault; of ``repeat``, ``then`` and ``together`` the faults inside
-are units, and a container goes with its last one. What is left begins when the plan's first fault did, so that nobody
-waits for faults that are gone.
+Units are removed by `ddmin`, delta debugging as in Zeller & Hildebrandt, "Simplifying and Isolating Failure-Inducing
+Input", 2002. All items together fail and the empty set does not; both are known beforehand. `ddmin` tries the first
+halves. If neither half fails, it tries the complement of each part, with ever smaller parts down to single items. At
+the end no single item can be removed (1-minimal). Unlike the paper it tries no parts beyond halves, only complements:
+with two culprits far apart all parts pass, and a run is expensive.
 """
 
 import hashlib
@@ -39,75 +37,80 @@ from aftershock.faults.plan.units import format_duration, parse_duration_ms
 from aftershock.faults.timeline.compile import compile_plan
 from aftershock.faults.timeline.timeline import Timeline
 
+T = TypeVar("T")
+Item = TypeVar("Item")
+Question = TypeVar("Question")
+Answer = TypeVar("Answer")
+Items = tuple[Item, ...]
 Document = Mapping[str, Any]
+
+_LISTS = ("together", "then")
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """``said``: how it differs from what it was made of, for the log."""
+    """A changed plan; ``change`` describes the change for the log."""
 
-    said: str
+    change: str
     document: Document
 
 
+Search = Generator[Candidate, bool, T]
 Reduction = Callable[[Document], Iterator[Candidate]]
-"""Ways to make a document smaller in one respect, the one that is likely to gain most first."""
+"""Candidates that make a document smaller in one respect, those with the largest expected gain first."""
 
 
 def value_at(document: Document, loc: Location) -> Any:
-    """What stands there; None where nothing does."""
-    here: Any = document
+    """Return the value at a location, or None if the location doesn't exist."""
+    value: Any = document
     for step in loc:
-        known = step in here if isinstance(here, Mapping) else isinstance(step, int) and step < len(here)
-        if not known:
+        exists = step in value if isinstance(value, Mapping) else isinstance(step, int) and step < len(value)
+        if not exists:
             return None
-        here = here[step]
-    return here
+        value = value[step]
+    return value
 
 
-def changed(document: Document, values: Mapping[Location, Any]) -> Document:
-    """A copy with other values at these places."""
+def with_values(document: Document, values: Mapping[Location, Any]) -> Document:
+    """Copy a document with these values set; missing parent mappings are created."""
     copy: Any = deepcopy(dict(document))
     for (*path, last), value in values.items():
-        here = copy
+        parent = copy
         for step in path:
-            here = here.setdefault(step, {}) if isinstance(here, dict) else here[step]
-        here[last] = value
+            parent = parent.setdefault(step, {}) if isinstance(parent, dict) else parent[step]
+        parent[last] = value
     return dict(copy)
 
 
-def without(document: Document, *places: Location) -> Document:
-    """A copy that lacks what stands at these places."""
+def without(document: Document, *locations: Location) -> Document:
+    """Copy a document without the values at these locations."""
     copy: Any = deepcopy(dict(document))
-    for *path, last in sorted(places, key=lambda place: [str(step).zfill(4) for step in place], reverse=True):
-        here = copy
+    # from the back, so that a deletion doesn't shift the list indices of the next location
+    for *path, last in sorted(locations, key=lambda loc: [str(step).zfill(4) for step in loc], reverse=True):
+        parent = copy
         for step in path:
-            here = here[step]
-        del here[last]
+            parent = parent[step]
+        del parent[last]
     return dict(copy)
 
 
-def digest(*what: Any) -> str:
-    """A name for plain data: the same for the same."""
-    said = json.dumps(what, sort_keys=True, ensure_ascii=False, default=str)
-    return hashlib.sha256(said.encode()).hexdigest()[:16]
+def digest(*values: Any) -> str:
+    """Return 16 hexadecimal digits that identify plain data."""
+    text = json.dumps(values, sort_keys=True, ensure_ascii=False, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-T = TypeVar("T")
-Search = Generator[Candidate, bool, T]
-
-
-def refused(document: Document, seed: int) -> str:
-    """Why such a plan can't be run with this seed; nothing where it can."""
+def refusal_of(document: Document, seed: int) -> str:
+    """Return why the plan can't run with this seed, or an empty text if it can."""
     try:
-        compiled(document, seed)
+        compile_document(document, seed)
     except PlanError as error:
         return error.problems[0]
     return ""
 
 
-def compiled(document: Document, seed: int) -> Timeline:
-    """What it comes to with this seed. PlanError where it can't be run."""
+def compile_document(document: Document, seed: int) -> Timeline:
+    """Compile a document with a seed. Raise PlanError if it can't run."""
     try:
         plan = Plan.model_validate(document)
     except ValidationError as error:
@@ -116,42 +119,41 @@ def compiled(document: Document, seed: int) -> Timeline:
     return compile_plan(plan, seed, str(document["name"]), [""] * len(plan.slo))
 
 
-def fails(candidate: Candidate, seed: int) -> Search[bool]:
-    """Whether it can be run and then fails the same way."""
-    return not refused(candidate.document, seed) and (yield candidate)
+def still_fails(candidate: Candidate, seed: int) -> Search[bool]:
+    """Return True if the candidate can run and fails the same way."""
+    return not refusal_of(candidate.document, seed) and (yield candidate)
 
 
-def reduced(document: Document, reduction: Reduction, seed: int) -> Search[Document]:
-    """The document with every change of the reduction that keeps it failing."""
-    asked: set[str] = set()
+def apply_reduction(document: Document, reduction: Reduction, seed: int) -> Search[Document]:
+    """Apply every change of a reduction with which the document still fails."""
+    tried: set[str] = set()
     while True:
         for candidate in reduction(document):
-            if candidate.said in asked:
+            if candidate.change in tried:
                 continue
-            asked.add(candidate.said)
-            if (yield from fails(candidate, seed)):
+            tried.add(candidate.change)
+            if (yield from still_fails(candidate, seed)):
                 document = candidate.document
                 break
         else:
             return document
 
 
-Item = TypeVar("Item")
-Asked = TypeVar("Asked")
-Answer = TypeVar("Answer")
-Items = tuple[Item, ...]
-
-
 def ddmin(
-    items: Items[Item], fails: Callable[[Items[Item]], Generator[Asked, Answer, bool]]
-) -> Generator[Asked, Answer, Items[Item]]:
-    """A 1-minimal subset that fails, its order kept; ``fails`` asks about one."""
-    parts, asked = 2, set[Items[Item]]()
+    items: Items[Item], fails: Callable[[Items[Item]], Generator[Question, Answer, bool]]
+) -> Generator[Question, Answer, Items[Item]]:
+    """Return a 1-minimal subset that fails, in the order of ``items``; ``fails`` tests one subset."""
+    parts, tried = 2, set[Items[Item]]()
     while len(items) > 1:
-        for subset in _smaller(items, parts):
-            if subset in asked:  # two of three are also the larger half
+        bounds = [len(items) * number // parts for number in range(parts + 1)]
+        if parts == 2:  # noqa: PLR2004 -- the complement of a half is the other half
+            subsets = [items[low:high] for low, high in pairwise(bounds)]
+        else:
+            subsets = [items[:low] + items[high:] for low, high in pairwise(bounds)]
+        for subset in subsets:
+            if subset in tried:  # two of three items are also the larger half
                 continue
-            asked.add(subset)
+            tried.add(subset)
             if (yield from fails(subset)):
                 items, parts = subset, max(parts - 1, 2)
                 break
@@ -162,110 +164,93 @@ def ddmin(
     return items
 
 
-def _smaller(items: Items[Item], parts: int) -> list[Items[Item]]:
-    """The halves; of more parts, what is left without each."""
-    bounds = [len(items) * number // parts for number in range(parts + 1)]
-    cuts = list(pairwise(bounds))
-    if parts == 2:  # noqa: PLR2004 -- what is left without a half is the other half
-        return [items[low:high] for low, high in cuts]
-    return [items[:low] + items[high:] for low, high in cuts]
-
-
-_LISTS = ("together", "then")
-
-
-def units(document: Document) -> tuple[Location, ...]:
-    """Where its faults stand, in the order of the plan."""
-    faults = document.get("faults") or ()
-    return tuple(loc for index, entry in enumerate(faults) for loc in _inside(entry, ("faults", index)))
-
-
-def tampers(document: Document) -> bool:
-    """Whether any of its faults needs the wire proxy."""
-    kinds = (kind for entry in document.get("faults") or () for kind in _kinds(entry))
-    return any(KINDS[kind].family == "protocol" for kind in kinds)
-
-
-def only(document: Document, kept: Collection[Location]) -> Document:
-    """The plan with these of its faults."""
-    pairs = enumerate(document.get("faults") or ())
-    entries = [left for index, entry in pairs if (left := _left(entry, ("faults", index), kept)) is not None]
-    begin_ms = _begin_ms(document.get("faults") or ())
-    return changed(document, {("faults",): _begun(entries, begin_ms)})
-
-
-def fewest(document: Document, seed: int) -> Search[Document]:
-    """The plan with as few faults as still fail: none, if the fault was not theirs; else found by `ddmin`."""
-    everything = units(document)
+def minimise_faults(document: Document, seed: int) -> Search[Document]:
+    """Return the plan with as few faults as still fail: without any if that fails, else the result of `ddmin`."""
+    everything = fault_units(document)
     if not everything:
         return document
-    nothing = only(document, ())
-    if (yield from fails(Candidate("without any fault", nothing), seed)):
-        return nothing
-    left = yield from ddmin(everything, lambda kept: fails(_of(document, kept), seed))
-    return only(document, left) if len(left) < len(everything) else document
+    faultless = with_faults(document, ())
+    if (yield from still_fails(Candidate("without any fault", faultless), seed)):
+        return faultless
+
+    def fails(subset: Sequence[Location]) -> Search[bool]:
+        names = ", ".join(fault_name(document, loc) for loc in subset)
+        return still_fails(Candidate(f"only {names}", with_faults(document, subset)), seed)
+
+    minimum = yield from ddmin(everything, fails)
+    return with_faults(document, minimum) if len(minimum) < len(everything) else document
 
 
-def _of(document: Document, kept: Sequence[Location]) -> Candidate:
-    names = ", ".join(name_of(document, loc) for loc in kept)
-    return Candidate(f"only {names}", only(document, kept))
+def fault_units(document: Document) -> tuple[Location, ...]:
+    """Return the locations of the plan's faults, in the order of the plan."""
+
+    def inside(entry: Mapping[str, Any], loc: Location) -> Iterator[Location]:
+        for word in _LISTS:
+            for index, child in enumerate(entry.get(word) or ()):
+                yield from inside(child, (*loc, word, index))
+        if "fault" in entry:
+            yield from inside(entry["fault"], (*loc, "fault"))
+        if "kind" in entry or "choose" in entry:
+            yield loc
+
+    faults = document.get("faults") or ()
+    return tuple(loc for index, entry in enumerate(faults) for loc in inside(entry, ("faults", index)))
 
 
-def name_of(document: Document, loc: Location) -> str:
-    """What the log calls a fault: its id, else its kind and where it stands."""
-    said = value_at(document, loc) or {}
-    return str(said.get("id") or f"{said.get('kind', 'choose')} (entry {int(loc[1]) + 1})")
+def fault_name(document: Document, loc: Location) -> str:
+    """Return a fault's name for the log: its id, else its kind and its entry."""
+    entry = value_at(document, loc) or {}
+    return str(entry.get("id") or f"{entry.get('kind', 'choose')} (entry {int(loc[1]) + 1})")
 
 
-def _kinds(entry: Any) -> Iterator[str]:
-    if isinstance(entry, Mapping):
-        yield from [entry["kind"]] if "kind" in entry else []
-        entry = list(entry.values())
-    for child in entry if isinstance(entry, list) else ():
-        yield from _kinds(child)
+def needs_wire_proxy(document: Document) -> bool:
+    """Return True if any fault is of the ``protocol`` family."""
+
+    def kinds(entry: Any) -> Iterator[str]:
+        if isinstance(entry, Mapping):
+            yield from [entry["kind"]] if "kind" in entry else []
+            entry = list(entry.values())
+        for child in entry if isinstance(entry, list) else ():
+            yield from kinds(child)
+
+    return any(KINDS[kind].family == "protocol" for kind in kinds(list(document.get("faults") or ())))
 
 
-def _inside(entry: Mapping[str, Any], loc: Location) -> Iterator[Location]:
-    for word in _LISTS:
-        for index, child in enumerate(entry.get(word) or ()):
-            yield from _inside(child, (*loc, word, index))
-    if "fault" in entry:
-        yield from _inside(entry["fault"], (*loc, "fault"))
+def with_faults(document: Document, units: Collection[Location]) -> Document:
+    """Return the plan with these of its faults only, starting when the plan's first fault starts."""
+    entries = list(document.get("faults") or ())
+    reduced = [_reduced_entry(entry, ("faults", index), units) for index, entry in enumerate(entries)]
+    remaining = [entry for entry in reduced if entry is not None]
+    begin_ms = _begin_ms(entries)
+    idle_ms = (_begin_ms(remaining) or 0) - (begin_ms or 0)
+    if begin_ms is not None and idle_ms > 0:
+        remaining = [_started_earlier(entry, idle_ms) for entry in remaining]
+    return with_values(document, {("faults",): remaining})
+
+
+def _reduced_entry(entry: Mapping[str, Any], loc: Location, units: Collection[Location]) -> Mapping[str, Any] | None:
+    """Return the entry with these units only, or None if it holds no fault any more."""
     if "kind" in entry or "choose" in entry:
-        yield loc
-
-
-def _left(entry: Mapping[str, Any], loc: Location, kept: Collection[Location]) -> Mapping[str, Any] | None:
-    """What is left of an entry; None where no fault is."""
-    if "kind" in entry or "choose" in entry:
-        return entry if loc in kept else None
-    if not any(place[: len(loc)] == loc for place in kept):
+        return entry if loc in units else None
+    if not any(unit[: len(loc)] == loc for unit in units):
         return None if "wait" not in entry else entry
     if "fault" in entry:
-        return {**entry, "fault": _left(entry["fault"], (*loc, "fault"), kept)}
+        return {**entry, "fault": _reduced_entry(entry["fault"], (*loc, "fault"), units)}
     word = next(word for word in _LISTS if word in entry)
-    pairs = enumerate(entry[word])
-    return {**entry, word: [left for index, child in pairs if (left := _left(child, (*loc, word, index), kept))]}
+    children = [_reduced_entry(child, (*loc, word, index), units) for index, child in enumerate(entry[word])]
+    return {**entry, word: [child for child in children if child]}
 
 
 def _begin_ms(entries: Collection[Mapping[str, Any]]) -> int | None:
-    """When the first begins; None where a draw decides about any."""
+    """Return the start of the first entry, or None if any start is drawn."""
     begins = [entry.get("at", "0s") for entry in entries]
     if not begins or not all(isinstance(at, str) for at in begins):
         return None
     return min(map(parse_duration_ms, begins))
 
 
-def _begun(entries: list[Mapping[str, Any]], begin_ms: int | None) -> list[Mapping[str, Any]]:
-    """The entries, all earlier by what the first of them is late."""
-    late_ms = (_begin_ms(entries) or 0) - (begin_ms or 0)
-    if begin_ms is None or late_ms <= 0:
-        return entries
-    return [_moved(entry, late_ms) for entry in entries]
-
-
-def _moved(entry: Mapping[str, Any], earlier_ms: int) -> Mapping[str, Any]:
-    moved = {**entry, "at": format_duration(parse_duration_ms(entry.get("at", "0s")) - earlier_ms)}
-    if isinstance(entry.get("until"), str):  # counts from the same moment
-        moved["until"] = format_duration(parse_duration_ms(entry["until"]) - earlier_ms)
+def _started_earlier(entry: Mapping[str, Any], by_ms: int) -> Mapping[str, Any]:
+    moved = {**entry, "at": format_duration(parse_duration_ms(entry.get("at", "0s")) - by_ms)}
+    if isinstance(entry.get("until"), str):  # counts from the same moment as `at`
+        moved["until"] = format_duration(parse_duration_ms(entry["until"]) - by_ms)
     return moved

@@ -1,24 +1,25 @@
-"""What a search begins with: the plan with the SLOs at stake only, and with a name for each fault.
+"""Minimise a failing plan by a fixed sequence of reductions, those with the largest expected gain first.
 
-A fault without an id is called by its kind and its number among them, so those after one that is dropped would change
-their names, and SLOs would read the windows of others. A fault with an id of its own draws from a stream of that name
-(``expand.py``), so naming one that draws may make another fault of it: then the named plan is a candidate like others.
+Before the reductions, `focus_slos` keeps the SLOs whose checks failed, and `with_fault_ids` gives each fault an id. A
+fault without an id is named after its kind and its number of that kind. Removing one would rename the later ones, and
+SLOs would then read the windows of other faults. A fault with its own id draws from a random stream of that name
+(``timeline/expand.py``), so an id may change its drawn targets. In that case the plan with ids is a candidate too.
 
-Fewer rounds: ``blocks`` and ``repeat``, whose every round costs its time again in each run. So they go first.
+========== ================= ==========================================================================================
+order      function          changes
+========== ================= ==========================================================================================
+1          `reduce_rounds`   fewer ``blocks`` and ``repeat``: each round costs its time again in every run
+2          `minimise_faults` fewer faults (``candidates.py``)
+3          `resolve_choices` an alternative instead of its ``choose``
+4          `merge_faults`    one long fault instead of two alike
+5          `close_gaps`      no time without a fault in between
+6          `shorten`         every ``for`` and every phase half as long, repeatedly, down to a visible minimum
+7          `reduce_load`     one workload, arm and side; half the rate, as long as the check accepts it for the SLOs
+8          `weaken_faults`   half the delay, twice the bandwidth, one direction of a link
+9          `shrink_cluster`  topics, partitions, settings, racks, brokers; last, since most need another launch
+========== ================= ==========================================================================================
 
-Where faults stand: a choice settled, two alike that follow each other made one, gaps between faults closed.
-
-Less load: one workload, one arm, one side of it, half the rate. What can't feed an SLO, the check refuses.
-
-Less time: every ``for`` and every phase half as long, again and again, down to what can still be seen.
-
-A smaller cluster: topics, partitions, settings, racks, brokers. Last, since most of it takes another launch.
-
-Weaker faults: a delay half as long, a bandwidth twice as wide, one way of a link instead of both.
-
-Only where a kind's words have one meaning wherever they are used; a new kind's other parameters stay as they are.
-
-The whole search, in the order of what is likely to gain most: rounds, faults, where and how long, load, cluster.
+`weaken_faults` changes parameters that have one meaning in all kinds. Other parameters of new kinds stay as they are.
 """
 
 import re
@@ -47,281 +48,209 @@ from aftershock.faults.search.candidates import (
     Candidate,
     Document,
     Search,
-    changed,
-    compiled,
-    fails,
-    fewest,
-    name_of,
-    reduced,
-    tampers,
-    units,
+    apply_reduction,
+    compile_document,
+    fault_name,
+    fault_units,
+    minimise_faults,
+    needs_wire_proxy,
+    still_fails,
     value_at,
+    with_values,
     without,
 )
 from aftershock.faults.timeline.expand import end_ms
 from aftershock.results.slo import parse
 
+RATE_PER_S_MIN = 5
+FOR_MS_MIN = 500
+PHASE_MS_MIN = 2_000
 
-def focused(document: Document, checks: Collection[str]) -> Document:
-    """The plan with those of its SLOs that these checks come from. An integrity rule needs none to be judged.
+_DELAY_MS_MIN = 10
+_PHASES = ("recovery", "steady", "fault")
+_SIDES = ("commit", "consume", "produce")
+_REMOVABLE_PARAMETERS = ("jitter", "ramp_to", "spikes")
 
-    A plan that has the wire proxy for its faults' sake keeps it without them, so that all candidates share a cluster.
+
+def minimise(document: Document, seed: int) -> Search[Document]:
+    """Return a smaller plan that fails the same way; removing any single fault of it makes it pass."""
+    document = yield from with_fault_ids(document, seed)
+    document = yield from apply_reduction(document, reduce_rounds, seed)
+    document = yield from minimise_faults(document, seed)
+    for reduction in (resolve_choices, merge_faults, close_gaps, shorten, reduce_load, weaken_faults, shrink_cluster):
+        document = yield from apply_reduction(document, reduction, seed)
+    return document
+
+
+def focus_slos(document: Document, checks: Collection[str]) -> Document:
+    """Return the plan with the SLOs of these checks only; an integrity check needs no SLO.
+
+    If any fault needs the wire proxy, the plan keeps it even without that fault, so all candidates share a cluster.
     """
-    kept = [entry for entry in document.get("slo") or () if _id(entry) in {*checks, *map(_unnumbered, checks)}]
-    values: dict[Location, Any] = {("slo",): kept}
-    if tampers(document):
+    # An SLO that differs from another in its threshold only has a numbered check: both SLOs stay.
+    ids = {*checks, *(re.sub(r"-\d+$", "", check) for check in checks)}
+    slos = []
+    for entry in document.get("slo") or ():
+        text = entry["slo"] if isinstance(entry, dict) else str(entry)
+        if parse(text).check_id() in ids:
+            slos.append(entry)
+    values: dict[Location, Any] = {("slo",): slos}
+    if needs_wire_proxy(document):
         values["cluster", "wire_proxy"] = True
-    return changed(document, values)
+    return with_values(document, values)
 
 
-def named(document: Document, seed: int) -> Search[Document]:
-    """The plan with an id for each fault, unless that makes other faults of them that no longer fail."""
+def with_fault_ids(document: Document, seed: int) -> Search[Document]:
+    """Give each fault an id, unless the plan then draws other targets and no longer fails."""
     ids = draft_of(Plan.model_validate(document)).faults.ids
-    candidate = changed(document, {(*loc, "id"): name for loc, name in ids.items()})
-    if compiled(candidate, seed).steps == compiled(document, seed).steps:
+    candidate = with_values(document, {(*loc, "id"): name for loc, name in ids.items()})
+    if compile_document(candidate, seed).steps == compile_document(document, seed).steps:
         return candidate
-    kept = yield from fails(Candidate("each fault with an id, so that others are drawn", candidate), seed)
-    return candidate if kept else document
+    accepted = yield from still_fails(Candidate("each fault with an id, so that others are drawn", candidate), seed)
+    return candidate if accepted else document
 
 
-def _id(entry: object) -> str:
-    return parse(entry["slo"] if isinstance(entry, dict) else str(entry)).check_id()
-
-
-def _unnumbered(check: str) -> str:
-    """Of two SLOs that say the same with other thresholds, the second's check has a number: both stay."""
-    return re.sub(r"-\d+$", "", check)
-
-
-def rounds(document: Document) -> Iterator[Candidate]:
-    """One block, or half of them; then the same of each ``repeat``."""
+def reduce_rounds(document: Document) -> Iterator[Candidate]:
+    """Try one block or half of the blocks, then the same for each ``repeat``, the outermost first."""
     blocks = document.get("blocks", 1)
     for fewer in _fewer(blocks):
-        yield Candidate(f"{fewer} of {blocks} blocks", changed(document, {("blocks",): fewer}))
-    for loc in _repeats(document):
+        yield Candidate(f"{fewer} of {blocks} blocks", with_values(document, {("blocks",): fewer}))
+    parents = {loc[:length] for loc in fault_units(document) for length in range(2, len(loc))}
+    entries = {loc: value_at(document, loc) for loc in parents}
+    # an alternative of a `choose` also has a `fault`, and a `weight`
+    repeats = [
+        loc for loc, entry in entries.items() if isinstance(entry, dict) and "fault" in entry and "weight" not in entry
+    ]
+    for loc in sorted(repeats, key=lambda loc: (len(loc), str(loc))):
+        name = f"entry {int(loc[1]) + 1}"
         times = value_at(document, (*loc, "repeat"))
         for fewer in _fewer(times or 1):
-            yield Candidate(
-                f"entry {int(loc[1]) + 1}: {fewer} of {times} rounds", changed(document, {(*loc, "repeat"): fewer})
-            )
+            change = with_values(document, {(*loc, "repeat"): fewer})
+            yield Candidate(f"{name}: {fewer} of {times} rounds", change)
         if times is None:
-            once = changed(without(document, (*loc, "until")), {(*loc, "repeat"): 1})
-            yield Candidate(
-                f"entry {int(loc[1]) + 1}: one round, not until {value_at(document, (*loc, 'until'))}", once
-            )
+            change = with_values(without(document, (*loc, "until")), {(*loc, "repeat"): 1})
+            yield Candidate(f"{name}: one round, not until {value_at(document, (*loc, 'until'))}", change)
 
 
-def _fewer(times: int) -> list[int]:
-    return sorted({1, times // 2} - {0, times})
+def _fewer(count: int) -> list[int]:
+    return sorted({1, count // 2} - {0, count})
 
 
-def _repeats(document: Document) -> list[Location]:
-    """Where something is repeated, the outermost first."""
-    places = {loc[:length] for loc in units(document) for length in range(2, len(loc))}
-    found = [loc for loc in places if isinstance(said := value_at(document, loc), dict) and "fault" in said]
-    return sorted(
-        (loc for loc in found if "weight" not in value_at(document, loc)), key=lambda loc: (len(loc), str(loc))
-    )
+def resolve_choices(document: Document) -> Iterator[Candidate]:
+    """Try each alternative instead of its ``choose``."""
+    for loc in fault_units(document):
+        entry = value_at(document, loc)
+        for number, alternative in enumerate(entry.get("choose") or (), 1):
+            fault = {**alternative["fault"], **({"at": entry["at"]} if "at" in entry else {})}
+            yield Candidate(f"entry {int(loc[1]) + 1}: choice {number}", with_values(document, {loc: fault}))
 
 
-def settled(document: Document) -> Iterator[Candidate]:
-    """Each alternative in the place of its ``choose``."""
-    for loc in units(document):
-        for number, choice in enumerate(value_at(document, (*loc, "choose")) or (), 1):
-            fault = {**choice["fault"], **_at(value_at(document, loc))}
-            yield Candidate(f"entry {int(loc[1]) + 1}: choice {number}", changed(document, {loc: fault}))
+def merge_faults(document: Document) -> Iterator[Candidate]:
+    """Try one fault instead of two successive ones that differ in their times only, from begin to end of both."""
+    for (_, entry, fault), (_, successor, later) in pairwise(_faults_by_time(document)):
+        parameters, successor_parameters = (
+            {key: value for key, value in fields.items() if key not in ("id", "at", "for")}
+            for fields in (entry, successor)
+        )
+        if parameters == successor_parameters and fault.for_ and later.for_:
+            merged = {**entry, "for": format_duration(end_ms(later) - fault.at)}
+            entries = [merged if item is entry else item for item in document["faults"] if item is not successor]
+            name = fault_name(document, ("faults", document["faults"].index(entry)))
+            yield Candidate(f"{name} and the one after it as one", with_values(document, {("faults",): entries}))
 
 
-def merged(document: Document) -> Iterator[Candidate]:
-    """Neighbours that differ in their times only, as one that lasts from the first's begin to the other's end."""
-    placed = _placed(document)
-    for (_, one, first), (_, other, second) in pairwise(placed):
-        if _alike(one, other) and first.for_ and second.for_:
-            lasts = {**one, "for": format_duration(end_ms(second) - first.at)}
-            entries = [lasts if entry is one else entry for entry in document["faults"] if entry is not other]
-            said = f"{name_of(document, ('faults', document['faults'].index(one)))} and the one after it as one"
-            yield Candidate(said, changed(document, {("faults",): entries}))
-
-
-def closer(document: Document) -> Iterator[Candidate]:
-    """Each fault begins when all before it are over; those that overlap go on doing so."""
-    places: dict[Location, str] = {}
+def close_gaps(document: Document) -> Iterator[Candidate]:
+    """Try each fault right after all earlier ones ended; faults that overlap still do."""
+    values: dict[Location, str] = {}
     over_ms = skipped_ms = 0
-    for loc, _, fault in _placed(document):
+    for loc, _, fault in _faults_by_time(document):
         skipped_ms += max(0, fault.at - over_ms) if over_ms else 0
         over_ms = max(over_ms, end_ms(fault))
-        places[*loc, "at"] = format_duration(fault.at - skipped_ms)
+        values[*loc, "at"] = format_duration(fault.at - skipped_ms)
     if skipped_ms:
-        yield Candidate(f"gaps of {format_duration(skipped_ms)} closed", changed(document, places))
+        yield Candidate(f"gaps of {format_duration(skipped_ms)} closed", with_values(document, values))
 
 
-def _placed(document: Document) -> list[tuple[tuple[str, int], Mapping[str, Any], Fault]]:
-    """The plan's entries that are faults with nothing left to draw, in the order of time; none where others are."""
+def _faults_by_time(document: Document) -> list[tuple[tuple[str, int], Mapping[str, Any], Fault]]:
+    """Return the plan's entries by time; none if any entry is composed or has a range to draw from."""
     entries = document.get("faults") or ()
     if any("kind" not in entry or any(ranges_in(entry)) for entry in entries):
         return []
-    read = [(("faults", n), entry, KINDS[entry["kind"]].model_validate(entry)) for n, entry in enumerate(entries)]
-    return sorted(read, key=lambda each: each[2].at)
+    faults = [(("faults", n), entry, KINDS[entry["kind"]].model_validate(entry)) for n, entry in enumerate(entries)]
+    return sorted(faults, key=lambda placed: placed[2].at)
 
 
-def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    times = ("id", "at", "for")
-    said, said_too = ({key: value for key, value in each.items() if key not in times} for each in (one, other))
-    return said == said_too
-
-
-def _at(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"at": entry["at"]} if "at" in entry else {}
-
-
-RATE_PER_S_MIN = 5
-_SIDES = ("commit", "consume", "produce")
-
-
-def load(document: Document) -> Iterator[Candidate]:
-    """Whole workloads first, the rate last."""
-    places: list[Location] = [("workloads", index) for index in range(len(document["workloads"]))]
-    for loc in places if len(places) > 1 else ():
-        yield Candidate(f"without workload {value_at(document, (*loc, 'name'))}", without(document, loc))
-    for loc in places:
-        yield from _arms(document, loc)
-    for loc in places:
-        yield from _sides(document, loc)
-    for loc in places:
-        yield from _rates(document, loc)
-
-
-def _arms(document: Document, loc: Location) -> Iterator[Candidate]:
-    arms = value_at(document, (*loc, "arms")) or {}
-    for arm in arms if len(arms) > 1 else ():
-        yield Candidate(f"only arm {arm}", changed(document, {(*loc, "arms"): {arm: arms[arm]}}))
-    for arm in arms if len(arms) > 2 else ():  # noqa: PLR2004 -- of two, one without the other was tried
-        yield Candidate(f"without arm {arm}", without(document, (*loc, "arms", arm)))
-
-
-def _sides(document: Document, loc: Location) -> Iterator[Candidate]:
-    sides = [side for side in _SIDES if value_at(document, (*loc, side))]
-    for side in sides if len(sides) > 1 else ():
-        said = f"workload {value_at(document, (*loc, 'name'))} without {side}"
-        yield Candidate(said, without(document, (*loc, side)))
-
-
-def _rates(document: Document, loc: Location) -> Iterator[Candidate]:
-    for side in ("produce", "commit"):
-        rate = value_at(document, (*loc, side, "rate"))
-        if rate and (half := parse_rate_per_s(rate) / 2) >= RATE_PER_S_MIN:
-            said = f"workload {value_at(document, (*loc, 'name'))}: {side} at {format_rate(half)}, not {rate}"
-            yield Candidate(said, changed(document, {(*loc, side, "rate"): format_rate(half)}))
-
-
-FOR_MS_MIN = 500
-PHASE_MS_MIN = 2_000
-_PHASES = ("recovery", "steady", "fault")
-
-
-def shorter(document: Document) -> Iterator[Candidate]:
-    """The phases, all faults at once, then each."""
-    halves = dict(_phases(document))
-    if halves:
-        yield Candidate(f"phases: {_said(halves)}", changed(document, halves))
-    fors = dict(_fors(document))
-    if len(fors) > 1:
-        yield Candidate(f"every fault half as long: {_said(fors)}", changed(document, fors))
-    for loc, half in fors.items():
-        said = f"{name_of(document, loc[:-1])} for {half}, not {value_at(document, loc)}"
-        yield Candidate(said, changed(document, {loc: half}))
-
-
-def _phases(document: Document) -> Iterator[tuple[Location, str]]:
+def shorten(document: Document) -> Iterator[Candidate]:
+    """Try half of the phases' length, half of all faults' length, then half of each fault's."""
     timing = Timing.model_validate(document.get("timing") or {})
+    phases: dict[str, str] = {}
     for phase in _PHASES:
-        if (half := _half(getattr(timing, phase), PHASE_MS_MIN)) is not None:
-            yield ("timing", phase), half
+        if (half := _half_duration(getattr(timing, phase), PHASE_MS_MIN)) is not None:
+            phases[phase] = half
+    if phases:
+        summary = ", ".join(f"{phase} {half}" for phase, half in phases.items())
+        values = {("timing", phase): half for phase, half in phases.items()}
+        yield Candidate(f"phases: {summary}", with_values(document, values))
+    durations: dict[Location, str] = {}
+    for loc in fault_units(document):
+        duration = value_at(document, (*loc, "for"))
+        if isinstance(duration, str):
+            half = _half_duration(parse_duration_ms(duration), FOR_MS_MIN)
+            if half is not None:
+                durations[*loc, "for"] = half
+    if len(durations) > 1:
+        summary = ", ".join(f"{loc[1]} {half}" for loc, half in durations.items())
+        yield Candidate(f"every fault half as long: {summary}", with_values(document, durations))
+    for loc, half in durations.items():
+        change = f"{fault_name(document, loc[:-1])} for {half}, not {value_at(document, loc)}"
+        yield Candidate(change, with_values(document, {loc: half}))
 
 
-def _fors(document: Document) -> Iterator[tuple[Location, str]]:
-    for loc in units(document):
-        lasts = value_at(document, (*loc, "for"))
-        if isinstance(lasts, str) and (half := _half(parse_duration_ms(lasts), FOR_MS_MIN)) is not None:
-            yield (*loc, "for"), half
-
-
-def _half(ms: int, least_ms: int) -> str | None:
-    """Half of it, in steps of 100 ms; None where that is too short."""
+def _half_duration(ms: int, min_ms: int) -> str | None:
+    """Return half of a duration in steps of 100 ms, or None if that is too short."""
     half_ms = ms // 200 * 100
-    return format_duration(half_ms) if half_ms >= least_ms else None
+    return format_duration(half_ms) if half_ms >= min_ms else None
 
 
-def _said(halves: dict[Location, str]) -> str:
-    return ", ".join(f"{loc[-1] if loc[-1] != 'for' else loc[1]} {half}" for loc, half in halves.items())
+def reduce_load(document: Document) -> Iterator[Candidate]:
+    """Try without each workload, then with fewer arms, sides, and half the rate."""
+    locations: list[Location] = [("workloads", index) for index in range(len(document["workloads"]))]
+    names = {loc: value_at(document, (*loc, "name")) for loc in locations}
+    for loc in locations if len(locations) > 1 else ():
+        yield Candidate(f"without workload {names[loc]}", without(document, loc))
+    for loc in locations:
+        arms = value_at(document, (*loc, "arms")) or {}
+        for arm in arms if len(arms) > 1 else ():
+            yield Candidate(f"only arm {arm}", with_values(document, {(*loc, "arms"): {arm: arms[arm]}}))
+        for arm in arms if len(arms) > 2 else ():  # noqa: PLR2004 -- of two arms, each was tried alone
+            yield Candidate(f"without arm {arm}", without(document, (*loc, "arms", arm)))
+    for loc in locations:
+        sides = [side for side in _SIDES if value_at(document, (*loc, side))]
+        for side in sides if len(sides) > 1 else ():
+            yield Candidate(f"workload {names[loc]} without {side}", without(document, (*loc, side)))
+    for loc in locations:
+        for side in ("produce", "commit"):
+            rate = value_at(document, (*loc, side, "rate"))
+            if rate and (half := parse_rate_per_s(rate) / 2) >= RATE_PER_S_MIN:
+                change = f"workload {names[loc]}: {side} at {format_rate(half)}, not {rate}"
+                yield Candidate(change, with_values(document, {(*loc, side, "rate"): format_rate(half)}))
 
 
-def smaller(document: Document) -> Iterator[Candidate]:
-    """Topics that nobody needs, partitions and settings; then nodes."""
-    for index, topic in enumerate(document["topics"]):
-        loc = ("topics", index)
-        if len(document["topics"]) > 1:
-            yield Candidate(f"without topic {topic['name']}", without(document, loc))
-        for fewer in sorted({1, topic["partitions"] // 2} - {0, topic["partitions"]}):
-            said = f"topic {topic['name']}: {fewer} of {topic['partitions']} partitions"
-            yield Candidate(said, changed(document, {(*loc, "partitions"): fewer}))
-        yield from _without_each(document, (*loc, "config"), f"topic {topic['name']}")
-    yield from _without_each(document, ("cluster", "config"), "cluster")
-    yield from _nodes(document)
+def weaken_faults(document: Document) -> Iterator[Candidate]:
+    """Try each fault without removable parameters, then with each weaker parameter."""
+    for loc in fault_units(document):
+        fault, name = value_at(document, loc), fault_name(document, loc)
+        for parameter in _REMOVABLE_PARAMETERS:
+            if parameter in fault:
+                yield Candidate(f"{name} without {parameter}", without(document, (*loc, parameter)))
+        for parameter, weaken in _WEAKER.items():
+            strength = fault.get(parameter)
+            if isinstance(strength, str | int | float) and (weaker := weaken(strength)) is not None:
+                change = f"{name}: {parameter} {weaker}, not {strength}"
+                yield Candidate(change, with_values(document, {(*loc, parameter): weaker}))
 
 
-def _without_each(document: Document, loc: Location, whose: str) -> Iterator[Candidate]:
-    settings = value_at(document, loc) or {}
-    for setting in settings:
-        yield Candidate(f"{whose} without {setting}", without(document, (*loc, setting) if len(settings) > 1 else loc))
-
-
-def _nodes(document: Document) -> Iterator[Candidate]:
-    cluster = Cluster.model_validate(document.get("cluster") or {})
-    for word in ("controllers", "disks", "wire_proxy"):
-        if value_at(document, ("cluster", word)) and not (word == "wire_proxy" and tampers(document)):
-            yield Candidate(f"cluster without {word}", without(document, ("cluster", word)))
-    for rack, brokers in cluster.racks.items():
-        for fewer in sorted({0, 1} - {brokers}):
-            racks = {name: fewer if name == rack else count for name, count in cluster.racks.items()}
-            left = {name: count for name, count in racks.items() if count}
-            said = f"rack {rack} with {fewer} of {brokers} brokers" if fewer else f"without rack {rack}"
-            yield Candidate(said, _with_racks(document, left))
-
-
-def _with_racks(document: Document, racks: dict[str, int]) -> Document:
-    """With as many replicas as there are brokers, at most."""
-    most = sum(racks.values())
-    replicas: dict[Location, int] = {
-        ("topics", index, "replication"): min(topic["replication"], most)
-        for index, topic in enumerate(document["topics"])
-    }
-    return changed(document, {("cluster", "racks"): racks, **replicas})
-
-
-_DELAY_MS_MIN = 10
-_NEEDLESS = ("jitter", "ramp_to", "spikes")
-
-
-def weaker(document: Document) -> Iterator[Candidate]:
-    """Of each fault: what it can do without, one way instead of two, then half the strength."""
-    for loc in units(document):
-        fault, name = value_at(document, loc), name_of(document, loc)
-        for word in _NEEDLESS:
-            if word in fault:
-                yield Candidate(f"{name} without {word}", without(document, (*loc, word)))
-        for word, value in _milder(fault):
-            said = f"{name}: {word} {value}, not {fault[word]}"
-            yield Candidate(said, changed(document, {(*loc, word): value}))
-
-
-def _milder(fault: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for word, half in _HALVES.items():
-        if isinstance(fault.get(word), str | int | float) and (value := half(fault[word])) is not None:
-            yield word, value
-
-
-def _one_way(link: str) -> str | None:
+def _one_direction(link: str) -> str | None:
     return link.replace("<->", "->") if "<->" in link else None
 
 
@@ -330,10 +259,10 @@ def _half_delay(delay: str) -> str | None:
     return format_duration(half_ms) if half_ms >= _DELAY_MS_MIN else None
 
 
-_HALVES: Mapping[str, Callable[[Any], Any]] = {
-    "link": _one_way,
+_WEAKER: Mapping[str, Callable[[Any], Any]] = {
+    "link": _one_direction,
     "delay": _half_delay,
-    "probability": lambda odds: odds / 2,
+    "probability": lambda probability: probability / 2,
     "rate": lambda rate: format_bytes_per_s(2 * parse_bytes_per_s(rate)),
     "cpus": lambda cpus: 2 * cpus,
     "memory": lambda size: 2 * parse_size_bytes(size),
@@ -341,14 +270,33 @@ _HALVES: Mapping[str, Callable[[Any], Any]] = {
 }
 
 
-_AFTER_STEPS = (settled, merged, closer, shorter, load, weaker, smaller)
+def shrink_cluster(document: Document) -> Iterator[Candidate]:
+    """Try without topics that no check needs, with fewer partitions and settings; then with fewer nodes."""
+    for index, topic in enumerate(document["topics"]):
+        loc = ("topics", index)
+        if len(document["topics"]) > 1:
+            yield Candidate(f"without topic {topic['name']}", without(document, loc))
+        for fewer in _fewer(topic["partitions"]):
+            change = f"topic {topic['name']}: {fewer} of {topic['partitions']} partitions"
+            yield Candidate(change, with_values(document, {(*loc, "partitions"): fewer}))
+        yield from _without_settings(document, (*loc, "config"), f"topic {topic['name']}")
+    yield from _without_settings(document, ("cluster", "config"), "cluster")
+    for word in ("controllers", "disks", "wire_proxy"):
+        if value_at(document, ("cluster", word)) and not (word == "wire_proxy" and needs_wire_proxy(document)):
+            yield Candidate(f"cluster without {word}", without(document, ("cluster", word)))
+    racks = Cluster.model_validate(document.get("cluster") or {}).racks
+    for rack, brokers in racks.items():
+        for fewer in sorted({0, 1} - {brokers}):
+            counts = {name: fewer if name == rack else count for name, count in racks.items()}
+            remaining = {name: count for name, count in counts.items() if count}
+            values: dict[Location, Any] = {("cluster", "racks"): remaining}
+            for index, topic in enumerate(document["topics"]):
+                values["topics", index, "replication"] = min(topic["replication"], sum(remaining.values()))
+            change = f"rack {rack} with {fewer} of {brokers} brokers" if fewer else f"without rack {rack}"
+            yield Candidate(change, with_values(document, values))
 
 
-def minimised(document: Document, seed: int) -> Search[Document]:
-    """A smaller plan that fails the same way, as the document does; no single fault could be left out of it."""
-    document = yield from named(document, seed)
-    document = yield from reduced(document, rounds, seed)
-    document = yield from fewest(document, seed)
-    for reduction in _AFTER_STEPS:
-        document = yield from reduced(document, reduction, seed)
-    return document
+def _without_settings(document: Document, loc: Location, owner: str) -> Iterator[Candidate]:
+    settings = value_at(document, loc) or {}
+    for setting in settings:
+        yield Candidate(f"{owner} without {setting}", without(document, (*loc, setting) if len(settings) > 1 else loc))

@@ -1,30 +1,25 @@
-"""When each fault of a drawn plan strikes, so that it strikes in the phase that is wanted of it.
+"""Draw a plan for ``explore`` from a seed, a run number and the coverage so far: swarm testing with a goal. Pure.
 
-::
+A `Frame` is what all runs of a search share: a plan without faults, and the cells reachable in it. The plan's own
+faults, blocks and abort conditions are left out. Of its SLOs, those that are valid for the drawn plan are kept. The
+wire proxy is in front of the cluster in every run, so one warm cluster serves all runs. Faults that need the image of
+another version are not drawn, nor faults on controller links, whose traffic can't be counted.
+
+Each run has a goal: a cell with the least effort so far, not counting stale runs. The rest is the swarm: half of the
+arms and half of the fault kinds, drawn, and from these kinds up to two more faults. Leaving features out finds more
+than having all of them at once, since some features hide what others would show (Groce et al., *Swarm Testing*, ISSTA
+2012). A run that failed to exercise a cell counts as effort, so an unreachable cell doesn't take all the time.
+
+``words.yaml`` lists templates of each kind, in which words in capitals stand for something of the plan. All words of a
+template refer to one client: its topic, and the rack where it runs, so that the fault can affect this client.
+
+The phase of a fault decides when it starts::
 
     first        ├──────for──────┤
     overlapping        ├─────for─────┤             at a third to two thirds of the one before
     recovering                         ├──for──┤   right after the one before must have healed
 
-Times are the plan's; how long inject and heal really take is known afterwards, and so is the phase that counts.
-
-What may be said of each kind: ``words.yaml``, in which words in capitals stand for something of the plan.
-
-Everything said in one saying is about one client, so its topic is the one that the client uses, and its rack the one
-where it stands: a fault that is drawn for a client can meet it.
-
-What a search keeps from run to run: a plan without faults. And what can be reached in it: its cells.
-
-Rules: a plan's own faults, blocks and abort conditions are left out, and of its SLOs those are kept that hold for what
-is drawn. The wire proxy stands before the cluster of every run, so that one warm cluster serves them all. A fault that
-needs another version's image is not drawn, nor one on controller links, whose traffic nobody can count.
-
-A plan from a seed, a number and what was exercised before: swarm testing with a goal. Pure.
-
-Each run has a goal: a cell that was exercised least of all, lately. Around it comes the swarm: half of the arms and
-half of the kinds, drawn; and from these up to two faults more. Leaving features out finds more than having all of them
-at once, since some hide what others would show (Groce et al., *Swarm Testing*, ISSTA 2012). A cell that was tried in
-vain counts like one that was exercised, so that what can't be reached here doesn't take all the time there is.
+These are planned times. How long inject and heal really take is known after the run, and so is the phase that counts.
 """
 
 import random
@@ -40,59 +35,44 @@ from pydantic import ValidationError
 from aftershock.errors import PlanError
 from aftershock.faults.kinds.fault import Fault
 from aftershock.faults.kinds.registry import KINDS
-from aftershock.faults.plan.check import Checked, check
-from aftershock.faults.plan.document import dump, load
+from aftershock.faults.plan.check import CheckedPlan, check
+from aftershock.faults.plan.document import dump_yaml, load
 from aftershock.faults.plan.model import Plan, SloEntry
 from aftershock.faults.plan.model import dump as plan_as_data
 from aftershock.faults.plan.parsing import draft_of
-from aftershock.faults.plan.sample_size import objectives
+from aftershock.faults.plan.sample_size import slo_problems
 from aftershock.faults.plan.workloads import Timing
 from aftershock.faults.search.coverage import (
-    NOTHING,
+    NO_RUNS,
     PHASES,
     Cell,
     Phase,
     Tally,
     Worker,
-    meets,
+    can_affect,
+    phase_at,
     role_of,
-    struck,
     workers_of,
 )
 from aftershock.faults.timeline.compile import compile_plan
 from aftershock.faults.timeline.expand import window_ms
 
+ARMS_MAX = 4  # two cores bear them: 150 requests/s in all
+FAULTS_MAX = 3
+LONGEST_MS = 75_000  # of the load after the steady phase
+
 _STEP_MS = 100
+_TEMPLATE_TRIES = 4  # to fill one template for one client; few valid combinations are missed
+_PLAN_TRIES = 8  # to draw a plan for one goal
+_UNCOUNTED_ROLE = "controller link"
+_RECOVERED_WITHIN = "30s"
+_HEAL_MS_MAX = 15_000  # with a slower heal the phase of the next fault can't be planned
+_LATER_PHASES: tuple[Phase, ...] = ("overlapping", "recovering")
 
-
-def placed(faults: Sequence[tuple[Fault, Phase]], timing: Timing, source: random.Random) -> list[Fault]:
-    """The faults with their times; the first strikes at once, whatever is wanted of it."""
-    found: list[Fault] = []
-    for fault, phase in faults:
-        at_ms = _at_ms(found[-1], phase, timing, source) if found else 0
-        found.append(fault.model_copy(update={"at": at_ms - at_ms % _STEP_MS}))
-    return found
-
-
-def planned(fault: Fault, others: Sequence[Fault], timing: Timing) -> Phase:
-    """The phase in which a fault strikes by plan."""
-    return struck(fault.at, [(other.at, _over_ms(other, timing)) for other in others])
-
-
-def _at_ms(before: Fault, phase: Phase, timing: Timing, source: random.Random) -> int:
-    if phase == "overlapping":
-        return before.at + int(window_ms(before, timing) * source.uniform(1 / 3, 2 / 3))
-    return _over_ms(before, timing) + source.randint(500, 2_000)
-
-
-def _over_ms(fault: Fault, timing: Timing) -> int:
-    return fault.at + window_ms(fault, timing) + fault.allowance_ms
-
-
-_PAGE_FILE = Path(__file__).with_name("words.yaml")
+_TEMPLATES_FILE = Path(__file__).with_name("words.yaml")
 _TOKEN = re.compile(r"TOPIC|PARTITION|RACK|OTHER|GROUP|CLIENT|OP")
-_LASTS = ["3s", "6s"]
-_BY_WORD = {
+_DURATIONS = ["3s", "6s"]
+_BY_VALUE_TYPE = {
     "ROLE": "BROKER",
     "LINK": "CLIENT_LINK",
     "DURATION": ["100ms", "1s"],
@@ -103,75 +83,106 @@ _BY_WORD = {
 _BY_NAME = {"topic": "TOPIC", "rack": "RACK", "client": "CLIENT"}
 
 
+def place_faults(faults: Sequence[tuple[Fault, Phase]], timing: Timing, source: random.Random) -> list[Fault]:
+    """Set the start of each fault according to its phase; the first starts at 0 whatever its phase."""
+    placed: list[Fault] = []
+    for fault, phase in faults:
+        at_ms = 0
+        if placed and phase == "overlapping":
+            at_ms = placed[-1].at + int(window_ms(placed[-1], timing) * source.uniform(1 / 3, 2 / 3))
+        elif placed:
+            at_ms = _healed_at_ms(placed[-1], timing) + source.randint(500, 2_000)
+        placed.append(fault.model_copy(update={"at": at_ms - at_ms % _STEP_MS}))
+    return placed
+
+
+def planned_phase(fault: Fault, others: Sequence[Fault], timing: Timing) -> Phase:
+    """Return the phase in which a fault starts, by planned times."""
+    return phase_at(fault.at, [(other.at, _healed_at_ms(other, timing)) for other in others])
+
+
+def _healed_at_ms(fault: Fault, timing: Timing) -> int:
+    return fault.at + window_ms(fault, timing) + fault.allowance_ms
+
+
 @dataclass(frozen=True)
-class Saying:
-    """One way to say a fault, whom it hits already chosen; what it still leaves open is drawn each time."""
+class FaultTemplate:
+    """Fields of a fault with its target role chosen; tokens and lists of alternatives are filled in at each draw."""
 
     kind: str
-    words: Mapping[str, Any]
+    fields: Mapping[str, Any]
 
 
 @cache
-def _page() -> Mapping[str, Any]:
-    return dict(load(_PAGE_FILE).data)
+def _templates_document() -> Mapping[str, Any]:
+    return dict(load(_TEMPLATES_FILE).data)
 
 
 @cache
-def sayings() -> tuple[Saying, ...]:
-    """All of every kind, in the catalogue's order; a kind that nothing can be said of has none."""
-    page = _page()
-    return tuple(
-        Saying(kind, words)
-        for kind, fault in KINDS.items()
-        for said in page["kinds"].get(kind) or _by_schema(fault)
-        for words in _aimed(said, page["targets"])
-    )
+def fault_templates() -> tuple[FaultTemplate, ...]:
+    """Return the templates of every kind, in the order of the catalogue, one for each target a word may stand for."""
+    document = _templates_document()
+    targets: Mapping[str, list[str]] = document["targets"]
+    templates: list[FaultTemplate] = []
+    for kind, fault in KINDS.items():
+        for fields in document["kinds"].get(kind) or _template_from_schema(fault):
+            names = [name for name, value in fields.items() if isinstance(value, str) and value in targets]
+            if not names:
+                templates.append(FaultTemplate(kind, dict(fields)))
+            else:
+                name = names[0]
+                templates += [FaultTemplate(kind, {**fields, name: text}) for text in targets[fields[name]]]
+    return tuple(templates)
 
 
-def companion(kind: str) -> Saying | None:
-    """What has to happen while a fault of this kind is in force, or nothing meets it."""
-    said = _page()["company"].get(kind)
-    return Saying(said["kind"], {name: value for name, value in said.items() if name != "kind"}) if said else None
-
-
-def say(saying: Saying, about: Worker, plan: Plan, source: random.Random) -> dict[str, Any] | None:
-    """One fault as a plan says it, without ``at``; None where the plan has nothing that a word could stand for."""
-    try:
-        names = {token: source.choice(options) for token, options in _options(about, plan).items()}
-    except IndexError:
-        return None
-    said = {name: _drawn(value, names, source) for name, value in saying.words.items()}
-    if any(_TOKEN.search(text) for text in _texts(said)):
-        return None
-    if KINDS[saying.kind].for_rule == "needed" and "for" not in said:
-        said["for"] = source.choice(_LASTS)
-    return {"kind": saying.kind, **said}
-
-
-def _options(about: Worker, plan: Plan) -> dict[str, list[str]]:
-    partitions = next(topic.partitions for topic in plan.topics if topic.name == about.topic)
-    groups = [group for workload in plan.workloads for group in workload.consumer_groups]
-    others = [rack for rack in plan.cluster.racks if rack != about.rack]
-    found: dict[str, list[str]] = {
-        "TOPIC": [about.topic],
-        "PARTITION": [str(number) for number in range(partitions)],
-        "RACK": [about.rack],
-        "OTHER": others,
-        "GROUP": groups,
-        "CLIENT": [f"{about.workload}/{about.arm}"],
-        "OP": [about.op],
+def _template_from_schema(fault: type[Fault]) -> list[dict[str, Any]]:
+    """Build a template for the required fields of a kind; none if the schema doesn't tell a suitable value."""
+    schema = fault.model_json_schema(by_alias=True)
+    required = [name for name in schema.get("required", ()) if name not in ("kind", "at", "for")]
+    fields = {
+        name: _BY_NAME.get(name) or _BY_VALUE_TYPE.get(schema["properties"][name].get("x-word")) for name in required
     }
-    return {token: options for token, options in found.items() if options}
+    return [] if None in fields.values() else [fields]
 
 
-def _drawn(value: Any, names: Mapping[str, str], source: random.Random) -> Any:
+def companion_of(kind: str) -> FaultTemplate | None:
+    """Return the template of the fault that must be in force too, or no traffic meets a fault of this kind."""
+    fields = _templates_document()["company"].get(kind)
+    if not fields:
+        return None
+    return FaultTemplate(fields["kind"], {name: value for name, value in fields.items() if name != "kind"})
+
+
+def fill_template(template: FaultTemplate, worker: Worker, plan: Plan, source: random.Random) -> dict[str, Any] | None:
+    """Draw a fault as a plan's YAML has it, without ``at``; None if the plan has nothing that a token stands for."""
+    partitions = next(topic.partitions for topic in plan.topics if topic.name == worker.topic)
+    options: dict[str, list[str]] = {
+        "TOPIC": [worker.topic],
+        "PARTITION": [str(number) for number in range(partitions)],
+        "RACK": [worker.rack],
+        "OTHER": [rack for rack in plan.cluster.racks if rack != worker.rack],
+        "GROUP": [group for workload in plan.workloads for group in workload.consumer_groups],
+        "CLIENT": [f"{worker.workload}/{worker.arm}"],
+        "OP": [worker.op],
+    }
+    values = {token: source.choice(choices) for token, choices in options.items() if choices}
+    fields = {name: _filled(value, values, source) for name, value in template.fields.items()}
+    if any(_TOKEN.search(text) for text in _texts(fields)):
+        return None
+    if KINDS[template.kind].for_rule == "needed" and "for" not in fields:
+        fields["for"] = source.choice(_DURATIONS)
+    return {"kind": template.kind, **fields}
+
+
+def _filled(value: Any, tokens: Mapping[str, str], source: random.Random) -> Any:
+    """Replace tokens, and a list by one of its items; an item that is a list itself is kept as the value."""
     if isinstance(value, list):
-        chosen = source.choice(value)
-        return chosen if isinstance(chosen, list) else _drawn(chosen, names, source)
+        choice = source.choice(value)
+        return choice if isinstance(choice, list) else _filled(choice, tokens, source)
     if isinstance(value, dict):
-        return {key: _drawn(inner, names, source) for key, inner in value.items()}
+        return {key: _filled(inner, tokens, source) for key, inner in value.items()}
     if isinstance(value, str):
-        return _TOKEN.sub(lambda token: names.get(token[0], token[0]), value)
+        return _TOKEN.sub(lambda token: tokens.get(token[0], token[0]), value)
     return value
 
 
@@ -183,30 +194,9 @@ def _texts(value: Any) -> Iterator[str]:
         yield value
 
 
-def _aimed(said: Mapping[str, Any], targets: Mapping[str, list[str]]) -> Iterator[dict[str, Any]]:
-    """One for each target that a word may stand for."""
-    places = [name for name, value in said.items() if isinstance(value, str) and value in targets]
-    if not places:
-        yield dict(said)
-    for text in targets[said[places[0]]] if places else ():
-        yield {**said, places[0]: text}
-
-
-def _by_schema(fault: type[Fault]) -> list[dict[str, Any]]:
-    """What is needed, as far as the schema tells what would do; nothing where it doesn't."""
-    schema = fault.model_json_schema(by_alias=True)
-    needed = [name for name in schema.get("required", ()) if name not in ("kind", "at", "for")]
-    fields = {name: _BY_NAME.get(name) or _BY_WORD.get(schema["properties"][name].get("x-word")) for name in needed}
-    return [] if None in fields.values() else [fields]
-
-
-_TRIES = 4  # of one saying about one client, which leaves little to chance
-_UNCOUNTED = "controller link"
-
-
 @dataclass(frozen=True)
-class Aim:
-    """A fault and whom it hits: the half of a cell that a saying decides."""
+class FaultRole:
+    """Fault kind and role: the coordinates of a cell that a template decides."""
 
     fault: str
     role: str
@@ -214,73 +204,59 @@ class Aim:
 
 @dataclass(frozen=True)
 class Frame:
-    """``plan``: without faults and SLOs; ``aims``: how each can be said, of which clients; ``cells``: all, sorted."""
+    """``plan``: without faults and SLOs; ``templates``: those of each role, with their clients; ``cells``: sorted."""
 
     plan: Plan
     slo: tuple[str | SloEntry, ...]
     workers: tuple[Worker, ...]
-    aims: Mapping[Aim, tuple[tuple[Saying, Worker], ...]]
+    templates: Mapping[FaultRole, tuple[tuple[FaultTemplate, Worker], ...]]
     cells: tuple[Cell, ...]
 
-    def fault(self, saying: Saying, about: Worker, plan: Plan, source: random.Random) -> Fault | None:
-        """One, for a plan that has this client; None if it isn't valid there."""
-        return _valid(say(saying, about, plan, source), plan)
 
-
-def frame_of(checked: Checked) -> Frame:
-    """The frame that a plan gives. Raises PlanError where nothing can be drawn in it."""
+def frame_of(checked: CheckedPlan) -> Frame:
+    """Build the frame of a plan. Raise PlanError if no fault can be drawn in it."""
     if checked.plan.cluster.attach:
-        raise PlanError([f"{checked.source}: explore launches its own clusters; take `attach` from the frame"])
+        raise PlanError([f"{checked.source}: explore launches its own clusters; remove `attach` from the frame"])
     cluster = checked.plan.cluster.model_copy(update={"wire_proxy": True})
     bare = {"cluster": cluster, "faults": (), "blocks": 1, "abort": (), "slo": ()}
     plan = checked.plan.model_copy(update=bare)
     workers = workers_of(plan)
-    found: dict[Aim, list[tuple[Saying, Worker]]] = {}
-    cells: set[Cell] = set()
-    for aim, saying, about, fault in _reached(plan, workers):
-        found.setdefault(aim, []).append((saying, about))
-        met = {worker.label for worker in workers if meets(fault, worker)}
-        cells |= {Cell(aim.fault, aim.role, phase, label) for phase in PHASES for label in met}
-    if not cells:
-        raise PlanError([f"{checked.source}: no kind of fault fits this plan, so there is nothing to explore"])
-    return Frame(
-        plan, checked.plan.slo, workers, {aim: tuple(ways) for aim, ways in found.items()}, tuple(sorted(cells))
-    )
-
-
-def _reached(plan: Plan, workers: tuple[Worker, ...]) -> Iterator[tuple[Aim, Saying, Worker, Fault]]:
     source = random.Random(0)  # noqa: S311 -- repeatable on purpose
-    for saying in sayings():
-        for about in workers:
-            tries = (_valid(say(saying, about, plan, source), plan) for _ in range(_TRIES))
-            fault = next((each for each in tries if each), None)
-            if fault and meets(fault, about) and not fault.kafka_versions() and role_of(fault) != _UNCOUNTED:
-                yield Aim(fault.kind, role_of(fault)), saying, about, fault
+    templates: dict[FaultRole, list[tuple[FaultTemplate, Worker]]] = {}
+    cells: set[Cell] = set()
+    for template in fault_templates():
+        for worker in workers:
+            tries = (_draw_fault(template, worker, plan, source) for _ in range(_TEMPLATE_TRIES))
+            fault = next(filter(None, tries), None)
+            if fault is None or not can_affect(fault, worker) or fault.kafka_versions():
+                continue
+            if (role := role_of(fault)) == _UNCOUNTED_ROLE:
+                continue
+            templates.setdefault(FaultRole(fault.kind, role), []).append((template, worker))
+            labels = {affected.label for affected in workers if can_affect(fault, affected)}
+            cells |= {Cell(fault.kind, role, phase, label) for phase in PHASES for label in labels}
+    if not cells:
+        raise PlanError([f"{checked.source}: no fault kind fits this plan; give it topics and clients to explore"])
+    by_role = {role: tuple(pairs) for role, pairs in templates.items()}
+    return Frame(plan, checked.plan.slo, workers, by_role, tuple(sorted(cells)))
 
 
-def _valid(said: dict[str, Any] | None, plan: Plan) -> Fault | None:
-    if said is None:
+def _draw_fault(template: FaultTemplate, worker: Worker, plan: Plan, source: random.Random) -> Fault | None:
+    """Draw a fault for this client, or None if the drawn fault isn't valid in the plan."""
+    fields = fill_template(template, worker, plan, source)
+    if fields is None:
         return None
     try:
-        fault = KINDS[said["kind"]].model_validate(said)
+        fault = KINDS[fields["kind"]].model_validate(fields)
         check(plan.model_copy(update={"faults": (fault,)}))
     except (ValidationError, PlanError):
         return None
     return fault
 
 
-ARMS_MAX = 4  # what two cores bear: 150 requests/s in all
-FAULTS_MAX = 3
-LONGEST_MS = 75_000  # of the load after steady
-_DRAW_TRIES = 8  # around one goal
-_CALM = "30s"
-_SLOW_MS = 15_000  # a heal that may take longer leaves no telling when it is over
-_LATER: tuple[Phase, ...] = ("overlapping", "recovering")
-
-
 @dataclass(frozen=True)
-class Drawn:
-    """A plan as YAML, checked and compiled with its seed once; the cell that it was drawn for."""
+class DrawnPlan:
+    """``text``: YAML that passed the check and was compiled once with its seed; ``goal``: cell that it aims at."""
 
     text: str
     seed: int
@@ -288,105 +264,88 @@ class Drawn:
     goal: Cell
 
 
-def draw(frame: Frame, tallies: Mapping[Cell, Tally], seed: int, number: int) -> Drawn:
-    """The plan of this number. Raises PlanError where none can be drawn."""
+def draw_plan(frame: Frame, tallies: Mapping[Cell, Tally], seed: int, number: int) -> DrawnPlan:
+    """Draw the plan of this number. Raise PlanError if no valid plan can be drawn."""
     source = random.Random(f"{seed}/{number}")  # noqa: S311 -- repeatable on purpose
-    for goal in _least(frame.cells, tallies, source):
-        for _ in range(_DRAW_TRIES):
-            if plan := _around(goal, frame, tallies, source):
-                named = plan.model_copy(update={"name": f"explore-{seed}-{number}", "why": _why(goal)})
-                return Drawn(dump(plan_as_data(named)), seed, number, goal)
-    raise PlanError([f"seed {seed}: no plan can be drawn in this frame; give it more time, topics or clients"])
-
-
-def _why(goal: Cell) -> str:
-    return f"Drawn by explore, to see {goal.fault} on {goal.role} while {goal.phase}, with {goal.workload}."
-
-
-def _least(cells: Sequence[Cell], tallies: Mapping[Cell, Tally], source: random.Random) -> list[Cell]:
-    """Those with the least effort first, in an order that is drawn."""
-    return sorted(cells, key=lambda cell: (_effort(tallies.get(cell, NOTHING)), source.random()))
+    # cells of equal effort come in random order
+    for goal in sorted(frame.cells, key=lambda cell: (_effort(tallies.get(cell, NO_RUNS)), source.random())):
+        for _ in range(_PLAN_TRIES):
+            if plan := _draw_for_goal(goal, frame, tallies, source):
+                why = f"Drawn by explore, to see {goal.fault} on {goal.role} while {goal.phase}, with {goal.workload}."
+                complete = plan.model_copy(update={"name": f"explore-{seed}-{number}", "why": why})
+                return DrawnPlan(dump_yaml(plan_as_data(complete)), seed, number, goal)
+    raise PlanError([f"seed {seed}: no valid plan can be drawn from this frame; give it more time, topics or clients"])
 
 
 def _effort(tally: Tally) -> int:
     return tally.fresh + tally.tried
 
 
-def _around(goal: Cell, frame: Frame, tallies: Mapping[Cell, Tally], source: random.Random) -> Plan | None:
-    about = source.choice([worker for worker in frame.workers if worker.label == goal.workload])
-    plan = _with_arms(frame.plan, about, source)
-    drawn = list(_sequence(goal, about, frame, plan, tallies, source))
+def _draw_for_goal(goal: Cell, frame: Frame, tallies: Mapping[Cell, Tally], source: random.Random) -> Plan | None:
+    worker = source.choice([worker for worker in frame.workers if worker.label == goal.workload])
+    plan = _draw_arms(frame.plan, worker, source)
+    drawn = list(_draw_sequence(goal, worker, frame, plan, tallies, source))
     faults = [(fault, phase) for fault, phase in drawn if fault is not None]
     if len(faults) < len(drawn):
         return None
-    whole = plan.model_copy(update={"faults": tuple(placed(faults, plan.timing, source))})
-    return _with_slos(whole, frame) if _runs(whole) else None
+    complete = plan.model_copy(update={"faults": tuple(place_faults(faults, plan.timing, source))})
+    return _with_slos(complete, frame) if _is_runnable(complete) else None
 
 
-def _with_arms(plan: Plan, about: Worker, source: random.Random) -> Plan:
-    """The plan with this client's arm and about half of the others."""
+def _draw_arms(plan: Plan, worker: Worker, source: random.Random) -> Plan:
+    """Return the plan with this client's arm and about half of the other arms."""
     names = [(workload.name, arm) for workload in plan.workloads for arm in workload.arms]
-    own = (about.workload, about.arm)
+    own = (worker.workload, worker.arm)
     others = [name for name in names if name != own and source.random() < 1 / 2]
-    kept = {own, *source.sample(others, min(len(others), ARMS_MAX - 1))}
-    workloads = [
-        workload.model_copy(
-            update={"arms": {arm: said for arm, said in workload.arms.items() if (workload.name, arm) in kept}}
-        )
-        for workload in plan.workloads
-    ]
-    return plan.model_copy(update={"workloads": tuple(workload for workload in workloads if workload.arms)})
+    members = {own, *source.sample(others, min(len(others), ARMS_MAX - 1))}
+    workloads = []
+    for workload in plan.workloads:
+        arms = {name: arm for name, arm in workload.arms.items() if (workload.name, name) in members}
+        if arms:
+            workloads.append(workload.model_copy(update={"arms": arms}))
+    return plan.model_copy(update={"workloads": tuple(workloads)})
 
 
-def _sequence(
-    goal: Cell, about: Worker, frame: Frame, plan: Plan, tallies: Mapping[Cell, Tally], source: random.Random
+def _draw_sequence(
+    goal: Cell, worker: Worker, frame: Frame, plan: Plan, tallies: Mapping[Cell, Tally], source: random.Random
 ) -> Iterator[tuple[Fault | None, Phase]]:
-    """The goal, something before it where it needs that, its company, and more after it; None can't be said of them."""
-    crew = workers_of(plan)
-    kinds = sorted({aim.fault for aim in frame.aims if not companion(aim.fault)})
+    """Draw the faults: one before the goal unless its phase is steady, the goal, its companion, then more.
+
+    A fault is None if it isn't valid for the plan's clients.
+    """
+    workers = workers_of(plan)
+    labels = {client.label for client in workers}
+    kinds = sorted({role.fault for role in frame.templates if not companion_of(role.fault)})
     swarm = [kind for kind in kinds if source.random() < 1 / 2] or kinds
 
-    def one(phase: Phase) -> tuple[Fault | None, Phase]:
-        return _said(_one(frame, crew, tallies, source, swarm, phase), crew, frame, plan, source), phase
+    def fault_of(role: FaultRole, clients: Collection[Worker]) -> Fault | None:
+        pairs = [(template, client) for template, client in frame.templates[role] if client in clients]
+        return _draw_fault(*source.choice(pairs), plan, source) if pairs else None
 
-    before, company = goal.phase != "steady", companion(goal.fault)
-    if before:
-        yield one("steady")
-    aim = Aim(goal.fault, goal.role)
-    said = _said(aim, [about], frame, plan, source) or _said(aim, crew, frame, plan, source)  # who else may meet it too
-    yield said, goal.phase
-    if company:
-        yield frame.fault(company, about, plan, source), "overlapping"
-    for _ in range(source.randint(0, FAULTS_MAX - 1 - before - bool(company))):
-        yield one(source.choice(_LATER))
+    def from_swarm(phase: Phase) -> tuple[Fault | None, Phase]:
+        # the less its cells were exercised with these clients, the likelier a role is drawn
+        choices = [role for role in frame.templates if role.fault in swarm]
+        efforts = [
+            min(_effort(tallies.get(Cell(role.fault, role.role, phase, label), NO_RUNS)) for label in labels)
+            for role in choices
+        ]
+        role = source.choices(choices, [1 / (1 + effort) ** 2 for effort in efforts])[0]
+        return fault_of(role, workers), phase
 
-
-def _one(
-    frame: Frame,
-    crew: Sequence[Worker],
-    tallies: Mapping[Cell, Tally],
-    source: random.Random,
-    swarm: Sequence[str],
-    phase: Phase,
-) -> Aim:
-    """One of the swarm, the likelier the less its cells were exercised with these clients."""
-    aims = [aim for aim in frame.aims if aim.fault in swarm]
-    labels = {worker.label for worker in crew}
-    efforts = [
-        min(_effort(tallies.get(Cell(aim.fault, aim.role, phase, label), NOTHING)) for label in labels) for aim in aims
-    ]
-    return source.choices(aims, [1 / (1 + effort) ** 2 for effort in efforts])[0]
+    has_predecessor, companion = goal.phase != "steady", companion_of(goal.fault)
+    if has_predecessor:
+        yield from_swarm("steady")
+    role = FaultRole(goal.fault, goal.role)
+    # a template of another client may affect this one too
+    yield fault_of(role, [worker]) or fault_of(role, workers), goal.phase
+    if companion:
+        yield _draw_fault(companion, worker, plan, source), "overlapping"
+    for _ in range(source.randint(0, FAULTS_MAX - 1 - has_predecessor - bool(companion))):
+        yield from_swarm(source.choice(_LATER_PHASES))
 
 
-def _said(aim: Aim, crew: Collection[Worker], frame: Frame, plan: Plan, source: random.Random) -> Fault | None:
-    """The fault, about any of these clients; None where it can't be said of them."""
-    ways = [(saying, of) for saying, of in frame.aims[aim] if of in crew]
-    return frame.fault(*source.choice(ways), plan, source) if ways else None
-
-
-def _runs(plan: Plan) -> bool:
-    """Whether it can be run, in the time that a run may take."""
-    if any(fault.allowance_ms > _SLOW_MS for fault in plan.faults[:-1] if isinstance(fault, Fault)):
+def _is_runnable(plan: Plan) -> bool:
+    if any(fault.allowance_ms > _HEAL_MS_MAX for fault in plan.faults[:-1] if isinstance(fault, Fault)):
         return False
     try:
         check(plan)
@@ -396,8 +355,12 @@ def _runs(plan: Plan) -> bool:
 
 
 def _with_slos(plan: Plan, frame: Frame) -> Plan:
-    """With those of the frame's SLOs that it can feed, and recovery from each fault, which is looked at and no more."""
-    ids = draft_of(plan).faults.ids.values()
-    asked = [*frame.slo, *(SloEntry(slo=f"recovery < {_CALM} after {fault}", gate="report") for fault in ids)]
-    fed = [each for each in asked if not any(objectives(draft_of(plan.model_copy(update={"slo": (each,)}))))]
-    return plan.model_copy(update={"slo": tuple(fed)})
+    """Add the frame's SLOs that have enough samples, and recovery after each fault, which is only reported."""
+    faults = draft_of(plan).faults.ids.values()
+    recoveries = [SloEntry(slo=f"recovery < {_RECOVERED_WITHIN} after {fault}", gate="report") for fault in faults]
+    valid = [
+        slo
+        for slo in (*frame.slo, *recoveries)
+        if not any(slo_problems(draft_of(plan.model_copy(update={"slo": (slo,)}))))
+    ]
+    return plan.model_copy(update={"slo": tuple(valid)})

@@ -1,4 +1,4 @@
-"""Abort conditions: their grammar, and that one is met when it has held for its time, by what is known alone."""
+"""Abort conditions: their grammar, and that a condition is met when it has held for its duration."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from aftershock.errors import AdminError, PlanError
 from aftershock.faults.plan.check import load_plan
-from aftershock.faults.runtime.abort import Met, Watch, parse
+from aftershock.faults.runtime.abort import AbortConditionMet, AbortWatch, parse
 from aftershock.faults.targets.values import BrokerId
 from aftershock.tests.unit.faults.conftest import FRAME
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     "text", ["in_sync_replicas == 0 for 5s", "offline_partitions > 2", "registered_brokers <= 1 for 1500ms"]
 )
 def test_it_reads_back(text: str) -> None:
-    """A condition says itself as it was written."""
+    """The text of a condition is the text that was parsed."""
     assert text == str(parse(text))
 
 
@@ -29,8 +29,8 @@ def test_it_reads_back(text: str) -> None:
     "text", ["", "isr == 0", "in_sync_replicas = 0", "in_sync_replicas == -1", "offline_partitions > 2 for"]
 )
 def test_what_is_no_condition(text: str) -> None:
-    """The sentence shows the grammar."""
-    with pytest.raises(ValueError, match="say one of in_sync_replicas"):
+    """The message shows the grammar."""
+    with pytest.raises(ValueError, match="write one of in_sync_replicas"):
         parse(text)
 
 
@@ -38,18 +38,18 @@ def test_in_a_plan() -> None:
     """One or several; a wrong one is a problem with its place."""
     one = load_plan(FRAME.replace("faults:\n", 'abort: "offline_partitions > 0"\nfaults: []\n')).plan
     assert one.abort == ("offline_partitions > 0",)
-    with pytest.raises(PlanError, match=r":9:35: `abort`: `isr == 0` is no condition"):
+    with pytest.raises(PlanError, match=r":9:35: `abort`: invalid abort condition `isr == 0`"):
         load_plan(FRAME.replace("faults:\n", 'abort: ["offline_partitions > 0", "isr == 0"]\nfaults: []\n'))
 
 
 async def keep(stage: Stage, condition: str, until_ms: int) -> str | None:
-    """What a watch says by then, if anything."""
-    watch = asyncio.create_task(Watch([parse(condition)], ["orders"], stage.world, stage.clock).keep())
+    """Return the text of the watch at that time, or None."""
+    watch = asyncio.create_task(AbortWatch([parse(condition)], ["orders"], stage.world, stage.clock).keep())
     await stage.clock.sleep_until_us(until_ms * 1000)
     watch.cancel()
     try:
         await watch
-    except Met as met:
+    except AbortConditionMet as met:
         return str(met)
     except asyncio.CancelledError:
         return None
@@ -71,7 +71,7 @@ async def test_the_fewest_in_sync(stage: Stage) -> None:
 
 
 async def test_unknown_is_not_met(stage: Stage) -> None:
-    """While Kafka does not answer nothing is known, and time does not count."""
+    """While Kafka does not answer, the duration does not count."""
     await stage.world.kill(BrokerId(1))
     stage.world.broken["partitions"] = AdminError("no broker answered", "NETWORK_EXCEPTION")
     assert await keep(stage, "in_sync_replicas <= 2 for 1s", 5_000) is None

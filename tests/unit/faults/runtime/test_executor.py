@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aftershock.errors import FaultError
+from aftershock.faults.runtime import executor
 
 if TYPE_CHECKING:
+    from aftershock.faults.runtime.record import Undo
     from aftershock.tests.unit.faults.conftest import Stage
 
 
@@ -225,3 +227,46 @@ async def test_no_faults(stage: Stage) -> None:
     await stage.play()
     assert stage.journal.lines == []
     assert stage.clock.now_us() == 0
+
+
+SLOW_RACK = "{id: far, at: 1s, for: 8s, kind: slow_rack, rack: b, delay: 50ms}"
+
+
+@pytest.mark.parametrize("fault", [LATENCY, SLOW_RACK, CUT])
+async def test_a_heal_without_effect_is_not_journalled_as_healed(stage: Stage, fault: str) -> None:
+    """A toxic that is still there after its removal: the heal fails and names the toxic."""
+
+    async def ignored(_proxy: str, _name: str) -> None:
+        """Accept the request and change nothing."""
+
+    stage.world.remove_toxic = ignored  # type: ignore[method-assign]
+    with pytest.raises(FaultError, match=r"could not be healed: .*after \d+ s still: "):
+        await stage.play(fault)
+    name = stage.journal.lines[0].fault
+    assert stage.journal.states(name)[-1] == "failed"
+    assert f"has {name}:" in str(stage.journal.lines[-1].why)
+
+
+VERBS = {
+    LATENCY: "remove_toxics",
+    REFUSE: "enable_proxies",
+    KILL: "start",
+    PAUSE: "resume",
+    ROTATE: "restore_assignment",
+    "{id: few, at: 1s, for: 8s, kind: config, topic: orders, set: {min.insync.replicas: 1}}": "restore_settings",
+    "{id: tight, at: 1s, for: 8s, kind: cpu_quota, broker: 2, cpus: 0.2}": "all_of",
+}
+
+
+@pytest.mark.parametrize(("fault", "verb"), VERBS.items())
+async def test_every_heal_is_verified(stage: Stage, monkeypatch: pytest.MonkeyPatch, fault: str, verb: str) -> None:
+    """Each undo is read back by the shared verifier between ``healing`` and ``healed``."""
+    verified: list[tuple[str, str]] = []
+
+    async def verify(undo: Undo, _world: object, _clock: object) -> None:
+        verified.append((undo.verb, stage.journal.lines[-1].state))
+
+    monkeypatch.setattr(executor, "verify_undo", verify)
+    await stage.play(fault)
+    assert verified == [(verb, "healing")]
+    assert stage.journal.lines[-1].state == "healed"

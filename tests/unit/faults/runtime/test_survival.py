@@ -2,9 +2,9 @@
 
 import pytest
 
-from aftershock.faults.kinds.fault import Takes
+from aftershock.faults.kinds.fault import Impact
 from aftershock.faults.runtime.record import Targets
-from aftershock.faults.runtime.survival import Standing, survival
+from aftershock.faults.runtime.survival import ClusterState, survival
 from aftershock.faults.targets.values import BrokerId, PartitionState
 
 RACKS = {BrokerId(1): "a", BrokerId(2): "b", BrokerId(3): "c"}
@@ -13,11 +13,11 @@ FINE = ["quorum and min.insync.replicas survive"]
 
 def standing(
     isr: tuple[int, ...] = (1, 2, 3), leader: int | None = 1, needed: int = 2, partitions: int = 1
-) -> Standing:
+) -> ClusterState:
     """Three combined nodes, ``orders`` on all of them."""
     members, ruler = tuple(map(BrokerId, isr)), None if leader is None else BrokerId(leader)
     states = [PartitionState("orders", number, ruler, 1, tuple(RACKS), members) for number in range(partitions)]
-    return Standing(RACKS, frozenset(RACKS), states, {"orders": needed})
+    return ClusterState(RACKS, frozenset(RACKS), states, {"orders": needed})
 
 
 def test_one_node_of_three_may_go() -> None:
@@ -80,10 +80,10 @@ def test_a_ring_of_cuts_leaves_no_controller() -> None:
     assert survival("links", Targets(links=every), standing())[0].startswith("the metadata quorum would have")
 
 
-@pytest.mark.parametrize("takes", ["moments", "leaders"])
-def test_what_takes_nothing_away_says_so(takes: Takes) -> None:
+@pytest.mark.parametrize("impact", ["moments", "leaders"])
+def test_what_takes_nothing_away_says_so(impact: Impact) -> None:
     """However many it hits."""
-    (sentence,) = survival(takes, Targets(brokers=(1, 2, 3), topics=("orders",)), standing())
+    (sentence,) = survival(impact, Targets(brokers=(1, 2, 3), topics=("orders",)), standing())
     assert "no node and no link is taken away" in sentence
 
 
@@ -91,5 +91,5 @@ def test_an_unknown_kind_is_told_the_worst() -> None:
     """And that it is the worst."""
     told = survival("unknown", Targets(brokers=(1, 2)), standing(partitions=6))
 
-    assert told[0].startswith("at worst, if what it hits serves nobody: the metadata quorum")
+    assert told[0].startswith("at worst, if its targets serve no requests: the metadata quorum")
     assert "orders/0, orders/1, orders/2, orders/3 and 2 more would have 1 of the 2" in told[1]

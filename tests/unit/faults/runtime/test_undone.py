@@ -1,4 +1,4 @@
-"""Whether an undo took hold, read back: something while the fault is in force, nothing once it is undone."""
+"""Verification of undos: an effect remains while the fault is in force, and none once it is undone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aftershock.faults.runtime.undo import perform
-from aftershock.faults.runtime.verify_undo import owed
+from aftershock.faults.runtime.verify_undo import remaining_effect
 from aftershock.tests.unit.faults.conftest import FRAME
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("verb", FAULTS)
-async def test_owed_until_undone(stage: Stage, verb: str) -> None:
-    """While it lasts there is something to bring back; undone, nothing; and the journal's verb is the one meant."""
+async def test_effect_remains_until_undone(stage: Stage, verb: str) -> None:
+    """An effect remains while the fault lasts, none after its undo; and the journal holds the expected verb."""
     stage.frame = FRAME.replace("name: test\n", "name: test\ncluster: {disks: {count: 2}}\n")
     said: list[str | None] = []
 
@@ -40,10 +40,10 @@ async def test_owed_until_undone(stage: Stage, verb: str) -> None:
         await stage.clock.sleep_until_us(5_000_000)
         undo = stage.line("it", "intended").undo
         assert undo.verb == verb
-        said.append(await owed(undo, stage.world))
+        said.append(await remaining_effect(undo, stage.world))
         await perform(undo, stage.world, stage.clock)
         await stage.clock.sleep_until_us(9_000_000)
-        said.append(await owed(undo, stage.world))
+        said.append(await remaining_effect(undo, stage.world))
 
     await asyncio.gather(look(), stage.play(f"{{id: it, at: 1s, for: 20s, {FAULTS[verb]}}}"))
     assert said[0]

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from aftershock.errors import AdminError, FaultError
-from aftershock.faults.runtime.waiting import patiently, to_the_end, until, within
+from aftershock.faults.runtime.waiting import retry_refused, run_to_completion, wait_until, with_timeout
 from aftershock.tests.unit.faults.fake_world import JumpingClock
 
 
@@ -19,7 +19,7 @@ async def test_until_says_what_is_missing() -> None:
         return f"nothing at {clock.now_us()}"
 
     with pytest.raises(FaultError, match="after 3 s still: nothing at 3000000"):
-        await until(never, clock, 3_000)
+        await wait_until(never, clock, 3_000)
 
 
 async def test_until_takes_refusals_for_not_yet() -> None:
@@ -31,7 +31,7 @@ async def test_until_takes_refusals_for_not_yet() -> None:
             raise AdminError("not now", "NOT_CONTROLLER")
         return None
 
-    await until(later, clock, 3_000)
+    await wait_until(later, clock, 3_000)
     assert clock.now_us() == 1_000_000
 
 
@@ -51,11 +51,11 @@ async def test_within() -> None:
     async def wrong() -> str:
         raise FaultError("no")
 
-    assert await within(slow(500), clock, 1_000) == "here"
-    assert await within(slow(5_000), clock, 1_000) is None
+    assert await with_timeout(slow(500), clock, 1_000) == "here"
+    assert await with_timeout(slow(5_000), clock, 1_000) is None
     assert cancelled.is_set()
     with pytest.raises(FaultError, match="no"):
-        await within(wrong(), clock, 1_000)
+        await with_timeout(wrong(), clock, 1_000)
 
 
 async def test_patiently_gives_up() -> None:
@@ -69,10 +69,10 @@ async def test_patiently_gives_up() -> None:
         raise FaultError("wrong")
 
     with pytest.raises(AdminError, match="not now"):
-        await patiently(refused, clock, 1_000)
+        await retry_refused(refused, clock, 1_000)
     assert clock.now_us() >= 1_000_000
     with pytest.raises(FaultError, match="wrong"):
-        await patiently(wrong, clock, 1_000)
+        await retry_refused(wrong, clock, 1_000)
 
 
 async def test_to_the_end() -> None:
@@ -84,7 +84,7 @@ async def test_to_the_end() -> None:
         await clock.sleep_until_us(1_000_000)
         done.set()
 
-    task = asyncio.create_task(to_the_end(work()))
+    task = asyncio.create_task(run_to_completion(work()))
     for at_us in (100_000, 200_000):
         await clock.sleep_until_us(at_us)
         task.cancel()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator
 from copy import deepcopy
 from typing import Any
 
-from aftershock.faults.search.candidates import Candidate, Document, units
+from aftershock.faults.search.candidates import Candidate, Document, fault_units
 
 SEED = 7
 FRAME: dict[str, Any] = {
@@ -41,7 +41,7 @@ def follow(
 
 def ids(document: Document) -> set[str]:
     """Of the faults that are left."""
-    return {_at(document, loc)["id"] for loc in units(document)}
+    return {_at(document, loc)["id"] for loc in fault_units(document)}
 
 
 def _at(document: Document, loc: tuple[str | int, ...]) -> Any:

@@ -6,7 +6,7 @@ from aftershock.faults.kinds.fault import Fault
 from aftershock.faults.kinds.registry import KINDS
 from aftershock.faults.plan.check import load_plan
 from aftershock.faults.plans import find
-from aftershock.faults.search.coverage import RECOVERING_MS, Worker, meets, role_of, struck, workers_of
+from aftershock.faults.search.coverage import RECOVERING_MS, Worker, can_affect, phase_at, role_of, workers_of
 
 
 @pytest.mark.parametrize(
@@ -23,12 +23,12 @@ from aftershock.faults.search.coverage import RECOVERING_MS, Worker, meets, role
 )
 def test_what_a_fault_strikes_into(start_ms: float, phase: str) -> None:
     """Around another fault from 5 to 8 s; one that begins later changes nothing."""
-    assert phase == struck(start_ms, [(5_000, 8_000), (100_000, 200_000)])
+    assert phase == phase_at(start_ms, [(5_000, 8_000), (100_000, 200_000)])
 
 
 def test_an_overlap_hides_a_recovery() -> None:
     """What strikes in the midst of one fault and right after another overlaps."""
-    assert "overlapping" == struck(6_000, [(0, 5_500), (5_000, 9_000)])
+    assert "overlapping" == phase_at(6_000, [(0, 5_500), (5_000, 9_000)])
 
 
 def fault(kind: str, **said: object) -> Fault:
@@ -105,5 +105,5 @@ def test_the_clients_of_a_plan() -> None:
 )
 def test_which_clients_a_fault_can_meet(one: Fault, met: str, missed: str | None) -> None:
     """A client that doesn't use the link, the topic or the API has exercised nothing."""
-    assert meets(one, worker(met))
-    assert missed is None or not meets(one, worker(missed))
+    assert can_affect(one, worker(met))
+    assert missed is None or not can_affect(one, worker(missed))

@@ -13,8 +13,8 @@ from aftershock.faults.plan.check import load_plan
 from aftershock.faults.plan.model import Plan
 from aftershock.faults.plans import find
 from aftershock.faults.search import swarm
-from aftershock.faults.search.coverage import PHASES, Cell, Tally, meets, role_of, workers_of
-from aftershock.faults.search.swarm import FAULTS_MAX, LONGEST_MS, Frame, draw, frame_of, planned
+from aftershock.faults.search.coverage import PHASES, Cell, Tally, can_affect, role_of, workers_of
+from aftershock.faults.search.swarm import FAULTS_MAX, LONGEST_MS, Frame, draw_plan, frame_of, planned_phase
 from aftershock.faults.timeline.compile import compile_plan
 from aftershock.faults.timeline.expand import end_ms
 
@@ -49,8 +49,8 @@ def cells_of(plan: Plan) -> Iterator[Cell]:
     """What a run of this plan exercises, if all goes as it is planned."""
     faults = [fault for fault in plan.faults if isinstance(fault, Fault)]
     for fault in faults:
-        phase = planned(fault, [other for other in faults if other is not fault], plan.timing)
-        labels = {worker.label for worker in workers_of(plan) if meets(fault, worker)}
+        phase = planned_phase(fault, [other for other in faults if other is not fault], plan.timing)
+        labels = {worker.label for worker in workers_of(plan) if can_affect(fault, worker)}
         yield from (Cell(fault.kind, role_of(fault), phase, label) for label in labels)
 
 
@@ -58,7 +58,7 @@ def covered(frame: Frame, runs: int, seed: int = 0) -> dict[Cell, Tally]:
     """What so many runs exercise, one after the other, each drawn knowing those before."""
     seen: dict[Cell, Tally] = {}
     for number in range(runs):
-        for cell in cells_of(of(draw(frame, seen, seed, number).text)):
+        for cell in cells_of(of(draw_plan(frame, seen, seed, number).text)):
             before = seen.get(cell, Tally())
             seen[cell] = Tally(before.exercised + 1, before.fresh + 1, 0, TODAY)
     return seen
@@ -67,16 +67,16 @@ def covered(frame: Frame, runs: int, seed: int = 0) -> dict[Cell, Tally]:
 def test_the_same_gives_the_same() -> None:
     """Seed, number and what was exercised decide, byte for byte; each of them makes a difference."""
     frame = shipped()
-    first = draw(frame, {}, 7, 3)
-    assert first == draw(frame_of(load_plan(find("explore"))), {}, 7, 3)
-    others = [draw(frame, {}, 8, 3), draw(frame, {}, 7, 4), draw(frame, {first.goal: ONCE}, 7, 3)]
+    first = draw_plan(frame, {}, 7, 3)
+    assert first == draw_plan(frame_of(load_plan(find("explore"))), {}, 7, 3)
+    others = [draw_plan(frame, {}, 8, 3), draw_plan(frame, {}, 7, 4), draw_plan(frame, {first.goal: ONCE}, 7, 3)]
     assert first.text not in {other.text for other in others}
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_every_plan_can_be_run(seed: int) -> None:
     """It passes the check, compiles with its seed, is short, and has the fault and the client that it was drawn for."""
-    drawn = draw(shipped(), {}, seed, 0)
+    drawn = draw_plan(shipped(), {}, seed, 0)
     plan = of(drawn.text)
     assert compile_plan(plan, seed, "", [""] * len(plan.slo)).length_ms <= LONGEST_MS
     assert 1 <= len(plan.faults) <= FAULTS_MAX
@@ -98,7 +98,9 @@ def test_who_meets_nobody_alone_has_company(kind: str) -> None:
     goals = [cell for cell in frame.cells if cell.fault == kind]
     seen = dict.fromkeys(set(frame.cells) - set(goals), ONCE)
     for seed in range(20):
-        faults = {fault.kind: fault for fault in of(draw(frame, seen, seed, 0).text).faults if isinstance(fault, Fault)}
+        faults = {
+            fault.kind: fault for fault in of(draw_plan(frame, seen, seed, 0).text).faults if isinstance(fault, Fault)
+        }
         lie, move = faults[kind], faults["reassign"]
         assert move.rotate
         assert lie.at < move.at < end_ms(lie)
@@ -109,7 +111,7 @@ def test_the_least_exercised_comes_first() -> None:
     frame = shipped()
     left = frame.cells[7::400]
     seen = {cell: ONCE if place % 2 else Tally(tried=1) for place, cell in enumerate(frame.cells) if cell not in left}
-    assert {draw(frame, seen, seed, 0).goal for seed in range(30)} <= set(left)
+    assert {draw_plan(frame, seen, seed, 0).goal for seed in range(30)} <= set(left)
 
 
 def test_what_is_stale_is_drawn_again() -> None:
@@ -117,7 +119,7 @@ def test_what_is_stale_is_drawn_again() -> None:
     frame = shipped()
     stale = Tally(exercised=50, fresh=0, latest=date(2026, 1, 1))
     seen = {cell: stale if cell == frame.cells[11] else ONCE for cell in frame.cells}
-    assert frame.cells[11] == draw(frame, seen, 1, 0).goal
+    assert frame.cells[11] == draw_plan(frame, seen, 1, 0).goal
 
 
 def test_all_that_can_be_reached_is_reached() -> None:
@@ -129,7 +131,7 @@ def test_all_that_can_be_reached_is_reached() -> None:
 
 def test_runs_differ_in_who_takes_part() -> None:
     """Half of the arms stay away from each run, never all of them, and never more than two cores bear."""
-    plans = [of(draw(shipped(), {}, seed, 0).text) for seed in range(40)]
+    plans = [of(draw_plan(shipped(), {}, seed, 0).text) for seed in range(40)]
     casts = {tuple((workload.name, arm) for workload in plan.workloads for arm in workload.arms) for plan in plans}
     assert len(casts) > 10
     assert {1, 2, 3, 4} == {len(cast) for cast in casts}
@@ -138,7 +140,7 @@ def test_runs_differ_in_who_takes_part() -> None:
 def test_a_frame_gives_all_but_the_faults() -> None:
     """Its own faults and blocks are left out; its SLOs are kept as far as they hold for what was drawn."""
     frame = frame_of(load_plan(SMALL))
-    plans = [of(draw(frame, {}, seed, 0).text) for seed in range(20)]
+    plans = [of(draw_plan(frame, {}, seed, 0).text) for seed in range(20)]
     assert {1} == {plan.blocks for plan in plans}
     arms = {
         tuple(plan.workloads[0].arms): {slo.slo for slo in plan.objectives if slo.gate == "verdict"} for plan in plans
@@ -149,22 +151,22 @@ def test_a_frame_gives_all_but_the_faults() -> None:
 
 def test_recovery_is_looked_at_wherever_it_can_be_told() -> None:
     """From each fault of a plan whose steady has the records for it; nothing hangs on it."""
-    plans = [of(draw(shipped(), {}, seed, 0).text) for seed in range(20)]
+    plans = [of(draw_plan(shipped(), {}, seed, 0).text) for seed in range(20)]
     producing = [plan for plan in plans if any(workload.produce for workload in plan.workloads)]
     assert {"report"} == {slo.gate for plan in producing for slo in plan.objectives}
     assert all(len(plan.objectives) == len(plan.faults) for plan in producing)
 
 
 def test_a_kind_of_another_package_is_drawn_from_its_schema() -> None:
-    """What it needs is filled in where the schema tells what would do; a kind of which it doesn't has no saying."""
-    assert [{"broker": "BROKER"}] == swarm._by_schema(KINDS["kill"])
-    assert [{"link": "CLIENT_LINK", "delay": ["100ms", "1s"]}] == swarm._by_schema(KINDS["latency"])
-    assert [] == swarm._by_schema(KINDS["answer_error"])
+    """Required fields are filled in by type; a kind with an unknown field type has no template."""
+    assert [{"broker": "BROKER"}] == swarm._template_from_schema(KINDS["kill"])
+    assert [{"link": "CLIENT_LINK", "delay": ["100ms", "1s"]}] == swarm._template_from_schema(KINDS["latency"])
+    assert [] == swarm._template_from_schema(KINDS["answer_error"])
 
 
 def test_a_cluster_that_is_not_ours_is_not_explored() -> None:
     """It says so, and what to do."""
     attached = SMALL.replace("{racks: {a: 1, b: 1}}", "{attach: {bootstrap: 'localhost:9092'}}")
     only_link = attached.replace("kind: kill, broker: leader of t/0", "kind: kill_client, client: one")
-    with pytest.raises(PlanError, match="explore launches its own clusters; take `attach` from the frame"):
+    with pytest.raises(PlanError, match="explore launches its own clusters; remove `attach` from the frame"):
         frame_of(load_plan(only_link))

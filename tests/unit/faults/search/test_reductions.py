@@ -4,49 +4,49 @@ from typing import Any
 
 import pytest
 
-from aftershock.faults.search.candidates import Document, Reduction, reduced, refused, without
+from aftershock.faults.search.candidates import Document, Reduction, apply_reduction, refusal_of, without
 from aftershock.faults.search.reductions import (
-    closer,
-    focused,
-    load,
-    merged,
-    named,
-    rounds,
-    settled,
-    shorter,
-    smaller,
-    weaker,
+    close_gaps,
+    focus_slos,
+    merge_faults,
+    reduce_load,
+    reduce_rounds,
+    resolve_choices,
+    shorten,
+    shrink_cluster,
+    weaken_faults,
+    with_fault_ids,
 )
 from aftershock.tests.unit.faults.search.following import SEED, follow, plan, slow
 
 
 def offered(reduction: Reduction, document: Document) -> dict[str, Document]:
-    return {candidate.said: candidate.document for candidate in reduction(document)}
+    return {candidate.change: candidate.document for candidate in reduction(document)}
 
 
 def test_rounds() -> None:
     """One block or half of them, one round or half of them; `until` becomes one round."""
     repeated = {"repeat": 4, "every": "5s", "fault": slow("f0", 0)}
     until = {"every": "5s", "until": "20s", "fault": slow("f1", 0)}
-    found = offered(rounds, plan(repeated, until, blocks=8))
+    found = offered(reduce_rounds, plan(repeated, until, blocks=8))
     assert ["1 of 8 blocks", "4 of 8 blocks"] == [*found][:2]
     assert 1 == found["entry 1: 1 of 4 rounds"]["faults"][0]["repeat"]
     assert {"every": "5s", "repeat": 1, "fault": slow("f1", 0)} == found["entry 2: one round, not until 20s"]["faults"][
         1
     ]
-    assert {} == offered(rounds, plan(slow("f0", 0)))
+    assert {} == offered(reduce_rounds, plan(slow("f0", 0)))
 
 
 def test_a_choice_is_settled() -> None:
     """Each alternative stands where the choice did."""
     choice = {"at": "4s", "choose": [{"weight": 3, "fault": slow("f0", 0)}, {"fault": slow("f1", 0)}]}
-    found = offered(settled, plan(choice))
+    found = offered(resolve_choices, plan(choice))
     assert [slow("f0", 4), slow("f1", 4)] == [each["faults"][0] for each in found.values()]
 
 
 def test_two_alike_are_merged() -> None:
     """From the first's begin to the other's end; two that differ are not."""
-    found = offered(merged, plan(slow("f0", 1), slow("f1", 6), slow("f2", 9, delay="80ms")))
+    found = offered(merge_faults, plan(slow("f0", 1), slow("f1", 6), slow("f2", 9, delay="80ms")))
     assert [[{**slow("f0", 1), "for": "7s"}, slow("f2", 9, delay="80ms")]] == [
         each["faults"] for each in found.values()
     ]
@@ -54,19 +54,19 @@ def test_two_alike_are_merged() -> None:
 
 def test_gaps_are_closed() -> None:
     """What overlaps goes on doing so; where nothing is to be closed nothing is offered."""
-    (found,) = offered(closer, plan(slow("f0", 1), slow("f1", 2), slow("f2", 20))).values()
+    (found,) = offered(close_gaps, plan(slow("f0", 1), slow("f1", 2), slow("f2", 20))).values()
     assert ["1s", "2s", "4s"] == [each["at"] for each in found["faults"]]
-    assert {} == offered(closer, found)
+    assert {} == offered(close_gaps, found)
 
 
 def test_shorter() -> None:
     """Phases, all faults at once, each; not below what can be seen."""
     document = plan(slow("f0", 0), slow("f1", 3), timing={"steady": "10s", "recovery": "3s", "fault": "2s"})
-    found = offered(shorter, document)
+    found = offered(shorten, document)
     assert ["phases: steady 5s", "every fault half as long: 0 1s, 1 1s"] == [*found][:2]
     assert ["f0 for 1s, not 2s", "f1 for 1s, not 2s"] == [*found][2:]
     least = plan({**slow("f0", 0), "for": "900ms"}, timing={"steady": "2s", "recovery": "3s", "fault": "2s"})
-    assert {} == offered(shorter, least)
+    assert {} == offered(shorten, least)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_shorter() -> None:
 )  # fmt: skip
 def test_weaker(fault: dict[str, Any], says: list[str]) -> None:
     """Towards what harms less, by the meaning of the word."""
-    assert says == [*offered(weaker, plan({"id": "f", "for": "4s", **fault}))]
+    assert says == [*offered(weaken_faults, plan({"id": "f", "for": "4s", **fault}))]
 
 
 def test_less_load() -> None:
@@ -94,7 +94,7 @@ def test_less_load() -> None:
          "arms": {"a": {}, "b": {}}},
         {"name": "v", "commit": {"rate": "9/s"}},
     ]  # fmt: skip
-    found = offered(load, plan(workloads=workloads))
+    found = offered(reduce_load, plan(workloads=workloads))
     assert ["without workload w", "without workload v", "only arm a", "only arm b"] == [*found][:4]
     assert ["workload w without consume", "workload w without produce", "workload w: produce at 20/s, not 40/s"] == [
         *found
@@ -106,7 +106,7 @@ def test_a_smaller_cluster() -> None:
     """With a rack its replicas go; settings one by one; the wire proxy only where no fault needs it."""
     topics = [{"name": "orders", "partitions": 6, "replication": 3, "config": {"min.insync.replicas": 2}}]
     found = offered(
-        smaller, plan(topics=topics, cluster={"wire_proxy": True, "controllers": 3, "racks": {"a": 2, "b": 1}})
+        shrink_cluster, plan(topics=topics, cluster={"wire_proxy": True, "controllers": 3, "racks": {"a": 2, "b": 1}})
     )
     assert [
         "topic orders: 1 of 6 partitions",
@@ -119,7 +119,7 @@ def test_a_smaller_cluster() -> None:
     assert "rack a with 1 of 2 brokers" in found
     assert "config" not in found["topic orders without min.insync.replicas"]["topics"][0]
     needed = plan({"for": "2s", "kind": "drop_response", "api": "Produce"}, cluster={"wire_proxy": True})
-    assert not any("wire_proxy" in said for said in offered(smaller, needed))
+    assert not any("wire_proxy" in said for said in offered(shrink_cluster, needed))
 
 
 def test_a_change_is_asked_about_once() -> None:
@@ -129,30 +129,30 @@ def test_a_change_is_asked_about_once() -> None:
         return document["faults"][0]["for"] == "2s"
 
     document = plan({**slow("f0", 0), "for": "2s"}, {**slow("f1", 9), "for": "8s"})
-    left, asked = follow(reduced(document, shorter, SEED), fails)
+    left, asked = follow(apply_reduction(document, shorten, SEED), fails)
     assert ["2s", "500ms"] == [each["for"] for each in left["faults"]]
-    assert len(asked) == len({candidate.said for candidate in asked})
+    assert len(asked) == len({candidate.change for candidate in asked})
 
 
 def test_only_the_slos_at_stake_stay() -> None:
     """Also one whose check has a number, since it says the same as another; an integrity rule needs none."""
     slos = ["lost == 0", "produce.gap < 1s", {"slo": "produce.gap < 2s", "gate": "report"}, "produce.success >= 99%"]
-    assert slos[1:3] == focused(plan(slo=slos), ["slo/produce.gap-2"])["slo"]
-    assert [] == focused(plan(slo=slos), ["integrity/lost"])["slo"]
+    assert slos[1:3] == focus_slos(plan(slo=slos), ["slo/produce.gap-2"])["slo"]
+    assert [] == focus_slos(plan(slo=slos), ["integrity/lost"])["slo"]
 
 
 def test_the_wire_proxy_stays_when_its_faults_go() -> None:
     """So that all candidates can share a warm cluster."""
-    assert focused(plan({"for": "2s", "kind": "drop_response", "api": "Produce"}), [])["cluster"] == {
+    assert focus_slos(plan({"for": "2s", "kind": "drop_response", "api": "Produce"}), [])["cluster"] == {
         "wire_proxy": True
     }
-    assert "cluster" not in focused(plan(slow("f0", 0)), [])
+    assert "cluster" not in focus_slos(plan(slow("f0", 0)), [])
 
 
 def test_faults_are_named_as_they_were_called() -> None:
     """`latency-2` stays that when the first goes; nobody is asked, since no draw is touched."""
     nameless = [without(slow("", at_s), ("id",)) for at_s in (0, 3)]
-    left, asked = follow(named(plan(*nameless), SEED), lambda _: False)
+    left, asked = follow(with_fault_ids(plan(*nameless), SEED), lambda _: False)
     assert (["latency-1", "latency-2"], []) == ([each["id"] for each in left["faults"]], asked)
 
 
@@ -160,12 +160,12 @@ def test_faults_are_named_as_they_were_called() -> None:
 def test_a_name_that_makes_another_fault_of_it_is_asked_about(fails: bool) -> None:
     """A role that is drawn comes from a stream that is named by the id."""
     document = plan({"for": "4s", "kind": "kill", "broker": "any broker except controller"})
-    left, asked = follow(named(document, SEED), lambda _: fails)
+    left, asked = follow(with_fault_ids(document, SEED), lambda _: fails)
     assert 1 == len(asked)
     assert fails == ("id" in left["faults"][0])
 
 
 def test_what_can_not_be_run_is_told_why() -> None:
     """The first problem that the check has, or the compiler."""
-    assert "the topic `order` is not among" in refused(plan({"kind": "elect", "topic": "order"}), SEED)
-    assert "" == refused(plan(slow("f0", 0)), SEED)
+    assert "the topic `order` is not among" in refusal_of(plan({"kind": "elect", "topic": "order"}), SEED)
+    assert "" == refusal_of(plan(slow("f0", 0)), SEED)

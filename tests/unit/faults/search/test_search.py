@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aftershock.faults.plan.model import Plan
-from aftershock.faults.search.candidates import Document, fewest, refused
-from aftershock.faults.search.reductions import focused, minimised
+from aftershock.faults.search.candidates import Document, minimise_faults, refusal_of
+from aftershock.faults.search.reductions import focus_slos, minimise
 from aftershock.tests.unit.faults.search.following import SEED, follow, ids, plan, slow
 
 STEPS = 12
@@ -38,9 +38,9 @@ def planted(draw: st.DrawFn) -> tuple[dict[str, Any], frozenset[str]]:
 def test_the_culprits_are_found_and_nothing_else(drawn: tuple[dict[str, Any], frozenset[str]]) -> None:
     """Wherever they stand. Each question is a plan that can be run, and there are not too many."""
     document, culprits = drawn
-    left, asked = follow(fewest(document, SEED), lambda said: culprits <= ids(said))
+    left, asked = follow(minimise_faults(document, SEED), lambda said: culprits <= ids(said))
     assert culprits == ids(left)
-    assert not any(refused(candidate.document, SEED) for candidate in asked)
+    assert not any(refusal_of(candidate.document, SEED) for candidate in asked)
     assert len(asked) <= STEPS * STEPS + 3 * STEPS
 
 
@@ -55,16 +55,16 @@ def test_one_of_twelve_costs_nine_runs(culprit: int) -> None:
         sizes.append(len(ids(said)))
         return f"f{culprit}" in ids(said)
 
-    follow(minimised(document, SEED), fails)
+    follow(minimise(document, SEED), fails)
     assert sizes.index(1) <= 9
     assert sizes[0] == 0
 
 
 def test_what_fails_without_any_fault_is_left_without_any() -> None:
     """The first question; then only the load and the cluster are made smaller."""
-    left, asked = follow(minimised(plan(slow("f0", 0), slow("f1", 3)), SEED), lambda _: True)
+    left, asked = follow(minimise(plan(slow("f0", 0), slow("f1", 3)), SEED), lambda _: True)
     assert [] == left["faults"]
-    assert "without any fault" == asked[0].said
+    assert "without any fault" == asked[0].change
 
 
 def test_all_that_can_go_goes() -> None:
@@ -80,7 +80,7 @@ def test_all_that_can_go_goes() -> None:
         strong = any(each["delay"] in ("400ms", "200ms") for each in hit)
         return strong and "b" in loaded.arms and loaded.produce is not None and loaded.produce.rate >= 20
 
-    left, _ = follow(minimised(document, SEED), fails)
+    left, _ = follow(minimise(document, SEED), fails)
     (fault,) = left["faults"]
     (loaded,) = left["workloads"]
     assert {
@@ -97,9 +97,9 @@ def test_all_that_can_go_goes() -> None:
 
 def test_an_slo_on_a_fault_keeps_that_fault() -> None:
     """A plan without it would be refused, so nobody is asked to run it."""
-    document = focused(
+    document = focus_slos(
         plan(slow("f0", 0), slow("f1", 3), slo=["produce.gap < 1s in fault/f1"]), ["slo/produce.gap-fault/f1"]
     )
-    left, asked = follow(minimised(document, SEED), lambda _: True)
+    left, asked = follow(minimise(document, SEED), lambda _: True)
     assert {"f1"} == ids(left)
     assert all("f1" in ids(candidate.document) for candidate in asked)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from aftershock.faults.search.candidates import name_of, only, tampers, units
+from aftershock.faults.search.candidates import fault_name, fault_units, needs_wire_proxy, with_faults
 from aftershock.tests.unit.faults.search.following import ids, plan, slow
 
 COMPOSED = plan(
@@ -18,22 +18,22 @@ def test_units_stand_where_faults_do() -> None:
     """In the order of the plan; a choice is one of them."""
     last = ("faults", 3)
     assert [("faults", 0), F1, (*F1[:5], 1), ("faults", 1, "then", 2), ("faults", 2, "fault"), last] == [
-        *units(COMPOSED)
+        *fault_units(COMPOSED)
     ]
-    assert ["f0", "f1", "choose (entry 4)"] == [name_of(COMPOSED, loc) for loc in (("faults", 0), F1, last)]
+    assert ["f0", "f1", "choose (entry 4)"] == [fault_name(COMPOSED, loc) for loc in (("faults", 0), F1, last)]
 
 
 def test_a_container_goes_with_its_last_fault() -> None:
     """What is left begins when the plan did, and waits inside stay."""
-    left = only(COMPOSED, [("faults", 1, "then", 2)])
+    left = with_faults(COMPOSED, [("faults", 1, "then", 2)])
     assert [{"at": "0s", "then": [{"wait": "3s"}, slow("f3", 0)]}] == left["faults"]
-    assert [] == only(COMPOSED, [])["faults"]
+    assert [] == with_faults(COMPOSED, [])["faults"]
 
 
 def test_what_is_left_begins_when_the_plan_did() -> None:
     """`until` counts from the same moment, so it moves along; what is said of nothing else stays."""
     document = plan(slow("f0", 5), {"at": "30s", "every": "4s", "until": "50s", "fault": slow("f4", 0)}, slow("f1", 40))
-    left = only(document, [("faults", 1, "fault"), ("faults", 2)])
+    left = with_faults(document, [("faults", 1, "fault"), ("faults", 2)])
     assert [("5s", "25s"), ("15s", None)] == [(each["at"], each.get("until")) for each in left["faults"]]
     assert {**document, "faults": left["faults"]} == left
     assert {"f0", "f1", "f4"} == ids(document)
@@ -42,11 +42,11 @@ def test_what_is_left_begins_when_the_plan_did() -> None:
 def test_a_drawn_beginning_stays() -> None:
     """Nobody knows yet by how much to move it."""
     drawn: dict[str, Any] = {**slow("f1", 0), "at": {"range": ["20s", "30s"]}}
-    assert [drawn] == only(plan(slow("f0", 5), drawn), [("faults", 1)])["faults"]
+    assert [drawn] == with_faults(plan(slow("f0", 5), drawn), [("faults", 1)])["faults"]
 
 
 def test_which_plans_need_the_wire_proxy() -> None:
     """Those with a fault in the protocol, however deep."""
     drop = {"for": "2s", "kind": "drop_response", "api": "Produce"}
-    assert tampers(plan({"choose": [{"fault": drop}, {"fault": slow("f0", 0)}]}))
-    assert not tampers(COMPOSED)
+    assert needs_wire_proxy(plan({"choose": [{"fault": drop}, {"fault": slow("f0", 0)}]}))
+    assert not needs_wire_proxy(COMPOSED)
