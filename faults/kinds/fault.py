@@ -25,7 +25,7 @@ from aftershock.faults.targets.roles import needs_draw, parse
 READ_BACK_US = 1_000_000  # while a fault lasts, its witness is read again about once a second
 Draws = Mapping[str, Any]
 Report = Callable[[Witness], None]
-Takes = Literal["nodes", "one node", "links", "moments", "leaders", "unknown"]
+Impact = Literal["nodes", "one node", "links", "moments", "leaders", "unknown"]
 """What a fault takes from its targets while it lasts, so that the verdict knows what is owed nevertheless.
 
 ``nodes``: these brokers serve nobody, and the heal ends with them in every ISR; ``one node``: the same of one of them
@@ -34,8 +34,8 @@ at a time; ``links``: nothing ever crosses them; ``moments``: what crosses them 
 """
 FAMILIES = ("link", "rack and group", "process", "Kafka", "disk", "client", "protocol", "other")
 Family = Literal["link", "rack and group", "process", "Kafka", "disk", "client", "protocol", "other"]
-Among = Literal["brokers", "links", "topics", "clients", "requests"]
-Place = tuple[str, ...]
+TargetKind = Literal["brokers", "links", "topics", "clients", "requests"]
+FieldPath = tuple[str, ...]
 """Where something stands in a fault: ``("move", "from")``."""
 FaultId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}$")]
 
@@ -48,18 +48,18 @@ class Band:
     label: str
 
 
-class Stake(NamedTuple):
+class ExclusiveResource(NamedTuple):
     """What a fault must have to itself while it lasts: ``what`` of each of its targets ``among`` the brokers, say.
 
     ``by_plan``: a plan with both is refused; else only an injection by hand into what is in force.
     """
 
     what: str
-    among: Among
+    among: TargetKind
     by_plan: bool = True
 
 
-class Rest(Protocol):
+class PlanContext(Protocol):
     """The rest of the plan, as far as it can be read: what a fault's own words are judged against."""
 
     @property
@@ -80,7 +80,7 @@ class Rest(Protocol):
 
 
 @dataclass(frozen=True)
-class Scene:
+class InjectionContext:
     """What a strike is given: the cluster, the run's clock, and the fault's id."""
 
     world: World
@@ -88,7 +88,7 @@ class Scene:
     fault: str
 
 
-class Strike(ABC):
+class Injection(ABC):
     """One live use of a fault. ``targets`` and ``undo`` are known before ``inject`` is called."""
 
     targets: Targets
@@ -125,15 +125,15 @@ class Fault(BaseModel, ABC):
     """What its witness sees, for the catalogue."""
     remedy: ClassVar[str]
     """What its heal brings back, for the catalogue."""
-    leaves: ClassVar[str | None] = None
+    permanent_effect: ClassVar[str | None] = None
     """What no heal brings back, for a kind without an inverse: a cluster that met it is not handed to another test."""
-    met_by: ClassVar[Among]
+    exposure_target: ClassVar[TargetKind]
     """Which of its targets traffic must have gone to for the fault to have been met."""
-    severs: ClassVar[bool] = False
+    drops_traffic: ClassVar[bool] = False
     """Whether it ends all traffic to its targets: then what went there right before counts as having met it."""
-    told: ClassVar[bool] = False
+    closes_connections: ClassVar[bool] = False
     """Whether connections to its targets are closed as it begins: else whoever waits on one waits for a timeout."""
-    stakes: ClassVar[tuple[Stake, ...]] = ()
+    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = ()
     for_rule: ClassVar[Literal["needed", "optional", "refused"]]
     allowance_ms: ClassVar[int]
     """How long injecting and healing may take beyond ``for``; the compiler leaves this much room."""
@@ -152,40 +152,40 @@ class Fault(BaseModel, ABC):
         plain = self.model_dump(mode="json", by_alias=True, exclude_none=True)
         return {key: value for key, value in plain.items() if key not in ("kind", "id", "at", "for")}
 
-    def takes(self) -> Takes:
+    def impact(self) -> Impact:
         """What is missing while it lasts. A kind that does not say is given the benefit of every doubt."""
         return "unknown"
 
-    def meeting(self) -> Among:
+    def effective_exposure_target(self) -> TargetKind:
         """``met_by``, for a kind where it depends on what the plan says."""
-        return self.met_by
+        return self.exposure_target
 
     def draw(self, source: random.Random) -> dict[str, Any]:
         """Every random choice this fault needs, drawn from a stream of its own. Most need none but ``any`` roles."""
         anys = sorted(place for place, text in self.roles().items() if needs_draw(parse(text)))
         return {"any." + ".".join(place): source.random() for place in anys}
 
-    def roles(self) -> dict[Place, str]:
+    def roles(self) -> dict[FieldPath, str]:
         """The roles it names, by where they stand in the fault: ``{("broker",): "leader of orders/0"}``."""
         return {}
 
-    def links(self) -> dict[Place, str]:
+    def links(self) -> dict[FieldPath, str]:
         """The links it names, likewise."""
         return {}
 
-    def racks(self) -> dict[Place, str]:
+    def racks(self) -> dict[FieldPath, str]:
         """The racks it names, likewise."""
         return {}
 
-    def topics(self) -> dict[Place, str]:
+    def topics(self) -> dict[FieldPath, str]:
         """The topics it names, likewise."""
         return {}
 
-    def clients(self) -> dict[Place, str]:
+    def clients(self) -> dict[FieldPath, str]:
         """The arms it names, likewise."""
         return {}
 
-    def nodes(self, rest: Rest) -> frozenset[int]:  # noqa: ARG002 -- a rack's nodes are known from the plan
+    def nodes(self, plan: PlanContext) -> frozenset[int]:  # noqa: ARG002 -- a rack's nodes are known from the plan
         """The nodes it is sure to hit, as far as the plan alone can tell: a role may be played by anybody."""
         return frozenset(int(text) for text in self.roles().values() if text.isdecimal())
 
@@ -193,14 +193,14 @@ class Fault(BaseModel, ABC):
         """The Kafka versions whose images it needs: they are had before the load, not in its midst."""
         return ()
 
-    def problems(self, rest: Rest) -> Iterator[Problem]:  # noqa: ARG002 -- most have nothing to add
+    def problems(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- most have nothing to add
         """What of it doesn't fit the rest of the plan, beyond names; places are counted from the fault itself."""
         yield from ()
 
-    def surprises(self, rest: Rest) -> Iterator[Problem]:  # noqa: ARG002 -- as above
+    def surprises(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- as above
         """What is allowed, but may not be what was meant; likewise."""
         yield from ()
 
     @abstractmethod
-    async def aim(self, scene: Scene, draws: Draws) -> Strike:
+    async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         """Resolve the targets as the cluster is now. FaultError, with a sentence, when there is nothing to hit."""

@@ -27,7 +27,7 @@ from pydantic import Field
 from aftershock.faults.kinds.fault import FAMILIES, Band, Fault
 
 GROUP = "aftershock.faults"
-_NEEDED = ("band", "proof", "remedy", "met_by", "for_rule", "allowance_ms")
+_NEEDED = ("band", "proof", "remedy", "exposure_target", "for_rule", "allowance_ms")
 _FOR_RULES = ("needed", "optional", "refused")
 
 

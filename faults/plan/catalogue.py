@@ -1,19 +1,14 @@
-"""What faults were measured to do, for the page of the catalogue: tables that the benches write beside this file.
+"""Reference of fault kinds and of the plan format: ``plan faults``, ``docs/FAULTS.md``, and the JSON Schema of plans.
 
-Figures are of one host and one day, and say so. ``make bench`` takes them again, ``make docs`` puts them on the page.
+The catalogue lists each kind with its effect, its parameters, its witness, its heal and its permanent effects. All of
+it comes from the kinds themselves (docstrings, fields and class variables), so that it can't become outdated.
+``catalogue`` is the text of ``plan faults``; ``page`` is ``docs/FAULTS.md``, written by ``make docs`` and compared by a
+test, with our own kinds only.
 
-The fault catalogue: what each kind does, its words, what proves it, what its heal brings back and what stays.
+``make bench`` measures faults and saves the tables beside this file; the figures are of one host and one day.
 
-All of it comes from the kinds themselves (their docstrings, fields and class variables), so nothing here can go stale.
-``catalogue`` is the text of ``plan faults``; the page of the docs is made of the same entries (``catalogue_page.py``).
-
-``docs/FAULTS.md``: the catalogue as a page, with what holds for every fault told first.
-
-``make docs`` writes it; a test holds it to what this prints. Only our own kinds are on it.
-
-JSON Schema 2020-12 of the YAML document, for editors; units are in the patterns.
-
-A fault's values may be ranges, which its model knows nothing of: here every value of every kind may be one.
+``plan_schema`` is JSON Schema 2020-12 of the YAML document, for editors; units are in the patterns. The models of fault
+kinds do not contain ranges, so the schema adds the alternative of a range to each of their values.
 """
 
 import json
@@ -29,67 +24,74 @@ from typing import Any
 
 from aftershock.faults.kinds.fault import FAMILIES, Fault
 from aftershock.faults.kinds.registry import BROUGHT, KINDS, OURS, kind_of
-from aftershock.faults.plan import units
 from aftershock.faults.plan.composition import STEPS_MAX, Ranged
 from aftershock.faults.plan.model import Plan
 from aftershock.faults.plan.units import (
-    BANDWIDTH_SAID,
-    DURATION_SAID,
+    BANDWIDTH_EXAMPLES,
+    DURATION_EXAMPLES,
+    RANGE_SCHEMA,
     RANGES_MAX,
-    RATE_SAID,
-    SIZE_SAID,
+    RATE_EXAMPLES,
+    SIZE_EXAMPLES,
     format_duration,
 )
 from aftershock.faults.targets.links import GRAMMAR as LINK
 from aftershock.faults.targets.roles import GRAMMAR as ROLE
 
-NAME = "measured.json"
+MEASUREMENTS_FILE = "measured.json"
 
 
-def keep(section: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Writes a section's table in the place of the one before, with the day and the host."""
-    path = Path(__file__).with_name(NAME)
-    where = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, {datetime.now(UTC).date()}"
-    kept = _kept() | {section: {"measured": where, "columns": [*columns], "rows": [[*row] for row in rows]}}
-    path.write_text(json.dumps(dict(sorted(kept.items())), indent=1) + "\n", encoding="utf-8")
+def save_measurements(section: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Replace a section's table, with the day and the host."""
+    path = Path(__file__).with_name(MEASUREMENTS_FILE)
+    host = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, {datetime.now(UTC).date()}"
+    table = {"measured": host, "columns": [*columns], "rows": [[*row] for row in rows]}
+    sections = _load_measurements() | {section: table}
+    path.write_text(json.dumps(dict(sorted(sections.items())), indent=1) + "\n", encoding="utf-8")
 
 
-def tables() -> Iterator[str]:
-    """The sections as Markdown."""
-    for title, table in _kept().items():
+def measurement_tables() -> Iterator[str]:
+    """Yield the sections as Markdown."""
+    for title, table in _load_measurements().items():
         columns = table["columns"]
         yield f"### {title}\n\n{table['measured']}.\n\n"
         yield from (f"| {' | '.join(row)} |\n" for row in (columns, ["---"] * len(columns), *table["rows"]))
         yield "\n"
 
 
-def _kept() -> dict[str, Any]:
-    found = resources.files(__package__).joinpath(NAME)
-    return dict(json.loads(found.read_text(encoding="utf-8"))) if found.is_file() else {}
+def _load_measurements() -> dict[str, Any]:
+    file = resources.files(__package__).joinpath(MEASUREMENTS_FILE)
+    return dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else {}
 
 
 WIDTH = 100
-_COMMON = ("kind", "id", "at", "for")
-_FOR = {
-    "needed": "needed: how long it lasts",
-    "optional": "may be given: then its heal restores what was; without, it stays",
+_COMMON_FIELDS = ("kind", "id", "at", "for")
+_FOR_RULES = {
+    "needed": "needed: the duration of the fault",
+    "optional": "optional: with it, the heal restores the previous state; without it, the change stays",
     "refused": "refused: the action is the whole fault",
 }
 WORDS = {
     "LINK": LINK,
     "ROLE": ROLE,
-    "DURATION": DURATION_SAID,
-    "RATE": RATE_SAID,
-    "SIZE": SIZE_SAID,
-    "BANDWIDTH": BANDWIDTH_SAID,
+    "DURATION": DURATION_EXAMPLES,
+    "RATE": RATE_EXAMPLES,
+    "SIZE": SIZE_EXAMPLES,
+    "BANDWIDTH": BANDWIDTH_EXAMPLES,
 }
-"""The words that parameters are described with."""
-_PLAIN = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true | false", "object": "map"}
+"""Names of parameter types in the catalogue, with their explanations."""
+_PLAIN_TYPES = {
+    "string": "text",
+    "integer": "integer",
+    "number": "number",
+    "boolean": "true | false",
+    "object": "map",
+}
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One kind. ``rows``: what there is to say of it, by a word each; ``package``: whose it is, None for ours."""
+    """One kind. ``rows``: label and text of further facts; ``package``: the package that provides it, None for ours."""
 
     kind: str
     family: str
@@ -100,48 +102,43 @@ class Entry:
 
 
 def entries(kinds: Iterable[type[Fault]]) -> list[Entry]:
-    """An entry for each."""
+    """Return an entry for each kind."""
     return [_entry(kind) for kind in kinds]
-
-
-def catalogue() -> str:
-    """Every kind, family by family, what can't be used, and the words explained; without a newline at the end."""
-    found = entries(KINDS.values())
-    blocks = []
-    for family in FAMILIES:
-        own = [entry for entry in found if entry.family == family]
-        blocks += [_heading(f"{family} faults")] * bool(own) + ["\n".join(_lines(entry)) for entry in own]
-    broken = ["\n".join(_wrapped(why)) for why in BROUGHT.refused.values()]
-    blocks += [_heading("can't be used"), *broken] if broken else []
-    words = [line for word, meaning in WORDS.items() for line in _wrapped(f"{word} is {meaning.replace('`', '')}")]
-    return "\n\n".join([*blocks, _heading("words"), "\n".join(words)])
 
 
 def _entry(kind: type[Fault]) -> Entry:
     schema = kind.model_json_schema(by_alias=True)
-    word = str(kind_of(kind))
-    needed = schema.get("required", ())
-    parameters = [
-        (name, _parameter(field, schema, needed=name in needed))
-        for name, field in schema["properties"].items()
-        if name not in _COMMON
-    ]
-    return Entry(word, kind.family, _summary(kind), tuple(parameters), tuple(_rows(kind)), BROUGHT.packages.get(word))
+    name = str(kind_of(kind))
+    required = schema.get("required", ())
+    parameters = tuple(
+        (key, _parameter(field, schema, required=key in required))
+        for key, field in schema["properties"].items()
+        if key not in _COMMON_FIELDS
+    )
+    summary = " ".join((kind.__doc__ or "").partition("\n\n")[0].split())
+    target = kind.exposure_target
+    exposure = "requests that the fault changes" if target == "requests" else f"traffic to its {target}"
+    if kind.drops_traffic:
+        exposure += ", also right before it, because the fault ends that traffic"
+    rows = [("for", _FOR_RULES[kind.for_rule]), ("proof", kind.proof), ("heal", kind.remedy)]
+    if kind.permanent_effect is not None:
+        rows.append(("leaves", kind.permanent_effect))
+    rows.append(("met by", exposure))
+    return Entry(name, kind.family, summary, parameters, tuple(rows), BROUGHT.packages.get(name))
 
 
-def _summary(kind: type[Fault]) -> str:
-    """The first paragraph of its docstring."""
-    return " ".join((kind.__doc__ or "").partition("\n\n")[0].split())
-
-
-def _rows(kind: type[Fault]) -> Iterator[tuple[str, str]]:
-    yield "for", _FOR[kind.for_rule]
-    yield "proof", kind.proof
-    yield "heal", kind.remedy
-    if kind.leaves is not None:
-        yield "leaves", kind.leaves
-    met = "requests that it does something to" if kind.met_by == "requests" else f"traffic to its {kind.met_by}"
-    yield "met by", met + (", also right before it, as it ends it" if kind.severs else "")
+def catalogue() -> str:
+    """Return every kind by family, the kinds that can't be loaded, and the type names; without a final newline."""
+    all_entries = entries(KINDS.values())
+    blocks = []
+    for family in FAMILIES:
+        own = [entry for entry in all_entries if entry.family == family]
+        if own:
+            blocks += [_heading(f"{family} faults"), *("\n".join(_lines(entry)) for entry in own)]
+    if BROUGHT.refused:
+        blocks += [_heading("can't be used"), *("\n".join(_wrapped(why)) for why in BROUGHT.refused.values())]
+    words = [line for word, meaning in WORDS.items() for line in _wrapped(f"{word} is {meaning.replace('`', '')}")]
+    return "\n\n".join([*blocks, _heading("words"), "\n".join(words)])
 
 
 def _lines(entry: Entry) -> Iterator[str]:
@@ -162,34 +159,47 @@ def _wrapped(text: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, subsequent_indent="    ", break_on_hyphens=False)
 
 
-def _parameter(field: dict[str, Any], schema: dict[str, Any], *, needed: bool) -> str:
+def _parameter(field: dict[str, Any], schema: dict[str, Any], *, required: bool) -> str:
+    """Describe a parameter: its type, its default, and its own description, also that inside an optional type."""
     default = field.get("default")
-    usual = "needed" if needed else "optional" if default in (None, []) else f"default {_default(field, default)}"
-    said = _described(field)
-    return "; ".join([type_of(field, schema), usual, *([said] if said and said not in WORDS.values() else [])])
-
-
-def _described(field: dict[str, Any]) -> str:
-    """What the field's own description says, also where it may be left out."""
-    inner = field.get("anyOf", [{}])[0]
-    return str(field.get("description") or inner.get("description", ""))
+    if required:
+        presence = "needed"
+    elif default in (None, []):
+        presence = "optional"
+    elif isinstance(default, int) and not isinstance(default, bool) and type_of(field, {}) == "DURATION":
+        presence = f"default {format_duration(default)}"  # parsed durations are ms
+    else:
+        presence = f"default {str(default).lower() if isinstance(default, bool) else default}"
+    description = str(field.get("description") or field.get("anyOf", [{}])[0].get("description", ""))
+    parts = [type_of(field, schema), presence]
+    if description and description not in WORDS.values():
+        parts.append(description)
+    return "; ".join(parts)
 
 
 def type_of(field: dict[str, Any], schema: dict[str, Any]) -> str:
-    """The type of a parameter in the words of a plan."""
+    """Return the type of a parameter in a plan's notation."""
     if word := field.get("x-word"):
         return str(word)
     if "enum" in field or "const" in field:
         return " | ".join(map(str, field.get("enum", [field.get("const")])))
     if "anyOf" in field:
-        return " | ".join(dict.fromkeys(type_of(each, schema) for each in field["anyOf"] if each.get("type") != "null"))
-    return _composite(field, schema) or " ".join([_PLAIN.get(field.get("type", ""), "value"), *_bounds(field)])
+        types = (type_of(option, schema) for option in field["anyOf"] if option.get("type") != "null")
+        return " | ".join(dict.fromkeys(types))
+    if container := _container_type(field, schema):
+        return container
+    bound_words = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "below"}
+    bounds = [f"{word} {field[key]}" for key, word in bound_words.items() if key in field]
+    return " ".join([_PLAIN_TYPES.get(field.get("type", ""), "value"), *bounds])
 
 
-def _composite(field: dict[str, Any], schema: dict[str, Any]) -> str | None:
-    """What holds other values; None: it is none of these."""
+def _container_type(field: dict[str, Any], schema: dict[str, Any]) -> str | None:
+    """Return the type of a list, map or nested model; None for other types."""
     if "$ref" in field:
-        return _nested(schema["$defs"][field["$ref"].rpartition("/")[2]], schema)
+        model = schema["$defs"][field["$ref"].rpartition("/")[2]]
+        properties = model.get("properties", {}).items()
+        inner = ", ".join(f"{name}: {type_of(nested, schema)}" for name, nested in properties)
+        return f"{{{inner}}}" if inner else " | ".join(map(str, model.get("enum", ["value"])))
     if field.get("type") == "array":
         return f"[{type_of(field.get('items', {}), schema)}, …]"
     if isinstance(field.get("additionalProperties"), dict):
@@ -197,33 +207,15 @@ def _composite(field: dict[str, Any], schema: dict[str, Any]) -> str | None:
     return None
 
 
-def _bounds(field: dict[str, Any]) -> Iterator[str]:
-    words = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "below"}
-    yield from (f"{word} {field[key]}" for key, word in words.items() if key in field)
-
-
-def _nested(model: dict[str, Any], schema: dict[str, Any]) -> str:
-    inner = ", ".join(f"{name}: {type_of(field, schema)}" for name, field in model.get("properties", {}).items())
-    return f"{{{inner}}}" if inner else " | ".join(map(str, model.get("enum", ["value"])))
-
-
-def _default(field: dict[str, Any], default: Any) -> str:
-    """Durations are ms once parsed; a plan writes them with their unit."""
-    if isinstance(default, bool):
-        return str(default).lower()
-    is_duration = isinstance(default, int) and type_of(field, {}) == "DURATION"
-    return format_duration(default) if is_duration else str(default)
-
-
 _TOP = """\
 # Faults
 
 <!-- written by `make docs` from the code: change faults/kinds/ or faults/plan/catalogue.py, not this file -->
 
-Every kind says how it is *witnessed*: seen to be in force through another channel than the one that injected it, while
-it lasts. A witness that is missing or vanishes makes the run INCONCLUSIVE. Every kind says what its *heal* brings back;
-each heal is verified, harmless when repeated, and can be done by another process. `aftershock plan faults` prints this
-list, with the kinds of other packages; [EXTEND.md](EXTEND.md) tells how to write one.
+Every kind documents its *witness*: an observation that the fault is in force, through a channel other than the one that
+injected it. A missing or lost witness makes the run INCONCLUSIVE. Every kind documents what its *heal* restores; each
+heal is verified, idempotent, and can be performed by another process. `aftershock plan faults` prints this list,
+including the kinds of other packages; [EXTEND.md](EXTEND.md) explains how to write one.
 
 ## In a plan
 
@@ -233,12 +225,13 @@ faults:
   - {at: 9s, for: 6s, kind: kill, broker: leader of orders/0}
 ```
 
-`at` counts from the end of `steady`; `for` is how long the fault lasts; `id` is what SLOs call it, `<kind>-<n>` by
-default. Faults may overlap, but for two that need the same thing for themselves (a kill and a pause of one node).
+`at` counts from the end of `steady`; `for` is the duration of the fault; `id` is its name in SLOs, by default
+`<kind>-<n>`. Faults may overlap, unless both need the same target exclusively (a kill and a pause of one node).
 
-Targets are resolved when the fault strikes, and recorded. A fault that finds nothing to hit says so in the journal; the
-rest of the plan goes on. Nodes of one rack talk directly: they have no link to break, and a plan that asks is refused.
-A SIGKILL keeps the page cache: a killed broker loses nothing that it had written. `kill` tests no durability of disks.
+Targets are resolved and recorded when the fault is injected. A fault without a target records that in the journal, and
+the rest of the plan continues. Nodes of one rack talk directly: they have no link, and a plan that targets one is
+refused. A SIGKILL keeps the page cache, so a killed broker keeps everything it had written: `kill` does not test the
+durability of disks.
 
 """
 _COMPOSITION = """\
@@ -256,79 +249,68 @@ faults:
       - {weight: 1, fault: {wait: 0s}}
 ```
 
-* Elements nest. `at` counts from where the container puts its element: the start of `together` or of a round, its turn
-  in `then`; left out, it is 0s.
-* `then` goes on when the `for` of the one before is over, not when it is healed: `wait` leaves room. What has no `for`
-  is over after its allowance.
-* `repeat` needs no `every`: then a round begins when the last one is over. `until` counts from the same moment as the
-  container's `at`, and no round begins then or later.
-* `choose` draws one alternative by weight; `{wait: 0s}` is one in which nothing happens. Each round draws anew.
-* A round adds its number to the fault's id: `nap-2`. Ids depend on no draw: every alternative counts.
-* Any value but `kind` and `id` may be a range, `{range: [20ms, 200ms]}`, both ends included; RANGES_MAX at most in
-  one fault. `at` and `wait` of what is composed may be one, too.
-* The compiler draws everything from the seed. An entry added to the list moves no draw of another; within one entry, an
-  `id` keeps a fault's draws. What only the draws make wrong (a fight, an SLO about a fault that was not drawn) is
-  refused by `run` and `plan show` for that seed, with its place; all else by `plan check`.
+* Elements nest. `at` counts from the moment at which the container starts its element: the start of `together` or of a
+  round, or its turn in `then`; the default is 0s.
+* `then` continues when the `for` of the previous element ends, not when it is healed: `wait` leaves room for that. An
+  element without `for` ends after its allowance.
+* Without `every`, a round of `repeat` starts when the previous one ends. `until` counts from the same moment as the
+  container's `at`, and no round starts then or later.
+* `choose` draws one alternative by weight; `{wait: 0s}` is an alternative without a fault. Each round draws again.
+* A round appends its number to the fault's id: `nap-2`. Ids do not depend on draws: every alternative counts.
+* Any value except `kind` and `id` may be a range, `{range: [20ms, 200ms]}`, both ends included; at most RANGES_MAX in
+  one fault. `at` and `wait` of composed elements may be ranges, too.
+* The compiler draws everything from the seed. An entry added to the list changes no draw of other entries; within an
+  entry, an explicit `id` preserves a fault's draws. Problems that only the draws cause (a conflict, an SLO about a
+  fault that was not drawn) are reported by `run` and `plan show` for that seed, with their position; all others by
+  `plan check`.
 * A plan has at most STEPS_MAX steps.
 
 """
 _MEASURED = """\
 ## Measured
 
-`make bench` takes these figures again. *In force* is the time from the journal's `intended` until the fault was said to
-be in force; *witnessed* until another channel had seen it; *healed* how long the undo took, and its check.
+`make bench` repeats these measurements. *In force* is the time from the journal's `intended` line until the fault was
+reported as injected; *witnessed* until another channel observed it; *healed* is the duration of the undo and its check.
 
 """
 
 
 def page() -> str:
-    """The whole page."""
-    found = entries(OURS.values())
-    families = [family for family in FAMILIES if any(entry.family == family for entry in found)]
+    """Return ``docs/FAULTS.md``."""
+    own_entries = entries(OURS.values())
     composition = _COMPOSITION.replace("RANGES_MAX", str(RANGES_MAX)).replace("STEPS_MAX", str(STEPS_MAX))
-    parts = [_TOP, *_words(), "\n", composition]
-    for family in families:
-        own = [entry for entry in found if entry.family == family]
-        parts += [f"## {family[0].upper()}{family[1:]}\n\n", *("".join(_section(entry)) for entry in own)]
-    parts += [_MEASURED, *tables()]
+    words = [f"* {word}: {meaning}\n" for word, meaning in WORDS.items()]
+    parts = [_TOP, "In the lists below:\n\n", *words, "\n", composition]
+    for family in FAMILIES:
+        of_family = [entry for entry in own_entries if entry.family == family]
+        if not of_family:
+            continue
+        parts.append(f"## {family[0].upper()}{family[1:]}\n\n")
+        for entry in of_family:
+            parts.append(f"### `{entry.kind}`\n\n{entry.summary}\n\n")
+            parts += [f"* `{name}`: {text}\n" for name, text in entry.parameters]
+            parts += [f"* *{name}*: {text}\n" for name, text in entry.rows]
+            parts.append("\n")
+    parts += [_MEASURED, *measurement_tables()]
     return "".join(parts).rstrip() + "\n"
 
 
-def _words() -> Iterator[str]:
-    yield "In the lists below:\n\n"
-    yield from (f"* {word}: {meaning}\n" for word, meaning in WORDS.items())
-
-
-def _section(entry: Entry) -> Iterator[str]:
-    yield f"### `{entry.kind}`\n\n{entry.summary}\n\n"
-    yield from (f"* `{name}`: {text}\n" for name, text in entry.parameters)
-    yield from (f"* *{name}*: {text}\n" for name, text in entry.rows)
-    yield "\n"
-
-
-_FIXED = ("kind", "id")
-_RANGE = {"$ref": "#/$defs/Range"}
-
-
 def plan_schema() -> dict[str, Any]:
-    """The schema."""
+    """Return the JSON Schema of plans."""
     schema = Plan.model_json_schema(by_alias=True, mode="validation")
-    definitions = schema["$defs"] | {"Range": units.SCHEMA}
+    definitions = schema["$defs"] | {"Range": RANGE_SCHEMA}
     del definitions[Ranged.__name__]
     for definition in definitions.values():
         properties = definition.get("properties", {})
         if properties.get("kind", {}).get("const") in KINDS:
-            properties |= {name: _or_range(value) for name, value in properties.items() if name not in _FIXED}
+            for name in properties.keys() - {"kind", "id"}:
+                properties[name] = {"anyOf": [properties[name], {"$ref": "#/$defs/Range"}]}
     plain = _without({"$ref": f"#/$defs/{Ranged.__name__}"}, {**schema, "$defs": definitions})
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **plain, "title": "Aftershock plan"}
 
 
-def _or_range(value: dict[str, Any]) -> dict[str, Any]:
-    return {"anyOf": [value, _RANGE]}
-
-
 def _without(unwanted: dict[str, Any], schema: Any) -> Any:
-    """The schema with one alternative taken out wherever it stands."""
+    """Return the schema without this alternative."""
     if isinstance(schema, dict):
         return {key: _without(unwanted, value) for key, value in schema.items()}
     if isinstance(schema, list):

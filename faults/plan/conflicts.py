@@ -1,7 +1,7 @@
-"""Faults that fight: overlaps that can't both be what the plan means. And faults too short for Kafka to notice.
+"""Conflicts between faults that need the same target exclusively; warnings about faults with a surprising effect.
 
-Overlaps as such are welcome; several latencies on one link add up. Of a plan only node ids are compared: two faults on
-``leader of orders/0`` hit two different brokers, because the first one moves the leader. Where faults are in force
+Overlaps as such are allowed; several latencies on one link add up. In a plan only node ids are compared: two faults on
+``leader of orders/0`` hit two different brokers, because the first one moves the leader. Once faults are in force,
 their targets are known, and those are compared.
 """
 
@@ -9,113 +9,111 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, product
 from typing import Any
 
-from aftershock.faults.kinds.fault import Among, Fault, Stake
-from aftershock.faults.kinds.process.controller import SESSION_TIMEOUT_MS, confounded
+from aftershock.faults.kinds.fault import ExclusiveResource, Fault, TargetKind
+from aftershock.faults.kinds.process.controller import SESSION_TIMEOUT_MS, combined_node_warnings
 from aftershock.faults.kinds.process.kill import Kill
 from aftershock.faults.kinds.process.pause import Pause
 from aftershock.faults.kinds.rack.lose_rack import LoseRack
 from aftershock.faults.kinds.registry import KINDS
-from aftershock.faults.plan.document import Problem, within
+from aftershock.faults.plan.document import Problem, prefix_problems
 from aftershock.faults.plan.parsing import Draft
 from aftershock.faults.plan.units import format_duration
 from aftershock.faults.targets import clients
-from aftershock.faults.targets.links import shared
+from aftershock.faults.targets.links import share_link
 from aftershock.faults.targets.roles import Controller, parse
 from aftershock.faults.timeline.expand import end_ms
 
-_ONE_OF: Mapping[Among, str] = {"brokers": "node", "topics": "topic", "clients": "client", "links": "link"}
+_SINGULAR: Mapping[TargetKind, str] = {"brokers": "node", "topics": "topic", "clients": "client", "links": "link"}
 
 
 def conflicts(draft: Draft) -> Iterator[Problem]:
-    """Each pair that fights, at the later of the two in the plan; the first of those that stand at the same places."""
-    placed = draft.faults.expansion.placed
+    """Yield each conflicting pair at the fault that is later in the plan; once for each pair of locations."""
+    scheduled = draft.faults.expansion.scheduled
     seen = set()
-    for earlier, later, what in fighting([each.fault for each in placed], draft):
-        first, second = placed[earlier], placed[later]
+    for earlier, later, resource in conflicting_pairs([it.fault for it in scheduled], draft):
+        first, second = scheduled[earlier], scheduled[later]
         if (first.loc, second.loc) not in seen:
-            sentence = f"this {second.fault.kind} fights with `{first.id}`, which lasts till "
-            sentence += f"{format_duration(end_ms(first.fault))} on {what}: let one end before the other begins"
+            sentence = f"this {second.fault.kind} conflicts with `{first.id}`, which lasts until "
+            sentence += f"{format_duration(end_ms(first.fault))} on {resource}: let one end before the other begins"
             yield Problem(second.loc, sentence)
         seen.add((first.loc, second.loc))
 
 
-def fighting(faults: Sequence[Fault], draft: Draft) -> Iterator[tuple[int, int, str]]:
-    """Each pair that fights, as their indices, and what they fight over."""
+def conflicting_pairs(faults: Sequence[Fault], draft: Draft) -> Iterator[tuple[int, int, str]]:
+    """Yield each conflicting pair as two indices and the resource that both need."""
     for (earlier, first), (later, second) in combinations(enumerate(faults), 2):
-        if _overlap(first, second) and (what := _fought_over(draft, first, second)):
-            yield earlier, later, what
+        overlap = first.at < end_ms(second) and second.at < end_ms(first)
+        if overlap and (resource := _common_resource(draft, first, second)):
+            yield earlier, later, resource
 
 
-def clash(kind: str, targets: Mapping[str, Any], other_kind: str, other_targets: Mapping[str, Any]) -> str | None:
-    """What a fault would fight over with one in force, by their targets as the journal has them; None if nothing."""
+def conflict_in_force(
+    kind: str, targets: Mapping[str, Any], other_kind: str, other_targets: Mapping[str, Any]
+) -> str | None:
+    """Return the resource for which a fault conflicts with one in force, or None.
+
+    Both targets are those of the journal.
+    """
     if kind not in KINDS or other_kind not in KINDS:
         return None
-    for stake in _shared_stakes(KINDS[kind], KINDS[other_kind]):
-        both = sorted(set(targets.get(stake.among, ())) & set(other_targets.get(stake.among, ())))
-        if both:
-            return f"{_ONE_OF[stake.among]} {both[0]}"
+    for need in _shared_needs(KINDS[kind], KINDS[other_kind]):
+        common = sorted(set(targets.get(need.among, ())) & set(other_targets.get(need.among, ())))
+        if common:
+            return f"{_SINGULAR[need.among]} {common[0]}"
     return None
 
 
 def grey_failures(draft: Draft) -> Iterator[Problem]:
-    """Kills and pauses that end before the controller would notice them."""
+    """Yield kills and pauses that end before the controller notices them."""
     if draft.cluster is None:
         return
     timeout_ms = SESSION_TIMEOUT_MS[draft.cluster.profile]
-    for said in draft.faults.said:
-        fault = said.fault
+    for located in draft.faults.readable:
+        fault = located.fault
         if isinstance(fault, Kill | LoseRack | Pause) and fault.for_ is not None and fault.for_ < timeout_ms:
             sentence = (
                 f"a {fault.kind} of {format_duration(fault.for_)} is a grey failure: the controller fences a silent "
-                f"broker after {format_duration(timeout_ms)}, so no leader may move; lengthen it if one should"
+                f"broker after {format_duration(timeout_ms)}, so leaders may not move; lengthen it if they should"
             )
-            yield Problem((*said.loc, "for"), sentence)
+            yield Problem((*located.loc, "for"), sentence)
 
 
-def surprises(draft: Draft) -> Iterator[Problem]:
-    """What the faults themselves have to say about the plan they are in, and about the controller as a target."""
-    for said in draft.faults.said:
-        yield from within(said.fault.surprises(draft), said.loc)
-        for place, role in said.fault.roles().items():
+def fault_warnings(draft: Draft) -> Iterator[Problem]:
+    """Yield the faults' own warnings about the plan, and those about the controller as a target."""
+    for located in draft.faults.readable:
+        yield from prefix_problems(located.fault.surprises(draft), located.loc)
+        for place, role in located.fault.roles().items():
             if isinstance(parse(role), Controller):
-                yield from within(confounded(draft, place), said.loc)
+                yield from prefix_problems(combined_node_warnings(draft, place), located.loc)
 
 
-def _shared_stakes(first: type[Fault], second: type[Fault]) -> list[Stake]:
-    return [stake for stake in first.stakes if stake in second.stakes]
+def _shared_needs(first: type[Fault], second: type[Fault]) -> list[ExclusiveResource]:
+    return [need for need in first.exclusive_resources if need in second.exclusive_resources]
 
 
-def _fought_over(draft: Draft, first: Fault, second: Fault) -> str | None:
-    """What both must have to themselves and both are sure to hit."""
-    for stake in _shared_stakes(type(first), type(second)):
-        if stake.among == "links":
-            both = _common_links(draft, first, second) if stake.by_plan else []
+def _common_resource(draft: Draft, first: Fault, second: Fault) -> str | None:
+    """Return the resource that both faults need exclusively and both certainly hit, or None."""
+    for need in _shared_needs(type(first), type(second)):
+        if need.among == "links":
+            if not need.by_plan or draft.cluster is None:
+                continue
+            racks = draft.cluster.broker_racks
+            for link, other_link in product(first.links().values(), second.links().values()):
+                if share_link(link, other_link, racks):
+                    return f"links of `{other_link}`"
         else:
-            both = sorted(_named(draft, first, stake.among) & _named(draft, second, stake.among))
-        if both:
-            return both[0] if stake.among == "links" else f"{_ONE_OF[stake.among]} {both[0]}"
+            common = sorted(_named_targets(draft, first, need.among) & _named_targets(draft, second, need.among))
+            if common:
+                return f"{_SINGULAR[need.among]} {common[0]}"
     return None
 
 
-def _common_links(draft: Draft, first: Fault, second: Fault) -> list[str]:
-    if draft.cluster is None:
-        return []
-    homes = draft.cluster.broker_racks
-    pairs = product(first.links().values(), second.links().values())
-    return [f"links of `{theirs}`" for ours, theirs in pairs if shared(ours, theirs, homes)]
-
-
-def _named(draft: Draft, fault: Fault, among: Among) -> set[str]:
-    """The targets that the plan itself names."""
+def _named_targets(draft: Draft, fault: Fault, among: TargetKind) -> set[str]:
+    """Return the targets that the plan itself names."""
     if among == "brokers":
         return {str(node) for node in fault.nodes(draft)}
     if among == "clients":
+        selectors = [clients.parse(text) for text in fault.clients().values()]
         workloads = draft.workloads.values()
-        return {
-            worker for text in fault.clients().values() for worker in clients.planned(clients.parse(text), workloads)
-        }
+        return {worker for selector in selectors for worker in clients.planned_workers(selector, workloads)}
     return set((fault.topics() if among == "topics" else fault.links()).values())
-
-
-def _overlap(first: Fault, second: Fault) -> bool:
-    return first.at < end_ms(second) and second.at < end_ms(first)

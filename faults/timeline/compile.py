@@ -1,7 +1,7 @@
-"""Plan + seed -> timeline. Pure: no I/O, no clock, no unseeded random; the same arguments give the same bytes.
+"""Compiler: plan + seed -> timeline. Pure: no I/O, no clock, no unseeded random; equal arguments give equal bytes.
 
-What faults come to, and which stream each draws from, is ``expand.py``'s. Where draws decide, what ``plan check``
-could not judge is judged here: faults that fight, SLOs that can't be fed, for this seed.
+``expand.py`` schedules the faults and defines the random stream of each. If draws decide about faults, the checks that
+depend on them (conflicts, sample sizes of SLOs, ids, length) are made here for this seed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,31 +10,53 @@ from typing import Any
 
 from aftershock.errors import PlanError
 from aftershock.faults.kinds.fault import Fault
-from aftershock.faults.plan.cluster import Cluster
+from aftershock.faults.plan.check import CheckedPlan
 from aftershock.faults.plan.conflicts import conflicts
-from aftershock.faults.plan.document import Location, Places, Problem, PythonPlaces, worded
+from aftershock.faults.plan.document import Location, Problem, PythonSourceMap, SourceMap, format_problems
 from aftershock.faults.plan.model import Plan
 from aftershock.faults.plan.parsing import Draft, draft_of
-from aftershock.faults.plan.references import OFFSETS_PARTITIONS, ids_twice, too_long
-from aftershock.faults.plan.sample_size import objectives
-from aftershock.faults.plan.workloads import Arm, Commit, Consume, Produce, Timing, Topic, Workload
+from aftershock.faults.plan.references import OFFSETS_PARTITIONS, duplicate_ids, overlong_faults
+from aftershock.faults.plan.sample_size import slo_problems
+from aftershock.faults.plan.workloads import Arm, Workload
 from aftershock.faults.timeline.expand import Expansion, expand, fault_ids, length_ms, random_of
 from aftershock.faults.timeline.timeline import Objective, Step, Timeline, TimelineTiming
 
 
-def compile_plan(
-    plan: Plan, seed: int, source: str, slo_positions: Sequence[str], places: Places | None = None
-) -> Timeline:
-    """Compile a *checked* plan. ``source`` is the plan file's name; ``slo_positions``: where each SLO stands in it.
+def compile_checked(checked: CheckedPlan, seed: int) -> Timeline:
+    """Compile a plan that was read from a file or text. Raises PlanError as ``compile_plan``."""
+    return compile_plan(
+        checked.plan, seed, checked.source, checked.slo_positions, checked.source_map, draft=checked.draft
+    )
 
-    Raises PlanError for what only the draws of this seed make wrong; ``places`` says where that is.
+
+def compile_plan(
+    plan: Plan,
+    seed: int,
+    source: str,
+    slo_positions: Sequence[str],
+    source_map: SourceMap | None = None,
+    *,
+    draft: Draft | None = None,
+) -> Timeline:
+    """Compile a *checked* plan.
+
+    Args:
+        plan: the plan.
+        seed: seed of every random choice.
+        source: name of the plan file.
+        slo_positions: the position of each SLO in the plan file.
+        source_map: positions for error messages; without it, those of a plan built in Python.
+        draft: the plan's parsed parts, if they are available already.
+
+    Raises:
+        PlanError: the draws of this seed make the plan invalid.
     """
-    draft = draft_of(plan)
+    draft = draft or draft_of(plan)
     expansion = expand(draft.faults.elements, draft.faults.ids, seed, plan.blocks, plan.timing)
-    problems = [] if draft.faults.expansion.certain else list(_of_the_draws(draft, expansion))
+    problems = [] if draft.faults.expansion.certain else list(_problems_of_draws(draft, expansion))
     if problems:
-        said = [replace(problem, sentence=f"with seed {seed} {problem.sentence}") for problem in problems]
-        raise PlanError(worded(said, places or PythonPlaces()))
+        problems = [replace(problem, sentence=f"with seed {seed} {problem.sentence}") for problem in problems]
+        raise PlanError(format_problems(problems, source_map or PythonSourceMap()))
     attach = plan.cluster.attach
     first_rack = attach.rack if attach else next(iter(plan.cluster.racks))
     return Timeline(
@@ -42,113 +64,104 @@ def compile_plan(
         why=plan.why,
         plan_source=source,
         seed=seed,
-        cluster=_cluster(plan.cluster),
-        topics=tuple(_topic(topic) for topic in plan.topics),
+        # of an attached cluster only `attach` is meaningful: the other fields describe a launch
+        cluster=plan.cluster.model_dump(mode="json", exclude_none=True, include={"attach"} if attach else None),
+        topics=tuple(topic.model_dump(mode="json") for topic in plan.topics),
         workloads=tuple(_workload(workload, first_rack, plan) for workload in plan.workloads),
-        timing=_timing(plan.timing),
+        timing=TimelineTiming(
+            warmup_min_ms=plan.timing.warmup.min,
+            warmup_max_ms=plan.timing.warmup.max,
+            steady_ms=plan.timing.steady,
+            fault_ms=plan.timing.fault,
+            recovery_ms=plan.timing.recovery,
+        ),
         steps=tuple(sorted(_steps(expansion, seed), key=lambda step: step.at_ms)),
-        length_ms=length_ms((each.fault for each in expansion.placed), plan.timing),
-        slo=tuple(Objective(each.slo, at, each.gate) for each, at in zip(plan.objectives, slo_positions, strict=True)),
+        length_ms=length_ms((it.fault for it in expansion.scheduled), plan.timing),
+        slo=tuple(
+            Objective(entry.slo, position, entry.gate)
+            for entry, position in zip(plan.objectives, slo_positions, strict=True)
+        ),
         abort=plan.abort,
         blocks_ms=expansion.blocks_ms,
     )
 
 
 def step_of(fault: Fault, seed: int) -> Step:
-    """One fault alone as a step, its choices drawn."""
+    """Return a single fault as a step, with its choices drawn."""
     loc: Location = ("faults", 0)
     (step,) = _steps(expand({loc: fault}, fault_ids([(loc, fault.kind, fault.id)]), seed), seed)
     return step
 
 
-def _of_the_draws(draft: Draft, expansion: Expansion) -> Iterator[Problem]:
+def _problems_of_draws(draft: Draft, expansion: Expansion) -> Iterator[Problem]:
     drawn = replace(draft, faults=replace(draft.faults, expansion=expansion))
     yield from expansion.problems
-    yield from ids_twice(drawn)
-    yield from too_long(drawn)
+    yield from duplicate_ids(drawn)
+    yield from overlong_faults(drawn)
     yield from conflicts(drawn)
-    yield from objectives(drawn)
+    yield from slo_problems(drawn)
 
 
 def _steps(expansion: Expansion, seed: int) -> Iterator[Step]:
-    for each in expansion.placed:
-        fault = each.fault
-        draws = fault.draw(random_of(seed, each.stream))
-        words = (each.id, fault.kind, fault.at, fault.for_, fault.parameters(), draws)
-        means = fault.meeting(), fault.severs, fault.takes(), fault.told
-        yield Step(*words, *means, entry=each.entry, block=each.block)
-
-
-def _cluster(cluster: Cluster) -> dict[str, Any]:
-    attached = {"attach"} if cluster.attach else None  # the rest says how one is launched
-    return cluster.model_dump(mode="json", exclude_none=True, include=attached)
-
-
-def _topic(topic: Topic) -> dict[str, Any]:
-    return topic.model_dump(mode="json")
+    for scheduled in expansion.scheduled:
+        fault = scheduled.fault
+        yield Step(
+            id=scheduled.id,
+            kind=fault.kind,
+            at_ms=fault.at,
+            for_ms=fault.for_,
+            parameters=fault.parameters(),
+            draws=fault.draw(random_of(seed, scheduled.stream)),
+            met_by=fault.effective_exposure_target(),
+            severs=fault.drops_traffic,
+            takes=fault.impact(),
+            told=fault.closes_connections,
+            entry=scheduled.entry,
+            block=scheduled.block,
+        )
 
 
 def _workload(workload: Workload, first_rack: str, plan: Plan) -> dict[str, Any]:
-    commit = workload.commit
-    return {
-        "name": workload.name,
-        "produce": _produce(workload.produce, first_rack) if workload.produce else None,
-        "consume": _consume(workload.consume, first_rack) if workload.consume else None,
-        **({"commit": _commit(commit, first_rack, plan)} if commit else {}),
-        "arms": {name: _arm(arm) for name, arm in workload.arms.items()},
-    }
-
-
-def _produce(produce: Produce, first_rack: str) -> dict[str, Any]:
-    return {
-        "topic": produce.topic,
-        "rate_per_s": produce.rate,
-        "record_size_min": produce.record_size.min,
-        "record_size_max": produce.record_size.max,
-        "keys": produce.keys,
-        "acks": produce.acks,
-        "idempotence": produce.idempotence,
-        "rack": produce.rack or first_rack,
-        "linger_ms": produce.linger,
-        "deadline_ms": produce.deadline,
-    }
-
-
-def _consume(consume: Consume, first_rack: str) -> dict[str, Any]:
-    return {
-        "topic": consume.topic,
-        "group": consume.group,
-        "from": consume.from_,
-        "rack": consume.rack or first_rack,
-    }
-
-
-def _commit(commit: Commit, first_rack: str, plan: Plan) -> dict[str, Any]:
-    partitions = {"offsets_partitions": int(plan.cluster.config[OFFSETS_PARTITIONS])} if commit.by_coordinator else {}
-    return {
-        "topic": commit.topic or plan.topics[0].name,
-        "groups": commit.groups,
-        **({"rate_per_s": commit.rate} if commit.in_flight is None else {"in_flight": commit.in_flight}),
-        **partitions,
-        "rack": commit.rack or first_rack,
-        "deadline_ms": commit.deadline,
-    }
+    produce, consume, commit = workload.produce, workload.consume, workload.commit
+    sections: dict[str, Any] = {"name": workload.name, "produce": None, "consume": None}
+    if produce:
+        sections["produce"] = {
+            "topic": produce.topic,
+            "rate_per_s": produce.rate,
+            "record_size_min": produce.record_size.min,
+            "record_size_max": produce.record_size.max,
+            "keys": produce.keys,
+            "acks": produce.acks,
+            "idempotence": produce.idempotence,
+            "rack": produce.rack or first_rack,
+            "linger_ms": produce.linger,
+            "deadline_ms": produce.deadline,
+        }
+    if consume:
+        sections["consume"] = {
+            "topic": consume.topic,
+            "group": consume.group,
+            "from": consume.from_,
+            "rack": consume.rack or first_rack,
+        }
+    if commit:
+        load = {"rate_per_s": commit.rate} if commit.in_flight is None else {"in_flight": commit.in_flight}
+        if commit.by_coordinator:
+            load["offsets_partitions"] = int(plan.cluster.config[OFFSETS_PARTITIONS])
+        sections["commit"] = {
+            "topic": commit.topic or plan.topics[0].name,
+            "groups": commit.groups,
+            **load,
+            "rack": commit.rack or first_rack,
+            "deadline_ms": commit.deadline,
+        }
+    return {**sections, "arms": {name: _arm(arm) for name, arm in workload.arms.items()}}
 
 
 def _arm(arm: Arm) -> dict[str, Any]:
-    said: dict[str, Any] = {"client": arm.client, "settings": dict(arm.settings), "client_rack": arm.client_rack}
+    data: dict[str, Any] = {"client": arm.client, "settings": dict(arm.settings), "client_rack": arm.client_rack}
     if arm.switches:
-        said["switches"] = arm.switches
+        data["switches"] = arm.switches
     if arm.command:
-        said["command"] = list(arm.command)
-    return said
-
-
-def _timing(timing: Timing) -> TimelineTiming:
-    return TimelineTiming(
-        warmup_min_ms=timing.warmup.min,
-        warmup_max_ms=timing.warmup.max,
-        steady_ms=timing.steady,
-        fault_ms=timing.fault,
-        recovery_ms=timing.recovery,
-    )
+        data["command"] = list(arm.command)
+    return data

@@ -10,11 +10,20 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from aftershock.errors import FaultError
-from aftershock.faults.kinds.fault import READ_BACK_US, Among, Family, Fault, Report, Scene, Stake, Strike
+from aftershock.faults.kinds.fault import (
+    READ_BACK_US,
+    ExclusiveResource,
+    Family,
+    Fault,
+    Injection,
+    InjectionContext,
+    Report,
+    TargetKind,
+)
 from aftershock.faults.runtime.record import Targets, Undo, Verb, Witness
-from aftershock.faults.runtime.waiting import to_the_end, until
-from aftershock.faults.targets.clients import ClientText, Op, Selector, chosen, parse
-from aftershock.faults.targets.values import ClientProcess, ClientState, SignOfLife
+from aftershock.faults.runtime.waiting import run_to_completion, wait_until
+from aftershock.faults.targets.clients import ClientText, Op, Selector, parse, select_clients
+from aftershock.faults.targets.values import ClientProcess, ClientState, Heartbeat
 
 BACK_DEADLINE_MS = 90_000  # a consumer that was killed is given its partitions when its old self's session is over
 PUNCTUAL_US = 50_000
@@ -26,14 +35,14 @@ def targets_of(asked: str, clients: Sequence[ClientProcess]) -> Targets:
     return Targets(clients=tuple(sorted(client.name for client in clients)), roles={"asked": asked})
 
 
-class DownStrike(Strike):
+class DownInjection(Injection):
     """Clients that are put ``down``, and brought back by ``verb``."""
 
     down: ClassVar[ClientState]
     verb: ClassVar[Verb]
 
-    def __init__(self, scene: Scene, asked: str, clients: Sequence[ClientProcess]) -> None:
-        self.scene = scene
+    def __init__(self, context: InjectionContext, asked: str, clients: Sequence[ClientProcess]) -> None:
+        self.context = context
         self.targets = targets_of(asked, clients)
         self.undo = Undo(self.verb, {"clients": list(self.targets.clients)})
 
@@ -44,11 +53,11 @@ class DownStrike(Strike):
     async def inject(self) -> None:
         """One after the other."""
         for client in self.targets.clients:
-            await to_the_end(self.put_down(client))
+            await run_to_completion(self.put_down(client))
 
     async def hold(self, until_us: int | None, report: Report) -> None:
         """They must read back as down all the time, and give no sign of life."""
-        clock, before, began_us = self.scene.clock, await self._signs(), self.scene.clock.now_us()
+        clock, before, began_us = self.context.clock, await self._signs(), self.context.clock.now_us()
         report(await self.read_back())
         while until_us is not None and (now_us := clock.now_us()) < until_us:
             await clock.sleep_until_us(min(now_us + READ_BACK_US, until_us))
@@ -63,7 +72,7 @@ class DownStrike(Strike):
         what = f"clients whose processes, read back, are {self.down}"
         return Witness(what, len(states), down, "clients", len(states), ok=down == len(states))
 
-    async def _silence(self, before: dict[str, SignOfLife | None]) -> Witness:
+    async def _silence(self, before: dict[str, Heartbeat | None]) -> Witness:
         now = await self._signs()
         heard = sum(now[client] != before[client] for client in now)
         what = "clients that gave a sign of life, or had a success"
@@ -71,9 +80,9 @@ class DownStrike(Strike):
 
     async def confirm_healed(self) -> None:
         """Each runs, speaks, and sends in time again: what was due meanwhile no longer holds it up."""
-        since_us = self.scene.clock.now_us()
+        since_us = self.context.clock.now_us()
         try:
-            await until(lambda: self.missing(since_us), self.scene.clock, BACK_DEADLINE_MS)
+            await wait_until(lambda: self.missing(since_us), self.context.clock, BACK_DEADLINE_MS)
         except FaultError as error:
             raise FaultError(f"{error}; look at its log, logs/<client>.log of the run") from error
 
@@ -90,20 +99,20 @@ class DownStrike(Strike):
         return None
 
     async def _states(self) -> dict[str, ClientState]:
-        there = {client.name: client.state for client in await self.scene.world.clients()}
+        there = {client.name: client.state for client in await self.context.world.clients()}
         return {client: there.get(client, "exited") for client in self.targets.clients}
 
-    async def _signs(self) -> dict[str, SignOfLife | None]:
-        return {client: await self.scene.world.sign_of_life(client) for client in self.targets.clients}
+    async def _signs(self) -> dict[str, Heartbeat | None]:
+        return {client: await self.context.world.last_heartbeat(client) for client in self.targets.clients}
 
 
 class ClientFault(Fault):
     """A fault whose targets are an arm's clients, all of them or those of one operation."""
 
     family: ClassVar[Family] = "client"
-    met_by: ClassVar[Among] = "clients"
-    severs: ClassVar[bool] = True
-    stakes: ClassVar[tuple[Stake, ...]] = (Stake("process", "clients"),)
+    exposure_target: ClassVar[TargetKind] = "clients"
+    drops_traffic: ClassVar[bool] = True
+    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("process", "clients"),)
 
     client: ClientText
     op: Op | None = None
@@ -112,9 +121,9 @@ class ClientFault(Fault):
         """The arm, and the operation where only that is meant."""
         return {("client",): self.said}
 
-    async def hit(self, scene: Scene) -> list[ClientProcess]:
+    async def hit(self, context: InjectionContext) -> list[ClientProcess]:
         """Whom it hits now. FaultError if there is no such client, or one of them is down already."""
-        clients = chosen(self.selector, await scene.world.clients())
+        clients = select_clients(self.selector, await context.world.clients())
         down = next((client for client in clients if client.state != "running"), None)
         if down is not None:
             sentence = f"the client {down.name} is {down.state} already, so there is nothing to break; "

@@ -11,9 +11,20 @@ from pydantic import Field, StrictInt, model_validator
 from pydantic_core import PydanticCustomError
 
 from aftershock.errors import FaultError
-from aftershock.faults.kinds.fault import Among, Band, Draws, Family, Fault, Place, Report, Scene, Stake, Strike
+from aftershock.faults.kinds.fault import (
+    Band,
+    Draws,
+    ExclusiveResource,
+    Family,
+    Fault,
+    FieldPath,
+    Injection,
+    InjectionContext,
+    Report,
+    TargetKind,
+)
 from aftershock.faults.runtime.record import NOTHING, Targets, Witness
-from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, patiently, to_the_end
+from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion
 from aftershock.faults.runtime.world import World
 from aftershock.faults.targets.roles import RoleText, resolve
 from aftershock.faults.targets.values import BrokerId, ClientProcess
@@ -21,13 +32,13 @@ from aftershock.faults.targets.values import BrokerId, ClientProcess
 Session = tuple[BrokerId, int]
 
 
-class CloseSessionStrike(Strike):
+class CloseSessionInjection(Injection):
     """Some sessions, closed."""
 
     undo = NOTHING
 
-    def __init__(self, scene: Scene, sessions: tuple[Session, ...], clients: tuple[str, ...]) -> None:
-        self.scene = scene
+    def __init__(self, context: InjectionContext, sessions: tuple[Session, ...], clients: tuple[str, ...]) -> None:
+        self.context = context
         self.sessions = sessions
         brokers = tuple(sorted({broker for broker, _ in sessions}))
         self.targets = Targets(brokers, clients=clients, roles={"sessions": [list(session) for session in sessions]})
@@ -35,17 +46,17 @@ class CloseSessionStrike(Strike):
     async def inject(self) -> None:
         """Close each."""
         for broker, session in self.sessions:
-            await to_the_end(self.scene.world.close_fetch_session(broker, session))
+            await run_to_completion(self.context.world.close_fetch_session(broker, session))
 
-    async def hold(self, until_us: int | None, report: Report) -> None:  # noqa: ARG002 -- it is done
+    async def hold(self, _until_us: int | None, report: Report) -> None:
         """The brokers don't know the sessions any more, which they did right before."""
-        left = await patiently(self._left, self.scene.clock, READ_DEADLINE_MS)
+        left = await retry_refused(self._left, self.context.clock, READ_DEADLINE_MS)
         asked = len(self.sessions)
         what = "fetch sessions, open before, that their brokers don't know any more"
         report(Witness(what, asked, asked - len(left), "sessions", asked, not left))
 
     async def _left(self) -> list[Session]:
-        return [each for each in self.sessions if await self.scene.world.fetch_session_is_open(*each)]
+        return [each for each in self.sessions if await self.context.world.fetch_session_is_open(*each)]
 
 
 class CloseSession(Fault):
@@ -55,8 +66,8 @@ class CloseSession(Fault):
     band: ClassVar[Band] = Band("#7b4173", "close session")
     proof: ClassVar[str] = "a broker that knew the session answers that it doesn't"
     remedy: ClassVar[str] = "nothing to bring back: the client asks for another session with its next fetch"
-    met_by: ClassVar[Among] = "brokers"
-    stakes: ClassVar[tuple[Stake, ...]] = ()
+    exposure_target: ClassVar[TargetKind] = "brokers"
+    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = ()
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "refused"
     allowance_ms: ClassVar[int] = 500
 
@@ -72,17 +83,17 @@ class CloseSession(Fault):
             raise PydanticCustomError("refused", "{sentence}", {"sentence": sentence})
         return self
 
-    def roles(self) -> dict[Place, str]:
+    def roles(self) -> dict[FieldPath, str]:
         """The broker, if one is named."""
         return {("broker",): self.broker} if self.broker is not None else {}
 
-    def clients(self) -> dict[Place, str]:
+    def clients(self) -> dict[FieldPath, str]:
         """The arm, if one is named."""
         return {("client",): self.client} if self.client is not None else {}
 
-    async def aim(self, scene: Scene, draws: Draws) -> Strike:
+    async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         """FaultError if there is no such session."""
-        world = scene.world
+        world = context.world
         broker = None if self.broker is None else await resolve(self.broker, world, draws, "broker")
         workers = await _consumers(self.client, world) if self.client else ()
         told = [session for worker in workers for session in (await world.fetch_sessions(worker)).items()]
@@ -94,7 +105,7 @@ class CloseSession(Fault):
                 f"{self.client} tells of none" if self.client else f"broker {broker} knows no session {self.session}"
             )
             raise FaultError(f"there is no fetch session to close: {whose}; only reference consumers tell theirs")
-        return CloseSessionStrike(scene, tuple(known), tuple(workers))
+        return CloseSessionInjection(context, tuple(known), tuple(workers))
 
 
 async def _consumers(arm: str, world: World) -> tuple[str, ...]:

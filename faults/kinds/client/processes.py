@@ -28,19 +28,27 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
 from aftershock.errors import FaultError
-from aftershock.faults.kinds.client.base import ClientFault, DownStrike, targets_of
-from aftershock.faults.kinds.fault import Band, Draws, Report, Rest, Scene, Stake, Strike
+from aftershock.faults.kinds.client.base import ClientFault, DownInjection, targets_of
+from aftershock.faults.kinds.fault import (
+    Band,
+    Draws,
+    ExclusiveResource,
+    Injection,
+    InjectionContext,
+    PlanContext,
+    Report,
+)
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.plan.units import format_duration
 from aftershock.faults.runtime.record import NOTHING, Verb, Witness
-from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, patiently, to_the_end
-from aftershock.faults.targets.clients import Op, sessions_of
+from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion
+from aftershock.faults.targets.clients import Op, session_timeouts
 from aftershock.faults.targets.values import ClientProcess, ClientState
 
 _SHORT_MS = 15_000
 
 
-class KillClientStrike(DownStrike):
+class KillClientInjection(DownInjection):
     """Clients, killed."""
 
     down: ClassVar[ClientState] = "exited"
@@ -48,7 +56,7 @@ class KillClientStrike(DownStrike):
 
     async def put_down(self, client: str) -> None:
         """Kill it and see it dead."""
-        await self.scene.world.kill_client(client)
+        await self.context.world.kill_client(client)
 
 
 class KillClient(ClientFault):
@@ -62,13 +70,13 @@ class KillClient(ClientFault):
 
     kind: Literal["kill_client"] = "kill_client"
 
-    async def aim(self, scene: Scene, draws: Draws) -> Strike:  # noqa: ARG002 -- it draws nothing
+    async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
         """FaultError if there is no such client, or one of them is down already."""
-        return KillClientStrike(scene, self.said, await self.hit(scene))
+        return KillClientInjection(context, self.said, await self.hit(context))
 
-    def surprises(self, rest: Rest) -> Iterator[Problem]:
+    def surprises(self, plan: PlanContext) -> Iterator[Problem]:
         """A consumer that waits longer for its group than anybody would expect of a restart."""
-        for arm, session_ms in sessions_of(self.selector, rest):
+        for arm, session_ms in session_timeouts(self.selector, plan):
             if self.for_ is not None and session_ms - self.for_ > _SHORT_MS:
                 yield Problem(
                     ("for",),
@@ -78,7 +86,7 @@ class KillClient(ClientFault):
                 )
 
 
-class PauseClientStrike(DownStrike):
+class PauseClientInjection(DownInjection):
     """Clients, frozen."""
 
     down: ClassVar[ClientState] = "paused"
@@ -86,7 +94,7 @@ class PauseClientStrike(DownStrike):
 
     async def put_down(self, client: str) -> None:
         """Freeze it."""
-        await self.scene.world.pause_client(client)
+        await self.context.world.pause_client(client)
 
 
 class PauseClient(ClientFault):
@@ -100,12 +108,12 @@ class PauseClient(ClientFault):
 
     kind: Literal["pause_client"] = "pause_client"
 
-    async def aim(self, scene: Scene, draws: Draws) -> Strike:  # noqa: ARG002 -- it draws nothing
+    async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
         """FaultError if there is no such client, or one of them is down already."""
-        return PauseClientStrike(scene, self.said, await self.hit(scene))
+        return PauseClientInjection(context, self.said, await self.hit(context))
 
 
-class ZombieStrike(PauseClientStrike):
+class ZombieInjection(PauseClientInjection):
     """Consumers, frozen until nobody counts on them any more."""
 
     async def hold(self, until_us: int | None, report: Report) -> None:
@@ -115,18 +123,18 @@ class ZombieStrike(PauseClientStrike):
 
     async def _expelled(self) -> Witness:
         """What the coordinators say of them."""
-        members = await patiently(self._members, self.scene.clock, READ_DEADLINE_MS)
+        members = await retry_refused(self._members, self.context.clock, READ_DEADLINE_MS)
         gone = sum(member is False for member in members)
         what = "clients whose group's coordinator no longer has them as members"
         return Witness(what, len(members), gone, "clients", len(members), ok=gone == len(members))
 
     async def _members(self) -> list[bool | None]:
-        return [await self.scene.world.in_group(client) for client in self.targets.clients]
+        return [await self.context.world.in_group(client) for client in self.targets.clients]
 
     async def missing(self, since_us: int) -> str | None:
         """None once all run, speak, and are members again."""
         for client in self.targets.clients:
-            if not await self.scene.world.in_group(client):
+            if not await self.context.world.in_group(client):
                 return f"the client {client} has not joined its group again"
         return await super().missing(since_us)
 
@@ -143,23 +151,23 @@ class Zombie(ClientFault):
     kind: Literal["zombie"] = "zombie"
     op: Op | None = "consume"
 
-    async def aim(self, scene: Scene, draws: Draws) -> Strike:  # noqa: ARG002 -- it draws nothing
+    async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
         """FaultError if one of them is a member of no group."""
-        clients = await self.hit(scene)
+        clients = await self.hit(context)
         for client in clients:
-            if not await scene.world.in_group(client.name):
+            if not await context.world.in_group(client.name):
                 raise FaultError(f"the client {client.name} is in no group now, so it can't be expelled from one")
-        return ZombieStrike(scene, self.said, clients)
+        return ZombieInjection(context, self.said, clients)
 
-    def problems(self, rest: Rest) -> Iterator[Problem]:
+    def problems(self, plan: PlanContext) -> Iterator[Problem]:
         """Only a consumer in a group has a session, and it must be over before the thaw."""
         if self.op != "consume":
             yield Problem(
                 ("op",), "only a consumer can be a zombie, for it has a session: say `op: consume`, or nothing"
             )
             return
-        sessions = list(sessions_of(self.selector, rest))
-        if not sessions and not rest.unreadable_workloads:
+        sessions = list(session_timeouts(self.selector, plan))
+        if not sessions and not plan.unreadable_workloads:
             yield Problem(("client",), f"`{self.client}` consumes in no group, so it has no session to outlast")
         for arm, session_ms in sessions:
             if self.for_ is not None and self.for_ < session_ms:
@@ -170,31 +178,31 @@ class Zombie(ClientFault):
                 )
 
 
-class DisconnectStrike(Strike):
+class DisconnectInjection(Injection):
     """Clients, and the connections that they had. ``before``: those, by client."""
 
     undo = NOTHING
 
-    def __init__(self, scene: Scene, asked: str, clients: Sequence[ClientProcess]) -> None:
-        self.scene = scene
+    def __init__(self, context: InjectionContext, asked: str, clients: Sequence[ClientProcess]) -> None:
+        self.context = context
         self.targets = targets_of(asked, clients)
         self.before: dict[str, frozenset[str]] = {}
 
     async def look(self) -> None:
         """Note what there is to end. FaultError if a client has nothing, or doesn't let us look."""
         for client in self.targets.clients:
-            self.before[client] = await self.scene.world.connections(client)
+            self.before[client] = await self.context.world.connections(client)
             if not self.before[client]:
                 raise FaultError(f"the client {client} has no TCP connection now, so there is none to end")
 
     async def inject(self) -> None:
         """End them."""
         for client in self.targets.clients:
-            await to_the_end(self.scene.world.disconnect_client(client))
+            await run_to_completion(self.context.world.disconnect_client(client))
 
-    async def hold(self, until_us: int | None, report: Report) -> None:  # noqa: ARG002 -- the action is over
+    async def hold(self, _until_us: int | None, report: Report) -> None:
         """None of those connections is there any more, whatever new ones there are."""
-        left = [await self.scene.world.connections(client) & had for client, had in self.before.items()]
+        left = [await self.context.world.connections(client) & had for client, had in self.before.items()]
         had, ended = (sum(map(len, each)) for each in (self.before.values(), left))
         what = f"connections of {', '.join(self.before)} that are no longer established, read back from the kernel"
         report(Witness(what, had, had - ended, "connections", had, ok=ended == 0))
@@ -203,8 +211,8 @@ class DisconnectStrike(Strike):
 class DisconnectClient(ClientFault):
     """End an arm's clients' connections."""
 
-    severs: ClassVar[bool] = False
-    stakes: ClassVar[tuple[Stake, ...]] = ()
+    drops_traffic: ClassVar[bool] = False
+    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = ()
     band: ClassVar[Band] = Band("#e377c2", "disconnect client")
     proof: ClassVar[str] = "the connections that it had are no longer established, read back from the kernel"
     remedy: ClassVar[str] = "nothing is left to heal: the client connects again by itself"
@@ -213,8 +221,8 @@ class DisconnectClient(ClientFault):
 
     kind: Literal["disconnect_client"] = "disconnect_client"
 
-    async def aim(self, scene: Scene, draws: Draws) -> Strike:  # noqa: ARG002 -- it draws nothing
+    async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
         """FaultError if one of them has no connection, or is another user's."""
-        strike = DisconnectStrike(scene, self.said, await self.hit(scene))
-        await strike.look()
-        return strike
+        injection = DisconnectInjection(context, self.said, await self.hit(context))
+        await injection.look()
+        return injection

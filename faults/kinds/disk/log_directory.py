@@ -23,22 +23,32 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, StrictInt
 
 from aftershock.errors import FaultError
-from aftershock.faults.kinds.fault import READ_BACK_US, Band, Draws, Family, Report, Rest, Scene, Stake, Strike
-from aftershock.faults.kinds.process.base import NodeFault, duties, in_service, require_running
+from aftershock.faults.kinds.fault import (
+    READ_BACK_US,
+    Band,
+    Draws,
+    ExclusiveResource,
+    Family,
+    Injection,
+    InjectionContext,
+    PlanContext,
+    Report,
+)
+from aftershock.faults.kinds.process.base import NodeFault, node_duties, out_of_service_reason, require_running
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.runtime.record import Targets, Undo, Witness
-from aftershock.faults.runtime.waiting import to_the_end, until
+from aftershock.faults.runtime.waiting import run_to_completion, wait_until
 from aftershock.faults.targets.roles import brokers_of, resolve
 from aftershock.faults.targets.values import BrokerId, LogDir
 
 BACK_DEADLINE_MS = 60_000
 
 
-class LogDirStrike(Strike):
+class LogDirInjection(Injection):
     """One log directory of one broker."""
 
-    def __init__(self, scene: Scene, victim: BrokerId, log_dir: LogDir, roles: dict[str, Any]) -> None:
-        self.scene = scene
+    def __init__(self, context: InjectionContext, victim: BrokerId, log_dir: LogDir, roles: dict[str, Any]) -> None:
+        self.context = context
         self.victim = victim
         self.path = log_dir.path
         self.targets = Targets(brokers=(victim,), roles={**roles, "log_dir": log_dir.path})
@@ -50,7 +60,7 @@ class LogDirStrike(Strike):
 
     async def hold(self, until_us: int | None, report: Report) -> None:
         """The directory must stay as asked, and before the end its broker must have given it up."""
-        clock = self.scene.clock
+        clock = self.context.clock
         while until_us is not None and (now_us := clock.now_us()) < until_us:
             report(await self.read_back())
             await clock.sleep_until_us(min(now_us + READ_BACK_US, until_us))
@@ -58,25 +68,25 @@ class LogDirStrike(Strike):
 
     async def read_back(self) -> Witness:
         """The directory as the file system has it now."""
-        dirs = {each.path: each for each in await self.scene.world.log_dirs(self.victim)}
+        dirs = {each.path: each for each in await self.context.world.log_dirs(self.victim)}
         return self.harmed(dirs[self.path])
 
     async def _given_up(self) -> Witness:
         """The broker's own word, or its death: with no directory left it halts."""
-        if await self.scene.world.state(self.victim) == "exited":
+        if await self.context.world.state(self.victim) == "exited":
             return Witness(f"node {self.victim} has halted, with no log directory left", 1, 1, "halts", n=1, ok=True)
-        offline = self.path in await self.scene.world.given_up(self.victim)
+        offline = self.path in await self.context.world.offline_log_dirs(self.victim)
         what = f"log directories that node {self.victim} says are offline, {self.path} among them"
         return Witness(what, 1, float(offline), "log directories", n=1, ok=offline)
 
     async def confirm_healed(self) -> None:
         """The broker is back in service, and with the directory."""
-        await until(self._missing, self.scene.clock, BACK_DEADLINE_MS)
+        await wait_until(self._missing, self.context.clock, BACK_DEADLINE_MS)
 
     async def _missing(self) -> str | None:
-        if missing := await in_service(self.victim, self.scene):
+        if missing := await out_of_service_reason(self.victim, self.context):
             return missing
-        offline = self.path in await self.scene.world.given_up(self.victim)
+        offline = self.path in await self.context.world.offline_log_dirs(self.victim)
         return f"{self.path} is still offline" if offline else None
 
 
@@ -84,36 +94,39 @@ class LogDirFault(NodeFault):
     """A fault on one log directory, by its number in ``log.dirs``, counted from 1."""
 
     family: ClassVar[Family] = "disk"
-    stakes: ClassVar[tuple[Stake, ...]] = (Stake("disk", "brokers"), Stake("process", "brokers"))
-    severs: ClassVar[bool] = False
+    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (
+        ExclusiveResource("disk", "brokers"),
+        ExclusiveResource("process", "brokers"),
+    )
+    drops_traffic: ClassVar[bool] = False
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
     allowance_ms: ClassVar[int] = 12_000  # a stop of 1-3 s, and 3-7 s until it is in service
-    dir_strike: ClassVar[type[LogDirStrike]]
+    dir_injection: ClassVar[type[LogDirInjection]]
 
     disk: Annotated[StrictInt, Field(ge=1, le=4, description="which of the broker's log directories")] = 1
 
-    def problems(self, rest: Rest) -> Iterator[Problem]:
+    def problems(self, plan: PlanContext) -> Iterator[Problem]:
         """A directory that the cluster's brokers don't have."""
-        count = rest.cluster.disks.count if rest.cluster and rest.cluster.disks else 1
-        if rest.cluster and self.disk > count:
+        count = plan.cluster.disks.count if plan.cluster and plan.cluster.disks else 1
+        if plan.cluster and self.disk > count:
             yield Problem(("disk",), f"the brokers have {count} log directories: say {count} at most, or add `disks`")
 
-    async def aim(self, scene: Scene, draws: Draws) -> Strike:
+    async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         """FaultError if the node doesn't run, has no such directory, or has given it up already."""
-        victim = await resolve(self.broker, scene.world, draws, "broker")
-        if victim not in brokers_of(scene.world):
+        victim = await resolve(self.broker, context.world, draws, "broker")
+        if victim not in brokers_of(context.world):
             raise FaultError(f"node {victim} is a controller and keeps no topics; name a broker")
-        await require_running(victim, scene.world)
-        dirs = await scene.world.log_dirs(victim)
+        await require_running(victim, context.world)
+        dirs = await context.world.log_dirs(victim)
         if self.disk > len(dirs):
             raise FaultError(f"node {victim} has no log directory {self.disk}; it has {len(dirs)}")
         log_dir = dirs[self.disk - 1]
-        if log_dir.path in await scene.world.given_up(victim):
+        if log_dir.path in await context.world.offline_log_dirs(victim):
             raise FaultError(f"{log_dir.path} of node {victim} is offline already; let its other fault heal first")
         self.refuse(log_dir)
-        led = [state for state in await scene.world.partitions() if state.leader == victim]
-        roles = {"asked": self.broker, **await duties(victim, led, scene.world), "log_dirs": len(dirs)}
-        return self.dir_strike(scene, victim, log_dir, roles)
+        led = [state for state in await context.world.partitions() if state.leader == victim]
+        roles = {"asked": self.broker, **await node_duties(victim, led, context.world), "log_dirs": len(dirs)}
+        return self.dir_injection(context, victim, log_dir, roles)
 
     def refuse(self, log_dir: LogDir) -> None:
         """FaultError if this directory can't be hit this way."""
@@ -122,12 +135,12 @@ class LogDirFault(NodeFault):
 FULL_BYTES = 65_536  # what may be free again by what the broker has deleted since
 
 
-class DiskFullStrike(LogDirStrike):
+class DiskFullInjection(LogDirInjection):
     """One log directory, filled."""
 
     async def inject(self) -> None:
         """Fill it to the last byte."""
-        await to_the_end(self.scene.world.fill(self.victim, self.path))
+        await run_to_completion(self.context.world.fill(self.victim, self.path))
 
     def harmed(self, log_dir: LogDir) -> Witness:
         """What the file system says is free."""
@@ -141,14 +154,14 @@ class DiskFull(LogDirFault):
     band: ClassVar[Band] = Band("#a55194", "disk full")
     proof: ClassVar[str] = "no byte free, read back each second; the broker gave the directory up, or halted"
     remedy: ClassVar[str] = "the filler is removed and the broker restarted; it is in the ISR of all it holds"
-    dir_strike: ClassVar[type[LogDirStrike]] = DiskFullStrike
+    dir_injection: ClassVar[type[LogDirInjection]] = DiskFullInjection
 
     kind: Literal["disk_full"] = "disk_full"
 
-    def problems(self, rest: Rest) -> Iterator[Problem]:
+    def problems(self, plan: PlanContext) -> Iterator[Problem]:
         """Only directories of a bounded size may be filled."""
-        yield from super().problems(rest)
-        if rest.cluster and rest.cluster.disks is None:
+        yield from super().problems(plan)
+        if plan.cluster and plan.cluster.disks is None:
             sentence = "the brokers keep their logs on the engine's own disk, which is not to be filled: add "
             yield Problem((), sentence + "`disks: {size: 64MB}` to the cluster")
 
@@ -158,12 +171,12 @@ class DiskFull(LogDirFault):
             raise FaultError(f"{log_dir.path} has no size of its own: launch the cluster with `disks: {{size: 64MB}}`")
 
 
-class LogDirOfflineStrike(LogDirStrike):
+class LogDirOfflineInjection(LogDirInjection):
     """One log directory, sealed."""
 
     async def inject(self) -> None:
         """Take the right to write away."""
-        await to_the_end(self.scene.world.seal(self.victim, self.path))
+        await run_to_completion(self.context.world.seal(self.victim, self.path))
 
     def harmed(self, log_dir: LogDir) -> Witness:
         """Whether the broker's own user may write there."""
@@ -177,6 +190,6 @@ class LogDirOffline(LogDirFault):
     band: ClassVar[Band] = Band("#6b6ecf", "log dir offline")
     proof: ClassVar[str] = "its user may not write, read back each second; the broker gave the directory up, or halted"
     remedy: ClassVar[str] = "the rights are given back and the broker restarted; it is in the ISR of all it holds"
-    dir_strike: ClassVar[type[LogDirStrike]] = LogDirOfflineStrike
+    dir_injection: ClassVar[type[LogDirInjection]] = LogDirOfflineInjection
 
     kind: Literal["log_dir_offline"] = "log_dir_offline"

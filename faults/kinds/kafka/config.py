@@ -18,22 +18,22 @@ from pydantic_core import PydanticCustomError
 from aftershock.errors import FaultError
 from aftershock.faults.kinds.fault import (
     READ_BACK_US,
-    Among,
     Band,
     Draws,
+    ExclusiveResource,
     Family,
     Fault,
-    Place,
+    FieldPath,
+    Injection,
+    InjectionContext,
+    PlanContext,
     Report,
-    Rest,
-    Scene,
-    Stake,
-    Strike,
+    TargetKind,
 )
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.runtime.record import Targets, Undo, Witness
-from aftershock.faults.runtime.undo import NONE, Values, lacking, restored
-from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, patiently, to_the_end, until
+from aftershock.faults.runtime.undo import NO_SETTING, Values, settings_not_in_force, restore_settings
+from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion, wait_until
 from aftershock.faults.runtime.world import World
 from aftershock.faults.targets.roles import RoleText, resolve
 from aftershock.faults.targets.values import Resource, Setting
@@ -58,32 +58,32 @@ class Change:
 async def planned(of: Resource, name: str, wanted: Mapping[str, str], world: World) -> Change:
     """The change, by what is in force now."""
     now = await world.config(of, name)
-    return Change(of, name, wanted, {key: now.get(key, NONE).dynamic for key in wanted})
+    return Change(of, name, wanted, {key: now.get(key, NO_SETTING).dynamic for key in wanted})
 
 
-async def make(changes: Sequence[Change], scene: Scene) -> None:
+async def make(changes: Sequence[Change], context: InjectionContext) -> None:
     """Ask for all of them, and see them in force."""
     for change in changes:
-        await to_the_end(scene.world.alter_config(change.of, change.name, change.wanted))
-    await until(lambda: _missing(changes, scene.world), scene.clock, CHANGED_DEADLINE_MS)
+        await run_to_completion(context.world.alter_config(change.of, change.name, change.wanted))
+    await wait_until(lambda: _missing(changes, context.world), context.clock, CHANGED_DEADLINE_MS)
 
 
-async def read_back(changes: Sequence[Change], scene: Scene) -> Witness:
+async def read_back(changes: Sequence[Change], context: InjectionContext) -> Witness:
     """How many of the settings are in force as asked, by what each resource itself says."""
     asked = sum(len(change.wanted) for change in changes)
-    off = await patiently(lambda: _off(changes, scene.world), scene.clock, READ_DEADLINE_MS)
+    off = await retry_refused(lambda: _off(changes, context.world), context.clock, READ_DEADLINE_MS)
     what = "settings read back from whoever runs with them" + (f"; {off[0]} is not as asked" if off else "")
     return Witness(what, asked, asked - len(off), "settings", asked, not off)
 
 
-async def confirm_restored(changes: Sequence[Change], scene: Scene) -> None:
+async def confirm_restored(changes: Sequence[Change], context: InjectionContext) -> None:
     """Return once each resource says that its values of before are in force; FaultError after a deadline."""
     for change in changes:
-        await until(lambda it=change: _put_back(it, scene.world), scene.clock, CHANGED_DEADLINE_MS)  # type: ignore[misc]
+        await wait_until(lambda it=change: _put_back(it, context.world), context.clock, CHANGED_DEADLINE_MS)  # type: ignore[misc]
 
 
 async def _put_back(change: Change, world: World) -> str | None:
-    return await restored(change.of, change.name, change.before, world)
+    return await restore_settings(change.of, change.name, change.before, world)
 
 
 async def _missing(changes: Sequence[Change], world: World) -> str | None:
@@ -95,7 +95,7 @@ async def _off(changes: Sequence[Change], world: World) -> list[str]:
     return [
         f"{key} of {change.of} {change.name}"
         for change in changes
-        for key in await lacking(change.of, change.name, change.wanted, world)
+        for key in await settings_not_in_force(change.of, change.name, change.wanted, world)
     ]
 
 
@@ -131,31 +131,31 @@ def _as_text(value: object) -> object:
 Value = Annotated[str, BeforeValidator(_as_text)]
 
 
-class ConfigStrike(Strike):
+class ConfigInjection(Injection):
     """One change of settings."""
 
-    def __init__(self, scene: Scene, change: Change, targets: Targets) -> None:
-        self.scene = scene
+    def __init__(self, context: InjectionContext, change: Change, targets: Targets) -> None:
+        self.context = context
         self.change = change
         self.targets = targets
         self.undo = change.undo()
 
     async def inject(self) -> None:
         """Change them and see them in force."""
-        await make([self.change], self.scene)
+        await make([self.change], self.context)
 
     async def hold(self, until_us: int | None, report: Report) -> None:
         """They must stay in force: read back each second."""
         while True:
-            report(await read_back([self.change], self.scene))
-            now_us = self.scene.clock.now_us()
+            report(await read_back([self.change], self.context))
+            now_us = self.context.clock.now_us()
             if until_us is None or now_us >= until_us:
                 return
-            await self.scene.clock.sleep_until_us(min(now_us + READ_BACK_US, until_us))
+            await self.context.clock.sleep_until_us(min(now_us + READ_BACK_US, until_us))
 
     async def confirm_healed(self) -> None:
         """The values of before are in force again."""
-        await confirm_restored([self.change], self.scene)
+        await confirm_restored([self.change], self.context)
 
 
 class Config(Fault):
@@ -165,8 +165,10 @@ class Config(Fault):
     band: ClassVar[Band] = Band("#bcbd22", "config")
     proof: ClassVar[str] = "the settings, read back each second from whoever runs with them"
     remedy: ClassVar[str] = "the dynamic values of before, or their absence, read back"
-    met_by: ClassVar[Among] = "topics"
-    stakes: ClassVar[tuple[Stake, ...]] = tuple(Stake("settings", each) for each in ("brokers", "topics", "clients"))
+    exposure_target: ClassVar[TargetKind] = "topics"
+    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = tuple(
+        ExclusiveResource("settings", each) for each in ("brokers", "topics", "clients")
+    )
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
     allowance_ms: ClassVar[int] = 2_000  # a change takes 0.1 s, and 0.1 s to be read back
 
@@ -185,21 +187,21 @@ class Config(Fault):
             raise PydanticCustomError("refused", "{sentence}", {"sentence": sentence})
         return self
 
-    def meeting(self) -> Among:
+    def effective_exposure_target(self) -> TargetKind:
         """Whoever's settings they are."""
         return "brokers" if self.broker else "topics" if self.topic else "clients"
 
-    def roles(self) -> dict[Place, str]:
+    def roles(self) -> dict[FieldPath, str]:
         """The broker, if it is one's settings."""
         return {("broker",): self.broker} if self.broker else {}
 
-    def topics(self) -> dict[Place, str]:
+    def topics(self) -> dict[FieldPath, str]:
         """The topic, likewise."""
         return {("topic",): self.topic} if self.topic else {}
 
-    def problems(self, rest: Rest) -> Iterator[Problem]:
+    def problems(self, plan: PlanContext) -> Iterator[Problem]:
         """Steps that Kafka refuses, as far as the plan tells what is in force; quotas that there are not."""
-        said = rest.cluster.config if rest.cluster else {}
+        said = plan.cluster.config if plan.cluster else {}
         for name, value in self.set_.items():
             by_default = str(POOLS[name]) if POOLS.get(name) else None
             if self.broker and (refused := step_refused(name, said.get(name, by_default), value)):
@@ -207,27 +209,27 @@ class Config(Fault):
             if self.client_id and name not in QUOTAS:
                 yield Problem(("set", name), f"a client has no quota `{name}`: it has {', '.join(QUOTAS)}", on_key=True)
 
-    def surprises(self, rest: Rest) -> Iterator[Problem]:
+    def surprises(self, plan: PlanContext) -> Iterator[Problem]:
         """A minimum that the topic can't reach."""
         value = self.set_.get(_MIN_ISR, "") if self.topic else ""
-        replication = {topic.name: topic.replication for topic in rest.topics.values()}.get(self.topic or "")
+        replication = {topic.name: topic.replication for topic in plan.topics.values()}.get(self.topic or "")
         if replication and value.isdecimal() and int(value) > replication:
             sentence = f"{value} is more than the topic's replication {replication}: nothing can be produced meanwhile"
             yield Problem(("set", _MIN_ISR), sentence)
 
-    async def aim(self, scene: Scene, draws: Draws) -> Strike:
+    async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         """FaultError if Kafka has no such settings, takes them only at a start, or not in one step."""
-        of, name = await self._whose(scene, draws)
-        now = await scene.world.config(of, name)
+        of, name = await self._whose(context, draws)
+        now = await context.world.config(of, name)
         for key, value in self.set_.items():
             if of != "client" and (refused := _refused(of, key, value, now)):
                 raise FaultError(refused)
-        change = await planned(of, name, self.set_, scene.world)
-        return ConfigStrike(scene, change, await self._targets(of, name, change, scene.world))
+        change = await planned(of, name, self.set_, context.world)
+        return ConfigInjection(context, change, await self._targets(of, name, change, context.world))
 
-    async def _whose(self, scene: Scene, draws: Draws) -> tuple[Resource, str]:
+    async def _whose(self, context: InjectionContext, draws: Draws) -> tuple[Resource, str]:
         if self.broker is not None:
-            return "broker", str(await resolve(self.broker, scene.world, draws, "broker"))
+            return "broker", str(await resolve(self.broker, context.world, draws, "broker"))
         return ("topic", self.topic) if self.topic is not None else ("client", str(self.client_id))
 
     async def _targets(self, of: Resource, name: str, change: Change, world: World) -> Targets:

@@ -35,25 +35,25 @@ from pydantic_core import PydanticCustomError
 from aftershock.errors import FaultError
 from aftershock.faults.kinds.fault import (
     READ_BACK_US,
-    Among,
     Band,
     Draws,
+    ExclusiveResource,
     Family,
     Fault,
-    Place,
+    FieldPath,
+    Impact,
+    Injection,
+    InjectionContext,
+    PlanContext,
     Report,
-    Rest,
-    Scene,
-    Stake,
-    Strike,
-    Takes,
+    TargetKind,
 )
 from aftershock.faults.kinds.kafka.config import Change, confirm_restored, make, planned, read_back
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.plan.units import ByteRate, Duration
 from aftershock.faults.runtime.record import Targets, Undo, Witness, all_of
-from aftershock.faults.runtime.undo import assignment_as_json, led_by_preferred, reassigned
-from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, patiently, to_the_end, until
+from aftershock.faults.runtime.undo import assignment_as_json, elect_preferred_leaders, pending_reassignment
+from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion, wait_until
 from aftershock.faults.runtime.world import World
 from aftershock.faults.targets.roles import RoleText, brokers_of, resolve
 from aftershock.faults.targets.values import BrokerId, PartitionState, TopicPartition
@@ -135,19 +135,19 @@ def _next(replicas: Replicas, held: Counter[BrokerId], racks: Mapping[BrokerId, 
 MOVED_DEADLINE_MS = 60_000
 
 
-class ReassignStrike(Strike):
+class ReassignInjection(Injection):
     """``before``: the partitions that change, as they are; ``elects``: the new preferred replicas are to lead."""
 
     def __init__(
         self,
-        scene: Scene,
+        context: InjectionContext,
         before: Sequence[PartitionState],
         wanted: Assignment,
         targets: Targets,
         *,
         elects: bool = False,
     ) -> None:
-        self.scene = scene
+        self.context = context
         self.before = {where(state): state for state in before}
         self.wanted = wanted
         self.targets = targets
@@ -158,11 +158,11 @@ class ReassignStrike(Strike):
 
     async def inject(self) -> None:
         """Ask for the move and see it done; elect the new preferred leaders where they are to lead."""
-        world, clock = self.scene.world, self.scene.clock
-        await to_the_end(world.reassign(self.wanted))
-        await until(lambda: reassigned(self.wanted, world), clock, MOVED_DEADLINE_MS)
+        world, clock = self.context.world, self.context.clock
+        await run_to_completion(world.reassign(self.wanted))
+        await wait_until(lambda: pending_reassignment(self.wanted, world), clock, MOVED_DEADLINE_MS)
         if self.elects:
-            await until(lambda: led_by_preferred(frozenset(self.wanted), world), clock, MOVED_DEADLINE_MS)
+            await wait_until(lambda: elect_preferred_leaders(frozenset(self.wanted), world), clock, MOVED_DEADLINE_MS)
 
     async def hold(self, until_us: int | None, report: Report) -> None:
         """Leaders moved, or replicas changed; and at the end the assignment must still be in force.
@@ -170,8 +170,8 @@ class ReassignStrike(Strike):
         Later on leaders may move again by another fault's doing, so only the assignment is read a second time.
         """
         report(await (self._leaders() if self.elects and self._due() else self.replicas()))
-        if until_us is not None and self.scene.clock.now_us() < until_us:
-            await self.scene.clock.sleep_until_us(until_us)
+        if until_us is not None and self.context.clock.now_us() < until_us:
+            await self.context.clock.sleep_until_us(until_us)
             report(await self.replicas())
 
     async def replicas(self) -> Witness:
@@ -186,7 +186,7 @@ class ReassignStrike(Strike):
 
     async def now(self) -> dict[TopicPartition, PartitionState]:
         """The partitions of its topics as they are now."""
-        states = await patiently(self._states, self.scene.clock, READ_DEADLINE_MS)
+        states = await retry_refused(self._states, self.context.clock, READ_DEADLINE_MS)
         return {where(state): state for state in states}
 
     @property
@@ -205,7 +205,7 @@ class ReassignStrike(Strike):
         return Witness(what, len(due), len(moved), "partitions", len(now), len(moved) == len(due))
 
     async def _states(self) -> Sequence[PartitionState]:
-        return await self.scene.world.partitions(self.targets.topics)
+        return await self.context.world.partitions(self.targets.topics)
 
 
 def _took_over(before: PartitionState, now: PartitionState, wanted: Replicas) -> bool:
@@ -231,18 +231,18 @@ async def throttling(
     return changes
 
 
-class ThrottledStrike(ReassignStrike):
+class ThrottledInjection(ReassignInjection):
     """A move that takes its time: seen in flight, its throttle read back each second."""
 
     def __init__(
         self,
-        scene: Scene,
+        context: InjectionContext,
         before: Sequence[PartitionState],
         wanted: Assignment,
         targets: Targets,
         changes: Sequence[Change],
     ) -> None:
-        super().__init__(scene, before, wanted, targets)
+        super().__init__(context, before, wanted, targets)
         self.changes = changes
         self._unthrottle = [change.undo() for change in changes]
         self.undo = all_of([*self._unthrottle, self.undo])
@@ -254,27 +254,27 @@ class ThrottledStrike(ReassignStrike):
 
     async def inject(self) -> None:
         """Throttle, then ask for the move."""
-        await make(self.changes, self.scene)
-        await to_the_end(self.scene.world.reassign(self.wanted))
+        await make(self.changes, self.context)
+        await run_to_completion(self.context.world.reassign(self.wanted))
 
     async def hold(self, until_us: int | None, report: Report) -> None:
         """In flight at first; then the throttle each second, until the time is over, or the move without one."""
-        clock = self.scene.clock
+        clock = self.context.clock
         report(await self._in_flight())
-        report(await read_back(self.changes, self.scene))
+        report(await read_back(self.changes, self.context))
         give_up_us = clock.now_us() + MOVED_DEADLINE_MS * 1000
         while clock.now_us() < (until_us or give_up_us) and (until_us or await self.moving()):
             await clock.sleep_until_us(min(clock.now_us() + READ_BACK_US, until_us or give_up_us))
-            report(await read_back(self.changes, self.scene))
+            report(await read_back(self.changes, self.context))
         report(await (self.replicas() if until_us is None else self._on_their_way()))
 
     async def confirm_healed(self) -> None:
         """The throttle is gone: every setting is as before."""
-        await confirm_restored(self.changes, self.scene)
+        await confirm_restored(self.changes, self.context)
 
     async def moving(self) -> list[TopicPartition]:
         """The partitions of this fault whose move is in flight."""
-        moving = await patiently(self.scene.world.reassigning, self.scene.clock, READ_DEADLINE_MS)
+        moving = await retry_refused(self.context.world.reassigning, self.context.clock, READ_DEADLINE_MS)
         return sorted(moving & self.wanted.keys())
 
     async def _in_flight(self) -> Witness:
@@ -290,19 +290,19 @@ class ThrottledStrike(ReassignStrike):
         return Witness(what, len(self.wanted), count, "partitions", len(now), count == len(self.wanted))
 
 
-class CancelledStrike(ThrottledStrike):
+class CancelledInjection(ThrottledInjection):
     """A move that is cancelled on its way. ``caught``: how many partitions were in flight right before."""
 
     def __init__(
         self,
-        scene: Scene,
+        context: InjectionContext,
         before: Sequence[PartitionState],
         wanted: Assignment,
         targets: Targets,
         changes: Sequence[Change],
         cancel_after_ms: int,
     ) -> None:
-        super().__init__(scene, before, wanted, targets, changes)
+        super().__init__(context, before, wanted, targets, changes)
         self.cancel_after_ms = cancel_after_ms
         self.caught = 0
 
@@ -314,13 +314,13 @@ class CancelledStrike(ThrottledStrike):
     async def inject(self) -> None:
         """Throttle, ask for the move, and cancel it when its time has come."""
         await super().inject()
-        await self.scene.clock.sleep_until_us(self.scene.clock.now_us() + self.cancel_after_ms * 1000)
+        await self.context.clock.sleep_until_us(self.context.clock.now_us() + self.cancel_after_ms * 1000)
         moving = await self.moving()
         self.caught = len(moving)
-        await to_the_end(self.scene.world.cancel_reassign(moving))
-        await until(self._still_there, self.scene.clock, MOVED_DEADLINE_MS)
+        await run_to_completion(self.context.world.cancel_reassign(moving))
+        await wait_until(self._still_there, self.context.clock, MOVED_DEADLINE_MS)
 
-    async def hold(self, until_us: int | None, report: Report) -> None:  # noqa: ARG002 -- it is over when cancelled
+    async def hold(self, _until_us: int | None, report: Report) -> None:
         """A move was in flight, and is gone."""
         asked = len(self.wanted)
         what = "partitions whose move was in flight when it was cancelled"
@@ -367,10 +367,10 @@ class Reassign(Fault):
     remedy: ClassVar[str] = (
         "with `for`, or cancelled: the assignment and the leaders of before; without: it stays; throttles are removed"
     )
-    leaves: ClassVar[str | None] = "without `for`: the replicas where they were moved to"
-    met_by: ClassVar[Among] = "topics"
-    told: ClassVar[bool] = True  # a replica that leads no more says so
-    stakes: ClassVar[tuple[Stake, ...]] = (Stake("assignment", "topics"),)
+    permanent_effect: ClassVar[str | None] = "without `for`: the replicas where they were moved to"
+    exposure_target: ClassVar[TargetKind] = "topics"
+    closes_connections: ClassVar[bool] = True  # a replica that leads no more says so
+    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("assignment", "topics"),)
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "optional"
     allowance_ms: ClassVar[int] = 2_000  # a rotation takes 0.2 s for a hundred partitions; a move depends on the data
 
@@ -412,7 +412,7 @@ class Reassign(Fault):
         named = ((way, getattr(self, way)) for way in ("swap", "move", "replace"))
         return next(((way, move) for way, move in named if move is not None), None)
 
-    def takes(self) -> Takes:
+    def impact(self) -> Impact:
         """A rotation takes the leaders; a move also who the replicas are."""
         return "leaders" if self.rotate else "unknown"
 
@@ -423,34 +423,34 @@ class Reassign(Fault):
         way, move = self._between
         return {(way, "from"): move.from_, (way, "to"): move.to}
 
-    def topics(self) -> dict[Place, str]:
+    def topics(self) -> dict[FieldPath, str]:
         """The topic, if it is of one."""
         return {("topic",): self.topic} if self.topic is not None else {}
 
-    def problems(self, rest: Rest) -> Iterator[Problem]:
+    def problems(self, plan: PlanContext) -> Iterator[Problem]:
         """Moves that would change nothing, and more replicas than brokers."""
         if self._between and self._between[1].from_ == self._between[1].to and "any" not in self._between[1].to:
             yield Problem((self._between[0],), "`from` and `to` are the same, so nothing would move: name two brokers")
-        replication = {topic.name: topic.replication for topic in rest.topics.values()}.get(self.topic or "")
+        replication = {topic.name: topic.replication for topic in plan.topics.values()}.get(self.topic or "")
         if self.rotate and replication and self.rotate % replication == 0:
             sentence = f"turning {replication} replicas {self.rotate} times changes nothing: "
             yield Problem(("rotate",), sentence + "rotate by less, or by more replicas")
-        if self.replication and rest.cluster and self.replication > (count := len(rest.cluster.broker_racks)):
+        if self.replication and plan.cluster and self.replication > (count := len(plan.cluster.broker_racks)):
             yield Problem(("replication",), f"{self.replication} replicas need as many brokers, and there are {count}")
 
-    async def aim(self, scene: Scene, draws: Draws) -> Strike:
+    async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         """FaultError if there is no such topic, or if the new assignment would be the old one."""
-        states = tuple(await scene.world.partitions(None if self.topic is None else [self.topic]))
+        states = tuple(await context.world.partitions(None if self.topic is None else [self.topic]))
         if not states:
             raise FaultError(f"there is no topic {self.topic}; check the fault's target")
-        wanted, roles = await self._wanted(states, scene.world, draws)
+        wanted, roles = await self._wanted(states, context.world, draws)
         changed = tuple(state for state in states if wanted.get(where(state), state.replicas) != state.replicas)
         if not changed:
             whose = self.topic or "every topic"
             raise FaultError(f"every partition of {whose} is assigned that way already, so there is nothing to move")
         ends = (roles["from"], roles["to"]) if self._between else ()
         topics = tuple(sorted({state.topic for state in changed}))
-        return await self._strike(scene, changed, wanted, Targets(brokers=ends, topics=topics, roles=roles))
+        return await self._injection(context, changed, wanted, Targets(brokers=ends, topics=topics, roles=roles))
 
     async def _wanted(
         self, states: Sequence[PartitionState], world: World, draws: Draws
@@ -466,14 +466,14 @@ class Reassign(Fault):
         assign = {"swap": swapped, "move": moved, "replace": replaced}[way]
         return assign(states, source, target), {"from": source, "to": target}
 
-    async def _strike(
-        self, scene: Scene, before: Sequence[PartitionState], wanted: Assignment, targets: Targets
-    ) -> Strike:
+    async def _injection(
+        self, context: InjectionContext, before: Sequence[PartitionState], wanted: Assignment, targets: Targets
+    ) -> Injection:
         changed = {where(state): wanted[where(state)] for state in before}
         if self.throttle is None:
             elects = self.rotate is not None or self.swap is not None
-            return ReassignStrike(scene, before, changed, targets, elects=elects)
-        changes = await throttling(before, changed, self.throttle, scene.world)
+            return ReassignInjection(context, before, changed, targets, elects=elects)
+        changes = await throttling(before, changed, self.throttle, context.world)
         if self.cancel_after is None:
-            return ThrottledStrike(scene, before, changed, targets, changes)
-        return CancelledStrike(scene, before, changed, targets, changes, self.cancel_after)
+            return ThrottledInjection(context, before, changed, targets, changes)
+        return CancelledInjection(context, before, changed, targets, changes, self.cancel_after)

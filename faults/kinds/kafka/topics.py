@@ -25,40 +25,52 @@ from pydantic import Field, StrictInt, model_validator
 from pydantic_core import PydanticCustomError
 
 from aftershock.errors import FaultError
-from aftershock.faults.kinds.fault import Among, Band, Draws, Family, Fault, Place, Report, Rest, Scene, Stake, Strike
+from aftershock.faults.kinds.fault import (
+    Band,
+    Draws,
+    ExclusiveResource,
+    Family,
+    Fault,
+    FieldPath,
+    Injection,
+    InjectionContext,
+    PlanContext,
+    Report,
+    TargetKind,
+)
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.runtime.record import NOTHING, Targets, Undo, Witness
 from aftershock.faults.runtime.undo import perform
-from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, patiently, to_the_end, until
+from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion, wait_until
 from aftershock.faults.targets.values import PartitionState, TopicPartition
 
 ADDED_DEADLINE_MS = 30_000
 
 
-class AddPartitionsStrike(Strike):
+class AddPartitionsInjection(Injection):
     """One topic, from so many partitions to more."""
 
     undo = NOTHING
 
-    def __init__(self, scene: Scene, topic: str, before: int, to: int) -> None:
-        self.scene = scene
+    def __init__(self, context: InjectionContext, topic: str, before: int, to: int) -> None:
+        self.context = context
         self.topic = topic
         self.before, self.to = before, to
         self.targets = Targets(topics=(topic,), roles={"before": before, "to": to})
 
     async def inject(self) -> None:
         """Add them, and see them led."""
-        await to_the_end(self.scene.world.add_partitions(self.topic, self.to))
-        await until(self._missing, self.scene.clock, ADDED_DEADLINE_MS)
+        await run_to_completion(self.context.world.add_partitions(self.topic, self.to))
+        await wait_until(self._missing, self.context.clock, ADDED_DEADLINE_MS)
 
-    async def hold(self, until_us: int | None, report: Report) -> None:  # noqa: ARG002 -- it is done
+    async def hold(self, _until_us: int | None, report: Report) -> None:
         """There are as many as asked for, each with a leader."""
-        led = await patiently(self._led, self.scene.clock, READ_DEADLINE_MS)
+        led = await retry_refused(self._led, self.context.clock, READ_DEADLINE_MS)
         what = f"partitions of {self.topic} that have a leader, {self.before} of them from before"
         report(Witness(what, self.to, led, "partitions", led, led >= self.to))
 
     async def _led(self) -> int:
-        return sum(state.leader is not None for state in await self.scene.world.partitions([self.topic]))
+        return sum(state.leader is not None for state in await self.context.world.partitions([self.topic]))
 
     async def _missing(self) -> str | None:
         led = await self._led()
@@ -72,9 +84,9 @@ class AddPartitions(Fault):
     band: ClassVar[Band] = Band("#a55194", "add partitions")
     proof: ClassVar[str] = "the partitions read back, each with a leader"
     remedy: ClassVar[str] = "nothing: the partitions stay"
-    leaves: ClassVar[str | None] = "a topic with more partitions"
-    met_by: ClassVar[Among] = "topics"
-    stakes: ClassVar[tuple[Stake, ...]] = (Stake("assignment", "topics"),)
+    permanent_effect: ClassVar[str | None] = "a topic with more partitions"
+    exposure_target: ClassVar[TargetKind] = "topics"
+    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("assignment", "topics"),)
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "refused"
     allowance_ms: ClassVar[int] = 1_000
 
@@ -82,22 +94,22 @@ class AddPartitions(Fault):
     topic: str
     to: Annotated[StrictInt, Field(ge=2, le=10_000, description="how many there are to be in all")]
 
-    def topics(self) -> dict[Place, str]:
+    def topics(self) -> dict[FieldPath, str]:
         """The topic."""
         return {("topic",): self.topic}
 
-    def problems(self, rest: Rest) -> Iterator[Problem]:
+    def problems(self, plan: PlanContext) -> Iterator[Problem]:
         """A number that is no more than there are."""
-        partitions = {topic.name: topic.partitions for topic in rest.topics.values()}.get(self.topic)
+        partitions = {topic.name: topic.partitions for topic in plan.topics.values()}.get(self.topic)
         if partitions is not None and self.to <= partitions:
             yield Problem(("to",), f"{self.topic} has {partitions} partitions, and Kafka can only add: ask for more")
 
-    async def aim(self, scene: Scene, _draws: Draws) -> Strike:
+    async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
         """FaultError if there is no such topic, or it has as many already."""
-        before = len(await scene.world.partitions([self.topic]))
+        before = len(await context.world.partitions([self.topic]))
         if not 0 < before < self.to:
             raise FaultError(f"{self.topic} has {before} partitions, so it can't be given more to be {self.to} in all")
-        return AddPartitionsStrike(scene, self.topic, before, self.to)
+        return AddPartitionsInjection(context, self.topic, before, self.to)
 
 
 DELETED_DEADLINE_MS = 10_000
@@ -105,13 +117,13 @@ ERASES = ("lost",)
 """What integrity rules can't hold where the plan itself had records deleted."""
 
 
-class DeleteRecordsStrike(Strike):
+class DeleteRecordsInjection(Injection):
     """New log starts for some partitions."""
 
     undo = NOTHING
 
-    def __init__(self, scene: Scene, topic: str, before: Mapping[TopicPartition, int]) -> None:
-        self.scene = scene
+    def __init__(self, context: InjectionContext, topic: str, before: Mapping[TopicPartition, int]) -> None:
+        self.context = context
         self.topic = topic
         self.before = dict(before)
         told = {str(partition): offset for (_, partition), offset in sorted(before.items())}
@@ -119,18 +131,18 @@ class DeleteRecordsStrike(Strike):
 
     async def inject(self) -> None:
         """Delete them, and see every leader's log begin later."""
-        await to_the_end(self.scene.world.delete_records(self.before))
-        await until(self._missing, self.scene.clock, DELETED_DEADLINE_MS)
+        await run_to_completion(self.context.world.delete_records(self.before))
+        await wait_until(self._missing, self.context.clock, DELETED_DEADLINE_MS)
 
-    async def hold(self, until_us: int | None, report: Report) -> None:  # noqa: ARG002 -- it is done
+    async def hold(self, _until_us: int | None, report: Report) -> None:
         """Each log begins where it was asked to, or later."""
-        left = await patiently(self._left, self.scene.clock, READ_DEADLINE_MS)
+        left = await retry_refused(self._left, self.context.clock, READ_DEADLINE_MS)
         asked = len(self.before)
         what = f"partitions of {self.topic} whose log, by its leader, begins where the deletion ended or later"
         report(Witness(what, asked, asked - len(left), "partitions", asked, not left))
 
     async def _left(self) -> list[TopicPartition]:
-        ends = await self.scene.world.log_ends(self.topic)
+        ends = await self.context.world.log_ends(self.topic)
         return [where for where, offset in self.before.items() if ends.get(where, (-1, -1))[0] < offset]
 
     async def _missing(self) -> str | None:
@@ -145,9 +157,9 @@ class DeleteRecords(Fault):
     band: ClassVar[Band] = Band("#8c6d31", "delete records")
     proof: ClassVar[str] = "the log start of every partition, read back from its leader"
     remedy: ClassVar[str] = "nothing: the records are gone"
-    leaves: ClassVar[str | None] = "logs without the records that it deleted"
-    met_by: ClassVar[Among] = "topics"
-    stakes: ClassVar[tuple[Stake, ...]] = (Stake("records", "topics"),)
+    permanent_effect: ClassVar[str | None] = "logs without the records that it deleted"
+    exposure_target: ClassVar[TargetKind] = "topics"
+    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("records", "topics"),)
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "refused"
     allowance_ms: ClassVar[int] = 1_000
 
@@ -163,18 +175,18 @@ class DeleteRecords(Fault):
             raise PydanticCustomError("refused", "{sentence}", {"sentence": sentence})
         return self
 
-    def topics(self) -> dict[Place, str]:
+    def topics(self) -> dict[FieldPath, str]:
         """The topic."""
         return {("topic",): self.topic}
 
-    async def aim(self, scene: Scene, _draws: Draws) -> Strike:
+    async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
         """FaultError if the topic holds no such records."""
-        ends = await scene.world.log_ends(self.topic)
+        ends = await context.world.log_ends(self.topic)
         new_starts = {where: self._new_start(start, end) for where, (start, end) in ends.items()}
         risen = {where: offset for where, offset in new_starts.items() if offset > ends[where][0]}
         if not risen:
             raise FaultError(f"{self.topic} holds no records to delete; let some be produced first")
-        return DeleteRecordsStrike(scene, self.topic, risen)
+        return DeleteRecordsInjection(context, self.topic, risen)
 
     def _new_start(self, start: int, end: int) -> int:
         if self.before is not None:
@@ -187,13 +199,13 @@ RECREATE_ERASES = ("lost", "duplicate", "order")
 """What integrity rules can't hold across two topics of one name."""
 
 
-class RecreateTopicStrike(Strike):
+class RecreateTopicInjection(Injection):
     """One topic, replaced. ``topic_id``: that of before."""
 
     def __init__(
-        self, scene: Scene, topic_id: str, states: Sequence[PartitionState], config: Mapping[str, str]
+        self, context: InjectionContext, topic_id: str, states: Sequence[PartitionState], config: Mapping[str, str]
     ) -> None:
-        self.scene = scene
+        self.context = context
         self.topic = states[0].topic
         self.topic_id = topic_id
         self.partitions = len(states)
@@ -204,26 +216,26 @@ class RecreateTopicStrike(Strike):
 
     async def inject(self) -> None:
         """Delete it, create it, and see all of it led."""
-        await to_the_end(self._replace())
-        await until(self._not_led, self.scene.clock, RECREATED_DEADLINE_MS)
+        await run_to_completion(self._replace())
+        await wait_until(self._not_led, self.context.clock, RECREATED_DEADLINE_MS)
 
-    async def hold(self, until_us: int | None, report: Report) -> None:  # noqa: ARG002 -- it is done
+    async def hold(self, _until_us: int | None, report: Report) -> None:
         """It has another id."""
-        now = (await patiently(self.scene.world.topic_ids, self.scene.clock, READ_DEADLINE_MS)).get(self.topic)
+        now = (await retry_refused(self.context.world.topic_ids, self.context.clock, READ_DEADLINE_MS)).get(self.topic)
         ok = now is not None and now != self.topic_id
         what = f"topics named {self.topic} with another id than {self.topic_id}: {now}"
         report(Witness(what, asked=1, observed=float(ok), unit="topics", n=1, ok=ok))
 
     async def _replace(self) -> None:
-        await self.scene.world.delete_topic(self.topic)
-        await until(self._still_there, self.scene.clock, RECREATED_DEADLINE_MS)
-        await perform(self.undo, self.scene.world, self.scene.clock)
+        await self.context.world.delete_topic(self.topic)
+        await wait_until(self._still_there, self.context.clock, RECREATED_DEADLINE_MS)
+        await perform(self.undo, self.context.world, self.context.clock)
 
     async def _still_there(self) -> str | None:
-        return f"{self.topic} is not yet deleted" if self.topic in await self.scene.world.topic_ids() else None
+        return f"{self.topic} is not yet deleted" if self.topic in await self.context.world.topic_ids() else None
 
     async def _not_led(self) -> str | None:
-        states = await self.scene.world.partitions([self.topic])
+        states = await self.context.world.partitions([self.topic])
         led = [state for state in states if state.leader is not None]
         return None if len(led) == self.partitions else f"{len(led)} of {self.partitions} partitions have a leader"
 
@@ -235,31 +247,33 @@ class RecreateTopic(Fault):
     band: ClassVar[Band] = Band("#ad494a", "recreate topic")
     proof: ClassVar[str] = "a topic of that name, with another id"
     remedy: ClassVar[str] = "nothing: the topic stays new; interrupted, it is created"
-    leaves: ClassVar[str | None] = "a topic of that name with another id, and none of the records"
-    met_by: ClassVar[Among] = "topics"
-    stakes: ClassVar[tuple[Stake, ...]] = tuple(Stake(each, "topics") for each in ("assignment", "records", "settings"))
+    permanent_effect: ClassVar[str | None] = "a topic of that name with another id, and none of the records"
+    exposure_target: ClassVar[TargetKind] = "topics"
+    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = tuple(
+        ExclusiveResource(each, "topics") for each in ("assignment", "records", "settings")
+    )
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "refused"
     allowance_ms: ClassVar[int] = 2_000  # 0.3 s for six partitions
 
     kind: Literal["recreate_topic"] = "recreate_topic"
     topic: str
 
-    def topics(self) -> dict[Place, str]:
+    def topics(self) -> dict[FieldPath, str]:
         """The topic."""
         return {("topic",): self.topic}
 
-    def problems(self, rest: Rest) -> "Iterator[Problem]":  # noqa: ARG002 -- its name says enough
+    def problems(self, plan: PlanContext) -> "Iterator[Problem]":  # noqa: ARG002 -- its name says enough
         """Kafka keeps groups and transactions in its own."""
         if self.topic.startswith("__"):
             sentence = f"{self.topic} is Kafka's own, and its coordinators would not notice: name a topic of the plan"
             yield Problem(("topic",), sentence)
 
-    async def aim(self, scene: Scene, _draws: Draws) -> Strike:
+    async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
         """FaultError if there is no such topic."""
-        topic_id = (await scene.world.topic_ids()).get(self.topic)
+        topic_id = (await context.world.topic_ids()).get(self.topic)
         if topic_id is None:
             raise FaultError(f"there is no topic {self.topic}; check the fault's target")
-        states = await scene.world.partitions([self.topic])
-        settings = await scene.world.config("topic", self.topic)
+        states = await context.world.partitions([self.topic])
+        settings = await context.world.config("topic", self.topic)
         config = {key: setting.dynamic for key, setting in settings.items() if setting.dynamic is not None}
-        return RecreateTopicStrike(scene, topic_id, states, config)
+        return RecreateTopicInjection(context, topic_id, states, config)

@@ -18,12 +18,22 @@ from contextlib import asynccontextmanager
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from aftershock.errors import FaultError
-from aftershock.faults.kinds.fault import READ_BACK_US, Among, Draws, Family, Fault, Place, Report, Scene, Strike
-from aftershock.faults.runtime.probing import answer_again, answering
+from aftershock.faults.kinds.fault import (
+    READ_BACK_US,
+    Draws,
+    Family,
+    Fault,
+    FieldPath,
+    Injection,
+    InjectionContext,
+    Report,
+    TargetKind,
+)
+from aftershock.faults.runtime.probing import wait_until_answering, answering_links
 from aftershock.faults.runtime.record import Targets, Undo, Witness
-from aftershock.faults.runtime.waiting import to_the_end
+from aftershock.faults.runtime.waiting import run_to_completion
 from aftershock.faults.runtime.world import Probe, World
-from aftershock.faults.targets.links import LinkText, Stretch, ToBroker, crossing, parse, resolve
+from aftershock.faults.targets.links import LinkStream, LinkText, ToBroker, parse, replicated_over, resolve
 from aftershock.faults.targets.values import Exchange, Link, Stream, Toxic
 
 
@@ -33,11 +43,11 @@ def role_of(link: str) -> dict[tuple[str, ...], str]:
     return {("link",): selector.role} if isinstance(selector, ToBroker) and selector.role else {}
 
 
-async def described(asked: str, stretches: Iterable[Stretch], world: World) -> dict[str, Any]:
+async def described(asked: str, stretches: Iterable[LinkStream], world: World) -> dict[str, Any]:
     """``{"asked", "streams"}``, and ``"crossing"`` where followers fetch over these links."""
     chosen = tuple(stretches)
     roles: dict[str, Any] = {"asked": asked, "streams": sorted({stretch.stream for stretch in chosen})}
-    if met := await crossing({stretch.link for stretch in chosen}, world):
+    if met := await replicated_over({stretch.link for stretch in chosen}, world):
         roles["crossing"] = met
     return roles
 
@@ -47,10 +57,10 @@ def targets_of(links: Iterable[Link], roles: Mapping[str, Any]) -> Targets:
     return Targets(links=tuple(sorted({link.proxy for link in links})), roles=roles)
 
 
-class LinkStrike(Strike):
+class LinkInjection(Injection):
     """Something on links: measured at its beginning and right before its end, read back each second in between."""
 
-    scene: Scene
+    context: InjectionContext
     measuring_us: int
     """How long one measuring may take."""
 
@@ -64,7 +74,7 @@ class LinkStrike(Strike):
 
     async def hold(self, until_us: int | None, report: Report) -> None:
         """Measure, then read back once a second, and measure again right before the heal."""
-        clock = self.scene.clock
+        clock = self.context.clock
         until_us = until_us or clock.now_us()
         report(await self.read_back())
         report(await self.measure())
@@ -79,11 +89,11 @@ class LinkStrike(Strike):
             report(await self.read_back())
 
 
-class ToxicStrike(LinkStrike):
+class ToxicInjection(LinkInjection):
     """One toxic for each stream of each link."""
 
-    def __init__(self, scene: Scene, toxics: Mapping[Stretch, Toxic], roles: Mapping[str, Any]) -> None:
-        self.scene = scene
+    def __init__(self, context: InjectionContext, toxics: Mapping[LinkStream, Toxic], roles: Mapping[str, Any]) -> None:
+        self.context = context
         self.toxics = dict(toxics)
         self.targets = targets_of((stretch.link for stretch in toxics), roles)
         names = sorted([stretch.link.proxy, toxic.name] for stretch, toxic in toxics.items())
@@ -92,11 +102,11 @@ class ToxicStrike(LinkStrike):
     async def inject(self) -> None:
         """Put all the toxics on."""
         for stretch, toxic in self.toxics.items():
-            await to_the_end(self.scene.world.add_toxic(stretch.link.proxy, toxic))
+            await run_to_completion(self.context.world.add_toxic(stretch.link.proxy, toxic))
 
     async def read_back(self) -> Witness:
         """How many of them Toxiproxy has, as we want them."""
-        now = await self.scene.world.toxics()
+        now = await self.context.world.toxics()
         there = [
             stretch
             for stretch, toxic in self.toxics.items()
@@ -107,7 +117,7 @@ class ToxicStrike(LinkStrike):
         return Witness(what, len(self.toxics), len(there), "toxics", len(self.toxics), not gone)
 
 
-def toxic_on(stretch: Stretch, fault: str, type_: str, attributes: Mapping[str, int]) -> Toxic:
+def toxic_on(stretch: LinkStream, fault: str, type_: str, attributes: Mapping[str, int]) -> Toxic:
     """A toxic under a name that no other fault and no other stream has."""
     return Toxic(f"{fault}:{stretch.link.proxy}:{stretch.stream}", type_, stretch.stream, attributes)
 
@@ -116,20 +126,20 @@ class LinkFault(Fault):
     """A fault on the links that ``link`` names."""
 
     family: ClassVar[Family] = "link"
-    met_by: ClassVar[Among] = "links"
+    exposure_target: ClassVar[TargetKind] = "links"
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
 
     link: LinkText
 
-    def roles(self) -> dict[Place, str]:
+    def roles(self) -> dict[FieldPath, str]:
         """The broker at the link's end, where it names one."""
         return role_of(self.link)
 
-    def links(self) -> dict[Place, str]:
+    def links(self) -> dict[FieldPath, str]:
         """The link."""
         return {("link",): self.link}
 
-    async def described(self, stretches: tuple[Stretch, ...], world: World) -> dict[str, Any]:
+    async def described(self, stretches: tuple[LinkStream, ...], world: World) -> dict[str, Any]:
         """What was asked for and is met; and the broker, where the link names one."""
         broker = {"broker": stretches[0].link.broker} if self.roles() else {}
         return await described(self.link, stretches, world) | broker
@@ -139,26 +149,28 @@ class ToxicFault(LinkFault):
     """One toxic for each stream of each link."""
 
     toxic: ClassVar[str]
-    strike: ClassVar[type["ToxicFaultStrike"]]
+    injection: ClassVar[type["ToxicFaultInjection"]]
 
     @abstractmethod
     def attributes(self) -> dict[str, int]:
         """Of the toxic, by Toxiproxy's names and in its units."""
 
-    async def aim(self, scene: Scene, draws: Draws) -> Strike:
+    async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         """FaultError if the selector names no link."""
-        stretches = await resolve(self.link, scene.world, draws)
-        toxics = {each: toxic_on(each, scene.fault, self.toxic, self.attributes()) for each in stretches}
-        strike = self.strike(scene, toxics, await self.described(stretches, scene.world), self)
-        await strike.look_before()
-        return strike
+        stretches = await resolve(self.link, context.world, draws)
+        toxics = {each: toxic_on(each, context.fault, self.toxic, self.attributes()) for each in stretches}
+        injection = self.injection(context, toxics, await self.described(stretches, context.world), self)
+        await injection.look_before()
+        return injection
 
 
-class ToxicFaultStrike(ToxicStrike):
+class ToxicFaultInjection(ToxicInjection):
     """The toxics of a fault that is nothing else. ``own``: their names; ``streams``: those of each link."""
 
-    def __init__(self, scene: Scene, toxics: Mapping[Stretch, Toxic], roles: Mapping[str, Any], fault: Any) -> None:
-        super().__init__(scene, toxics, roles)
+    def __init__(
+        self, context: InjectionContext, toxics: Mapping[LinkStream, Toxic], roles: Mapping[str, Any], fault: Any
+    ) -> None:
+        super().__init__(context, toxics, roles)
         self.fault = fault
         self.measuring_us = self.measuring_ms() * 1000
         self.own = frozenset(toxic.name for toxic in toxics.values())
@@ -194,7 +206,7 @@ class Reading(NamedTuple):
     ok: bool
 
 
-class ProbedStrike(ToxicFaultStrike):
+class ProbedInjection(ToxicFaultInjection):
     """Toxics that show in connections of our own. ``what`` and ``unit`` are the witness's."""
 
     what: ClassVar[str]
@@ -207,11 +219,11 @@ class ProbedStrike(ToxicFaultStrike):
 
     async def look_before(self) -> None:
         """Which links answer."""
-        self.reachable = await answering(self.streams, self.scene)
+        self.reachable = await answering_links(self.streams, self.context)
 
     async def measure(self) -> Witness:
         """Every link that is left must show the harm."""
-        links = await serving(self.reachable, self.scene)
+        links = await serving(self.reachable, self.context)
         readings = [each for each in await asyncio.gather(*map(self._read, links)) if each is not None]
         if not readings:
             what = "nothing answers by itself at the end of these links; the toxics read back are the witness"
@@ -222,12 +234,12 @@ class ProbedStrike(ToxicFaultStrike):
 
     async def confirm_healed(self) -> None:
         """Every link that answered before answers again."""
-        await answer_again(self.reachable, self.scene)
+        await wait_until_answering(self.reachable, self.context)
 
     async def exchange(self, link: Link, ballast_bytes: int, limit_ms: int) -> Exchange | None:
         """One question over a connection of its own; None if there was no connection to be had."""
         try:
-            async with dialled(link, self.scene) as probe:
+            async with dialled(link, self.context) as probe:
                 return await probe.ask(ballast_bytes, limit_ms)
         except FaultError:
             return None
@@ -239,7 +251,7 @@ class ProbedStrike(ToxicFaultStrike):
             return None
 
 
-class EndedStrike(ProbedStrike):
+class EndedInjection(ProbedInjection):
     """Toxics that end the connection of a question instead of having it answered, ``timeout`` after it."""
 
     unit: ClassVar[str] = "ms"
@@ -258,21 +270,21 @@ class EndedStrike(ProbedStrike):
 
 
 @asynccontextmanager
-async def dialled(link: Link, scene: Scene) -> AsyncIterator[Probe]:
+async def dialled(link: Link, context: InjectionContext) -> AsyncIterator[Probe]:
     """A connection through a link, for as long as the block lasts."""
-    probe = await scene.world.dial(link)
+    probe = await context.world.dial(link)
     try:
         yield probe
     finally:
         await probe.hang_up()
 
 
-async def serving(links: Sequence[Link], scene: Scene) -> list[Link]:
+async def serving(links: Sequence[Link], context: InjectionContext) -> list[Link]:
     """Those whose broker runs and whose proxy is enabled."""
-    disabled = await scene.world.disabled()
-    return [link for link in await manned(links, scene) if link.proxy not in disabled]
+    disabled = await context.world.disabled()
+    return [link for link in await manned(links, context) if link.proxy not in disabled]
 
 
-async def manned(links: Sequence[Link], scene: Scene) -> list[Link]:
+async def manned(links: Sequence[Link], context: InjectionContext) -> list[Link]:
     """Those whose broker runs."""
-    return [link for link in links if await scene.world.state(link.broker) == "running"]
+    return [link for link in links if await context.world.state(link.broker) == "running"]

@@ -19,16 +19,16 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from aftershock.errors import FaultError
-from aftershock.faults.kinds.fault import Band, Rest, Stake, Takes
+from aftershock.faults.kinds.fault import Band, ExclusiveResource, Impact, PlanContext
 from aftershock.faults.kinds.link.base import (
     ROOM_MS,
     SHARE,
     SLACK_MS,
-    EndedStrike,
-    ProbedStrike,
+    EndedInjection,
+    ProbedInjection,
     Reading,
     ToxicFault,
-    ToxicFaultStrike,
+    ToxicFaultInjection,
     dialled,
 )
 from aftershock.faults.plan.document import Problem
@@ -36,7 +36,7 @@ from aftershock.faults.plan.units import Duration
 from aftershock.faults.targets.values import Link
 
 
-class ResetStrike(EndedStrike):
+class ResetInjection(EndedInjection):
     """A connection that is ended."""
 
     what: ClassVar[str] = "a question's connection was reset or closed instead of answered, after"
@@ -48,17 +48,17 @@ class Reset(ToxicFault):
     band: ClassVar[Band] = Band("#ad494a", "reset")
     proof: ClassVar[str] = "a question whose connection is ended instead of answered; the toxics, read back each second"
     remedy: ClassVar[str] = "the toxics are removed; clients dial again"
-    severs: ClassVar[bool] = True
-    told: ClassVar[bool] = True
-    stakes: ClassVar[tuple[Stake, ...]] = (Stake("way", "links", by_plan=False),)
+    drops_traffic: ClassVar[bool] = True
+    closes_connections: ClassVar[bool] = True
+    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("way", "links", by_plan=False),)
     allowance_ms: ClassVar[int] = 2_000
     toxic: ClassVar[str] = "reset_peer"
-    strike: ClassVar[type[ToxicFaultStrike]] = ResetStrike
+    injection: ClassVar[type[ToxicFaultInjection]] = ResetInjection
 
     kind: Literal["reset"] = "reset"
     timeout: Annotated[Duration, Field(le=60_000, description="from what is sent to the reset")] = 0
 
-    def takes(self) -> Takes:
+    def impact(self) -> Impact:
         """What gets through before a connection is reset may keep a node in office."""
         return "unknown"
 
@@ -66,7 +66,7 @@ class Reset(ToxicFault):
         """In ms."""
         return {"timeout": self.timeout}
 
-    def problems(self, rest: Rest) -> Iterator[Problem]:  # noqa: ARG002 -- it is about its own two times
+    def problems(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- it is about its own two times
         """A reset that the fault does not live to see."""
         if self.for_ is not None and self.timeout >= self.for_:
             yield Problem(("timeout",), "the fault is over before a connection could be reset: shorten it")
@@ -75,7 +75,7 @@ class Reset(ToxicFault):
 PROBES = 3
 
 
-class SlowCloseStrike(ProbedStrike):
+class SlowCloseInjection(ProbedInjection):
     """``before``: how soon each link passed a close on, in ms."""
 
     what: ClassVar[str] = "the quickest of three closes, passed on to the broker and back, took longer than before, by"
@@ -107,7 +107,7 @@ class SlowCloseStrike(ProbedStrike):
 
     async def _close_ms(self, link: Link) -> float | None:
         try:
-            async with dialled(link, self.scene) as probe:
+            async with dialled(link, self.context) as probe:
                 asked = await probe.ask(0, ROOM_MS)  # it must be open all the way before it can be closed
                 return await probe.close_ms(2 * self.fault.delay + ROOM_MS) if asked.end == "answered" else None
         except FaultError:
@@ -122,12 +122,12 @@ class SlowClose(ToxicFault):
     remedy: ClassVar[str] = "the toxics are removed, and the closes held back are passed on"
     allowance_ms: ClassVar[int] = 2_000
     toxic: ClassVar[str] = "slow_close"
-    strike: ClassVar[type[ToxicFaultStrike]] = SlowCloseStrike
+    injection: ClassVar[type[ToxicFaultInjection]] = SlowCloseInjection
 
     kind: Literal["slow_close"] = "slow_close"
     delay: Annotated[Duration, Field(ge=50, le=60_000, description="of a close, on each stream")]
 
-    def takes(self) -> Takes:
+    def impact(self) -> Impact:
         """Nothing while connections live."""
         return "moments" if self.delay <= 1_000 else "unknown"  # noqa: PLR2004 -- the second that `Takes` speaks of
 
@@ -135,7 +135,7 @@ class SlowClose(ToxicFault):
         """In ms."""
         return {"delay": self.delay}
 
-    def problems(self, rest: Rest) -> Iterator[Problem]:  # noqa: ARG002 -- it is about its own two times
+    def problems(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- it is about its own two times
         """A delay that no close would see whole."""
         if self.for_ is not None and self.delay >= self.for_:
             yield Problem(

@@ -46,13 +46,25 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from aftershock.errors import FaultError
-from aftershock.faults.kinds.fault import Among, Band, Draws, Family, Fault, Place, Rest, Scene, Stake, Strike, Takes
-from aftershock.faults.kinds.link.base import ToxicStrike, described, role_of, toxic_on
+from aftershock.faults.kinds.fault import (
+    Band,
+    Draws,
+    ExclusiveResource,
+    Family,
+    Fault,
+    FieldPath,
+    Impact,
+    Injection,
+    InjectionContext,
+    PlanContext,
+    TargetKind,
+)
+from aftershock.faults.kinds.link.base import ToxicInjection, described, role_of, toxic_on
 from aftershock.faults.plan.document import Problem, did_you_mean
-from aftershock.faults.runtime.probing import SILENCE_MS, answer_again, answering, ask_all, counted
+from aftershock.faults.runtime.probing import SILENCE_MS, wait_until_answering, answering_links, probe_all, count_answers
 from aftershock.faults.runtime.record import Witness
 from aftershock.faults.runtime.world import World
-from aftershock.faults.targets.links import LinkText, Stretch, Ways, around, resolve
+from aftershock.faults.targets.links import LinkStream, LinkText, Ways, links_of_rack, resolve
 from aftershock.faults.targets.roles import brokers_of
 from aftershock.faults.targets.values import BrokerId, Channel, Link, Stream
 
@@ -98,7 +110,7 @@ def picked(items: Iterable[T], drawn: float, unlike: Sequence[T] = ()) -> tuple[
     return orders[int(drawn * len(orders))]
 
 
-def streams_of(grudge: Grudge, links: Iterable[Link], homes: Homes, brokers: Iterable[int]) -> tuple[Stretch, ...]:
+def streams_of(grudge: Grudge, links: Iterable[Link], homes: Homes, brokers: Iterable[int]) -> tuple[LinkStream, ...]:
     """The streams to cut, sorted by proxy and stream. FaultError, with a sentence, where links can't carry it out."""
     senders = {"replication": frozenset(brokers), "controller": frozenset(homes)}
     if impossible := sorted((s, t) for s, t in grudge if homes[s] == homes[t]):
@@ -128,7 +140,7 @@ def all_links(homes: Homes, brokers: Iterable[int]) -> Iterator[Link]:
             yield Link(f"{channel}_{rack}-k{target}", channel, rack, BrokerId(target))
 
 
-def _cut(grudge: Grudge, link: Link, senders: Sequence[int]) -> Iterator[Stretch]:
+def _cut(grudge: Grudge, link: Link, senders: Sequence[int]) -> Iterator[LinkStream]:
     """The streams of a link all of whose traffic is meant."""
     ways: dict[Stream, dict[int, bool]] = {
         "upstream": {n: (n, link.broker) in grudge for n in senders},
@@ -142,7 +154,7 @@ def _cut(grudge: Grudge, link: Link, senders: Sequence[int]) -> Iterator[Stretch
                 "which can't be cut for one of them alone: put both in one group"
             )
         if meant and all(meant.values()):
-            yield Stretch(link, stream)
+            yield LinkStream(link, stream)
 
 
 _SCHEMA = {
@@ -193,9 +205,9 @@ def impossible(groups: Groups, ways: Ways, cluster: "Cluster") -> str | None:
 PROBE_SLACK_MS = 200  # what a probe takes beside its limit, generously
 
 
-async def no_answers(reachable: Sequence[Link], scene: Scene) -> Witness:
+async def no_answers(reachable: Sequence[Link], context: InjectionContext) -> Witness:
     """No link that answered before may answer now."""
-    answers = counted(await ask_all(reachable, scene))
+    answers = count_answers(await probe_all(reachable, context))
     asked = answers["answered"] + answers["silent"]
     what = "requests answered over links that keep their connections open and silent until the heal closes them"
     if not asked:
@@ -203,7 +215,7 @@ async def no_answers(reachable: Sequence[Link], scene: Scene) -> Witness:
     return Witness(what, 0, answers["answered"], "answers", asked, ok=not answers["answered"])
 
 
-class CutStrike(ToxicStrike):
+class CutInjection(ToxicInjection):
     """One ``timeout`` toxic for each stream of each link. ``reachable``: the links that answered before."""
 
     measuring_us = (SILENCE_MS + PROBE_SLACK_MS) * 1000
@@ -211,11 +223,11 @@ class CutStrike(ToxicStrike):
 
     async def measure(self) -> Witness:
         """Whether all is silent."""
-        return await no_answers(self.reachable, self.scene)
+        return await no_answers(self.reachable, self.context)
 
     async def confirm_healed(self) -> None:
         """Every link that answered before answers again."""
-        await answer_again(self.reachable, self.scene)
+        await wait_until_answering(self.reachable, self.context)
 
 
 class Cut(Fault):
@@ -225,9 +237,9 @@ class Cut(Fault):
     band: ClassVar[Band] = Band("#8c564b", "cut")
     proof: ClassVar[str] = "no answer through any link that answered before; the toxics, read back each second"
     remedy: ClassVar[str] = "the toxics are removed, and every link answers again"
-    met_by: ClassVar[Among] = "links"
-    severs: ClassVar[bool] = True
-    stakes: ClassVar[tuple[Stake, ...]] = (Stake("way", "links", by_plan=False),)
+    exposure_target: ClassVar[TargetKind] = "links"
+    drops_traffic: ClassVar[bool] = True
+    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("way", "links", by_plan=False),)
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
     allowance_ms: ClassVar[int] = 2_000  # toxics go on and off in 30 ms; connections are made anew within 0.6 s
 
@@ -255,7 +267,7 @@ class Cut(Fault):
             raise _refused(why)
         return self
 
-    def takes(self) -> Takes:
+    def impact(self) -> Impact:
         """All that these links carry."""
         return "links"
 
@@ -263,11 +275,11 @@ class Cut(Fault):
         """The broker at the link's end, where it names one."""
         return role_of(self.link) if self.link else {}
 
-    def links(self) -> dict[Place, str]:
+    def links(self) -> dict[FieldPath, str]:
         """The link."""
         return {("link",): self.link} if self.link else {}
 
-    def racks(self) -> dict[Place, str]:
+    def racks(self) -> dict[FieldPath, str]:
         """The rack to cut off."""
         return {("rack",): self.rack} if self.rack else {}
 
@@ -275,9 +287,9 @@ class Cut(Fault):
         """``order``: which order of the racks it is, for a shape; and ``any`` roles."""
         return super().draw(source) | ({"order": source.random()} if self.shape else {})
 
-    def problems(self, rest: Rest) -> Iterator[Problem]:
+    def problems(self, plan: PlanContext) -> Iterator[Problem]:
         """A rack that is alone has nothing to be cut off from; groups must be such that links are between them."""
-        cluster = rest.cluster
+        cluster = plan.cluster
         if cluster is None:
             return
         if tuple(cluster.racks) == (self.rack,):
@@ -287,21 +299,21 @@ class Cut(Fault):
         if self.between is not None and (why := impossible(self.between, self.ways, cluster)):
             yield Problem(("between",), why)
 
-    async def aim(self, scene: Scene, draws: Draws) -> Strike:
+    async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         """FaultError if there is no such link."""
-        asked, stretches = await self._stretches(scene.world, draws)
-        roles = await described(asked, stretches, scene.world)
+        asked, stretches = await self._stretches(context.world, draws)
+        roles = await described(asked, stretches, context.world)
         if self.roles():
             roles["broker"] = stretches[0].link.broker
-        silence = {each: toxic_on(each, scene.fault, "timeout", {"timeout": 0}) for each in stretches}
-        strike = CutStrike(scene, silence, roles)
-        strike.reachable = await answering((stretch.link for stretch in stretches), scene)
-        return strike
+        silence = {each: toxic_on(each, context.fault, "timeout", {"timeout": 0}) for each in stretches}
+        injection = CutInjection(context, silence, roles)
+        injection.reachable = await answering_links((stretch.link for stretch in stretches), context)
+        return injection
 
-    async def _stretches(self, world: World, draws: Draws) -> tuple[str, tuple[Stretch, ...]]:
+    async def _stretches(self, world: World, draws: Draws) -> tuple[str, tuple[LinkStream, ...]]:
         """What was asked, the random choices in words, and the streams."""
         if self.rack is not None:
-            return f"rack {self.rack}", await around(self.rack, self.ways, world)
+            return f"rack {self.rack}", await links_of_rack(self.rack, self.ways, world)
         if self.link is not None:
             return self.link, await resolve(self.link, world, draws)
         if self.between is not None:
@@ -314,7 +326,7 @@ class Cut(Fault):
         return f"{_said(few)} | {_said(many)}", _streams(of_groups([few, many], "both"), world)
 
 
-def _streams(grudge: Grudge, world: World) -> tuple[Stretch, ...]:
+def _streams(grudge: Grudge, world: World) -> tuple[LinkStream, ...]:
     return streams_of(grudge, world.links(), world.racks(), brokers_of(world))
 
 

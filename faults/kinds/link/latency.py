@@ -40,12 +40,12 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
 from pydantic_core import PydanticCustomError
 
 from aftershock.errors import FaultError
-from aftershock.faults.kinds.fault import Band, Draws, Fault, Report, Rest, Scene, Strike, Takes
-from aftershock.faults.kinds.link.base import LinkFault, ToxicStrike, toxic_on
+from aftershock.faults.kinds.fault import Band, Draws, Fault, Impact, Injection, InjectionContext, PlanContext, Report
+from aftershock.faults.kinds.link.base import LinkFault, ToxicInjection, toxic_on
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.plan.units import Duration, format_duration
 from aftershock.faults.runtime.record import Witness
-from aftershock.faults.targets.links import Stretch, resolve
+from aftershock.faults.targets.links import LinkStream, resolve
 from aftershock.faults.targets.values import Link, Toxic
 
 PROBES = 3
@@ -83,8 +83,8 @@ class _Rise:
 class Slowness:
     """Probes some links before and during a latency fault. ``in_force_ms`` is the delay on each stream just now."""
 
-    def __init__(self, scene: Scene, own: Mapping[Stretch, str], delay_ms: int) -> None:
-        self.scene = scene
+    def __init__(self, context: InjectionContext, own: Mapping[LinkStream, str], delay_ms: int) -> None:
+        self.context = context
         self.own = frozenset(own.values())
         self.streams: dict[Link, set[str]] = {}
         for stretch in own:
@@ -111,7 +111,7 @@ class Slowness:
         links = list(self.streams)
         for turn in range(QUIET_TURNS):
             if turn:
-                await self.scene.clock.sleep_until_us(self.scene.clock.now_us() + QUIET_TURN_US)
+                await self.context.clock.sleep_until_us(self.context.clock.now_us() + QUIET_TURN_US)
             measured = await asyncio.gather(*(self._probes(link) for link in links))
             for link, results in zip(links, measured, strict=True):
                 if answers := [result.ms for result in results if result.answered]:
@@ -157,19 +157,19 @@ class Slowness:
         return undisturbed or disturbed
 
     async def _once(self, link: Link) -> _Measured:
-        began_us = self.scene.clock.now_us()
+        began_us = self.context.clock.now_us()
         try:
-            return _Measured(answered=True, ms=await self.scene.world.probe_ms(link))
+            return _Measured(answered=True, ms=await self.context.world.probe_ms(link))
         except FaultError:
-            return _Measured(answered=False, ms=(self.scene.clock.now_us() - began_us) / 1000)
+            return _Measured(answered=False, ms=(self.context.clock.now_us() - began_us) / 1000)
 
     async def _others_ms(self) -> dict[Link, float]:
-        return await others_ms(self.streams, self.own, self.scene)
+        return await others_ms(self.streams, self.own, self.context)
 
 
-async def others_ms(links: Iterable[Link], own: Container[str], scene: Scene) -> dict[Link, float]:
+async def others_ms(links: Iterable[Link], own: Container[str], context: InjectionContext) -> dict[Link, float]:
     """The delay that latency toxics, but for our ``own``, put on a round trip over each link."""
-    now = await scene.world.toxics()
+    now = await context.world.toxics()
     return {
         link: float(
             sum(
@@ -210,17 +210,17 @@ class Schedule:
         return max((ms for turn, ms in enumerate(self.delays_ms) if turn not in self.spikes), default=0)
 
 
-class DelayStrike(ToxicStrike):
+class DelayInjection(ToxicInjection):
     """One latency toxic for each stream of each link, changed as the schedule says."""
 
     def __init__(
-        self, scene: Scene, stretches: tuple[Stretch, ...], schedule: Schedule, roles: Mapping[str, Any]
+        self, context: InjectionContext, stretches: tuple[LinkStream, ...], schedule: Schedule, roles: Mapping[str, Any]
     ) -> None:
         first = {"latency": schedule.delays_ms[0], "jitter": 0}
-        super().__init__(scene, {each: toxic_on(each, scene.fault, "latency", first) for each in stretches}, roles)
+        super().__init__(context, {each: toxic_on(each, context.fault, "latency", first) for each in stretches}, roles)
         self.schedule = schedule
         own = {stretch: toxic.name for stretch, toxic in self.toxics.items()}
-        self.slowness = Slowness(scene, own, schedule.delays_ms[0])
+        self.slowness = Slowness(context, own, schedule.delays_ms[0])
         streams = max(len(streams) for streams in self.slowness.streams.values())
         self.measuring_us = PROBES * (schedule.steady_ms * streams + PROBE_SLACK_MS) * 1000
         self.began_us = 0
@@ -228,7 +228,7 @@ class DelayStrike(ToxicStrike):
 
     async def hold(self, until_us: int | None, report: Report) -> None:
         """Watch as every link fault is watched, while the schedule goes on."""
-        self.began_us = self.scene.clock.now_us()
+        self.began_us = self.context.clock.now_us()
         schedule = asyncio.create_task(self._follow_schedule(report))
         try:
             await super().hold(until_us, report)
@@ -248,7 +248,7 @@ class DelayStrike(ToxicStrike):
     async def _follow_schedule(self, report: Report) -> None:
         async with asyncio.TaskGroup() as spikes:
             for turn, delay_ms in enumerate(self.schedule.delays_ms[1:], start=1):
-                await self.scene.clock.sleep_until_us(self.began_us + turn * self.schedule.every_ms * 1000)
+                await self.context.clock.sleep_until_us(self.began_us + turn * self.schedule.every_ms * 1000)
                 async with self.turn:
                     await self._update(delay_ms, report)
                 if turn in self.schedule.spikes:
@@ -263,7 +263,7 @@ class DelayStrike(ToxicStrike):
 
     async def _update_one(self, proxy: str, toxic: Toxic, report: Report) -> None:
         try:
-            await self.scene.world.update_toxic(proxy, toxic)
+            await self.context.world.update_toxic(proxy, toxic)
         except FaultError as error:
             report(Witness(f"an update of the toxic on {proxy}: {error}", 1, 0, "updates", 1, ok=False))
 
@@ -318,13 +318,13 @@ class DelayedFault(Fault):
             delays = [self.spikes.delay if turn in draws["spikes"] else ms for turn, ms in enumerate(delays)]
         return draws | {"delay_ms": delays}
 
-    def takes(self) -> Takes:
+    def impact(self) -> Impact:
         """A short delay is nothing but late."""
         spike = self.spikes.delay if self.spikes else 0
         largest = max(self.delay + self.jitter, (self.ramp_to or 0) + self.jitter, spike)
         return "moments" if largest <= MOMENT_MS else "unknown"
 
-    def problems(self, rest: Rest) -> Iterator[Problem]:  # noqa: ARG002 -- it is about its own times
+    def problems(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- it is about its own times
         """Schedules that don't fit into the time the fault has."""
         if self.for_ is None:
             return
@@ -338,15 +338,15 @@ class DelayedFault(Fault):
             room = format_duration(2 * self.spikes.delay + PROBE_SLACK_MS)
             yield Problem(("spikes", "delay"), sentence + f"{room} or longer, a round trip with such a delay")
 
-    async def strike(
-        self, scene: Scene, stretches: tuple[Stretch, ...], roles: Mapping[str, Any], draws: Draws
-    ) -> DelayStrike:
+    async def injection(
+        self, context: InjectionContext, stretches: tuple[LinkStream, ...], roles: Mapping[str, Any], draws: Draws
+    ) -> DelayInjection:
         """The delay on these streams, which have been probed without it."""
         delays = tuple(draws.get("delay_ms") or (self.delay,))
         schedule = Schedule(delays, self.every, frozenset(draws.get("spikes") or ()))
-        strike = DelayStrike(scene, stretches, schedule, roles)
-        await strike.slowness.measure_before()
-        return strike
+        injection = DelayInjection(context, stretches, schedule, roles)
+        await injection.slowness.measure_before()
+        return injection
 
     def _bases(self) -> list[float]:
         end, last = self.delay if self.ramp_to is None else self.ramp_to, max(1, self.turns - 1)
@@ -363,7 +363,7 @@ class Latency(DelayedFault, LinkFault):
 
     kind: Literal["latency"] = "latency"
 
-    async def aim(self, scene: Scene, draws: Draws) -> Strike:
+    async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         """FaultError if the selector names no link."""
-        stretches = await resolve(self.link, scene.world, draws)
-        return await self.strike(scene, stretches, await self.described(stretches, scene.world), draws)
+        stretches = await resolve(self.link, context.world, draws)
+        return await self.injection(context, stretches, await self.described(stretches, context.world), draws)

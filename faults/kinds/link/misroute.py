@@ -13,11 +13,20 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from aftershock.errors import FaultError
-from aftershock.faults.kinds.fault import Band, Draws, Place, Rest, Scene, Stake, Strike, Takes
-from aftershock.faults.kinds.link.base import LinkFault, LinkStrike, manned, targets_of
+from aftershock.faults.kinds.fault import (
+    Band,
+    Draws,
+    ExclusiveResource,
+    FieldPath,
+    Impact,
+    Injection,
+    InjectionContext,
+    PlanContext,
+)
+from aftershock.faults.kinds.link.base import LinkFault, LinkInjection, manned, targets_of
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.runtime.record import Undo, Witness
-from aftershock.faults.runtime.waiting import to_the_end, until
+from aftershock.faults.runtime.waiting import run_to_completion, wait_until
 from aftershock.faults.targets.links import ToBroker, parse
 from aftershock.faults.targets.links import resolve as links_of
 from aftershock.faults.targets.roles import RoleText, resolve
@@ -27,15 +36,19 @@ BACK_DEADLINE_MS = 10_000
 PROBE_SLACK_MS = 300
 
 
-class MisrouteStrike(LinkStrike):
+class MisrouteInjection(LinkInjection):
     """The proxies of some links, led to ``wanted``. ``others``: the broker that should be found behind each."""
 
     measuring_us = PROBE_SLACK_MS * 1000
 
     def __init__(
-        self, scene: Scene, pairs: Sequence[tuple[Link, Link]], upstreams: Mapping[str, str], roles: Mapping[str, Any]
+        self,
+        context: InjectionContext,
+        pairs: Sequence[tuple[Link, Link]],
+        upstreams: Mapping[str, str],
+        roles: Mapping[str, Any],
     ) -> None:
-        self.scene = scene
+        self.context = context
         crossed = [*pairs, *((other, one) for one, other in pairs)]
         self.others = {link: other.broker for link, other in crossed}
         self.wanted = {link.proxy: upstreams[other.proxy] for link, other in crossed}
@@ -46,7 +59,7 @@ class MisrouteStrike(LinkStrike):
     async def inject(self) -> None:
         """Turn every proxy."""
         for proxy in self.targets.links:
-            await to_the_end(self.scene.world.redirect(proxy, self.wanted[proxy]))
+            await run_to_completion(self.context.world.redirect(proxy, self.wanted[proxy]))
 
     async def measure(self) -> Witness:
         """Behind each link whose other broker runs, that other one must answer."""
@@ -60,7 +73,7 @@ class MisrouteStrike(LinkStrike):
 
     async def read_back(self) -> Witness:
         """How many of the proxies lead where they were turned, as Toxiproxy has it."""
-        now = await self.scene.world.upstreams()
+        now = await self.context.world.upstreams()
         astray = [proxy for proxy, upstream in self.wanted.items() if now.get(proxy) != upstream]
         what = "proxies crossed, read back from Toxiproxy" + (f"; {astray[0]} is not" if astray else "")
         asked = len(self.wanted)
@@ -68,20 +81,20 @@ class MisrouteStrike(LinkStrike):
 
     async def confirm_healed(self) -> None:
         """Behind each link whose broker runs, its own broker answers."""
-        await until(self._astray, self.scene.clock, BACK_DEADLINE_MS)
+        await wait_until(self._astray, self.context.clock, BACK_DEADLINE_MS)
 
     async def _astray(self) -> str | None:
-        for link in await manned(list(self.others), self.scene):
+        for link in await manned(list(self.others), self.context):
             if (node := await self._behind(link)) not in (None, link.broker):
                 return f"behind {link.proxy} broker {node} answers"
         return None
 
     async def _manned(self) -> list[Link]:
-        return [link for link, broker in self.others.items() if await self.scene.world.state(broker) == "running"]
+        return [link for link, broker in self.others.items() if await self.context.world.state(broker) == "running"]
 
     async def _behind(self, link: Link) -> BrokerId | None:
         try:
-            return await self.scene.world.node_behind(link)
+            return await self.context.world.node_behind(link)
         except FaultError:
             return None  # another fault sits on the link
 
@@ -92,8 +105,8 @@ class Misroute(LinkFault):
     band: ClassVar[Band] = Band("#637939", "misroute")
     proof: ClassVar[str] = "the node id that answers behind each link, over Kafka's protocol; the proxies, read back"
     remedy: ClassVar[str] = "the proxies lead where they did, and the right broker answers behind each"
-    told: ClassVar[bool] = True
-    stakes: ClassVar[tuple[Stake, ...]] = (Stake("upstream", "links"),)
+    closes_connections: ClassVar[bool] = True
+    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("upstream", "links"),)
     allowance_ms: ClassVar[int] = 2_000
 
     kind: Literal["misroute"] = "misroute"
@@ -107,32 +120,32 @@ class Misroute(LinkFault):
             raise PydanticCustomError("refused", "{sentence}", {"sentence": sentence})
         return self
 
-    def takes(self) -> Takes:
+    def impact(self) -> Impact:
         """Whoever answers leads nothing of what is asked, and may know yesterday's leaders."""
         return "unknown"
 
-    def roles(self) -> dict[Place, str]:
+    def roles(self) -> dict[FieldPath, str]:
         """Both brokers."""
         return super().roles() | {("with",): self.with_}
 
-    def links(self) -> dict[Place, str]:
+    def links(self) -> dict[FieldPath, str]:
         """The link, and the one it is crossed with."""
         source = self.link.partition("->")[0]
         return super().links() | {("with",): f"{source}-> broker({self.with_})"}
 
-    def problems(self, rest: Rest) -> Iterator[Problem]:  # noqa: ARG002 -- it is about its own two ends
+    def problems(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- it is about its own two ends
         """A link crossed with itself."""
         if super().roles().get(("link",)) == self.with_ and "any" not in self.with_:
             yield Problem(("with",), "that is the broker at the end of `link` itself: name another")
 
-    async def aim(self, scene: Scene, draws: Draws) -> Strike:
+    async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         """FaultError if there is no such link, if both lead to one broker, or if they are crossed already."""
-        stretches = await links_of(self.link, scene.world, draws)
-        other = await resolve(self.with_, scene.world, draws, "with")
-        links = {(link.source_rack, link.broker): link for link in scene.world.links() if link.channel == "client"}
+        stretches = await links_of(self.link, context.world, draws)
+        other = await resolve(self.with_, context.world, draws, "with")
+        links = {(link.source_rack, link.broker): link for link in context.world.links() if link.channel == "client"}
         ones = [stretch.link for stretch in stretches]
         if other == ones[0].broker or (ones[0].source_rack, other) not in links:
             raise FaultError(f"{self.with_} is broker {other}, and {self.link} can't be crossed with a link to it")
         pairs = [(one, links[one.source_rack, other]) for one in ones]
-        roles = await self.described(stretches, scene.world) | {"with": other}
-        return MisrouteStrike(scene, pairs, await scene.world.upstreams(), roles)
+        roles = await self.described(stretches, context.world) | {"with": other}
+        return MisrouteInjection(context, pairs, await context.world.upstreams(), roles)

@@ -20,24 +20,33 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from aftershock.errors import FaultError
-from aftershock.faults.kinds.fault import Band, Draws, Report, Rest, Scene, Stake, Strike, Takes
-from aftershock.faults.kinds.link.base import LinkFault, LinkStrike, manned, targets_of
+from aftershock.faults.kinds.fault import (
+    Band,
+    Draws,
+    ExclusiveResource,
+    Impact,
+    Injection,
+    InjectionContext,
+    PlanContext,
+    Report,
+)
+from aftershock.faults.kinds.link.base import LinkFault, LinkInjection, manned, targets_of
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.plan.units import Duration
-from aftershock.faults.runtime.probing import answer_again, answering, ask_all, counted
+from aftershock.faults.runtime.probing import wait_until_answering, answering_links, probe_all, count_answers
 from aftershock.faults.runtime.record import Undo, Witness
-from aftershock.faults.runtime.waiting import to_the_end, within
+from aftershock.faults.runtime.waiting import run_to_completion, with_timeout
 from aftershock.faults.runtime.world import World
-from aftershock.faults.targets.links import Stretch, resolve
+from aftershock.faults.targets.links import LinkStream, resolve
 from aftershock.faults.targets.values import Link
 
 SHUT_MS = 200  # a refusal takes a ms or two
 
 
-async def dialled(link: str, scene: Scene, draws: Draws) -> tuple[Stretch, ...]:
+async def dialled(link: str, context: InjectionContext, draws: Draws) -> tuple[LinkStream, ...]:
     """What the source dials of the links that are named. FaultError if there is none, or one is shut already."""
-    chosen = tuple(each for each in await resolve(link, scene.world, draws) if each.stream == "upstream")
-    disabled = await scene.world.disabled()
+    chosen = tuple(each for each in await resolve(link, context.world, draws) if each.stream == "upstream")
+    disabled = await context.world.disabled()
     if taken := sorted(each.link.proxy for each in chosen if each.link.proxy in disabled):
         raise FaultError(f"{taken[0]} is disabled already; let the other fault heal before this one begins")
     return chosen
@@ -51,13 +60,15 @@ async def shut(proxies: Sequence[str], world: World) -> Witness:
     return Witness(what, len(proxies), len(proxies) - len(opened), "proxies", len(proxies), not opened)
 
 
-class RefuseStrike(LinkStrike):
+class RefuseInjection(LinkInjection):
     """The proxies of some links, disabled. ``reachable``: the links that answered before."""
 
     measuring_us = SHUT_MS * 1000
 
-    def __init__(self, scene: Scene, links: Sequence[Link], reachable: Sequence[Link], roles: dict[str, Any]) -> None:
-        self.scene = scene
+    def __init__(
+        self, context: InjectionContext, links: Sequence[Link], reachable: Sequence[Link], roles: dict[str, Any]
+    ) -> None:
+        self.context = context
         self.reachable = reachable
         self.targets = targets_of(links, roles)
         self.undo = Undo("enable_proxies", {"proxies": list(self.targets.links)})
@@ -65,11 +76,11 @@ class RefuseStrike(LinkStrike):
     async def inject(self) -> None:
         """Shut every door."""
         for proxy in self.targets.links:
-            await to_the_end(self.scene.world.disable(proxy))
+            await run_to_completion(self.context.world.disable(proxy))
 
     async def measure(self) -> Witness:
         """Every link that answered before must say no, and at once: silence would be another fault."""
-        closed = counted(await ask_all(self.reachable, self.scene))["closed"]
+        closed = count_answers(await probe_all(self.reachable, self.context))["closed"]
         asked = len(self.reachable)
         what = "links on which a connection is refused or closed at once"
         if not asked:
@@ -78,11 +89,11 @@ class RefuseStrike(LinkStrike):
 
     async def read_back(self) -> Witness:
         """How many of the proxies Toxiproxy has as disabled."""
-        return await shut(self.targets.links, self.scene.world)
+        return await shut(self.targets.links, self.context.world)
 
     async def confirm_healed(self) -> None:
         """Every link that answered before answers again."""
-        await answer_again(self.reachable, self.scene)
+        await wait_until_answering(self.reachable, self.context)
 
 
 class Refuse(LinkFault):
@@ -91,23 +102,26 @@ class Refuse(LinkFault):
     band: ClassVar[Band] = Band("#e377c2", "refuse")
     proof: ClassVar[str] = "a refusal on every link that answered before; the proxies, read back each second"
     remedy: ClassVar[str] = "the proxies are enabled, and every link answers again"
-    severs: ClassVar[bool] = True
-    told: ClassVar[bool] = True
-    stakes: ClassVar[tuple[Stake, ...]] = (Stake("door", "links"), Stake("way", "links", by_plan=False))
+    drops_traffic: ClassVar[bool] = True
+    closes_connections: ClassVar[bool] = True
+    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (
+        ExclusiveResource("door", "links"),
+        ExclusiveResource("way", "links", by_plan=False),
+    )
     allowance_ms: ClassVar[int] = 1_000
 
     kind: Literal["refuse"] = "refuse"
 
-    def takes(self) -> Takes:
+    def impact(self) -> Impact:
         """All that these links carry."""
         return "links"
 
-    async def aim(self, scene: Scene, draws: Draws) -> Strike:
+    async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         """FaultError if there is no such link, or if another fault has shut one of them already."""
-        stretches = await dialled(self.link, scene, draws)
+        stretches = await dialled(self.link, context, draws)
         links = [stretch.link for stretch in stretches]
-        roles = await self.described(stretches, scene.world)
-        return RefuseStrike(scene, links, await answering(links, scene), roles)
+        roles = await self.described(stretches, context.world)
+        return RefuseInjection(context, links, await answering_links(links, context), roles)
 
 
 PHASE_MS_MIN = 200  # a probe must have the time to find out
@@ -120,13 +134,18 @@ class Seen(NamedTuple):
     right: int
 
 
-class FlapStrike(Strike):
+class FlapInjection(Injection):
     """The proxies of some links, disabled and enabled in turns. ``reachable``: the links that answered before."""
 
     def __init__(
-        self, scene: Scene, links: Sequence[Link], reachable: Sequence[Link], phases_ms: Sequence[int], roles: Any
+        self,
+        context: InjectionContext,
+        links: Sequence[Link],
+        reachable: Sequence[Link],
+        phases_ms: Sequence[int],
+        roles: Any,
     ) -> None:
-        self.scene = scene
+        self.context = context
         self.reachable = reachable
         self.phases_ms = phases_ms
         self.targets = targets_of(links, roles)
@@ -140,7 +159,7 @@ class FlapStrike(Strike):
 
     async def hold(self, until_us: int | None, report: Report) -> None:
         """Open and shut as drawn, and look each time."""
-        clock, seen = self.scene.clock, list[Seen]()
+        clock, seen = self.context.clock, list[Seen]()
         ends_us = until_us or clock.now_us()
         phase_us = clock.now_us()
         for turn, phase_ms in enumerate(self.phases_ms):
@@ -158,21 +177,21 @@ class FlapStrike(Strike):
 
     async def confirm_healed(self) -> None:
         """Every link that answered before answers again."""
-        await answer_again(self.reachable, self.scene)
+        await wait_until_answering(self.reachable, self.context)
 
     async def _switch(self, door: Literal["shut", "open"]) -> None:
-        switch = self.scene.world.disable if door == "shut" else self.scene.world.enable
+        switch = self.context.world.disable if door == "shut" else self.context.world.enable
         for proxy in self.targets.links:
-            await to_the_end(switch(proxy))
+            await run_to_completion(switch(proxy))
 
     async def _look(self, door: Literal["shut", "open"], until_us: int) -> Seen:
         """Through each link that answered before, as far as there is time; where there is none, at the proxies."""
         if not self.reachable:
-            disabled = await self.scene.world.disabled()
+            disabled = await self.context.world.disabled()
             return Seen(len(self.targets.links), sum((p in disabled) == (door == "shut") for p in self.targets.links))
-        links, clock = await manned(self.reachable, self.scene), self.scene.clock
+        links, clock = await manned(self.reachable, self.context), self.context.clock
         left_ms = max(1, (until_us - clock.now_us()) // 1000)
-        answers = await within(ask_all(links, self.scene), clock, left_ms) or ()
+        answers = await with_timeout(probe_all(links, self.context), clock, left_ms) or ()
         return Seen(len(answers), [*answers].count("closed" if door == "shut" else "answered"))
 
 
@@ -182,8 +201,11 @@ class Flap(LinkFault):
     band: ClassVar[Band] = Band("#f7b6d2", "flap")
     proof: ClassVar[str] = "each round: a refusal while shut, an answer while open, on every link that answered before"
     remedy: ClassVar[str] = "the proxies are enabled, and every link answers again"
-    told: ClassVar[bool] = True
-    stakes: ClassVar[tuple[Stake, ...]] = (Stake("door", "links"), Stake("way", "links", by_plan=False))
+    closes_connections: ClassVar[bool] = True
+    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (
+        ExclusiveResource("door", "links"),
+        ExclusiveResource("way", "links", by_plan=False),
+    )
     allowance_ms: ClassVar[int] = 1_000
 
     kind: Literal["flap"] = "flap"
@@ -198,7 +220,7 @@ class Flap(LinkFault):
             raise PydanticCustomError("refused", "{sentence}", {"sentence": sentence})
         return self
 
-    def takes(self) -> Takes:
+    def impact(self) -> Impact:
         """What gets through now and then may keep a node in office."""
         return "unknown"
 
@@ -210,17 +232,17 @@ class Flap(LinkFault):
             phases.append(round(source.uniform(base - self.jitter, base + self.jitter)))
         return draws | {"phases_ms": phases}
 
-    def problems(self, rest: Rest) -> Iterator[Problem]:  # noqa: ARG002 -- it is about its own times
+    def problems(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- it is about its own times
         """Doors that would be shut once and never open."""
         if self.for_ is not None and self.down + self.jitter >= self.for_:
             yield Problem(("down",), "the fault is over before the doors open once: shorten it, or use refuse")
 
-    async def aim(self, scene: Scene, draws: Draws) -> Strike:
+    async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         """FaultError if there is no such link, or if another fault has shut one of them already."""
-        stretches = await dialled(self.link, scene, draws)
+        stretches = await dialled(self.link, context, draws)
         links = [stretch.link for stretch in stretches]
-        roles = await self.described(stretches, scene.world)
-        return FlapStrike(scene, links, await answering(links, scene), draws["phases_ms"], roles)
+        roles = await self.described(stretches, context.world)
+        return FlapInjection(context, links, await answering_links(links, context), draws["phases_ms"], roles)
 
 
 def _witness(seen: Sequence[Seen]) -> Witness:

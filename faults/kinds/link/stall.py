@@ -20,13 +20,13 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from aftershock.errors import FaultError
-from aftershock.faults.kinds.fault import Band, Report, Rest, Stake, Takes
-from aftershock.faults.kinds.link.base import EndedStrike, ToxicFault, ToxicFaultStrike
+from aftershock.faults.kinds.fault import Band, ExclusiveResource, Impact, PlanContext, Report
+from aftershock.faults.kinds.link.base import EndedInjection, ToxicFault, ToxicFaultInjection
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.plan.units import Duration
-from aftershock.faults.runtime.probing import SILENCE_MS, answer_again, answering, ask_all, counted
+from aftershock.faults.runtime.probing import SILENCE_MS, wait_until_answering, answering_links, probe_all, count_answers
 from aftershock.faults.runtime.record import Witness
-from aftershock.faults.runtime.waiting import to_the_end, within
+from aftershock.faults.runtime.waiting import run_to_completion, with_timeout
 from aftershock.faults.runtime.world import Probe
 from aftershock.faults.targets.values import Exchange, Link
 
@@ -35,7 +35,7 @@ HELD_DEADLINE_MS = 30_000
 FOREVER_MS = 24 * 3_600_000
 
 
-class StallStrike(ToxicFaultStrike):
+class StallInjection(ToxicFaultInjection):
     """``kept``: a connection over each link, made before; ``held``: what was asked over it while nothing moved."""
 
     def measuring_ms(self) -> int:
@@ -44,8 +44,8 @@ class StallStrike(ToxicFaultStrike):
 
     async def look_before(self) -> None:
         """A connection over each link that answers."""
-        self.reachable = await answering(self.streams, self.scene)
-        self.kept: dict[Link, Probe] = {link: await self.scene.world.dial(link) for link in self.reachable}
+        self.reachable = await answering_links(self.streams, self.context)
+        self.kept: dict[Link, Probe] = {link: await self.context.world.dial(link) for link in self.reachable}
         self.held: dict[Link, asyncio.Task[Exchange]] = {}
 
     async def hold(self, until_us: int | None, report: Report) -> None:
@@ -61,7 +61,7 @@ class StallStrike(ToxicFaultStrike):
 
     async def measure(self) -> Witness:
         """Neither the kept connections nor new ones answer; those that somebody ended are left out."""
-        answers = counted(await ask_all(self.reachable, self.scene))
+        answers = count_answers(await probe_all(self.reachable, self.context))
         ends = [task.result().end if task.done() else "silent" for task in self.held.values()]
         answered = answers["answered"] + ends.count("answered")
         asked = answered + answers["silent"] + ends.count("silent")
@@ -75,17 +75,17 @@ class StallStrike(ToxicFaultStrike):
         try:
             if self.held:
                 await self._see_arrived()
-            await answer_again(self.reachable, self.scene)
+            await wait_until_answering(self.reachable, self.context)
         finally:
             await self._hang_up(self.kept)
 
     async def _hang_up(self, links: Iterable[Link]) -> None:
         for link in links:
-            await to_the_end(self.kept[link].hang_up())
+            await run_to_completion(self.kept[link].hang_up())
 
     async def _see_arrived(self) -> None:
         settled = asyncio.wait(self.held.values())
-        if await within(settled, self.scene.clock, HELD_DEADLINE_MS) is None:
+        if await with_timeout(settled, self.context.clock, HELD_DEADLINE_MS) is None:
             late = [link.proxy for link, task in self.held.items() if not task.done()]
             raise FaultError(f"what {late[0]} held back has not arrived {HELD_DEADLINE_MS // 1000} s after the heal")
 
@@ -96,15 +96,18 @@ class Stall(ToxicFault):
     band: ClassVar[Band] = Band("#7f7f7f", "stall")
     proof: ClassVar[str] = "silence on connections of our own, kept and new; the toxics, read back each second"
     remedy: ClassVar[str] = "the toxics are removed; connections are kept, and what was held back arrives over them"
-    severs: ClassVar[bool] = True
-    stakes: ClassVar[tuple[Stake, ...]] = (Stake("rate", "links"), Stake("way", "links", by_plan=False))
+    drops_traffic: ClassVar[bool] = True
+    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (
+        ExclusiveResource("rate", "links"),
+        ExclusiveResource("way", "links", by_plan=False),
+    )
     allowance_ms: ClassVar[int] = 2_000
     toxic: ClassVar[str] = "bandwidth"
-    strike: ClassVar[type[ToxicFaultStrike]] = StallStrike
+    injection: ClassVar[type[ToxicFaultInjection]] = StallInjection
 
     kind: Literal["stall"] = "stall"
 
-    def takes(self) -> Takes:
+    def impact(self) -> Impact:
         """What gets through now and then may keep a node in office."""
         return "unknown"
 
@@ -113,7 +116,7 @@ class Stall(ToxicFault):
         return {"rate": 0}
 
 
-class BlackholeStrike(EndedStrike):
+class BlackholeInjection(EndedInjection):
     """A connection that is closed, and late."""
 
     what: ClassVar[str] = "a question got no answer, and its connection was closed after; the heal closes those left"
@@ -125,16 +128,16 @@ class Blackhole(ToxicFault):
     band: ClassVar[Band] = Band("#393b79", "blackhole")
     proof: ClassVar[str] = "a question without answer, its connection closed after `timeout`; the toxics, read back"
     remedy: ClassVar[str] = "the toxics are removed, which closes every connection: it heals by reconnecting"
-    severs: ClassVar[bool] = True
-    stakes: ClassVar[tuple[Stake, ...]] = (Stake("way", "links", by_plan=False),)
+    drops_traffic: ClassVar[bool] = True
+    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("way", "links", by_plan=False),)
     allowance_ms: ClassVar[int] = 3_000
     toxic: ClassVar[str] = "timeout"
-    strike: ClassVar[type[ToxicFaultStrike]] = BlackholeStrike
+    injection: ClassVar[type[ToxicFaultInjection]] = BlackholeInjection
 
     kind: Literal["blackhole"] = "blackhole"
     timeout: Annotated[Duration, Field(ge=100, le=60_000, description="a silent connection is closed after it")]
 
-    def takes(self) -> Takes:
+    def impact(self) -> Impact:
         """All that these links carry."""
         return "links"
 
@@ -142,7 +145,7 @@ class Blackhole(ToxicFault):
         """In ms."""
         return {"timeout": self.timeout}
 
-    def problems(self, rest: Rest) -> Iterator[Problem]:  # noqa: ARG002 -- it is about its own two times
+    def problems(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- it is about its own two times
         """A timeout that the fault does not live to see."""
         if self.for_ is not None and self.timeout >= self.for_:
             yield Problem(("timeout",), "the fault is over before a connection could be closed: shorten it, or use cut")

@@ -21,15 +21,15 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from aftershock.faults.kinds.fault import Band, Stake
+from aftershock.faults.kinds.fault import Band, ExclusiveResource
 from aftershock.faults.kinds.link.base import (
     ROOM_MS,
     SHARE,
     SLACK_MS,
-    ProbedStrike,
+    ProbedInjection,
     Reading,
     ToxicFault,
-    ToxicFaultStrike,
+    ToxicFaultInjection,
     dialled,
 )
 from aftershock.faults.kinds.link.latency import others_ms
@@ -42,7 +42,7 @@ ABOVE = 1.1  # a timer of Toxiproxy's is late, never early; the rest is what a q
 BELOW = 0.9  # of what the link carried before: else the limit is none
 
 
-class BandwidthStrike(ProbedStrike):
+class BandwidthInjection(ProbedInjection):
     """``before``: what each link carried, in bytes a second."""
 
     what: ClassVar[str] = "bytes a second, there and back, over a connection of our own"
@@ -94,10 +94,10 @@ class Bandwidth(ToxicFault):
     band: ClassVar[Band] = Band("#bcbd22", "bandwidth")
     proof: ClassVar[str] = "bytes a second over a connection of our own; the toxics, read back each second"
     remedy: ClassVar[str] = "the toxics are removed; connections are kept"
-    stakes: ClassVar[tuple[Stake, ...]] = (Stake("rate", "links"),)
+    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("rate", "links"),)
     allowance_ms: ClassVar[int] = 2_000
     toxic: ClassVar[str] = "bandwidth"
-    strike: ClassVar[type[ToxicFaultStrike]] = BandwidthStrike
+    injection: ClassVar[type[ToxicFaultInjection]] = BandwidthInjection
 
     kind: Literal["bandwidth"] = "bandwidth"
     rate: Annotated[
@@ -114,7 +114,7 @@ PIECES = 20  # that a probe's ballast is at least cut into, there and back
 SLICE_BALLAST_BYTES_MAX = 200_000
 
 
-class SliceStrike(ProbedStrike):
+class SliceInjection(ProbedInjection):
     """``before``: the quickest such question on each link, in ms, without what the delays of other faults add."""
 
     what: ClassVar[str] = "the quickest of three questions with ballast took longer than before, by at least"
@@ -128,7 +128,7 @@ class SliceStrike(ProbedStrike):
     async def look_before(self) -> None:
         """How long the question takes on each link that answers."""
         await super().look_before()
-        others = await others_ms(self.reachable, self.own, self.scene)
+        others = await others_ms(self.reachable, self.own, self.context)
         quickest = {link: await self._quickest(link) for link in self.reachable}
         self.before = {link: seen.ms - others[link] for link, seen in quickest.items() if seen is not None}
 
@@ -137,7 +137,7 @@ class SliceStrike(ProbedStrike):
         seen = await self._quickest(link)
         if seen is None or link not in self.before:
             return None
-        others = await others_ms([link], self.own, self.scene)
+        others = await others_ms([link], self.own, self.context)
         asked_ms, rise_ms = self._pauses(link, seen) * self.fault.delay, seen.ms - self.before[link] - others[link]
         return Reading(link, asked_ms, rise_ms, rise_ms >= SHARE * asked_ms)
 
@@ -161,7 +161,7 @@ class Slice(ToxicFault):
     remedy: ClassVar[str] = "the toxics are removed; connections are kept"
     allowance_ms: ClassVar[int] = 2_000
     toxic: ClassVar[str] = "slicer"
-    strike: ClassVar[type[ToxicFaultStrike]] = SliceStrike
+    injection: ClassVar[type[ToxicFaultInjection]] = SliceInjection
 
     kind: Literal["slice"] = "slice"
     average_size: Annotated[Size, Field(ge=16, le=10_000, description="the largest piece; few are half of it or less")]
@@ -176,7 +176,7 @@ LIMIT_BALLAST_BYTES_MIN, LIMIT_BALLAST_BYTES_MAX = 300, 250_000
 QUESTIONS_MAX = 60
 
 
-class LimitDataStrike(ProbedStrike):
+class LimitDataInjection(ProbedInjection):
     """A connection of our own asks until it is closed."""
 
     what: ClassVar[str] = "bytes had crossed a connection of our own, whole messages, when it was closed"
@@ -190,7 +190,7 @@ class LimitDataStrike(ProbedStrike):
     async def read(self, link: Link) -> Reading | None:
         """Closed, and what had crossed till then is no more than the limit."""
         crossed = {"upstream": 0, "downstream": 0}
-        async with dialled(link, self.scene) as probe:
+        async with dialled(link, self.context) as probe:
             for _ in range(QUESTIONS_MAX):
                 seen = await probe.ask(self._ballast_bytes, ROOM_MS)
                 if seen.end != "answered":
@@ -216,7 +216,7 @@ class LimitData(ToxicFault):
     remedy: ClassVar[str] = "the toxics are removed; connections that are left are kept"
     allowance_ms: ClassVar[int] = 2_000
     toxic: ClassVar[str] = "limit_data"
-    strike: ClassVar[type[ToxicFaultStrike]] = LimitDataStrike
+    injection: ClassVar[type[ToxicFaultInjection]] = LimitDataInjection
 
     kind: Literal["limit_data"] = "limit_data"
     bytes_: Annotated[Size, Field(alias="bytes", ge=1, le=10_000_000, description="of each stream of each connection")]

@@ -5,25 +5,36 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from aftershock.errors import AftershockError, FaultError
-from aftershock.faults.kinds.fault import READ_BACK_US, Among, Draws, Fault, Report, Scene, Stake, Strike
-from aftershock.faults.runtime.probing import silent
+from aftershock.faults.kinds.fault import (
+    READ_BACK_US,
+    Draws,
+    ExclusiveResource,
+    Fault,
+    Injection,
+    InjectionContext,
+    Report,
+    TargetKind,
+)
+from aftershock.faults.runtime.probing import unanswered_reason
 from aftershock.faults.runtime.record import Targets, Undo, Verb, Witness
-from aftershock.faults.runtime.waiting import until
+from aftershock.faults.runtime.waiting import wait_until
 from aftershock.faults.runtime.world import World
 from aftershock.faults.targets.roles import RoleText, brokers_of, resolve
 from aftershock.faults.targets.values import BrokerId, BrokerState, PartitionState
 
-BACK_DEADLINE_MS = 60_000
+RETURN_DEADLINE_MS = 60_000
 
 
-class NodeStrike(Strike):
+class NodeInjection(Injection):
     """One node, put into ``down`` and brought back by ``verb``. ``led``: the partitions it led before."""
 
     down: ClassVar[BrokerState]
     verb: ClassVar[Verb]
 
-    def __init__(self, scene: Scene, victim: BrokerId, roles: dict[str, Any], led: tuple[PartitionState, ...]) -> None:
-        self.scene = scene
+    def __init__(
+        self, context: InjectionContext, victim: BrokerId, roles: dict[str, Any], led: tuple[PartitionState, ...]
+    ) -> None:
+        self.context = context
         self.victim = victim
         self.led = led
         self.targets = Targets(brokers=(victim,), roles=roles)
@@ -31,20 +42,20 @@ class NodeStrike(Strike):
 
     async def see_down(self, deadline_ms: int) -> None:
         """FaultError if the container is not ``down`` after the deadline."""
-        await until(self._not_down, self.scene.clock, deadline_ms)
+        await wait_until(self._not_down, self.context.clock, deadline_ms)
 
     async def hold(self, until_us: int | None, report: Report) -> None:
         """It must stay down: an engine's restart policy would make the fault a shorter one."""
         while True:
             report(await self.read_back())
-            now_us = self.scene.clock.now_us()
+            now_us = self.context.clock.now_us()
             if until_us is None or now_us >= until_us:
                 return
-            await self.scene.clock.sleep_until_us(min(now_us + READ_BACK_US, until_us))
+            await self.context.clock.sleep_until_us(min(now_us + READ_BACK_US, until_us))
 
     async def read_back(self) -> Witness:
         """The container's state as the engine has it now."""
-        is_down = await self.scene.world.state(self.victim) == self.down
+        is_down = await self.context.world.state(self.victim) == self.down
         what = f"node {self.victim}'s container, read back, is {self.down}"
         return Witness(what, asked=1, observed=float(is_down), unit="reads", n=1, ok=is_down)
 
@@ -55,22 +66,22 @@ class NodeStrike(Strike):
     async def see_back(self) -> None:
         """FaultError, which says what is missing, if it is not in service again after a deadline."""
         try:
-            await until(lambda: in_service(self.victim, self.scene), self.scene.clock, BACK_DEADLINE_MS)
+            await wait_until(lambda: out_of_service_reason(self.victim, self.context), self.context.clock, RETURN_DEADLINE_MS)
         except FaultError as error:
             raise FaultError(f"node {self.victim} did not come back: {error}; look at its log") from error
 
     async def _not_down(self) -> str | None:
-        state = await self.scene.world.state(self.victim)
+        state = await self.context.world.state(self.victim)
         return None if state == self.down else f"node {self.victim} should be {self.down} but its container is {state}"
 
 
 class NodeFault(Fault):
     """A fault whose target is a node, named by its id or its role."""
 
-    met_by: ClassVar[Among] = "brokers"
-    severs: ClassVar[bool] = True
-    stakes: ClassVar[tuple[Stake, ...]] = (Stake("process", "brokers"),)
-    strike: ClassVar[type[NodeStrike]]
+    exposure_target: ClassVar[TargetKind] = "brokers"
+    drops_traffic: ClassVar[bool] = True
+    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("process", "brokers"),)
+    injection: ClassVar[type[NodeInjection]]
 
     broker: RoleText
 
@@ -78,18 +89,20 @@ class NodeFault(Fault):
         """The victim."""
         return {("broker",): self.broker}
 
-    async def aim(self, scene: Scene, draws: Draws) -> Strike:
+    async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         """FaultError if the victim doesn't run."""
-        victim = await resolve(self.broker, scene.world, draws, "broker")
-        await require_running(victim, scene.world)
-        led = tuple(state for state in await scene.world.partitions() if state.leader == victim)
-        return self.struck(scene, victim, {"asked": self.broker, **await duties(victim, led, scene.world)}, led)
+        victim = await resolve(self.broker, context.world, draws, "broker")
+        await require_running(victim, context.world)
+        led = tuple(state for state in await context.world.partitions() if state.leader == victim)
+        return self.injection_on(
+            context, victim, {"asked": self.broker, **await node_duties(victim, led, context.world)}, led
+        )
 
-    def struck(
-        self, scene: Scene, victim: BrokerId, roles: dict[str, Any], led: tuple[PartitionState, ...]
-    ) -> NodeStrike:
+    def injection_on(
+        self, context: InjectionContext, victim: BrokerId, roles: dict[str, Any], led: tuple[PartitionState, ...]
+    ) -> NodeInjection:
         """Its strike on this victim, which led these partitions."""
-        return self.strike(scene, victim, roles, led)
+        return self.injection(context, victim, roles, led)
 
 
 async def require_running(node: BrokerId, world: World) -> None:
@@ -101,7 +114,7 @@ async def require_running(node: BrokerId, world: World) -> None:
         )
 
 
-async def duties(node: BrokerId, led: Iterable[PartitionState], world: World) -> dict[str, Any]:
+async def node_duties(node: BrokerId, led: Iterable[PartitionState], world: World) -> dict[str, Any]:
     """``{"leads": {topic: partitions}, "controller": bool, "rack": str}``: what this node's loss takes away."""
     topics = Counter(state.topic for state in led)
     return {
@@ -111,17 +124,17 @@ async def duties(node: BrokerId, led: Iterable[PartitionState], world: World) ->
     }
 
 
-async def in_service(node: BrokerId, scene: Scene) -> str | None:
+async def out_of_service_reason(node: BrokerId, context: InjectionContext) -> str | None:
     """None once the node answers, is registered and in the ISR of all it holds, else what is missing.
 
     It must answer first: until the cluster has noticed that it was away, registration and ISR are those from before.
     """
-    world = scene.world
+    world = context.world
     if await world.state(node) != "running":
         return f"its container is {await world.state(node)}"
     if node not in brokers_of(world):
         return None  # an isolated controller holds no partitions; that the quorum has it back is Kafka's own affair
-    if dumb := await silent(node, scene):
+    if dumb := await unanswered_reason(node, context):
         return dumb
     if node not in await world.registered():
         return "it is not registered"

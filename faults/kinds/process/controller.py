@@ -18,25 +18,25 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from aftershock.faults.kinds.fault import (
-    Among,
     Band,
     Draws,
+    ExclusiveResource,
     Family,
     Fault,
-    Place,
+    FieldPath,
+    Impact,
+    Injection,
+    InjectionContext,
+    PlanContext,
     Report,
-    Rest,
-    Scene,
-    Stake,
-    Strike,
-    Takes,
+    TargetKind,
 )
-from aftershock.faults.kinds.process.base import BACK_DEADLINE_MS, in_service, require_running
-from aftershock.faults.kinds.process.kill import KillStrike
+from aftershock.faults.kinds.process.base import RETURN_DEADLINE_MS, out_of_service_reason, require_running
+from aftershock.faults.kinds.process.kill import KillInjection
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.runtime.record import Targets, Undo, Witness
 from aftershock.faults.runtime.undo import perform
-from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, patiently, to_the_end, until
+from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion, wait_until
 from aftershock.faults.runtime.world import World
 from aftershock.faults.targets.values import BrokerId, Quorum
 
@@ -51,72 +51,72 @@ class ControllerFault(Fault):
     """A fault on the active controller, whoever that is then."""
 
     family: ClassVar[Family] = "Kafka"
-    met_by: ClassVar[Among] = "topics"
-    stakes: ClassVar[tuple[Stake, ...]] = (Stake("process", "brokers"),)
+    exposure_target: ClassVar[TargetKind] = "topics"
+    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("process", "brokers"),)
 
     @abstractmethod
-    def strike(self, scene: Scene, before: Quorum, targets: Targets) -> Strike:
+    def injection(self, context: InjectionContext, before: Quorum, targets: Targets) -> Injection:
         """The strike on the one that rules now."""
 
-    def takes(self) -> Takes:
+    def impact(self) -> Impact:
         """The node, where it is a broker; and nobody moves leaders until another rules."""
         return "unknown"
 
-    def problems(self, rest: Rest) -> Iterator[Problem]:
+    def problems(self, plan: PlanContext) -> Iterator[Problem]:
         """A quorum of one."""
-        yield from lonely(rest)
+        yield from quorum_size_problems(plan)
 
-    def surprises(self, rest: Rest) -> Iterator[Problem]:
+    def surprises(self, plan: PlanContext) -> Iterator[Problem]:
         """Combined nodes."""
-        yield from confounded(rest)
+        yield from combined_node_warnings(plan)
 
-    async def aim(self, scene: Scene, _draws: Draws) -> Strike:
+    async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
         """FaultError if it doesn't run, as far as the engine knows."""
-        before = await scene.world.quorum()
-        await require_running(before.controller, scene.world)
-        return self.strike(scene, before, await _ruled_by(before, scene.world))
+        before = await context.world.quorum()
+        await require_running(before.controller, context.world)
+        return self.injection(context, before, await _ruled_by(before, context.world))
 
 
-def lonely(rest: Rest) -> Iterator[Problem]:
+def quorum_size_problems(plan: PlanContext) -> Iterator[Problem]:
     """A quorum that has nobody to take over."""
-    cluster = rest.cluster
+    cluster = plan.cluster
     if cluster is not None and (cluster.controllers or len(cluster.broker_racks)) < _QUORUM_MIN:
         sentence = "nobody can take over from the only controller: say `controllers: 3` in the plan's `cluster`"
         yield Problem(("kind",), sentence)
 
 
-def confounded(rest: Rest, place: Place = ("kind",)) -> Iterator[Problem]:
+def combined_node_warnings(plan: PlanContext, place: FieldPath = ("kind",)) -> Iterator[Problem]:
     """Controllers that are brokers as well."""
-    if rest.cluster is not None and rest.cluster.controllers == 0:
+    if plan.cluster is not None and plan.cluster.controllers == 0:
         sentence = "the controller is a broker as well here, and what clients meet may be the loss of that broker: "
         yield Problem(place, sentence + "say `controllers: 3` in the plan's `cluster` to tell the two apart")
 
 
-async def another_elected(before: Quorum, scene: Scene) -> None:
+async def wait_for_new_controller(before: Quorum, context: InjectionContext) -> None:
     """Return once another node is the active controller; FaultError after a deadline."""
-    await until(lambda: _still(before, scene), scene.clock, ELECTED_DEADLINE_MS)
+    await wait_until(lambda: _still(before, context), context.clock, ELECTED_DEADLINE_MS)
 
 
-async def another_rules(before: Quorum, scene: Scene) -> Witness:
+async def new_controller_witness(before: Quorum, context: InjectionContext) -> Witness:
     """Whether another node is the active controller, at a higher epoch."""
-    now = await patiently(scene.world.quorum, scene.clock, READ_DEADLINE_MS)
+    now = await retry_refused(context.world.quorum, context.clock, READ_DEADLINE_MS)
     what = f"the epoch of the active controller, now node {now.controller} and before node {before.controller}"
     return Witness(what, before.epoch + 1, now.epoch, "epoch", 1, _took_over(before, now))
 
 
-async def _still(before: Quorum, scene: Scene) -> str | None:
-    now = await scene.world.quorum()
+async def _still(before: Quorum, context: InjectionContext) -> str | None:
+    now = await context.world.quorum()
     return None if _took_over(before, now) else f"node {now.controller} is still the active controller"
 
 
-async def back_among_voters(node: BrokerId, scene: Scene) -> None:
+async def wait_for_voter(node: BrokerId, context: InjectionContext) -> None:
     """Return once a voter that was away is in service and follows the quorum; FaultError after a deadline."""
-    await until(lambda: in_service(node, scene), scene.clock, BACK_DEADLINE_MS)
-    await until(lambda: _behind(node, scene), scene.clock, BACK_DEADLINE_MS)
+    await wait_until(lambda: out_of_service_reason(node, context), context.clock, RETURN_DEADLINE_MS)
+    await wait_until(lambda: _behind(node, context), context.clock, RETURN_DEADLINE_MS)
 
 
-async def _behind(node: BrokerId, scene: Scene) -> str | None:
-    lag = (await scene.world.quorum_lag()).get(node)
+async def _behind(node: BrokerId, context: InjectionContext) -> str | None:
+    lag = (await context.world.quorum_lag()).get(node)
     return None if lag is not None and lag <= LAG_MAX else f"node {node} is {lag} records behind the quorum's leader"
 
 
@@ -131,29 +131,29 @@ async def _ruled_by(quorum: Quorum, world: World) -> Targets:
     return Targets((quorum.controller,), topics=tuple(topics), roles={"epoch": quorum.epoch, "rack": rack})
 
 
-class KillControllerStrike(KillStrike):
+class KillControllerInjection(KillInjection):
     """One controller, killed. ``before``: that it ruled, and since when."""
 
-    def __init__(self, scene: Scene, before: Quorum, targets: Targets) -> None:
-        super().__init__(scene, before.controller, {}, ())
+    def __init__(self, context: InjectionContext, before: Quorum, targets: Targets) -> None:
+        super().__init__(context, before.controller, {}, ())
         self.before = before
         self.targets = targets
 
     async def inject(self) -> None:
         """Kill it, and see another elected."""
         await super().inject()
-        await another_elected(self.before, self.scene)
+        await wait_for_new_controller(self.before, self.context)
 
     async def hold(self, until_us: int | None, report: Report) -> None:
         """Another rules, now and at the end; and it stays dead."""
-        report(await another_rules(self.before, self.scene))
+        report(await new_controller_witness(self.before, self.context))
         await super().hold(until_us, report)
         if until_us is not None:
-            report(await another_rules(self.before, self.scene))
+            report(await new_controller_witness(self.before, self.context))
 
     async def confirm_healed(self) -> None:
         """It is in service, and follows the quorum."""
-        await back_among_voters(self.victim, self.scene)
+        await wait_for_voter(self.victim, self.context)
 
 
 class KillController(ControllerFault):
@@ -167,19 +167,19 @@ class KillController(ControllerFault):
 
     kind: Literal["kill_controller"] = "kill_controller"
 
-    def strike(self, scene: Scene, before: Quorum, targets: Targets) -> Strike:
+    def injection(self, context: InjectionContext, before: Quorum, targets: Targets) -> Injection:
         """On whoever rules now."""
-        return KillControllerStrike(scene, before, targets)
+        return KillControllerInjection(context, before, targets)
 
 
 By = Literal["restart", "pause", "kill"]
 
 
-class MoveControllerStrike(Strike):
+class MoveControllerInjection(Injection):
     """One change of controllers. ``before``: who ruled."""
 
-    def __init__(self, scene: Scene, before: Quorum, by: By, targets: Targets) -> None:
-        self.scene = scene
+    def __init__(self, context: InjectionContext, before: Quorum, by: By, targets: Targets) -> None:
+        self.context = context
         self.before = before
         self.by = by
         self.targets = targets
@@ -187,17 +187,17 @@ class MoveControllerStrike(Strike):
 
     async def inject(self) -> None:
         """Take it away, see another elected, and bring it back."""
-        await to_the_end(self._take_away())
-        await another_elected(self.before, self.scene)
-        await to_the_end(perform(self.undo, self.scene.world, self.scene.clock))
-        await back_among_voters(self.before.controller, self.scene)
+        await run_to_completion(self._take_away())
+        await wait_for_new_controller(self.before, self.context)
+        await run_to_completion(perform(self.undo, self.context.world, self.context.clock))
+        await wait_for_voter(self.before.controller, self.context)
 
-    async def hold(self, until_us: int | None, report: Report) -> None:  # noqa: ARG002 -- the action is over
+    async def hold(self, _until_us: int | None, report: Report) -> None:
         """Another rules."""
-        report(await another_rules(self.before, self.scene))
+        report(await new_controller_witness(self.before, self.context))
 
     async def _take_away(self) -> None:
-        world = self.scene.world
+        world = self.context.world
         await {"restart": world.stop, "pause": world.pause, "kill": world.kill}[self.by](self.before.controller)
 
 
@@ -213,6 +213,6 @@ class MoveController(ControllerFault):
     kind: Literal["move_controller"] = "move_controller"
     by: Annotated[By, Field(description="how the one in office is taken away")] = "restart"
 
-    def strike(self, scene: Scene, before: Quorum, targets: Targets) -> Strike:
+    def injection(self, context: InjectionContext, before: Quorum, targets: Targets) -> Injection:
         """On whoever rules now."""
-        return MoveControllerStrike(scene, before, self.by, targets)
+        return MoveControllerInjection(context, before, self.by, targets)

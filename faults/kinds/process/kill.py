@@ -15,17 +15,17 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from aftershock.faults.kinds.fault import Band, Family, Report, Scene, Takes
-from aftershock.faults.kinds.process.base import NodeFault, NodeStrike
+from aftershock.faults.kinds.fault import Band, Family, Impact, InjectionContext, Report
+from aftershock.faults.kinds.process.base import NodeFault, NodeInjection
 from aftershock.faults.plan.units import Duration
 from aftershock.faults.runtime.record import Verb, Witness
-from aftershock.faults.runtime.waiting import to_the_end
+from aftershock.faults.runtime.waiting import run_to_completion
 from aftershock.faults.targets.values import BrokerId, BrokerState, PartitionState
 
 DEAD_DEADLINE_MS = 5_000
 
 
-class KillStrike(NodeStrike):
+class KillInjection(NodeInjection):
     """One node, killed."""
 
     down: ClassVar[BrokerState] = "exited"
@@ -33,7 +33,7 @@ class KillStrike(NodeStrike):
 
     async def inject(self) -> None:
         """Kill it and see it dead."""
-        await to_the_end(self.scene.world.kill(self.victim))
+        await run_to_completion(self.context.world.kill(self.victim))
         await self.see_down(DEAD_DEADLINE_MS)
 
 
@@ -46,12 +46,12 @@ class Kill(NodeFault):
     remedy: ClassVar[str] = "the node is started, and back in the ISR of all it holds"
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
     allowance_ms: ClassVar[int] = 8_000  # a broker is back in service 3-7 s after `docker start`
-    strike: ClassVar[type[NodeStrike]] = KillStrike
-    told: ClassVar[bool] = True
+    injection: ClassVar[type[NodeInjection]] = KillInjection
+    closes_connections: ClassVar[bool] = True
 
     kind: Literal["kill"] = "kill"
 
-    def takes(self) -> Takes:
+    def impact(self) -> Impact:
         """The victim."""
         return "nodes"
 
@@ -59,13 +59,18 @@ class Kill(NodeFault):
 DEATHS_MIN = 2  # one alone is a kill
 
 
-class CrashLoopStrike(KillStrike):
+class CrashLoopInjection(KillInjection):
     """One node, killed again and again. ``deaths``, ``returns``: how often it was seen dead, and in service after."""
 
     def __init__(
-        self, scene: Scene, victim: BrokerId, roles: dict[str, Any], led: tuple[PartitionState, ...], every_ms: int
+        self,
+        context: InjectionContext,
+        victim: BrokerId,
+        roles: dict[str, Any],
+        led: tuple[PartitionState, ...],
+        every_ms: int,
     ) -> None:
-        super().__init__(scene, victim, roles, led)
+        super().__init__(context, victim, roles, led)
         self.every_us = every_ms * 1000
         self.deaths = 0
         self.returns = 0
@@ -78,7 +83,7 @@ class CrashLoopStrike(KillStrike):
     async def hold(self, until_us: int | None, report: Report) -> None:
         """Each death and each return is a witness of its own; at the end there must have been several."""
         if self.deaths:  # a rehearsal kills nobody
-            await self._until_over(until_us or self.scene.clock.now_us(), report)
+            await self._until_over(until_us or self.context.clock.now_us(), report)
         what = f"deaths of node {self.victim}, each seen, with a return into every ISR between two"
         ok = self.deaths >= DEATHS_MIN and self.returns >= self.deaths - 1
         report(Witness(what, DEATHS_MIN, self.deaths, "deaths", self.deaths + self.returns, ok))
@@ -86,7 +91,7 @@ class CrashLoopStrike(KillStrike):
     async def _until_over(self, until_us: int, report: Report) -> None:
         """Loop till then. A loop that failed by itself fails the fault."""
         looping = asyncio.create_task(self._loop(report))
-        alarm = asyncio.create_task(self.scene.clock.sleep_until_us(until_us))
+        alarm = asyncio.create_task(self.context.clock.sleep_until_us(until_us))
         try:
             await asyncio.wait({looping, alarm}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -96,11 +101,11 @@ class CrashLoopStrike(KillStrike):
                 await looping
 
     async def _loop(self, report: Report) -> None:
-        clock = self.scene.clock
+        clock = self.context.clock
         while True:
             died_us = clock.now_us()
             report(await self.read_back())
-            await to_the_end(self.scene.world.start(self.victim))
+            await run_to_completion(self.context.world.start(self.victim))
             await self.see_back()
             self.returns += 1
             await clock.sleep_until_us(died_us + self.every_us)
@@ -114,15 +119,15 @@ class CrashLoop(NodeFault):
     band: ClassVar[Band] = Band("#e7298a", "crash loop")
     proof: ClassVar[str] = "the container's state at each death; registration and every ISR at each return"
     remedy: ClassVar[str] = "the node is started, and back in the ISR of all it holds"
-    told: ClassVar[bool] = True
+    closes_connections: ClassVar[bool] = True
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
     allowance_ms: ClassVar[int] = 8_000  # a broker is back in service 3-7 s after `docker start`
 
     kind: Literal["crash_loop"] = "crash_loop"
     every: Annotated[Duration, Field(ge=1_000, le=600_000)] = 5_000
 
-    def struck(
-        self, scene: Scene, victim: BrokerId, roles: dict[str, Any], led: tuple[PartitionState, ...]
-    ) -> NodeStrike:
+    def injection_on(
+        self, context: InjectionContext, victim: BrokerId, roles: dict[str, Any], led: tuple[PartitionState, ...]
+    ) -> NodeInjection:
         """See `NodeFault`."""
-        return CrashLoopStrike(scene, victim, roles, led, self.every)
+        return CrashLoopInjection(context, victim, roles, led, self.every)

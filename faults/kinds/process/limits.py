@@ -19,22 +19,33 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from aftershock.faults.kinds.fault import READ_BACK_US, Band, Draws, Family, Report, Scene, Stake, Strike
-from aftershock.faults.kinds.process.base import NodeFault, duties, in_service, require_running
+from aftershock.faults.kinds.fault import (
+    READ_BACK_US,
+    Band,
+    Draws,
+    ExclusiveResource,
+    Family,
+    Injection,
+    InjectionContext,
+    Report,
+)
+from aftershock.faults.kinds.process.base import NodeFault, node_duties, out_of_service_reason, require_running
 from aftershock.faults.plan.units import Size
 from aftershock.faults.runtime.record import Targets, Undo, Witness, all_of
-from aftershock.faults.runtime.waiting import to_the_end, until
+from aftershock.faults.runtime.waiting import run_to_completion, wait_until
 from aftershock.faults.targets.roles import resolve
 from aftershock.faults.targets.values import BrokerId, Limits
 
 BACK_DEADLINE_MS = 60_000
 
 
-class LimitStrike(Strike):
+class LimitInjection(Injection):
     """One node under limits. ``before``: those it had; ``wanted``: those of the fault."""
 
-    def __init__(self, scene: Scene, victim: BrokerId, targets: Targets, before: Limits, wanted: Limits) -> None:
-        self.scene = scene
+    def __init__(
+        self, context: InjectionContext, victim: BrokerId, targets: Targets, before: Limits, wanted: Limits
+    ) -> None:
+        self.context = context
         self.victim = victim
         self.targets = targets
         self.before = before
@@ -54,11 +65,11 @@ class LimitStrike(Strike):
     async def inject(self) -> None:
         """Put the limits on."""
         await self.sample()
-        await to_the_end(self.scene.world.limit(self.victim, self.wanted))
+        await run_to_completion(self.context.world.limit(self.victim, self.wanted))
 
     async def hold(self, until_us: int | None, report: Report) -> None:
         """The limits must read back all the time, and in the end the node must have run against them."""
-        clock = self.scene.clock
+        clock = self.context.clock
         while until_us is not None and (now_us := clock.now_us()) < until_us:
             report(await self.read_back())
             await clock.sleep_until_us(min(now_us + READ_BACK_US, until_us))
@@ -67,50 +78,50 @@ class LimitStrike(Strike):
 
     async def read_back(self) -> Witness:
         """The limits as the engine has them now."""
-        as_asked = await self.scene.world.limits(self.victim) == self.wanted
+        as_asked = await self.context.world.limits(self.victim) == self.wanted
         what = f"the limits of node {self.victim}, read back, are the ones asked for"
         return Witness(what, asked=1, observed=float(as_asked), unit="reads", n=1, ok=as_asked)
 
     async def confirm_healed(self) -> None:
         """The limits of before, and the node in service."""
-        await until(self._missing, self.scene.clock, BACK_DEADLINE_MS)
+        await wait_until(self._missing, self.context.clock, BACK_DEADLINE_MS)
 
     async def _missing(self) -> str | None:
-        now = await self.scene.world.limits(self.victim)
-        return await in_service(self.victim, self.scene) if now == self.before else f"its limits are {now}"
+        now = await self.context.world.limits(self.victim)
+        return await out_of_service_reason(self.victim, self.context) if now == self.before else f"its limits are {now}"
 
 
 class LimitFault(NodeFault):
     """A fault that gives one node less."""
 
     family: ClassVar[Family] = "process"
-    severs: ClassVar[bool] = False
-    limit_strike: ClassVar[type[LimitStrike]]
+    drops_traffic: ClassVar[bool] = False
+    limit_injection: ClassVar[type[LimitInjection]]
 
     @abstractmethod
     def lowered(self, before: Limits) -> Limits:
         """The limits to put on, given those there are."""
 
-    async def aim(self, scene: Scene, draws: Draws) -> Strike:
+    async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         """FaultError if the node doesn't run."""
-        victim = await resolve(self.broker, scene.world, draws, "broker")
-        await require_running(victim, scene.world)
-        led = [state for state in await scene.world.partitions() if state.leader == victim]
-        before = await scene.world.limits(victim)
+        victim = await resolve(self.broker, context.world, draws, "broker")
+        await require_running(victim, context.world)
+        led = [state for state in await context.world.partitions() if state.leader == victim]
+        before = await context.world.limits(victim)
         wanted = self.lowered(before)
         limits = {key: value for key, value in vars(wanted).items() if value is not None}
-        roles = {"asked": self.broker, **await duties(victim, led, scene.world), **limits}
-        return self.limit_strike(scene, victim, Targets(brokers=(victim,), roles=roles), before, wanted)
+        roles = {"asked": self.broker, **await node_duties(victim, led, context.world), **limits}
+        return self.limit_injection(context, victim, Targets(brokers=(victim,), roles=roles), before, wanted)
 
 
-class CpuQuotaStrike(LimitStrike):
+class CpuQuotaInjection(LimitInjection):
     """One node whose threads stand still for most of each period. ``throttled``: the kernel's count, first and last."""
 
     throttled: tuple[int, int] | None = None
 
     async def sample(self) -> None:
         """Periods throttled so far."""
-        now = (await self.scene.world.throttled(self.victim)).throttled
+        now = (await self.context.world.throttled(self.victim)).throttled
         self.throttled = (self.throttled[0] if self.throttled else now, now)
 
     def bitten(self) -> Witness:
@@ -126,10 +137,10 @@ class CpuQuota(LimitFault):
     band: ClassVar[Band] = Band("#bcbd22", "cpu quota")
     proof: ClassVar[str] = "periods that the kernel throttled; the quota, read back each second"
     remedy: ClassVar[str] = "the quota of before, and the node in the ISR of all it holds"
-    stakes: ClassVar[tuple[Stake, ...]] = (Stake("cpu", "brokers"),)
+    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("cpu", "brokers"),)
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
     allowance_ms: ClassVar[int] = 4_000
-    limit_strike: ClassVar[type[LimitStrike]] = CpuQuotaStrike
+    limit_injection: ClassVar[type[LimitInjection]] = CpuQuotaInjection
 
     kind: Literal["cpu_quota"] = "cpu_quota"
     cpus: Annotated[float, Field(ge=0.01, le=64, description="processors: 0.2 is a fifth of one")]
@@ -143,7 +154,7 @@ USED_UP = 0.95
 _MIB = 1_048_576
 
 
-class MemoryLimitStrike(LimitStrike):
+class MemoryLimitInjection(LimitInjection):
     """One node at its limit. ``most_bytes``: the most that it had in use under it; ``killed``: for its memory."""
 
     most_bytes = 0
@@ -151,7 +162,7 @@ class MemoryLimitStrike(LimitStrike):
 
     async def sample(self) -> None:
         """What it has in use, once the limit is on."""
-        world = self.scene.world
+        world = self.context.world
         if await world.limits(self.victim) == self.wanted:
             self.killed = self.killed or await world.state(self.victim) == "exited"
             self.most_bytes = max(self.most_bytes, await world.memory_used(self.victim))
@@ -171,10 +182,10 @@ class MemoryLimit(LimitFault):
     band: ClassVar[Band] = Band("#7f7f7f", "memory limit")
     proof: ClassVar[str] = "as much in use as the limit allows, or the node killed; the limit, read back each second"
     remedy: ClassVar[str] = "the limit of before, and the node, killed or not, in the ISR of all it holds"
-    stakes: ClassVar[tuple[Stake, ...]] = (Stake("memory", "brokers"),)
+    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("memory", "brokers"),)
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
     allowance_ms: ClassVar[int] = 8_000  # a killed node is back 3-7 s after its start
-    limit_strike: ClassVar[type[LimitStrike]] = MemoryLimitStrike
+    limit_injection: ClassVar[type[LimitInjection]] = MemoryLimitInjection
 
     kind: Literal["memory_limit"] = "memory_limit"
     memory: Annotated[Size, Field(ge=16 * _MIB)]

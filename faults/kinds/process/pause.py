@@ -5,15 +5,15 @@ The difference from ``kill`` is what clients see: no reset, only silence until t
 
 from typing import ClassVar, Literal
 
-from aftershock.faults.kinds.fault import READ_BACK_US, Band, Family, Report, Takes
-from aftershock.faults.kinds.process.base import NodeFault, NodeStrike
-from aftershock.faults.runtime.probing import ask
+from aftershock.faults.kinds.fault import READ_BACK_US, Band, Family, Impact, Report
+from aftershock.faults.kinds.process.base import NodeFault, NodeInjection
+from aftershock.faults.runtime.probing import probe
 from aftershock.faults.runtime.record import Verb, Witness
-from aftershock.faults.runtime.waiting import to_the_end
+from aftershock.faults.runtime.waiting import run_to_completion
 from aftershock.faults.targets.values import BrokerState, Link
 
 
-class PauseStrike(NodeStrike):
+class PauseInjection(NodeInjection):
     """One node, frozen."""
 
     down: ClassVar[BrokerState] = "paused"
@@ -21,7 +21,7 @@ class PauseStrike(NodeStrike):
 
     async def inject(self) -> None:
         """Freeze it."""
-        await to_the_end(self.scene.world.pause(self.victim))
+        await run_to_completion(self.context.world.pause(self.victim))
 
     async def hold(self, until_us: int | None, report: Report) -> None:
         """It must read back as paused all the time, and once be seen not to answer."""
@@ -29,18 +29,18 @@ class PauseStrike(NodeStrike):
         link = self._way_in()
         if link is not None:
             silent = await self._silent(link)
-            if until_us is None or self.scene.clock.now_us() < until_us:
+            if until_us is None or self.context.clock.now_us() < until_us:
                 report(silent)
-        while until_us is not None and (now_us := self.scene.clock.now_us()) < until_us:
-            await self.scene.clock.sleep_until_us(min(now_us + READ_BACK_US, until_us))
+        while until_us is not None and (now_us := self.context.clock.now_us()) < until_us:
+            await self.context.clock.sleep_until_us(min(now_us + READ_BACK_US, until_us))
             report(await self.read_back())
 
     def _way_in(self) -> Link | None:
-        ways = (link for link in self.scene.world.links() if link.channel == "client" and link.broker == self.victim)
+        ways = (link for link in self.context.world.links() if link.channel == "client" and link.broker == self.victim)
         return next(ways, None)
 
     async def _silent(self, link: Link) -> Witness:
-        answered = await ask(link, self.scene) == "answered"
+        answered = await probe(link, self.context) == "answered"
         what = f"a request through {link.proxy} gets no answer"
         return Witness(what, asked=0, observed=float(answered), unit="answers", n=1, ok=not answered)
 
@@ -54,10 +54,10 @@ class Pause(NodeFault):
     remedy: ClassVar[str] = "the node is thawed, and back in the ISR of all it holds"
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
     allowance_ms: ClassVar[int] = 4_000  # a thawed broker must first learn that it was fenced
-    strike: ClassVar[type[NodeStrike]] = PauseStrike
+    injection: ClassVar[type[NodeInjection]] = PauseInjection
 
     kind: Literal["pause"] = "pause"
 
-    def takes(self) -> Takes:
+    def impact(self) -> Impact:
         """The victim."""
         return "nodes"

@@ -32,25 +32,25 @@ from pydantic_core import PydanticCustomError
 from aftershock.errors import AftershockError, FaultError
 from aftershock.faults.kinds.fault import (
     READ_BACK_US,
-    Among,
     Band,
     Draws,
+    ExclusiveResource,
     Family,
     Fault,
+    Impact,
+    Injection,
+    InjectionContext,
+    PlanContext,
     Report,
-    Rest,
-    Scene,
-    Stake,
-    Strike,
-    Takes,
+    TargetKind,
 )
-from aftershock.faults.kinds.process.base import BACK_DEADLINE_MS, in_service
+from aftershock.faults.kinds.process.base import RETURN_DEADLINE_MS, out_of_service_reason
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.plan.units import Duration
-from aftershock.faults.runtime.probing import ask_all
+from aftershock.faults.runtime.probing import probe_all
 from aftershock.faults.runtime.record import Targets, Undo, Witness, all_of
 from aftershock.faults.runtime.undo import METADATA_VERSION, minor
-from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, patiently, to_the_end, until
+from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion, wait_until
 from aftershock.faults.runtime.world import World
 from aftershock.faults.targets.roles import brokers_of
 from aftershock.faults.targets.values import BrokerId, PartitionState
@@ -73,11 +73,13 @@ class Turn:
     grown: int
 
 
-class RollingStrike(Strike):
+class RollingInjection(Injection):
     """All of these nodes, one after the other."""
 
-    def __init__(self, scene: Scene, nodes: Sequence[BrokerId], pause_ms: int, roles: dict[str, Any]) -> None:
-        self.scene = scene
+    def __init__(
+        self, context: InjectionContext, nodes: Sequence[BrokerId], pause_ms: int, roles: dict[str, Any]
+    ) -> None:
+        self.context = context
         self.nodes = tuple(nodes)
         self.pause_ms = pause_ms
         self.turns: list[Turn] = []
@@ -93,7 +95,7 @@ class RollingStrike(Strike):
 
     async def inject(self) -> None:
         """Each node's turn, and the pause between two of them."""
-        clock = self.scene.clock
+        clock = self.context.clock
         for number, node in enumerate(self.nodes):
             if number:
                 await clock.sleep_until_us(clock.now_us() + self.pause_ms * 1000)
@@ -118,7 +120,7 @@ class RollingStrike(Strike):
     async def _turn(self, node: BrokerId) -> None:
         led = [state for state in await self._partitions() if state.leader == node]
         await self.take_down(node)
-        world = self.scene.world
+        world = self.context.world
         down = sum([await world.state(each) != "running" for each in sorted(world.racks())])
         await self.bring_back(node)
         await self._see_back(node)
@@ -127,11 +129,11 @@ class RollingStrike(Strike):
         self.turns.append(Turn(node, down, len(led), grown))
 
     async def _partitions(self) -> Sequence[PartitionState]:
-        return await patiently(self.scene.world.partitions, self.scene.clock, READ_DEADLINE_MS)
+        return await retry_refused(self.context.world.partitions, self.context.clock, READ_DEADLINE_MS)
 
     async def _see_back(self, node: BrokerId) -> None:
         try:
-            await until(lambda: _missing(node, self.scene), self.scene.clock, BACK_DEADLINE_MS)
+            await wait_until(lambda: _missing(node, self.context), self.context.clock, RETURN_DEADLINE_MS)
         except FaultError as error:
             raise FaultError(f"node {node} did not come back: {error}; look at its log") from error
 
@@ -139,25 +141,25 @@ class RollingStrike(Strike):
 class RollingFault(Fault):
     """A fault that takes its turn with every node."""
 
-    met_by: ClassVar[Among] = "brokers"
-    severs: ClassVar[bool] = True
-    told: ClassVar[bool] = True
-    stakes: ClassVar[tuple[Stake, ...]] = (Stake("process", "brokers"),)
+    exposure_target: ClassVar[TargetKind] = "brokers"
+    drops_traffic: ClassVar[bool] = True
+    closes_connections: ClassVar[bool] = True
+    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("process", "brokers"),)
 
     pause: Duration = 0
 
-    def takes(self) -> Takes:
+    def impact(self) -> Impact:
         """Whoever's turn it is."""
         return "one node"
 
-    def nodes(self, rest: Rest) -> frozenset[int]:
+    def nodes(self, plan: PlanContext) -> frozenset[int]:
         """All brokers."""
-        return frozenset(rest.cluster.broker_racks if rest.cluster else ())
+        return frozenset(plan.cluster.broker_racks if plan.cluster else ())
 
-    def surprises(self, rest: Rest) -> Iterator[Problem]:
+    def surprises(self, plan: PlanContext) -> Iterator[Problem]:
         """Topics that can't be produced to while one of their replicas is away."""
-        for topic in rest.topics.values():
-            usual = rest.cluster.config.get(_MIN_ISR, "1") if rest.cluster else "1"
+        for topic in plan.topics.values():
+            usual = plan.cluster.config.get(_MIN_ISR, "1") if plan.cluster else "1"
             min_isr = topic.config.get(_MIN_ISR, usual)
             if min_isr.isdecimal() and int(min_isr) >= topic.replication:
                 sentence = (
@@ -166,7 +168,7 @@ class RollingFault(Fault):
                 yield Problem((), sentence + f"produced with acks=all while one of them has its turn; lower {_MIN_ISR}")
 
 
-async def in_turn(world: World, candidates: Sequence[BrokerId]) -> list[BrokerId]:
+async def rolling_order(world: World, candidates: Sequence[BrokerId]) -> list[BrokerId]:
     """Isolated controllers, then brokers, by their ids; the active controller last of its sort. All must run."""
     try:
         active = await world.controller()
@@ -179,18 +181,18 @@ async def in_turn(world: World, candidates: Sequence[BrokerId]) -> list[BrokerId
     return sorted(candidates, key=lambda node: (node in brokers, node == active, node))
 
 
-async def _missing(node: BrokerId, scene: Scene) -> str | None:
+async def _missing(node: BrokerId, context: InjectionContext) -> str | None:
     """None once the node is in service; an isolated controller, once it answers and the quorum has it back."""
-    if (lacking := await in_service(node, scene)) or node in brokers_of(scene.world):
+    if (lacking := await out_of_service_reason(node, context)) or node in brokers_of(context.world):
         return lacking
-    ways = [link for link in scene.world.links() if link.channel == "controller" and link.broker == node]
-    if ways and "answered" not in await ask_all(ways, scene):
+    ways = [link for link in context.world.links() if link.channel == "controller" and link.broker == node]
+    if ways and "answered" not in await probe_all(ways, context):
         return "it does not answer"
-    lag = (await scene.world.quorum_lag()).get(node)
+    lag = (await context.world.quorum_lag()).get(node)
     return None if lag is not None and lag <= LAG_MAX else f"it is {lag} records behind the active controller"
 
 
-def starts(nodes: Sequence[BrokerId]) -> Iterator[Undo]:
+def start_undos(nodes: Sequence[BrokerId]) -> Iterator[Undo]:
     """Every one of them is started."""
     return (Undo("start", {"broker": node}) for node in nodes)
 
@@ -198,25 +200,25 @@ def starts(nodes: Sequence[BrokerId]) -> Iterator[Undo]:
 EXITED_DEADLINE_MS = 5_000  # after the engine said that it has stopped
 
 
-class RollingRestartStrike(RollingStrike):
+class RollingRestartInjection(RollingInjection):
     """All brokers, stopped and started."""
 
     async def take_down(self, node: BrokerId) -> None:
         """Stop it and see it down."""
-        await to_the_end(self.scene.world.stop(node))
-        await until(lambda: self._not_exited(node), self.scene.clock, EXITED_DEADLINE_MS)
+        await run_to_completion(self.context.world.stop(node))
+        await wait_until(lambda: self._not_exited(node), self.context.clock, EXITED_DEADLINE_MS)
 
     async def bring_back(self, node: BrokerId) -> None:
         """Start it."""
-        await to_the_end(self.scene.world.start(node))
+        await run_to_completion(self.context.world.start(node))
 
-    async def hold(self, until_us: int | None, report: Report) -> None:  # noqa: ARG002 -- the action is over
+    async def hold(self, _until_us: int | None, report: Report) -> None:
         """What the turns were."""
         for witness in self.seen():
             report(witness)
 
     async def _not_exited(self, node: BrokerId) -> str | None:
-        state = await self.scene.world.state(node)
+        state = await self.context.world.state(node)
         return None if state == "exited" else f"node {node} should be exited but its container is {state}"
 
 
@@ -232,18 +234,18 @@ class RollingRestart(RollingFault):
 
     kind: Literal["rolling_restart"] = "rolling_restart"
 
-    async def aim(self, scene: Scene, draws: Draws) -> Strike:  # noqa: ARG002 -- nothing is drawn
+    async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
         """FaultError if a broker doesn't run."""
-        order = await in_turn(scene.world, sorted(brokers_of(scene.world)))
-        strike = RollingRestartStrike(scene, order, self.pause, {"asked": "every broker", "turns": list(order)})
-        strike.undo = all_of(starts(order))
-        return strike
+        order = await rolling_order(context.world, sorted(brokers_of(context.world)))
+        injection = RollingRestartInjection(context, order, self.pause, {"asked": "every broker", "turns": list(order)})
+        injection.undo = all_of(start_undos(order))
+        return injection
 
 
 RAISED_DEADLINE_MS = 15_000
 
 
-class RollingUpgradeStrike(RollingStrike):
+class RollingUpgradeInjection(RollingInjection):
     """All nodes, replaced. ``before``: their versions, ``knew``: the highest metadata level that each broker knew."""
 
     to: str
@@ -254,19 +256,19 @@ class RollingUpgradeStrike(RollingStrike):
 
     async def take_down(self, node: BrokerId) -> None:
         """Stop it; another one takes its place in `bring_back`."""
-        await to_the_end(self.scene.world.stop(node))
+        await run_to_completion(self.context.world.stop(node))
 
     async def bring_back(self, node: BrokerId) -> None:
         """The same disk, another image."""
-        await to_the_end(self.scene.world.replace(node, self.to))
+        await run_to_completion(self.context.world.replace(node, self.to))
 
     async def inject(self) -> None:
         """Replace one after the other; then raise the level, if that was asked for."""
         await super().inject()
         if self.finalize:
             highest = min((await self._known()).values())
-            await self.scene.world.raise_feature(METADATA_VERSION, highest)
-            await until(lambda: self._not_raised(highest), self.scene.clock, RAISED_DEADLINE_MS)
+            await self.context.world.raise_feature(METADATA_VERSION, highest)
+            await wait_until(lambda: self._not_raised(highest), self.context.clock, RAISED_DEADLINE_MS)
 
     async def hold(self, until_us: int | None, report: Report) -> None:
         """What the turns were; then what the nodes say of themselves, each second."""
@@ -276,20 +278,20 @@ class RollingUpgradeStrike(RollingStrike):
         report(await self._finalised())
         while True:
             report(await self._levels())
-            if until_us is None or (now_us := self.scene.clock.now_us()) >= until_us:
+            if until_us is None or (now_us := self.context.clock.now_us()) >= until_us:
                 return
-            await self.scene.clock.sleep_until_us(min(now_us + READ_BACK_US, until_us))
+            await self.context.clock.sleep_until_us(min(now_us + READ_BACK_US, until_us))
 
     async def confirm_healed(self) -> None:
         """Each is in service, and of its old version by its own word."""
         await super().confirm_healed()
         for node, version in self.before.items():
-            if (told := await self.scene.world.told_version(node)) != version:
+            if (told := await self.context.world.reported_version(node)) != version:
                 raise FaultError(f"node {node} says that it is {told}, and it was {version} before the upgrade")
 
     async def _said(self) -> Witness:
         """Each process names its version as it starts: its own word, not the image's."""
-        told = [await self.scene.world.told_version(node) for node in self.nodes]
+        told = [await self.context.world.reported_version(node) for node in self.nodes]
         what = f"nodes whose process says that it is {self.to}"
         asked, of_it = len(self.nodes), told.count(self.to)
         return Witness(what, asked, of_it, "nodes", asked, ok=of_it == asked)
@@ -304,17 +306,17 @@ class RollingUpgradeStrike(RollingStrike):
 
     async def _finalised(self) -> Witness:
         """The level must have risen if that was asked for, and only then."""
-        level = (await patiently(self.scene.world.features, self.scene.clock, READ_DEADLINE_MS))[METADATA_VERSION]
+        level = (await retry_refused(self.context.world.features, self.context.clock, READ_DEADLINE_MS))[METADATA_VERSION]
         what = f"levels by which {METADATA_VERSION}, finalised, is above {self.level}"
         asked = min((await self._known()).values()) - self.level if self.finalize else 0
         rise = level - self.level
         return Witness(what, asked, rise, "levels", 1, ok=rise == asked and bool(self.turns))
 
     async def _known(self) -> dict[BrokerId, int]:
-        return await patiently(lambda: known_levels(self.scene), self.scene.clock, READ_DEADLINE_MS)
+        return await retry_refused(lambda: supported_metadata_levels(self.context), self.context.clock, READ_DEADLINE_MS)
 
     async def _not_raised(self, wanted: int) -> str | None:
-        level = (await self.scene.world.features()).get(METADATA_VERSION)
+        level = (await self.context.world.features()).get(METADATA_VERSION)
         return None if level == wanted else f"{METADATA_VERSION} is {level}, and {wanted} was asked for"
 
 
@@ -330,7 +332,7 @@ class RollingUpgrade(RollingFault):
         "with `for`, or interrupted: each node is of its old version again, and in service; once finalised there is "
         "no way back, and every node is started"
     )
-    leaves: ClassVar[str | None] = (
+    permanent_effect: ClassVar[str | None] = (
         "without `for`, nodes of another version; with `finalize`, its metadata level as well"
     )
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "optional"
@@ -351,21 +353,21 @@ class RollingUpgrade(RollingFault):
         """The one to upgrade to."""
         return (self.to,)
 
-    def nodes(self, rest: Rest) -> frozenset[int]:
+    def nodes(self, plan: PlanContext) -> frozenset[int]:
         """Controllers too."""
-        return frozenset(rest.cluster.node_racks if rest.cluster else ())
+        return frozenset(plan.cluster.node_racks if plan.cluster else ())
 
-    def problems(self, rest: Rest) -> Iterator[Problem]:
+    def problems(self, plan: PlanContext) -> Iterator[Problem]:
         """No way down from the version that formatted the cluster."""
-        launched = rest.cluster.kafka if rest.cluster else "default"
+        launched = plan.cluster.kafka if plan.cluster else "default"
         if launched != "default" and minor(self.to) < minor(launched):
             sentence = f"the cluster is formatted by {launched}, and no {self.to} knows its metadata: launch it with "
             yield Problem(("to",), sentence + f"`kafka: {self.to}` and upgrade from there")
 
-    async def aim(self, scene: Scene, draws: Draws) -> Strike:  # noqa: ARG002 -- nothing is drawn
+    async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
         """FaultError if a node doesn't run, if all are of that version already, or if there is no such image."""
-        world = scene.world
-        order = await in_turn(world, sorted(world.racks()))
+        world = context.world
+        order = await rolling_order(world, sorted(world.racks()))
         before = {node: await world.version(node) for node in order}
         due = [node for node in order if before[node] != self.to]
         if not due:
@@ -373,14 +375,14 @@ class RollingUpgrade(RollingFault):
         await world.fetch(self.to)
         level = (await world.features())[METADATA_VERSION]
         roles = {"asked": f"every node to {self.to}", "turns": due, "from": sorted({*before.values()}), "to": self.to}
-        strike = RollingUpgradeStrike(scene, due, self.pause, roles)
-        strike.to, strike.finalize, strike.before, strike.level = self.to, self.finalize, before, level
-        strike.knew = {node: known for node, known in (await known_levels(scene)).items() if node in due}
-        strike.undo = Undo("roll_back", {"nodes": [[node, before[node]] for node in reversed(due)], "level": level})
-        return strike
+        injection = RollingUpgradeInjection(context, due, self.pause, roles)
+        injection.to, injection.finalize, injection.before, injection.level = self.to, self.finalize, before, level
+        injection.knew = {node: known for node, known in (await supported_metadata_levels(context)).items() if node in due}
+        injection.undo = Undo("roll_back", {"nodes": [[node, before[node]] for node in reversed(due)], "level": level})
+        return injection
 
 
-async def known_levels(scene: Scene) -> dict[BrokerId, int]:
+async def supported_metadata_levels(context: InjectionContext) -> dict[BrokerId, int]:
     """The highest metadata level that each broker says it knows."""
-    brokers = sorted(brokers_of(scene.world))
-    return {broker: (await scene.world.supported_features(broker))[METADATA_VERSION] for broker in brokers}
+    brokers = sorted(brokers_of(context.world))
+    return {broker: (await context.world.supported_features(broker))[METADATA_VERSION] for broker in brokers}

@@ -11,16 +11,16 @@ is left to undo. While it is under way, its undo is to start the node.
 
 from typing import ClassVar, Literal
 
-from aftershock.faults.kinds.fault import Band, Family, Report, Takes
-from aftershock.faults.kinds.process.base import NodeFault, NodeStrike, in_service
+from aftershock.faults.kinds.fault import Band, Family, Impact, Report
+from aftershock.faults.kinds.process.base import NodeFault, NodeInjection, out_of_service_reason
 from aftershock.faults.runtime.record import Verb, Witness
-from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, patiently, to_the_end
+from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion
 from aftershock.faults.targets.values import BrokerState
 
 EXITED_DEADLINE_MS = 5_000  # after the engine said that it has stopped
 
 
-class StopStrike(NodeStrike):
+class StopInjection(NodeInjection):
     """One node, stopped."""
 
     down: ClassVar[BrokerState] = "exited"
@@ -28,7 +28,7 @@ class StopStrike(NodeStrike):
 
     async def inject(self) -> None:
         """Stop it and see it down."""
-        await to_the_end(self.scene.world.stop(self.victim))
+        await run_to_completion(self.context.world.stop(self.victim))
         await self.see_down(EXITED_DEADLINE_MS)
 
     async def hold(self, until_us: int | None, report: Report) -> None:
@@ -39,7 +39,7 @@ class StopStrike(NodeStrike):
 
     async def _still_led(self) -> Witness:
         """Right after the exit: a node that just died would lead until its session runs out."""
-        now = await patiently(self.scene.world.partitions, self.scene.clock, READ_DEADLINE_MS)
+        now = await retry_refused(self.context.world.partitions, self.context.clock, READ_DEADLINE_MS)
         still = sum(state.leader == self.victim for state in now)
         what = f"partitions that node {self.victim} still led when it had exited, of {len(self.led)} that it led before"
         return Witness(what, asked=0, observed=still, unit="partitions", n=len(self.led), ok=not still)
@@ -54,17 +54,17 @@ class Stop(NodeFault):
     remedy: ClassVar[str] = "the node is started, and back in the ISR of all it holds"
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
     allowance_ms: ClassVar[int] = 8_000  # a broker is back in service 3-7 s after `docker start`
-    strike: ClassVar[type[NodeStrike]] = StopStrike
-    told: ClassVar[bool] = True
+    injection: ClassVar[type[NodeInjection]] = StopInjection
+    closes_connections: ClassVar[bool] = True
 
     kind: Literal["stop"] = "stop"
 
-    def takes(self) -> Takes:
+    def impact(self) -> Impact:
         """The victim."""
         return "nodes"
 
 
-class RestartStrike(StopStrike):
+class RestartInjection(StopInjection):
     """One node, stopped and started."""
 
     was_down = False
@@ -73,23 +73,23 @@ class RestartStrike(StopStrike):
         """Stop it, see it down, start it, and see it back in service."""
         await super().inject()
         self.was_down = True
-        await to_the_end(self.scene.world.start(self.victim))
+        await run_to_completion(self.context.world.start(self.victim))
         await self.see_back()
 
-    async def hold(self, until_us: int | None, report: Report) -> None:  # noqa: ARG002 -- the action is over
+    async def hold(self, _until_us: int | None, report: Report) -> None:
         """It was down and is back, and what it led has had another leader since."""
         report(await self._back())
         if self.led:
             report(await self._epochs())
 
     async def _back(self) -> Witness:
-        missing = await in_service(self.victim, self.scene)
+        missing = await out_of_service_reason(self.victim, self.context)
         ok = self.was_down and missing is None
         what = f"node {self.victim} was seen exited and then back in service"
         return Witness(what, asked=1, observed=float(ok), unit="restarts", n=1, ok=ok)
 
     async def _epochs(self) -> Witness:
-        states = await patiently(self.scene.world.partitions, self.scene.clock, READ_DEADLINE_MS)
+        states = await retry_refused(self.context.world.partitions, self.context.clock, READ_DEADLINE_MS)
         epochs = {(state.topic, state.partition): state.leader_epoch for state in states}
         grown = sum(epochs.get((state.topic, state.partition), -1) > state.leader_epoch for state in self.led)
         what = f"partitions that node {self.victim} led whose leader epoch has grown"
@@ -106,11 +106,11 @@ class Restart(NodeFault):
     remedy: ClassVar[str] = "the action ends with the node in service; interrupted, the node is started"
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "refused"
     allowance_ms: ClassVar[int] = 10_000  # a stop of 1-3 s, and 3-7 s until it is in service
-    strike: ClassVar[type[NodeStrike]] = RestartStrike
-    told: ClassVar[bool] = True
+    injection: ClassVar[type[NodeInjection]] = RestartInjection
+    closes_connections: ClassVar[bool] = True
 
     kind: Literal["restart"] = "restart"
 
-    def takes(self) -> Takes:
+    def impact(self) -> Impact:
         """The victim."""
         return "nodes"

@@ -22,21 +22,21 @@ from pydantic_core import PydanticCustomError
 from aftershock.errors import FaultError
 from aftershock.faults.kinds.fault import (
     READ_BACK_US,
-    Among,
     Band,
     Draws,
     Family,
     Fault,
-    Place,
+    FieldPath,
+    Injection,
+    InjectionContext,
+    PlanContext,
     Report,
-    Rest,
-    Scene,
-    Strike,
+    TargetKind,
 )
 from aftershock.faults.plan.document import Problem, did_you_mean
 from aftershock.faults.runtime.record import Targets, Undo, Witness
-from aftershock.faults.runtime.waiting import to_the_end, until
-from aftershock.faults.targets.clients import ClientText, Op, Selector, chosen, parse
+from aftershock.faults.runtime.waiting import run_to_completion, wait_until
+from aftershock.faults.targets.clients import ClientText, Op, Selector, parse, select_clients
 from aftershock.faults.targets.values import Answer
 from aftershock.faults.wire_proxy.messages import API_KEYS
 from aftershock.faults.wire_proxy.probe import PROBED, names_topics
@@ -81,15 +81,15 @@ class Probed(Protocol):
         """What one shows; ``probed``: how often the proxy says it has done something to one."""
 
 
-class TamperStrike(Strike):
+class TamperInjection(Injection):
     """One rule. ``before``: what a probe showed without it; None where none can show anything."""
 
-    def __init__(self, scene: Scene, fault: Probed, rule: Mapping[str, Any], targets: Targets) -> None:
-        self.scene = scene
+    def __init__(self, context: InjectionContext, fault: Probed, rule: Mapping[str, Any], targets: Targets) -> None:
+        self.context = context
         self.fault = fault
         self.rule = rule
         self.targets = targets
-        self.undo = Undo("remove_rules", {"rules": [scene.fault]})
+        self.undo = Undo("remove_rules", {"rules": [context.fault]})
         self.before: Answer | None = None
 
     async def look_before(self) -> None:
@@ -100,11 +100,11 @@ class TamperStrike(Strike):
 
     async def inject(self) -> None:
         """Put the rule in force."""
-        await to_the_end(self.scene.world.add_rule(self.rule))
+        await run_to_completion(self.context.world.add_rule(self.rule))
 
     async def hold(self, until_us: int | None, report: Report) -> None:
         """Probed at the beginning and right before the end, its counters read each second in between."""
-        clock = self.scene.clock
+        clock = self.context.clock
         until_us = until_us or clock.now_us()
         last_us = until_us - (self.fault.probes * self.fault.probing_ms if self.before else 0) * 1000
         await self._measure(report)
@@ -119,10 +119,10 @@ class TamperStrike(Strike):
 
     async def confirm_healed(self) -> None:
         """The proxy has no such rule any more, and a probe shows nothing of it."""
-        await until(self._still, self.scene.clock, GONE_DEADLINE_MS)
+        await wait_until(self._still, self.context.clock, GONE_DEADLINE_MS)
 
     async def _still(self) -> str | None:
-        if self.scene.fault in await self.scene.world.rules():
+        if self.context.fault in await self.context.world.rules():
             return "the proxy still has the rule"
         answer = await self._probe() if self.before else None
         if self.before is None or answer is None:
@@ -154,7 +154,7 @@ class TamperStrike(Strike):
         return Witness(what, 0, counters["hit"], "requests", 1, ok=not counters["untouched"])
 
     async def _counters(self) -> Mapping[str, int] | None:
-        return (await self.scene.world.rules()).get(self.scene.fault)
+        return (await self.context.world.rules()).get(self.context.fault)
 
     async def _probe(self) -> Answer | None:
         """The quickest; None if this kind can't be probed, or nobody answers behind the proxy."""
@@ -163,7 +163,7 @@ class TamperStrike(Strike):
             return None
         try:
             answers = [
-                await self.scene.world.probe_rule(self.scene.fault, api, limit_ms) for _ in range(self.fault.probes)
+                await self.context.world.probe_rule(self.context.fault, api, limit_ms) for _ in range(self.fault.probes)
             ]
         except FaultError:
             return None
@@ -189,7 +189,7 @@ class TamperFault(Fault):
 
     family: ClassVar[Family] = "protocol"
     band: ClassVar[Band]
-    met_by: ClassVar[Among] = "requests"
+    exposure_target: ClassVar[TargetKind] = "requests"
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
     probes: ClassVar[int] = 1
     """How often one is sent each time, the quickest being the one that counts: a busy host only adds."""
@@ -243,11 +243,11 @@ class TamperFault(Fault):
     def look(self, before: Answer, now: Answer, probed: int) -> Look:
         """What a probe shows; ``probed``: how often the proxy says it has done something to one."""
 
-    def topics(self) -> dict[Place, str]:
+    def topics(self) -> dict[FieldPath, str]:
         """The topic, where it names one."""
         return {("topic",): self.topic} if self.topic else {}
 
-    def clients(self) -> dict[Place, str]:
+    def clients(self) -> dict[FieldPath, str]:
         """The arm, where it names one, and the operation."""
         return {("client",): f"{self.client} {self.op}" if self.op else self.client} if self.client else {}
 
@@ -260,43 +260,43 @@ class TamperFault(Fault):
             draws["chances"] = "".join("1" if hit else "0" for hit in hits)
         return draws
 
-    def problems(self, rest: Rest) -> Iterator[Problem]:
+    def problems(self, plan: PlanContext) -> Iterator[Problem]:
         """A partition that the topic hasn't got, a topic that no such request names."""
         if self.topic is not None and self.named_api is not None and not names_topics(self.named_api):
             yield Problem(("topic",), f"requests of {self.named_api} name no topic: take this away")
-        for topic in rest.topics.values():
+        for topic in plan.topics.values():
             if topic.name == self.topic and self.partition is not None and self.partition >= topic.partitions:
                 sentence = f"{self.topic} has no partition {self.partition}: its partitions are 0 to "
                 yield Problem(("partition",), f"{sentence}{topic.partitions - 1}")
 
-    async def aim(self, scene: Scene, draws: Draws) -> Strike:
+    async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         """FaultError if no proxy stands before the cluster, or there is no such topic or client."""
-        await scene.world.rules()
-        workers = await self._workers(scene)
-        rule = {"name": scene.fault, "api": self.named_api, **await self._topic(scene), "partition": self.partition}
+        await context.world.rules()
+        workers = await self._workers(context)
+        rule = {"name": context.fault, "api": self.named_api, **await self._topic(context), "partition": self.partition}
         clients = workers or ([self.client_id] if self.client_id else [])
         rule |= {"clients": clients, "nth": self.nth}
-        rule |= {"chances": draws.get("chances", ""), **await self.resolved(scene, draws), **self.deed(draws)}
+        rule |= {"chances": draws.get("chances", ""), **await self.resolved(context, draws), **self.deed(draws)}
         said = rule_from(rule).as_json()
         targets = Targets(topics=tuple(self.topics().values()), clients=tuple(clients), roles={"rule": said})
-        strike = TamperStrike(scene, self, said, targets)
-        await strike.look_before()
-        return strike
+        injection = TamperInjection(context, self, said, targets)
+        await injection.look_before()
+        return injection
 
-    async def resolved(self, scene: Scene, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- most name nobody else
+    async def resolved(self, context: InjectionContext, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- most name nobody else
         """What of the rule the cluster must be asked for."""
         return {}
 
-    async def _workers(self, scene: Scene) -> list[str]:
+    async def _workers(self, context: InjectionContext) -> list[str]:
         if self.client is None:
             return []
         selector: Selector = parse(next(iter(self.clients().values())))
-        return [worker.name for worker in chosen(selector, await scene.world.clients())]
+        return [worker.name for worker in select_clients(selector, await context.world.clients())]
 
-    async def _topic(self, scene: Scene) -> dict[str, Any]:
+    async def _topic(self, context: InjectionContext) -> dict[str, Any]:
         if self.topic is None:
             return {}
-        ids = await scene.world.topic_ids()
+        ids = await context.world.topic_ids()
         if self.topic not in ids:
             raise FaultError(f"there is no topic {self.topic}; check the fault's target")
         return {"topic": self.topic, "topic_id": ids[self.topic]}

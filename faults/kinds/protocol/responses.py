@@ -40,7 +40,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from aftershock.faults.kinds.fault import Band, Draws, Place, Rest, Scene
+from aftershock.faults.kinds.fault import Band, Draws, FieldPath, InjectionContext, PlanContext
 from aftershock.faults.kinds.protocol.base import Api, Look, TamperFault
 from aftershock.faults.plan.document import Problem, did_you_mean
 from aftershock.faults.targets.roles import RoleText, resolve
@@ -153,7 +153,7 @@ class FalsifyHints(HintFault):
     kind: Literal["falsify_hints"] = "falsify_hints"
     broker: RoleText | None = None
 
-    def roles(self) -> dict[Place, str]:
+    def roles(self) -> dict[FieldPath, str]:
         """The broker that is named in place of the right one."""
         return {("broker",): self.broker} if self.broker else {}
 
@@ -166,13 +166,13 @@ class FalsifyHints(HintFault):
         """These."""
         return {"do": "falsify_hints", "hints": self.hints, "session_id": draws.get("session_id", 0)}
 
-    async def resolved(self, scene: Scene, draws: Draws) -> dict[str, Any]:
+    async def resolved(self, context: InjectionContext, draws: Draws) -> dict[str, Any]:
         """Who plays the role now."""
-        return {"broker": await resolve(self.broker, scene.world, draws, "broker")} if self.broker else {}
+        return {"broker": await resolve(self.broker, context.world, draws, "broker")} if self.broker else {}
 
-    def problems(self, rest: Rest) -> Iterator[Problem]:
+    def problems(self, plan: PlanContext) -> Iterator[Problem]:
         """Without a broker only a session can be falsified."""
-        yield from super().problems(rest)
+        yield from super().problems(plan)
         others = [hint for hint in self.hints if hint != "session_id"]
         if others and self.broker is None:
             yield Problem((), f"a false {others[0]} names a broker: say which, like `broker: 2`")

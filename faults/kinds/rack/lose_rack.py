@@ -12,31 +12,31 @@ from pydantic import Field
 from aftershock.errors import FaultError
 from aftershock.faults.kinds.fault import (
     READ_BACK_US,
-    Among,
     Band,
     Draws,
+    ExclusiveResource,
     Family,
     Fault,
-    Place,
+    FieldPath,
+    Impact,
+    Injection,
+    InjectionContext,
+    PlanContext,
     Report,
-    Rest,
-    Scene,
-    Stake,
-    Strike,
-    Takes,
+    TargetKind,
 )
-from aftershock.faults.kinds.process.base import duties, require_running
-from aftershock.faults.kinds.process.kill import KillStrike
-from aftershock.faults.runtime.probing import ask_all, counted
+from aftershock.faults.kinds.process.base import node_duties, require_running
+from aftershock.faults.kinds.process.kill import KillInjection
+from aftershock.faults.runtime.probing import probe_all, count_answers
 from aftershock.faults.runtime.record import Targets, Witness, all_of
 from aftershock.faults.targets.values import BrokerId
 
 
-class LoseRackStrike(Strike):
+class LoseRackInjection(Injection):
     """The nodes of one rack, each a kill."""
 
-    def __init__(self, scene: Scene, rack: str, kills: list[KillStrike], roles: dict[str, Any]) -> None:
-        self.scene = scene
+    def __init__(self, context: InjectionContext, rack: str, kills: list[KillInjection], roles: dict[str, Any]) -> None:
+        self.context = context
         self.rack = rack
         self.kills = kills
         self.targets = Targets(brokers=tuple(kill.victim for kill in kills), roles=roles)
@@ -48,7 +48,7 @@ class LoseRackStrike(Strike):
 
     async def hold(self, until_us: int | None, report: Report) -> None:
         """None of its brokers answers, and every container reads back as exited, to the end."""
-        clock = self.scene.clock
+        clock = self.context.clock
         report(await self._silence())
         while True:
             report(await self._read_back())
@@ -61,9 +61,9 @@ class LoseRackStrike(Strike):
         await asyncio.gather(*(kill.see_back() for kill in self.kills))
 
     async def _silence(self) -> Witness:
-        ways = [link for link in self.scene.world.links() if link.broker in self.targets.brokers]
+        ways = [link for link in self.context.world.links() if link.broker in self.targets.brokers]
         clients = [link for link in ways if link.channel == "client"]
-        answered = counted(await ask_all(clients, self.scene))["answered"]
+        answered = count_answers(await probe_all(clients, self.context))["answered"]
         what = f"requests answered over the clients' links into rack {self.rack}"
         return Witness(what, asked=0, observed=answered, unit="answers", n=len(clients), ok=not answered)
 
@@ -80,32 +80,32 @@ class LoseRack(Fault):
     band: ClassVar[Band] = Band("#a50f15", "lose rack")
     proof: ClassVar[str] = "no answer from its brokers; the containers' states, read back each second"
     remedy: ClassVar[str] = "the nodes are started, and back in the ISR of all they hold"
-    met_by: ClassVar[Among] = "brokers"
-    severs: ClassVar[bool] = True
-    told: ClassVar[bool] = True
-    stakes: ClassVar[tuple[Stake, ...]] = (Stake("process", "brokers"),)
+    exposure_target: ClassVar[TargetKind] = "brokers"
+    drops_traffic: ClassVar[bool] = True
+    closes_connections: ClassVar[bool] = True
+    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("process", "brokers"),)
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
     allowance_ms: ClassVar[int] = 15_000  # several nodes boot at once on one host: 5-12 s until they are in service
 
     kind: Literal["lose_rack"] = "lose_rack"
     rack: Annotated[str, Field(description="the rack whose nodes die")]
 
-    def racks(self) -> dict[Place, str]:
+    def racks(self) -> dict[FieldPath, str]:
         """The rack."""
         return {("rack",): self.rack}
 
-    def takes(self) -> Takes:
+    def impact(self) -> Impact:
         """All of them; the heal sees them in every ISR."""
         return "nodes"
 
-    def nodes(self, rest: Rest) -> frozenset[int]:
+    def nodes(self, plan: PlanContext) -> frozenset[int]:
         """All that stand in the rack."""
-        homes = rest.cluster.node_racks if rest.cluster else {}
+        homes = plan.cluster.node_racks if plan.cluster else {}
         return frozenset(node for node, rack in homes.items() if rack == self.rack)
 
-    async def aim(self, scene: Scene, draws: Draws) -> Strike:  # noqa: ARG002 -- nothing is drawn
+    async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:  # noqa: ARG002 -- nothing is drawn
         """FaultError if the rack has no nodes, or if one of them doesn't run."""
-        world = scene.world
+        world = context.world
         victims = [BrokerId(node) for node, rack in sorted(world.racks().items()) if rack == self.rack]
         if not victims:
             raise FaultError(f"no node stands in rack {self.rack}, so there is nothing to lose")
@@ -115,6 +115,6 @@ class LoseRack(Fault):
         for victim in victims:
             await require_running(victim, world)
             led = tuple(state for state in states if state.leader == victim)
-            roles["nodes"][str(victim)] = await duties(victim, led, world)
-            kills.append(KillStrike(scene, victim, {}, led))
-        return LoseRackStrike(scene, self.rack, kills, roles)
+            roles["nodes"][str(victim)] = await node_duties(victim, led, world)
+            kills.append(KillInjection(context, victim, {}, led))
+        return LoseRackInjection(context, self.rack, kills, roles)

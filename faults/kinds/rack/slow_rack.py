@@ -9,11 +9,20 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from aftershock.faults.kinds.fault import Among, Band, Draws, Family, Place, Rest, Scene, Strike
+from aftershock.faults.kinds.fault import (
+    Band,
+    Draws,
+    Family,
+    FieldPath,
+    Injection,
+    InjectionContext,
+    PlanContext,
+    TargetKind,
+)
 from aftershock.faults.kinds.link.base import described
 from aftershock.faults.kinds.link.latency import DelayedFault
 from aftershock.faults.plan.document import Problem
-from aftershock.faults.targets.links import Ways, around
+from aftershock.faults.targets.links import Ways, links_of_rack
 
 
 class SlowRack(DelayedFault):
@@ -23,7 +32,7 @@ class SlowRack(DelayedFault):
     band: ClassVar[Band] = Band("#ffbb78", "slow_rack")
     proof: ClassVar[str] = "probes through each link, slower by the delay asked for; the toxics, read back each second"
     remedy: ClassVar[str] = "the toxics are removed"
-    met_by: ClassVar[Among] = "links"
+    exposure_target: ClassVar[TargetKind] = "links"
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
     allowance_ms: ClassVar[int] = 1_000
 
@@ -31,18 +40,18 @@ class SlowRack(DelayedFault):
     rack: str
     ways: Annotated[Ways, Field(description="what is late: what flows into the rack, out of it, or both")] = "both"
 
-    def racks(self) -> dict[Place, str]:
+    def racks(self) -> dict[FieldPath, str]:
         """The rack."""
         return {("rack",): self.rack}
 
-    def problems(self, rest: Rest) -> Iterator[Problem]:
+    def problems(self, plan: PlanContext) -> Iterator[Problem]:
         """A rack that is alone has nothing to be far from."""
-        yield from super().problems(rest)
-        if rest.cluster is not None and tuple(rest.cluster.racks) == (self.rack,):
+        yield from super().problems(plan)
+        if plan.cluster is not None and tuple(plan.cluster.racks) == (self.rack,):
             yield Problem(("rack",), "the cluster has one rack, and inside of it nothing is slowed: add a rack")
 
-    async def aim(self, scene: Scene, draws: Draws) -> Strike:
+    async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         """FaultError if the rack has no link to another."""
-        stretches = await around(self.rack, self.ways, scene.world)
-        roles = await described(f"rack {self.rack}", stretches, scene.world)
-        return await self.strike(scene, stretches, roles, draws)
+        stretches = await links_of_rack(self.rack, self.ways, context.world)
+        roles = await described(f"rack {self.rack}", stretches, context.world)
+        return await self.injection(context, stretches, roles, draws)

@@ -20,26 +20,26 @@ from pydantic import Field
 
 from aftershock.faults.kinds.fault import (
     READ_BACK_US,
-    Among,
     Band,
     Draws,
+    ExclusiveResource,
     Family,
     Fault,
+    Impact,
+    Injection,
+    InjectionContext,
+    PlanContext,
     Report,
-    Rest,
-    Scene,
-    Stake,
-    Strike,
-    Takes,
+    TargetKind,
 )
 from aftershock.faults.kinds.link.base import described, targets_of, toxic_on
 from aftershock.faults.kinds.link.cut import PROBE_SLACK_MS, no_answers, picked
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.plan.units import Duration, format_duration
-from aftershock.faults.runtime.probing import SILENCE_MS, answer_again, answering
+from aftershock.faults.runtime.probing import SILENCE_MS, wait_until_answering, answering_links
 from aftershock.faults.runtime.record import Undo, Witness
-from aftershock.faults.runtime.waiting import to_the_end
-from aftershock.faults.targets.links import Stretch, around
+from aftershock.faults.runtime.waiting import run_to_completion
+from aftershock.faults.targets.links import LinkStream, links_of_rack
 from aftershock.faults.targets.values import Link, Toxic
 
 PLATEAU_MS = SILENCE_MS + PROBE_SLACK_MS + 800  # how long all must be cut for their silence to be seen
@@ -47,14 +47,18 @@ RACKS_MIN = 2
 Put = tuple[str, Toxic]  # a toxic and the proxy it is on
 
 
-class SwizzleStrike(Strike):
+class SwizzleInjection(Injection):
     """The racks' toxics, put on in one order and taken off in another. ``cut``: the racks that are cut off just now."""
 
     def __init__(
-        self, scene: Scene, stretches: Mapping[str, Sequence[Stretch]], order: Sequence[str], roles: Mapping[str, Any]
+        self,
+        context: InjectionContext,
+        stretches: Mapping[str, Sequence[LinkStream]],
+        order: Sequence[str],
+        roles: Mapping[str, Any],
     ) -> None:
-        self.scene = scene
-        self.toxics = {rack: [_silence(scene, rack, each) for each in own] for rack, own in stretches.items()}
+        self.context = context
+        self.toxics = {rack: [_silence(context, rack, each) for each in own] for rack, own in stretches.items()}
         self.cut = list(order[:1])
         self.begun = False
         self.reachable: Sequence[Link] = ()
@@ -69,14 +73,14 @@ class SwizzleStrike(Strike):
 
     async def hold(self, until_us: int | None, report: Report) -> None:
         """Go on with the schedule, and read back each second; once all are cut off, nothing may answer."""
-        clock = self.scene.clock
+        clock = self.context.clock
         until_us = until_us or clock.now_us()
         period_us = self.targets.roles["period_ms"] * 1000
         all_cut_us = clock.now_us() + (len(self.toxics) - 1) * period_us
         schedule = asyncio.create_task(self._swizzle(clock.now_us(), until_us, period_us))
         try:
             await self._watch(min(all_cut_us, until_us), report)
-            report(await no_answers(self.reachable, self.scene))
+            report(await no_answers(self.reachable, self.context))
             await self._watch(until_us, report)
             await schedule
         finally:
@@ -85,13 +89,13 @@ class SwizzleStrike(Strike):
 
     async def confirm_healed(self) -> None:
         """Every link that answered before answers again."""
-        await answer_again(self.reachable, self.scene)
+        await wait_until_answering(self.reachable, self.context)
 
     async def _swizzle(self, began_us: int, until_us: int, period_us: int) -> None:
         """All turns but the first cut, which was the injection, and the last heal, which is the undo."""
         if not self.begun:  # a rehearsal cuts nobody off
             return
-        clock, roles = self.scene.clock, self.targets.roles
+        clock, roles = self.context.clock, self.targets.roles
         for number, rack in enumerate(roles["cut"][1:], start=1):
             await clock.sleep_until_us(began_us + number * period_us)
             async with self.turn:
@@ -106,14 +110,14 @@ class SwizzleStrike(Strike):
 
     async def _put_on(self, rack: str) -> None:
         for proxy, toxic in self.toxics[rack]:
-            await to_the_end(self.scene.world.add_toxic(proxy, toxic))
+            await run_to_completion(self.context.world.add_toxic(proxy, toxic))
 
     async def _take_off(self, rack: str) -> None:
         for proxy, toxic in self.toxics[rack]:
-            await to_the_end(self.scene.world.remove_toxic(proxy, toxic.name))
+            await run_to_completion(self.context.world.remove_toxic(proxy, toxic.name))
 
     async def _watch(self, until_us: int, report: Report) -> None:
-        clock = self.scene.clock
+        clock = self.context.clock
         while True:
             report(await self._read_back())
             if (now_us := clock.now_us()) >= until_us:
@@ -123,7 +127,7 @@ class SwizzleStrike(Strike):
     async def _read_back(self) -> Witness:
         """Toxiproxy has the toxics of the racks that are cut off now, and none of the others'."""
         async with self.turn:
-            now = await self.scene.world.toxics()
+            now = await self.context.world.toxics()
             due = {(proxy, toxic.name) for rack in self.cut for proxy, toxic in self.toxics[rack]}
         ours = {(proxy, toxic.name) for proxy, toxic in self._all()}
         there = ours & {(proxy, toxic.name) for proxy, toxics in now.items() for toxic in toxics}
@@ -141,9 +145,9 @@ class Swizzle(Fault):
     band: ClassVar[Band] = Band("#5b3a29", "swizzle")
     proof: ClassVar[str] = "the toxics due at each second, read back; no answer through any link once all are cut off"
     remedy: ClassVar[str] = "the toxics are removed, rack by rack, and every link answers again"
-    met_by: ClassVar[Among] = "links"
-    severs: ClassVar[bool] = True
-    stakes: ClassVar[tuple[Stake, ...]] = (Stake("way", "links", by_plan=False),)
+    exposure_target: ClassVar[TargetKind] = "links"
+    drops_traffic: ClassVar[bool] = True
+    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("way", "links", by_plan=False),)
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
     allowance_ms: ClassVar[int] = 3_000  # as for a cut
 
@@ -153,7 +157,7 @@ class Swizzle(Fault):
     ] = ()
     period: Annotated[Duration, Field(ge=100, le=600_000)] = 1_000
 
-    def takes(self) -> Takes:
+    def impact(self) -> Impact:
         """Of racks that are cut one after the other nobody knows when which is."""
         return "unknown"
 
@@ -161,15 +165,15 @@ class Swizzle(Fault):
         """Which order the racks are cut off in, and which of the others they are healed in."""
         return {"cut": source.random(), "heal": source.random()}
 
-    def problems(self, rest: Rest) -> Iterator[Problem]:
+    def problems(self, plan: PlanContext) -> Iterator[Problem]:
         """There must be an order, and room for both."""
-        if rest.cluster is None:
+        if plan.cluster is None:
             return
-        racks = self.among or tuple(rest.cluster.racks)
+        racks = self.among or tuple(plan.cluster.racks)
         if len({*racks}) < max(RACKS_MIN, len(racks)):
             where = ("among",) if self.among else ()
             yield Problem(where, "a swizzle needs two racks or more, each of them once")
-        strangers = [rack for rack in self.among if rack not in rest.cluster.racks]
+        strangers = [rack for rack in self.among if rack not in plan.cluster.racks]
         if strangers:
             yield Problem(("among",), f"the cluster has no rack `{strangers[0]}`")
         least_ms = 2 * (len(racks) - 1) * self.period + PLATEAU_MS
@@ -177,20 +181,20 @@ class Swizzle(Fault):
             sentence = f"to cut {len(racks)} racks off and heal them, {format_duration(self.period)} apart, takes "
             yield Problem(("for",), f"{sentence}{format_duration(least_ms)} at least: lengthen it, or shorten `period`")
 
-    async def aim(self, scene: Scene, draws: Draws) -> Strike:
+    async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         """FaultError if a rack has no link to another."""
-        racks = sorted(self.among or {*scene.world.racks().values()})
+        racks = sorted(self.among or {*context.world.racks().values()})
         cut = picked(racks, draws["cut"])
         heal = picked(racks, draws["heal"], unlike=cut)
-        stretches = {rack: await around(rack, "both", scene.world) for rack in racks}
+        stretches = {rack: await links_of_rack(rack, "both", context.world) for rack in racks}
         every = [stretch for own in stretches.values() for stretch in own]
-        roles = await described(f"racks {', '.join(cut)}", every, scene.world)
+        roles = await described(f"racks {', '.join(cut)}", every, context.world)
         roles |= {"cut": list(cut), "heal": list(heal), "period_ms": self.period}
-        strike = SwizzleStrike(scene, stretches, cut, roles)
-        strike.reachable = await answering((stretch.link for stretch in every), scene)
-        return strike
+        injection = SwizzleInjection(context, stretches, cut, roles)
+        injection.reachable = await answering_links((stretch.link for stretch in every), context)
+        return injection
 
 
-def _silence(scene: Scene, rack: str, stretch: Stretch) -> Put:
+def _silence(context: InjectionContext, rack: str, stretch: LinkStream) -> Put:
     """Under a name that the toxic of the rack at the other end hasn't."""
-    return stretch.link.proxy, toxic_on(stretch, f"{scene.fault}:{rack}", "timeout", {"timeout": 0})
+    return stretch.link.proxy, toxic_on(stretch, f"{context.fault}:{rack}", "timeout", {"timeout": 0})

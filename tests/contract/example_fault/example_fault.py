@@ -8,37 +8,39 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from aftershock.faults.kinds.fault import Band, Draws, Family, Report, Scene, Stake, Strike
-from aftershock.faults.kinds.process.base import NodeFault, NodeStrike
+from aftershock.faults.kinds.fault import Band, Draws, ExclusiveResource, Family, Injection, InjectionContext, Report
+from aftershock.faults.kinds.process.base import NodeFault, NodeInjection
 from aftershock.faults.plan.units import Duration
 from aftershock.faults.runtime.record import Verb
-from aftershock.faults.runtime.waiting import to_the_end
+from aftershock.faults.runtime.waiting import run_to_completion
 from aftershock.faults.targets.roles import resolve
 from aftershock.faults.targets.values import BrokerId, BrokerState
 
 SEEN_DEADLINE_MS = 2_000
 
 
-class DozeStrike(NodeStrike):
+class DozeInjection(NodeInjection):
     """One node, paused for ``nap_ms`` every ``every_ms``. A rehearsal doesn't inject, so nobody is put to sleep."""
 
     down: ClassVar[BrokerState] = "paused"
     verb: ClassVar[Verb] = "resume"
 
-    def __init__(self, scene: Scene, victim: BrokerId, roles: dict[str, Any], nap_ms: int, every_ms: int) -> None:
-        super().__init__(scene, victim, roles, ())
+    def __init__(
+        self, context: InjectionContext, victim: BrokerId, roles: dict[str, Any], nap_ms: int, every_ms: int
+    ) -> None:
+        super().__init__(context, victim, roles, ())
         self.nap_us, self.every_us = nap_ms * 1000, every_ms * 1000
         self.asleep = False
 
     async def inject(self) -> None:
         """The first nap."""
-        await to_the_end(self.scene.world.pause(self.victim))
+        await run_to_completion(self.context.world.pause(self.victim))
         await self.see_down(SEEN_DEADLINE_MS)
         self.asleep = True
 
     async def hold(self, until_us: int | None, report: Report) -> None:
         """Each nap is read back in its middle; the last one is ended by the undo."""
-        clock = self.scene.clock
+        clock = self.context.clock
         while True:
             began_us = clock.now_us()
             await clock.sleep_until_us(began_us + self.nap_us // 2)
@@ -46,7 +48,7 @@ class DozeStrike(NodeStrike):
             await clock.sleep_until_us(began_us + self.nap_us)
             if until_us is None or began_us + self.every_us >= until_us or not self.asleep:
                 return
-            await to_the_end(self.scene.world.resume(self.victim))
+            await run_to_completion(self.context.world.resume(self.victim))
             await clock.sleep_until_us(began_us + self.every_us)
             await self.inject()
 
@@ -58,17 +60,17 @@ class Doze(NodeFault):
     band: ClassVar[Band] = Band("#9edae5", "doze")
     proof: ClassVar[str] = "the container's state, read back in each nap"
     remedy: ClassVar[str] = "the node goes on, and is back in the ISR of all it holds"
-    severs: ClassVar[bool] = False
-    stakes: ClassVar[tuple[Stake, ...]] = (Stake("process", "brokers"),)
+    drops_traffic: ClassVar[bool] = False
+    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("process", "brokers"),)
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
     allowance_ms: ClassVar[int] = 8_000
-    strike: ClassVar[type[NodeStrike]] = DozeStrike
+    injection: ClassVar[type[NodeInjection]] = DozeInjection
 
     kind: Literal["doze"] = "doze"
     nap: Annotated[Duration, Field(ge=100, le=2_000, description="how long it sleeps each time")] = 500
     every: Annotated[Duration, Field(ge=200, description="from one nap to the next")] = 1_000
 
-    async def aim(self, scene: Scene, draws: Draws) -> Strike:
+    async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         """FaultError if there is nobody to hit."""
-        victim = await resolve(self.broker, scene.world, draws, "broker")
-        return DozeStrike(scene, victim, {"asked": self.broker}, self.nap, self.every)
+        victim = await resolve(self.broker, context.world, draws, "broker")
+        return DozeInjection(context, victim, {"asked": self.broker}, self.nap, self.every)

@@ -28,7 +28,7 @@ def test_every_parameter_is_listed(kind: str) -> None:
     """Each field of each kind but those that all faults have, and then `for`, proof, heal, and how it is met."""
     common = {"kind", "id", "at", "for"}
     fields = [field.alias or name for name, field in KINDS[kind].model_fields.items()]
-    left = ["leaves"] if KINDS[kind].leaves else []
+    left = ["leaves"] if KINDS[kind].permanent_effect else []
     assert [*(name for name in fields if name not in common), "for", "proof", "heal", *left, "met by"] == list(
         said(kind)
     )
@@ -53,14 +53,14 @@ def test_types_and_defaults() -> None:
     assert "DURATION; needed" == said("latency")["delay"]
     assert said("latency")["every"].startswith("DURATION; default 500ms")
     assert said("cut")["ways"].startswith("both | in | out; default both; ")
-    assert "whole number from 1 to 8; optional" == said("reassign")["rotate"]
+    assert "integer from 1 to 8; optional" == said("reassign")["rotate"]
     assert "{from: ROLE, to: ROLE}; optional" == said("reassign")["move"]
     assert "ROLE; needed" == said("kill")["broker"]
 
 
 def test_for() -> None:
     """Whether `for` is needed is what the plan's check holds a fault to."""
-    words = {"needed": "needed", "optional": "may be given", "refused": "refused"}
+    words = {"needed": "needed", "optional": "optional: with it, the heal restores", "refused": "refused"}
     for kind, fault in KINDS.items():
         assert said(kind)["for"].startswith(words[fault.for_rule])
 

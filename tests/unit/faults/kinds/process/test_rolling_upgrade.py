@@ -171,4 +171,4 @@ def test_refused_by_the_check(fault: str, cluster: str, said: str) -> None:
 
 def test_it_says_what_it_leaves() -> None:
     """A cluster that met it is handed to nobody else."""
-    assert "another version" in str(timeline_of(UP).steps[0].fault().leaves)
+    assert "another version" in str(timeline_of(UP).steps[0].fault().permanent_effect)
