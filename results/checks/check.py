@@ -1,19 +1,26 @@
-"""One judged statement, and the four things that can be said of it (design 5.4).
+"""Check, verdict, and the doubts that keep a measurement from being evidence (design 5.4).
 
-Rules: every check carries ``n`` and a ``minimum``; with fewer observations it is INCONCLUSIVE, so that nothing observed
-is never PASS. ``why`` says what was seen, ``next`` what to do about it.
+A check is one judged statement with a status. Rules: each check carries ``n`` (observations) and ``minimum``; with
+fewer observations it is INCONCLUSIVE, so a run in which nothing was observed never passes. ``why`` states what was
+observed, ``next`` what to do about it.
 
-The verdict of a run: its checks, and the worst of those that gate it (ERROR > FAIL > INCONCLUSIVE > PASS).
+The verdict of a run consists of its checks and the worst status among those that gate it
+(ERROR > FAIL > INCONCLUSIVE > PASS).
+
+All families of checks have one signature, ``CheckFamily``: ``fault_checks`` (witness and exposure), ``harness_checks``,
+``slo_checks``, ``integrity_checks`` and ``obligation_checks``. The first two run without doubts; the doubts of the
+others are computed from their results.
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-from aftershock.results.evidence.evidence import Client
+from aftershock.results.evidence.evidence import Client, Evidence
+from aftershock.results.measure.facts import Facts
 
 SAMPLES_MAX = 20
 
@@ -21,7 +28,7 @@ Number: TypeAlias = float | Fraction
 
 
 class Status(StrEnum):
-    """What became of a check; the order of declaration is from best to worst."""
+    """Result of a check, declared from best to worst."""
 
     PASS = "PASS"  # noqa: S105 - a verdict, no password
     INCONCLUSIVE = "INCONCLUSIVE"
@@ -36,9 +43,9 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """A row of ``verdict.json``. ``observed`` and ``threshold`` are in ``unit``; ``samples`` are [producer_id, seq].
+    """Row of ``verdict.json``. ``observed`` and ``threshold`` are in ``unit``; ``samples`` are [producer_id, seq].
 
-    ``gate``: whether the run's status hangs on it, or it is only watched.
+    ``gate`` is True if the status of the run depends on the check, False for a check that is only reported.
     """
 
     id: str
@@ -60,18 +67,18 @@ class Check:
     gate: bool = True
 
     def to_json(self) -> dict[str, Any]:
-        """The check as plain data."""
+        """Return the check as plain data."""
         return vars(self) | {"status": self.status.value, "samples": [list(sample) for sample in self.samples]}
 
 
 def subject_of(client: Client, clients: tuple[Client, ...]) -> str:
-    """``arm=kip951``; with the workload before it where another workload has an arm of that name."""
-    twins = sum(other.arm == client.arm for other in clients)
-    return f"arm={client.arm}" if twins == 1 else f"workload={client.workload} arm={client.arm}"
+    """Return ``arm=kip951``, preceded by the workload if several workloads have an arm of that name."""
+    namesakes = sum(candidate.arm == client.arm for candidate in clients)
+    return f"arm={client.arm}" if namesakes == 1 else f"workload={client.workload} arm={client.arm}"
 
 
 def holds(observed: Number, op: str, threshold: Number) -> bool:
-    """Whether ``observed op threshold``; exact where both are."""
+    """Evaluate ``observed op threshold``, exactly if both values are exact."""
     return {
         "<": observed < threshold,
         "<=": observed <= threshold,
@@ -87,7 +94,7 @@ EXIT_CODES = {Status.PASS: 0, Status.FAIL: 1, Status.INCONCLUSIVE: 2, Status.ERR
 
 @dataclass(frozen=True)
 class Verdict:
-    """What ``verdict.json`` says. A run without a check that gates it proved nothing: INCONCLUSIVE."""
+    """Content of ``verdict.json``. Without any gating check the run proves nothing and is INCONCLUSIVE."""
 
     run_id: str
     plan: str
@@ -97,12 +104,12 @@ class Verdict:
 
     @property
     def gating(self) -> tuple[Check, ...]:
-        """The checks that the status hangs on; the others are ``gate: report``."""
+        """The checks that determine the status; the others have ``gate: report`` in the plan."""
         return tuple(check for check in self.checks if check.gate)
 
     @property
     def status(self) -> Status:
-        """The worst of the checks that gate."""
+        """The worst status of the gating checks."""
         return worst([check.status for check in self.gating])
 
     @property
@@ -111,7 +118,7 @@ class Verdict:
         return EXIT_CODES[self.status]
 
     def to_json(self) -> dict[str, Any]:
-        """The document of design 5.4."""
+        """Return the document of design 5.4."""
         return {
             "schema_version": SCHEMA_VERSION,
             "run_id": self.run_id,
@@ -123,21 +130,41 @@ class Verdict:
         }
 
     def text(self) -> str:
-        """``verdict.json`` as it is written."""
+        """Return the text of ``verdict.json``."""
         return json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n"
 
 
 def worst(statuses: Sequence[Status]) -> Status:
-    """The worst, INCONCLUSIVE for none."""
+    """Return the worst status, INCONCLUSIVE for an empty sequence."""
     return max(statuses, key=lambda status: status.severity, default=Status.INCONCLUSIVE)
 
 
 def from_json(document: dict[str, Any]) -> Verdict:
-    """A verdict as ``to_json`` wrote it. Raises KeyError, TypeError or ValueError where it was not."""
-    checks = tuple(_check(dict(row)) for row in document["checks"])
-    return Verdict(document["run_id"], document["plan"], document["seed"], tuple(document["arms"]), checks)
+    """Read a verdict written by ``to_json``. Raises KeyError, TypeError or ValueError for another document."""
+    checks = []
+    for row in document["checks"]:
+        samples = tuple((producer_id, seq) for producer_id, seq in row["samples"])
+        checks.append(Check(**row | {"status": Status(row["status"]), "samples": samples}))
+    return Verdict(document["run_id"], document["plan"], document["seed"], tuple(document["arms"]), tuple(checks))
 
 
-def _check(row: dict[str, Any]) -> Check:
-    samples = tuple((producer, seq) for producer, seq in row.pop("samples"))
-    return Check(**row | {"status": Status(row["status"]), "samples": samples})
+@dataclass(frozen=True)
+class Doubts:
+    """Reasons to distrust measurements: of faults without proof, by fault id, and of the harness (None: trusted)."""
+
+    unproven: Mapping[str, str] = field(default_factory=dict)
+    harness: str | None = None
+
+    @classmethod
+    def of(cls, faults: Sequence[Check], harness: Sequence[Check]) -> "Doubts":
+        """Collect the first reason for each fault and for the harness from the checks that did not pass."""
+        unproven: dict[str, str] = {}
+        for check in faults:
+            if check.status is not Status.PASS:
+                unproven.setdefault(check.id.split("/", 1)[1], f"{check.id}: {check.why}")
+        reasons = (f"{check.id}: {check.why}" for check in harness if check.status is not Status.PASS)
+        return cls(unproven, next(reasons, None))
+
+
+NO_DOUBTS = Doubts()
+CheckFamily: TypeAlias = Callable[[Evidence, Facts, Doubts], list[Check]]

@@ -1,11 +1,7 @@
-"""Something that happened at a moment of the run, in words.
+"""Journal and events in plain words, and the times during which each fault was in force.
 
-Journal and events in plain words: what a fault hit, what it asked for, what a client told.
-
-Rules: a field that is missing is left out of the sentence, never invented; an event of a kind not known here is told by
-its name and its fields.
-
-Which faults were in force when, as the journal has it: those of the plan, and those injected by hand meanwhile.
+Rules: a missing field is left out of the sentence, never invented; an event of an unknown kind is shown by its name and
+its fields. Faults are those of the plan and those that were injected by hand during the run.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +13,7 @@ from aftershock.results.evidence.evidence import Evidence
 
 @dataclass(frozen=True, order=True)
 class Moment:
-    """``who`` is the client it is told of, None for the run and its faults."""
+    """Event at a moment of the run; ``who`` is the client, None for the run and its faults."""
 
     at_us: int
     text: str
@@ -25,7 +21,7 @@ class Moment:
 
     @property
     def said(self) -> str:
-        """The text, with whose it is."""
+        """The text, preceded by the client."""
         return f"{self.who}: {self.text}" if self.who else self.text
 
 
@@ -37,9 +33,8 @@ _LISTED_MAX = 4
 
 
 def target(targets: Mapping[str, Any]) -> str:
-    """``broker 2 in rack b (asked for as leader of orders/0; it led 4 partitions of orders and the quorum)``."""
-    named = [*_named(targets)]
-    return " and ".join(named) if named else "nothing that the journal names"
+    """Return ``broker 2 in rack b (planned as leader of orders/0; it led 4 partitions of orders and the quorum)``."""
+    return " and ".join(_named(targets)) or "targets that the journal doesn't name"
 
 
 def _named(targets: Mapping[str, Any]) -> Iterator[str]:
@@ -49,96 +44,90 @@ def _named(targets: Mapping[str, Any]) -> Iterator[str]:
         yield f"broker{'s' * (len(brokers) > 1)} {listed(brokers)}{rack}{_role(roles)}"
     if links := targets.get("links"):
         yield f"link{'s' * (len(links) > 1)} {listed([link_name(link) for link in links])}"
-    for one, many in (("topic", "topics"), ("client", "clients")):
-        if names := targets.get(many):
-            yield f"{one if len(names) == 1 else many} {listed(names)}"
+    for singular, plural in (("topic", "topics"), ("client", "clients")):
+        if names := targets.get(plural):
+            yield f"{singular if len(names) == 1 else plural} {listed(names)}"
 
 
 def _role(roles: Mapping[str, Any]) -> str:
-    asked = roles.get("asked")
-    said = [f"asked for as {asked}"] if asked and not str(asked).isdigit() else []
+    planned = roles.get("asked")
+    texts = [f"planned as {planned}"] if planned and not str(planned).isdigit() else []
     leads = roles.get("leads") or {}
     led = [f"{count} partitions of {topic}" for topic, count in leads.items() if not str(topic).startswith("__")]
     led += ["the quorum"] if roles.get("controller") is True else []
-    said += [f"it led {' and '.join(led)}"] if led else []
-    return f" ({'; '.join(said)})" if said else ""
+    texts += [f"it led {' and '.join(led)}"] if led else []
+    return f" ({'; '.join(texts)})" if texts else ""
 
 
 def link_name(proxy: str) -> str:
-    """``client_a-k2`` as ``client(a) -> k2``."""
+    """Return ``client_a-k2`` as ``client(a) -> k2``."""
     plane, _, rest = proxy.partition("_")
     rack, dash, node = rest.rpartition("-")
     return f"{plane}({rack}) -> {node}" if dash else proxy
 
 
 def listed(names: Sequence[object]) -> str:
-    """``a, b, c``; of many, the first few and how many more."""
+    """Return ``a, b, c``; of many names the first few and the number of the others."""
     shown = ", ".join(map(str, names[:_LISTED_MAX]))
     return shown if len(names) <= _LISTED_MAX else f"{shown} and {len(names) - _LISTED_MAX} more"
 
 
 def asked(step: Mapping[str, Any]) -> str:
-    """What a step of the timeline asked for besides its target: ``delay 50ms``."""
+    """Return the parameters of a step without its target: ``delay 50ms``."""
     parameters = (step.get("parameters") or {}).items()
     return ", ".join(f"{name} {value}" for name, value in parameters if name not in _TARGETED)
 
 
-def witnessed(told: Mapping[str, Any]) -> str:
-    """``probe: asked 50 ms, observed 51.2 ms``."""
-    unit = f" {told['unit']}" if told.get("unit") else ""
-    wanted, found = (f"{_value(told.get(name))}{unit}" for name in ("asked", "observed"))
-    return f"{told.get('what', 'witness')}: asked {wanted}, observed {found}"
+def witnessed(report: Mapping[str, Any]) -> str:
+    """Return ``probe: expected 50 ms, observed 51.2 ms``."""
+    unit = f" {report['unit']}" if report.get("unit") else ""
+    values = [report.get("asked"), report.get("observed")]
+    expected, observed = (f"{value:g}{unit}" if isinstance(value, float) else f"{value}{unit}" for value in values)
+    return f"{report.get('what', 'witness')}: expected {expected}, observed {observed}"
 
 
-def _value(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def event(line: Event) -> str:
+    """Return an event of a client as a clause: ``accepted the hint that node 2 leads orders/0``."""
+    if describe := _CLAUSES.get(str(line.get("event"))):
+        return describe(line)
+    fields = [f"{name} {value}" for name, value in line.items() if name not in _WHO and value not in (None, "")]
+    return f"{line.get('event')}{': ' if fields else ''}{', '.join(fields)}"
 
 
-def event(told: Event) -> str:
-    """One event of a client, as a clause."""
-    say = _SAID.get(str(told.get("event")))
-    return say(told) if say else _plain(told)
+def place(line: Event) -> str:
+    """Return the partition of an event, ``orders/3``, or an empty text."""
+    return "" if line.get("partition") is None else f"{line.get('topic')}/{line['partition']}"
 
 
-def place(told: Event) -> str:
-    """``orders/3``, or nothing where it is of no partition."""
-    return "" if told.get("partition") is None else f"{told.get('topic')}/{told['partition']}"
+def _at_epoch(line: Event) -> str:
+    return "" if line.get("epoch") is None else f" at epoch {line['epoch']}"
 
 
-def _plain(told: Event) -> str:
-    fields = [f"{name} {value}" for name, value in told.items() if name not in _WHO and value not in (None, "")]
-    return f"{told.get('event')}{': ' if fields else ''}{', '.join(fields)}"
+def _hint(line: Event) -> str:
+    return f"the hint that node {line.get('node_id')} leads {place(line)}{_at_epoch(line)}"
 
 
-def _at_epoch(told: Event) -> str:
-    return "" if told.get("epoch") is None else f" at epoch {told['epoch']}"
+def _retried(line: Event) -> str:
+    why = f"was refused with {line['reason']} and " if line.get("reason") else ""
+    immediate = ", without back-off" if line.get("immediate") else ""
+    return f"{why}sent a batch of {place(line)} again, to node {line.get('node_id')}{_at_epoch(line)}{immediate}"
 
 
-def _hint(told: Event) -> str:
-    return f"the hint that node {told.get('node_id')} leads {place(told)}{_at_epoch(told)}"
-
-
-def _retried(told: Event) -> str:
-    why = f"was refused with {told['reason']} and " if told.get("reason") else ""
-    soon = ", at once" if told.get("immediate") else ""
-    return f"{why}sent a batch of {place(told)} again, to node {told.get('node_id')}{_at_epoch(told)}{soon}"
-
-
-_SAID: dict[str, Callable[[Event], str]] = {
+_CLAUSES: dict[str, Callable[[Event], str]] = {
     "batch_retried": _retried,
-    "client_error": lambda told: f"{told.get('error')}: {told.get('detail')}",
-    "commit_failed": lambda told: f"a commit failed: {told.get('reason')}",
-    "commit_retried": lambda told: f"committed {place(told)} of {told.get('group')} again: {told.get('why')}",
-    "fetch_failed": lambda told: f"a fetch from node {told.get('node_id')} failed: {told.get('reason')}",
-    "group_error": lambda told: f"its group answered {told.get('error')}",
-    "heartbeat_failed": lambda told: f"a heartbeat failed: {told.get('reason')}",
-    "hint_accepted": lambda told: f"took {_hint(told)}",
-    "hint_refused": lambda told: f"did not take {_hint(told)}: {told.get('reason')}",
-    "metadata_failed": lambda told: f"could not get metadata: {told.get('why')}",
+    "client_error": lambda line: f"{line.get('error')}: {line.get('detail')}",
+    "commit_failed": lambda line: f"a commit failed: {line.get('reason')}",
+    "commit_retried": lambda line: f"committed {place(line)} of {line.get('group')} again: {line.get('why')}",
+    "fetch_failed": lambda line: f"a fetch from node {line.get('node_id')} failed: {line.get('reason')}",
+    "group_error": lambda line: f"its group returned {line.get('error')}",
+    "heartbeat_failed": lambda line: f"a heartbeat failed: {line.get('reason')}",
+    "hint_accepted": lambda line: f"accepted {_hint(line)}",
+    "hint_refused": lambda line: f"refused {_hint(line)}: {line.get('reason')}",
+    "metadata_failed": lambda line: f"could not get metadata: {line.get('why')}",
     "metadata_refreshed": lambda _: "got new metadata",
-    "node_disconnected": lambda told: f"lost its connection to node {told.get('node_id')}: {told.get('why')}",
-    "position_reset": lambda told: f"was reset to offset {told.get('offset')} of {place(told)}",
-    "throttled": lambda told: f"was asked by node {told.get('node_id')} to wait {told.get('throttle_ms')} ms",
+    "node_disconnected": lambda line: f"lost its connection to node {line.get('node_id')}: {line.get('why')}",
+    "position_reset": lambda line: f"was reset to offset {line.get('offset')} of {place(line)}",
+    "throttled": lambda line: f"was throttled by node {line.get('node_id')} for {line.get('throttle_ms')} ms",
 }
 
 
@@ -147,9 +136,9 @@ BY_HAND = "injected_by_hand"
 
 @dataclass(frozen=True)
 class Force:
-    """One fault. ``window_us`` is what counts as its time: of the plan's faults as ``phases.json`` cut it.
+    """Fault with its times. ``window_us`` is its window: for faults of the plan that of ``phases.json``.
 
-    ``injected_us`` and ``healed_us`` are None where that never happened; in a rehearsal nothing is injected.
+    ``injected_us`` and ``healed_us`` are None if that never happened; in a rehearsal nothing is injected.
     """
 
     fault: str
@@ -163,15 +152,15 @@ class Force:
 
     @property
     def targets(self) -> Mapping[str, Any]:
-        """What it was resolved to, by the last line that says."""
+        """The resolved targets, from the last line of the journal that has them."""
         return next((line["targets"] for line in reversed(self.lines) if line.get("targets")), {})
 
     def overlaps(self, start_us: int, end_us: int) -> bool:
-        """Whether its time and this one meet."""
+        """Return whether the fault's window overlaps this time."""
         return self.window_us is not None and self.window_us[0] < end_us and start_us < self.window_us[1]
 
     def in_force_us(self, start_us: int, end_us: int) -> int:
-        """How long of this time it was in force, from injected to healed."""
+        """Return how long the fault was in force, from injected to healed, within this time."""
         if self.injected_us is None or self.rehearsed:
             return 0
         until_us = end_us if self.healed_us is None else min(end_us, self.healed_us)
@@ -179,7 +168,7 @@ class Force:
 
 
 def forces(evidence: Evidence) -> tuple[Force, ...]:
-    """The plan's faults in its order, also those that never began, then what else the journal has."""
+    """Return the plan's faults in its order, including those that never began, then the others of the journal."""
     named = dict.fromkeys(str(step["id"]) for step in evidence.steps)
     named |= dict.fromkeys(str(line["fault"]) for line in evidence.journal)
     return tuple(_force(evidence, fault) for fault in named)
@@ -208,7 +197,7 @@ def _first_us(lines: Sequence[Mapping[str, Any]], state: str) -> int | None:
 def _window(
     evidence: Evidence, fault: str, lines: Sequence[Mapping[str, Any]], healed_us: int | None
 ) -> tuple[int, int] | None:
-    """One that was never healed lasts to the end of the load."""
+    """Return the fault's window; a fault that was never healed lasts to the end of the load."""
     if cut := evidence.window_of(fault):
         return cut.start_us, cut.end_us
     if not lines:

@@ -1,14 +1,15 @@
-"""The story of a run: how it began, a chapter for each fault in order of time, what was owed, the slowest records.
+"""Story of a run and history of a record, as data, plain text and Markdown.
 
-The story as plain text: no line wider than 80 columns, no colours, so that it can be piped.
+The story: how the run began, a chapter for each fault in order of time, obligations, the slowest records. Plain text
+has no line wider than 80 columns and no colours, so that it can be piped:
 
 ::
 
     kill-1: kill, by the plan, on broker 1 in rack a                  26.0 to 34.0 s
-      26.040 s   +0.040  injected, 0.040 s after it was begun
+      26.040 s   +0.040  injected; the action took 0.040 s
       29.003 s   +3.003  arm=a produce: first success again, after 2.931 s without any
 
-The story as Markdown, for a pull request or an issue: a table a fault, and a table of the slowest records.
+Markdown, for a pull request or an issue, has a table per fault and a table of the slowest records.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +31,7 @@ from aftershock.results.text import cell, milliseconds, printable, sentence, tab
 
 @dataclass(frozen=True)
 class Story:
-    """``promises``: the obligations, held or not; ``slowest`` is None, and ``missing`` says why, for an older run."""
+    """Story of a run. ``promises``: obligation checks. ``slowest`` is None for an older run, ``missing`` says why."""
 
     run_id: str
     sentence: str
@@ -42,17 +43,17 @@ class Story:
     missing: str | None
 
     def to_json(self) -> dict[str, Any]:
-        """The story as plain data."""
+        """Return the story as plain data."""
         return asdict(self)
 
 
 def story(home: Path) -> Story:
-    """The story of the judged run in ``home``. Raises EvidenceError where it was not judged."""
+    """Return the story of the judged run in ``home``. Raises EvidenceError if it was not judged."""
     return told(read(home, {}), verdict_of(home), analysis_of(home))
 
 
 def told(evidence: Evidence, verdict: Verdict, analysis: Mapping[str, Any]) -> Story:
-    """The story, of what is already at hand."""
+    """Return the story of evidence, verdict and analysis that are already read."""
     known = forces(evidence)
     slow = slowest(evidence, analysis, known)
     return Story(
@@ -81,13 +82,13 @@ def _chapters(evidence: Evidence, analysis: Mapping[str, Any], known: Sequence[F
 def _opening(evidence: Evidence, analysis: Mapping[str, Any]) -> Iterator[Moment]:
     marks = evidence.run.get("marks") or {}
     if marks.get("load_start_us") is not None:
-        yield Moment(marks["load_start_us"], "the load begins")
+        yield Moment(marks["load_start_us"], "load starts")
     if marks.get("steady_start_us") is not None:
         why = (evidence.run.get("warmup") or {}).get("why")
-        yield Moment(marks["steady_start_us"], f"warm-up is over{f': {why}' if why else ''}")
+        yield Moment(marks["steady_start_us"], f"warm-up ends{f': {why}' if why else ''}")
     if marks.get("faults_start_us") is not None:
         calm = "; ".join(_steady(evidence, analysis))
-        yield Moment(marks["faults_start_us"], f"steady is over{f': {calm}' if calm else ''}")
+        yield Moment(marks["faults_start_us"], f"steady phase ends{f': {calm}' if calm else ''}")
 
 
 def _steady(evidence: Evidence, analysis: Mapping[str, Any]) -> Iterator[str]:
@@ -101,7 +102,7 @@ def _promises(verdict: Verdict) -> Iterator[str]:
     words = {Status.PASS: "held", Status.FAIL: "BROKEN"}
     for check in verdict.checks:
         if check.kind == "obligation":
-            yield f"{check.id} {check.subject}: {words.get(check.status, 'not decided')}: {check.why}"
+            yield f"{check.id} {check.subject}: {words.get(check.status, 'undecided')}: {check.why}"
 
 
 WIDTH = 80
@@ -109,16 +110,16 @@ _TEXT_AT = 22
 
 
 def story_text(story: Story) -> str:
-    """The whole story, with a newline at its end."""
+    """Return the story as plain text, with a newline at its end."""
     blocks = [_filled(story.sentence), _lines(story.opening, None), *map(_chapter, story.chapters)]
     if story.promises:
-        blocks.append("\n".join(["What was owed", *(_filled(promise, 2) for promise in story.promises)]))
+        blocks.append("\n".join(["Obligations", *(_filled(promise, 2) for promise in story.promises)]))
     blocks.append("\n".join(_slowest(story)))
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
 def record_text(found: Followed) -> str:
-    """One record's way, with a newline at its end."""
+    """Return a record's history as plain text, with a newline at its end."""
     if found.missing:
         return _filled(found.missing) + "\n"
     first_us = found.moments[0].at_us if found.moments else None
@@ -128,23 +129,23 @@ def record_text(found: Followed) -> str:
 
 
 def latency(tale: Tale) -> str:
-    """``2234 ms``, or that it never ended."""
+    """Return ``2234 ms``, or ``never ended``."""
     ended = tale.record.latency_us is not None
     return f"{milliseconds(tale.record.latency_us)} ms" if ended else "never ended"
 
 
-def parts(found: Sequence[Part]) -> str:
-    """``schedule lag 0.2 ms, in the client or broker 41 ms``."""
-    return ", ".join(f"{part.name} {milliseconds(part.us)} ms" for part in found)
+def parts(budget: Sequence[Part]) -> str:
+    """Return ``schedule lag 0.2 ms, in the client or broker 41 ms``."""
+    return ", ".join(f"{part.name} {milliseconds(part.us)} ms" for part in budget)
 
 
-def headline(tale: Tale, whose: str) -> str:
-    """``1:1580 of arm=metadata, produce, orders/8: 2234 ms, wanted at 45.281 s``."""
-    one = tale.record
-    where = f", {one.topic}/{one.partition}" if one.partition is not None else ""
-    status = "" if one.status == "ok" else f", {one.status}{f' ({one.error})' if one.error else ''}"
-    told = f"{one.name} of {whose}, {one.op}{where}: {latency(tale)}{status}"
-    return f"{told}, wanted at {one.intended_us / 1e6:.3f} s"
+def headline(tale: Tale, client: str) -> str:
+    """Return ``1:1580 of arm=metadata, produce, orders/8: 2234 ms, due at 45.281 s``."""
+    record = tale.record
+    where = f", {record.topic}/{record.partition}" if record.partition is not None else ""
+    status = "" if record.status == "ok" else f", {record.status}{f' ({record.error})' if record.error else ''}"
+    due = f"due at {record.intended_us / 1e6:.3f} s"
+    return f"{record.name} of {client}, {record.op}{where}: {latency(tale)}{status}, {due}"
 
 
 def _chapter(chapter: Chapter) -> str:
@@ -169,10 +170,10 @@ def _slowest(story: Story) -> Iterator[str]:
     if story.slowest is None:
         yield _filled(story.missing or "")
         return
-    yield "The slowest records" if story.slowest else "No record was seen after warm-up."
+    yield "The slowest records" if story.slowest else "No record was observed after warm-up."
     for number, tale in enumerate(story.slowest, 1):
-        whose = story.labels.get(tale.record.client, tale.record.client)
-        yield fill(printable(f"{number:>2}. {headline(tale, whose)}"), WIDTH, subsequent_indent="    ")
+        client = story.labels.get(tale.record.client, tale.record.client)
+        yield fill(printable(f"{number:>2}. {headline(tale, client)}"), WIDTH, subsequent_indent="    ")
         yield from _causes(tale)
 
 
@@ -193,12 +194,12 @@ _SLOWEST = ("record", "where its time went", "faults")
 
 
 def story_markdown(story: Story) -> str:
-    """The whole story."""
+    """Return the story as Markdown."""
     return "".join(_story(story))
 
 
 def record_markdown(found: Followed) -> str:
-    """One record's way."""
+    """Return a record's history as Markdown."""
     if found.missing:
         return f"{cell(found.missing)}\n"
     since_us = found.moments[0].at_us if found.moments else 0
@@ -216,7 +217,7 @@ def _story(story: Story) -> Iterator[str]:
         yield "\n"
         yield from (f"- {cell(note)}\n" for note in part.notes)
     if story.promises:
-        yield "\n### What was owed\n\n"
+        yield "\n### Obligations\n\n"
         yield from (f"- {cell(promise)}\n" for promise in story.promises)
     yield "\n### The slowest records\n\n"
     if story.slowest is None:
@@ -227,13 +228,16 @@ def _story(story: Story) -> Iterator[str]:
 
 def _row(story: Story, index: int) -> tuple[str, str, str]:
     tale = (story.slowest or ())[index]
-    whose = story.labels.get(tale.record.client, tale.record.client)
-    return headline(tale, whose), parts(tale.parts), "; ".join(tale.notes)
+    client = story.labels.get(tale.record.client, tale.record.client)
+    return headline(tale, client), parts(tale.parts), "; ".join(tale.notes)
 
 
 def _moments(moments: Sequence[Moment], since_us: int) -> Iterator[str]:
     if moments:
         yield from table(
             _TIMES,
-            [(f"{one.at_us / 1e6:.3f} s", f"{(one.at_us - since_us) / 1e6:+.3f} s", one.said) for one in moments],
+            [
+                (f"{moment.at_us / 1e6:.3f} s", f"{(moment.at_us - since_us) / 1e6:+.3f} s", moment.said)
+                for moment in moments
+            ],
         )

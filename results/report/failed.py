@@ -1,8 +1,9 @@
-"""A check that did not pass as Markdown, to be pasted into an issue: whoever reads it there needs nothing else.
+"""A check that did not pass as Markdown, for an issue: readable without access to the run.
 
-It has the plan's line, what was observed against what was asked, what happened two seconds around, and the command that
-repeats the run. The moment is, of a stall or a gap, where the longest began; of a latency, its slowest record; of lost
-or doubled records, the first sample that is among the slowest; else where the check's window begins.
+The text has the plan's line, the observed value and the threshold, what happened in the two seconds around, and the
+command that repeats the run. The moment is the start of the longest stall for stalls and gaps, the slowest record for
+latencies, the first sample that is among the slowest for lost or duplicate records, else the start of the check's
+window.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ _COUNTERS = {"counters", "phase"}
 
 
 def pasted(check: Check, evidence: Evidence, analysis: Mapping[str, Any]) -> str:
-    """The whole text."""
+    """Return the whole text."""
     return "".join(_lines(check, evidence, analysis))
 
 
@@ -40,7 +41,7 @@ def _lines(check: Check, evidence: Evidence, analysis: Mapping[str, Any]) -> Ite
 
 
 def plan_line(home: Path, at: str | None) -> str | None:
-    """The text of the line that asked for it, ``demo.yaml:21:5``; None where it isn't of the plan, or not kept."""
+    """Return the text of the plan's line at ``demo.yaml:21:5``; None if it is no line of the plan or has no copy."""
     file, line, column = (at or "").rsplit(":", 2) if (at or "").count(":") > 1 else ("", "", "")
     plan = home / "plan.yaml"
     if not (file and line.isdigit() and column.isdigit() and plan.is_file()):
@@ -50,30 +51,34 @@ def plan_line(home: Path, at: str | None) -> str | None:
 
 
 def moment_of(check: Check, evidence: Evidence, analysis: Mapping[str, Any]) -> int | None:
-    """Where to look; None where the check is of no moment at all."""
+    """Return the moment to look at in microseconds of the run, None if the check has no moment."""
     window = check.phase or RUN
     spans = windows_of(evidence.phases).get(window, ())
     stalled = check.kind == "obligation" or ".gap" in check.id or ".unavailable" in check.id
-    known = [_stall_us, _slow_us] if stalled else [_slow_us]
-    for look in known:
-        if (found := look(check, evidence, analysis, spans)) is not None:
-            return found
+    finders = [_stall_us, _slow_us] if stalled else [_slow_us]
+    for finder in finders:
+        if (at_us := finder(check, evidence, analysis, spans)) is not None:
+            return at_us
     return spans[0][0] if spans and window != RUN else None
 
 
 def _stall_us(check: Check, evidence: Evidence, analysis: Mapping[str, Any], spans: Sequence[Interval]) -> int | None:
-    mine = _keys(check, evidence)
-    met = [one for one in analysis.get("stalls", ()) if one["client"] in mine and _meets(one, spans)]
-    longest = max(met, key=lambda one: one["end_us"] - one["start_us"], default=None)
+    keys = _keys(check, evidence)
+    stalls = [
+        stall
+        for stall in analysis.get("stalls", ())
+        if stall["client"] in keys and any(stall["start_us"] < end and start < stall["end_us"] for start, end in spans)
+    ]
+    longest = max(stalls, key=lambda stall: stall["end_us"] - stall["start_us"], default=None)
     return None if longest is None else int(longest["start_us"])
 
 
 def _slow_us(check: Check, evidence: Evidence, analysis: Mapping[str, Any], spans: Sequence[Interval]) -> int | None:
-    """Of the records that the check names if they are known, of any in its window otherwise."""
+    """Return the moment of the check's own samples if they are known, else of any slow record in its window."""
     if check.kind not in ("slo", "compare", "integrity"):
         return None
-    mine = _keys(check, evidence)
-    groups = [group for group in analysis.get("slowest", ()) if group["client"] in mine]
+    keys = _keys(check, evidence)
+    groups = [group for group in analysis.get("slowest", ()) if group["client"] in keys]
     rows = [row for group in groups for row in group["records"]]
     named = [row for row in rows if (row["producer_id"], row["seq"]) in check.samples]
     if check.samples and not named:
@@ -87,21 +92,17 @@ def _keys(check: Check, evidence: Evidence) -> set[str]:
     return {client.key for client in evidence.clients if check.arm in (None, client.arm)}
 
 
-def _meets(stall: Mapping[str, Any], spans: Sequence[Interval]) -> bool:
-    return any(stall["start_us"] < end and start < stall["end_us"] for start, end in spans)
-
-
 def _around(evidence: Evidence, at_us: int) -> Iterator[str]:
-    """What journal and events have of that time, in order; only so many lines that an issue stays readable."""
-    told = [*_journal(evidence), *_events(evidence)]
-    near = sorted(one for one in told if abs(one.at_us - at_us) <= AROUND_US)
-    closest = sorted(near, key=lambda one: abs(one.at_us - at_us))[:EVENTS_MAX]
-    for one in sorted(closest):
-        yield f"{one.at_us / 1e6:9.3f} s  {one.said}"[:_CHARS_MAX]
+    """Yield the lines of journal and events around a moment, in order, at most ``EVENTS_MAX``."""
+    moments = [*_journal(evidence), *_events(evidence)]
+    near = sorted(moment for moment in moments if abs(moment.at_us - at_us) <= AROUND_US)
+    closest = sorted(near, key=lambda moment: abs(moment.at_us - at_us))[:EVENTS_MAX]
+    for moment in sorted(closest):
+        yield f"{moment.at_us / 1e6:9.3f} s  {moment.said}"[:_CHARS_MAX]
     if len(near) > len(closest):
         yield f"and {len(near) - len(closest)} more, in journal.jsonl and events.jsonl"
     if not near:
-        yield "nothing was told by the harness or a client"
+        yield "no events of the harness or a client"
 
 
 def _journal(evidence: Evidence) -> Iterator[Moment]:
@@ -118,7 +119,7 @@ def _events(evidence: Evidence) -> Iterator[Moment]:
 
 
 def _fenced(*lines: str) -> str:
-    """Text as it is; a fence longer than any run of backticks in it can't be closed from within."""
+    """Return text in a code block whose fence is longer than any run of backticks in the text."""
     shown = [printable(line) for line in lines]
     ticks = "`" * max(3, 1 + max((len(run) for line in shown for run in line.split() if set(run) == {"`"}), default=0))
     while any(ticks in line for line in shown):

@@ -1,18 +1,14 @@
-"""Fills the templates that stand beside this file.
+"""``report.html``: one self-contained page that works offline and states the verdict first.
 
-Rules: every value is escaped; a name that is missing is an error; the one script is ours, and a page allows it by its
-hash and nothing else.
-
-Writes ``report.html``: one file that works offline and says the verdict first; scripts may be blocked.
-
-Rules: drawn from ``verdict.json``, ``analysis.json`` and what the run itself told, so that no Spark is needed; every
-name is escaped; what an older version did not measure is left out with a line that says so. The one script there is
-adds buttons that copy what stands there anyway.
+Rules: the page is rendered from ``verdict.json``, ``analysis.json`` and the run's own documents, so no Spark is needed.
+Each value is escaped; a name that a template lacks is an error. If an older version judged the run, a line names the
+measurements that it lacks. The only script adds buttons that copy text which is on the page anyway; the page allows it
+by its hash and nothing else, so scripts may be blocked.
 """
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +32,8 @@ from aftershock.results.report.svg import colours
 from aftershock.results.report.tables import QUANTILES, about, counted, environment, fault, ratios, spreads
 
 
-def filled(template: str, **told: object) -> str:
-    """``template`` with what it is told, the style sheet, the script, and the ways to show figures of ``shown``."""
+def filled(template: str, **values: object) -> str:
+    """Render ``template`` with these values, the style sheet, the script, and the formatters of ``results/text.py``."""
     loader = PackageLoader("aftershock.results.report", ".")
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     css, script = (loader.get_source(environment, name)[0] for name in ("page.css", "copy.js"))
@@ -52,7 +48,7 @@ def filled(template: str, **told: object) -> str:
         "seconds": text.seconds,
         "tally": text.tally,
     }
-    return environment.get_template(template).render(told)
+    return environment.get_template(template).render(values)
 
 
 ATTENTION_MAX, OPEN_ROWS_MAX = 12, 30
@@ -65,56 +61,64 @@ _NEWER = {
 
 
 def write_report(run_dir: Path) -> Path:
-    """Writes the report of a judged run and returns its path. Raises EvidenceError where the run was not judged."""
-    evidence, verdict = read(run_dir, {}), verdict_of(run_dir)
-    page = filled("page.html", **_told(evidence, verdict, analysis_of(run_dir)))
+    """Write the report of a judged run and return its path. Raises EvidenceError if the run was not judged."""
+    evidence, verdict, analysis = read(run_dir, {}), verdict_of(run_dir), analysis_of(run_dir)
+    labels = {client.key: subject_of(client, evidence.clients) for client in evidence.clients}
+    lacking = [measurement for name, measurement in _NEWER.items() if name not in analysis]
+    page = filled(
+        "page.html",
+        verdict=verdict,
+        sentence=text.sentence(verdict),
+        why=evidence.timeline.get("why"),
+        about=about(evidence, verdict),
+        troubled=text.problems(verdict),
+        attention_max=ATTENTION_MAX,
+        command=evidence.run.get("command"),
+        environment=environment(evidence),
+        older=older_version_note(evidence.home, ", ".join(lacking)) if lacking else None,
+        **_check_sections(evidence, verdict, analysis, labels),
+        **_measurement_sections(evidence, verdict, analysis, labels),
+    )
     return write_whole(run_dir / "report.html", page)
 
 
-def _told(evidence: Evidence, verdict: Verdict, analysis: Mapping[str, Any]) -> dict[str, Any]:
-    """All that the template is given."""
-    labels = {client.key: subject_of(client, evidence.clients) for client in evidence.clients}
-    return {
-        "verdict": verdict,
-        "sentence": text.sentence(verdict),
-        "why": evidence.timeline.get("why"),
-        "about": about(evidence, verdict),
-        "troubled": text.problems(verdict),
-        "attention_max": ATTENTION_MAX,
-        "command": evidence.run.get("command"),
-        "environment": environment(evidence),
-        "older": _older(evidence, analysis),
-        **_judged(evidence, verdict, analysis, labels),
-        **_measured(evidence, verdict, analysis, labels),
-    }
-
-
-def _judged(
+def _check_sections(
     evidence: Evidence, verdict: Verdict, analysis: Mapping[str, Any], labels: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The checks, and what stands behind them."""
+    """Return the values for the checks and for what explains them."""
     bands = confidences(analysis, labels)
-    unsettled = [check for check in verdict.checks if check.status is not Status.PASS]
+    groups: dict[str, list[Check]] = {"objectives": []}  # SLOs first, then a group per kind, in the verdict's order
+    for check in verdict.checks:
+        if check.kind != "integrity":
+            groups.setdefault("objectives" if check.kind in ("slo", "compare") else check.kind, []).append(check)
+    owed: dict[tuple[Span, ...], list[str]] = {}  # clients with equal obligations share a table
+    for lane in lanes(evidence):
+        owed.setdefault(lane.whole, []).append(f"{labels[lane.client.key]} {lane.side}")
+    recoveries: dict[str, dict[str, Mapping[str, Any]]] = {step["id"]: {} for step in evidence.steps}
+    for row in analysis["recoveries"]:
+        recoveries.setdefault(row["fault"], {})[labels.get(row["client"], row["client"])] = row
     return {
-        "groups": _groups([check for check in verdict.checks if check.kind != "integrity"]),
+        "groups": [(kind, checks) for kind, checks in groups.items() if checks],
         "kept": [check for check in verdict.checks if check.kind == "integrity" or check.samples],
         "band_of": lambda check: band_of(check, bands),
-        "pasted": {check: pasted(check, evidence, analysis) for check in unsettled},
+        "pasted": {
+            check: pasted(check, evidence, analysis) for check in verdict.checks if check.status is not Status.PASS
+        },
         "anchors": {check: f"check-{number}" for number, check in enumerate(verdict.checks, 1)},
         "faults": [fault(evidence, verdict, step) for step in evidence.steps],
         "colours": colours(evidence),
-        "lanes": _lanes(evidence, labels),
-        "recoveries": _recoveries(evidence, analysis, labels),
+        "lanes": [(", ".join(clients), spans) for spans, clients in owed.items()],
+        "recoveries": [(fault_id, rows) for fault_id, rows in recoveries.items() if rows],
         "counters": counted(evidence.events, labels),
-        "producers": {id_: labels.get(key, key) for id_, key in sorted(evidence.producers.items())},
+        "producers": {number: labels.get(key, key) for number, key in sorted(evidence.producers.items())},
         "story": story_of(evidence, verdict, analysis),
     }
 
 
-def _measured(
+def _measurement_sections(
     evidence: Evidence, verdict: Verdict, analysis: Mapping[str, Any], labels: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The charts and the tables of figures."""
+    """Return the values for the charts and the tables of figures."""
     ways, flows = tables.counted_ways(analysis, labels), analysis.get("racks", ())
     return {
         "metrics": plots.metrics(evidence, verdict.checks, analysis, labels),
@@ -130,35 +134,3 @@ def _measured(
         "open_rows_max": OPEN_ROWS_MAX,
         "spreads": spreads(evidence, analysis, labels),
     }
-
-
-def _older(evidence: Evidence, analysis: Mapping[str, Any]) -> str | None:
-    """What an older version left unmeasured, in a line; None where all is there."""
-    lacking = [what for name, what in _NEWER.items() if name not in analysis]
-    return older_version_note(evidence.home, ", ".join(lacking)) if lacking else None
-
-
-def _groups(checks: Sequence[Check]) -> list[tuple[str, list[Check]]]:
-    """What the plan asked for first, then a group a kind, in the verdict's order."""
-    groups: dict[str, list[Check]] = {}
-    for check in checks:
-        groups.setdefault("objectives" if check.kind in ("slo", "compare") else check.kind, []).append(check)
-    return sorted(groups.items(), key=lambda group: group[0] != "objectives")
-
-
-def _lanes(evidence: Evidence, labels: Mapping[str, str]) -> list[tuple[str, tuple[Span, ...]]]:
-    """What was owed when, once for all clients that were owed the same."""
-    alike: dict[tuple[Span, ...], list[str]] = {}
-    for lane in lanes(evidence):
-        alike.setdefault(lane.whole, []).append(f"{labels[lane.client.key]} {lane.side}")
-    return [(", ".join(whose), spans) for spans, whose in alike.items()]
-
-
-def _recoveries(
-    evidence: Evidence, analysis: Mapping[str, Any], labels: Mapping[str, str]
-) -> list[tuple[str, dict[str, Mapping[str, Any]]]]:
-    """Each fault's recoveries by client, in the timeline's order; faults that nobody's recovery is known of are out."""
-    found: dict[str, dict[str, Mapping[str, Any]]] = {step["id"]: {} for step in evidence.steps}
-    for row in analysis["recoveries"]:
-        found.setdefault(row["fault"], {})[labels.get(row["client"], row["client"])] = row
-    return [(fault, rows) for fault, rows in found.items() if rows]

@@ -1,13 +1,12 @@
-"""The forest plot of comparisons: each ratio with its interval on a log axis, and the line of no difference at 1.
+"""Charts of the report: latency over time and by percentile, lag and freshness, and comparisons of arms.
 
-What consumers had still to read: records at the end of each second, and the age of the oldest, over the bands.
+* Percentile spectrum: latency over ``x = 1/(1-q)`` on a log axis, so that each nine has the same width; arms overlaid,
+  SLOs as steps. Where fewer than ten records lie beyond a quantile the line is grey: no SLO is decided there. A
+  censored quantile has no height, and its line ends at the red mark.
+* Lag: records that consumers had still to read at the end of each second, and the age of the oldest.
+* Forest plot: each ratio of two arms with its interval on a log axis; the line at 1 means no difference.
 
-The percentile spectrum: latency over nines, ``x = 1/(1-q)`` on a log axis, arms overlaid, SLOs as steps.
-
-Rules: where fewer than ten records lie beyond a quantile its line is grey: no SLO is decided there; a censored quantile
-has no height, and its line ends at the red mark.
-
-Which plots a report has, what they show, and how to read them: over time, by nines, lag, comparisons.
+Each chart has a sentence about this run (``reading.py``) and a caption that explains its marks.
 """
 
 import re
@@ -46,7 +45,7 @@ _WIDTH, _ROW = 10.0, 0.34
 
 @dataclass(frozen=True)
 class Compared:
-    """One ratio; ``low`` and ``high`` are None where no interval is known, ``verdict`` in the comparison's own word."""
+    """Ratio of two arms; ``low`` and ``high`` are None if no interval is known."""
 
     name: str
     ratio: float
@@ -56,7 +55,7 @@ class Compared:
 
 
 def forest_svg(name: str, words: tuple[str, str], rows: Sequence[Compared]) -> Markup:
-    """A row each, the first on top."""
+    """Draw a row per ratio, the first on top."""
     with drawing(_WIDTH, 0.9 + _ROW * len(rows)) as figure:
         axis = figure.subplots()
         axis.set_xscale("log")
@@ -70,7 +69,7 @@ def forest_svg(name: str, words: tuple[str, str], rows: Sequence[Compared]) -> M
         axis.set_ylim(len(rows) - 0.4, -0.6)
         axis.xaxis.set_major_formatter("{x:.3g}")
         axis.xaxis.set_minor_formatter("{x:.3g}")
-        axis.set_xlabel("ratio; left of 1 the first is lower")
+        axis.set_xlabel("ratio; below 1 the first arm is lower")
         plain(axis, "")
         axis.grid(visible=True, axis="x", color=GREY, alpha=0.2, linewidth=0.5)
         return rendered(figure, name, *words)
@@ -83,7 +82,7 @@ _POINTS_MAX = 2000  # of all lines together
 
 
 def lag_svg(name: str, words: tuple[str, str], lines: Mapping[str, Seconds], bands: Sequence[Band]) -> Markup:
-    """``lines`` map a client to its seconds: (at_us, records, oldest_us)."""
+    """Draw lag and freshness; ``lines`` map a client to its seconds: (at_us, records, oldest_us)."""
     with drawing(*_SIZE_INCHES) as figure:
         lag, freshness = figure.subplots(2, 1, sharex=True)
         for index, (label, seconds) in enumerate(lines.items()):
@@ -109,19 +108,19 @@ def _titled(lag: Axes, freshness: Axes, levels: int) -> None:
 
 
 def _thinned(seconds: Seconds, points_max: int) -> Seconds:
-    """The worst second of each stretch, where there are more than a line can show."""
+    """Keep the worst second of each stretch if there are more seconds than a line can show."""
     stretch = max(1, -(-len(seconds) // points_max))
     return [max(seconds[at : at + stretch], key=lambda row: row[1]) for at in range(0, len(seconds), stretch)]
 
 
 ENOUGH_BEYOND = 10
 NINES = {2: "p50", 10: "p90", 100: "p99", 1_000: "p99.9", 10_000: "p99.99", 100_000: "p99.999"}
-_SIZE_INCHES_spectrum = (10.0, 3.6)
+_SPECTRUM_INCHES = (10.0, 3.6)
 
 
 @dataclass(frozen=True)
 class Step:
-    """A quantile's threshold: what an SLO asks for."""
+    """Threshold that an SLO sets for a quantile."""
 
     q: float
     threshold_ms: float
@@ -129,7 +128,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Spectrum:
-    """One panel: ``lines`` map a client to its points (quantile, latency) and the number of its records."""
+    """Panel of a spectrum: ``lines`` map a client to its points (quantile, latency) and its number of records."""
 
     title: str
     lines: Mapping[str, tuple[Sequence[Sequence[Any]], int]]
@@ -137,9 +136,9 @@ class Spectrum:
 
 
 def spectrum_svg(name: str, words: tuple[str, str], panels: Sequence[Spectrum], labels: Sequence[str]) -> Markup:
-    """Panels side by side on one scale; a client keeps its colour and dash in all of them."""
+    """Draw panels side by side on one scale; a client has the same colour and dash in each."""
     styles = {label: LINES[index % len(LINES)] for index, label in enumerate(labels)}
-    with drawing(*_SIZE_INCHES_spectrum) as figure:
+    with drawing(*_SPECTRUM_INCHES) as figure:
         axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for axis, panel in zip(axes, panels, strict=True):
             _panel(axis, panel, styles)
@@ -155,7 +154,7 @@ def _panel(axis: Axes, panel: Spectrum, styles: Mapping[str, Any]) -> None:
     reach = 10.0
     for label, (all_points, n) in panel.lines.items():
         colour, dash = styles[label]
-        points = [(q, us) for q, us in all_points if n * (1 - q) >= 1]  # beyond it there is the slowest record alone
+        points = [(q, us) for q, us in all_points if n * (1 - q) >= 1]  # beyond that there is only the slowest record
         solid = [(nines(q), ms(us)) for q, us in points if n * (1 - q) >= ENOUGH_BEYOND]
         rest = solid[-1:] + [(nines(q), ms(us)) for q, us in points if n * (1 - q) < ENOUGH_BEYOND]
         _line(axis, solid, color=colour, linestyle=dash, linewidth=1.4, label=label)
@@ -178,7 +177,7 @@ def _line(axis: Axes, points: Sequence[tuple[float, float]], **style: Any) -> No
 
 
 def _steps(axis: Axes, steps: Sequence[Step], reach: float) -> None:
-    """Up to a quantile its own threshold holds, from there on that of the next one."""
+    """Draw each threshold up to its quantile, then the next one."""
     ordered = sorted(steps, key=lambda step: step.q)
     if not ordered:
         return
@@ -189,13 +188,13 @@ def _steps(axis: Axes, steps: Sequence[Step], reach: float) -> None:
 
 
 def nines(q: float) -> float:
-    """Where a quantile stands: 10 for p90, 100 for p99."""
+    """Return a quantile's position on the axis: 10 for p90, 100 for p99."""
     return 1 / (1 - q) if q < 1 else 1e12
 
 
 PANELS_MAX = 8
 LINES_MAX = 8
-BANDS_TOLD_MAX = 12
+BANDS_NAMED_MAX = 12
 METRICS = {
     "produce.latency": ("Produce latency", "producer"),
     "consume.latency": ("End-to-end latency", "consumer"),
@@ -208,7 +207,7 @@ _STEP = re.compile(r"slo/(?P<metric>[a-z]+\.[a-z]+)-p(?P<q>\d+(?:\.\d+)?)(?:-(?P
 
 @dataclass(frozen=True)
 class Plot:
-    """An ``<svg>``, what it says (``reading``, of this run) and what its marks mean (``caption``)."""
+    """Chart: an ``<svg>``, a sentence about this run (``reading``), and the meaning of its marks (``caption``)."""
 
     svg: Markup
     reading: str
@@ -217,7 +216,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Metric:
-    """What is shown of one metric; ``spectrum`` None where it was not measured, or by an older version."""
+    """Charts of one metric; ``spectrum`` is None if it was not measured or by an older version."""
 
     title: str
     over_time: Plot
@@ -227,7 +226,7 @@ class Metric:
 def metrics(
     evidence: Evidence, checks: Sequence[Check], analysis: Mapping[str, Any], labels: Mapping[str, str]
 ) -> list[Metric]:
-    """A section for each metric that was seen; ``labels`` names clients by their key, in the order of the panels."""
+    """Return the charts of each observed metric; ``labels`` maps client keys to names, in the order of the panels."""
     found = []
     for metric, (title, role) in METRICS.items():
         seen = panels([row for row in analysis["bins"] if row["metric"] == metric], labels, role)
@@ -238,7 +237,7 @@ def metrics(
 
 
 def panels(bins: Sequence[Mapping[str, Any]], labels: Mapping[str, str], role: str) -> Mapping[str, Bins]:
-    """Bins by the title of their panel: whose they are and where that client stood, ``arm=a, producer in rack b``."""
+    """Group bins by the title of their panel: client and rack, ``arm=a, producer in rack b``."""
     found: dict[str, list[Mapping[str, Any]]] = {}
     for key, label in labels.items():
         for row in (row for row in bins if row["client"] == key):
@@ -253,52 +252,43 @@ def _over_time(
     title, _ = METRICS[metric]
     marks_s = [phase.end_us / 1e6 for phase in evidence.phases if phase.name == "warmup"]
     bin_s, drawn, struck = analysis["bin_us"] / 1e6, bands(evidence), [step["id"] for step in evidence.steps]
-    said = reading.over_time(analysis, metric, labels, struck)
-    words = (f"{title} over time", f"{_drawn(seen, drawn)} {said}")
+    sentence = reading.over_time(analysis, metric, labels, struck)
+    words = (f"{title} over time", f"{_drawn(seen, drawn)} {sentence}")
     shown = dict(list(seen.items())[:PANELS_MAX])
-    svg = latency_svg(metric.replace(".", "-"), words, shown, _told(drawn), bin_s, marks_s)
+    svg = latency_svg(metric.replace(".", "-"), words, shown, _named_once(drawn), bin_s, marks_s)
     caption = (
-        f"Each point is {bin_s:g} s of records, by when they were meant to be sent. Bands are the faults, from inject "
-        "to healed; red ticks are bins in which a record failed; the dotted line is the end of warm-up."
+        f"Each point is {bin_s:g} s of records, by their intended send time. Bands are the faults, from inject "
+        "to heal; red ticks are bins in which a record failed; the dotted line is the end of warm-up."
     )
     left_out = len(seen) - len(shown)
-    return Plot(svg, said, f"{caption} {left_out} more panels are in analysis.json." if left_out else caption)
+    return Plot(svg, sentence, f"{caption} {left_out} more panels are in analysis.json." if left_out else caption)
 
 
-def _told(drawn: Sequence[Band]) -> Sequence[Band]:
-    """Of very many bands (blocks, rounds) the names would fill the page: those of one fault have its name once."""
-    if len(drawn) <= BANDS_TOLD_MAX:
+def _named_once(drawn: Sequence[Band]) -> Sequence[Band]:
+    """Name only the first band of each fault (blocks, rounds) if there are so many that names would fill the page."""
+    if len(drawn) <= BANDS_NAMED_MAX:
         return drawn
-    return [Band(band.fault if number == 0 else "", *_rest(band)) for number, band in _numbered(drawn)]
-
-
-def _rest(band: Band) -> tuple[str, float, float]:
-    return band.colour, band.start_s, band.end_s
-
-
-def _numbered(drawn: Sequence[Band]) -> list[tuple[int, Band]]:
-    """Each band with how many of its colour went before."""
-    before: dict[str, int] = {}
-    numbered = []
+    colours: set[str] = set()
+    result = []
     for band in drawn:
-        numbered.append((before.get(band.colour, 0), band))
-        before[band.colour] = before.get(band.colour, 0) + 1
-    return numbered
+        result.append(Band("" if band.colour in colours else band.fault, band.colour, band.start_s, band.end_s))
+        colours.add(band.colour)
+    return result
 
 
 def _drawn(seen: Mapping[str, Bins], drawn: Sequence[Band]) -> str:
-    windows = ", ".join(f"{band.fault} {band.start_s:.1f} to {band.end_s:.1f} s" for band in drawn[:BANDS_TOLD_MAX])
+    windows = ", ".join(f"{band.fault} {band.start_s:.1f} to {band.end_s:.1f} s" for band in drawn[:BANDS_NAMED_MAX])
     return f"Panels: {'; '.join(seen)}. Fault bands: {windows or 'none'}."
 
 
 def _spectrum(
     checks: Sequence[Check], analysis: Mapping[str, Any], labels: Mapping[str, str], metric: str
 ) -> Plot | None:
-    """Steady, what else has an SLO of its own, and all faults together; a run without them is shown whole."""
+    """Return the spectra of steady, of windows with an SLO of their own, and of all faults; else of the whole run."""
     rows = [row for row in analysis.get("spectra", ()) if row["metric"] == metric and row["points"]]
-    told, steps = {row["window"] for row in rows}, _steps_plots(checks, metric)
-    phases = [window for window in _SPECTRA if window in told]
-    own = [window for window in steps if window in told - {"steady"}]
+    measured, steps = {row["window"] for row in rows}, _slo_steps(checks, metric)
+    phases = [window for window in _SPECTRA if window in measured]
+    own = [window for window in steps if window in measured - {"steady"}]
     windows = [*dict.fromkeys([*phases[:1], *own, *phases[:2]])][:_SPECTRA_MAX]
     counts = {(row["client"], row["window"]): row["n"] for row in analysis["distributions"] if row["metric"] == metric}
     keys = [*labels][:LINES_MAX]
@@ -316,22 +306,22 @@ def _spectrum(
     ]
     if not drawn:
         return None
-    said = reading.spectrum(analysis, metric, labels)
+    sentence = reading.spectrum(analysis, metric, labels)
     words = (
         f"{METRICS[metric][0]} by percentile",
-        f"{', '.join(windows)}: {', '.join(labels[key] for key in keys)}. {said}",
+        f"{', '.join(windows)}: {', '.join(labels[key] for key in keys)}. {sentence}",
     )
     caption = (
-        "Each step to the right is ten times rarer; the line says how long the slowest of that share took. Grey: fewer "
-        "than ten records lie beyond, so nothing is decided there. Red steps are this window's SLOs; a red mark at the "
-        "top is where records failed, slower than anything."
+        "Each step to the right is ten times rarer; the line is the latency that this share of records exceeds. "
+        "Grey: fewer than ten records lie beyond, so no SLO is decided there. Red steps are the SLOs of this "
+        "window; a red mark at the top is where records failed, which counts as slower than any latency."
     )
     svg = spectrum_svg(f"{metric.replace('.', '-')}-spectrum", words, drawn, [labels[key] for key in keys])
-    return Plot(svg, said, caption)
+    return Plot(svg, sentence, caption)
 
 
-def _steps_plots(checks: Sequence[Check], metric: str) -> dict[str, list[Step]]:
-    """The thresholds of the plan's quantile SLOs by window; of several for one quantile the strictest."""
+def _slo_steps(checks: Sequence[Check], metric: str) -> dict[str, list[Step]]:
+    """Return the thresholds of the plan's quantile SLOs by window; for each quantile the strictest."""
     found: dict[str, dict[float, float]] = {}
     for check in checks:
         slo = _STEP.fullmatch(check.id)
@@ -342,25 +332,25 @@ def _steps_plots(checks: Sequence[Check], metric: str) -> dict[str, list[Step]]:
 
 
 def lag(evidence: Evidence, analysis: Mapping[str, Any], labels: Mapping[str, str]) -> Plot | None:
-    """What consumers had still to read; None where nobody reads, or an older version judged the run."""
+    """Return the lag chart; None if there is no consumer or an older version judged the run."""
     lines = {
         labels.get(row["client"], row["client"]): row["seconds"] for row in analysis.get("lag", ()) if row["seconds"]
     }
     if not lines:
         return None
-    said = reading.lag(lines)
+    sentence = reading.lag(lines)
     shown = dict(list(lines.items())[:LINES_MAX])
-    svg = lag_svg("lag", ("Lag and freshness of consumers", said), shown, _told(bands(evidence)))
-    return Plot(svg, said, "Taken at the end of each second, of the records that were acknowledged by then.")
+    svg = lag_svg("lag", ("Lag and freshness of consumers", sentence), shown, _named_once(bands(evidence)))
+    return Plot(svg, sentence, "Measured at the end of each second, over the records acknowledged by then.")
 
 
 def forest(rows: Sequence[Compared]) -> Plot | None:
-    """The comparisons, where there are any."""
+    """Return the forest plot, None without comparisons."""
     if not rows:
         return None
-    said = reading.forest([(row.name, row.verdict) for row in rows])
-    told = "; ".join(f"{row.name}: {row.ratio:.3g}, {row.verdict}" for row in rows)
-    svg = forest_svg("comparisons", ("Comparisons of arms", f"{told}. {said}"), rows)
+    sentence = reading.forest([(row.name, row.verdict) for row in rows])
+    values = "; ".join(f"{row.name}: {row.ratio:.3g}, {row.verdict}" for row in rows)
+    svg = forest_svg("comparisons", ("Comparisons of arms", f"{values}. {sentence}"), rows)
     return Plot(
-        svg, said, "Each square is a ratio of two arms, the line its interval; the dotted line is no difference."
+        svg, sentence, "Each square is a ratio of two arms, the line its interval; the dotted line means no difference."
     )

@@ -1,21 +1,16 @@
-"""What a list of runs says of each, whatever state it is in.
+"""Pages over several runs: ``comparison.html``, ``index.html``, and Markdown for a pull request or a job's summary.
 
-Writes ``comparison.html``: several runs side by side, a row a check and a column a run. It judges nothing.
-
-Rules: a check is the same in two runs if its id and its subject are; one that a run doesn't have leaves an empty cell.
-Rows in which runs differ in status come first, then those that a run lacks. Whether a difference in figures is more
-than chance is what ``aftershock compare`` says.
-
-Writes ``index.html`` over several runs: of each its verdict, what did not pass, and the way to its report.
-
-Verdicts as Markdown, for a pull request or a job's summary: of one run every check, of several one table first.
+``comparison.html`` shows runs side by side, a row per check and a column per run, and judges nothing. A check is the
+same in two runs if its id and its subject are; a run without the check has an empty cell. Rows whose statuses differ
+come first, then those that a run lacks. ``aftershock compare`` tells whether a difference in figures is significant.
+``index.html`` lists each run's verdict, its problems, and a link to its report. The Markdown of one run lists every
+check; that of several runs begins with a table of the runs.
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from aftershock.errors import EvidenceError
@@ -28,10 +23,7 @@ from aftershock.results.text import cell, observed, problems, run_s, seconds, se
 
 @dataclass(frozen=True)
 class Run:
-    """A run of several: its verdict, or ``why`` it has none. ``took_s`` is None where it did not get that far.
-
-    ``rehearsal``: nothing was injected.
-    """
+    """Run in a list: its verdict, or the reason (``why``) for its absence. ``took_s``: duration, None if unknown."""
 
     home: Path
     id: str
@@ -42,27 +34,24 @@ class Run:
 
 
 def run_at(home: Path) -> Run:
-    """The run in ``home``, whatever state it is in: a list of runs must not end at a broken one."""
+    """Read the run in ``home`` in any state: a damaged run must not end the list."""
     try:
-        told = read_object(home / "run.json")
-    except EvidenceError as broken:
-        return Run(home, home.name, None, str(broken), None)
-    name, rehearsal = str(told.get("run_id", home.name)), told.get("rehearse") is True
+        run = read_object(home / "run.json")
+    except EvidenceError as error:
+        return Run(home, home.name, None, str(error), None)
+    name, rehearsal = str(run.get("run_id", home.name)), run.get("rehearse") is True
     try:
-        return Run(home, name, verdict_of(home), "", run_s(told), rehearsal)
-    except EvidenceError as unjudged:
-        return Run(home, name, None, _why(told, unjudged), run_s(told), rehearsal)
-
-
-def _why(told: Mapping[str, Any], unjudged: EvidenceError) -> str:
-    """The run's own reason if it did not finish, else that it was not judged."""
-    status = told.get("status")
-    return str(unjudged) if status == "complete" else f"the run is {status}: {told.get('why') or 'it does not say why'}"
+        return Run(home, name, verdict_of(home), "", run_s(run), rehearsal)
+    except EvidenceError as error:
+        state, why = run.get("status"), str(error)
+        if state != "complete":
+            why = f"the run is {state}: {run.get('why') or 'without a recorded reason'}"
+        return Run(home, name, None, why, run_s(run), rehearsal)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One check in every run, in the runs' order; None where a run doesn't have it."""
+    """One check in each run, in the runs' order; None for a run without it."""
 
     id: str
     subject: str
@@ -70,17 +59,17 @@ class Row:
 
     @property
     def differs(self) -> bool:
-        """Whether the runs that have the check have different statuses."""
+        """True if the statuses of the check differ between runs."""
         return len({check.status for check in self.checks if check}) > 1
 
     @property
     def lacking(self) -> bool:
-        """Whether a run doesn't have it."""
+        """True if a run lacks the check."""
         return None in self.checks
 
 
 def write_comparison(run_dirs: Sequence[Path], folder: Path, title: str) -> Path:
-    """Writes ``folder/comparison.html`` over the judged ones of these runs and returns its path."""
+    """Write ``folder/comparison.html`` over those of the runs that were judged, and return its path."""
     runs = [run for run in map(run_at, run_dirs) if run.verdict]
     page = filled(
         "side.html",
@@ -94,24 +83,24 @@ def write_comparison(run_dirs: Sequence[Path], folder: Path, title: str) -> Path
 
 
 def side_by_side(runs: Sequence[Run]) -> list[Row]:
-    """Every check that any of the runs has, in the order in which they come first."""
-    found = [{(check.id, check.subject): check for check in run.verdict.checks} for run in runs if run.verdict]
-    keys = dict.fromkeys(key for checks in found for key in checks)
-    return [Row(*key, tuple(checks.get(key) for checks in found)) for key in keys]
+    """Return a row for each check of any run, in order of first appearance."""
+    by_run = [{(check.id, check.subject): check for check in run.verdict.checks} for run in runs if run.verdict]
+    keys = dict.fromkeys(key for checks in by_run for key in checks)
+    return [Row(*key, tuple(checks.get(key) for checks in by_run)) for key in keys]
 
 
 def link(page: Path, folder: Path) -> str | None:
-    """Quoted whole, so that no folder's name is taken for a scheme (``javascript:``) or a query; None if not there."""
+    """Return a relative link, quoted so that no folder name acts as a scheme or a query; None if there is no page."""
     if not page.exists():
         return None
     return quote(Path(os.path.relpath(page.resolve(), folder.resolve())).as_posix())
 
 
 def write_index(run_dirs: Sequence[Path], folder: Path, title: str, comparison: Path | None = None) -> Path:
-    """Writes ``folder/index.html`` and returns its path; links are relative, so that the folder can be moved.
+    """Write ``folder/index.html`` and return its path; links are relative, so that the folder can be moved.
 
-    ``comparison`` is a page that has the same runs side by side. Runs that were not judged are listed with the reason,
-    and count as ERROR.
+    ``comparison`` is a page with the same runs side by side. Runs that were not judged are listed with the reason and
+    count as ERROR.
     """
     runs = [run_at(home) for home in run_dirs]
     statuses = [run.verdict.status if run.verdict else Status.ERROR for run in runs]
@@ -134,14 +123,14 @@ _RUNS = ("status", "run", "took", "verdict")
 
 
 def markdown(run_dir: Path) -> str:
-    """The sentence and a table of the checks. Raises EvidenceError where the run was not judged."""
+    """Return the sentence and a table of the checks. Raises EvidenceError if the run was not judged."""
     return "".join(_whole(verdict_of(run_dir)))
 
 
 def step_summary(run_dirs: Sequence[Path]) -> str:
-    """For ``$GITHUB_STEP_SUMMARY``: a table of the runs, then those that did not PASS in full, as far as GitHub allows.
+    """Return text for ``$GITHUB_STEP_SUMMARY``: a table of the runs, then each that did not pass, up to GitHub's limit.
 
-    Runs that were not judged stand in the table with the reason.
+    Runs that were not judged are in the table with the reason.
     """
     runs = [run_at(home) for home in run_dirs]
     lines = [*table(_RUNS, map(_run, runs))]
@@ -168,12 +157,12 @@ def _whole(verdict: Verdict) -> Iterable[str]:
 
 
 def _capped(lines: Sequence[str]) -> str:
-    """As many whole lines as fit, so that no table's row is cut."""
+    """Return as many whole lines as fit, so that no table row is cut."""
     kept: list[str] = []
     left = SUMMARY_BYTES_MAX
     for line in lines:
         left -= len(line.encode())
         if left < 0:
-            return "".join([*kept, f"\nCut here: {len(lines) - len(kept)} lines more are in the runs' own reports.\n"])
+            return "".join([*kept, f"\nCut here: {len(lines) - len(kept)} more lines are in the runs' own reports.\n"])
         kept.append(line)
     return "".join(kept)

@@ -1,14 +1,13 @@
-"""The bands that faults draw across the plots: one colour a fault, in the order of the timeline.
+"""Drawing of charts as ``<svg>`` elements: style, fault bands, and latency over time.
 
-The eight are Okabe and Ito's, told apart by colour-blind eyes too; more faults start over.
+An element is small, has the same bytes for the same figure, and is accessible by its title and description. Text stays
+text. Greys and lines are readable on light and dark backgrounds. Path coordinates are rounded to what is visible. Of
+matplotlib's ids only those that are referenced stay, prefixed by the figure's own name, so that several figures can be
+in one page.
 
-Figures as ``<svg>`` elements: small, the same bytes for the same figure, and read aloud by their title and words.
-
-Rules: text stays text; greys and lines are chosen to be read on light and on dark; what a path needs is written as
-tightly as the eye allows; of matplotlib's ids only those stay that something refers to, under the figure's own name, so
-that several figures can stand in one page.
-
-Latency over time as SVG: a panel a client, p50, p99 and max a bin, failures marked, the faults' bands behind.
+Fault bands have one colour per fault, in the order of the timeline, from the eight of Okabe and Ito, which colour-blind
+readers can distinguish; more faults start over. Latency over time has a panel per client with p50, p99 and max per bin,
+failures marked, the fault bands behind.
 """
 
 import io
@@ -32,7 +31,7 @@ PALETTE = ("#e69f00", "#56b4e9", "#009e73", "#cc79a7", "#0072b2", "#d55e00", "#f
 
 @dataclass(frozen=True)
 class Band:
-    """One window of a fault, in seconds of the run."""
+    """Window of a fault, in seconds of the run."""
 
     fault: str
     colour: str
@@ -41,12 +40,12 @@ class Band:
 
 
 def colours(evidence: Evidence) -> Mapping[str, str]:
-    """Each fault's colour by its id."""
+    """Return each fault's colour by its id."""
     return {step["id"]: PALETTE[index % len(PALETTE)] for index, step in enumerate(evidence.steps)}
 
 
 def bands(evidence: Evidence) -> list[Band]:
-    """The bands of all fault windows, in order of time."""
+    """Return the bands of all fault windows, in order of time."""
     painted = colours(evidence)
     return [
         Band(phase.fault, painted.get(phase.fault, PALETTE[-1]), phase.start_us / 1e6, phase.end_us / 1e6)
@@ -66,7 +65,7 @@ LINES = (
     ("#a3861f", (0, (1, 1))),
     ("#7d8a97", (0, (8, 2))),
 )
-"""A colour and a dash for each line that is told apart from others, also in print and by colour-blind eyes."""
+"""Colour and dash of each line, distinguishable also in print and by colour-blind readers."""
 
 _STYLE: Any = {
     "svg.hashsalt": "aftershock",
@@ -92,7 +91,7 @@ _OFTEN = 3  # a style that is written so often is shorter as a class
 
 @contextmanager
 def drawing(width: float, height: float) -> Iterator[Figure]:
-    """A figure of so many inches, drawn in the report's style."""
+    """Create a figure of this size in inches in the report's style."""
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasSVG(figure)
@@ -100,7 +99,7 @@ def drawing(width: float, height: float) -> Iterator[Figure]:
 
 
 def rendered(figure: Figure, name: str, title: str, words: str) -> Markup:
-    """The figure as an ``<svg>``; ``name`` is unique in the page, ``title`` and ``words`` stand for it without eyes."""
+    """Return the figure as an ``<svg>``; ``name`` is unique in the page, ``title`` and ``words`` describe it."""
     out = io.StringIO()
     figure.savefig(out, format="svg", transparent=True, metadata=dict.fromkeys(_UNTOLD))
     text = out.getvalue()
@@ -113,19 +112,19 @@ def rendered(figure: Figure, name: str, title: str, words: str) -> Markup:
 
 
 def plain(axis: Axes, title: str, pad: float = 4) -> None:
-    """No frame but the two axes, faint lines across, the title as it is written."""
+    """Style an axis: two axis lines, a faint grid, and the title without markup."""
     axis.grid(visible=True, axis="y", color=GREY, alpha=0.2, linewidth=0.5)
     axis.spines[["top", "right"]].set_visible(False)
     axis.set_title(title, loc="left", fontsize=9, pad=pad, parse_math=False)
 
 
 def short(text: str, chars_max: int) -> str:
-    """``text``, or its beginning and an ellipsis."""
+    """Return ``text``, or its beginning and an ellipsis."""
     return text if len(text) <= chars_max else f"{text[: chars_max - 1]}…"
 
 
 def legend(figure: Figure, axis: Axes, columns: int) -> None:
-    """Below the panels; names are shown as they are."""
+    """Draw the legend below the panels, with names without markup."""
     handles, labels = axis.get_legend_handles_labels()
     drawn = figure.legend(handles, [short(label, 60) for label in labels], loc="outside lower left", ncols=columns)
     drawn.set_frame_on(False)
@@ -140,7 +139,7 @@ def _named(text: str, name: str) -> str:
 
 
 def _classed(text: str, name: str) -> tuple[str, str]:
-    """The text with its frequent styles as classes, and the sheet that says them."""
+    """Return the text with frequent styles replaced by classes, and the style sheet."""
     frequent = [style for style, count in Counter(_STYLED.findall(text)).items() if count >= _OFTEN]
     classes = {style: f"{name}-{number}" for number, style in enumerate(frequent)}
     sheet = "".join(f".{said}{{{style.replace(': ', ':').replace('; ', ';')}}}" for style, said in classes.items())
@@ -152,7 +151,7 @@ def _classed(text: str, name: str) -> tuple[str, str]:
 
 
 def _tight(path: re.Match[str]) -> str:
-    """To a tenth of a point; lines as steps from the point before, which are shorter (SVG 1.1, 8.3.2)."""
+    """Round to a tenth of a point; write lines as relative steps, which are shorter (SVG 1.1, 8.3.2)."""
     points, rest = _POINT.findall(path[1]), _POINT.sub("", path[1]).strip()
     if rest not in ("", "z"):  # curves
         said = _NUMBER.sub(lambda number: f"{float(number[0]):.1f}".removesuffix(".0"), path[1])
@@ -174,7 +173,7 @@ def _steps(points: Sequence[tuple[str, str, str]]) -> Iterator[str]:
 
 
 def _number(tenths: int, *, after: bool = False) -> str:
-    """``12.5``, ``-.5``; after another number with a space before it, where there is no sign to part them."""
+    """Return ``12.5`` or ``-.5``; after another number with a space unless a sign separates them."""
     said = (
         f"{tenths / TENTHS:g}".replace("0.", ".", 1)
         if -TENTHS < tenths < TENTHS and tenths
@@ -200,7 +199,7 @@ def latency_svg(
     bin_s: float,
     marks_s: Sequence[float],
 ) -> Markup:
-    """``words``: title and description; ``panels`` maps labels to bins; ``marks_s`` are thin lines (warm-up's end)."""
+    """Draw latency over time. ``words``: title, description; ``panels``: bins by label; ``marks_s``: vertical lines."""
     width, height = _SIZE_INCHES
     with drawing(width, 0.7 + height * len(panels)) as figure:
         axes = figure.subplots(len(panels), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
@@ -232,14 +231,14 @@ def _panel(axis: Axes, label: str, bins: Bins, bin_s: float) -> None:
 
 
 def _failures(axis: Axes, at_s: Sequence[float]) -> None:
-    """A red tick at the top for each bin in which something failed; one path for all of them, to stay small."""
+    """Draw a red tick at the top for each bin with failures, as one path to keep the file small."""
     ticks = [point for moment in at_s for point in (moment, moment, float("nan"))]
     heights = [1.0, 0.9, float("nan")] * len(at_s)
     axis.plot(ticks, heights, color=FAILED, linewidth=2, transform=axis.get_xaxis_transform(), label="failed")
 
 
 def backdrop(axis: Axes, bands: Sequence[Band], marks_s: Sequence[float]) -> None:
-    """The faults' windows as bands of colour, and thin lines."""
+    """Draw the fault windows as bands of colour, and vertical lines."""
     for band in bands:
         axis.axvspan(band.start_s, band.end_s, color=band.colour, alpha=0.22, linewidth=0)
     for mark in marks_s:
@@ -247,7 +246,7 @@ def backdrop(axis: Axes, bands: Sequence[Band], marks_s: Sequence[float]) -> Non
 
 
 def name_bands(axis: Axes, bands: Sequence[Band]) -> int:
-    """Names stand above their bands, each on the lowest level where it meets no other; returns how many there are."""
+    """Write names above their bands, on the lowest level without overlap, and return the number of levels."""
     left_s, right_s = axis.get_xlim()
     ends_s: list[float] = []
     for band in bands:
@@ -269,5 +268,5 @@ def name_bands(axis: Axes, bands: Sequence[Band]) -> int:
 
 
 def ms(value_us: int | None) -> float:
-    """Censored bins leave a hole in their line; a log axis has no zero, so that less than a microsecond is one."""
+    """Return NaN for a censored bin, which leaves a hole in the line; at least 1 us, as a log axis has no zero."""
     return float("nan") if value_us is None else max(value_us, 1) / 1e3

@@ -1,31 +1,29 @@
-"""What obligations are computed over: nodes, racks and voters, the settings in force, and who holds which partition.
+"""Possibility of progress: cluster, effects of faults, and who can reach whom at a given moment.
 
-Rules: all of it is evidence (``run.json``, ``timeline.json``). A run that does not tell its voters is owed nothing:
-where nobody knows who must be reachable, no stall is anybody's fault.
+**Cluster.** Nodes, racks and voters, the settings in force and the replicas of each partition, all from evidence
+(``run.json``, ``timeline.json``). A run that doesn't record its voters has no obligations: if it is unknown who must be
+reachable, no stall can be judged.
 
-What each fault took away and when, by the timeline and the journal: the only thing obligations know of faults.
-
-::
+**Effects of faults** (``Harm``), from the timeline and the journal, the only thing that obligations know of faults::
 
     intended ──▶ injected ─────────────▶ healing ──▶ healed
        | moving     | in force              | moving    | over
 
-Rules, each for the client's benefit. Of a fault that failed, or of a kind that does not say what it takes, nothing is
-known: nothing is owed of what it touches. What was not undone lasts until the end. A fault that strikes while the ISR
-is not sure to be full (links between nodes were hit, and have not settled) is unknown too: the one replica left in
-sync may be the one it takes.
+Rules, each in the client's favour. The effect of a fault that failed, or of a kind that doesn't declare its effect, is
+unknown, and nothing is owed of what it touches. A fault that was not undone lasts until the end. A fault that begins
+while the ISR may not be full (links between nodes were affected and have not settled) is unknown too: it may take the
+one replica that is left in sync.
 
-Whether progress is possible: who is left, and whether the client, the replicas and the quorum reach each other.
+**Reachability**: which nodes are left, and whether the client, the replicas and the quorum reach each other::
 
-::
+    client(a) ──client_a-k2──▶ k2 ◀──replication_c-k2── k3        who connects to whom, through which proxy
+                               k2 ───controller_b-k3──▶ k3        (nodes of one rack connect directly)
 
-    client(a) ──client_a-k2──▶ k2 ◀──replication_c-k2── k3        who dials whom, through which proxy
-                               k2 ───controller_b-k3──▶ k3        (nodes of one rack dial each other directly)
-
-Rules. A link that lost one direction carries no request. Nobody knows from the evidence who leads, so progress is
-possible only if it is under every leader that Kafka may choose: any replica that is left. A replica is left unless its
-node is away, or has lost every way to the majority of the voters and they theirs to it: it is fenced then, and another
-leads. Half a cut (somebody hears, but isn't heard) leaves open who is in office: nothing is owed then.
+Rules. A link that lost one direction carries no request. The evidence doesn't tell who leads, so progress is possible
+only if it is possible under each leader that Kafka may choose: any replica that is left. A replica is left unless its
+node is away, or is cut off in both directions from the majority of the voters: then it is fenced, and another replica
+leads. After half a cut (one side hears the other, but not vice versa) it is open which controller is active, so nothing
+is owed.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -35,14 +33,13 @@ from typing import Any, Literal
 from aftershock.results.evidence.evidence import Client, Evidence
 
 COORDINATION = "__consumer_offsets"
-_TRANSACTIONS_IN_SYNC = (
-    2  # the internal topics of transactions and share groups want two of three (harness/cluster/topology.py)
-)
+# the internal topics of transactions and share groups need two of three replicas (harness/cluster/topology.py)
+_TRANSACTIONS_IN_SYNC = 2
 
 
 @dataclass(frozen=True)
 class Terrain:
-    """Every node's rack; which nodes are brokers, and which vote in the metadata quorum."""
+    """Rack of each node; which nodes are brokers, and which vote in the metadata quorum."""
 
     racks: Mapping[int, str]
     brokers: frozenset[int]
@@ -51,9 +48,9 @@ class Terrain:
 
 @dataclass(frozen=True)
 class Seat:
-    """A partition as far as its fate goes: those with equal seats stand and fall together.
+    """Replicas of a partition: partitions with equal seats are available at the same times.
 
-    ``replicas`` None: nobody recorded them, so any ``replication`` brokers may be meant.
+    ``replicas`` is None if they are not recorded: they may be on any ``replication`` brokers.
     """
 
     topic: str
@@ -63,7 +60,7 @@ class Seat:
 
 
 def terrain_of(evidence: Evidence) -> Terrain | None:
-    """None where the run does not tell its nodes and voters."""
+    """Return the cluster, or None if the run doesn't record its nodes and voters."""
     nodes, voters = evidence.run.get("brokers"), evidence.run.get("voters")
     if not nodes or not voters:
         return None
@@ -74,63 +71,58 @@ def terrain_of(evidence: Evidence) -> Terrain | None:
 
 
 def settings_of(evidence: Evidence) -> dict[str, str]:
-    """Broker settings by name: the profile's, and over them the plan's own."""
-    cluster = evidence.timeline.get("cluster") or {}
-    return {str(key): str(value) for key, value in {**_profile(evidence), **(cluster.get("config") or {})}.items()}
-
-
-def _profile(evidence: Evidence) -> Mapping[str, Any]:
-    return evidence.run.get("profile") or {}
+    """Return broker settings by name: the profile's, overridden by the plan's."""
+    profile, cluster = evidence.run.get("profile") or {}, evidence.timeline.get("cluster") or {}
+    return {str(key): str(value) for key, value in {**profile, **(cluster.get("config") or {})}.items()}
 
 
 def seats_of(evidence: Evidence, terrain: Terrain, topic: str) -> dict[Seat, tuple[int, ...]]:
-    """The seats of a topic with their partitions; none where the plan has no such topic."""
-    planned = next((one for one in evidence.timeline.get("topics", ()) if one["name"] == topic), None)
+    """Return the seats of a topic with their partitions; empty if the plan has no such topic."""
+    planned = next((entry for entry in evidence.timeline.get("topics", ()) if entry["name"] == topic), None)
     if planned is None:
         return {}
-    told: Mapping[str, Any] = next((one for one in evidence.run.get("topics", ()) if one["name"] == topic), {})
-    assigned = {int(number): replicas for number, replicas in (told.get("assignment") or {}).items()}
-    at_least = _in_sync_min(planned.get("config") or {}, settings_of(evidence))
+    recorded: Mapping[str, Any] = next(
+        (entry for entry in evidence.run.get("topics", ()) if entry["name"] == topic), {}
+    )
+    assigned = {int(number): replicas for number, replicas in (recorded.get("assignment") or {}).items()}
+    name = "min.insync.replicas"  # Kafka's default is 1
+    in_sync_min = int((planned.get("config") or {}).get(name, settings_of(evidence).get(name, 1)))
     seats: dict[Seat, tuple[int, ...]] = {}
     for number in range(planned["partitions"]):
         replicas = frozenset(map(int, assigned[number])) if number in assigned else None
         count = min(planned["replication"], len(terrain.brokers))
-        seat = Seat(topic, replicas, count if replicas is None else len(replicas), at_least)
+        seat = Seat(topic, replicas, count if replicas is None else len(replicas), in_sync_min)
         seats[seat] = (*seats.get(seat, ()), number)
     return seats
 
 
 def coordination(terrain: Terrain) -> Seat:
-    """Where groups, transactions and share groups are kept: three brokers of any, two of them in sync."""
+    """Return the seat of groups, transactions and share groups: any three brokers, two of them in sync."""
     count = len(terrain.brokers)
     return Seat(COORDINATION, None, min(3, count), min(_TRANSACTIONS_IN_SYNC, count))
 
 
 def topic_of(client: Client, side: str) -> str | None:
-    """What a client's side works on."""
+    """Return the topic of a client's side."""
     return {"produce": client.produces_to, "consume": client.consumes_from, "commit": client.commits_to}[side]
-
-
-def _in_sync_min(topic: Mapping[str, Any], settings: Mapping[str, str]) -> int:
-    name = "min.insync.replicas"  # Kafka's default is 1
-    return int(topic.get(name, settings.get(name, 1)))
 
 
 Stage = Literal["before", "moving", "in force", "over"]
 ALONE = ("nodes", "one node")
-"""What a fault without ``for`` takes only until it is done: a restart. All else without ``for`` stays."""
+"""Effects that end with the action if the fault has no ``for``: a restart. Other effects without ``for`` stay."""
 
 
 @dataclass(frozen=True)
 class Harm:
-    """One fault's effect. ``unseen``: how many changes there were at moments that nobody wrote down.
+    """Effect of one fault. ``unrecorded``: number of changes whose moments are not in the journal.
 
-    ``controller``: whether the active controller may have been among its brokers.
+    ``announced``: clients notice the fault at once, because their connections are closed. ``controller``: the active
+    controller may have been among its brokers.
     """
 
     fault: str
-    takes: str
-    told: bool
+    impact: str
+    announced: bool
     start_us: int
     injected_us: int
     healing_us: int
@@ -140,44 +132,44 @@ class Harm:
     topics: frozenset[str] = frozenset()
     clients: frozenset[str] = frozenset()
     controller: bool = True
-    unseen: int = 0
+    unrecorded: int = 0
 
     def stage(self, at_us: int) -> Stage:
-        """Where it is at a moment; its ends belong to what follows them."""
+        """Return the stage at a moment; a boundary belongs to the later stage."""
         if not self.start_us <= at_us < self.end_us:
             return "over" if at_us >= self.end_us else "before"
         return "in force" if self.injected_us <= at_us < self.healing_us else "moving"
 
     @property
     def between_nodes(self) -> bool:
-        """Whether it may have kept replicas or controllers from each other."""
+        """True if the fault may have separated replicas or controllers."""
         return any(not link.startswith("client_") for link in self.links)
 
     @property
     def everywhere(self) -> bool:
-        """Whether nobody knows whom it hit."""
+        """True if the targets are unknown."""
         return not (self.brokers or self.links or self.topics or self.clients)
 
 
 def harms_of(evidence: Evidence, until_us: int) -> list[Harm]:
-    """Every fault that began, in order; none in a rehearsal."""
+    """Return the effect of each fault that began, in order; none in a rehearsal."""
     if evidence.run.get("rehearse"):
         return []
-    found = (_harm(evidence, step, until_us) for step in evidence.steps)
-    return sorted((harm for harm in found if harm), key=lambda harm: (harm.start_us, harm.fault))
+    harms = (_harm(evidence, step, until_us) for step in evidence.steps)
+    return sorted((harm for harm in harms if harm), key=lambda harm: (harm.start_us, harm.fault))
 
 
-def sure(harms: Iterable[Harm], settled_us: Callable[[Harm], int]) -> list[Harm]:
-    """The same, with those unknown that struck where the ISR may have been narrow. ``settled_us``: until when it is."""
+def mark_unknown(harms: Iterable[Harm], settled_us: Callable[[Harm], int]) -> list[Harm]:
+    """Mark faults as unknown that began while the ISR may not have been full. ``settled_us``: end of such a time."""
     known: list[Harm] = []
     for harm in harms:
         narrowed = any(_narrows(other) and harm.start_us < settled_us(other) for other in known)
-        known.append(replace(harm, takes="unknown") if narrowed and harm.takes in ("links", *ALONE) else harm)
+        known.append(replace(harm, impact="unknown") if narrowed and harm.impact in ("links", *ALONE) else harm)
     return known
 
 
 def _narrows(harm: Harm) -> bool:
-    return harm.between_nodes or harm.everywhere or (harm.takes == "unknown" and bool(harm.brokers))
+    return harm.between_nodes or harm.everywhere or (harm.impact == "unknown" and bool(harm.brokers))
 
 
 def _harm(evidence: Evidence, step: Mapping[str, Any], until_us: int) -> Harm | None:
@@ -186,74 +178,76 @@ def _harm(evidence: Evidence, step: Mapping[str, Any], until_us: int) -> Harm | 
     if "intended" not in at_us:
         return None
     known, undone = "injected" in at_us and "failed" not in at_us, _undone(lines[-1], step)
-    takes = str(step.get("takes", "unknown")) if known else "unknown"
+    impact = str(step.get("takes", "unknown")) if known else "unknown"
     alone = step.get("for_ms") is None
-    stays = not undone or (alone and takes not in (*ALONE, "leaders"))
+    stays = not undone or (alone and impact not in (*ALONE, "leaders"))
     start_us, end_us = at_us["intended"], until_us if stays else lines[-1]["t_us"]
     whole = stays or alone
     return Harm(
         fault=step["id"],
-        takes="unknown" if stays else takes,
-        told=bool(step.get("told", False)),
+        impact="unknown" if stays else impact,
+        announced=bool(step.get("told", False)),
         start_us=start_us,
         injected_us=start_us if whole else at_us.get("injected", start_us),
         healing_us=end_us if whole else at_us.get("healing", end_us),
         end_us=end_us,
-        unseen=_unseen(takes, lines, alone=alone),
+        unrecorded=_unrecorded(impact, lines, alone=alone),
         **_targets(lines),
     )
 
 
-def _unseen(takes: str, lines: Iterable[Mapping[str, Any]], *, alone: bool) -> int:
-    """What changes within one stage of the journal: a node that goes and comes back, leaders that move."""
-    if takes == "one node":
+def _unrecorded(impact: str, lines: Iterable[Mapping[str, Any]], *, alone: bool) -> int:
+    """Return the number of changes within one stage of the journal: a node stops and returns, leaders move."""
+    if impact == "one node":
         return 2 * len(_targets(lines)["brokers"])
-    return {"nodes": 2, "leaders": 1}.get(takes, 0) if alone else 0
+    return {"nodes": 2, "leaders": 1}.get(impact, 0) if alone else 0
 
 
 def _undone(last: Mapping[str, Any], step: Mapping[str, Any]) -> bool:
-    """A fault with ``for`` whose last line gives a reason was undone in a hurry, and nobody looked."""
+    """Return whether the heal is proven: a last line with a reason means an unverified emergency heal."""
     return last["state"] == "healed" and (step.get("for_ms") is None or not last.get("why"))
 
 
 def _targets(lines: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    told: Mapping[str, Any] = next((line["targets"] for line in reversed(list(lines)) if line.get("targets")), {})
-    sets: dict[str, Any] = {name: frozenset(told.get(name, ())) for name in ("brokers", "links", "topics", "clients")}
-    return sets | {"controller": (told.get("roles") or {}).get("controller") is not False}
+    targets: Mapping[str, Any] = next((line["targets"] for line in reversed(list(lines)) if line.get("targets")), {})
+    sets: dict[str, Any] = {
+        name: frozenset(targets.get(name, ())) for name in ("brokers", "links", "topics", "clients")
+    }
+    return sets | {"controller": (targets.get("roles") or {}).get("controller") is not False}
 
 
 @dataclass(frozen=True)
 class State:
-    """What is gone at a moment: nodes, and links by the names of their proxies."""
+    """Nodes and links (by proxy name) that are unavailable at a moment."""
 
     terrain: Terrain
     away: frozenset[int]
     lost: frozenset[str]
 
     def carries(self, channel: str, source: int, target: int) -> bool:
-        """Whether a node's requests reach another one."""
+        """Return whether requests of one node reach another."""
         home = self.terrain.racks[source]
         return home == self.terrain.racks[target] or f"{channel}_{home}-k{target}" not in self.lost
 
     def served(self, rack: str, broker: int) -> bool:
-        """Whether clients of a rack reach a broker."""
+        """Return whether clients of a rack reach a broker."""
         return f"client_{rack}-k{broker}" not in self.lost
 
 
 def refusal(seat: Seat, rack: str, state: State) -> str | None:
-    """Why the partition may make no progress for a client of ``rack``, or None where it can, whoever leads it."""
+    """Return why a client of ``rack`` may make no progress on the partition; None if it can under any leader."""
     up = frozenset(state.terrain.racks) - state.away
     governed = _governed(state, up)
     if governed is None:
-        return "no majority of the voters is sure to agree on a controller"
+        return "no majority of the voters is certain to agree on a controller"
     brokers = governed & state.terrain.brokers
-    if stale := sorted(each for each in (up & state.terrain.brokers) - governed if state.served(rack, each)):
+    if stale := sorted(node for node in (up & state.terrain.brokers) - governed if state.served(rack, node)):
         return f"node {stale[0]} has lost the controller, and clients still reach it"
-    return _left(seat, brokers, state) or _served(seat, brokers, rack, state)
+    return _too_few_in_sync(seat, brokers, state) or _unreachable_leader(seat, brokers, rack, state)
 
 
 def _governed(state: State, up: frozenset[int]) -> frozenset[int] | None:
-    """The nodes that a majority of voters is in full contact with, all others being cut off from them; else None."""
+    """Return the nodes in full contact with a majority of voters, if all others are cut off from them; else None."""
     for island in _islands(state, up):
         if 2 * len(island & state.terrain.voters) > len(state.terrain.voters):
             whole = all(_heard(state, node, other) for node in island for other in island)
@@ -262,7 +256,7 @@ def _governed(state: State, up: frozenset[int]) -> frozenset[int] | None:
 
 
 def _islands(state: State, up: frozenset[int]) -> list[frozenset[int]]:
-    """Nodes that are in touch over the controllers' listeners, if only one way, directly or through others."""
+    """Group nodes that are connected over the controller listeners, one way suffices, directly or through others."""
     left, islands = set(up), []
     while left:
         island, edge = set[int](), {left.pop()}
@@ -274,18 +268,18 @@ def _islands(state: State, up: frozenset[int]) -> list[frozenset[int]]:
     return islands
 
 
-def _in_touch(state: State, one: int, other: int) -> bool:
-    ways = ((one, other), (other, one))
-    return any(to in state.terrain.voters and state.carries("controller", of, to) for of, to in ways)
+def _in_touch(state: State, node: int, other: int) -> bool:
+    directions = ((node, other), (other, node))
+    return any(to in state.terrain.voters and state.carries("controller", source, to) for source, to in directions)
 
 
 def _heard(state: State, node: int, other: int) -> bool:
-    """Only voters are dialled on the controllers' listeners."""
+    """Return whether ``node`` reaches ``other``; only voters accept connections on the controller listeners."""
     return node == other or other not in state.terrain.voters or state.carries("controller", node, other)
 
 
-def _left(seat: Seat, brokers: frozenset[int], state: State) -> str | None:
-    """Too few replicas for ``min.insync.replicas``, under some leader."""
+def _too_few_in_sync(seat: Seat, brokers: frozenset[int], state: State) -> str | None:
+    """Return a reason if some leader has too few replicas for ``min.insync.replicas``."""
     if seat.replicas is None:
         count = seat.replication - len(state.terrain.brokers - brokers)
         among: Iterable[int] = brokers
@@ -304,7 +298,7 @@ def _left(seat: Seat, brokers: frozenset[int], state: State) -> str | None:
     return None
 
 
-def _served(seat: Seat, brokers: frozenset[int], rack: str, state: State) -> str | None:
+def _unreachable_leader(seat: Seat, brokers: frozenset[int], rack: str, state: State) -> str | None:
     leaders = brokers if seat.replicas is None else seat.replicas & brokers
     cut = sorted(broker for broker in leaders if not state.served(rack, broker))
     return f"clients of rack {rack} don't reach node {cut[0]}, which may lead {seat.topic}" if cut else None

@@ -1,26 +1,26 @@
-"""How long all may stand still after a change: the sum of what Kafka and the client wait for by their settings.
+"""Spans of time in which a client is owed progress, and the grace after each change of the cluster.
+
+The grace is how long progress may stop after a change: the sum of what Kafka and the client wait for by their settings.
 
 =======================  ===========================================================================================
 change                   grace
 =======================  ===========================================================================================
-nodes go                 an election of the quorum (if the controller may be among them), the broker's session
-links between nodes go   the same, and 1.5 x ``replica.lag.time.max.ms``: a leader looks at its followers' lag at
-or come back             every half of it (ReplicaManager)
-nodes come back          none: the heal has seen them in every ISR; an isolated controller, whose heal is its start
-                         alone, takes 10 s to boot and may find an election and its brokers' sessions to wait for
+nodes stop               an election of the quorum (if the controller may be among them), the broker's session
+links between nodes      the same, and 1.5 x ``replica.lag.time.max.ms``: a leader checks its followers' lag every half
+fail or return           of it (ReplicaManager)
+nodes return             none: the heal has waited until they are in every ISR; an isolated controller, whose heal is
+                         only its start, takes 10 s to boot and may wait for an election and its brokers' sessions
 client links, leaders    none
 an unknown fault ends    all of it
 =======================  ===========================================================================================
 
-To each comes the client's own: its longest back-offs and a metadata request; if it was not told (connections stay open
-and silent) two requests that time out, one to the node and one for metadata, and a connection attempt as well; for a
-member of a group a heartbeat and a rebalance. Defaults are Kafka's (4.x) and librdkafka's (2.x).
+The client's own waits are added: its longest back-offs and a metadata request; after a fault that is not announced
+(connections stay open and silent) two requests that time out, one to the node and one for metadata, and a connection
+attempt; for a member of a group a heartbeat and a rebalance. Defaults are Kafka's (4.x) and librdkafka's (2.x).
 
-When a client is owed progress: the time after warm-up in spans, each owed or not, and why.
-
-Rules. Time is cut wherever a fault changes stage or a grace runs out, so that within a span nothing changes. Progress
-is owed in a span where it is possible, whoever leads, and where every grace has run out. Where nodes come and go
-unseen (a restart) no grace can be counted from a change: it is added to the patience, once for each.
+Spans: the time after warm-up is cut wherever a fault changes its stage or a grace ends, so that nothing changes within
+a span. Progress is owed in a span if it is possible under any leader and each grace has ended. If nodes stop and return
+at unrecorded moments (a restart), no grace can be counted from a change: it is added to the patience, once per change.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,14 +28,14 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from typing import NamedTuple
 
-from aftershock.results.checks.obligations.reach import ALONE, Harm, Seat, State, Terrain, refusal, sure
+from aftershock.results.checks.obligations.reach import ALONE, Harm, Seat, State, Terrain, mark_unknown, refusal
 
 BOOT_MS = 10_000
-ROUND_MS = 1_000  # a metadata request, its answer, and a host that is busy
+ROUND_MS = 1_000  # a metadata request and its response on a busy host
 
 
-class _Words(NamedTuple):
-    """A client's names of its settings, each with its default and how often it may be waited for."""
+class _SettingNames(NamedTuple):
+    """A client's names of settings, each with its default (ms) and how many times it may be waited for."""
 
     request: tuple[str, int, float]
     setup: tuple[str, int, float]
@@ -43,24 +43,24 @@ class _Words(NamedTuple):
     retry: tuple[str, int, float]
 
 
-_JAVA = _Words(
+_JAVA = _SettingNames(
     ("request.timeout.ms", 30_000, 2),
     ("socket.connection.setup.timeout.max.ms", 30_000, 1),
     ("reconnect.backoff.max.ms", 1_000, 1.2),  # Kafka's jitter of 20 % comes on top of its limits
     ("retry.backoff.max.ms", 1_000, 1.2),
 )
-_LIBRDKAFKA = _Words(
+_LIBRDKAFKA = _SettingNames(
     ("socket.timeout.ms", 60_000, 2),
     ("socket.connection.setup.timeout.ms", 30_000, 1),
     ("reconnect.backoff.max.ms", 10_000, 1),
     ("retry.backoff.max.ms", 1_000, 1.2),
 )
-_DIALECTS = {"reference": _JAVA, "java": _JAVA}
+_NAMES = {"reference": _JAVA, "java": _JAVA}
 
 
 @dataclass(frozen=True)
 class Term:
-    """One summand: what is waited for, and how long."""
+    """Summand of a grace: what is waited for, and how long."""
 
     name: str
     ms: float
@@ -71,77 +71,77 @@ Grace = tuple[Term, ...]
 
 @dataclass(frozen=True)
 class Habits:
-    """A client's own part: when it is told, what comes on top when it isn't, and what a group takes."""
+    """A client's own waits: always, in addition after an unannounced fault, and as a member of a group."""
 
-    told: Grace
-    untold: Grace
+    announced: Grace
+    unannounced: Grace
     group: Grace = ()
     session: Grace = ()
 
 
-def habits(client: str, said: Mapping[str, object], settings: Mapping[str, str], *, grouped: bool) -> Habits:
-    """Of a client of this implementation with these settings, on brokers with those."""
-    words = _DIALECTS.get(client, _LIBRDKAFKA)
-    # the settings of a program of the user's own are in words of its own: the longer defaults hold
-    mine = {} if client == "exec" else {key.replace("_", "."): value for key, value in said.items()}
+def habits(client: str, own: Mapping[str, object], settings: Mapping[str, str], *, grouped: bool) -> Habits:
+    """Return the waits of a client of this implementation with its ``own`` settings, on brokers with ``settings``."""
+    names = _NAMES.get(client, _LIBRDKAFKA)
+    # the settings of a user's own program have unknown names, so the longer defaults apply
+    values = {} if client == "exec" else {key.replace("_", "."): value for key, value in own.items()}
 
     def term(name: str, default: float, times: float = 1) -> Term:
-        return Term(name if times == 1 else f"{times:g} x {name}", times * _number(mine.get(name), default))
+        return Term(name if times == 1 else f"{times:g} x {name}", times * _number(values.get(name), default))
 
-    told = (term(*words.reconnect), term(*words.retry), Term("a metadata request", ROUND_MS))
-    untold = (term(*words.request), term(*words.setup))
+    announced = (term(*names.reconnect), term(*names.retry), Term("a metadata request", ROUND_MS))
+    unannounced = (term(*names.request), term(*names.setup))
     if not grouped:
-        return Habits(told, untold)
+        return Habits(announced, unannounced)
     delay = _number(settings.get("group.initial.rebalance.delay.ms"), 3_000)
     group = (term("heartbeat.interval.ms", 3_000), Term("a rebalance", delay + 2 * ROUND_MS))
-    return Habits(told, untold, group, (term("session.timeout.ms", 45_000),))
+    return Habits(announced, unannounced, group, (term("session.timeout.ms", 45_000),))
 
 
 def at_start(
     harm: Harm, client: Habits, terrain: Terrain, settings: Mapping[str, str], *, silent: bool = False
 ) -> Grace:
-    """After it took hold. ``silent``: another fault is there of which nobody is told."""
+    """Return the grace after inject. ``silent``: an unannounced fault is in force as well."""
     cluster: Grace = ()
-    if harm.takes in ("nodes", "one node"):
+    if harm.impact in ("nodes", "one node"):
         governing = harm.controller and bool(harm.brokers & terrain.voters)
         cluster = (*(_quorum(settings) if governing else ()), *_session(settings))
     elif harm.between_nodes:
         cluster = (*_quorum(settings), *_session(settings), *_lag(settings))
-    return (*cluster, *client.told, *(client.untold if silent or not harm.told else ()), *client.group)
+    return (*cluster, *client.announced, *(client.unannounced if silent or not harm.announced else ()), *client.group)
 
 
 def at_end(harm: Harm, client: Habits, terrain: Terrain, settings: Mapping[str, str], *, silent: bool = False) -> Grace:
-    """After it was healed; ``silent`` as above."""
-    untold = client.untold if silent or harm.takes == "unknown" else ()
+    """Return the grace after heal; ``silent`` as above."""
+    unannounced = client.unannounced if silent or harm.impact == "unknown" else ()
     members = client.session if harm.clients or harm.everywhere else ()
     cluster = settling(harm, settings)
-    if harm.takes in ("nodes", "one node") and harm.brokers & terrain.voters - terrain.brokers:
+    if harm.impact in ("nodes", "one node") and harm.brokers & terrain.voters - terrain.brokers:
         cluster = (
-            Term("a controller's start, which nobody waits for", BOOT_MS),
+            Term("a controller's start, which the heal doesn't await", BOOT_MS),
             *_quorum(settings),
             *_session(settings),
         )
-    return (*cluster, *client.told, *untold, *client.group, *members)
+    return (*cluster, *client.announced, *unannounced, *client.group, *members)
 
 
 def settling(harm: Harm, settings: Mapping[str, str]) -> Grace:
-    """How long after its heal the cluster itself may need: until followers are in sync, and one controller rules."""
-    unknown = harm.takes == "unknown" and (bool(harm.brokers or harm.topics) or harm.everywhere)
+    """Return the cluster's own grace after a heal: until followers are in sync and there is one active controller."""
+    unknown = harm.impact == "unknown" and (bool(harm.brokers or harm.topics) or harm.everywhere)
     return (*_quorum(settings), *_session(settings), *_lag(settings)) if harm.between_nodes or unknown else ()
 
 
 def total_us(grace: Grace) -> int:
-    """The sum."""
+    """Return the sum in microseconds."""
     return round(1000 * sum(term.ms for term in grace))
 
 
-def told(grace: Grace) -> str:
-    """``6.5 s = 3 s broker.session.timeout.ms + ...``."""
+def grace_text(grace: Grace) -> str:
+    """Return the grace as text: ``6.5 s = 3 s broker.session.timeout.ms + ...``."""
     return f"{total_us(grace) / 1e6:g} s = " + " + ".join(f"{term.ms / 1e3:g} s {term.name}" for term in grace)
 
 
 def _quorum(settings: Mapping[str, str]) -> Grace:
-    """The followers notice, and then an election, which may have to be held twice."""
+    """Followers notice, and then an election, which may have to be repeated."""
     fetch = _number(settings.get("controller.quorum.fetch.timeout.ms"), 2_000)
     vote = _number(settings.get("controller.quorum.election.timeout.ms"), 1_000)
     pause = _number(settings.get("controller.quorum.election.backoff.max.ms"), 1_000)
@@ -167,14 +167,14 @@ def _number(value: object, default: float) -> float:
 
 
 PATIENCE_US = 5_000_000
-"""How long a client that is owed progress may go without: a lost request, a busy host, a backlog."""
+"""Longest time without progress while it is owed: covers a lost request, a busy host, a backlog."""
 MOMENTS_US = 10_000_000
-"""What links that are late by a second at most may add: ten round trips."""
+"""Addition for links with a delay of at most a second: ten round trips."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """``owed``: whether progress was; ``patience_us``: the longest silence that is no stall."""
+    """Span of time. ``owed``: progress is owed; ``patience_us``: longest permitted time without a success."""
 
     start_us: int
     end_us: int
@@ -185,7 +185,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Post:
-    """Where a client stands, as what, and how it bears faults. ``worker``: its process by name."""
+    """Client: its process name, rack, and waits."""
 
     worker: str
     rack: str
@@ -194,7 +194,7 @@ class Post:
 
 @dataclass(frozen=True)
 class Scene:
-    """The cluster, its settings and what befell it."""
+    """Cluster, its settings, and the effects of faults."""
 
     terrain: Terrain
     settings: Mapping[str, str]
@@ -202,26 +202,26 @@ class Scene:
 
     @classmethod
     def of(cls, terrain: Terrain, settings: Mapping[str, str], harms: Iterable[Harm]) -> "Scene":
-        """With those harms unknown that can't be told apart from others."""
-        known = sure(harms, lambda harm: harm.end_us + total_us(settling(harm, settings)))
-        return cls(terrain, settings, tuple(known))
+        """Create a scene; faults that may have hit a narrow ISR count as unknown."""
+        marked = mark_unknown(harms, lambda harm: harm.end_us + total_us(settling(harm, settings)))
+        return cls(terrain, settings, tuple(marked))
 
 
 def spans(post: Post, seats: Sequence[Seat], scene: Scene, from_us: int, to_us: int) -> tuple[Span, ...]:
-    """The spans of a client and some partitions, all of which must be able to make progress."""
-    met = [harm for harm in scene.harms if touches(harm, post, seats, scene.terrain)]
-    changes = [change for harm in met for change in _changes(harm, met, post, scene)]
+    """Return the spans of a client and some partitions, all of which must be able to make progress."""
+    relevant = [harm for harm in scene.harms if touches(harm, post, seats, scene.terrain)]
+    changes = [change for harm in relevant for change in _changes(harm, relevant, post, scene)]
     moments = {from_us, to_us}
-    for harm in met:
+    for harm in relevant:
         moments |= {harm.start_us, harm.injected_us, harm.healing_us, harm.end_us}
     moments |= {change.settled_us for change in changes}
     cuts = sorted(moment for moment in moments if from_us <= moment <= to_us)
-    found = (_span(post, seats, scene, met, changes, start, end) for start, end in pairwise(cuts))
-    return tuple(_joined(found))
+    pieces = (_span(post, seats, scene, relevant, changes, start, end) for start, end in pairwise(cuts))
+    return tuple(_joined(pieces))
 
 
 def touches(harm: Harm, post: Post, seats: Sequence[Seat], terrain: Terrain) -> bool:
-    """Whether it can make a difference to the client at these partitions."""
+    """Return whether the fault can affect the client at these partitions."""
     if harm.everywhere or harm.between_nodes or post.worker in harm.clients:
         return True
     if any(link.startswith(f"client_{post.rack}-") for link in harm.links):
@@ -243,52 +243,50 @@ class _Change:
         return self.at_us + total_us(self.grace)
 
 
-def _changes(harm: Harm, met: Sequence[Harm], post: Post, scene: Scene) -> Iterator[_Change]:
-    if not harm.unseen:
-        yield _Change(harm.injected_us, _first(harm, met, post, scene, harm.injected_us), f"{harm.fault} began")
-    grace = at_end(harm, post.habits, scene.terrain, scene.settings, silent=_silent(met, harm.end_us))
+def _changes(harm: Harm, relevant: Sequence[Harm], post: Post, scene: Scene) -> Iterator[_Change]:
+    if not harm.unrecorded:
+        yield _Change(harm.injected_us, _first(harm, relevant, post, scene, harm.injected_us), f"{harm.fault} began")
+    grace = at_end(harm, post.habits, scene.terrain, scene.settings, silent=_silent(relevant, harm.end_us))
     yield _Change(harm.end_us, grace, f"{harm.fault} ended")
 
 
-def _first(harm: Harm, met: Sequence[Harm], post: Post, scene: Scene, at_us: int) -> Grace:
-    return at_start(harm, post.habits, scene.terrain, scene.settings, silent=_silent(met, at_us))
+def _first(harm: Harm, relevant: Sequence[Harm], post: Post, scene: Scene, at_us: int) -> Grace:
+    return at_start(harm, post.habits, scene.terrain, scene.settings, silent=_silent(relevant, at_us))
 
 
-def _silent(met: Sequence[Harm], at_us: int) -> bool:
-    """Whether a fault is there of which nobody is told: then any metadata request may go to a node that is silent."""
-    return any(not harm.told and harm.stage(at_us) not in ("before", "over") for harm in met)
+def _silent(relevant: Sequence[Harm], at_us: int) -> bool:
+    """Return whether an unannounced fault is in force: any metadata request may then go to a silent node."""
+    return any(not harm.announced and harm.stage(at_us) not in ("before", "over") for harm in relevant)
 
 
 def _span(
     post: Post,
     seats: Sequence[Seat],
     scene: Scene,
-    met: Sequence[Harm],
+    relevant: Sequence[Harm],
     changes: Sequence[_Change],
     start_us: int,
     end_us: int,
 ) -> Span:
-    live = [harm for harm in met if harm.stage(start_us) != "over" and harm.stage(start_us) != "before"]
+    live = [harm for harm in relevant if harm.stage(start_us) not in ("before", "over")]
     why = _obscured(live, start_us) or _impossible(post, seats, live, scene) or _unsettled(changes, start_us)
     if why:
         return Span(start_us, end_us, owed=False, patience_us=0, why=why)
-    unseen = [harm for harm in live if harm.unseen]
-    patience_us = PATIENCE_US + (MOMENTS_US if any(harm.takes == "moments" for harm in live) else 0)
-    for harm in unseen:
-        patience_us += harm.unseen * total_us(_first(harm, live, post, scene, start_us))
-    during = f", whatever {', '.join(harm.fault for harm in live)} does" if live else ""
-    return Span(
-        start_us, end_us, owed=True, patience_us=patience_us, why=f"every leader there may be is reached{during}"
-    )
+    patience_us = PATIENCE_US + (MOMENTS_US if any(harm.impact == "moments" for harm in live) else 0)
+    for harm in (harm for harm in live if harm.unrecorded):
+        patience_us += harm.unrecorded * total_us(_first(harm, live, post, scene, start_us))
+    during = f" despite {', '.join(harm.fault for harm in live)}" if live else ""
+    why = f"every possible leader can be reached{during}"
+    return Span(start_us, end_us, owed=True, patience_us=patience_us, why=why)
 
 
 def _obscured(live: Sequence[Harm], at_us: int) -> str | None:
-    """A fault of which nobody knows what it does, at this moment or ever."""
+    """Return a reason if the effect of a fault is unknown at this moment."""
     for harm in live:
         if harm.stage(at_us) == "moving":
             return f"{harm.fault} is being injected or healed"
-        if harm.takes == "unknown" or (harm.takes == "moments" and harm.between_nodes):
-            return f"what {harm.fault} leaves working is not known"
+        if harm.impact == "unknown" or (harm.impact == "moments" and harm.between_nodes):
+            return f"the effect of {harm.fault} is not known"
     return None
 
 
@@ -301,34 +299,35 @@ def _impossible(post: Post, seats: Sequence[Seat], live: Sequence[Harm], scene: 
 
 
 def _states(live: Sequence[Harm], terrain: Terrain) -> Iterator[State]:
-    """All that may be gone now: of nodes that go and come back unseen, any or none."""
-    away = frozenset(broker for harm in live if harm.takes == "nodes" and not harm.unseen for broker in harm.brokers)
-    lost = frozenset(link for harm in live if harm.takes == "links" for link in harm.links)
-    for gone in product(*(_perhaps(harm) for harm in live if harm.unseen)):
-        yield State(terrain, away.union(*gone), lost)
+    """Yield each possible state: of nodes that stop and return at unrecorded moments, any or none may be away."""
+    away = frozenset(
+        broker for harm in live if harm.impact == "nodes" and not harm.unrecorded for broker in harm.brokers
+    )
+    lost = frozenset(link for harm in live if harm.impact == "links" for link in harm.links)
+    for missing in product(*(_possibly_away(harm) for harm in live if harm.unrecorded)):
+        yield State(terrain, away.union(*missing), lost)
 
 
-def _perhaps(harm: Harm) -> list[frozenset[int]]:
-    alone = [frozenset({broker}) for broker in sorted(harm.brokers)] if harm.takes == "one node" else [harm.brokers]
-    return [frozenset(), *(alone if harm.takes in ALONE else ())]
+def _possibly_away(harm: Harm) -> list[frozenset[int]]:
+    alone = [frozenset({broker}) for broker in sorted(harm.brokers)] if harm.impact == "one node" else [harm.brokers]
+    return [frozenset(), *(alone if harm.impact in ALONE else ())]
 
 
 def _unsettled(changes: Sequence[_Change], at_us: int) -> str | None:
-    """The last grace that still runs."""
+    """Return the grace that ends last, if one is still running."""
     running = [change for change in changes if change.at_us <= at_us < change.settled_us]
     if not running:
         return None
     last = max(running, key=lambda change: change.settled_us)
-    return f"{last.what}: a grace of {told(last.grace)}"
+    return f"{last.what}: a grace of {grace_text(last.grace)}"
 
 
-def _joined(found: Iterable[Span]) -> list[Span]:
+def _joined(pieces: Iterable[Span]) -> list[Span]:
+    """Join adjacent spans that differ only in time."""
     joined: list[Span] = []
-    for span in found:
-        last = joined[-1] if joined else None
-        same = last and (last.owed, last.patience_us, last.why) == (span.owed, span.patience_us, span.why)
-        if last and same:
-            joined[-1] = replace(last, end_us=span.end_us)
+    for span in pieces:
+        if joined and replace(joined[-1], start_us=span.start_us, end_us=span.end_us) == span:
+            joined[-1] = replace(joined[-1], end_us=span.end_us)
         else:
             joined.append(span)
     return joined

@@ -1,25 +1,22 @@
-"""For each side of each client: what it was owed when, as a whole and partition by partition.
+"""Lanes and stalls: when each side of each client was owed progress, and when it had none.
 
-The stalls: how long records waited while nothing at all succeeded, for each client, partition by partition.
+A lane is one side of a client: what it was owed when, as a whole and partition by partition.
 
-::
+A stall is a time during which records waited and nothing at all succeeded, for a client or for one of its partitions::
 
     success        record B wanted        record C wanted         success (B or C)
        |-----------------|----------- stall ------------------------|
        |------------------------- silence --------------------------|
 
-Rules. A stall begins with the last success or, if nothing was wanted then, with the first record that was; it ends with
-the next success, or the failure of the last record that waited, when no other is wanted within a second. So an idle
-client never stalls, and one whose records all fail does. Wanted is: to be acknowledged, from the intended time on; to
-be delivered, from the acknowledgement on; to be committed, from the intended time on. Records whose partition nobody
-knows (they failed unsent) count for the client as a whole, which is partition null.
+Rules. A stall begins with the last success or, if no record was wanted then, with the first one that was. It ends with
+the next success, or with the failure of the last waiting record if no other is wanted within a second. So an idle
+client never stalls, and a client whose records all fail does. A produced record is wanted from its intended time until
+it is acknowledged, a delivery from the acknowledgement on, a commit from its intended time on. Records of unknown
+partition (they failed before they were sent) count for the client as a whole, which is partition null.
 
-A stall lies in a silence, the time between two successes. Silences are found by slots of time (``silences.py``), and no
-records are sorted for that; only those that waited in one are looked at one by one. Both steps are exact.
-
-Where nothing at all succeeded for a while though something was wanted, told by slots of time. Pure.
-
-``stalls.py`` says what that is, and counts the slots in Spark (``slots``): a few for each second and partition.
+A stall lies within a silence, the time between two successes. Silences are found from slots of time: Spark counts a few
+slots per second and partition (``slots``), and plain arrays yield the silences (``silences``). Records are not sorted
+for that; only those that waited in a silence are examined one by one. Both steps are exact.
 """
 
 from collections.abc import Iterator, Mapping
@@ -44,7 +41,7 @@ from aftershock.results.checks.obligations.reach import (
 from aftershock.results.checks.obligations.spans import Post, Scene, Span, habits, spans
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.phases import RUN, Interval, windows_of
-from aftershock.results.measure.names import WHOSE, number
+from aftershock.results.measure.names import CLIENT_COLUMNS, hash_of
 from aftershock.results.measure.samples import client, ok
 from aftershock.results.measure.tables import Dims, firsts, longs
 from aftershock.results.slo import Side
@@ -54,7 +51,7 @@ SIDES: tuple[Side, ...] = ("produce", "consume", "commit")
 
 @dataclass(frozen=True)
 class Lane:
-    """What one side of a client was owed: ``whole``, while all its partitions were; ``partitions``, each for itself."""
+    """One side of a client: its spans as a ``whole``, while all its partitions are owed progress, and per partition."""
 
     client: Client
     side: Side
@@ -63,25 +60,23 @@ class Lane:
     partitions: Mapping[int, tuple[Span, ...]] = field(default_factory=dict)
 
     def of(self, partition: int | None) -> tuple[Span, ...]:
-        """The spans of a partition; of the client as a whole for one that nobody knows."""
+        """Return the spans of a partition; for an unknown partition those of the client as a whole."""
         return self.whole if partition is None else self.partitions.get(partition, self.whole)
 
     @property
     def owed_us(self) -> int:
-        """How long anything was owed: of all its lanes, the most."""
-        return max(sum(span.end_us - span.start_us for span in one if span.owed) for one in self._all())
+        """The time for which anything was owed: the maximum over the whole and the partitions."""
+        lanes = [self.whole, *self.partitions.values()]
+        return max(sum(span.end_us - span.start_us for span in spans if span.owed) for spans in lanes)
 
     @property
     def length_us(self) -> int:
-        """How long there was to look at."""
+        """The judged time."""
         return sum(span.end_us - span.start_us for span in self.whole)
-
-    def _all(self) -> list[tuple[Span, ...]]:
-        return [self.whole, *self.partitions.values()]
 
 
 def lanes(evidence: Evidence) -> list[Lane]:
-    """None where the run did not get beyond its warm-up, or does not tell its nodes and voters."""
+    """Return the lanes; none if the run ended in warm-up or doesn't record its nodes and voters."""
     terrain, judged = terrain_of(evidence), windows_of(evidence.phases).get(RUN)
     if terrain is None or not judged:
         return []
@@ -97,27 +92,21 @@ def _lane(evidence: Evidence, scene: Scene, client: Client, side: Side, judged: 
         return Lane(client, side, topic, spans(post, central, scene, *judged))
     seats = seats_of(evidence, scene.terrain, topic)
     whole = spans(post, [*seats, *central], scene, *judged)
-    alike = {seat: spans(post, [seat, *central], scene, *judged) for seat in seats}
-    each = {number: alike[seat] for seat, numbers in seats.items() for number in numbers}
-    return Lane(client, side, topic, whole, each)
+    by_seat = {seat: spans(post, [seat, *central], scene, *judged) for seat in seats}
+    by_partition = {number: by_seat[seat] for seat, numbers in seats.items() for number in numbers}
+    return Lane(client, side, topic, whole, by_partition)
 
 
 def _post(evidence: Evidence, scene: Scene, client: Client, side: Side) -> tuple[Post, list[Seat]]:
-    """The client's post, and the coordination it needs: groups and commits have a coordinator, wherever it is."""
-    workload, arm = _said(evidence, client)
-    told = workload.get(side) or {}
-    grouped = side == "commit" or bool(told.get("group"))
-    patient = habits(str(arm.get("client")), arm.get("settings") or {}, scene.settings, grouped=grouped)
-    post = Post(f"{client.workload}-{client.arm}-{side}", str(told.get("rack")), patient)
-    return post, [coordination(scene.terrain)] if grouped else []
-
-
-def _said(evidence: Evidence, client: Client) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """The workload and the arm, as the timeline has them."""
-    named = {one["name"]: one for one in evidence.timeline["workloads"]}
+    """Return the client's post, and the coordinator that groups and commits need, wherever it is."""
+    named = {workload["name"]: workload for workload in evidence.timeline["workloads"]}
     workload: Mapping[str, Any] = named.get(client.workload, {})
-    arms = workload.get("arms") or {}
-    return workload, arms.get(client.arm) or {}
+    arm: Mapping[str, Any] = (workload.get("arms") or {}).get(client.arm) or {}
+    options = workload.get(side) or {}
+    grouped = side == "commit" or bool(options.get("group"))
+    waits = habits(str(arm.get("client")), arm.get("settings") or {}, scene.settings, grouped=grouped)
+    post = Post(f"{client.workload}-{client.arm}-{side}", str(options.get("rack")), waits)
+    return post, [coordination(scene.terrain)] if grouped else []
 
 
 SECOND_US = 1_000_000
@@ -129,15 +118,15 @@ _CHUNK = 64
 
 
 def waits(samples: DataFrame, dims: Dims) -> DataFrame:
-    """``run side whose client partition producer_id seq wanted_us done_us ok``: every record for its partition.
+    """Return ``run side whose client partition producer_id seq wanted_us done_us ok``: each record with its partition.
 
-    What never got a final status is done when the load ends. A delivery is wanted since it was intended, which is too
-    early: ``acknowledged`` mends that, once few are left. What a reader was not owed is not wanted.
+    A record without a final status is done when the load ends. A delivery is wanted from its intended time, which is
+    too early: ``acknowledged`` corrects that once few rows are left. A record that a reader was not due is not wanted.
     """
     judged = samples.join(F.broadcast(dims.ends), "run")
     wanted = F.when(F.col("owed"), F.col("intended_us"))
     return judged.select(
-        *("run", F.col("op").alias("side"), number(*WHOSE).alias("whose"), client().alias("client")),
+        *("run", F.col("op").alias("side"), hash_of(*CLIENT_COLUMNS).alias("whose"), client().alias("client")),
         F.when(F.col("op") != "commit", F.col("partition")).alias("partition"),
         *("producer_id", "seq", wanted.alias("wanted_us"), F.coalesce("done_us", "end_us").alias("done_us")),
         ok().alias("ok"),
@@ -145,10 +134,10 @@ def waits(samples: DataFrame, dims: Dims) -> DataFrame:
 
 
 def slots(waits: DataFrame, slot_us: int) -> DataFrame:
-    """``run whose delivered partition slot first_us last_us wanted_us done_us failed`` by slots of when they were done.
+    """Return ``run whose delivered partition slot first_us last_us wanted_us done_us failed`` by slots of ``done_us``.
 
-    The first and the last success of each, when the first was wanted, when the last was done, and how many are
-    ``failures``. ``delivered`` tells a reader's from all others.
+    Per slot: the first and the last success, when the first record was wanted, when the last was done, and the number
+    of ``failures``. ``delivered`` is True for consume rows.
     """
     delivered, slot = (F.col("side") == "consume").alias("delivered"), F.expr(f"done_us div {slot_us}").alias("slot")
     good = F.when(F.col("ok"), F.col("done_us"))
@@ -162,7 +151,7 @@ def slots(waits: DataFrame, slot_us: int) -> DataFrame:
 
 
 def _in_lanes(rows: DataFrame) -> DataFrame:
-    """Rows once for each lane: what was produced for its partition and its client, a commit for its client alone."""
+    """Return rows once per lane: a produced record for its partition and its client, a commit for its client only."""
     whole, part = F.array(F.lit(None).cast("int")), F.array("partition")
     lanes = F.when((F.col("side") == "commit") | F.col("partition").isNull(), whole)
     lanes = lanes.when(F.col("side") == "produce", F.concat(part, whole)).otherwise(part)
@@ -170,14 +159,11 @@ def _in_lanes(rows: DataFrame) -> DataFrame:
 
 
 def during(waits: DataFrame, silences: DataFrame) -> DataFrame:
-    """``waits`` with ``since_us until_us``: those that waited in one of ``silences`` (``SILENCES``), or ended it.
-
-    Once for each.
-    """
+    """Return the rows of ``waits`` that waited in one of ``silences`` or ended it, with ``since_us until_us``."""
     lane = silences.select(*[F.col(name).alias(f"lane_{name}") for name in _LANE], "since_us", "until_us")
     same = [F.col(name).eqNullSafe(F.col(f"lane_{name}")) for name in _LANE]
-    met = _in_lanes(waits).join(F.broadcast(lane), same).drop(*[f"lane_{name}" for name in _LANE])
-    return met.where(_waited())
+    candidates = _in_lanes(waits).join(F.broadcast(lane), same).drop(*[f"lane_{name}" for name in _LANE])
+    return candidates.where(_waited())
 
 
 def _waited() -> Column:
@@ -190,9 +176,9 @@ def _waited() -> Column:
 
 
 def acknowledged(waiting: DataFrame, samples: DataFrame) -> DataFrame:
-    """``during`` with deliveries wanted since their acknowledgement, which the producer's row tells.
+    """Return ``during`` with deliveries wanted from their acknowledgement, which is in the produce row.
 
-    Of those rows only the chunks of 64 records are looked at that some delivery lies in.
+    Of the produce rows only the chunks of 64 records with such deliveries are read.
     """
     chunk = {"chunk": F.expr(f"seq div {_CHUNK}")}
     delivered = waiting.where("side = 'consume'")
@@ -206,9 +192,9 @@ def acknowledged(waiting: DataFrame, samples: DataFrame) -> DataFrame:
 
 
 def stalls(waiting: DataFrame, at_least_us: int) -> DataFrame:
-    """``run side client partition start_us end_us`` of every stall that lasted as long, of what ``during`` gives."""
+    """Return ``run side client partition start_us end_us`` of each stall of at least this length, from ``during``."""
     silence = (*_WHO, "since_us", "until_us")
-    # from the end backwards: Spark grows such a frame row by row, and recounts one that reaches forwards
+    # ordered backwards: Spark extends such a frame row by row, and recomputes a frame that reaches forwards
     onwards = Window.partitionBy(*silence).orderBy(F.col("done_us").desc())
     order = Window.partitionBy(*silence).orderBy("done_us")
     begun = waiting.withColumn("start_us", F.greatest("since_us", F.min("wanted_us").over(onwards)))
@@ -224,7 +210,7 @@ def stalls(waiting: DataFrame, at_least_us: int) -> DataFrame:
 
 
 def failures(waits: DataFrame) -> DataFrame:
-    """``run side client from_s to_s n``: what failed, by the seconds in which it was wanted and was given up."""
+    """Return ``run side client from_s to_s n``: failures by the seconds in which they were wanted and failed."""
     failed = waits.where(_failed())
     seconds = [
         F.expr(f"{time} div {SECOND_US}").alias(name) for time, name in (("wanted_us", "from_s"), ("done_us", "to_s"))
@@ -237,26 +223,26 @@ def failures(waits: DataFrame) -> DataFrame:
 
 
 def _failed() -> Column:
-    """Of ``waits``: what was given up. A delivery that never was is not: it is lost, or was not owed."""
+    """Condition over ``waits``: failed. A missing delivery is no failure: the record is lost, or was not due."""
     return ~F.col("ok") & (F.col("side") != "consume")
 
 
 SILENCES = "run int, whose bigint, delivered boolean, partition int, since_us bigint, until_us bigint"
 Silence: TypeAlias = tuple[int, int, bool, int | None, int | None, int | None]
 
-_LANE_silences = ("run", "whose", "delivered", "partition")
+_SLOT_LANE = ("run", "whose", "delivered", "partition")
 _COUNTED = (("first_us", "min"), ("last_us", "max"), ("wanted_us", "min"), ("done_us", "max"))
 _NONE, _NEVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
 def silences(slots: pa.Table, at_least_us: int) -> Iterator[Silence]:
-    """``SILENCES`` that lasted as long, of ``stalls.slots`` no longer than that.
+    """Yield the silences of at least this length, from ``slots`` that are no longer than that.
 
-    For each partition, and for each client as a whole: what was produced counts for both, a commit for its client.
-    ``since_us`` is null before the first success, ``until_us`` after the last.
+    Per partition, and per client as a whole: a produced record counts for both, a commit for its client. ``since_us``
+    is null before the first success, ``until_us`` after the last.
     """
-    rows = _in_lanes_silences(slots)
-    starts = firsts(longs(rows[name], _NONE) for name in _LANE_silences)
+    rows = _slots_by_lane(slots)
+    starts = firsts(longs(rows[name], _NONE) for name in _SLOT_LANE)
     if not len(starts):
         return
     lane, lanes = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(rows))), np.arange(len(starts))
@@ -266,23 +252,23 @@ def silences(slots: pa.Table, at_least_us: int) -> Iterator[Silence]:
     after = np.searchsorted(lane[good], lanes, "right")
     whose, until_us = np.insert(lane[good], after, lanes), np.insert(first_us[good], after, _NONE)
     since_us = np.roll(np.insert(last_us[good], after, _NONE), 1)
-    # before the first success somebody may have waited since the first was wanted, after the last until all was done
+    # before the first success records may wait since the first was wanted, after the last until all were done
     begun_us = np.minimum.reduceat(longs(rows["wanted_us"], _NEVER), starts)[whose]
     over_us = np.maximum.reduceat(longs(rows["done_us"]), starts)[whose]
     start_us, end_us = np.where(since_us == _NONE, begun_us, since_us), np.where(until_us == _NONE, over_us, until_us)
     for at in np.flatnonzero((start_us != _NEVER) & (end_us - start_us >= at_least_us)).tolist():
-        run, owner, delivered, partition = (rows[name][starts[whose[at]]].as_py() for name in _LANE_silences)
+        run, owner, delivered, partition = (rows[name][starts[whose[at]]].as_py() for name in _SLOT_LANE)
         yield run, owner, delivered, partition, _or_none(since_us[at]), _or_none(until_us[at])
 
 
-def _in_lanes_silences(slots: pa.Table) -> pa.Table:
-    """The slots of each partition, and of each client as a whole, lane by lane in order of time."""
+def _slots_by_lane(slots: pa.Table) -> pa.Table:
+    """Return the slots of each partition, and of each client as a whole, by lane in order of time."""
     by, counted = ["run", "whose", "delivered", "slot"], dict(_COUNTED)
     whole = slots.filter(~pc.field("delivered")).group_by(by).aggregate(list(_COUNTED))
     whole = whole.select([*by, *map("_".join, _COUNTED)]).rename_columns([*by, *counted])
     part = slots.filter(pc.field("partition").is_valid()).select([*by, "partition", *counted])
     lanes = pa.concat_tables([part, whole], promote_options="default")
-    return lanes.sort_by([(name, "ascending") for name in (*_LANE_silences, "slot")])
+    return lanes.sort_by([(name, "ascending") for name in (*_SLOT_LANE, "slot")])
 
 
 def _or_none(value: np.int64) -> int | None:

@@ -1,22 +1,20 @@
-"""Readings in words and in the units that people read: a ``why`` says what was seen, a ``next`` what to do about it.
+"""Judgement of a measure (``produce.latency p95 < 250ms in fault``): figures in words, limits, and the resulting check.
 
-One reading held against its limit: a value, or a multiple of another reading. Exact, in whole numbers and fractions.
+A measure has one reading (``readings.py``) per subject and slot. Each is compared with its limit, which is a value or a
+multiple of another reading, exactly, in whole numbers and fractions:
 
 =================  ==============================================================================================
-too few            either reading has fewer values than it needs: nothing is said of it
-nothing to         the other reading is censored or zero: no multiple of it is known
+too few values     one of the readings has fewer values than it needs: it has no status
+nothing to         the other reading is censored or zero, so no multiple of it is known: INCONCLUSIVE
 compare with
 with confidence    PASS if the whole band is within the limit (of a multiple: the lower end of its band), FAIL if all
-                   of it is outside (the upper end), else open
-else               PASS or FAIL by the value; one that is censored is over any limit
+                   of it is outside (the upper end), else INCONCLUSIVE
+otherwise          PASS or FAIL by the value; a censored value is over any limit
 =================  ==============================================================================================
 
-How any SLO becomes a check: its blank, whose rows it reads, PASS or FAIL by its threshold.
-
-Judges a measure for one client: every subject and slot of it by itself, and the worst of them is what is told.
-
-Rules: one that fails with enough values fails the check, however little is known of the others; else each of them
-must be fed, and within its limit. Records of no known subject may be anyone's: they leave open what would pass.
+The worst reading decides the check and is reported: one that fails with enough values fails the check, however little
+is known of the others; otherwise each of them needs enough values and must be within its limit. Records of unknown
+subject may belong to any subject, so a PASS that they could overturn is INCONCLUSIVE.
 """
 
 import math
@@ -36,7 +34,7 @@ _IN_SECONDS = (".gap", ".unavailable")
 
 
 def unit_of(selection: Selection) -> tuple[str, Fraction]:
-    """The unit that its values are shown in, and what it is in the language's own."""
+    """Return the unit in which values are shown, and its size in base units (microseconds, shares of 1)."""
     unit = selection.about.unit
     if unit == "time":
         return ("s", Fraction(1_000_000)) if selection.metric.endswith(_IN_SECONDS) else ("ms", Fraction(1_000))
@@ -44,43 +42,43 @@ def unit_of(selection: Selection) -> tuple[str, Fraction]:
 
 
 def shown(selection: Selection, value: Fraction) -> float:
-    """The value in that unit."""
+    """Return the value in its display unit."""
     return float(value / unit_of(selection)[1])
 
 
 def figure(selection: Selection, value: Fraction | None) -> str:
-    """``41.7 ms``; ``never`` for what did not succeed."""
+    """Return ``41.7 ms``, or ``never`` for a censored value."""
     return "never" if value is None else f"{shown(selection, value):g} {unit_of(selection)[0]}"
 
 
-def said(selection: Selection, reading: Reading) -> str:
-    """``p95 in fault is 41.7 ms``, and the like of what has no quantile."""
-    what, failed, n = selection.about.counted, reading.censored, reading.n
-    stood_s = float(reading.value or 0) / 1e6
+def observation(selection: Selection, reading: Reading) -> str:
+    """Return the reading as a sentence: ``p95 in fault is 41.7 ms``."""
+    noun, failed, n = selection.about.counted, reading.censored, reading.n
+    value_s = float(reading.value or 0) / 1e6
     if selection.target is not None:
         used = f"{float((reading.value or Fraction(0)) * 100):.4g}%"
-        return f"{failed} of {n} {what} failed: {used} of the {percent(1 - selection.target)} that may"
+        return f"{failed} of {n} {noun} failed: {used} of the error budget of {percent(1 - selection.target)}"
     if selection.about.unit == "share":
-        return f"{n - failed} of {n} {what} were acknowledged"
+        return f"{n - failed} of {n} {noun} were acknowledged"
     if selection.metric.endswith(".gap"):
-        none = f": of {failed} {what} none succeeded" if failed else ""
-        return f"the longest time without a success was {stood_s:.3f} s{none}"
+        none = f": all {failed} {noun} failed" if failed else ""
+        return f"the longest time without a success was {value_s:.3f} s{none}"
     if selection.metric.endswith(".unavailable"):
-        return f"it stood still for {stood_s:.3f} s, in stalls of a second or more"
+        return f"no progress for {value_s:.3f} s in all, in stalls of a second or more"
     if reading.value is None:
         return f"{selection.spread} is censored: {failed} of {n} never succeeded"
     return f"{selection.spread} in {window_name(selection.window)} is {figure(selection, reading.value)}"
 
 
 def banded(selection: Selection, reading: Reading) -> str:
-    """Between what the quantile lies, and what that does not speak of."""
+    """Return the confidence band of the quantile, which covers sampling error only."""
     low, high = reading.band or (None, None)
     ends = ("?" if end is None else figure(selection, Fraction(end)) for end in (low, high))
-    return f"between {' and '.join(ends)} (sampling only)"
+    return f"between {' and '.join(ends)} (sampling error only)"
 
 
-def named(selection: Selection, reading: Reading) -> str:
-    """Which of many: ``orders/3``, ``the 1s from 17.0 s``, or both; nothing where there is but one."""
+def reading_name(selection: Selection, reading: Reading) -> str:
+    """Return ``orders/3``, ``the 1s from 17.0 s``, or both; an empty text for the only reading."""
     slot = ""
     if reading.start_us is not None and selection.every_us is not None:
         slot = f"the {time(selection.every_us)} from {reading.start_us / 1e6:.1f} s"
@@ -88,26 +86,27 @@ def named(selection: Selection, reading: Reading) -> str:
 
 
 def window_name(window: str | None) -> str:
-    """The window in words."""
+    """Return the window as part of a sentence."""
     return window or "the time after warm-up"
 
 
 def too_few(evidence: Evidence, selection: Selection, reading: Reading, minimum: int, what: str) -> tuple[str, str]:
-    """``why`` and ``next`` where ``what`` needs more values than were seen."""
-    counted, which = selection.about.counted, named(selection, reading)
+    """Return ``why`` and ``next`` if ``what`` needs more values than were observed."""
+    noun, name = selection.about.counted, reading_name(selection, reading)
     if not reading.n:
-        why = f"no {counted[:-1]} was seen" + (f" of {which}" if reading.subject else f" in {which}" if which else "")
-        return why, f"give {reading.subject or 'the plan'} traffic in {window_name(selection.window)}"
-    why = f"too few {counted}: {reading.n} of {minimum}" + (f" ({which})" if which else "")
+        where = f" of {name}" if reading.subject else f" in {name}" if name else ""
+        advice = f"add traffic for {reading.subject or 'the plan'} in {window_name(selection.window)}"
+        return f"no {noun[:-1]} was observed{where}", advice
+    why = f"too few {noun}: {reading.n} of {minimum}" + (f" ({name})" if name else "")
     advice = lengthened(evidence, selection, minimum, reading.n)
-    return why, f"{what} needs {minimum} {counted}, saw {reading.n}{f' of {which}' if which else ''}: {advice}"
+    return why, f"{what} needs {minimum} {noun}, saw {reading.n}{f' of {name}' if name else ''}: {advice}"
 
 
 def lengthened(evidence: Evidence, selection: Selection, minimum: int, n: int) -> str:
-    """How long its window, or its slots, would have to be to hold ``minimum`` where they held ``n``."""
+    """Advise how long the window or its slots must be to hold ``minimum`` values, given that they held ``n``."""
     more = "" if selection.about.sampled else " or raise the rate"
     if selection.every_us is not None:
-        return f"ask for slots of {math.ceil(selection.every_us * minimum / n / 1e6)}s{more}"
+        return f"use slots of {math.ceil(selection.every_us * minimum / n / 1e6)}s{more}"
     window = selection.window or RUN
     have_s = length_s(window, windows_of(evidence.phases))
     part = "the fault" if window.startswith("fault") else "the run" if window == RUN else f"timing.{window}"
@@ -116,75 +115,75 @@ def lengthened(evidence: Evidence, selection: Selection, minimum: int, n: int) -
 
 @dataclass(frozen=True)
 class Pair:
-    """A reading and the other one, if the limit is a multiple; ``limit``: what it comes to, None if nothing is known.
+    """Reading and, if its limit is a multiple, the reading it is compared with.
 
-    ``status`` None: too few to say anything.
+    ``limit`` is the resulting limit, None if it is unknown. ``status`` is None if there are too few values.
     """
 
-    ours: Reading
+    reading: Reading
     other: Reading | None
     limit: Fraction | None
     status: Status | None
 
     @property
     def excess(self) -> Fraction | None:
-        """How much of its limit the reading is; None for what is over any."""
-        if self.ours.value is None or not self.limit:
-            return self.ours.value
-        return self.ours.value / self.limit
+        """The reading divided by its limit; None for a censored reading."""
+        if self.reading.value is None or not self.limit:
+            return self.reading.value
+        return self.reading.value / self.limit
+
+    @property
+    def n(self) -> int:
+        """The number of values of the reading that has fewer."""
+        return self.reading.n if self.other is None else min(self.reading.n, self.other.n)
 
 
-def pairs(slo: Measure, ours: Sequence[Reading], others: Sequence[Reading]) -> Iterator[Pair]:
-    """Each reading with its limit. Of a multiple, the other reading is the one of the same subject."""
-    by_subject = {one.subject: one for one in others}
-    for reading in ours:
-        if isinstance(slo.limit, Multiple):
-            yield _against(slo, slo.limit, reading, by_subject.get(reading.subject, Reading(0, None)))
-        else:
+def pairs(slo: Measure, own: Sequence[Reading], others: Sequence[Reading]) -> Iterator[Pair]:
+    """Yield each reading with its limit. The limit of a multiple comes from the other reading of the same subject."""
+    by_subject = {reading.subject: reading for reading in others}
+    for reading in own:
+        enough = reading.n >= slo.needs_of(slo.of)
+        if not isinstance(slo.limit, Multiple):
             limit = Fraction(slo.limit)
-            fed = reading.n >= slo.needs_of(slo.of)
-            yield Pair(reading, None, limit, _status(slo, reading, limit, limit, limit) if fed else None)
+            yield Pair(reading, None, limit, _status(slo, reading, limit, limit, limit) if enough else None)
+            continue
+        other, factor = by_subject.get(reading.subject, Reading(0, None)), Fraction(slo.limit.factor)
+        multiple = factor * other.value if other.value else None
+        if not enough or other.n < slo.needs_of(slo.limit.of):
+            status = None
+        elif multiple is None:
+            status = Status.INCONCLUSIVE
+        else:
+            low, high = (None if end is None else factor * end for end in other.band or (None, None))
+            status = _status(slo, reading, multiple, low, high)
+        yield Pair(reading, other, multiple, status)
 
 
-def _against(slo: Measure, multiple: Multiple, ours: Reading, other: Reading) -> Pair:
-    limit = Fraction(multiple.factor) * other.value if other.value else None
-    if ours.n < slo.needs_of(slo.of) or other.n < slo.needs_of(multiple.of):
-        return Pair(ours, other, limit, None)
-    if limit is None:
-        return Pair(ours, other, None, Status.INCONCLUSIVE)
-    low, high = (None if end is None else Fraction(multiple.factor) * end for end in other.band or (None, None))
-    return Pair(ours, other, limit, _status(slo, ours, limit, low, high))
-
-
-def _status(slo: Measure, ours: Reading, limit: Fraction, low: Fraction | None, high: Fraction | None) -> Status:
-    """``low`` and ``high``: the ends of the limit's own band, which is the limit itself where that is a value."""
+def _status(slo: Measure, reading: Reading, limit: Fraction, low: Fraction | None, high: Fraction | None) -> Status:
+    """Compare a reading with its limit; ``low`` and ``high`` are the ends of the limit's own band."""
     if slo.confidence is None:
-        within = ours.value is not None and holds(ours.value, slo.op, limit)
+        within = reading.value is not None and holds(reading.value, slo.op, limit)
         return Status.PASS if within else Status.FAIL
-    bottom, top = ours.band or (None, None)
+    bottom, top = reading.band or (None, None)
     if low is not None and top is not None and holds(top, slo.op, low):
         return Status.PASS
-    over = ours.value is None if bottom is None else high is not None and not holds(bottom, slo.op, high)
+    over = reading.value is None if bottom is None else high is not None and not holds(bottom, slo.op, high)
     return Status.FAIL if over else Status.INCONCLUSIVE
 
 
-def worst(found: Sequence[Pair], op: str) -> Pair:
-    """Which one decides: a failure, else the least fed, else an open one, else the one nearest to its limit."""
+def worst(candidates: Sequence[Pair], op: str) -> Pair:
+    """Return the deciding pair: a failed one, else the one with the fewest values, an open one, or the nearest."""
     for status in (Status.FAIL, None, Status.INCONCLUSIVE, Status.PASS):
-        those = [one for one in found if one.status is status]
-        if those and status is None:
-            return min(those, key=_fed)
-        if those:
-            return max(those, key=lambda one: _badness(one, op))
-    raise ValueError("there is always a reading, be it an empty one")
+        same = [pair for pair in candidates if pair.status is status]
+        if same and status is None:
+            return min(same, key=lambda pair: pair.n)
+        if same:
+            return max(same, key=lambda pair: _badness(pair, op))
+    raise ValueError("there must be at least one reading; it may be empty")
 
 
-def _fed(one: Pair) -> int:
-    return one.ours.n if one.other is None else min(one.ours.n, one.other.n)
-
-
-def _badness(one: Pair, op: str) -> tuple[bool, Fraction]:
-    excess = one.excess
+def _badness(pair: Pair, op: str) -> tuple[bool, Fraction]:
+    excess = pair.excess
     if excess is None:
         return (True, Fraction(0))
     return (False, excess if op in ("<", "<=") else -excess)
@@ -194,12 +193,12 @@ LOOK = "see the latency plot and the faults' bands in report.html"
 
 
 def clients_of(evidence: Evidence, side: Side, arm: str | None) -> list[Client]:
-    """Those that have the side; of one arm, or of all."""
-    return [one for one in evidence.clients if topic_of(one, side) is not None and arm in (None, one.arm)]
+    """Return the clients that have the side, of one arm or (None) of all."""
+    return [client for client in evidence.clients if topic_of(client, side) is not None and arm in (None, client.arm)]
 
 
 def blank(objective: Objective, slo: Slo) -> Check:
-    """The check of an SLO with nothing judged yet."""
+    """Return the check of an SLO before anything is judged."""
     return Check(
         id=slo.check_id(),
         kind="compare" if isinstance(slo, Measure) and slo.compares_arms else "slo",
@@ -216,44 +215,44 @@ def blank(objective: Objective, slo: Slo) -> Check:
 
 
 def decided(check: Check, observed: float | None, op: str, why: str) -> Check:
-    """PASS or FAIL; None is over any threshold."""
-    good = observed is not None and check.threshold is not None and holds(observed, op, check.threshold)
-    status = Status.PASS if good else Status.FAIL
-    return replace(check, status=status, observed=observed, why=why, next=None if good else LOOK)
+    """Return the check with PASS or FAIL; an ``observed`` of None is over any threshold."""
+    passed = observed is not None and check.threshold is not None and holds(observed, op, check.threshold)
+    status = Status.PASS if passed else Status.FAIL
+    return replace(check, status=status, observed=observed, why=why, next=None if passed else LOOK)
 
 
 _TIMES_MORE_MAX = 1000
 
 
 def measured(evidence: Evidence, facts: Facts, empty: Check, slo: Measure, clients: tuple[Client, Client]) -> Check:
-    """The check of a client; the second of ``clients`` is whose the other selection of a multiple is."""
+    """Return the check of the first client; the second one provides the other selection of a multiple."""
     confidence = None if slo.confidence is None else float(slo.confidence)
     sides = [
-        readings(evidence, facts, one, client, slo.each, confidence)
-        for one, client in zip(slo.selections, clients, strict=False)
+        readings(evidence, facts, selection, client, slo.each, confidence)
+        for selection, client in zip(slo.selections, clients, strict=False)
     ]
-    ours, others = sides[0], sides[1] if len(sides) > 1 else []
-    known = [one for one in ours if one.subject != UNKNOWN]
-    unknown = sum(one.n for one in ours if one.subject == UNKNOWN)
+    own, others = sides[0], sides[1] if len(sides) > 1 else []
+    known = [reading for reading in own if reading.subject != UNKNOWN]
+    unknown = sum(reading.n for reading in own if reading.subject == UNKNOWN)
     if unknown and not known:
-        return _untold(empty, slo, unknown)
-    found = list(pairs(slo, known or [Reading(0, None)], others))
-    decisive = worst(found, slo.op)
+        # the client does not report the subject: librdkafka does not say which broker took a record
+        why = f"none of {unknown} {slo.of.about.counted} has a known {slo.each}"
+        advice = f"use `client: reference`, which reports it, or remove 'for each {slo.each}'"
+        return replace(empty, n=unknown, unit=unit_of(slo.of)[0], why=why, next=advice)
+    candidates = list(pairs(slo, known or [Reading(0, None)], others))
+    decisive = worst(candidates, slo.op)
     check = _of_pair(evidence, empty, slo, decisive)
-    beside = _beside(evidence, facts, slo, clients[0]) if decisive.status is not None else ""
-    check = replace(check, why=_counted(slo, found, decisive) + check.why + beside)
-    return _unplaced(check, slo, found, unknown) if unknown and check.status is Status.PASS else check
+    service = _service_time(evidence, facts, slo, clients[0]) if decisive.status is not None else ""
+    check = replace(check, why=_rank(slo, candidates, decisive) + check.why + service)
+    if unknown and check.status is Status.PASS and not all(_holds_with(slo, pair, unknown) for pair in candidates):
+        why = f"{check.why}; {unknown} {slo.of.about.counted} have no known {slo.each}, and may belong to any"
+        advice = f"find out from outcomes/ why they have no {slo.each}"
+        return replace(check, status=Status.INCONCLUSIVE, why=why, next=advice)
+    return check
 
 
-def _untold(empty: Check, slo: Measure, n: int) -> Check:
-    """Where the client does not tell what is asked: librdkafka says of no record which broker took it."""
-    why = f"none of {n} {slo.of.about.counted} tells its {slo.each}"
-    advice = f"use `client: reference`, which tells it, or take 'for each {slo.each}' away"
-    return replace(empty, n=n, unit=unit_of(slo.of)[0], why=why, next=advice)
-
-
-def _beside(evidence: Evidence, facts: Facts, slo: Measure, client: Client) -> str:
-    """The same by service time, where there is one: what of the latency is the client's own queue."""
+def _service_time(evidence: Evidence, facts: Facts, slo: Measure, client: Client) -> str:
+    """Return the same quantile from the actual send, if known: the difference is time in the client's own queue."""
     service, plain = f"{slo.side}.service", not (slo.each or slo.of.every_us or isinstance(slo.limit, Multiple))
     if slo.of.metric != f"{slo.side}.latency" or service not in METRICS or not plain:
         return ""
@@ -263,116 +262,94 @@ def _beside(evidence: Evidence, facts: Facts, slo: Measure, client: Client) -> s
 
 
 def _of_pair(evidence: Evidence, empty: Check, slo: Measure, pair: Pair) -> Check:
-    ours, other = pair.ours, pair.other
-    n, minimum = _tightest(slo, pair)
+    """Return the check that one pair alone gives."""
+    own, other = pair.reading, pair.other
+    sizes = [reading.n for reading in (own, other) if reading is not None]
+    # of two readings, n and minimum are those of the one that has the least to spare
+    n, minimum = min(zip(sizes, map(slo.needs_of, slo.selections), strict=True), key=lambda side: Fraction(*side))
     check = replace(
         empty,
-        subject=f"{empty.subject} {ours.subject}".rstrip(),
+        subject=f"{empty.subject} {own.subject}".rstrip(),
         n=n,
-        censored=ours.censored + (other.censored if other else 0),
+        censored=own.censored + (other.censored if other else 0),
         minimum=minimum,
         unit=unit_of(slo.of)[0],
         threshold=None if pair.limit is None else shown(slo.of, pair.limit),
     )
     if pair.status is None:
-        return _few(evidence, check, slo, pair)
-    check = _in_figures(check, slo, pair)
-    check = replace(check, status=pair.status, why=_why(slo, pair))
-    if pair.limit is None:
-        return replace(check, next="see why the other selection failed, or give a value in the place of the multiple")
-    if pair.status is Status.INCONCLUSIVE:
-        return replace(check, next=_more(evidence, slo, pair))
-    return replace(check, next=None if pair.status is Status.PASS else LOOK)
-
-
-def _tightest(slo: Measure, pair: Pair) -> tuple[int, int]:
-    """How many of how many needed; of two sides the one that has the least to spare."""
-    seen = [one.n for one in (pair.ours, pair.other) if one is not None]
-    needed = map(slo.needs_of, slo.selections)
-    return min(zip(seen, needed, strict=True), key=lambda side: Fraction(*side))
-
-
-def _few(evidence: Evidence, check: Check, slo: Measure, pair: Pair) -> Check:
-    """The reading that is fed least for what it needs."""
-    thin, selection = pair.ours, slo.of
-    if pair.other and isinstance(slo.limit, Multiple) and thin.n >= slo.needs_of(selection):
-        thin, selection = pair.other, slo.limit.of
-    minimum = slo.needs_of(selection)
-    why, advice = too_few(evidence, selection, thin, minimum, _needing(slo, selection))
-    return replace(check, n=thin.n, minimum=minimum, observed=None, why=why, next=advice)
-
-
-def _needing(slo: Measure, selection: Selection) -> str:
-    if isinstance(slo.limit, Multiple) or selection.about.unit != "share" or selection.target:
-        return selection.spread or selection.head()
-    return percent(slo.limit)
-
-
-def _in_figures(check: Check, slo: Measure, pair: Pair) -> Check:
-    """What was observed, and the threshold; of two arms the ratio of both."""
-    value = pair.ours.value
+        return _too_few(evidence, check, slo, pair)
     if slo.compares_arms and isinstance(slo.limit, Multiple):
-        ratio = float(value / pair.other.value) if value is not None and pair.other and pair.other.value else None
-        return replace(check, observed=ratio, threshold=float(slo.limit.factor), unit="ratio")
-    return replace(check, observed=None if value is None else shown(slo.of, value))
+        ratio = float(own.value / other.value) if own.value is not None and other and other.value else None
+        check = replace(check, observed=ratio, threshold=float(slo.limit.factor), unit="ratio")
+    else:
+        check = replace(check, observed=None if own.value is None else shown(slo.of, own.value))
+    advice = None if pair.status is Status.PASS else LOOK
+    if pair.limit is None:
+        advice = "find out why the other selection failed, or replace the multiple by a value"
+    elif pair.status is Status.INCONCLUSIVE:
+        advice = _more_records(evidence, slo, pair)
+    return replace(check, status=pair.status, why=_why(slo, pair), next=advice)
+
+
+def _too_few(evidence: Evidence, check: Check, slo: Measure, pair: Pair) -> Check:
+    """Report the reading that lacks values."""
+    reading, selection = pair.reading, slo.of
+    if pair.other and isinstance(slo.limit, Multiple) and reading.n >= slo.needs_of(selection):
+        reading, selection = pair.other, slo.limit.of
+    if isinstance(slo.limit, Multiple) or selection.about.unit != "share" or selection.target:
+        what = selection.spread or selection.head()
+    else:
+        what = percent(slo.limit)
+    minimum = slo.needs_of(selection)
+    why, advice = too_few(evidence, selection, reading, minimum, what)
+    return replace(check, n=reading.n, minimum=minimum, observed=None, why=why, next=advice)
 
 
 def _why(slo: Measure, pair: Pair) -> str:
-    ours = said(slo.of, pair.ours) + (f", {banded(slo.of, pair.ours)}" if slo.confidence else "")
+    text = observation(slo.of, pair.reading) + (f", {banded(slo.of, pair.reading)}" if slo.confidence else "")
     if pair.other is None or not isinstance(slo.limit, Multiple):
-        return ours
-    other, times = slo.limit.of, number(slo.limit.factor)
+        return text
+    other, factor = slo.limit.of, number(slo.limit.factor)
     if pair.limit is None:
-        gone = "zero" if pair.other.value is not None else "censored"
-        return f"{ours}; {other.head()} in {window_name(other.window)} is {gone}: there is nothing to compare with"
-    whose = f" for {other.arm}" if slo.compares_arms else ""
+        state = "zero" if pair.other.value is not None else "censored"
+        return f"{text}; {other.head()} in {window_name(other.window)} is {state}, so there is nothing to compare with"
+    arm = f" for {other.arm}" if slo.compares_arms else ""
     band = f", {banded(other, pair.other)}" if slo.confidence else ""
     name = other.spread if other.metric == slo.of.metric and other.spread else other.head()
-    beside = f"{name} in {window_name(other.window)}{whose} is {figure(other, pair.other.value)}{band}"
-    return f"{ours}; {times} x {beside}" if not slo.compares_arms else f"{ours}; {beside}"
+    compared = f"{name} in {window_name(other.window)}{arm} is {figure(other, pair.other.value)}{band}"
+    return f"{text}; {compared}" if slo.compares_arms else f"{text}; {factor} x {compared}"
 
 
-def _counted(slo: Measure, found: Sequence[Pair], decisive: Pair) -> str:
-    """``2 of 6 partitions are over it, the worst orders/3: ``; nothing where there is but one to judge."""
-    which = named(slo.of, decisive.ours)
-    if not which:
+def _rank(slo: Measure, candidates: Sequence[Pair], decisive: Pair) -> str:
+    """Return ``2 of 6 partitions exceed the limit, worst orders/3: ``; an empty text for the only reading."""
+    name = reading_name(slo.of, decisive.reading)
+    if not name:
         return ""
-    if len(found) == 1:
-        return f"{which}: "
-    what = "slots" if slo.of.every_us is not None else f"{slo.each}s"
-    broken = sum(one.status is Status.FAIL for one in found)
-    return f"{broken or 'none'} of {len(found)} {what} broke it, {_rank(decisive)} {which}: "
-
-
-def _rank(decisive: Pair) -> str:
-    return "the least seen" if decisive.status is None else "the worst"
-
-
-def _unplaced(check: Check, slo: Measure, found: Sequence[Pair], unknown: int) -> Check:
-    """A PASS, as far as records of no known subject leave it standing: each subject with all of them failed."""
-    if all(_holds_with(slo, one, unknown) for one in found):
-        return check
-    why = f"{check.why}; {unknown} {slo.of.about.counted} are of no known {slo.each}, and may be of any"
-    return replace(check, status=Status.INCONCLUSIVE, why=why, next=f"see in outcomes/ why they have no {slo.each}")
+    if len(candidates) == 1:
+        return f"{name}: "
+    noun = "slots" if slo.of.every_us is not None else f"{slo.each}s"
+    failed = sum(pair.status is Status.FAIL for pair in candidates)
+    rank = "fewest values in" if decisive.status is None else "worst"
+    return f"{failed or 'none'} of {len(candidates)} {noun} violate the SLO, {rank} {name}: "
 
 
 def _holds_with(slo: Measure, pair: Pair, failed: int) -> bool:
-    """Known of shares alone: what more failures would make of a quantile can't be told from the quantile."""
+    """Return whether a share passes with this many more failures. For quantiles this can't be computed: False."""
     if slo.of.about.unit != "share" or pair.limit is None:
         return False
-    n, bad = pair.ours.n + failed, pair.ours.censored + failed
+    n, bad = pair.reading.n + failed, pair.reading.censored + failed
     budget = None if slo.of.target is None else Fraction(bad, n) / (1 - Fraction(slo.of.target))
     return holds(Fraction(n - bad, n) if budget is None else budget, slo.op, pair.limit)
 
 
-def _more(evidence: Evidence, slo: Measure, pair: Pair) -> str:
-    """How many more records would narrow the band enough: it shrinks with the square root of their number."""
-    n, value, (low, high) = pair.ours.n, pair.ours.value, pair.ours.band or (None, None)
+def _more_records(evidence: Evidence, slo: Measure, pair: Pair) -> str:
+    """Advise how many more records narrow the band enough: it shrinks with the square root of their number."""
+    n, value, (low, high) = pair.reading.n, pair.reading.value, pair.reading.band or (None, None)
     end = high if value is not None and pair.limit is not None and value <= pair.limit else low
     if value is None or pair.limit is None or end is None or value == pair.limit:
-        return "raise the rate or lengthen the window: the band reaches past what was seen, or lies on the limit"
+        return "raise the rate or lengthen the window: the band is unbounded, or the value is exactly at the limit"
     times = (Fraction(end) - value) / (pair.limit - value)
     if times > _TIMES_MORE_MAX:
-        return "the quantile is all but at the limit: no run would tell them apart; move the limit"
-    wanted = -(-n * times * times // 1)
-    return f"about {int(wanted) - n} more records would do: {lengthened(evidence, slo.of, int(wanted), n)}"
+        return "the quantile is so close to the limit that no run could tell them apart; change the limit"
+    needed = int(-(-n * times * times // 1))
+    return f"about {needed - n} more records are needed: {lengthened(evidence, slo.of, needed, n)}"

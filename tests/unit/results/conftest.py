@@ -41,7 +41,7 @@ def facts(spark: "SparkSession", evidence: Evidence) -> Facts:
 
 def measured(spark: "SparkSession", evidence: Evidence) -> Facts:
     """What its SLOs and the report need of one run."""
-    from aftershock.results.checks.slo.judged import wanted  # noqa: PLC0415 - as above
+    from aftershock.results.checks.slo.checks import wanted  # noqa: PLC0415 - as above
     from aftershock.results.measure.measure import measure  # noqa: PLC0415 - as above
 
     run_id = str(evidence.run["run_id"])

@@ -8,9 +8,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from aftershock.results.checks.slo.judged import wanted
+from aftershock.results.checks.slo.checks import wanted
 from aftershock.results.evidence.evidence import Evidence, read
-from aftershock.results.measure.facts import Facts, Wanted
+from aftershock.results.measure.facts import Facts, MeasurementRequest
 from aftershock.results.measure.measure import measure
 from aftershock.results.spark.conf import load_of
 from aftershock.results.spark.session import session
@@ -33,7 +33,7 @@ def named(made: Mapping[str, Made], home: Path) -> dict[str, Evidence]:
 
 
 def together(
-    spark: "SparkSession", runs: Mapping[str, Evidence], *, exhaustive: bool = False, **more: Wanted
+    spark: "SparkSession", runs: Mapping[str, Evidence], *, exhaustive: bool = False, **more: MeasurementRequest
 ) -> dict[str, Facts]:
     """The facts of each run, judged with all the others; ``more`` is asked of it besides what its SLOs ask."""
     asked = {name: more.get(name) or replace(wanted(one), qs=QS) for name, one in runs.items()}
@@ -44,7 +44,7 @@ def measured(spark: "SparkSession", home: Path, qs: tuple[float, ...]) -> Facts:
     """The facts of one run by itself."""
     evidence = read(home, columns())
     run_id = str(evidence.run["run_id"])
-    return together(spark, {run_id: evidence}, **{run_id: Wanted(qs=qs)})[run_id]
+    return together(spark, {run_id: evidence}, **{run_id: MeasurementRequest(qs=qs)})[run_id]
 
 
 def apart(work: "Callable[[SparkSession, Path], Told]", home: Path) -> "Told":

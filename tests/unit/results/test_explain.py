@@ -50,7 +50,7 @@ def test_a_fault_is_told_in_order(made: Made, tmp_path: Path) -> None:
     said = [moment.said for moment in chapter.moments]
     steps = [
         "injected",
-        "took the hint that node 2",
+        "accepted the hint that node 2",
         "first error: was refused",
         "recovered",
         "first success",
@@ -58,7 +58,7 @@ def test_a_fault_is_told_in_order(made: Made, tmp_path: Path) -> None:
     ]
     places = [next(index for index, text in enumerate(said) if step in text) for step in steps]
     assert sorted(places) == places
-    assert any("witnessed: container state: asked exited, observed exited" in text for text in said)
+    assert any("witnessed: container state: expected exited, observed exited" in text for text in said)
     assert [moment.at_us for moment in chapter.moments] == sorted(moment.at_us for moment in chapter.moments)
     assert "broker 1" in chapter.what
     assert any("progress was owed for" in note for note in chapter.notes)
@@ -86,9 +86,9 @@ def test_a_slow_record_outside_every_fault_says_so(made: Made, tmp_path: Path) -
     )
     told = story(home).slowest
     assert told
-    assert ("no fault overlapped it; reassign-1 had been over for 6.0 s",) == told[0].notes
+    assert ("no fault overlapped it; reassign-1 had ended 6.0 s before",) == told[0].notes
     assert "latency-1 overlapped it" == told[1].notes[0]
-    assert "on its path: latency on client(a) -> k2 for 0.5 s of it" == told[1].notes[1]
+    assert "on its path: latency on client(a) -> k2 for 0.5 s of its latency" == told[1].notes[1]
 
 
 def test_a_run_judged_by_an_older_version_says_what_is_missing(made: Made, tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_rehearsal_is_told_as_one(made: Made, tmp_path: Path) -> None:
     calm = made.copy()
     calm.run["rehearse"] = True
     told = story(judged(calm, tmp_path / "run"))
-    assert any("a rehearsal: nothing was injected" in moment.text for moment in told.chapters[0].moments)
+    assert any("rehearsal: nothing was injected" in moment.text for moment in told.chapters[0].moments)
     assert not any("on its path" in note for tale in told.slowest or () for note in tale.notes)
 
 
@@ -119,7 +119,7 @@ def test_a_fault_by_hand_and_one_that_never_began_are_told(made: Made, tmp_path:
     odd.phases = [phase for phase in odd.phases if phase["fault"] != "reassign-1"]
     chapters = {one.fault: one for one in story(judged(odd, tmp_path / "run")).chapters}
     assert "by hand" in chapters["mine"].what
-    assert ("it never began",) == chapters["reassign-1"].notes
+    assert ("the fault never began",) == chapters["reassign-1"].notes
 
 
 def test_no_line_is_wider_than_80_columns_and_no_name_moves_the_cursor(made: Made, tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_one_record_is_followed_through_every_attempt(made: Made, tmp_path: Path
     )
     found = followed(told.write(tmp_path / "run"), 0, record["seq"])
     text = record_text(found)
-    steps = ["wanted by the schedule", "handed to the client from rack a", "took the hint", "sent a batch of orders/0"]
+    steps = ["due by the schedule", "handed to the client from rack a", "accepted the hint", "sent a batch of orders/0"]
     steps += ["acknowledged by broker 2 as orders/0", "delivered in rack b"]
     flat = " ".join(text.split())
     assert sorted(flat.index(step) for step in steps) == [flat.index(step) for step in steps]
@@ -168,7 +168,7 @@ def test_a_record_nobody_got_or_that_nobody_sent_says_so(made: Made, tmp_path: P
     assert "arm=patient: never delivered" in lost
     assert "not in the log" in lost
     assert "in doubt" in doubt
-    assert "a phantom" in phantom
+    assert "it is a phantom" in phantom
 
 
 def test_an_unknown_record_is_answered_with_those_there_are(made: Made, tmp_path: Path) -> None:
@@ -211,4 +211,4 @@ def test_what_is_no_record_is_an_error(home: Path) -> None:
     """The command line refuses it with the form that it takes."""
     command = [sys.executable, "-m", "aftershock.harness.cli", "explain", str(home), "--record", "nine"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert (3, "'nine' is no record; name it PRODUCER:SEQ") == (done.returncode, done.stderr.split(",")[0])
+    assert (3, "'nine' is not a record; write PRODUCER:SEQ") == (done.returncode, done.stderr.split(",")[0])

@@ -1,4 +1,4 @@
-"""SLOs, witnesses, exposure and the harness's checks, judged on a good run's measurements with one thing spoiled."""
+"""SLOs, witnesses, exposure and harness checks, judged on the clean run's measurements with one thing changed."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,18 +9,23 @@ import pytest
 from aftershock.results.checks.check import Check, Status, Verdict
 from aftershock.results.checks.witness import exposure, passages
 from aftershock.results.evidence.evidence import Evidence, Objective
-from aftershock.results.judge import judged
-from aftershock.results.measure.facts import Crossed, Distribution, Facts, Finding, Host
-
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+from aftershock.results.judge import evaluate
+from aftershock.results.measure.facts import ProxyTraffic, Distribution, Facts, Finding, Host
+from aftershock.tests.unit.results.stored_facts import clean_facts
 
 BASELINE, PATIENT = "orders/baseline", "orders/patient"
+
+
+@pytest.fixture(scope="module")
+def facts() -> Facts:
+    """Stored measurements of the clean run: nothing here needs Spark."""
+    return clean_facts()
 
 
 def one(evidence: Evidence, facts: Facts, text: str, subject: str = "arm=baseline") -> Check:
     """The check that an SLO alone gives."""
     asked = replace(evidence, objectives=(Objective(text, "plan.yaml:1:1"),))
-    return next(c for c in judged(asked, facts).checks if c.kind in ("slo", "compare") and c.subject == subject)
+    return next(c for c in evaluate(asked, facts).checks if c.kind in ("slo", "compare") and c.subject == subject)
 
 
 def seen(facts: Facts, key: tuple[str, str, str], distribution: Distribution) -> Facts:
@@ -33,7 +38,7 @@ def not_passed(verdict: Verdict) -> dict[tuple[str, str], Status]:
 
 def test_a_good_run_raises_no_alarm(evidence: Evidence, facts: Facts) -> None:
     """Every check of the clean run passes, with n at or over its minimum; ids and subjects are unique."""
-    verdict = judged(evidence, facts)
+    verdict = evaluate(evidence, facts)
     assert not_passed(verdict) == {}
     assert verdict.exit_code == 0
     assert all(check.n >= check.minimum >= 1 for check in verdict.checks)
@@ -63,7 +68,7 @@ def spoil_witness(evidence: Evidence, fault: str, change: Mapping[str, Any]) -> 
 def test_a_failed_witness_leaves_that_faults_checks_undecided(evidence: Evidence, facts: Facts) -> None:
     """A toxic gone in mid-fault: its windows and their union are INCONCLUSIVE; steady and integrity stand."""
     spoiled = spoil_witness(evidence, "latency-1", {"observed": 0.4, "ok": False})
-    verdict = judged(spoiled, facts)
+    verdict = evaluate(spoiled, facts)
     undecided = {id_ for id_, _ in not_passed(verdict)}
     assert undecided == {
         "witness/latency-1",
@@ -83,7 +88,7 @@ def test_a_loss_stands_without_a_witness(evidence: Evidence, facts: Facts) -> No
     """An integrity FAIL is never retried away: it outweighs the failed witness, and so does `lost == 0`."""
     key = ("lost", "consume", BASELINE)
     lossy = replace(facts, findings={**facts.findings, key: Finding(*key, 6000, 1, ((0, 7),))})
-    verdict = judged(spoil_witness(evidence, "latency-1", {"ok": False}), lossy)
+    verdict = evaluate(spoil_witness(evidence, "latency-1", {"ok": False}), lossy)
     failed = [check.id for check in verdict.checks if check.status is Status.FAIL]
     assert failed == ["slo/lost", "integrity/lost"]
     assert verdict.exit_code == 1
@@ -93,7 +98,7 @@ def test_a_fault_that_failed_or_never_came_has_no_witness(evidence: Evidence, fa
     """The journal's `failed` and an empty journal are told apart, and both are INCONCLUSIVE."""
     failed = {"t_us": 1, "fault": "kill-1", "kind": "kill", "state": "failed", "why": "no such broker", "targets": {}}
     for journal, says in (((*evidence.journal, failed), "no such broker"), ((), "never injected")):
-        checks = {check.id: check for check in judged(replace(evidence, journal=journal), facts).checks}
+        checks = {check.id: check for check in evaluate(replace(evidence, journal=journal), facts).checks}
         assert checks["witness/kill-1"].status is Status.INCONCLUSIVE
         assert says in checks["witness/kill-1"].why
 
@@ -101,8 +106,8 @@ def test_a_fault_that_failed_or_never_came_has_no_witness(evidence: Evidence, fa
 @pytest.mark.parametrize("fault", ["latency-1", "kill-1"])
 def test_a_fault_nobody_met_proves_nothing(evidence: Evidence, facts: Facts, fault: str) -> None:
     """No bytes over the links: the exposure check and the fault's own SLOs are INCONCLUSIVE."""
-    unmet = replace(facts, crossed={**facts.crossed, fault: Crossed(0, 30)})
-    verdict = judged(evidence, unmet)
+    unmet = replace(facts, crossed={**facts.crossed, fault: ProxyTraffic(0, 30)})
+    verdict = evaluate(evidence, unmet)
     assert not_passed(verdict)[f"exposure/{fault}", f"fault={fault}"] is Status.INCONCLUSIVE
     assert any(fault in check.why for check in verdict.checks if check.kind == "slo")
 
@@ -110,7 +115,7 @@ def test_a_fault_nobody_met_proves_nothing(evidence: Evidence, facts: Facts, fau
 def test_topics_without_records_were_not_exposed(evidence: Evidence, facts: Facts) -> None:
     """A reassignment of a topic that got no record in the fault's window."""
     silent = {key: value for key, value in facts.distributions.items() if key[2] != "fault/reassign-1"}
-    verdict = judged(evidence, replace(facts, distributions=silent))
+    verdict = evaluate(evidence, replace(facts, distributions=silent))
     assert ("exposure/reassign-1", "fault=reassign-1") in not_passed(verdict)
 
 
@@ -126,7 +131,7 @@ def rehearsed(evidence: Evidence, *, spoken: bool) -> Evidence:
 def test_in_a_rehearsal_silence_is_what_passes(evidence: Evidence, facts: Facts) -> None:
     """Nothing was injected: silent witnesses pass, and one that speaks is named and proves the plan undecided."""
     for spoken, status in ((False, Status.PASS), (True, Status.INCONCLUSIVE)):
-        checks = {check.id: check for check in judged(rehearsed(evidence, spoken=spoken), facts).checks}
+        checks = {check.id: check for check in evaluate(rehearsed(evidence, spoken=spoken), facts).checks}
         assert {status} == {check.status for name, check in checks.items() if name.startswith("witness/")}
         assert ("nothing was injected, yet" in checks["witness/kill-1"].why) == spoken
 
@@ -143,7 +148,7 @@ def test_replication_is_met_by_the_records_that_followers_fetch(evidence: Eviden
     slowed = on_links(evidence, "latency-1", ["replication_a-k2"], {"orders": [1]})
     told = {("fault/latency-1", "orders", 1): 7, ("fault/latency-1", "orders", 2): 9, ("fault/kill-1", "orders", 1): 9}
     for produced, status, amount in ((told, Status.PASS, 7.0), ({}, Status.INCONCLUSIVE, 0.0)):
-        checks = {check.id: check for check in judged(slowed, replace(facts, produced=produced)).checks}
+        checks = {check.id: check for check in evaluate(slowed, replace(facts, produced=produced)).checks}
         met = checks["exposure/latency-1"]
         assert (status, amount, "records") == (met.status, met.observed, met.unit)
 
@@ -192,30 +197,30 @@ def test_a_rule_is_met_by_the_requests_that_it_was_done_to(
 def test_controller_links_cannot_be_counted(evidence: Evidence, facts: Facts) -> None:
     """What nobody can count is never called met; the clients' own bytes of that time don't stand in for it."""
     slowed = on_links(evidence, "latency-1", ["controller_a-k2"], {})
-    checks = {check.id: check for check in judged(slowed, facts).checks}
+    checks = {check.id: check for check in evaluate(slowed, facts).checks}
     assert Status.INCONCLUSIVE is checks["exposure/latency-1"].status
 
 
 def test_a_lagging_generator_decides_nothing(evidence: Evidence, facts: Facts) -> None:
     """p99 of lateness over 50 ms: INCONCLUSIVE, and what would fail because of it is too; what passes, passes."""
     late = seen(facts, ("produce.lateness", BASELINE, "run"), Distribution(2640, 0, 90_000, {0.99: 60_000}))
-    assert not_passed(judged(evidence, late)) == {("harness/generator", "arm=baseline"): Status.INCONCLUSIVE}
+    assert not_passed(evaluate(evidence, late)) == {("harness/generator", "arm=baseline"): Status.INCONCLUSIVE}
     assert one(evidence, late, "produce.latency p95 < 1ms in steady").status is Status.INCONCLUSIVE
 
 
 @pytest.mark.parametrize("host", [Host(), Host(400, 21, 0.9, 0.0), Host(400, 0, 0.9, 0.2)])
 def test_a_starved_host_decides_nothing(evidence: Evidence, facts: Facts, host: Host) -> None:
     """No ticks at all, more than 5 % of them late, or more than 10 % stolen."""
-    verdict = judged(evidence, replace(facts, host=host))
+    verdict = evaluate(evidence, replace(facts, host=host))
     assert not_passed(verdict) == {("harness/host", "host"): Status.INCONCLUSIVE}
 
 
 def test_an_unsettled_warm_up_or_an_unfinished_run_decides_nothing(evidence: Evidence, facts: Facts) -> None:
     """Both are told by run.json, and each by its own check."""
     drifting = {**evidence.run, "warmup": {"settled": False, "after_ms": 30_000, "why": "still falling"}}
-    assert set(not_passed(judged(replace(evidence, run=drifting), facts))) == {("harness/warmup", "run")}
+    assert set(not_passed(evaluate(replace(evidence, run=drifting), facts))) == {("harness/warmup", "run")}
     stopped = {**evidence.run, "status": "interrupted", "why": "SIGINT"}
-    verdict = judged(replace(evidence, run=stopped), facts)
+    verdict = evaluate(replace(evidence, run=stopped), facts)
     assert set(not_passed(verdict)) == {("harness/complete", "run")}
     assert "SIGINT" in next(check.why for check in verdict.checks if check.id == "harness/complete")
 
@@ -223,6 +228,6 @@ def test_an_unsettled_warm_up_or_an_unfinished_run_decides_nothing(evidence: Evi
 def test_arms_of_one_name_are_told_apart(evidence: Evidence, facts: Facts) -> None:
     """Where two workloads have an arm `baseline`, the subject names the workload too."""
     twin = replace(evidence.clients[0], workload="audit")
-    verdict = judged(replace(evidence, clients=(*evidence.clients, twin)), facts)
+    verdict = evaluate(replace(evidence, clients=(*evidence.clients, twin)), facts)
     subjects = {check.subject for check in verdict.checks if check.id == "harness/generator"}
     assert subjects == {"workload=orders arm=baseline", "arm=patient", "workload=audit arm=baseline"}

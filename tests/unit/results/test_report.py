@@ -101,10 +101,10 @@ def test_the_verdict_comes_first_and_nothing_is_loaded(judged: Judged, made: Mad
         "Latency by phase",
         "<h2>Faults",
         "<h2>What happened",
-        "<h2>What was owed",
+        "<h2>Obligations",
         "<h2>Recovery",
     ]
-    places = [page.index(title) for title in [*order, "<h2>Environment", "<h2>To repeat it"]]
+    places = [page.index(title) for title in [*order, "<h2>Environment", "<h2>Repeat this run"]]
     assert places == sorted(places)
     assert "aftershock run demo --seed 7" in page
 

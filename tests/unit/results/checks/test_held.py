@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aftershock.results.checks.harness import harness
-from aftershock.results.checks.integrity import integrity
+from aftershock.results.checks.check import NO_DOUBTS
+from aftershock.results.checks.harness import harness_checks
+from aftershock.results.checks.integrity import integrity_checks
 from aftershock.results.checks.permits import FROZEN, KILLED, held
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.measure.facts import Facts, Finding
@@ -54,7 +55,9 @@ def test_a_killed_producer_may_be_late_and_out_of_order(evidence: Evidence, fact
     def status(verb: str) -> str:
         told = replace(evidence, journal=(*evidence.journal, *lines(verb)))
         checks = [
-            check for check in integrity(told, found) if check.id == "integrity/order" and check.arm == "baseline"
+            check
+            for check in integrity_checks(told, found, NO_DOUBTS)
+            if check.id == "integrity/order" and check.arm == "baseline"
         ]
         return next(check.status for check in checks if "produce" in check.subject)
 
@@ -85,4 +88,8 @@ def test_lateness_is_excused_for_that_time_and_that_client_only(
 
 def generators(evidence: Evidence, facts: Facts) -> dict[str, str]:
     """The verdict on each arm's load generator."""
-    return {str(check.arm): check.status for check in harness(evidence, facts) if check.id == "harness/generator"}
+    return {
+        str(check.arm): check.status
+        for check in harness_checks(evidence, facts, NO_DOUBTS)
+        if check.id == "harness/generator"
+    }

@@ -25,14 +25,14 @@ def test_all_within_pass() -> None:
     """None broke it; the one nearest to the limit is named, with its own n."""
     check = partitions((1000, 4_000), (1200, 4_999), (1000, 1))
     assert (PASS, "arm=a orders/1", 1200, 4.999) == (check.status, check.subject, check.n, check.observed)
-    assert check.why == "none of 3 partitions broke it, the worst orders/1: p99 in fault is 4.999 ms"
+    assert check.why == "none of 3 partitions violate the SLO, worst orders/1: p99 in fault is 4.999 ms"
 
 
 def test_one_over_fails() -> None:
     """One us over in one of three, which a good average hides."""
     check = partitions((1000, 1), (1000, 5_000), (1000, 1))
     assert (FAIL, "arm=a orders/1") == (check.status, check.subject)
-    assert check.why.startswith("1 of 3 partitions broke it, the worst orders/1: ")
+    assert check.why.startswith("1 of 3 partitions violate the SLO, worst orders/1: ")
 
 
 def test_of_two_over_the_worse_is_told() -> None:
@@ -59,16 +59,16 @@ def test_a_partition_nobody_saw_does_not_vanish() -> None:
     check = partitions((1000, 1), (1000, 1))
     assert (OPEN, "arm=a orders/2", 0) == (check.status, check.subject, check.n)
     assert (check.why, check.next) == (
-        "none of 3 partitions broke it, the least seen orders/2: no record was seen of orders/2",
-        "give orders/2 traffic in fault",
+        "none of 3 partitions violate the SLO, fewest values in orders/2: no record was observed of orders/2",
+        "add traffic for orders/2 in fault",
     )
 
 
 def test_records_of_no_partition_may_be_of_any() -> None:
     """Four that failed before they had a partition: what would pass is left open; what fails, fails."""
     check = partitions((1000, 1), (1000, 1), (1000, 1), unknown=4)
-    assert (OPEN, "see in outcomes/ why they have no partition") == (check.status, check.next)
-    assert check.why.endswith("4 records are of no known partition, and may be of any")
+    assert (OPEN, "find out from outcomes/ why they have no partition") == (check.status, check.next)
+    assert check.why.endswith("4 records have no known partition, and may belong to any")
     assert partitions((1000, 1), (1000, 5_000), (1000, 1), unknown=4).status is FAIL
 
 
@@ -97,9 +97,9 @@ def test_a_partition_stands_still_alone() -> None:
     stage.latency(Distribution(100, 0, 1, {}))
     check = stage.check(text)
     assert (FAIL, "arm=a orders/1", 3.0) == (check.status, check.subject, check.observed)
-    assert check.why.startswith("1 of 3 partitions broke it")
+    assert check.why.startswith("1 of 3 partitions violate the SLO")
     stage.unavailable["produce", A, "fault"] = (Outage(None, 3 * S, S, 2),)
-    assert stage.check(text).why.startswith("3 of 3 partitions broke it")
+    assert stage.check(text).why.startswith("3 of 3 partitions violate the SLO")
 
 
 def test_a_client_that_does_not_tell() -> None:
@@ -107,7 +107,7 @@ def test_a_client_that_does_not_tell() -> None:
     stage = Stage()
     stage.cut("produce.latency", "fault", Slice("unknown", None, seen(5000, 1)), each="rack")
     check = stage.check(TEXT.replace("partition", "rack"))
-    assert (OPEN, 5000, "none of 5000 records tells its rack") == (check.status, check.n, check.why)
+    assert (OPEN, 5000, "none of 5000 records has a known rack") == (check.status, check.n, check.why)
     assert check.next
     assert "client: reference" in check.next
 
@@ -128,7 +128,7 @@ def test_every_slot_is_judged() -> None:
     assert slots(*[(20, 4_999)] * 5).status is PASS
     check = slots((20, 1), (20, 1), (20, 5_000), (20, 1), (20, 1))
     assert (FAIL, "arm=a") == (check.status, check.subject)
-    assert check.why == "1 of 5 slots broke it, the worst the 2s from 24.0 s: p50 in fault is 5 ms"
+    assert check.why == "1 of 5 slots violate the SLO, worst the 2s from 24.0 s: p50 in fault is 5 ms"
 
 
 def test_a_slot_with_too_few_keeps_it_open() -> None:
@@ -136,9 +136,9 @@ def test_a_slot_with_too_few_keeps_it_open() -> None:
     check = slots((20, 1), (19, 1), (20, 1), (20, 1), (20, 1))
     assert (OPEN, 19) == (check.status, check.n)
     assert check.next == (
-        "p50 needs 20 records, saw 19 of the 2s from 22.0 s: ask for slots of 3s or raise the rate"
+        "p50 needs 20 records, saw 19 of the 2s from 22.0 s: use slots of 3s or raise the rate"
     )  # fmt: skip
-    assert slots((20, 1), (20, 1), (20, 1), (20, 1)).why.endswith("no record was seen in the 2s from 28.0 s")
+    assert slots((20, 1), (20, 1), (20, 1), (20, 1)).why.endswith("no record was observed in the 2s from 28.0 s")
 
 
 def test_subjects_and_slots_together() -> None:
@@ -152,7 +152,7 @@ def test_subjects_and_slots_together() -> None:
     stage.cut("produce.latency", "fault", *every, each="partition", every_us=2 * S)
     check = stage.check(f"{SLOTS} for each partition")
     assert (FAIL, "arm=a orders/1") == (check.status, check.subject)
-    assert check.why.startswith("1 of 15 slots broke it, the worst orders/1 in the 2s from 26.0 s: ")
+    assert check.why.startswith("1 of 15 slots violate the SLO, worst orders/1 in the 2s from 26.0 s: ")
 
 
 def test_silence_through_a_slot_is_a_gap_of_what_was_due() -> None:
@@ -174,4 +174,4 @@ def test_slots_of_lag_are_of_its_seconds() -> None:
     stage = Stage(lag={A: tuple(Lag(at * S, 100 if at == 26 else 10, 1) for at in range(60))})
     check = stage.check("consume.lag max <= 99 in every 5s of fault")
     assert (FAIL, 5) == (check.status, check.n)
-    assert check.why.startswith("1 of 2 slots broke it, the worst the 5s from 25.0 s")
+    assert check.why.startswith("1 of 2 slots violate the SLO, worst the 5s from 25.0 s")

@@ -41,10 +41,10 @@ def test_the_whole_band_decides(value_us: int | None, band: Band, n: int, status
 def test_an_open_one_says_how_many_more() -> None:
     """The band shrinks with the root of n: half as wide takes four times as many. It says what it does not speak of."""
     told = check(banded(4_500, (4_000, 5_500)))
-    assert told.why == "p99 in fault is 4.5 ms, between 4 ms and 5.5 ms (sampling only)"
-    assert told.next == "about 3000 more records would do: lengthen the fault to 40s or raise the rate"
-    assert "move the limit" in (check(banded(4_999, (4_000, 6_000))).next or "")
-    assert "lies on the limit" in (check(banded(5_000, (4_000, 6_000))).next or "")
+    assert told.why == "p99 in fault is 4.5 ms, between 4 ms and 5.5 ms (sampling error only)"
+    assert told.next == "about 3000 more records are needed: lengthen the fault to 40s or raise the rate"
+    assert "change the limit" in (check(banded(4_999, (4_000, 6_000))).next or "")
+    assert "exactly at the limit" in (check(banded(5_000, (4_000, 6_000))).next or "")
 
 
 def test_without_confidence_the_value_decides() -> None:

@@ -8,8 +8,8 @@ import random
 
 import pytest
 
-from aftershock.results.checks.check import Check, Status
-from aftershock.results.checks.obligations.checks import obligations
+from aftershock.results.checks.check import NO_DOUBTS, Check, Status
+from aftershock.results.checks.obligations.checks import obligation_checks
 from aftershock.results.checks.obligations.stalls import lanes
 from aftershock.results.measure.facts import Distribution, Facts, Host, Stall
 from aftershock.tests.unit.results.checks.obligations.plays import Fault, Play, S
@@ -71,7 +71,9 @@ def judged(play: Play, stalls: list[tuple[float, float]]) -> Check:
     seen = tuple(Stall("produce", "w/base", 0, round(start * S), round(end * S)) for start, end in stalls)
     known = {("produce.latency", "w/base", "run"): Distribution(n=1000)}
     facts = Facts(known, {}, {}, {}, {}, {}, Host(), (), S, stalls=seen)
-    (check,) = (each for each in obligations(play.evidence(), facts, None) if each.id == "obligation/produce")
+    (check,) = (
+        each for each in obligation_checks(play.evidence(), facts, NO_DOUBTS) if each.id == "obligation/produce"
+    )
     return check
 
 

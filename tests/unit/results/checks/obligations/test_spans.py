@@ -78,7 +78,7 @@ def test_nothing_is_owed_without_a_majority_of_voters() -> None:
     play = Play([lasting("kill", 40, 70, brokers=(2, 3))], in_sync_min=1)
 
     whys = {span.why for span in lane(play).of(0) if span.start_us <= 60 * S < span.end_us}
-    assert {"no majority of the voters is sure to agree on a controller (kill-40)"} == whys
+    assert {"no majority of the voters is certain to agree on a controller (kill-40)"} == whys
 
 
 def test_a_cut_rack_is_fenced_and_the_others_go_on() -> None:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from aftershock.results.checks.check import Check, Status
-from aftershock.results.checks.obligations.checks import obligations
+from aftershock.results.checks.check import NO_DOUBTS, Check, Doubts, Status
+from aftershock.results.checks.obligations.checks import obligation_checks
 from aftershock.results.checks.obligations.stalls import SILENCES, during, silences, slots, stalls
 from aftershock.results.evidence.evidence import Evidence, Phase
 from aftershock.results.measure.facts import Facts
-from aftershock.results.measure.lag import Twice
-from aftershock.results.measure.names import number
+from aftershock.results.measure.lag import FollowUpJobs
+from aftershock.results.measure.names import hash_of
 from aftershock.results.measure.tables import Dims, Scene
 from aftershock.results.spark.tables import small
 from aftershock.tests.unit.results.evidence_factory import Made, Row, S
@@ -33,7 +33,7 @@ Wait = tuple[int, int, bool]
 def found(spark: "SparkSession", rows: list[tuple[Any, ...]], at_least: int) -> list[tuple[Any, ...]]:
     """``client partition start end`` of the stalls of these waits."""
     waits = spark.createDataFrame([(0, *row) for row in rows], SHAPE)
-    waits = waits.withColumn("whose", number("side", "client"))
+    waits = waits.withColumn("whose", hash_of("side", "client"))
     silent = small(spark, silences(slots(waits, at_least).toArrow(), at_least), SILENCES)
     seen = stalls(during(waits, silent), at_least).collect()
     told = [tuple(row[name] for name in ("client", "partition", "start_us", "end_us")) for row in seen]
@@ -109,11 +109,11 @@ def test_a_delivery_is_wanted_from_the_acknowledgement_on(spark: "SparkSession")
         *("0 as run", "'w' as workload", "'a' as arm", "0 as producer_id", "0 as partition", "true as owed", "*")
     )
     evidence = SimpleNamespace(phases=(Phase("steady", None, 0, 9 * S),), journal=(), clients=())
-    twice = Twice(Dims(spark, (Scene(cast("Evidence", evidence)),)), samples)
+    twice = FollowUpJobs(Dims(spark, (Scene(cast("Evidence", evidence)),)), samples)
 
     seen = [
         (row["partition"], row["start_us"], row["end_us"])
-        for row in twice.waited()["stalls"][0]
+        for row in twice.stalls_and_failures()["stalls"][0]
         if row["side"] == "consume"
     ]
 
@@ -122,7 +122,7 @@ def test_a_delivery_is_wanted_from_the_acknowledgement_on(spark: "SparkSession")
 
 def test_a_good_run_breaks_no_obligation(evidence: Evidence, facts: Facts) -> None:
     """Each side of each arm was owed something; the producers' stall behind the killed leader was permitted."""
-    checks = obligations(evidence, facts, None)
+    checks = obligation_checks(evidence, facts, NO_DOUBTS)
 
     assert {("obligation/produce", "PASS"), ("obligation/consume", "PASS")} == {(c.id, c.status.value) for c in checks}
     assert 4 == len(checks)
@@ -170,7 +170,7 @@ class Judged:
 
     def check(self, name: str, side: str, arm: str = "baseline", untrusted: str | None = None) -> Check:
         """The obligation of one side of one arm."""
-        checks = obligations(self.evidence[name], self.facts[name], untrusted)
+        checks = obligation_checks(self.evidence[name], self.facts[name], Doubts(harness=untrusted))
         (found,) = (check for check in checks if (check.id, check.arm) == (f"obligation/{side}", arm))
         return found
 

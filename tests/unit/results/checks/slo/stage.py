@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aftershock.results.checks.check import Check
-from aftershock.results.checks.slo.judged import Doubts, objectives, wanted
+from aftershock.results.checks.check import Check, Doubts
+from aftershock.results.checks.slo.checks import slo_checks, wanted
 from aftershock.results.evidence.evidence import Client, Evidence, Objective, Phase
-from aftershock.results.measure.facts import Calm, Cut, Distribution, Facts, Lag, Longest, Outage, Recovered, Slice
+from aftershock.results.measure.facts import RecoveryCriterion, Cut, Distribution, Facts, Lag, LongestGap, Outage, Recovered, Slice
 
 S = 1_000_000
 A, B = "orders/a", "orders/b"
@@ -32,9 +32,9 @@ class Stage:
     clients: Sequence[Client] = (client("a"), client("b"))
     steps: Sequence[str] = ("kill-1",)
     distributions: dict[tuple[str, str, str], Distribution] = field(default_factory=dict)
-    longest: dict[tuple[str, str, str], Longest] = field(default_factory=dict)
+    longest: dict[tuple[str, str, str], LongestGap] = field(default_factory=dict)
     recoveries: dict[tuple[str, str], Recovered] = field(default_factory=dict)
-    calms: dict[tuple[Calm, str], Recovered] = field(default_factory=dict)
+    calms: dict[tuple[RecoveryCriterion, str], Recovered] = field(default_factory=dict)
     cuts: dict[tuple[Cut, str], tuple[Slice, ...]] = field(default_factory=dict)
     unavailable: dict[tuple[str, str, str], tuple[Outage, ...]] = field(default_factory=dict)
     lag: dict[str, tuple[Lag, ...]] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class Stage:
             unavailable=self.unavailable,
             lag=self.lag,
         )
-        return objectives(evidence, facts, Doubts(self.unproven, self.harness))
+        return slo_checks(evidence, facts, Doubts(self.unproven, self.harness))
 
     def check(self, text: str) -> Check:
         """The first check of one SLO, that of arm a."""

@@ -3,7 +3,7 @@
 import pytest
 
 from aftershock.results.checks.check import Status
-from aftershock.results.measure.facts import Distribution, Longest, Slice
+from aftershock.results.measure.facts import Distribution, LongestGap, Slice
 from aftershock.tests.unit.results.checks.slo.stage import A, B, Stage, client, seen
 
 PASS, FAIL, OPEN = Status.PASS, Status.FAIL, Status.INCONCLUSIVE
@@ -47,7 +47,7 @@ def test_what_is_told() -> None:
         thin.next,
     )
     gone = against(seen(1000, 1), seen(1000, None)).check(TEXT)
-    assert gone.why.endswith("produce.latency p99 in steady is censored: there is nothing to compare with")
+    assert gone.why.endswith("produce.latency p99 in steady is censored, so there is nothing to compare with")
 
 
 def test_factors_are_exact() -> None:
@@ -59,11 +59,11 @@ def test_factors_are_exact() -> None:
 
 def test_other_metrics_of_the_same_unit() -> None:
     """A gap against a quantile: each needs what it needs itself."""
-    stage = Stage(longest={("produce.gap", A, "fault"): Longest(5, 30_000)})
+    stage = Stage(longest={("produce.gap", A, "fault"): LongestGap(5, 30_000)})
     stage.latency(seen(1000, 10_000), "steady")
     text = "produce.gap in fault <= 3 * p99 of produce.latency in steady"
     assert stage.check(text).status is PASS
-    stage.longest["produce.gap", A, "fault"] = Longest(5, 30_001)
+    stage.longest["produce.gap", A, "fault"] = LongestGap(5, 30_001)
     assert stage.check(text).status is FAIL
 
 
@@ -98,7 +98,7 @@ def test_each_slot_against_the_whole() -> None:
     stage.latency(seen(20, 10, 0.5), "steady")
     check = stage.check("produce.latency p50 in every 5s of fault <= 2 * p50 in steady")
     assert check.status is FAIL
-    assert "the worst the 5s from 25.0 s" in check.why
+    assert "worst the 5s from 25.0 s" in check.why
 
 
 ARMS = "p99(a) <= 0.5 * p99(b) of produce.latency in fault"

@@ -6,8 +6,8 @@ import pytest
 
 from aftershock.errors import EvidenceError
 from aftershock.results.checks.check import Status, Verdict
-from aftershock.results.checks.slo.judged import wanted
-from aftershock.results.measure.facts import Calm, Cut, Recovered
+from aftershock.results.checks.slo.checks import wanted
+from aftershock.results.measure.facts import RecoveryCriterion, Cut, Recovered
 from aftershock.tests.unit.results.checks.slo.stage import A, B, S, Stage, seen
 
 PASS, FAIL, OPEN = Status.PASS, Status.FAIL, Status.INCONCLUSIVE
@@ -35,7 +35,7 @@ def test_a_recovery_of_its_own_terms_is_measured_by_them() -> None:
     text = "recovery (p99 <= 3 * steady for 5s) < 5s after kill-1"
     usual = {("kill-1", A): Recovered(100, S, 20 * S)}
     assert Stage(recoveries=usual).check(text).status is OPEN
-    own = {(Calm("kill-1", 0.99, 3.0, 5 * S), A): Recovered(100, S, 20 * S)}
+    own = {(RecoveryCriterion("kill-1", 0.99, 3.0, 5 * S), A): Recovered(100, S, 20 * S)}
     assert Stage(calms=own).check(text).status is PASS
 
 
@@ -64,7 +64,7 @@ def test_of_several_times_the_worst_counts() -> None:
 def test_an_unproven_fault_leaves_open_what_reads_its_window(text: str, reads: bool) -> None:
     """Also where the fault's window is the one that is compared with."""
     check = Stage(unproven={"kill-1": "witness/kill-1: no"}).check(text)
-    assert reads == check.why.startswith("kill-1 is unproven (witness/kill-1: no)")
+    assert reads == check.why.startswith("fault kill-1 is unproven (witness/kill-1: no)")
 
 
 def test_a_lagging_harness_leaves_failures_open() -> None:
@@ -118,10 +118,10 @@ def test_what_is_wanted() -> None:
         Cut("produce.latency", "run", None, 10 * S),
         Cut("produce.latency", "fault", "block"),
     }
-    assert asked.recoveries == tuple(Calm(fault, 0.9, 2.5, S) for fault in ("kill@1", "kill@2"))
+    assert asked.recoveries == tuple(RecoveryCriterion(fault, 0.9, 2.5, S) for fault in ("kill@1", "kill@2"))
 
 
 def test_an_slo_that_can_not_be_read_is_bad_evidence() -> None:
     """A timeline from elsewhere: the file is named, before anything is measured."""
-    with pytest.raises(EvidenceError, match=r"timeline\.json: an SLO can't be read"):
+    with pytest.raises(EvidenceError, match=r"timeline\.json: an SLO can't be parsed"):
         wanted(Stage().evidence("produce.latency p95 < 5"))

@@ -4,7 +4,7 @@ import pytest
 
 from aftershock.results.checks.check import Status
 from aftershock.results.evidence.evidence import Client
-from aftershock.results.measure.facts import Distribution, Lag, Longest, Outage
+from aftershock.results.measure.facts import Distribution, Lag, LongestGap, Outage
 from aftershock.tests.unit.results.checks.slo.stage import A, S, Stage, client, seen
 
 PASS, FAIL, OPEN = Status.PASS, Status.FAIL, Status.INCONCLUSIVE
@@ -39,7 +39,7 @@ def test_too_few_say_how_much_longer() -> None:
     stage.latency(seen(480, 1))
     told = stage.check("produce.latency p99 < 1ms in fault").next
     assert told == "p99 needs 1000 records, saw 480: lengthen the fault to 21s or raise the rate"
-    assert stage.check("produce.latency p99 < 1ms in steady").next == "give the plan traffic in steady"
+    assert stage.check("produce.latency p99 < 1ms in steady").next == "add traffic for the plan in steady"
 
 
 def test_service_time_stands_beside_latency() -> None:
@@ -102,19 +102,19 @@ def test_a_budget_says_what_it_counts() -> None:
     stage.latency(Distribution(1000, 4, 1, {}), "run")
     check = stage.check("produce.budget(99%) <= 50%")
     assert (40.0, 50.0, "%", 4) == (check.observed, check.threshold, check.unit, check.censored)
-    assert check.why == "4 of 1000 records failed: 40% of the 1% that may"
+    assert check.why == "4 of 1000 records failed: 40% of the error budget of 1%"
 
 
 @pytest.mark.parametrize(
     ("longest", "due", "status"),
     [
-        (Longest(9, 5_999_999), 9, PASS),
-        (Longest(9, 6_000_000), 9, FAIL),
-        (Longest(0, 8_000_000), 480, FAIL),
-        (Longest(), 0, OPEN),
+        (LongestGap(9, 5_999_999), 9, PASS),
+        (LongestGap(9, 6_000_000), 9, FAIL),
+        (LongestGap(0, 8_000_000), 480, FAIL),
+        (LongestGap(), 0, OPEN),
     ],
 )
-def test_a_gap(longest: Longest, due: int, status: Status) -> None:
+def test_a_gap(longest: LongestGap, due: int, status: Status) -> None:
     """Silence from end to end is a gap of as many records as were due; where none was due nothing is known."""
     stage = Stage(longest={("produce.gap", A, "fault"): longest})
     stage.latency(Distribution(due, due, None, {}))

@@ -1,0 +1,240 @@
+"""SLO checks (``slo/...``, ``compare/...``): one check per SLO and client, and the measurements that SLOs need.
+
+Each form of SLO is judged by one function:
+
+==========================  ====================================================================================
+form                        judged by
+==========================  ====================================================================================
+``Measure``                 ``measured.py``: ``measured``, per client, or per pair of arms if it compares arms
+``Measure``, two arms with  ``_in_blocks``: records of one stall are one event, so the band of a quantile doesn't
+confidence                  tell whether one arm is better; arms are compared block by block
+``Recovery``                ``_recovered``: from inject to the first calm, of each round and block of the fault
+``Count``                   ``_counted``: integrity findings, permitted or not; a record lost to two readers
+                            counts twice
+==========================  ====================================================================================
+
+Rules: too few samples are INCONCLUSIVE, never PASS or FAIL. A censored value is over any threshold. A missing recovery
+is a FAIL only if the load went on beyond the limit; of several recoveries the worst is reported. An SLO that reads the
+window of an unproven fault is INCONCLUSIVE, whatever was measured (failed counts stand). A slow harness can only make
+results worse, so a failure under it is INCONCLUSIVE and a pass stands.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from aftershock.errors import EvidenceError
+from aftershock.results.checks.check import Check, Doubts, Status, holds, subject_of
+from aftershock.results.checks.integrity import broken
+from aftershock.results.checks.slo.measured import LOOK, blank, clients_of, decided, measured
+from aftershock.results.checks.slo.readings import cuts
+from aftershock.results.compare.blocks import block_cuts
+from aftershock.results.compare.comparison import BLOCKS_MIN, confident
+from aftershock.results.evidence.evidence import Client, Evidence, Objective
+from aftershock.results.evidence.phases import RUN
+from aftershock.results.measure.facts import RecoveryCriterion, Cut, Facts, Recovered, MeasurementRequest
+from aftershock.results.slo import Count, Measure, Multiple, Recovery, Slo, SloSyntaxError, aggregate_name
+
+USUAL = 0.95  # confidence of the bands that the report shows even if no SLO asks for them
+
+
+def slo_checks(evidence: Evidence, facts: Facts, doubts: Doubts) -> list[Check]:
+    """Return the checks in the plan's order. A repeated (id, subject), with another threshold, gets a number."""
+    checks = []
+    times: dict[tuple[str, str], int] = {}
+    for objective in evidence.objectives:
+        for plain in _judge(evidence, facts, objective):
+            check = _doubted(plain, objective.slo, evidence, doubts)
+            count = times[check.id, check.subject] = times.get((check.id, check.subject), 0) + 1
+            checks.append(check if count == 1 else replace(check, id=f"{check.id}-{count}"))
+    return checks
+
+
+def wanted(evidence: Evidence) -> MeasurementRequest:
+    """Return the quantiles, confidences, cuts and recoveries to measure besides the standard measurements.
+
+    Raises EvidenceError if an SLO of the run can't be parsed.
+    """
+    try:
+        slos = [objective.slo for objective in evidence.objectives]
+    except SloSyntaxError as error:
+        where = evidence.home / "timeline.json"
+        raise EvidenceError(f"{where}: an SLO can't be parsed: {error}; restore the file") from error
+    measures = [slo for slo in slos if isinstance(slo, Measure)]
+    selections = [selection for slo in measures for selection in slo.selections]
+    qs = {selection.aggregate for selection in selections if isinstance(selection.aggregate, float)}
+    confidences = {USUAL} | {float(slo.confidence) for slo in measures if slo.confidence is not None}
+    recoveries = dict.fromkeys(calm for slo in slos if isinstance(slo, Recovery) for calm in calms(evidence, slo))
+    slo_cuts: list[Cut] = []
+    for slo in measures:
+        slo_cuts += [cut for selection in slo.selections for cut in cuts(selection, slo.each)]
+        if slo.compares_arms and slo.confidence is not None:
+            slo_cuts.append(block_cut(slo))
+    every_cut = tuple(dict.fromkeys([*slo_cuts, *block_cuts(evidence)]))
+    return MeasurementRequest(tuple(sorted(qs)), tuple(sorted(confidences)), every_cut, tuple(recoveries))
+
+
+def _judge(evidence: Evidence, facts: Facts, objective: Objective) -> list[Check]:
+    slo = objective.slo
+    empty = blank(objective, slo)
+    if isinstance(slo, Count):
+        return [_counted(evidence, facts, empty, slo)]
+    if isinstance(slo, Measure) and slo.compares_arms:
+        return _compared(evidence, facts, empty, slo)
+    arm = slo.of.arm if isinstance(slo, Measure) else slo.arm
+    clients = clients_of(evidence, slo.side, arm)
+    if not clients:
+        why = f"the plan has no {f'arm {arm!r}' if arm else 'arm'} with a {slo.side} side"
+        return [replace(empty, why=why, next="name an arm of the plan in the SLO")]
+    checks = []
+    for client in clients:
+        own = replace(empty, subject=subject_of(client, evidence.clients), arm=client.arm)
+        if isinstance(slo, Measure):
+            checks.append(measured(evidence, facts, own, slo, (client, client)))
+        else:
+            checks.append(_recovered(evidence, facts, own, slo, client))
+    return checks
+
+
+def _compared(evidence: Evidence, facts: Facts, empty: Check, slo: Measure) -> list[Check]:
+    """Judge each client of the first arm against its opponent in the second arm."""
+    checks = []
+    for pair in opponents(evidence, slo):
+        own = replace(empty, subject=_versus(*[client.arm for client in pair]), arm=pair[0].arm)
+        if slo.confidence is None:
+            checks.append(measured(evidence, facts, own, slo, pair))
+        else:
+            checks.append(_in_blocks(facts, own, slo, pair))
+    if checks:
+        return checks
+    why = "each arm must name exactly one client of the plan"
+    return [replace(empty, subject=_versus(*slo.arms), why=why, next="name two arms in the SLO")]
+
+
+def _versus(*arms: str) -> str:
+    return " against ".join(f"arm={arm}" for arm in arms)
+
+
+def opponents(evidence: Evidence, slo: Measure) -> list[tuple[Client, Client]]:
+    """Pair each client of the first selection with that of its own workload in the second, else with the only one."""
+    first, second = slo.selections
+    candidates = clients_of(evidence, second.about.side, second.arm)
+    pairs = []
+    for client in clients_of(evidence, first.about.side, first.arm):
+        if client.arm != second.arm:
+            same_workload = [candidate for candidate in candidates if candidate.workload == client.workload]
+            rivals = same_workload or (candidates if len(candidates) == 1 else [])
+            pairs += [(client, rival) for rival in rivals]
+    return pairs
+
+
+def block_cut(slo: Measure) -> Cut:
+    """Return the measurement needed to compare arms with confidence."""
+    return Cut(slo.of.metric, slo.of.window or RUN, each="block")
+
+
+def _in_blocks(facts: Facts, empty: Check, slo: Measure, pair: tuple[Client, Client]) -> Check:
+    """Judge two arms with confidence: the interval of their ratio over the blocks against the factor."""
+    if not isinstance(slo.limit, Multiple) or slo.confidence is None:
+        raise TypeError(f"not a comparison of arms with confidence: {slo}")
+    factor, keys = float(slo.limit.factor), (pair[0].key, pair[1].key)
+    result = confident(facts, block_cut(slo), keys, slo.q, slo.op, factor, float(slo.confidence))
+    advice = result.next
+    if advice is None and result.status is not Status.PASS:
+        advice = "see the comparison of the arms in report.html"
+    return replace(
+        empty,
+        status=result.status,
+        n=result.blocks,
+        minimum=BLOCKS_MIN,
+        unit="ratio",
+        threshold=factor,
+        observed=result.ratio,
+        censored=result.censored,
+        why=result.why,
+        next=advice,
+    )
+
+
+def _counted(evidence: Evidence, facts: Facts, empty: Check, slo: Count) -> Check:
+    """Judge an integrity count of the named arm, or of all arms and their log."""
+    findings = broken(evidence, facts, slo.rule, slo.arms)
+    count, n = sum(finding.broken for finding in findings), sum(finding.examined for finding in findings)
+    check = replace(
+        empty,
+        subject=f"arm={slo.arm}" if slo.arm else empty.subject,
+        arm=slo.arm,
+        n=n,
+        threshold=float(slo.limit),
+        unit="records",
+        samples=tuple(sample for finding in findings for sample in finding.samples)[:20],
+    )
+    if not n:
+        return replace(check, why="no record was observed", next="add traffic that this count applies to")
+    check = decided(check, float(count), slo.op, f"{count} of {n} records")
+    # before the run has finished, missing records may not have been read yet
+    unfinished = check.status is Status.FAIL and slo.rule == "lost" and not evidence.complete
+    return replace(check, status=Status.INCONCLUSIVE) if unfinished else check
+
+
+def calms(evidence: Evidence, slo: Recovery) -> tuple[RecoveryCriterion, ...]:
+    """Return the recoveries to measure: one for each round and block of the fault that the SLO names."""
+    faults = evidence.faults_of(slo.after) or (slo.after,)
+    return tuple(RecoveryCriterion(fault, slo.q, float(slo.factor), slo.for_us) for fault in faults)
+
+
+def _recovered(evidence: Evidence, facts: Facts, empty: Check, slo: Recovery, client: Client) -> Check:
+    """Judge each recovery of a client and report the worst."""
+    steady = facts.distribution("produce.latency", client.key, "steady").n
+    blank_check = replace(empty, n=steady, threshold=slo.limit_us / 1e6, unit="s", phase=f"fault/{slo.after}")
+    checks = [
+        _recovery(slo, blank_check, calm.fault, facts.recovered(calm, client.key)) for calm in calms(evidence, slo)
+    ]
+    worst = max(checks, key=lambda check: (check.status.severity, check.observed is None, check.observed or 0.0))
+    if len(checks) == 1:
+        return worst
+    failed = sum(check.status is Status.FAIL for check in checks)
+    return replace(worst, why=f"{failed or 'none'} of {len(checks)} recoveries took too long; worst: {worst.why}")
+
+
+def _recovery(slo: Recovery, check: Check, fault: str, result: Recovered | None) -> Check:
+    of_fault = "" if fault == slo.after else f" of {fault}"
+    if result is None:
+        needed = f"{aggregate_name(slo.q)} to compare with ({check.n} of {slo.needs()} records)"
+        why = f"the steady phase has no {needed}, or {fault} never began"
+        return replace(check, why=why, next="lengthen timing.steady, or raise the rate")
+    if result.recovered_us is not None:
+        passed = holds(result.recovered_us, slo.op, slo.limit_us)
+        return replace(
+            check,
+            status=Status.PASS if passed else Status.FAIL,
+            observed=result.recovered_us / 1e6,
+            why=f"recovered {result.recovered_us / 1e6:.3f} s after inject{of_fault}",
+            next=None if passed else LOOK,
+        )
+    why = f"not recovered within the {result.observed_us / 1e6:.1f} s observed after inject{of_fault}"
+    if result.observed_us >= slo.limit_us:
+        return replace(check, status=Status.FAIL, why=why, next=LOOK)
+    return replace(check, why=f"{why}, which is less than the limit", next="lengthen timing.recovery")
+
+
+def _doubted(check: Check, slo: Slo, evidence: Evidence, doubts: Doubts) -> Check:
+    """Make the check INCONCLUSIVE if an unproven fault or a slow harness undermines it."""
+    if isinstance(slo, Count) and check.status is Status.FAIL:
+        return check
+    for fault in _faults_read(slo, evidence):
+        if fault in doubts.unproven:
+            reason = doubts.unproven[fault]
+            why = f"fault {fault} is unproven ({reason}); measured: {check.why}"
+            advice = f"fix the cause shown in check `{reason.split(': ', 1)[0]}`"
+            return replace(check, status=Status.INCONCLUSIVE, why=why, next=advice)
+    if doubts.harness and check.status is Status.FAIL:
+        why = f"{doubts.harness}; measured: {check.why}"
+        return replace(check, status=Status.INCONCLUSIVE, why=why, next="fix the cause shown in the harness checks")
+    return check
+
+
+def _faults_read(slo: Slo, evidence: Evidence) -> Sequence[str]:
+    """Return the faults whose windows the SLO reads; all if it reads ``fault`` or everything after warm-up."""
+    if {None, "fault"} & set(slo.windows):
+        return tuple(step["id"] for step in evidence.steps)
+    return tuple(dict.fromkeys(step for name in slo.faults for step in evidence.faults_of(name) or (name,)))
