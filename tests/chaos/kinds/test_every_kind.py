@@ -31,16 +31,12 @@ CASES = found()
 # each family, each sort of cluster and each way to hit; the rest takes eight minutes more, which the nightly has
 SMOKE = (
     "latency",
-    "blackhole",
     "cut",
     "kill",
     "pause",
     "log_dir_offline",
     "reassign",
-    "config",
-    "fence_broker",
     "kill_client",
-    "delay_response",
     "strip_hints",
 )
 
