@@ -1,23 +1,22 @@
-"""Everything Aftershock raises on purpose.
+"""Exceptions that Aftershock raises on purpose.
 
 ::
 
     AftershockError              exit code 3 at the command line
-    ├── PlanError                the plan can't be run: every problem, with file:line:column
-    ├── EngineError              no Docker engine, or it refused
-    │   └── ImageError           an image is neither here, nor to be pulled, nor could it be built
-    ├── ClusterError             the cluster did not come up, or did not come back
+    ├── PlanError                a plan that can't run; lists every problem as file:line:column
+    ├── EngineError              no Docker engine, or the engine refused a request
+    │   └── ImageError           an image is missing, can't be pulled and can't be built
+    ├── ClusterError             a cluster or node did not become ready in time
     │   └── AdminError           Kafka answered an administrative request with an error
-    ├── FaultError               a fault could not be injected, or not be healed
+    ├── FaultError               a fault could not be injected or healed
     ├── LeaseError               the host or a cluster of a pool can't be leased
     ├── WorkloadError            a client process died or can't be started
-    │   └── ClientError          a reference client can't do what it was asked to
-    │       ├── ProtocolError    the peer sent what is no Kafka message, or one beyond its limits
-    │       ├── UnsupportedError a version, an API or a codec that one side lacks
-    │       ├── SettingError     a setting that does not exist, or a value it can't have
-    │       ├── AuthenticationError  a broker doesn't believe us, or we don't believe it
-    │       ├── RecordError      a record that can't be taken: too large, or no room for it in time
-    │       └── BrokerError      Kafka answered with an error that trying again won't mend
+    │   └── ClientError          a reference client can't complete a request
+    │       ├── ProtocolError    the peer sent bytes that are not a valid Kafka message, or exceed its limits
+    │       ├── UnsupportedError a version, an API or a codec that only one side supports
+    │       ├── SettingError     an unknown setting, or an invalid value
+    │       ├── AuthenticationError  authentication of the client or of the broker failed
+    │       └── BrokerError      Kafka answered with an error that is not retriable
     └── EvidenceError            evidence is missing, truncated or of the wrong shape
 
 A message says what happened, where, and what to do about it, in that order.
@@ -27,11 +26,11 @@ from collections.abc import Sequence
 
 
 class AftershockError(Exception):
-    """Base of all errors that a user is expected to read; its text is one clear sentence or more."""
+    """Base of all errors meant for users; the text is one clear sentence or more."""
 
 
 class PlanError(AftershockError):
-    """A plan that can't be run. ``problems`` holds one ``file:line:column: what, and what to do`` each."""
+    """A plan that can't run. ``problems`` holds one ``file:line:column: problem, and remedy`` per problem."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
@@ -39,11 +38,11 @@ class PlanError(AftershockError):
 
 
 class EngineError(AftershockError):
-    """The Docker engine is absent, unreachable, or refused what was asked of it."""
+    """The Docker engine is absent or unreachable, or refused a request."""
 
 
 class ImageError(EngineError):
-    """An image is not here, can't be pulled, and could not be built; the text names the step and its log."""
+    """An image is missing, can't be pulled, and could not be built; the text names the step and its log."""
 
 
 class ClusterError(AftershockError):
@@ -59,47 +58,39 @@ class AdminError(ClusterError):
 
 
 class FaultError(AftershockError):
-    """A fault could not be injected (its target is gone, say), or could not be healed."""
+    """A fault could not be injected (its target is gone, for example), or could not be healed."""
 
 
 class LeaseError(AftershockError):
-    """The lease files of this host, or of a pool of clusters, can't be used: somebody else's, or not what they seem."""
+    """The lease files of this host or of a pool of clusters can't be used: foreign owner or unexpected content."""
 
 
 class WorkloadError(AftershockError):
-    """A client process could not be started, or ended before it was told to."""
+    """A client process could not be started, or ended too early."""
 
 
 class ClientError(WorkloadError):
-    """A reference client could not go on, or could not begin."""
+    """A reference client could not start or could not continue."""
 
 
 class ProtocolError(ClientError):
-    """The peer sent what is no Kafka message, or one beyond its limits. Its connection is closed."""
+    """The peer sent bytes that are not a valid Kafka message, or exceed its limits. The connection is closed."""
 
 
 class UnsupportedError(ClientError):
-    """A version, an API or a compression codec that one side lacks; the text names it and both sides' ranges."""
+    """A version, an API or a compression codec that only one side supports; the text gives both sides' ranges."""
 
 
 class SettingError(ClientError):
-    """A setting that does not exist, or a value that it can't have; the text names the nearest that would do."""
+    """An unknown setting or an invalid value; the text names the nearest valid one."""
 
 
 class AuthenticationError(ClientError):
-    """A broker refuses who we say we are, or can't prove that it is the one we meant. The text holds no secret."""
-
-
-class RecordError(ClientError):
-    """A record that can't be taken: larger than the limit, or no room for it within ``max_block_ms``."""
-
-    def __init__(self, message: str, code: int) -> None:
-        super().__init__(message)
-        self.code = code
+    """A broker rejects the client's credentials, or can't prove its own identity. The text holds no secret."""
 
 
 class BrokerError(ClientError):
-    """Kafka answered with an error that trying again won't mend: ``code`` is Kafka's error code."""
+    """Kafka answered with an error that is not retriable; ``code`` is Kafka's error code."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -107,4 +98,4 @@ class BrokerError(ClientError):
 
 
 class EvidenceError(AftershockError):
-    """A file of the evidence is missing, truncated, or not of the declared shape; the text names the file."""
+    """An evidence file is missing, truncated, or not of the declared shape; the text names the file."""

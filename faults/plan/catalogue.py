@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from aftershock.faults.kinds.fault import FAMILIES, Fault
-from aftershock.faults.kinds.registry import BROUGHT, KINDS, OURS, kind_of
+from aftershock.faults.kinds.registry import BUILT_IN, EXTERNAL, KINDS, kind_of
 from aftershock.faults.plan.composition import STEPS_MAX, Ranged
 from aftershock.faults.plan.model import Plan
 from aftershock.faults.plan.units import (
@@ -124,7 +124,7 @@ def _entry(kind: type[Fault]) -> Entry:
     if kind.permanent_effect is not None:
         rows.append(("leaves", kind.permanent_effect))
     rows.append(("met by", exposure))
-    return Entry(name, kind.family, summary, parameters, tuple(rows), BROUGHT.packages.get(name))
+    return Entry(name, kind.family, summary, parameters, tuple(rows), EXTERNAL.packages.get(name))
 
 
 def catalogue() -> str:
@@ -135,8 +135,8 @@ def catalogue() -> str:
         own = [entry for entry in all_entries if entry.family == family]
         if own:
             blocks += [_heading(f"{family} faults"), *("\n".join(_lines(entry)) for entry in own)]
-    if BROUGHT.refused:
-        blocks += [_heading("can't be used"), *("\n".join(_wrapped(why)) for why in BROUGHT.refused.values())]
+    if EXTERNAL.refused:
+        blocks += [_heading("can't be used"), *("\n".join(_wrapped(why)) for why in EXTERNAL.refused.values())]
     words = [line for word, meaning in WORDS.items() for line in _wrapped(f"{word} is {meaning.replace('`', '')}")]
     return "\n\n".join([*blocks, _heading("words"), "\n".join(words)])
 
@@ -277,7 +277,7 @@ reported as injected; *witnessed* until another channel observed it; *healed* is
 
 def page() -> str:
     """Return ``docs/FAULTS.md``."""
-    own_entries = entries(OURS.values())
+    own_entries = entries(BUILT_IN.values())
     composition = _COMPOSITION.replace("RANGES_MAX", str(RANGES_MAX)).replace("STEPS_MAX", str(STEPS_MAX))
     words = [f"* {word}: {meaning}\n" for word, meaning in WORDS.items()]
     parts = [_TOP, "In the lists below:\n\n", *words, "\n", composition]

@@ -1,20 +1,18 @@
-"""What of a plan can't be done to an attached cluster: refused here, with the reason, before anything is dialled.
+"""Validation of a plan: every problem at once, each as ``file:line:column: problem, and remedy``.
 
-Workloads run; Kafka's own faults do, on the topics that the plan names; faults on links do, on the proxies that it
-names; faults on clients do, since those are ours. Whatever needs a container, a network or a proxy of our own does not.
-What only the cluster itself can tell (who leads, say) is refused when the fault is injected:
-``harness/world/world.py``.
+A YAML plan is read once, part by part (``parsing.py``). Then the parts are checked against one another, even if some of
+them are invalid: references (``references.py``), conflicts (``conflicts.py``), sample sizes of the SLOs
+(``sample_size.py``), and here the limits of an attached cluster. A plan built in Python passes the same checks, with
+positions like ``plan.faults[2].topic``.
 
-Changes to a plan from the command line: ``--set timing.steady=5s``, applied before the plan is checked.
+Changes from the command line, ``--set timing.steady=5s``, are applied before the plan is checked. A key is a path of
+names joined by dots; an entry of a list is addressed by its ``id``, its ``name`` or its index. Below ``config`` and
+``settings`` the rest is one key, because Kafka's own names contain dots. The value is YAML, as in the plan.
 
-A key is a path of names joined by dots; an entry of a list is named by its ``id``, its ``name`` or its index. Below
-``config`` and ``settings`` the rest is one key, as Kafka's own names have dots. The value is YAML, as in the plan.
-
-Is this plan one that can be run? Every problem at once, each as ``file:line:column: what, and what to do``.
-
-A plan from YAML is first read part by part (``draft``), then what its parts say of each other is judged
-(``crosscheck``, ``conflicts``, ``feed``), also when some part could not be read. A plan built in Python is judged by
-the same code, with positions like ``plan.faults[2].topic``.
+On an attached cluster, workloads run; Kafka faults are allowed on the topics of the plan, link faults on the proxies
+that it names, and client faults, since the clients belong to the run. Faults that need a container, a network or a
+proxy of our own are refused here, before any connection is opened. Limits that depend on the cluster's state (the
+current leader, for example) are checked when the fault is injected: ``harness/world/world.py``.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,130 +25,89 @@ from pydantic import ValidationError
 from aftershock.errors import PlanError
 from aftershock.faults.kinds.fault import Fault
 from aftershock.faults.plan.cluster import Attach
-from aftershock.faults.plan.conflicts import conflicts, grey_failures, surprises
+from aftershock.faults.plan.conflicts import conflicts, fault_warnings, grey_failures
 from aftershock.faults.plan.document import (
     Document,
-    Loc,
     Location,
-    Places,
     Problem,
-    PythonPlaces,
+    PythonSourceMap,
+    SourceMap,
     did_you_mean,
-    dump,
+    dump_yaml,
+    format_problems,
     load,
-    worded,
 )
 from aftershock.faults.plan.model import Plan
 from aftershock.faults.plan.parsing import Draft, draft_of, read_draft
-from aftershock.faults.plan.references import crosscheck
-from aftershock.faults.plan.sample_size import objectives, toothless
+from aftershock.faults.plan.references import reference_problems
+from aftershock.faults.plan.sample_size import slo_problems, unfailable
+from aftershock.faults.plan.workloads import Workload
 from aftershock.faults.targets import links, roles
 
-FAMILIES = ("link", "Kafka", "client")
-_BROKER = ("broker",)  # where a fault of Kafka's says whose settings or sessions it touches
-_OURS = "we did not start its processes, disks and networks"
-_SECURITY = ("sasl.", "ssl.", "security.")
-_NEEDS = {
-    "move_controller": "it restarts, pauses or kills a node, and we did not start those",
-    "kill_controller": "it kills a node, and we did not start those",
-    "fence_broker": "it cuts the link between a broker and the controllers, and that is not ours",
-    "recreate_topic": "it deletes a topic; it may where `attach.create` names that",
-    "delete_records": "it deletes records; it may where `attach.create` names their topic",
-}
+
+@dataclass(frozen=True)
+class CheckedPlan:
+    """A valid plan.
+
+    ``source``: name of the file; ``text``: the plan as it will run, in YAML; ``source_map``: the position of each part;
+    ``draft``: the parsed parts, for the compiler.
+    """
+
+    plan: Plan
+    source: str
+    text: str
+    slo_positions: tuple[str, ...]
+    warnings: tuple[str, ...]
+    source_map: SourceMap
+    draft: Draft
 
 
-def attached(draft: Draft) -> Iterator[Problem]:
-    """Everything that asks for more of an attached cluster than its plan may; nothing for a cluster of our own."""
-    attach = draft.attach
-    if attach is None:
-        return
-    yield from _created(draft, attach)
-    yield from _standing(draft, attach)
-    yield from _settings(draft)
-    for said in draft.faults.said:
-        yield from _fault(said.fault, said.loc, attach)
+def load_plan(source: Path | str, changes: Sequence[str] = ()) -> CheckedPlan:
+    """Read, change (``key=value`` each) and check a plan file (Path) or text (str).
+
+    Raises PlanError with all of its problems, sorted by line.
+    """
+    document = load(source)
+    apply_changes(document, changes)
+    draft, problems = read_draft(document.data)
+    problems += _problems(draft)
+    if problems:
+        raise PlanError(format_problems(problems, document))
+    try:
+        plan = Plan.model_validate(document.data)
+    except ValidationError as error:  # a safety net for rules that no part of the draft covers
+        details = "; ".join(f"{detail['loc']}: {detail['msg']}" for detail in error.errors())
+        raise PlanError([f"{document.position(())}: the plan is not valid ({details}); correct it"]) from error
+    text = document.text
+    if changes:
+        text = f"# {document.name}, changed by: {' '.join(map(repr, changes))}\n{dump_yaml(document.data)}"
+    slo_positions = tuple(document.position(("slo", index)) for index in range(len(plan.slo)))
+    warnings = tuple(format_problems(_warnings(draft), document))
+    return CheckedPlan(plan, document.name, text, slo_positions, warnings, document, draft)
 
 
-def _created(draft: Draft, attach: Attach) -> Iterator[Problem]:
-    known = {topic.name for topic in draft.topics.values()} | draft.unreadable_topics
-    for index, name in enumerate(attach.create):
-        if name not in known:
-            sentence = f"the topic `{name}` is not among the plan's `topics`; {did_you_mean(name, known)}"
-            yield Problem(("cluster", "attach", "create", index), sentence)
+def check(plan: Plan, source_map: SourceMap | None = None) -> None:
+    """Check a plan object. Raises PlanError with all of its problems."""
+    problems = _problems(draft_of(plan))
+    if problems:
+        raise PlanError(format_problems(problems, source_map or PythonSourceMap()))
 
 
-def _standing(draft: Draft, attach: Attach) -> Iterator[Problem]:
-    for index, workload in draft.workloads.items():
-        for part in ("produce", "consume", "commit"):
-            rack = getattr(getattr(workload, part), "rack", None)
-            if rack not in (None, attach.rack):
-                sentence = f"the clients of an attached cluster stand in one place, its `rack`, here {attach.rack}"
-                yield Problem(("workloads", index, part, "rack"), f"{sentence}: take this away")
+def warnings(plan: Plan, source_map: SourceMap | None = None) -> list[str]:
+    """Return warnings about a plan object: faults too short to be noticed, SLOs that can't fail, and the like."""
+    return format_problems(_warnings(draft_of(plan)), source_map or PythonSourceMap())
 
 
-def _settings(draft: Draft) -> Iterator[Problem]:
-    """Those of a program, which may be any; of the other clients' nothing of the kind is allowed anyway."""
-    for index, workload in draft.workloads.items():
-        for name, arm in workload.arms.items():
-            for setting in arm.settings:
-                if arm.client == "exec" and setting.startswith(_SECURITY):
-                    sentence = f"`{setting}` is given to the program by `attach.security`: take it away"
-                    yield Problem(("workloads", index, "arms", name, "settings", setting), sentence, on_key=True)
+def _problems(draft: Draft) -> list[Problem]:
+    return [*reference_problems(draft), *attachment_problems(draft), *conflicts(draft), *slo_problems(draft)]
 
 
-def _fault(fault: Fault, loc: Location, attach: Attach) -> Iterator[Problem]:
-    if why := _refusal(fault, attach):
-        sentence = f"a {fault.kind} is refused on an attached cluster: {why}"
-        yield Problem((*loc, "kind"), f"{sentence}; take it away, or have us launch the cluster")
-        return
-    for place, topic in fault.topics().items():
-        yield from _topic(topic, (*loc, *place))
-    for place, link in fault.links().items():
-        yield from _link(links.parse(link), (*loc, *place), attach)
-    if fault.family == "Kafka" and (broker := fault.roles().get(_BROKER)):
-        yield from _broker(broker, (*loc, *_BROKER), attach)
-
-
-def _refusal(fault: Fault, attach: Attach) -> str | None:
-    if fault.family not in FAMILIES:
-        return _OURS
-    spared = {*fault.topics().values()} - {*attach.create}
-    if fault.kind in ("recreate_topic", "delete_records") and not spared:
-        return None
-    return _NEEDS.get(fault.kind)
-
-
-def _topic(topic: str, loc: Location) -> Iterator[Problem]:
-    if topic.startswith("__"):
-        yield Problem(loc, f"`{topic}` belongs to everybody on an attached cluster: name a topic of the plan's")
-
-
-def _link(link: links.Selector, loc: Location, attach: Attach) -> Iterator[Problem]:
-    if not isinstance(link, links.ToBroker) or link.channel != "client":
-        yield Problem(loc, "an attached cluster has links from clients only: say `client(…) -> broker(…)`")
-    elif not attach.proxies:
-        yield Problem(loc, "no link can be touched: name your `toxiproxy` and its `proxies` under `attach`")
-    elif link.source not in ("*", attach.rack):
-        yield Problem(loc, f"the clients stand in rack {attach.rack}, so no link leaves {link.source}: say that")
-    elif link.role and isinstance(role := roles.parse(link.role), roles.Node):
-        reached = sorted(attach.proxies.values())
-        if role.broker not in reached:
-            there = ", ".join(map(str, reached))
-            yield Problem(loc, f"none of the `proxies` leads to broker {role.broker}; they lead to {there}")
-
-
-def _broker(text: str, loc: Location, attach: Attach) -> Iterator[Problem]:
-    role = roles.parse(text)
-    if not attach.brokers or (isinstance(role, roles.Node) and role.broker not in attach.brokers):
-        who = f"broker {text}" if isinstance(role, roles.Node) else "a broker"
-        yield Problem(loc, f"it touches {who}, which `attach.brokers` doesn't name: name it there")
-
-
-_DOTTED = ("config", "settings")
+def _warnings(draft: Draft) -> list[Problem]:
+    return [*grey_failures(draft), *fault_warnings(draft), *unfailable(draft)]
 
 
 def apply_changes(document: Document, changes: Iterable[str]) -> None:
-    """Change the document's data in place. Raises PlanError with every change that can't be understood."""
+    """Change the document's data in place. Raises PlanError with every change that is not valid."""
     problems: list[str] = []
     for change in changes:
         try:
@@ -166,95 +123,113 @@ def _apply(document: Document, change: str) -> None:
     if not equals or not key:
         raise PlanError([f"--set {change}: write KEY=VALUE, like timing.steady=5s or workloads.0.produce.rate=80/s"])
     value = load(f"value: {text}", f"--set {key}").data["value"]
-    steps = _steps(key)
-    loc: Loc = ()
+    steps = key.split(".")
+    # Kafka's names contain dots: everything below `config` or `settings` is one key
+    length = next((index for index, step in enumerate(steps) if step in ("config", "settings")), len(steps)) + 1
+    if steps[length:]:
+        steps = [*steps[:length], ".".join(steps[length:])]
+    loc: Location = ()
     here: Any = document.data
     for step in steps[:-1]:
-        found = _found(here, step, change)
+        child = _child_key(here, step, change)
         if isinstance(here, dict):
-            here.setdefault(found, {})
-        loc, here = (*loc, found), here[found]
-    last = _found(here, steps[-1], change)
+            here.setdefault(child, {})
+        loc, here = (*loc, child), here[child]
+    last = _child_key(here, steps[-1], change)
     here[last] = value
-    document.moved((*loc, last), f"--set {key}")
+    document.relocate((*loc, last), f"--set {key}")
 
 
-def _steps(key: str) -> list[str]:
-    steps = key.split(".")
-    dotted = next((place for place, step in enumerate(steps) if step in _DOTTED), len(steps)) + 1
-    return [*steps[:dotted], *([".".join(steps[dotted:])] if steps[dotted:] else [])]
-
-
-def _found(here: Any, step: str, change: str) -> str | int:
-    """The key or index that ``step`` names here."""
+def _child_key(here: Any, step: str, change: str) -> str | int:
+    """Return the key or index that ``step`` addresses in a mapping or list."""
     if isinstance(here, dict):
         return step
     if isinstance(here, list):
-        named = (i for i, it in enumerate(here) if isinstance(it, dict) and step in (it.get("id"), it.get("name")))
-        index = next(named, int(step) if step.isdecimal() and int(step) < len(here) else None)
+        by_name = (i for i, it in enumerate(here) if isinstance(it, dict) and step in (it.get("id"), it.get("name")))
+        index = next(by_name, int(step) if step.isdecimal() and int(step) < len(here) else None)
         if index is not None:
             return index
-    raise PlanError(
-        [f"--set {change}: the plan has nothing called `{step}` there; say a key, an id, a name or an index"]
-    )
+    raise PlanError([f"--set {change}: the plan has no `{step}` there; use a key, an id, a name or an index"])
 
 
-@dataclass(frozen=True)
-class Checked:
-    """A plan that can be run. ``source``: the file's name; ``text``: the plan as it will run, in YAML.
-
-    ``places``: where each part of it stands.
-    """
-
-    plan: Plan
-    source: str
-    text: str
-    slo_positions: tuple[str, ...]
-    warnings: tuple[str, ...]
-    places: Places
+_ATTACHED_FAMILIES = ("link", "Kafka", "client")
+_BROKER = ("broker",)  # the field of a Kafka fault that names the broker whose settings or sessions it changes
+_REFUSED_KINDS = {
+    "move_controller": "it restarts, pauses or kills a node, which only works on a launched cluster",
+    "kill_controller": "it kills a node, which only works on a launched cluster",
+    "fence_broker": "it cuts the link between a broker and the controllers, which only works on a launched cluster",
+    "recreate_topic": "it deletes a topic; it is allowed for topics in `attach.create`",
+    "delete_records": "it deletes records; it is allowed for topics in `attach.create`",
+}
 
 
-def load_plan(source: Path | str, changes: Sequence[str] = ()) -> Checked:
-    """Read, change (``key=value`` each, see ``changes``) and check a plan file (Path) or text (str).
-
-    Raises PlanError with all of its problems, sorted by line.
-    """
-    document = load(source)
-    apply_changes(document, changes)
-    plan = _checked(document)
-    text = _rewritten(document, changes) if changes else document.text
-    slo_positions = tuple(document.position(("slo", index)) for index in range(len(plan.slo)))
-    return Checked(plan, document.name, text, slo_positions, tuple(warnings(plan, document)), document)
-
-
-def _checked(document: Document) -> Plan:
-    draft, problems = read_draft(document.data)
-    problems += _judged(draft)
-    if problems:
-        raise PlanError(worded(problems, document))
-    try:
-        return Plan.model_validate(document.data)
-    except ValidationError as error:  # what no part of the draft stands for; a net, so that nobody meets a traceback
-        details = "; ".join(f"{detail['loc']}: {detail['msg']}" for detail in error.errors())
-        raise PlanError([f"{document.position(())}: the plan is not valid ({details}); mend it"]) from error
+def attachment_problems(draft: Draft) -> Iterator[Problem]:
+    """Yield everything that a plan may not do to its attached cluster; nothing for a launched cluster."""
+    attach = draft.attach
+    if attach is None:
+        return
+    known = {topic.name for topic in draft.topics.values()} | draft.unreadable_topics
+    for index, name in enumerate(attach.create):
+        if name not in known:
+            sentence = f"the topic `{name}` is not among the plan's `topics`; {did_you_mean(name, known)}"
+            yield Problem(("cluster", "attach", "create", index), sentence)
+    for index, workload in draft.workloads.items():
+        yield from _attached_workload(workload, ("workloads", index), attach)
+    for located in draft.faults.readable:
+        yield from _attached_fault(located.fault, located.loc, attach)
 
 
-def check(plan: Plan, places: Places | None = None) -> None:
-    """Check a plan that is an object already. Raises PlanError with all of its problems."""
-    problems = _judged(draft_of(plan))
-    if problems:
-        raise PlanError(worded(problems, places or PythonPlaces()))
+def _attached_workload(workload: Workload, loc: Location, attach: Attach) -> Iterator[Problem]:
+    for op in ("produce", "consume", "commit"):
+        rack = getattr(getattr(workload, op), "rack", None)
+        if rack not in (None, attach.rack):
+            sentence = f"all clients of an attached cluster are in its `rack`, here {attach.rack}: remove this"
+            yield Problem((*loc, op, "rack"), sentence)
+    for name, arm in workload.arms.items():
+        # an `exec` program accepts any setting; other clients refuse security settings anyway
+        for setting in arm.settings:
+            if arm.client == "exec" and setting.startswith(("sasl.", "ssl.", "security.")):
+                sentence = f"`{setting}` is passed to the program from `attach.security`: remove it"
+                yield Problem((*loc, "arms", name, "settings", setting), sentence, on_key=True)
 
 
-def warnings(plan: Plan, places: Places | None = None) -> list[str]:
-    """What is allowed but may surprise, worded like a problem: faults too short to notice, SLOs that can't fail."""
-    draft = draft_of(plan)
-    return worded([*grey_failures(draft), *surprises(draft), *toothless(draft)], places or PythonPlaces())
+def _attached_fault(fault: Fault, loc: Location, attach: Attach) -> Iterator[Problem]:
+    if why := _refusal(fault, attach):
+        sentence = f"a {fault.kind} is refused on an attached cluster: {why}"
+        yield Problem((*loc, "kind"), f"{sentence}; remove it, or let Aftershock launch the cluster")
+        return
+    for place, topic in fault.topics().items():
+        if topic.startswith("__"):
+            sentence = f"`{topic}` is shared by all users of an attached cluster: name a topic of the plan"
+            yield Problem((*loc, *place), sentence)
+    for place, link in fault.links().items():
+        yield from _attached_link(links.parse(link), (*loc, *place), attach)
+    if fault.family == "Kafka" and (text := fault.roles().get(_BROKER)):
+        role = roles.parse(text)
+        if not attach.brokers or (isinstance(role, roles.Node) and role.broker not in attach.brokers):
+            target = f"broker {text}" if isinstance(role, roles.Node) else "a broker"
+            sentence = f"it changes {target}, which is not listed in `attach.brokers`: add it there"
+            yield Problem((*loc, *_BROKER), sentence)
 
 
-def _rewritten(document: Document, changes: Sequence[str]) -> str:
-    return f"# {document.name}, changed by: {' '.join(map(repr, changes))}\n{dump(document.data)}"
+def _refusal(fault: Fault, attach: Attach) -> str | None:
+    if fault.family not in _ATTACHED_FAMILIES:
+        return "Aftershock did not start its processes, disks and networks"
+    foreign_topics = {*fault.topics().values()} - {*attach.create}
+    if fault.kind in ("recreate_topic", "delete_records") and not foreign_topics:
+        return None
+    return _REFUSED_KINDS.get(fault.kind)
 
 
-def _judged(draft: Draft) -> list[Problem]:
-    return [*crosscheck(draft), *attached(draft), *conflicts(draft), *objectives(draft)]
+def _attached_link(link: links.Selector, loc: Location, attach: Attach) -> Iterator[Problem]:
+    if not isinstance(link, links.ToBroker) or link.channel != "client":
+        yield Problem(loc, "an attached cluster only has links from clients: write `client(…) -> broker(…)`")
+    elif not attach.proxies:
+        yield Problem(loc, "this plan can't affect any link: name your `toxiproxy` and its `proxies` under `attach`")
+    elif link.source not in ("*", attach.rack):
+        yield Problem(loc, f"the clients are in rack {attach.rack}, so {link.source} has no links: use {attach.rack}")
+    elif link.role and isinstance(role := roles.parse(link.role), roles.Node):
+        reached = sorted(attach.proxies.values())
+        if role.broker not in reached:
+            brokers = ", ".join(map(str, reached))
+            yield Problem(loc, f"none of the `proxies` leads to broker {role.broker}; they lead to {brokers}")

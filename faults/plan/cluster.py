@@ -1,12 +1,8 @@
-"""What every part of a plan is made of: a model that takes no unknown key, Kafka's settings, the name of a rack.
+"""Cluster section of a plan: a cluster to launch (racks, brokers, configuration, disks), or a running one to attach to.
 
-A cluster that is attached, not launched: what a plan says of it under ``cluster: {attach: …}``.
-
-Rules: what is not named here is not touched, so proxies, brokers and topics to create are named one by one. A secret is
-``${NAME}``, the environment variable that holds it; a literal one is refused, and the refusal doesn't repeat it.
-``docs/ATTACH.md`` is the document.
-
-The cluster that a plan wants: racks and brokers, what they are set to, their disks; or one that runs already.
+Rules for ``cluster: {attach: …}``: whatever the plan does not name is not touched, so proxies, brokers and topics to
+create are named one by one. A secret is written as ``${NAME}``, the environment variable that holds it; a literal
+secret is refused, and the message does not repeat it. ``docs/ATTACH.md`` is the user documentation.
 """
 
 import re
@@ -27,50 +23,52 @@ from pydantic_core import PydanticCustomError
 
 from aftershock.faults.plan.units import Size
 
+NODES_MAX = 9
+RACKS_MAX = 5
+_MIB = 1_048_576
+_VARIABLE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
+_HOST_PORT = r"[^\s,/@]+:\d{1,5}"
+
+
+def refused(sentence: str) -> PydanticCustomError:
+    """Return a validation error whose message is this sentence."""
+    return PydanticCustomError("refused", "{sentence}", {"sentence": sentence})
+
 
 def text_of(value: object) -> object:
-    """Kafka's configs are text: ``2`` -> ``"2"``, ``true`` -> ``"true"``."""
+    """Convert YAML scalars to text, as Kafka's configs require: ``2`` -> ``"2"``, ``true`` -> ``"true"``."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
 
 
+def _variable(value: object) -> object:
+    if isinstance(value, str) and _VARIABLE.fullmatch(value):
+        return value
+    raise refused("a plan must not contain a secret: put it into an environment variable, and write ${ITS_NAME} here")
+
+
 RackName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]{0,7}$")]
 ConfigText = Annotated[str, BeforeValidator(text_of)]
+Secret = Annotated[str, BeforeValidator(_variable), WithJsonSchema({"type": "string", "pattern": _VARIABLE.pattern})]
+Hosts = Annotated[str, Field(pattern=rf"^{_HOST_PORT}(,{_HOST_PORT})*$")]
+HostPort = Annotated[str, Field(pattern=rf"^(http://)?{_HOST_PORT}/?$")]
+TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
+BrokerId = Annotated[StrictInt, Field(ge=0)]
+BrokerNumber = Annotated[int, Field(ge=1, le=NODES_MAX)]
 
 
 class Part(BaseModel):
-    """Base of every part of a plan: no unknown keys, no change after the fact."""
+    """Base of every part of a plan: unknown keys are refused, instances are frozen."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
-_VARIABLE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
-_HOST_PORT = r"[^\s,/@]+:\d{1,5}"
+class Security(Part):
+    """Connection security of clients and harness, in Kafka's terms.
 
-
-def _variable(value: object) -> object:
-    if isinstance(value, str) and _VARIABLE.fullmatch(value):
-        return value
-    raise _refused("a secret doesn't stand in a plan: put it into an environment variable, and say ${ITS_NAME} here")
-
-
-Secret = Annotated[str, BeforeValidator(_variable), WithJsonSchema({"type": "string", "pattern": _VARIABLE.pattern})]
-Hosts = Annotated[str, Field(pattern=rf"^{_HOST_PORT}(,{_HOST_PORT})*$")]
-HostPort = Annotated[str, Field(pattern=rf"^(http://)?{_HOST_PORT}/?$")]
-Rack = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]{0,7}$")]
-TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
-BrokerId = Annotated[StrictInt, Field(ge=0)]
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Security(_Part):
-    """How clients and harness connect, in Kafka's words. Files are PEM, their paths relative to the working directory.
-
-    ``ca``: whom to believe, the system's authorities if it isn't said; ``certificate`` and ``key``: ours, for mTLS.
+    Files are PEM; their paths are relative to the working directory. ``ca``: trusted authorities, by default the
+    system's; ``certificate`` and ``key``: the client's own, for mTLS.
     """
 
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
@@ -87,37 +85,38 @@ class Security(_Part):
     def _complete(self) -> Self:
         login = {"mechanism": self.mechanism, "user": self.user, "password": self.password}
         files = {"ca": self.ca, "certificate": self.certificate, "key": self.key, "key_password": self.key_password}
-        self._fits(login, "SASL", wanted=self.protocol.startswith("SASL"), all_of_it=True)
-        self._fits(files, "SSL", wanted=self.protocol.endswith("SSL"), all_of_it=False)
+        is_sasl, is_ssl = self.protocol.startswith("SASL"), self.protocol.endswith("SSL")
+        if not is_sasl and (needless := [name for name, value in login.items() if value is not None]):
+            raise refused(f"`{needless[0]}` is for SASL, and the protocol is {self.protocol}: remove it")
+        if is_sasl and (missing := [name for name, value in login.items() if not value]):
+            raise refused(f"`protocol: {self.protocol}` needs `{missing[0]}`: add it")
+        if not is_ssl and (needless := [name for name, value in files.items() if value is not None]):
+            raise refused(f"`{needless[0]}` is for SSL, and the protocol is {self.protocol}: remove it")
         if bool(self.certificate) != bool(self.key) or (self.key_password and not self.key):
-            raise _refused("`certificate` and `key` belong together, and `key_password` to a `key`: say both, or none")
+            raise refused(
+                "`certificate` and `key` belong together, and `key_password` to a `key`: give both or neither"
+            )
         return self
 
-    def _fits(self, said: dict[str, str | None], what: str, *, wanted: bool, all_of_it: bool) -> None:
-        if not wanted and (needless := [name for name, value in said.items() if value is not None]):
-            raise _refused(f"`{needless[0]}` is for {what}, and the protocol is {self.protocol}: take it away")
-        if wanted and all_of_it and (missing := [name for name, value in said.items() if not value]):
-            raise _refused(f"`protocol: {self.protocol}` needs `{missing[0]}`: add it")
 
-
-class Attach(_Part):
-    """A cluster that runs already, and what of it may be touched.
+class Attach(Part):
+    """A running cluster, and the parts of it that the run may touch.
 
     Attributes:
-        bootstrap: ``host:port`` of brokers as clients dial them, several with commas between them.
-        admin: likewise for the harness itself, where there is a way that no fault touches.
-        rack: what the place where the clients stand is called in links: the ``a`` of ``client(a) -> broker(1)``.
-        racks: what the plan calls brokers' racks whose own names (``broker.rack``) no plan can say.
-        toxiproxy: where the API of your Toxiproxy listens.
+        bootstrap: ``host:port`` of the brokers for clients, separated by commas.
+        admin: the same for the harness itself, if it has a path that no fault affects.
+        rack: name of the clients' location in link selectors: the ``a`` of ``client(a) -> broker(1)``.
+        racks: the plan's names for brokers' racks whose own names (``broker.rack``) are not valid in a plan.
+        toxiproxy: address of the API of your Toxiproxy.
         proxies: its proxies that faults may use, each with the broker that clients reach through it.
         brokers: the brokers whose own settings and fetch sessions faults may touch.
-        create: the plan's topics that the run creates, and deletes when it is over; all others must be there.
+        create: the plan's topics that the run creates, and deletes at its end; all others must exist.
     """
 
     bootstrap: Hosts
     admin: Hosts | None = None
-    rack: Rack = "a"
-    racks: dict[Rack, str] = {}
+    rack: RackName = "a"
+    racks: dict[RackName, str] = {}
     toxiproxy: HostPort | None = None
     proxies: dict[str, BrokerId] = {}
     brokers: tuple[BrokerId, ...] = ()
@@ -126,36 +125,26 @@ class Attach(_Part):
 
     @field_validator("security", mode="before")
     @classmethod
-    def _said_in_parts(cls, value: Any) -> Any:
+    def _is_mapping(cls, value: Any) -> Any:
         if isinstance(value, dict | Security):
             return value
-        raise _refused("say it in parts: `protocol`, `mechanism`, `user`, `password: ${NAME}`, `ca`, …")
+        raise refused("write it as a mapping: `protocol`, `mechanism`, `user`, `password: ${NAME}`, `ca`, …")
 
     @model_validator(mode="after")
-    def _reachable(self) -> Self:
+    def _consistent(self) -> Self:
         if bool(self.proxies) != bool(self.toxiproxy):
-            raise _refused("`toxiproxy` (its API) and `proxies` (which of them may be used) belong together: say both")
+            raise refused("`toxiproxy` (its API) and `proxies` (the usable proxies) belong together: give both")
         if len(set(self.proxies.values())) < len(self.proxies):
-            raise _refused("two of the `proxies` lead to one broker: name the one that the clients go through")
+            raise refused("two of the `proxies` lead to one broker: name the one that the clients use")
         if len(set(self.racks.values())) < len(self.racks):
-            raise _refused("two of the `racks` are one: give each broker.rack one name")
+            raise refused("two of the `racks` have one `broker.rack`: give each broker.rack one name")
         return self
 
 
-def _refused(sentence: str) -> PydanticCustomError:
-    return PydanticCustomError("refused", "{sentence}", {"sentence": sentence})
-
-
-NODES_MAX = 9
-RACKS_MAX = 5
-_MIB = 1_048_576
-BrokerNumber = Annotated[int, Field(ge=1, le=NODES_MAX)]
-
-
 class Disks(Part):
-    """Log directories of their own: ``count`` for each broker, each of ``size`` and no more, in memory.
+    """Separate log directories: ``count`` for each broker, each limited to ``size``, in memory.
 
-    They outlive a broker's death, not the cluster's. The metadata log never lies there.
+    They survive a broker's death, but not the cluster's. The metadata log is never stored in them.
     """
 
     count: Annotated[StrictInt, Field(ge=1, le=4)] = 1
@@ -163,7 +152,10 @@ class Disks(Part):
 
 
 class Cluster(Part):
-    """The cluster to break. ``racks`` maps a rack to its number of brokers; ``attach``: yours, in place of all else."""
+    """The cluster under test.
+
+    ``racks`` maps a rack to its number of brokers; ``attach`` names a running cluster and excludes all other keys.
+    """
 
     kafka: Annotated[str, Field(pattern=r"^(default|\d+\.\d+\.\d+)$")] = "default"
     racks: Annotated[
@@ -173,14 +165,15 @@ class Cluster(Part):
     controllers: Annotated[Literal[0, 1, 3, 5], Field(description="isolated controllers; 0: combined nodes")] = 0
     disks: Disks | None = None
     wire_proxy: Annotated[
-        StrictBool, Field(description="clients pass a proxy that faults in the protocol need; a plan with one has it")
+        StrictBool,
+        Field(description="clients connect through the proxy that protocol faults need; implied by such a fault"),
     ] = False
     config: Annotated[
-        dict[str, ConfigText], Field(description="settings of every node; an empty one leaves Kafka's own default")
+        dict[str, ConfigText], Field(description="settings of every node; an empty value keeps Kafka's own default")
     ] = {}
     brokers: Annotated[
         dict[BrokerNumber, Annotated[dict[str, ConfigText], Field(min_length=1)]] | None,
-        Field(description="settings of one broker, by its number: they win over `config`"),
+        Field(description="settings of one broker, by its number: they override `config`"),
     ] = None
     attach: Attach | None = None
 
@@ -188,39 +181,32 @@ class Cluster(Part):
     @classmethod
     def _not_too_many(cls, racks: dict[str, int]) -> dict[str, int]:
         if sum(racks.values()) > NODES_MAX:
-            raise _refused_setting(
-                f"{sum(racks.values())} brokers are too many for one host: ask for {NODES_MAX} at most"
-            )
+            raise refused(f"{sum(racks.values())} brokers are too many for one host: use {NODES_MAX} at most")
         return racks
 
     @model_validator(mode="after")
-    def _one_or_the_other(self) -> Self:
+    def _launched_or_attached(self) -> Self:
         if self.attach and (needless := sorted(self.model_fields_set - {"attach"})):
-            raise _refused_setting(
-                f"`{needless[0]}` is for launching a cluster, and `attach` takes one that runs: say one"
+            raise refused(
+                f"`{needless[0]}` is for launching a cluster, and `attach` uses a running one: keep one of them"
             )
         return self
 
     @model_validator(mode="after")
-    def _brokers_there(self) -> Self:
+    def _brokers_exist(self) -> Self:
         if unknown := sorted(self.brokers.keys() - self.broker_racks.keys()) if self.brokers else []:
-            raise _refused_setting(
-                f"there is no broker {unknown[0]} to give settings to: the cluster's are 1 to {len(self.broker_racks)}"
-            )
+            brokers = len(self.broker_racks)
+            raise refused(f"there is no broker {unknown[0]} to give settings to: the cluster's are 1 to {brokers}")
         return self
 
     @property
     def broker_racks(self) -> dict[int, str]:
-        """The rack of each broker: brokers are numbered from 1, rack after rack, as the plan lists them."""
-        homes = [rack for rack, brokers in self.racks.items() for _ in range(brokers)]
-        return dict(enumerate(homes, start=1))
+        """The rack of each broker: brokers are numbered from 1, rack after rack, in the order of the plan."""
+        racks = [rack for rack, brokers in self.racks.items() for _ in range(brokers)]
+        return dict(enumerate(racks, start=1))
 
     @property
     def node_racks(self) -> dict[int, str]:
-        """The rack of each node: isolated controllers are numbered from 11 and go round the racks."""
+        """The rack of each node: isolated controllers are numbered from 11 and take the racks in turn."""
         racks = list(self.racks)
         return self.broker_racks | {11 + i: racks[i % len(racks)] for i in range(self.controllers)}
-
-
-def _refused_setting(sentence: str) -> PydanticCustomError:
-    return PydanticCustomError("refused", "{sentence}", {"sentence": sentence})

@@ -1,16 +1,14 @@
-"""What a cluster kept for ad-hoc work needs of a plan: its ``cluster`` and its ``topics``, both optional.
+"""Plan parts from the command line: the spec of ``cluster up``, and the fault of ``inject``.
 
-A whole plan serves as well: what else it says is not read, only named. What is wrong with the two parts, and a key that
-no plan has, is reported as in a plan, all at once with its place.
+A cluster spec is the ``cluster`` and ``topics`` of a plan, both optional. A whole plan is accepted too: its other keys
+are ignored and listed. Problems of the two parts, and unknown keys, are reported as for a plan.
 
-One fault from the words of the command line: ``inject pause broker="leader of t/0" --for 5s``.
-
-It is read and judged by the code that judges plans, against the cluster and the topics that are there, so that the
-same mistakes get the same sentences; only their place is another. What it needs not know of a plan (workloads, and so
-consumer groups) is left to the moment of injection, where the cluster answers.
+A fault is given as ``inject pause broker="leader of t/0" --for 5s``. The code that checks plans also checks this fault
+against the running cluster and its topics, so that equal mistakes give equal messages; only the positions differ.
+Consumer groups and other facts about workloads are unknown here; the cluster is asked about them at injection.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,11 +16,11 @@ from typing import Any
 from aftershock.errors import PlanError
 from aftershock.faults.kinds.fault import Fault
 from aftershock.faults.plan.cluster import Cluster
-from aftershock.faults.plan.conflicts import grey_failures, surprises
-from aftershock.faults.plan.document import Location, Problem, dump, load, worded
+from aftershock.faults.plan.conflicts import fault_warnings, grey_failures
+from aftershock.faults.plan.document import Location, Problem, dump_yaml, format_problems, load
 from aftershock.faults.plan.model import Plan
-from aftershock.faults.plan.parsing import Draft, read_draft
-from aftershock.faults.plan.references import crosscheck
+from aftershock.faults.plan.parsing import read_draft
+from aftershock.faults.plan.references import reference_problems
 from aftershock.faults.plan.units import ranges_in
 from aftershock.faults.plan.workloads import Topic
 
@@ -30,141 +28,125 @@ _PARTS = ("cluster", "topics")
 
 
 @dataclass(frozen=True)
-class Outline:
+class ClusterSpec:
     """A cluster and its topics. ``ignored``: the other keys of the document, in order."""
 
     cluster: Cluster = field(default_factory=Cluster)
     topics: tuple[Topic, ...] = ()
     ignored: tuple[str, ...] = ()
 
-    def on(self, kafka: str) -> "Outline":
-        """The same on another version of Kafka."""
+    def on(self, kafka: str) -> "ClusterSpec":
+        """Return the same spec for another version of Kafka."""
         return replace(self, cluster=self.cluster.model_copy(update={"kafka": kafka}))
 
     def to_yaml(self) -> str:
-        """The two parts as a plan says them."""
+        """Return the two parts as YAML."""
         topics = [topic.model_dump(mode="json", exclude_defaults=True) for topic in self.topics]
-        return dump({"cluster": self.cluster.model_dump(mode="json", exclude_none=True), "topics": topics})
+        return dump_yaml({"cluster": self.cluster.model_dump(mode="json", exclude_none=True), "topics": topics})
 
 
-def read_outline(source: Path | str) -> Outline:
-    """Read a file (Path) or a text (str). Raises PlanError with everything that is wrong with it."""
+def read_cluster_spec(source: Path | str) -> ClusterSpec:
+    """Read a file (Path) or a text (str). Raises PlanError with all of its problems."""
     document = load(source)
     draft, problems = read_draft(document.data)
-    ours = [*_ours(problems, missing_is_fine=document.data.get("topics") in (None, [])), *_crossed(draft)]
-    if draft.attach:
-        ours.append(Problem(("cluster", "attach"), "a cluster of your own is only attached by `aftershock run`"))
-    if ours or draft.cluster is None:
-        raise PlanError(worded(ours, document))
-    ignored = tuple(key for key in document.data if key not in _PARTS)
-    return Outline(draft.cluster, tuple(draft.topics.values()), ignored)
-
-
-def _ours(problems: list[Problem], *, missing_is_fine: bool) -> Iterator[Problem]:
-    """The problems of the two parts, and of keys that are nobody's."""
+    may_lack_topics = document.data.get("topics") in (None, [])
+    relevant = []
     for problem in problems:
-        part = problem.loc[0] if problem.loc else None
-        if part == "topics" and len(problem.loc) == 1 and missing_is_fine:
+        key = problem.loc[0] if problem.loc else None
+        is_top_level = len(problem.loc) == 1
+        if key == "topics" and is_top_level and may_lack_topics:
             continue
-        if part in _PARTS or (part not in Plan.model_fields and len(problem.loc) == 1):
-            yield problem
+        if key in _PARTS or (key not in Plan.model_fields and is_top_level):
+            relevant.append(problem)
+    relevant += [problem for problem in reference_problems(draft) if problem.loc[0] in _PARTS]
+    if draft.attach:
+        sentence = "`attach` only works with `aftershock run`: describe a cluster to launch"
+        relevant.append(Problem(("cluster", "attach"), sentence))
+    if relevant or draft.cluster is None:
+        raise PlanError(format_problems(relevant, document))
+    ignored = tuple(key for key in document.data if key not in _PARTS)
+    return ClusterSpec(draft.cluster, tuple(draft.topics.values()), ignored)
 
 
-def _crossed(draft: Draft) -> Iterator[Problem]:
-    return (problem for problem in crosscheck(draft) if problem.loc[0] in _PARTS)
-
-
-_NOT_HERE = {
-    "at": "an injection begins at once: take `at` away",
-    "for": "how long it lasts is said by --for: write --for 10s",
-    "id": "an injection is given its id: take `id` away",
-    "kind": "the kind is said by the first word: take `kind` away",
+_NOT_A_PARAMETER = {
+    "at": "an injection begins at once: remove `at`",
+    "for": "the duration is an option: write --for 10s",
+    "id": "the id of an injection is generated: remove `id`",
+    "kind": "the kind is the first argument: remove `kind`",
 }
 
 
 @dataclass(frozen=True)
-class Spoken:
-    """A fault as it was asked for, and what may surprise about it."""
+class InjectCommand:
+    """The fault of an ``inject`` command, and warnings about it."""
 
     fault: Fault
     warnings: tuple[str, ...]
 
 
-class _CommandPlaces:
-    """Where things stand on a command line: ``inject pause broker``."""
+class _CommandSourceMap:
+    """Positions on the command line: ``inject pause broker``."""
 
     def __init__(self, kind: str) -> None:
         self._command = f"inject {kind}"
 
     def position(self, loc: Location) -> str:
-        """``inject KIND KEY``, with ``--for`` for ``for``."""
+        """Return ``inject KIND KEY``, with ``--for`` for ``for``."""
         words = [f"--{step}" if step == "for" else str(step) for step in loc[2:]]
         return " ".join([self._command, ".".join(words)]).rstrip()
 
     key_position = position
 
 
-def spoken(
-    kind: str, pairs: Sequence[str], lasting: str | None, cluster: Cluster, topics: Sequence[Topic], fault_id: str
-) -> Spoken:
-    """The fault that ``KIND key=value … --for lasting`` asks for, called ``fault_id``, checked against the cluster.
+def parse_inject(
+    kind: str, pairs: Sequence[str], duration: str | None, cluster: Cluster, topics: Sequence[Topic], fault_id: str
+) -> InjectCommand:
+    """Return the fault of ``inject KIND key=value … --for DURATION``, with this id, checked against the cluster.
 
-    Raises PlanError with everything that is wrong with it.
+    Raises PlanError with all of its problems.
     """
-    said = _words(kind, pairs)
-    lasts = {} if lasting is None else {"for": lasting}
-    draft, problems = _judged({"kind": kind, "id": fault_id, "at": "0s", **lasts, **said}, cluster, topics)
-    places = _CommandPlaces(kind)
-    if problems:
-        raise PlanError(worded(problems, places))
-    (one,) = draft.faults.said
-    return Spoken(one.fault, tuple(worded([*grey_failures(draft), *surprises(draft)], places)))
-
-
-def _judged(fault: Mapping[str, Any], cluster: Cluster, topics: Sequence[Topic]) -> tuple[Draft, list[Any]]:
+    parameters = _parse_parameters(kind, pairs)
+    for_ = {} if duration is None else {"for": duration}
+    fault = {"kind": kind, "id": fault_id, "at": "0s", **for_, **parameters}
     draft, problems = read_draft({"faults": [fault]})
-    here = dict(enumerate(topics))
-    draft = replace(draft, cluster=cluster, topics=here, unreadable_workloads=True, topics_are="on the cluster")
-    ours = [problem for problem in (*problems, *crosscheck(draft)) if problem.loc[:1] == ("faults",)]
-    return draft, ours
+    by_index = dict(enumerate(topics))
+    draft = replace(draft, cluster=cluster, topics=by_index, unreadable_workloads=True, topics_source="on the cluster")
+    problems = [it for it in (*problems, *reference_problems(draft)) if it.loc[:1] == ("faults",)]
+    source_map = _CommandSourceMap(kind)
+    if problems:
+        raise PlanError(format_problems(problems, source_map))
+    (located,) = draft.faults.readable
+    warnings = format_problems([*grey_failures(draft), *fault_warnings(draft)], source_map)
+    return InjectCommand(located.fault, tuple(warnings))
 
 
-def _words(kind: str, pairs: Sequence[str]) -> dict[str, Any]:
-    """``["move.from=1", "move.to=2"]`` -> ``{"move": {"from": 1, "to": 2}}``; values are YAML."""
-    said: dict[str, Any] = {}
+def _parse_parameters(kind: str, pairs: Sequence[str]) -> Mapping[str, Any]:
+    """Convert ``["move.from=1", "move.to=2"]`` to ``{"move": {"from": 1, "to": 2}}``; values are YAML."""
+    parameters: dict[str, Any] = {}
     problems: list[str] = []
     for pair in pairs:
         key, equals, text = pair.partition("=")
-        if why := _refusal(key, equals):
-            problems.append(f"inject {kind} {pair}: {why}")
+        if not equals or not key:
+            problems.append(f"inject {kind} {pair}: write KEY=VALUE, like broker=1 or delay=50ms")
+            continue
+        if refusal := _NOT_A_PARAMETER.get(key):
+            problems.append(f"inject {kind} {pair}: {refusal}")
             continue
         try:
-            _put(said, key.split("."), load(f"value: {text}", f"inject {kind} {key}").data["value"])
-        except (PlanError, KeyError) as error:
-            problems += error.problems if isinstance(error, PlanError) else [_twice(kind, key)]
-    if any(ranges_in(said)):
-        problems.append(f"inject {kind}: a range is for plans, and nothing is drawn here: give one value")
+            value = load(f"value: {text}", f"inject {kind} {key}").data["value"]
+        except PlanError as error:
+            problems += error.problems
+            continue
+        *path, last = key.split(".")
+        here: Any = parameters
+        for step in path:
+            here = here.setdefault(step, {}) if isinstance(here, dict) else here
+        if not isinstance(here, dict) or last in here:
+            problems.append(f"inject {kind} {key}: given twice; give it once")
+        else:
+            here[last] = value
+    if any(ranges_in(parameters)):
+        problems.append(f"inject {kind}: ranges are only allowed in plans: give one value")
     if problems:
         raise PlanError(problems)
-    return said
-
-
-def _refusal(key: str, equals: str) -> str | None:
-    if not equals or not key:
-        return "write KEY=VALUE, like broker=1 or delay=50ms"
-    return _NOT_HERE.get(key)
-
-
-def _put(said: dict[str, Any], steps: list[str], value: object) -> None:
-    """KeyError if something stands there already."""
-    for step in steps[:-1]:
-        said = said.setdefault(step, {})
-        if not isinstance(said, dict):
-            raise KeyError(step)
-    if steps[-1] in said:
-        raise KeyError(steps[-1])
-    said[steps[-1]] = value
-
-
-def _twice(kind: str, key: str) -> str:
-    return f"inject {kind} {key}: said twice; say it once"
+    return parameters

@@ -1,4 +1,4 @@
-"""What faults are composed of: together, one after the other, again and again, or one of several.
+"""Composition of faults: concurrent, sequential, repeated, or one alternative of several.
 
 ::
 
@@ -8,20 +8,21 @@
     - {every: 5s, until: 40s, fault: {for: 2s, kind: pause, broker: 3}}
     - choose: [{weight: 3, fault: {for: 2s, kind: pause, broker: 3}}, {weight: 1, fault: {wait: 0s}}]
 
-Rules. Elements nest. ``at`` counts from where the container puts its element: the start of ``together`` or of a round,
-its turn in ``then``. An element is over when its last ``for`` is (not yet healed: ``wait`` leaves room for that), and
-one without ``for`` after its allowance. ``until`` counts from the same moment as the container's own ``at``; no round
-begins then or later. A value may be a range (``ranges.py``). ``expand.py`` makes steps of all that.
+Rules. Elements nest. ``at`` counts from the moment at which the container starts its element: the start of ``together``
+or of a round, or its turn in ``then``. An element ends when its last ``for`` ends (healing may take longer: ``wait``
+leaves room for it), and an element without ``for`` ends after its allowance. ``until`` counts from the same moment as
+the container's own ``at``; no round starts then or later. A value may be a range (``units.py``).
+``timeline/expand.py`` turns elements into steps.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictInt, Tag, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
 
 from aftershock.faults.kinds.fault import Fault, FaultId
 from aftershock.faults.kinds.registry import KINDS, AnyFault
+from aftershock.faults.plan.cluster import refused
 from aftershock.faults.plan.document import Location
 from aftershock.faults.plan.units import Duration, Moment, Range, corners, ranges_in
 
@@ -29,7 +30,7 @@ STEPS_MAX = 500
 
 
 class Ranged(BaseModel):
-    """A fault some of whose values are ranges, so that only the compiler can tell which fault it is: its words."""
+    """Data of a fault with ranges; only the compiler's draws make it a definite fault."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -37,20 +38,20 @@ class Ranged(BaseModel):
     id: FaultId | None = None
 
     @model_validator(mode="after")
-    def _good_at_every_corner(self) -> Self:
+    def _valid_at_every_corner(self) -> Self:
         try:
             self.corners()
         except (ValidationError, ValueError, KeyError) as error:
-            raise _refused(str(error)) from error
+            raise refused(str(error)) from error
         return self
 
-    def words(self) -> dict[str, Any]:
-        """The fault as the plan says it."""
+    def data(self) -> dict[str, Any]:
+        """Return the fault as the plan writes it."""
         return self.model_dump(exclude_none=True)
 
     def corners(self) -> list[Fault]:
-        """The fault at each combination of the ends of its ranges."""
-        return [KINDS[self.kind].model_validate(words) for words in corners(self.words())]
+        """Return the fault at each combination of the ends of its ranges."""
+        return [KINDS[self.kind].model_validate(data) for data in corners(self.data())]
 
 
 class _Composed(BaseModel):
@@ -58,27 +59,27 @@ class _Composed(BaseModel):
 
 
 class Wait(_Composed):
-    """Nothing, for a while: between two of `then`, or as an alternative of `choose`."""
+    """A pause between two elements of `then`, or an alternative of `choose` without a fault."""
 
     wait: Moment
 
 
 class Together(_Composed):
-    """Elements that all count their `at` from one moment."""
+    """Concurrent elements: their `at` counts from one common moment."""
 
     at: Moment = 0
     together: Annotated[tuple["AnyElement", ...], Field(min_length=1)]
 
 
 class Then(_Composed):
-    """Elements one after the other, each when the one before is over."""
+    """Sequential elements: each starts when the previous one ends."""
 
     at: Moment = 0
     then: Annotated[tuple["AnyElement", ...], Field(min_length=1)]
 
 
 class Repeat(_Composed):
-    """One element several times: `repeat` times or `until` a moment, `every` so often or when the last one is over."""
+    """One element in rounds: `repeat` times or `until` a moment; a round starts `every` interval or when one ends."""
 
     at: Moment = 0
     repeat: Annotated[StrictInt, Field(ge=1, le=STEPS_MAX)] | None = None
@@ -89,58 +90,58 @@ class Repeat(_Composed):
     @model_validator(mode="after")
     def _ends(self) -> Self:
         if (self.repeat is None) == (self.until is None):
-            raise _refused("say how often, by `repeat: 3` or by `every: 5s, until: 40s`; one of the two")
+            raise refused("give the number of rounds, by either `repeat: 3` or `every: 5s, until: 40s`")
         if self.until is not None and self.every is None:
-            raise _refused("`until` needs `every`: say how often a round begins, like `every: 5s`")
+            raise refused("`until` needs `every`: give the interval between rounds, like `every: 5s`")
         if self.rounds(int(self.at.high) if isinstance(self.at, Range) else self.at) == 0:
-            raise _refused("`until` counts from where `at` does and is not after it, so nothing happens: make it later")
+            raise refused("`until` counts from the same moment as `at` and must be later, or no round starts")
         return self
 
     def rounds(self, at_ms: int) -> int:
-        """How many there are when the first begins ``at_ms`` after the moment that `at` counts from."""
+        """Return the number of rounds if the first starts ``at_ms`` after the moment from which `at` counts."""
         if self.until is None or self.every is None:
             return self.repeat or 0
         return max(0, -(-(self.until - at_ms) // self.every))
 
 
 class Choice(_Composed):
-    """One alternative: drawn `weight` times as often as one of weight 1."""
+    """An alternative of `choose`, drawn `weight` times as often as an alternative of weight 1."""
 
     weight: Annotated[StrictInt, Field(ge=1, le=1000)] = 1
     fault: "AnyElement"
 
 
 class Choose(_Composed):
-    """One of several elements, drawn by the compiler."""
+    """Alternatives, of which the compiler draws one."""
 
     at: Moment = 0
     choose: Annotated[tuple[Choice, ...], Field(min_length=2)]
 
 
-BY_WORD: Mapping[str, type[_Composed]] = {
+MODEL_BY_KEY: Mapping[str, type[_Composed]] = {
     "together": Together,
     "then": Then,
     "choose": Choose,
     "wait": Wait,
     **dict.fromkeys(("repeat", "every", "until", "fault"), Repeat),
 }
-"""What is composed, by the keys that tell it from a fault."""
+"""Models of composed elements, by the keys that distinguish them from a fault."""
 
 
-def sort_of(said: object) -> type[BaseModel] | None:
-    """What an element is, by its keys; an object, by its class. None: nothing that belongs among faults."""
-    if isinstance(said, BaseModel):
-        return Fault if isinstance(said, Fault) else type(said)
-    if not isinstance(said, Mapping):
+def element_model(element: object) -> type[BaseModel] | None:
+    """Return an element's model, by the keys of its data or by its class; None if it is not a valid element."""
+    if isinstance(element, BaseModel):
+        return Fault if isinstance(element, Fault) else type(element)
+    if not isinstance(element, Mapping):
         return None
-    if "kind" in said:
-        return Ranged if any(ranges_in(said)) else Fault
-    return next((model for word, model in BY_WORD.items() if word in said), None)
+    if "kind" in element:
+        return Ranged if any(ranges_in(element)) else Fault
+    return next((model for key, model in MODEL_BY_KEY.items() if key in element), None)
 
 
-def _tag(said: object) -> str | None:
-    found = sort_of(said)
-    return found.__name__ if found else None
+def _tag(element: object) -> str | None:
+    model = element_model(element)
+    return model.__name__ if model else None
 
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ for model in (Together, Then, Repeat, Choice, Choose):
 
 
 def children(element: AnyElement) -> Iterator[tuple[Location, AnyElement]]:
-    """What it is composed of, each with its place in it."""
+    """Yield the elements directly inside, each with its location relative to ``element``."""
     match element:
         case Together():
             yield from ((("together", index), child) for index, child in enumerate(element.together))
@@ -175,11 +176,7 @@ def children(element: AnyElement) -> Iterator[tuple[Location, AnyElement]]:
 
 
 def walk(element: AnyElement, loc: Location) -> Iterator[tuple[Location, AnyElement]]:
-    """It and everything in it, in the order of the document."""
+    """Yield the element and everything inside it, in the order of the document."""
     yield loc, element
     for step, child in children(element):
         yield from walk(child, (*loc, *step))
-
-
-def _refused(sentence: str) -> PydanticCustomError:
-    return PydanticCustomError("refused", "{sentence}", {"sentence": sentence})

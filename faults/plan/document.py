@@ -1,10 +1,11 @@
-"""A YAML file as plain data, with the line and column of everything in it; safe to open for a stranger's file.
+"""YAML plan file as plain data with the line and column of every value; problems and their positions.
 
-Rules: nothing is constructed but dict, list, str, int, float, bool and None (the node graph is read, no constructor
-runs); tags, anchors' aliases and repeated keys are refused with their position, so neither code nor an alias bomb
-gets in; size and depth are bounded. Dates stay text.
+Safe for files from untrusted sources. Rules: only dict, list, str, int, float, bool and None are constructed (the node
+graph is read, no constructor runs); tags, aliases of anchors and repeated keys are refused with their position, which
+excludes both code execution and alias bombs; size and depth are bounded. Dates stay text.
 
-One thing wrong with a plan, and where things stand in a plan.
+A ``Problem`` is found at a location (a path of keys and indices); a ``SourceMap`` translates the location to
+``plan.yaml:14:7``, or, for a plan built in Python, to ``plan.faults[2].topic``.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,17 +24,19 @@ from aftershock.errors import PlanError
 
 BYTES_MAX = 64 * 1024
 DEPTH_MAX = 24
-_WIDTH = 1000  # a line for each fault, however long
-Loc = tuple[str | int, ...]
+_WIDTH = 1000  # keeps each fault on a line of its own, however long
+_SHOWN_MAX = 60
+Location = tuple[str | int, ...]
 _CORE = "tag:yaml.org,2002:"
 _TEXT_TAGS = frozenset(_CORE + tag for tag in ("str", "timestamp", "merge"))
+_PYTHON_NAMES = {"for": "for_", "from": "from_"}
 
 
 class Document:
-    """The data of one YAML document and where each part of it stands."""
+    """Data of one YAML document and the position of each part."""
 
     def __init__(
-        self, name: str, text: str, data: dict[str, Any], values: dict[Loc, str], keys: dict[Loc, str]
+        self, name: str, text: str, data: dict[str, Any], values: dict[Location, str], keys: dict[Location, str]
     ) -> None:
         self.name = name
         self.text = text
@@ -41,48 +44,52 @@ class Document:
         self._values = values
         self._keys = keys
 
-    def position(self, loc: Loc) -> str:
-        """``plan.yaml:14:7`` of the value at ``loc``; of its nearest parent where there is no such value."""
-        return self._nearest(self._values, loc)
+    def position(self, loc: Location) -> str:
+        """Return ``plan.yaml:14:7`` for the value at ``loc``, or for its nearest existing parent."""
+        prefixes = (loc[:length] for length in range(len(loc), -1, -1))
+        return next(self._values[prefix] for prefix in prefixes if prefix in self._values)
 
-    def key_position(self, loc: Loc) -> str:
-        """The same for the key rather than the value behind it."""
+    def key_position(self, loc: Location) -> str:
+        """Return the position of the key at ``loc`` rather than of its value."""
         return self._keys.get(loc) or self.position(loc)
 
-    def moved(self, loc: Loc, where: str) -> None:
-        """The value at ``loc`` now comes from somewhere else (the command line, say)."""
-        inside = [place for place in (*self._values, *self._keys) if place[: len(loc)] == loc]
-        for place in inside:
-            self._values.pop(place, None)
-            self._keys.pop(place, None)
-        self._values[loc] = where
-
-    def _nearest(self, places: dict[Loc, str], loc: Loc) -> str:
-        return next(places[loc[:n]] for n in range(len(loc), -1, -1) if loc[:n] in places)
+    def relocate(self, loc: Location, position: str) -> None:
+        """Set a new position for the value at ``loc`` and everything in it, which now comes from the command line."""
+        for inner in [inner for inner in (*self._values, *self._keys) if inner[: len(loc)] == loc]:
+            self._values.pop(inner, None)
+            self._keys.pop(inner, None)
+        self._values[loc] = position
 
 
 def load(source: Path | str, name: str | None = None) -> Document:
-    """Read a file (Path) or a text (str). ``name`` is how messages call it.
+    """Read a file (Path) or a text (str). ``name`` stands for the file in messages.
 
-    Raises PlanError with a position for bad syntax, and with a sentence for a file that can't be read.
+    Raises PlanError with a position for invalid syntax, and with a sentence for an unreadable file.
     """
     name = name or (source.name if isinstance(source, Path) else "plan.yaml")
-    text = _text(source, name)
+    text = _read_text(source, name)
     try:
         _refuse_bombs(text, name)
         root = YAML(typ="safe", pure=True).compose(text)
     except MarkedYAMLError as error:
-        raise _syntax(name, error) from error
+        mark: StringMark | None = error.problem_mark or error.context_mark
+        where = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else f"{name}:1:1"
+        cause = _one_line(error.problem or error.context)
+        raise PlanError([f"{where}: this is not valid YAML ({cause}); correct it here or just before"]) from error
     except (YAMLError, ValueError) as error:
-        raise PlanError([f"{name}:1:1: this is not YAML ({_one_line(error)}); mend the file"]) from error
+        raise PlanError([f"{name}:1:1: this is not valid YAML ({_one_line(error)}); correct the file"]) from error
     if not isinstance(root, MappingNode):
-        where = _at(name, root) if root is not None else f"{name}:1:1"
+        where = _position(name, root) if root is not None else f"{name}:1:1"
         raise PlanError([f"{where}: a plan is a mapping of keys to values; start it with `name: ...`"])
-    return _Reader(name).document(root, text)
+    reader = _NodeReader(name)
+    data = reader.read(root, ())
+    if reader.problems:
+        raise PlanError(reader.problems)
+    return Document(name, text, data, reader.values, reader.keys)
 
 
-def dump(data: Mapping[str, Any]) -> str:
-    """Plain data as YAML text that ``load`` reads back; keys in the order they have (that of racks numbers brokers)."""
+def dump_yaml(data: Mapping[str, Any]) -> str:
+    """Return plain data as YAML text that ``load`` reads back. Keys keep their order (rack order numbers brokers)."""
     text = StringIO()
     yaml = YAML(typ="safe", pure=True)
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
@@ -91,83 +98,74 @@ def dump(data: Mapping[str, Any]) -> str:
     return text.getvalue()
 
 
-class _Reader:
-    """Walks the node graph once, collecting every problem of form."""
+class _NodeReader:
+    """Converts the node graph to plain data in one pass, and collects every problem of form."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.values: dict[Loc, str] = {}
-        self.keys: dict[Loc, str] = {}
+        self.values: dict[Location, str] = {}
+        self.keys: dict[Location, str] = {}
         self.problems: list[str] = []
 
-    def document(self, root: MappingNode, text: str) -> Document:
-        data = self.read(root, ())
-        if self.problems:
-            raise PlanError(self.problems)
-        return Document(self.name, text, data, self.values, self.keys)
-
-    def read(self, node: Node, loc: Loc) -> Any:
-        self.values[loc] = _at(self.name, node)
+    def read(self, node: Node, loc: Location) -> Any:
+        self.values[loc] = _position(self.name, node)
         if isinstance(node, MappingNode):
-            self._expect(node, "map")
+            if node.tag != _CORE + "map":
+                self._refuse_tag(node)
             return {key: self.read(value, (*loc, key)) for key, value in self._entries(node, loc)}
         if isinstance(node, SequenceNode):
-            self._expect(node, "seq")
+            if node.tag != _CORE + "seq":
+                self._refuse_tag(node)
             return [self.read(item, (*loc, index)) for index, item in enumerate(node.value)]
-        return self._scalar(node)  # compose() gives no other sort of node
+        return self._scalar(node)  # compose() produces no other type of node
 
-    def _entries(self, node: MappingNode, loc: Loc) -> Iterator[tuple[str, Node]]:
-        seen: dict[str, str] = {}
+    def _entries(self, node: MappingNode, loc: Location) -> Iterator[tuple[str, Node]]:
+        positions: dict[str, str] = {}
         for key_node, value in node.value:
-            where = _at(self.name, key_node)
+            where = _position(self.name, key_node)
             if not isinstance(key_node, ScalarNode):
-                self.problems.append(f"{where}: a key must be a single word; quote it if it holds signs")
+                self.problems.append(
+                    f"{where}: a key must be a single word; quote it if it contains special characters"
+                )
                 continue
             key = str(key_node.value)
-            if key in seen:
-                self.problems.append(f"{where}: the key `{key}` is here twice (first at {seen[key]}); keep one")
+            if key in positions:
+                self.problems.append(f"{where}: the key `{key}` is repeated (first at {positions[key]}); keep one")
                 continue
-            seen[key] = where
+            positions[key] = where
             self.keys[*loc, key] = where
             yield key, value
 
-    def _expect(self, node: Node, tag: str) -> None:
-        if node.tag != _CORE + tag:
-            self.problems.append(
-                f"{_at(self.name, node)}: the tag `{_shown(str(node.tag))}` is not allowed; take it away"
-            )
+    def _refuse_tag(self, node: Node) -> None:
+        tag = _shorten(str(node.tag).removeprefix(_CORE))
+        self.problems.append(f"{_position(self.name, node)}: the tag `{tag}` is not allowed; remove it")
 
-    def _scalar(self, node: Node) -> str | float | bool | None:
+    def _scalar(self, node: Node) -> str | float | bool | None:  # noqa: PLR0911 -- one return for each type
         text = str(node.value)
+        tag = str(node.tag).removeprefix(_CORE)
         if node.tag in _TEXT_TAGS:
             return text
         try:
-            return _plain(str(node.tag).removeprefix(_CORE), text)
-        except KeyError:
-            self.problems.append(
-                f"{_at(self.name, node)}: the tag `{_shown(str(node.tag))}` is not allowed; take it away"
-            )
+            match tag:
+                case "null":
+                    return None
+                case "bool":
+                    return text.lower() == "true"
+                case "int":
+                    is_prefixed = text.lstrip("+-").lower().startswith(("0x", "0o", "0b"))
+                    return int(text.replace("_", ""), 0 if is_prefixed else 10)
+                case "float":
+                    return float(text.replace("_", "").replace(".inf", "inf").replace(".nan", "nan"))
         except ValueError:
             self.problems.append(
-                f"{_at(self.name, node)}: `{_shown(text)}` can't be read as a number; quote it or mend it"
+                f"{_position(self.name, node)}: `{_shorten(text)}` can't be read as a number; quote or correct it"
             )
+            return None
+        self._refuse_tag(node)
         return None
 
 
-def _plain(tag: str, text: str) -> float | bool | None:
-    """Raises KeyError for a tag of no plain type, ValueError for text that isn't of that type."""
-    if tag == "null":
-        return None
-    if tag == "bool":
-        return text.lower() == "true"
-    if tag == "int":
-        return int(text.replace("_", ""), 0 if text.lstrip("+-").lower().startswith(("0x", "0o", "0b")) else 10)
-    if tag == "float":
-        return float(text.replace("_", "").replace(".inf", "inf").replace(".nan", "nan"))
-    raise KeyError(tag)
-
-
-def _text(source: Path | str, name: str) -> str:
+def _read_text(source: Path | str, name: str) -> str:
     if isinstance(source, str):
         text = source
     else:
@@ -179,12 +177,12 @@ def _text(source: Path | str, name: str) -> str:
         except UnicodeDecodeError as error:
             raise PlanError([f"{name}: the plan is not UTF-8 text; save it as UTF-8"]) from error
     if len(text) > BYTES_MAX:
-        raise PlanError([f"{name}: the plan is larger than {BYTES_MAX // 1024} KiB; no plan needs that"])
+        raise PlanError([f"{name}: the plan exceeds the limit of {BYTES_MAX // 1024} KiB; shorten it"])
     return text
 
 
 def _refuse_bombs(text: str, name: str) -> None:
-    """Refuse aliases and deep nesting at the first event that shows them, before anything is built from the text."""
+    """Refuse aliases and deep nesting at the first event that shows them, before any value is built."""
     depth = 0
     for event in YAML(typ="safe", pure=True).parse(text):
         where = f"{name}:{event.start_mark.line + 1}:{event.start_mark.column + 1}"
@@ -192,87 +190,75 @@ def _refuse_bombs(text: str, name: str) -> None:
             raise PlanError([f"{where}: aliases (`*{event.anchor}`) are not allowed in a plan; write the value out"])
         depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
         if depth > DEPTH_MAX:
-            raise PlanError([f"{where}: nested too deeply ({DEPTH_MAX} levels are allowed); no plan needs that"])
+            raise PlanError([f"{where}: the nesting exceeds the limit of {DEPTH_MAX} levels; flatten it"])
 
 
-def _syntax(name: str, error: MarkedYAMLError) -> PlanError:
-    mark: StringMark | None = error.problem_mark or error.context_mark
-    where = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else f"{name}:1:1"
-    return PlanError(
-        [f"{where}: this is not YAML ({_one_line(error.problem or error.context)}); mend it here or just before"]
-    )
-
-
-def _at(name: str, node: Node) -> str:
+def _position(name: str, node: Node) -> str:
     return f"{name}:{node.start_mark.line + 1}:{node.start_mark.column + 1}"
 
 
-def _shown(text: str) -> str:
-    return text.removeprefix(_CORE) if len(text) < 60 else text[:57] + "..."  # noqa: PLR2004 -- what fits a line
+def _shorten(text: str) -> str:
+    return text if len(text) < _SHOWN_MAX else text[: _SHOWN_MAX - 3] + "..."
 
 
-def _one_line(what: object) -> str:
-    return " ".join(str(what).split())[:200]
-
-
-Location = tuple[str | int, ...]
-_RESERVED = {"for": "for_", "from": "from_"}
+def _one_line(value: object) -> str:
+    return " ".join(str(value).split())[:200]
 
 
 @dataclass(frozen=True)
 class Problem:
-    """``sentence`` says what is wrong and what to do; ``on_key``: the key at ``loc`` is meant, not its value."""
+    """A defect and its remedy, as a sentence about ``loc``; ``on_key``: about the key there rather than its value."""
 
     loc: Location
     sentence: str
     on_key: bool = False
 
 
-def within(problems: Iterable[Problem], loc: Location) -> Iterator[Problem]:
-    """Problems of a part, placed in the whole."""
+def prefix_problems(problems: Iterable[Problem], loc: Location) -> Iterator[Problem]:
+    """Convert locations relative to the part at ``loc`` into locations in the whole plan."""
     return (replace(problem, loc=(*loc, *problem.loc)) for problem in problems)
 
 
-class Places(Protocol):
-    """Says where a part of a plan stands: a YAML document does, and so does a plan built in Python."""
+class SourceMap(Protocol):
+    """Positions of the parts of a plan: of a YAML document, or of a plan built in Python."""
 
     def position(self, loc: Location) -> str:
-        """Where the value at ``loc`` stands."""
+        """Return the position of the value at ``loc``."""
 
     def key_position(self, loc: Location) -> str:
-        """Where its key stands."""
+        """Return the position of its key."""
 
 
-class PythonPlaces:
-    """A plan built in Python: ``plan.faults[2].topic``."""
+class PythonSourceMap:
+    """Positions in a plan built in Python: ``plan.faults[2].topic``."""
 
     def position(self, loc: Location) -> str:
-        """The expression that leads to the value."""
-        steps = (f"[{step}]" if isinstance(step, int) else f".{_RESERVED.get(step, step)}" for step in loc)
+        """Return the expression that leads to the value."""
+        steps = (f"[{step}]" if isinstance(step, int) else f".{_PYTHON_NAMES.get(step, step)}" for step in loc)
         return "plan" + "".join(steps)
 
     key_position = position
 
 
-def worded(problems: Iterable[Problem], places: Places) -> list[str]:
-    """``file:line:column: sentence`` each, in the order of the document, repeats left out."""
-    placed = [
-        (places.key_position(problem.loc) if problem.on_key else places.position(problem.loc), problem.sentence)
+def format_problems(problems: Iterable[Problem], source_map: SourceMap) -> list[str]:
+    """Return ``file:line:column: sentence`` for each problem, in the order of the document, without repetitions."""
+
+    def line_and_column(located: tuple[str, str]) -> tuple[int, int]:
+        parts = located[0].rsplit(":", 2)
+        is_file = len(parts) == 3 and parts[1].isdecimal() and parts[2].isdecimal()  # noqa: PLR2004 -- file:line:column
+        return (int(parts[1]), int(parts[2])) if is_file else (0, 0)
+
+    located = [
+        (source_map.key_position(problem.loc) if problem.on_key else source_map.position(problem.loc), problem.sentence)
         for problem in problems
     ]
-    return [f"{where}: {sentence}" for where, sentence in sorted(dict.fromkeys(placed), key=lambda it: _order(it[0]))]
+    return [f"{where}: {sentence}" for where, sentence in sorted(dict.fromkeys(located), key=line_and_column)]
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """``did you mean `orders`?``, else what is known: ``known here: a, b``."""
+    """Return ``did you mean `orders`?``, or else the list of valid names: ``known here: a, b``."""
     known = sorted(known)
     close = get_close_matches(str(word), known, n=1)
     if close:
         return f"did you mean `{close[0]}`?"
     return f"known here: {', '.join(known)}" if known else "there are none"
-
-
-def _order(where: str) -> tuple[int, int]:
-    parts = where.rsplit(":", 2)
-    is_file = len(parts) == 3 and parts[1].isdecimal() and parts[2].isdecimal()  # noqa: PLR2004 -- file, line, column
-    return (int(parts[1]), int(parts[2])) if is_file else (0, 0)

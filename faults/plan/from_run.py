@@ -1,10 +1,10 @@
-"""What was injected by hand, as a plan that runs. Pure: from the values that the evidence holds to the text of a plan.
+"""Conversion of manual injections (``aftershock inject``) into a plan that can run. Pure: from evidence to text.
 
-Rules. A fault stands in it as it was asked for, roles as roles; ``at`` counts from the first, ``for`` is what it
-really lasted (both to 0.1 s), so a Ctrl-C after 2 s gives 2 s. What never took hold is left out. Idleness between
-faults is cut down to ``IDLE_MS_MAX``: load that nothing happens to shows nothing. Blocks are not kept: what was done by
-hand was done once. The rest is the run's own plan, or,
-where there was none, its cluster, the topics that the faults name, one workload and what it can be judged on.
+Rules. A fault keeps the targets of its command: roles stay roles. ``at`` counts from the first injection and ``for`` is
+the actual duration (both to 0.1 s), so that Ctrl-C after 2 s gives 2 s. Injections that were never in force are
+omitted. Idle time between faults is cut to ``IDLE_MS_MAX``, since load without faults shows nothing. Blocks are not
+kept, because a manual injection happened once. The rest is the run's own plan; or, without one, its cluster, the topics
+that the faults name, one workload and basic SLOs.
 """
 
 import re
@@ -16,8 +16,8 @@ from aftershock.errors import EvidenceError
 from aftershock.faults.kinds.fault import Fault
 from aftershock.faults.kinds.registry import KINDS
 from aftershock.faults.plan.cluster import Cluster
-from aftershock.faults.plan.conflicts import fighting
-from aftershock.faults.plan.document import dump
+from aftershock.faults.plan.conflicts import conflicting_pairs
+from aftershock.faults.plan.document import dump_yaml
 from aftershock.faults.plan.parsing import Draft, read_draft
 from aftershock.faults.plan.units import format_duration
 from aftershock.faults.plan.workloads import Workload
@@ -28,201 +28,172 @@ from aftershock.faults.timeline.timeline import Marks
 IDLE_MS_MAX = 60_000
 EVENT = "injected_by_hand"
 _STEP_MS = 100
-_AIMING_MS = 500  # between a fault's begin and the journal's first line of it, generously
-_ARM = "baseline"  # the arm of a workload that names none
+_RESOLVE_MS = 500  # generous limit from a fault's start to the journal's first line about it
+_ARM = "baseline"  # the arm of a workload without explicit arms
 _TIMING = {"warmup": {"min": "5s", "max": "60s"}, "steady": "10s", "fault": "5s", "recovery": "10s"}
 _SLO = ["lost == 0", "produce.success >= 99%", "produce.latency p95 < 500ms in steady"]
 
-Words = Mapping[str, Any]
+FaultData = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Written:
-    """The plan's text, and the ids of the injections that never took hold and so are not in it."""
+class WrittenPlan:
+    """The plan's text, and the ids of omitted injections: those that were never in force."""
 
     text: str
-    left_out: tuple[str, ...]
+    omitted: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class _Injection:
-    """One fault that took hold: its words, the topics there were, and its times in us of the run."""
+    """A fault that was in force: its data, the cluster's topics at that time, and its times in us of the run."""
 
-    words: Words
-    topics: Sequence[Words]
-    began_us: int
+    data: FaultData
+    topics: Sequence[FaultData]
+    start_us: int
     healing_us: int | None
 
-    @property
-    def ended_us(self) -> int:
-        return self.began_us if self.healing_us is None else self.healing_us
 
-
-def plan_from(
+def plan_from_run(
     run_id: str,
-    said: Words,
-    events: Iterable[Words],
-    journal: Iterable[Words],
+    run_plan: FaultData,
+    events: Iterable[FaultData],
+    journal: Iterable[FaultData],
     marks: Marks | None,
     seed: int = 0,
-) -> Written:
-    """The plan.
+) -> WrittenPlan:
+    """Return the plan.
 
     Args:
-        run_id: what the plan says it comes from.
-        said: the run's ``plan.yaml``, a whole plan or a cluster and its topics.
+        run_id: the run that the new plan refers to.
+        run_plan: the run's ``plan.yaml``: a whole plan, or a cluster and its topics.
         events: the run's events.
         journal: the lines of its journal.
-        marks: when its load began and ended, if it had any.
-        seed: the run's, which decides what its plan's own faults came to.
+        marks: start and end of its load, if it had load.
+        seed: the run's seed, which determines the draws of its plan's own faults.
 
     Raises:
-        EvidenceError: nothing was injected by hand, or nothing of it took hold.
+        EvidenceError: the run has no manual injection that was in force.
     """
-    by_hand = [event for event in events if event.get("event") == EVENT]
-    taken = list(_taken(by_hand, list(journal)))
-    ids = {injection.words["id"] for injection in taken}
-    left_out = tuple(event["fault"]["id"] for event in by_hand if event["fault"]["id"] not in ids)
-    if not taken:
-        why = f"{', '.join(left_out)} never took hold" if left_out else "`aftershock inject` is how"
-        raise EvidenceError(f"nothing was injected by hand into {run_id}, so there is no plan to write: {why}")
-    return Written(dump(_plan(run_id, said, taken, marks, seed)), left_out)
+    manual = [event for event in events if event.get("event") == EVENT]
+    lines = list(journal)
+    injections = []
+    for event in manual:
+        times = {line["state"]: line["t_us"] for line in lines if line["fault"] == event["fault"]["id"]}
+        if "injected" in times:
+            injections.append(_Injection(event["fault"], event["topics"], times["intended"], times.get("healing")))
+    injections.sort(key=lambda injection: injection.start_us)
+    ids = {injection.data["id"] for injection in injections}
+    omitted = tuple(event["fault"]["id"] for event in manual if event["fault"]["id"] not in ids)
+    if not injections:
+        why = f"{', '.join(omitted)} never took effect" if omitted else "use `aftershock inject`"
+        raise EvidenceError(f"run {run_id} has no manual injections, so there is no plan to write: {why}")
+    return WrittenPlan(dump_yaml(_plan(run_id, run_plan, injections, marks, seed)), omitted)
 
 
-def _plan(run_id: str, said: Words, taken: Sequence[_Injection], marks: Marks | None, seed: int) -> Words:
-    own = list(said.get("faults") or ())
-    planned = _planned(own, seed)
-    faults = [*planned, *_timed(taken, _origin_us(taken, marks, planned))]
-    cluster = Cluster.model_validate(said.get("cluster") or {})
-    words = [_words(fault) for fault in _apart(cluster, faults)[len(planned) :]]
-    topics = _topics(said, taken, cluster)
-    workloads = list(said.get("workloads") or [_load(topics[0]["name"])])
-    joined = list(_joined(words, workloads))
-    why = f"{said.get('why') or ''} What was injected by hand into {run_id}.".strip()
+def _plan(
+    run_id: str, run_plan: FaultData, injections: Sequence[_Injection], marks: Marks | None, seed: int
+) -> FaultData:
+    own_data = list(run_plan.get("faults") or ())
+    draft, _ = read_draft({"faults": own_data})
+    own_faults = [it.fault for it in expand(draft.faults.elements, draft.faults.ids, seed).scheduled]
+    # `at: 0s` is the end of steady for injections under load, else the first injection. Injections after the load
+    # follow the plan's own faults.
+    first_us = injections[0].start_us
+    if marks is not None and first_us < marks.load_end_us:
+        origin_us = marks.faults_start_us
+    else:
+        origin_us = first_us - max(map(end_ms, own_faults), default=0) * 1000
+    faults = [*own_faults, *_with_times(injections, origin_us)]
+    cluster = Cluster.model_validate(run_plan.get("cluster") or {})
+    # allowances and rounding may create conflicts: then the later fault starts at the end of the earlier one
+    while pair := next(conflicting_pairs(faults, Draft(cluster)), None):
+        earlier, later, _ = pair
+        faults[later] = faults[later].model_copy(update={"at": end_ms(faults[earlier])})
+    manual_data = [_data_of(fault) for fault in faults[len(own_faults) :]]
+    topics = _topics(run_plan, injections, cluster)
+    topic = topics[0]["name"]
+    load = {"name": "load", "produce": {"topic": topic, "rate": "60/s"}, "consume": {"topic": topic}}
+    workloads = list(run_plan.get("workloads") or [load])
+    group_workloads = list(_group_workloads(manual_data, workloads))
     return {
-        "name": f"{said['name'][:31]}-by-hand" if "name" in said else "by-hand",
-        "why": why,
+        "name": f"{run_plan['name'][:31]}-by-hand" if "name" in run_plan else "by-hand",
+        "why": f"{run_plan.get('why') or ''} Manual injections into {run_id}.".strip(),
         "cluster": cluster.model_dump(mode="json", exclude_none=True),
         "topics": topics,
-        "workloads": [*workloads, *joined],
-        "timing": said.get("timing") or _TIMING,
-        "faults": [*own, *(_renamed(each, joined) for each in words)],
-        "slo": list((said.get("slo") or ()) if "workloads" in said else _SLO),
+        "workloads": [*workloads, *group_workloads],
+        "timing": run_plan.get("timing") or _TIMING,
+        "faults": [*own_data, *(_with_arm_names(data, group_workloads) for data in manual_data)],
+        "slo": list((run_plan.get("slo") or ()) if "workloads" in run_plan else _SLO),
     }
 
 
-def _planned(own: Sequence[Words], seed: int) -> list[Fault]:
-    """What the plan's own faults came to in the run."""
-    read, _ = read_draft({"faults": own})
-    return [each.fault for each in expand(read.faults.elements, read.faults.ids, seed).placed]
-
-
-def _taken(by_hand: Iterable[Words], journal: Sequence[Words]) -> Iterator[_Injection]:
-    """The injections that took hold, in the order they began."""
-    found = []
-    for event in by_hand:
-        times = {line["state"]: line["t_us"] for line in journal if line["fault"] == event["fault"]["id"]}
-        if "injected" in times:
-            found.append(_Injection(event["fault"], event["topics"], times["intended"], times.get("healing")))
-    return iter(sorted(found, key=lambda injection: injection.began_us))
-
-
-def _origin_us(taken: Sequence[_Injection], marks: Marks | None, own: Iterable[Fault]) -> int:
-    """The moment that ``at: 0s`` stands for: the end of steady for what was injected under load, else the first.
-
-    What was injected when the load was over comes after the plan's own faults.
-    """
-    first_us = taken[0].began_us
-    if marks is not None and first_us < marks.load_end_us:
-        return marks.faults_start_us
-    return first_us - max(map(end_ms, own), default=0) * 1000
-
-
-def _timed(taken: Sequence[_Injection], origin_us: int) -> Iterator[Fault]:
-    """The faults with ``at`` and ``for``."""
+def _with_times(injections: Sequence[_Injection], origin_us: int) -> Iterator[Fault]:
+    """Yield the faults with their actual ``at`` and ``for``."""
     skipped_us = 0
-    busy_us = taken[0].began_us
-    for injection in taken:
-        skipped_us += max(0, injection.began_us - busy_us - IDLE_MS_MAX * 1000)
-        busy_us = max(busy_us, injection.ended_us)
-        at_ms = max(0, _rounded_ms(injection.began_us - skipped_us - origin_us))
-        yield _fault({**injection.words, "at": format_duration(at_ms), **_lasting(injection)})
-
-
-def _lasting(injection: _Injection) -> Words:
-    """``for`` as it was; as it was asked for where it was not cut short."""
-    asked = injection.words.get("for")
-    if asked is None or injection.healing_us is None:
-        return {}
-    real_ms = max(_STEP_MS, _rounded_ms(injection.healing_us - injection.began_us))
-    asked_ms = _fault({**injection.words, "at": "0s"}).for_ or 0
-    return {"for": format_duration(real_ms)} if asked_ms - real_ms > _AIMING_MS else {}
+    busy_us = injections[0].start_us
+    for injection in injections:
+        skipped_us += max(0, injection.start_us - busy_us - IDLE_MS_MAX * 1000)
+        busy_us = max(busy_us, injection.start_us if injection.healing_us is None else injection.healing_us)
+        at_ms = max(0, _rounded_ms(injection.start_us - skipped_us - origin_us))
+        duration = {}
+        if injection.data.get("for") is not None and injection.healing_us is not None:
+            actual_ms = max(_STEP_MS, _rounded_ms(injection.healing_us - injection.start_us))
+            requested_ms = _fault({**injection.data, "at": "0s"}).for_ or 0
+            if requested_ms - actual_ms > _RESOLVE_MS:  # else it was not cut short
+                duration = {"for": format_duration(actual_ms)}
+        yield _fault({**injection.data, "at": format_duration(at_ms), **duration})
 
 
 def _rounded_ms(us: int) -> int:
     return round(us / 1000 / _STEP_MS) * _STEP_MS
 
 
-def _apart(cluster: Cluster, faults: Sequence[Fault]) -> list[Fault]:
-    """Each that would fight with an earlier one, by the plan's allowances or by rounding, begins when that one ends."""
-    apart = list(faults)
-    while pair := next(fighting(apart, Draft(cluster)), None):
-        earlier, later, _ = pair
-        apart[later] = apart[later].model_copy(update={"at": end_ms(apart[earlier])})
-    return apart
+def _fault(data: FaultData) -> Fault:
+    return KINDS[data["kind"]].model_validate(data)
 
 
-def _fault(words: Words) -> Fault:
-    return KINDS[words["kind"]].model_validate(words)
+def _data_of(fault: Fault) -> dict[str, Any]:
+    """Return the fault in a plan's notation, without defaults."""
+    data = {"at": "0s"} | fault.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return {key: data[key] for key in ("id", "at", "for", "kind") if key in data} | data
 
 
-def _words(fault: Fault) -> dict[str, Any]:
-    """The fault as a plan says it: when, what, to whom; what goes without saying left out."""
-    words = {"at": "0s"} | fault.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    return {key: words[key] for key in ("id", "at", "for", "kind") if key in words} | words
-
-
-def _topics(said: Words, taken: Sequence[_Injection], cluster: Cluster) -> list[Words]:
-    """The run's own as they were when last seen, and those that the faults name; one of our own if there are none."""
-    seen = {topic["name"]: topic for injection in taken for topic in injection.topics}
-    own = {topic["name"]: {**topic, **seen.get(topic["name"], {})} for topic in said.get("topics") or ()}
-    named = {name for injection in taken for name in _named(_fault({**injection.words, "at": "0s"}))}
-    own |= {name: dict(seen[name]) for name in sorted(named & seen.keys() - own.keys())}
+def _topics(run_plan: FaultData, injections: Sequence[_Injection], cluster: Cluster) -> list[FaultData]:
+    """Return the run's topics in their latest state, and those that the faults name; else one default topic."""
+    latest = {topic["name"]: topic for injection in injections for topic in injection.topics}
+    topics = {it["name"]: {**it, **latest.get(it["name"], {})} for it in run_plan.get("topics") or ()}
+    names: set[str] = set()
+    for injection in injections:
+        fault = _fault({**injection.data, "at": "0s"})
+        targets = _roles_of(fault)
+        names |= {role.topic for role in targets if isinstance(role, roles.Leader | roles.Replica)}
+        names |= set(fault.topics().values())
+    topics |= {name: dict(latest[name]) for name in sorted(names & latest.keys() - topics.keys())}
     replication = min(3, len(cluster.broker_racks))
-    return list(own.values()) or [{"name": "orders", "partitions": 6, "replication": replication}]
+    return list(topics.values()) or [{"name": "orders", "partitions": 6, "replication": replication}]
 
 
-def _named(fault: Fault) -> Iterator[str]:
-    """The topics that a fault names."""
-    asked = [roles.innermost(roles.parse(text)) for text in fault.roles().values()]
-    yield from (role.topic for role in asked if isinstance(role, roles.Leader | roles.Replica))
-    yield from fault.topics().values()
+def _roles_of(fault: Fault) -> list[roles.Role]:
+    return [roles.innermost(roles.parse(text)) for text in fault.roles().values()]
 
 
-def _load(topic: str) -> Words:
-    return {"name": "load", "produce": {"topic": topic, "rate": "60/s"}, "consume": {"topic": topic}}
-
-
-def _joined(faults: Sequence[Words], workloads: Sequence[Words]) -> Iterator[Words]:
-    """A workload for each consumer group that a fault names and no workload has, so that it has a coordinator."""
+def _group_workloads(faults: Sequence[FaultData], workloads: Sequence[FaultData]) -> Iterator[FaultData]:
+    """Yield a workload for each consumer group that only a fault names, so that the group has a coordinator."""
     parsed = [Workload.model_validate(workload) for workload in workloads]
-    known = {group for each in parsed for group in each.consumer_groups}
-    topic = next(part.topic for each in parsed for part in (each.consume, each.produce) if part)
-    missing = {group.removesuffix(f"-{_ARM}") for group in _groups(faults) - known}
-    for number, group in enumerate(sorted(missing), 1):
+    known = {group for workload in parsed for group in workload.consumer_groups}
+    topic = next(part.topic for workload in parsed for part in (workload.consume, workload.produce) if part)
+    targets = [role for data in faults for role in _roles_of(_fault(data))]
+    groups = {role.group for role in targets if isinstance(role, roles.Coordinator)}
+    for number, group in enumerate(sorted({it.removesuffix(f"-{_ARM}") for it in groups - known}), 1):
         yield {"name": f"group-{number}", "consume": {"topic": topic, "group": group}}
 
 
-def _groups(faults: Sequence[Words]) -> set[str]:
-    asked = [roles.innermost(roles.parse(text)) for words in faults for text in _fault(words).roles().values()]
-    return {role.group for role in asked if isinstance(role, roles.Coordinator)}
-
-
-def _renamed(words: Any, joined: Sequence[Words]) -> Any:
-    """The fault's words with the names that those groups have in a run: ``<group>-<arm>``."""
-    if isinstance(words, Mapping):
-        return {key: _renamed(value, joined) for key, value in words.items()}
-    if isinstance(words, str):
-        for group in (each["consume"]["group"] for each in joined):
-            words = re.sub(rf"coordinator of {re.escape(group)}(?![\w.-])", f"coordinator of {group}-{_ARM}", words)
-    return words
+def _with_arm_names(data: Any, group_workloads: Sequence[FaultData]) -> Any:
+    """Replace the names of those groups in a fault's data by their names in a run, ``<group>-<arm>``."""
+    if isinstance(data, Mapping):
+        return {key: _with_arm_names(value, group_workloads) for key, value in data.items()}
+    if isinstance(data, str):
+        for group in (workload["consume"]["group"] for workload in group_workloads):
+            data = re.sub(rf"coordinator of {re.escape(group)}(?![\w.-])", f"coordinator of {group}-{_ARM}", data)
+    return data

@@ -1,6 +1,8 @@
-"""An entry of a plan's ``slo``: a line of the language, or one with ``gate: report``, which is watched and no more.
+"""The plan as an object: the content of a YAML plan, validated.
 
-The plan: what a YAML document says, as objects; the two are the same thing. Its parts are in ``parts``.
+The parts are defined in ``cluster.py``, ``workloads.py`` and ``composition.py`` and are exported here as well. An entry
+of ``slo`` is a line of the SLO language, or such a line with ``gate: report``, which the report shows and the verdict
+ignores.
 """
 
 from typing import Annotated, Any, Literal
@@ -24,16 +26,6 @@ from aftershock.faults.plan.workloads import (
 )
 from aftershock.faults.runtime.abort import ConditionText
 
-Gate = Literal["verdict", "report"]
-
-
-class SloEntry(Part):
-    """``gate``: whether the run's verdict hangs on it, or the report alone shows it."""
-
-    slo: str
-    gate: Gate = "verdict"
-
-
 __all__ = [
     "BLOCKS_MAX",
     "Arm",
@@ -54,14 +46,22 @@ __all__ = [
 ]
 
 BLOCKS_MAX = 100
+Gate = Literal["verdict", "report"]
 
 
-def _one_or_more(value: object) -> object:
+class SloEntry(Part):
+    """An SLO with its gate: the verdict depends on it (``verdict``), or only the report shows it (``report``)."""
+
+    slo: str
+    gate: Gate = "verdict"
+
+
+def _text_to_tuple(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
 class Plan(Part):
-    """A whole plan. ``blocks``: how often its faults happen, all of them, each time followed by ``timing.recovery``."""
+    """A whole plan. ``blocks``: number of repetitions of all its faults, each followed by ``timing.recovery``."""
 
     name: WorkloadName
     why: str = ""
@@ -71,15 +71,15 @@ class Plan(Part):
     timing: Timing = Timing()
     blocks: Annotated[StrictInt, Field(ge=1, le=BLOCKS_MAX)] = 1
     faults: tuple[AnyElement, ...] = ()
-    abort: Annotated[tuple[ConditionText, ...], BeforeValidator(_one_or_more)] = ()
+    abort: Annotated[tuple[ConditionText, ...], BeforeValidator(_text_to_tuple)] = ()
     slo: tuple[str | SloEntry, ...] = ()
 
     @property
     def objectives(self) -> tuple[SloEntry, ...]:
-        """Its SLOs, each with its gate."""
-        return tuple(each if isinstance(each, SloEntry) else SloEntry(slo=each) for each in self.slo)
+        """The SLOs, each with its gate."""
+        return tuple(entry if isinstance(entry, SloEntry) else SloEntry(slo=entry) for entry in self.slo)
 
 
 def dump(plan: Plan) -> dict[str, Any]:
-    """The plan as plain data in the words of YAML, defaults left out; ``Plan.model_validate`` reads it back."""
+    """Return the plan as plain data with YAML's keys, without defaults; ``Plan.model_validate`` reads it back."""
     return plan.model_dump(mode="json", by_alias=True, exclude_defaults=True)

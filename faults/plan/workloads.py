@@ -1,8 +1,9 @@
-"""The parts of a plan that its faults are judged against, beside its cluster: topics, workloads, timing.
+"""Models of a plan's topics, workloads and timing.
 
-Rules: a field is named as its key in YAML (``for`` and ``from``, which Python keeps for itself, are ``for_`` and
-``from_``); unknown keys are errors; durations are ms, sizes bytes, rates per second once parsed, and dump back to text
-with units. A model knows only itself: what refers to another part of the plan is judged by ``check``, all at once.
+Rules: a field has the name of its YAML key (``for`` and ``from`` are reserved words of Python, so these fields are
+``for_`` and ``from_``); unknown keys are errors; parsed durations are ms, sizes bytes, rates per second, and all dump
+back to text with units. A model validates only itself; references to other parts of the plan are checked by
+``references.py``.
 """
 
 import math
@@ -20,29 +21,28 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
-from aftershock.faults.plan.cluster import ConfigText, Part, RackName, text_of
+from aftershock.faults.plan.cluster import ConfigText, Part, RackName, TopicName, refused, text_of
 from aftershock.faults.plan.units import Duration, Rate, Size
 
 _MIB = 1_048_576
-_NONE = "none"
 
 
 def _scalar(value: object) -> object:
     if isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    raise _refused("a client's setting is text, a number, true or false: write one of these")
+    raise refused("a client setting must be text, a number, true or false")
 
 
-def _bearable(ms: int) -> int:
+def _deadline_in_bounds(ms: int) -> int:
     if not 100 <= ms <= 300_000:  # noqa: PLR2004 -- the message explains the numbers
-        raise _refused("a deadline is between 100ms and 5m: the run waits for the last record's before it ends")
+        raise refused(
+            "a deadline must be between 100ms and 5m: the run waits for the last record's deadline before it ends"
+        )
     return ms
 
 
-Deadline = Annotated[Duration, AfterValidator(_bearable)]
-TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
+Deadline = Annotated[Duration, AfterValidator(_deadline_in_bounds)]
 GroupName = TopicName
 WorkloadName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,39}$")]
 ArmName = WorkloadName
@@ -51,7 +51,7 @@ Acks = Annotated[Literal["all", "1", "0"], BeforeValidator(text_of)]
 
 
 class Topic(Part):
-    """A topic, created before the load."""
+    """A topic; the run creates it before the load."""
 
     name: TopicName
     partitions: Annotated[StrictInt, Field(ge=1, le=1000)]
@@ -67,22 +67,22 @@ class RecordSize(Part):
 
     @model_validator(mode="before")
     @classmethod
-    def _from_one(cls, value: Any) -> Any:
+    def _from_single_value(cls, value: Any) -> Any:
         return value if isinstance(value, dict | cls) else {"min": value, "max": value}
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
         if self.min > self.max:
-            raise _refused(f"min {self.min} is more than max {self.max}: swap them")
+            raise refused(f"min {self.min} is more than max {self.max}: swap them")
         return self
 
     @model_serializer(mode="wrap")
-    def _to_one(self, handler: SerializerFunctionWrapHandler) -> Any:
+    def _to_single_value(self, handler: SerializerFunctionWrapHandler) -> Any:
         return self.min if self.min == self.max else handler(self)
 
 
 class Produce(Part):
-    """Open-loop production at ``rate`` for each arm. ``keys``: how many distinct ones; none: no key."""
+    """Open-loop production at ``rate`` for each arm. ``keys``: number of distinct keys; None: records without keys."""
 
     topic: TopicName
     rate: Rate
@@ -97,14 +97,12 @@ class Produce(Part):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.idempotence and self.acks != "all":
-            raise _refused(
-                f"idempotence needs acks: all, and here acks is {self.acks}; say idempotence: false, or acks: all"
-            )
+            raise refused(f"idempotence needs acks: all, but acks is {self.acks}; set idempotence: false or acks: all")
         return self
 
 
 class Consume(Part):
-    """Consumption by each arm, in a group of its own (``<group>-<arm>``); without ``group``, of every partition."""
+    """Consumption by each arm, in a group of its own (``<group>-<arm>``); without ``group``, from every partition."""
 
     topic: TopicName
     group: GroupName | None = None
@@ -113,11 +111,11 @@ class Consume(Part):
 
 
 class Commit(Part):
-    """OffsetCommits by each arm, dealt in turn to ``groups`` groups without members (KIP-1224).
+    """OffsetCommits by each arm, to ``groups`` groups without members in turn (KIP-1224).
 
-    At ``rate`` (open loop), or ``in_flight`` at a time (closed loop: the next is sent when one has ended).
-    ``by_coordinator``: to all groups of one coordinator, then to those of the next. What is committed are positions in
-    ``topic``, the plan's first one where none is named.
+    The load is either open-loop at ``rate``, or closed-loop with ``in_flight`` commits: the next is sent when one ends.
+    ``by_coordinator``: all groups of one coordinator first, then those of the next. The commits are positions in
+    ``topic``, by default the plan's first topic.
     """
 
     groups: Annotated[StrictInt, Field(ge=1, le=10_000)] = 1
@@ -129,21 +127,19 @@ class Commit(Part):
     deadline: Deadline = 30_000
 
     @model_validator(mode="after")
-    def _one_load(self) -> Self:
+    def _one_load_model(self) -> Self:
         if (self.rate is None) == (self.in_flight is None):
-            raise _refused(
-                "commits come at a `rate` (open loop) or with so many `in_flight` (closed loop): say one of the two"
-            )
+            raise refused("give either `rate` (open loop) or `in_flight` (closed loop) for commits")
         if self.in_flight is not None and self.in_flight > self.groups:
-            raise _refused(
-                f"in_flight {self.in_flight} is more than groups {self.groups}, and a group has one commit in flight: "
-                "have more groups"
+            raise refused(
+                f"in_flight {self.in_flight} exceeds groups {self.groups}, and a group has at most one commit in "
+                "flight: add groups"
             )
         return self
 
 
 class LeaderDiscovery(Part):
-    """The rules of KIP-951 one by one; ``response`` is all of them, ``metadata`` none."""
+    """The rules of KIP-951, each with a switch; ``response`` enables all of them, ``metadata`` none."""
 
     hints: StrictBool = True
     immediate_retry: StrictBool = True
@@ -156,19 +152,21 @@ class LeaderDiscovery(Part):
         if not isinstance(value, str):
             return value
         if value not in ("response", "metadata"):
-            raise _refused(f"`{value}` is no way to find a leader: say response, metadata, or its rules one by one")
+            raise refused(
+                f"`{value}` is not a leader discovery mode: write response, metadata, or a mapping of its rules"
+            )
         return dict.fromkeys(cls.model_fields, value == "response")
 
 
 class Arm(Part):
-    """One variant of a client. ``client_rack`` is what the client tells Kafka (KIP-392); ``none``: nothing.
+    """One variant of a client. ``client_rack`` is the rack that the client reports to Kafka (KIP-392), or ``none``.
 
-    ``settings`` are in the client's own words: librdkafka's for ``confluent``, Kafka's for ``reference`` and ``java``,
-    whatever the program of ``exec`` takes. The last four are rules of the ``reference`` client, each on its own switch.
+    ``settings`` use the client's own names: librdkafka's for ``confluent``, Kafka's for ``reference`` and ``java``, and
+    those of the program for ``exec``. The last four fields are switches for rules of the ``reference`` client.
     """
 
     client: Literal["confluent", "reference", "java", "exec"] = "confluent"
-    command: Annotated[tuple[str, ...], Field(description="how to start the program of an `exec` client")] = ()
+    command: Annotated[tuple[str, ...], Field(description="command line of the program of an `exec` client")] = ()
     settings: dict[str, Setting] = {}  # noqa: RUF012 -- pydantic copies defaults
     client_rack: RackName | None = None
     leader_discovery: LeaderDiscovery | None = None
@@ -178,32 +176,28 @@ class Arm(Part):
 
     @field_validator("client_rack", mode="before")
     @classmethod
-    def _none(cls, value: Any) -> Any:
-        return None if value == _NONE else value
+    def _none_is_no_rack(cls, value: Any) -> Any:
+        return None if value == "none" else value
 
     @model_validator(mode="after")
-    def _words_of_its_client(self) -> Self:
+    def _keys_fit_the_client(self) -> Self:
         if self.switches and self.client != "reference":
             switch = next(iter(self.switches))
-            raise _refused(f"`{switch}` is a switch of `client: reference`, and this is {self.client}: take it away")
+            raise refused(f"`{switch}` is a switch of `client: reference`, and this client is {self.client}: remove it")
         if bool(self.command) != (self.client == "exec"):
-            raise _refused("`client: exec` needs a `command`, a list like [python3, my_client.py], and only it has one")
+            raise refused("`command` belongs to `client: exec`, which needs one: a list like [python3, my_client.py]")
         return self
 
     @property
     def switches(self) -> dict[str, Any]:
-        """The rules of the reference client that the plan speaks of, by name."""
-        said = {name: getattr(self, name) for name in ("leader_discovery", "fetch_session", "read_replica")}
-        said["partitioner"] = self.partitioner
-        return {name: _plain(value) for name, value in said.items() if value is not None}
-
-
-def _plain(value: Any) -> Any:
-    return value.model_dump() if isinstance(value, BaseModel) else value
+        """The rules of the reference client that the plan sets, as plain data by name."""
+        names = ("leader_discovery", "fetch_session", "read_replica", "partitioner")
+        values = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return {name: value.model_dump() if isinstance(value, BaseModel) else value for name, value in values.items()}
 
 
 class Workload(Part):
-    """Traffic: produce, consume, commit or several of these, by every arm, side by side."""
+    """Traffic of every arm, concurrently: produce, consume, commit, or several of these."""
 
     name: WorkloadName
     produce: Produce | None = None
@@ -212,20 +206,20 @@ class Workload(Part):
     arms: Annotated[dict[ArmName, Arm], Field(min_length=1, max_length=8)] = {"baseline": Arm()}  # noqa: RUF012 -- pydantic copies defaults
 
     @model_validator(mode="after")
-    def _does_something(self) -> Self:
+    def _has_an_operation(self) -> Self:
         if self.produce is None and self.consume is None and self.commit is None:
-            raise _refused("a workload needs `produce`, `consume` or `commit`; add one")
+            raise refused("a workload needs `produce`, `consume` or `commit`; add one")
         return self
 
     @property
     def consumer_groups(self) -> tuple[str, ...]:
-        """Kafka's names of the groups that its arms consume in, in their order; none without a group."""
+        """The full names of its arms' consumer groups, in the order of the arms; empty without a group."""
         group = self.consume and self.consume.group
         return tuple(f"{group}-{arm}" for arm in self.arms) if group else ()
 
 
 class Warmup(Part):
-    """Warm-up ends when latency has stopped drifting: not before ``min``, and the run is INCONCLUSIVE after ``max``."""
+    """Limits of the warm-up, which ends when latency is stable: not before ``min``; after ``max`` INCONCLUSIVE."""
 
     min: Duration = 5_000
     max: Duration = 60_000
@@ -233,18 +227,14 @@ class Warmup(Part):
     @model_validator(mode="after")
     def _in_order(self) -> Self:
         if self.min > self.max:
-            raise _refused("min is more than max: swap them")
+            raise refused("min is more than max: swap them")
         return self
 
 
 class Timing(Part):
-    """How long the phases last. ``fault`` is the window of a fault that has no ``for``."""
+    """Lengths of the phases. ``fault`` is the window of a fault without ``for``."""
 
     warmup: Warmup = Warmup()
     steady: Duration = 10_000
     fault: Duration = 5_000
     recovery: Duration = 10_000
-
-
-def _refused(sentence: str) -> PydanticCustomError:
-    return PydanticCustomError("refused", "{sentence}", {"sentence": sentence})

@@ -1,73 +1,70 @@
-"""Which clients are to be hit: all that an arm has, or one of them.
+"""Client targets of faults: all workers of an arm, or those of one workload or operation.
 
 ::
 
-    CLIENT = ARM | WORKLOAD/ARM           with `op`: only what produces, consumes or commits there
+    CLIENT = ARM | WORKLOAD/ARM           with `op`: only the workers that produce, consume or commit
 
-An arm has one worker, a process of its own, for each operation of each workload that it is in. Its name is
-``<workload>-<arm>-<op>``. Arms are judged when the plan is read; their workers are found when the fault is injected.
+An arm has one worker, a process of its own, for each operation of each workload that it takes part in. The worker's
+name is ``<workload>-<arm>-<op>``. Arm names are checked when the plan is read; workers are looked up when the fault is
+injected.
 
-How long a consumer may be silent before its group goes on without it, as far as a plan says it.
-
-In a classic group that is the client's own ``session.timeout.ms`` (45 s in Kafka since KIP-735, and in librdkafka); in
-one of KIP-848 the broker's ``group.consumer.session.timeout.ms``, which is 45 s as well. The reference client knows
-only those. What the program of an ``exec`` client does with its settings is its own; it is taken at its word.
+The session timeout of a consumer, after which its group continues without it, follows from the plan. In a classic group
+it is the client's own ``session.timeout.ms`` (45 s in Kafka since KIP-735, and in librdkafka); in a KIP-848 group it is
+the broker's ``group.consumer.session.timeout.ms``, 45 s as well. The reference client supports only KIP-848 groups. An
+``exec`` program interprets its settings itself; its ``session.timeout.ms`` is taken as written.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 from pydantic import BeforeValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from aftershock.errors import FaultError
-from aftershock.faults.kinds.fault import Rest
+from aftershock.faults.kinds.fault import PlanContext
 from aftershock.faults.targets.values import ClientProcess
-
-if TYPE_CHECKING:
-    from aftershock.faults.plan.workloads import Arm
-
 
 Op = Literal["produce", "consume", "commit"]
 OPS: tuple[Op, ...] = ("produce", "consume", "commit")
+SESSION_TIMEOUT_DEFAULT_MS = 45_000
 _NAME = r"[a-z0-9][a-z0-9_.-]{0,39}"
 _CLIENT = re.compile(rf"(?:({_NAME})/)?({_NAME})(?: ({'|'.join(OPS)}))?")
 
 
 class HasArms(Protocol):
-    """A workload, as far as it matters here; what it produces, consumes and commits are attributes of these names."""
+    """The part of a workload used here; ``produce``, ``consume`` and ``commit`` are attributes of those names."""
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The workload's name."""
 
     @property
     def arms(self) -> Iterable[str]:
-        """Their names."""
+        """The names of its arms."""
 
 
 @dataclass(frozen=True)
 class Selector:
-    """An arm's workers; None: whatever the workload or the operation."""
+    """The workers of an arm; ``workload`` or ``op`` None: of every workload or operation."""
 
     workload: str | None
     arm: str
     op: Op | None
 
     @property
-    def named(self) -> str:
+    def label(self) -> str:
         """``orders/baseline`` or ``baseline``, as a plan writes it."""
         return f"{self.workload}/{self.arm}" if self.workload else self.arm
 
-    def takes(self, workload: str, arm: str, op: str) -> bool:
-        """Whether it means this one."""
+    def matches(self, workload: str, arm: str, op: str) -> bool:
+        """Return True if the selector includes this worker."""
         return arm == self.arm and self.workload in (None, workload) and self.op in (None, op)
 
 
 def parse(text: str) -> Selector:
-    """``baseline``, ``orders/baseline`` or ``baseline produce``. ValueError if it is none of these."""
+    """Parse ``baseline``, ``orders/baseline`` or ``baseline produce``. Raises ValueError for other forms."""
     match = _CLIENT.fullmatch(text)
     if match is None:
         raise ValueError(text)
@@ -75,32 +72,33 @@ def parse(text: str) -> Selector:
     return Selector(match[1], match[2], op)
 
 
-def planned(selector: Selector, workloads: Iterable[HasArms]) -> set[str]:
-    """The names of the workers that a plan with these workloads would give it."""
+def planned_workers(selector: Selector, workloads: Iterable[HasArms]) -> set[str]:
+    """Return the names of the workers that a plan with these workloads starts and the selector includes."""
     return {
         f"{workload.name}-{arm}-{op}"
         for workload in workloads
         for arm in workload.arms
         for op in OPS
-        if getattr(workload, op) is not None and selector.takes(workload.name, arm, op)
+        if getattr(workload, op) is not None and selector.matches(workload.name, arm, op)
     }
 
 
-def chosen(selector: Selector, crew: Sequence[ClientProcess]) -> list[ClientProcess]:
-    """Those of the workers there are. FaultError, which says who is there, if it is none of them."""
-    if not crew:
+def select_clients(selector: Selector, clients: Sequence[ClientProcess]) -> list[ClientProcess]:
+    """Return the matching workers. Raises FaultError, with the list of running workers, if none matches."""
+    if not clients:
         raise FaultError(
-            "no run drives this cluster, so there is no client to hit: start one with `aftershock run --keep`, and "
-            "inject while it is under way"
+            "no run drives this cluster, so there are no clients to target: start one with `aftershock run --keep`, "
+            "and inject while it is running"
         )
-    hit = [client for client in crew if selector.takes(client.workload, client.arm, client.op)]
-    if not hit:
-        there = ", ".join(client.name for client in crew)
-        raise FaultError(f"no client is {selector.named}{f' {selector.op}' if selector.op else ''}; there are: {there}")
-    return hit
+    matches = [client for client in clients if selector.matches(client.workload, client.arm, client.op)]
+    if not matches:
+        label = f"{selector.label} {selector.op}" if selector.op else selector.label
+        names = ", ".join(client.name for client in clients)
+        raise FaultError(f"no client matches {label}; the clients are: {names}")
+    return matches
 
 
-def _text(value: object) -> str:
+def _validate(value: object) -> str:
     match = _CLIENT.fullmatch(value) if isinstance(value, str) else None
     if match is None or match[3]:
         raise PydanticCustomError("refused", "a client is an arm, `ARM` or `WORKLOAD/ARM`; an operation goes to `op`")
@@ -109,30 +107,24 @@ def _text(value: object) -> str:
 
 ClientText = Annotated[
     str,
-    BeforeValidator(_text),
-    WithJsonSchema({"type": "string", "description": "the clients to hit: an arm, `ARM` or `WORKLOAD/ARM`"}),
+    BeforeValidator(_validate),
+    WithJsonSchema({"type": "string", "description": "the target clients: an arm, `ARM` or `WORKLOAD/ARM`"}),
 ]
-"""The clients in a plan, kept as written."""
+"""The target clients in a plan, kept as text."""
 
 
-DEFAULT_MS = 45_000
-
-
-def sessions_of(selector: Selector, rest: Rest) -> Iterator[tuple[str, int]]:
-    """The consumers in groups that it means: ``workload/arm``, and the timeout of its session in ms."""
-    for workload in rest.workloads.values():
+def session_timeouts(selector: Selector, plan: PlanContext) -> Iterator[tuple[str, int]]:
+    """Yield the selected consumers that are members of a group: ``workload/arm``, and the session timeout in ms."""
+    for workload in plan.workloads.values():
+        in_group = workload.consume is not None and workload.consume.group is not None
         for name, arm in workload.arms.items():
-            grouped = workload.consume is not None and workload.consume.group is not None
-            if grouped and selector.takes(workload.name, name, "consume"):
-                yield f"{workload.name}/{name}", _session_ms(arm, rest)
-
-
-def _session_ms(arm: "Arm", rest: Rest) -> int:
-    if arm.client == "reference" or str(arm.settings.get("group.protocol", "classic")).lower() == "consumer":
-        brokers = rest.cluster.config if rest.cluster else {}
-        return _ms(brokers.get("group.consumer.session.timeout.ms"))
-    return _ms(arm.settings.get("session.timeout.ms"))
-
-
-def _ms(said: object) -> int:
-    return int(str(said)) if str(said).isdecimal() else DEFAULT_MS
+            if not in_group or not selector.matches(workload.name, name, "consume"):
+                continue
+            setting: object = arm.settings.get("session.timeout.ms")
+            if arm.client == "reference" or str(arm.settings.get("group.protocol", "classic")).lower() == "consumer":
+                cluster_config = plan.cluster.config if plan.cluster else {}
+                setting = cluster_config.get("group.consumer.session.timeout.ms")
+            yield (
+                f"{workload.name}/{name}",
+                int(str(setting)) if str(setting).isdecimal() else SESSION_TIMEOUT_DEFAULT_MS,
+            )

@@ -1,20 +1,20 @@
-"""Which links are to be hit, and in which direction.
+"""Link targets of faults: which connections between racks, clients and brokers a fault affects, in which direction.
 
 ::
 
-    client(a) -> broker                 what clients of rack a send to any broker
+    client(a) -> broker                 traffic from clients of rack a to any broker
     client(a) -> broker(ROLE)           ... to one broker
-    replication(a) -> broker(ROLE)      what brokers of rack a send to it as followers (all others: no ROLE)
-    controller(a) -> broker             ... on the controllers' listener
-    rack(a) -> rack(b)                  all that flows from rack a to rack b between nodes
+    replication(a) -> broker(ROLE)      fetch requests of followers in rack a (to all brokers without ROLE)
+    controller(a) -> broker             ... to the controllers' listener
+    rack(a) -> rack(b)                  all traffic from nodes of rack a to nodes of rack b
 
-``->`` breaks one way, ``<->`` both; a rack may be ``*``. In Toxiproxy's words: ``X(a) -> broker(s)`` is the
-*upstream* of ``X_a-ks``. What flows from rack a to rack b is the upstream of a's links into b *and* the downstream
-(the answers) of b's links into a. Nodes of one rack have no link between them, so there is nothing to break.
+``->`` affects one direction, ``<->`` both; a rack may be ``*``. In Toxiproxy's terms, ``X(a) -> broker(s)`` is the
+*upstream* of the proxies ``X_a-ks``. Traffic from rack a to rack b is the upstream of a's links into b *and* the
+downstream (the answers) of b's links into a. Nodes of one rack have no link between them, so no fault can affect them.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Annotated, Literal
@@ -38,7 +38,7 @@ _TO_RACK = re.compile(rf"rack\({_RACK}\) ?(<?->) ?rack\({_RACK}\)")
 
 @dataclass(frozen=True)
 class ToBroker:
-    """``client(a) -> broker(ROLE)`` and its like. ``role`` None: every broker."""
+    """``client(a) -> broker(ROLE)`` and its variants. ``role`` None: every broker."""
 
     channel: Channel
     source: str
@@ -56,8 +56,8 @@ class ToRack:
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """One stream of one link: the unit that a toxic sits on."""
+class LinkStream:
+    """One stream of one link: the unit to which a toxic is attached."""
 
     link: Link
     stream: Stream
@@ -68,7 +68,7 @@ Ways = Literal["both", "in", "out"]
 
 
 def parse(text: str) -> Selector:
-    """Raises ValueError with a sentence that shows the grammar."""
+    """Parse a link selector. Raises ValueError with a sentence that shows the grammar."""
     text = " ".join(text.split())
     if match := _TO_BROKER.fullmatch(text):
         channel: Literal["client", "replication", "controller"] = match[1]  # type: ignore[assignment]
@@ -76,121 +76,112 @@ def parse(text: str) -> Selector:
             roles.parse(match[4])
         return ToBroker(channel, match[2], match[3] == "<->", match[4])
     if match := _TO_RACK.fullmatch(text):
-        return _between_racks(match[1], match[2] == "<->", match[3])
-    raise ValueError(f"`{text}` is no link: say {GRAMMAR}")
+        source, target = match[1], match[3]
+        if source == target != "*":
+            raise ValueError(f"rack({source}) has no link to itself: nodes of one rack talk directly; name two racks")
+        return ToRack(source, match[2] == "<->", target)
+    raise ValueError(f"`{text}` is not a link: write {GRAMMAR}")
 
 
-def _between_racks(source: str, both: bool, target: str) -> ToRack:  # noqa: FBT001 -- private, named at its one call
-    if source == target != "*":
-        raise ValueError(f"rack({source}) has no link to itself: nodes of one rack talk directly; name two racks")
-    return ToRack(source, both, target)
+def share_link(first: str, second: str, broker_racks: Mapping[int, str]) -> bool:
+    """Return True if two selectors certainly name a common link, counted by the side that opens the connection.
 
-
-def shared(first: str, second: str, homes: Mapping[int, str]) -> bool:
-    """Whether two selectors are sure to name a link in common that their source dials. ``homes``: brokers' racks.
-
-    Two different roles may or may not be played by one broker; only the cluster knows.
+    Two different roles may or may not be held by one broker; only the cluster knows.
     """
-    pairs = product(_dialled(parse(first), homes), _dialled(parse(second), homes))
-    return any(_meet(one, other) for one, other in pairs)
+    pairs = product(_as_broker_links(parse(first), broker_racks), _as_broker_links(parse(second), broker_racks))
+    return any(_overlap(left, right) for left, right in pairs)
 
 
-def _dialled(selector: Selector, homes: Mapping[int, str]) -> Iterator[ToBroker]:
+def _as_broker_links(selector: Selector, broker_racks: Mapping[int, str]) -> Iterator[ToBroker]:
     if isinstance(selector, ToBroker):
         yield selector
         return
     ends = [(selector.source, selector.target), *([(selector.target, selector.source)] if selector.both else [])]
     channels: tuple[Channel, ...] = ("replication", "controller")
-    for channel, (source, target), (broker, home) in product(channels, ends, homes.items()):
-        if target in ("*", home) and source != home:
+    for channel, (source, target), (broker, rack) in product(channels, ends, broker_racks.items()):
+        if target in ("*", rack) and source != rack:
             yield ToBroker(channel, source, both=False, role=str(broker))
 
 
-def _meet(one: ToBroker, other: ToBroker) -> bool:
-    sources = one.source == other.source or "*" in (one.source, other.source)
-    drawn = one.role is not None and roles.needs_draw(roles.parse(one.role))
-    ends = None in (one.role, other.role) or (one.role == other.role and not drawn)
-    return one.channel == other.channel and sources and ends
+def _overlap(left: ToBroker, right: ToBroker) -> bool:
+    sources = left.source == right.source or "*" in (left.source, right.source)
+    is_drawn = left.role is not None and roles.needs_draw(roles.parse(left.role))
+    brokers = None in (left.role, right.role) or (left.role == right.role and not is_drawn)
+    return left.channel == right.channel and sources and brokers
 
 
-async def resolve(text: str, world: World, draws: Mapping[str, object]) -> tuple[Stretch, ...]:
-    """The streams this selects now, sorted by proxy and stream. FaultError if there are none."""
+async def resolve(text: str, world: World, draws: Mapping[str, object]) -> tuple[LinkStream, ...]:
+    """Return the streams that the selector names now, sorted by proxy and stream. Raises FaultError if none match."""
     selector = parse(text)
     if isinstance(selector, ToRack):
-        chosen = _between(selector, world)
+        flows = [(selector.source, selector.target)]
+        if selector.both:
+            flows.append((selector.target, selector.source))
+        racks = world.racks()
+        node_links = [
+            (link, racks[link.broker]) for link in world.links() if link.channel != "client" and link.broker in racks
+        ]
+        streams = _streams_of_flows(node_links, flows)
     else:
-        chosen = await _into(selector, world, draws)
-    if not chosen:
+        broker = None if selector.role is None else await roles.resolve(selector.role, world, draws, "link")
+        directions: tuple[Stream, ...] = ("upstream", "downstream") if selector.both else ("upstream",)
+        streams = {
+            LinkStream(link, direction)
+            for link in world.links()
+            if link.channel == selector.channel and selector.source in ("*", link.source_rack)
+            if broker is None or link.broker == broker
+            for direction in directions
+        }
+    if not streams:
         raise FaultError(f"`{text}` names no link of this cluster; nodes of one rack have no link between them")
-    return _ordered(chosen)
+    return _sorted(streams)
 
 
-async def around(rack: str, ways: Ways, world: World) -> tuple[Stretch, ...]:
-    """All that flows into the rack, out of it, or both, on every channel. FaultError if nothing does.
+async def links_of_rack(rack: str, ways: Ways, world: World) -> tuple[LinkStream, ...]:
+    """Return the streams into the rack, out of it, or both, on every channel. Raises FaultError if there are none.
 
-    Clients of the rack keep their links to its own brokers.
+    Clients of the rack keep their links to the rack's own brokers.
     """
     flows = {"in": [("*", rack)], "out": [(rack, "*")], "both": [("*", rack), (rack, "*")]}[ways]
     racks = world.racks()
-    apart = [
+    between_racks = [
         (link, racks[link.broker]) for link in world.links() if racks.get(link.broker) not in (None, link.source_rack)
     ]
-    chosen = {stretch for link, home in apart for flow in flows for stretch in _carrying(flow, link, home)}
-    if not chosen:
+    streams = _streams_of_flows(between_racks, flows)
+    if not streams:
         raise FaultError(f"rack {rack} has no link to another rack, so there is nothing to cut")
-    return _ordered(chosen)
+    return _sorted(streams)
 
 
-async def crossing(links: set[Link], world: World) -> dict[str, list[int]]:
-    """The partitions, by topic, whose followers fetch over these links now; their records are what meets the fault."""
+async def replicated_over(links: set[Link], world: World) -> dict[str, list[int]]:
+    """Return the partitions, by topic, that followers fetch over these links now: the records exposed to the fault."""
     replication = [link for link in links if link.channel == "replication"]
     if not replication:
         return {}
-    racks, met = world.racks(), dict[str, list[int]]()
+    racks, partitions = world.racks(), dict[str, list[int]]()
     for state in await world.partitions():
-        homes = {racks[replica] for replica in state.replicas if replica != state.leader and replica in racks}
-        if any(link.broker == state.leader and link.source_rack in homes for link in replication):
-            met.setdefault(state.topic, []).append(state.partition)
-    return met
+        followers = {racks[replica] for replica in state.replicas if replica != state.leader and replica in racks}
+        if any(link.broker == state.leader and link.source_rack in followers for link in replication):
+            partitions.setdefault(state.topic, []).append(state.partition)
+    return partitions
 
 
-async def _into(selector: ToBroker, world: World, draws: Mapping[str, object]) -> set[Stretch]:
-    target = None if selector.role is None else await roles.resolve(selector.role, world, draws, "link")
-    streams: tuple[Stream, ...] = ("upstream", "downstream") if selector.both else ("upstream",)
-    return {
-        Stretch(link, stream)
-        for link in world.links()
-        if link.channel == selector.channel and selector.source in ("*", link.source_rack)
-        if target is None or link.broker == target
-        for stream in streams
-    }
+def _streams_of_flows(links: Iterable[tuple[Link, str]], flows: Iterable[tuple[str, str]]) -> set[LinkStream]:
+    """Return the streams that carry the flows (source rack, target rack). Each link comes with its broker's rack."""
+    streams = set()
+    for (link, rack), (source, target) in product(links, flows):
+        if source in ("*", link.source_rack) and target in ("*", rack):
+            streams.add(LinkStream(link, "upstream"))
+        if source in ("*", rack) and target in ("*", link.source_rack):
+            streams.add(LinkStream(link, "downstream"))
+    return streams
 
 
-def _between(selector: ToRack, world: World) -> set[Stretch]:
-    flows = [(selector.source, selector.target)]
-    if selector.both:
-        flows.append((selector.target, selector.source))
-    racks = world.racks()
-    inner = [(link, racks[link.broker]) for link in world.links() if link.channel != "client" and link.broker in racks]
-    return {stretch for link, home in inner for flow in flows for stretch in _carrying(flow, link, home)}
+def _sorted(streams: set[LinkStream]) -> tuple[LinkStream, ...]:
+    return tuple(sorted(streams, key=lambda stream: (stream.link.proxy, stream.stream)))
 
 
-def _carrying(flow: tuple[str, str], link: Link, home: str) -> list[Stretch]:
-    """The streams of this link that carry what flows from one rack to another."""
-    source, target = flow
-    carrying: list[Stretch] = []
-    if source in ("*", link.source_rack) and target in ("*", home):
-        carrying.append(Stretch(link, "upstream"))
-    if source in ("*", home) and target in ("*", link.source_rack):
-        carrying.append(Stretch(link, "downstream"))
-    return carrying
-
-
-def _ordered(chosen: set[Stretch]) -> tuple[Stretch, ...]:
-    return tuple(sorted(chosen, key=lambda stretch: (stretch.link.proxy, stretch.stream)))
-
-
-def _checked(text: str) -> str:
+def _normalise(text: str) -> str:
     try:
         parse(text)
     except ValueError as error:
@@ -199,5 +190,6 @@ def _checked(text: str) -> str:
 
 
 LinkText = Annotated[
-    str, AfterValidator(_checked), WithJsonSchema({"type": "string", "x-word": "LINK", "description": GRAMMAR})
+    str, AfterValidator(_normalise), WithJsonSchema({"type": "string", "x-word": "LINK", "description": GRAMMAR})
 ]
+"""A link selector in a plan, kept as text; spaces are normalised."""

@@ -1,13 +1,13 @@
-"""Who is to be hit: a node id, or a role that some node plays at the moment of injection.
+"""Broker targets of faults: a node id, or a role that some broker holds at the moment of injection.
 
 ::
 
     ROLE = node id | controller | leader of TOPIC/P | replica of TOPIC/P in rack R
          | coordinator of GROUP | any broker except ROLE
 
-Rules: a role is parsed when the plan is read and resolved when the fault is injected, because "the leader of
-orders/0" is somebody else after a fault. The only random choice, ``any``, was drawn by the compiler: a number in [0,
-1) that picks among the sorted ids.
+Rules: a role is parsed when the plan is read and resolved when the fault is injected, because an earlier fault may have
+moved the leader of orders/0. The only random choice, ``any``, is drawn by the compiler: a number in [0, 1) that selects
+one of the sorted broker ids.
 """
 
 import re
@@ -39,10 +39,11 @@ class Node:
 
     broker: BrokerId
 
-    async def resolve(self, world: World, _any: float) -> BrokerId:
-        """The id itself; FaultError if the cluster has no such node."""
+    async def resolve(self, world: World, _draw: float) -> BrokerId:
+        """Return the id itself. Raises FaultError if the cluster has no such node."""
         if self.broker not in world.racks():
-            raise FaultError(f"the cluster has no node {self.broker}; its nodes are {_ids(world)}")
+            nodes = ", ".join(str(node) for node in sorted(world.racks()))
+            raise FaultError(f"the cluster has no node {self.broker}; its nodes are {nodes}")
         return self.broker
 
 
@@ -50,8 +51,8 @@ class Node:
 class Controller:
     """The active controller."""
 
-    async def resolve(self, world: World, _any: float) -> BrokerId:
-        """Whoever the quorum says it is."""
+    async def resolve(self, world: World, _draw: float) -> BrokerId:
+        """Return the active controller as the metadata quorum reports it."""
         return await world.controller()
 
 
@@ -62,32 +63,31 @@ class Leader:
     topic: str
     partition: int
 
-    async def resolve(self, world: World, _any: float) -> BrokerId:
-        """FaultError while the partition has no leader."""
+    async def resolve(self, world: World, _draw: float) -> BrokerId:
+        """Return the leader. Raises FaultError while the partition has none."""
         state = await partition_of(world, self.topic, self.partition)
         if state.leader is None:
-            raise FaultError(f"{self.topic}/{self.partition} has no leader at the moment, so there is nobody to hit")
+            raise FaultError(f"{self.topic}/{self.partition} has no leader at the moment, so the fault has no target")
         return state.leader
 
 
 @dataclass(frozen=True)
 class Replica:
-    """The replica of one partition in one rack; the lowest id where there are several."""
+    """The replica of one partition in one rack; the lowest id if there are several."""
 
     topic: str
     partition: int
     rack: str
 
-    async def resolve(self, world: World, _any: float) -> BrokerId:
-        """FaultError if no replica stands in that rack."""
+    async def resolve(self, world: World, _draw: float) -> BrokerId:
+        """Return the replica's broker. Raises FaultError if the rack holds no replica."""
         state = await partition_of(world, self.topic, self.partition)
         racks = world.racks()
-        here = sorted(broker for broker in state.replicas if racks.get(broker) == self.rack)
-        if not here:
-            raise FaultError(
-                f"{self.topic}/{self.partition} has no replica in rack {self.rack}, so there is nobody to hit"
-            )
-        return here[0]
+        brokers = sorted(broker for broker in state.replicas if racks.get(broker) == self.rack)
+        if not brokers:
+            partition = f"{self.topic}/{self.partition}"
+            raise FaultError(f"{partition} has no replica in rack {self.rack}, so the fault has no target")
+        return brokers[0]
 
 
 @dataclass(frozen=True)
@@ -96,37 +96,39 @@ class Coordinator:
 
     group: str
 
-    async def resolve(self, world: World, _any: float) -> BrokerId:
-        """Whoever Kafka says it is."""
+    async def resolve(self, world: World, _draw: float) -> BrokerId:
+        """Return the coordinator as Kafka reports it."""
         return await world.coordinator(self.group)
 
 
 @dataclass(frozen=True)
 class AnyExcept:
-    """Some broker, drawn by the compiler, but not this one."""
+    """A broker drawn by the compiler, other than ``excluded``."""
 
-    spared: "Node | Controller | Leader | Replica | Coordinator"
+    excluded: "Node | Controller | Leader | Replica | Coordinator"
 
-    async def resolve(self, world: World, any_: float) -> BrokerId:
-        """``any_`` in [0, 1) picks among the sorted ids; FaultError if nobody is left."""
-        spared = await self.spared.resolve(world, any_)
-        left = sorted(brokers_of(world) - {spared})
-        if not left:
-            raise FaultError(f"there is no broker except {spared}, so there is nobody to hit")
-        return left[int(any_ * len(left))]
+    async def resolve(self, world: World, draw: float) -> BrokerId:
+        """Select one of the sorted ids by ``draw`` in [0, 1). Raises FaultError if no other broker exists."""
+        excluded = await self.excluded.resolve(world, draw)
+        candidates = sorted(brokers_of(world) - {excluded})
+        if not candidates:
+            raise FaultError(f"there is no broker except {excluded}, so the fault has no target")
+        return candidates[int(draw * len(candidates))]
 
 
 Role = Node | Controller | Leader | Replica | Coordinator | AnyExcept
 
 
 def parse(text: str) -> Role:
-    """Raises ValueError with a sentence that shows the grammar."""
+    """Parse a role. Raises ValueError with a sentence that shows the grammar."""
     text = " ".join(text.split())
     if text.startswith(_ANY):
-        spared = parse(text.removeprefix(_ANY))
-        if isinstance(spared, AnyExcept):
-            raise ValueError("`any broker except any broker ...` says nothing; name whom to spare")
-        return AnyExcept(spared)
+        excluded = parse(text.removeprefix(_ANY))
+        if isinstance(excluded, AnyExcept):
+            raise ValueError(
+                "`any broker except any broker ...` excludes no particular broker; name the one to exclude"
+            )
+        return AnyExcept(excluded)
     if text == "controller":
         return Controller()
     if text.isdecimal() and len(text) < 6:  # noqa: PLR2004 -- no cluster has node ids of six digits
@@ -137,27 +139,27 @@ def parse(text: str) -> Role:
         return Replica(match[1], int(match[2]), match[3])
     if match := _COORDINATOR.fullmatch(text):
         return Coordinator(match[1])
-    raise ValueError(f"`{text}` is no role: say {GRAMMAR}")
+    raise ValueError(f"`{text}` is not a role: write {GRAMMAR}")
 
 
 def needs_draw(role: Role) -> bool:
-    """Whether the compiler must draw a number for this role."""
+    """Return True if the compiler must draw a number for this role."""
     return isinstance(role, AnyExcept)
 
 
 def innermost(role: Role) -> Role:
-    """The role that names something of the plan: whom ``any broker except`` spares, else the role itself."""
-    return role.spared if isinstance(role, AnyExcept) else role
+    """Return the role that names a part of the plan: the excluded role of ``any broker except``, else the role."""
+    return role.excluded if isinstance(role, AnyExcept) else role
 
 
 async def resolve(text: str, world: World, draws: Mapping[str, object], name: str) -> BrokerId:
-    """Who plays the role now. ``draws["any.<name>"]`` is the number the compiler drew, if it drew one."""
-    drawn = draws.get(f"any.{name}", 0.0)
-    return await parse(text).resolve(world, drawn if isinstance(drawn, float) else 0.0)
+    """Return the broker that holds the role now. ``draws["any.<name>"]`` is the compiler's draw, if there is one."""
+    draw = draws.get(f"any.{name}", 0.0)
+    return await parse(text).resolve(world, draw if isinstance(draw, float) else 0.0)
 
 
 async def partition_of(world: World, topic: str, partition: int) -> PartitionState:
-    """The partition's state now; FaultError if there is no such partition."""
+    """Return the partition's current state. Raises FaultError if there is no such partition."""
     for state in await world.partitions([topic]):
         if state.partition == partition:
             return state
@@ -165,19 +167,15 @@ async def partition_of(world: World, topic: str, partition: int) -> PartitionSta
 
 
 def brokers_of(world: World) -> frozenset[BrokerId]:
-    """Every broker of the cluster: the nodes that clients have a link to."""
+    """Return every broker of the cluster: the nodes to which clients have a link."""
     return frozenset(link.broker for link in world.links() if link.channel == "client")
 
 
-def _ids(world: World) -> str:
-    return ", ".join(str(node) for node in sorted(world.racks()))
-
-
-def _role_text(value: object) -> object:
+def _number_to_text(value: object) -> object:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _checked(text: str) -> str:
+def _normalise(text: str) -> str:
     try:
         parse(text)
     except ValueError as error:
@@ -187,7 +185,8 @@ def _checked(text: str) -> str:
 
 RoleText = Annotated[
     str,
-    BeforeValidator(_role_text),
-    AfterValidator(_checked),
+    BeforeValidator(_number_to_text),
+    AfterValidator(_normalise),
     WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string"}], "x-word": "ROLE", "description": GRAMMAR}),
 ]
+"""A role in a plan, kept as text; spaces are normalised."""

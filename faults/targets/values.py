@@ -1,4 +1,4 @@
-"""The plain values that faults and clusters speak of: nodes, links, toxics, partitions, limits, clients."""
+"""Plain values shared by faults and clusters: nodes, links, toxics, partitions, limits, clients."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,12 +12,12 @@ BrokerState = Literal["running", "paused", "exited"]
 ClientState = Literal["running", "paused", "exited"]
 TopicPartition = tuple[str, int]
 Resource = Literal["broker", "topic", "client"]
-"""Whose settings: a broker's by its id, a topic's, or the quotas of a client by its ``client.id``."""
+"""Owner of a setting: a broker (by id), a topic, or a client's quotas (by its ``client.id``)."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """One way into one broker: from ``source_rack``, on one of its listeners, through one Toxiproxy proxy."""
+    """Network path into one broker: from ``source_rack``, to one of its listeners, through one Toxiproxy proxy."""
 
     proxy: str
     channel: Channel
@@ -27,9 +27,9 @@ class Link:
 
 @dataclass(frozen=True)
 class Toxic:
-    """One toxic as Toxiproxy knows it.
+    """Toxiproxy's description of one toxic.
 
-    ``stream`` is Toxiproxy's: ``upstream`` carries what the source sends to the broker, ``downstream`` what comes back.
+    ``stream`` is Toxiproxy's: ``upstream`` carries traffic from the source to the broker, ``downstream`` the answers.
     ``attributes`` are Toxiproxy's too (``latency`` in ms for a latency toxic).
     """
 
@@ -41,9 +41,9 @@ class Toxic:
 
 @dataclass(frozen=True)
 class Exchange:
-    """One question over a connection of our own: how it ended, after how long, and the bytes that crossed.
+    """One request over a connection of the harness: its result, its duration, and the bytes in both directions.
 
-    ``closed`` and ``reset`` are the other side's doing; on ``silent`` nothing came in time.
+    ``closed`` and ``reset`` are actions of the peer; ``silent`` means that nothing arrived in time.
     """
 
     end: Literal["answered", "closed", "reset", "silent"]
@@ -54,7 +54,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class PartitionState:
-    """A partition as the controller sees it now. ``leader`` is None while the partition is offline."""
+    """Current state of a partition as the controller reports it. ``leader`` is None while it is offline."""
 
     topic: str
     partition: int
@@ -66,7 +66,7 @@ class PartitionState:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a node may have of the machine; None: as much as there is."""
+    """Resource limits of a node's container; None means no limit."""
 
     cpus: float | None
     memory_bytes: int | None
@@ -74,7 +74,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Throttling:
-    """Cumulative figures of the kernel's CPU controller: periods, those throttled, seconds spent throttled."""
+    """Cumulative figures of the kernel's CPU controller: periods, throttled periods, seconds spent throttled."""
 
     periods: int
     throttled: int
@@ -83,9 +83,9 @@ class Throttling:
 
 @dataclass(frozen=True)
 class LogDir:
-    """A log directory. ``bounded``: its size is its own, so filling it hurts nobody else.
+    """A log directory.
 
-    ``writable``: by the broker.
+    ``bounded``: it has a file system of its own, so that filling it affects nothing else. ``writable``: by the broker.
     """
 
     path: str
@@ -97,9 +97,9 @@ class LogDir:
 
 @dataclass(frozen=True)
 class Setting:
-    """A configuration entry: its value in force, and the dynamic one of this very resource if there is one.
+    """A configuration entry: the effective value, and the dynamic value set on this very resource, if any.
 
-    ``read_only``: Kafka takes it only when the node starts.
+    ``read_only``: Kafka reads it only when the node starts.
     """
 
     value: str | None
@@ -109,18 +109,18 @@ class Setting:
 
 @dataclass(frozen=True)
 class Quorum:
-    """The active controller, and the epoch of the metadata quorum since which it is that."""
+    """The active controller, and the metadata quorum epoch in which it became active."""
 
     controller: BrokerId
     epoch: int
 
 
 @dataclass(frozen=True)
-class SignOfLife:
-    """What a worker last said of itself, about twice a second.
+class Heartbeat:
+    """Latest status report of a worker; workers send about two per second.
 
-    ``t_us``: when, on the run's clock. ``ok``: what has succeeded since it was started. ``late_us``: how far it sends
-    behind its schedule (p99).
+    ``t_us``: time of the report on the run's clock. ``ok``: operations that succeeded since the worker started.
+    ``late_us``: p99 of its delay behind its send schedule.
     """
 
     t_us: int
@@ -130,7 +130,7 @@ class SignOfLife:
 
 @dataclass(frozen=True)
 class ClientProcess:
-    """A worker: one arm of a workload doing one thing. ``name`` is ``<workload>-<arm>-<op>``."""
+    """A worker: one operation of one arm of a workload. ``name`` is ``<workload>-<arm>-<op>``."""
 
     name: str
     workload: str
@@ -142,9 +142,9 @@ class ClientProcess:
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a request, and after how long: answered, hung up on, or neither within its limit.
+    """Outcome and duration of a request: answered, connection closed, or neither within the limit.
 
-    ``errors``: all error codes in the answer; ``versions``: the highest one offered of each API (ApiVersions only).
+    ``errors``: all error codes in the answer; ``versions``: the highest offered version of each API (ApiVersions only).
     """
 
     outcome: Outcome

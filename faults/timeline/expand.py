@@ -1,24 +1,24 @@
-"""How long things last by plan, in ms: a fault's window, its effect, and the load as a whole.
+"""Expansion of a plan's faults into single steps, each with its time, its id and its random stream. Pure.
 
-What the faults of a plan come to: single steps, each with its time, its id and its stream of draws. Pure.
+Rules. A fault's id is its explicit ``id``, else ``<kind>-<n>`` for the n-th fault of its kind in the plan; each
+``repeat`` around it appends the round (``slow-2``), and the ``blocks`` of a plan are rounds around all faults
+(``slow-3-2``). So ids do not depend on draws.
 
-Rules. A fault's id is its own, else ``<kind>-<n>``, the n-th of its kind as the plan is written; each ``repeat``
-around it adds the round: ``slow-2``; a plan's ``blocks`` are rounds around all of it: ``slow-3-2``. So ids depend on
-no draw. A stream is named by the explicit id, else by what the entry of the list says (canonical JSON), how many
-before it said the very same, and the place in it; then by the rounds, and for a range by its place. So adding an
-entry, anywhere, moves no draw of another; within one entry an id of its own keeps a step's draws.
+A stream is named by the explicit id, else by the content of the entry in the list (canonical JSON), the number of
+identical entries before it, and the location inside it; then by the rounds, and for a range by its place. So adding an
+entry anywhere changes no draw of other entries; within an entry, an explicit id preserves a step's draws.
 
-Without a seed only what is sure comes out: what no choice and no range can keep away, move or change.
+Without a seed the expansion only contains what is certain: steps that no choice and no range can remove, move or
+change.
 """
 
 import hashlib
 import json
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -37,34 +37,33 @@ from aftershock.faults.plan.composition import (
     walk,
 )
 from aftershock.faults.plan.document import Location, Problem
-from aftershock.faults.plan.units import Range, filled, parse, ranges_in
+from aftershock.faults.plan.units import Range, fill_ranges, parse_range, ranges_in
 from aftershock.faults.plan.workloads import Timing
-
-
-def window_ms(fault: Fault, timing: Timing) -> int:
-    """How long the fault's window lasts by plan, its allowance for injecting and healing left out."""
-    return timing.fault if fault.for_ is None else fault.for_
-
-
-def end_ms(fault: Fault) -> int:
-    """When its effect is over by plan; an action without ``for`` is over when it is done."""
-    return fault.at + (fault.allowance_ms if fault.for_ is None else fault.for_)
-
-
-def length_ms(faults: Iterable[Fault], timing: Timing) -> int:
-    """The end of the load: the end of the last fault, with its allowance, and ``recovery`` after it."""
-    ends = [fault.at + window_ms(fault, timing) + fault.allowance_ms for fault in faults]
-    return max(ends, default=timing.fault) + timing.recovery
-
 
 Rounds = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Placed:
-    """A fault with its time and id settled, where it stands in the plan, and the stream it draws from.
+def window_ms(fault: Fault, timing: Timing) -> int:
+    """Return the planned length of the fault's window, without the allowance for injecting and healing."""
+    return timing.fault if fault.for_ is None else fault.for_
 
-    ``entry``: its id in the plan, before any round; ``block``: 1, 2, ..., or 0 where the plan has none.
+
+def end_ms(fault: Fault) -> int:
+    """Return the planned end of its effect; an action without ``for`` ends after its allowance."""
+    return fault.at + (fault.allowance_ms if fault.for_ is None else fault.for_)
+
+
+def length_ms(faults: Iterable[Fault], timing: Timing) -> int:
+    """Return the end of the load: the end of the last fault with its allowance, plus ``recovery``."""
+    ends = [fault.at + window_ms(fault, timing) + fault.allowance_ms for fault in faults]
+    return max(ends, default=timing.fault) + timing.recovery
+
+
+@dataclass(frozen=True)
+class ScheduledFault:
+    """A fault with its final time and id, its location in the plan, and its random stream.
+
+    ``entry``: its id in the plan, without rounds; ``block``: 1, 2, ..., or 0 if the plan has no blocks.
     """
 
     loc: Location
@@ -81,12 +80,13 @@ class Placed:
 
 @dataclass(frozen=True)
 class Expansion:
-    """The faults in the order of the plan, block by block. ``blocks_ms``: when each block begins, none without blocks.
+    """The scheduled faults in the order of the plan, block by block.
 
-    ``certain``: no draw decides about any; ``problems``: of what was drawn.
+    ``certain``: no draw decides about any of them; ``problems``: caused by the draws; ``blocks_ms``: the start of each
+    block, empty without blocks.
     """
 
-    placed: tuple[Placed, ...] = ()
+    scheduled: tuple[ScheduledFault, ...] = ()
     certain: bool = False
     problems: tuple[Problem, ...] = ()
     blocks_ms: tuple[int, ...] = ()
@@ -99,40 +99,37 @@ def expand(
     blocks: int = 1,
     timing: Timing | None = None,
 ) -> Expansion:
-    """Every fault that these elements come to with this seed; without one, every fault that is sure.
+    """Return every fault of the elements with this seed; without a seed, every certain fault.
 
-    ``ids``: of each fault, by its place (``fault_ids``). A block begins when ``recovery`` after the one before is over.
+    ``ids``: the id of each fault by its location (``fault_ids``). A block starts when the ``recovery`` of the previous
+    one ends.
     """
-    layout = _Layout(ids, _streams(elements), seed)
-    begins_ms = []
-    begin_ms: int | None = 0
+    scheduler = _Scheduler(ids, _streams(elements), seed)
+    starts_ms = []
+    start_ms: int | None = 0
     for block in range(1, blocks + 1) if blocks > 1 else (0,):
-        begins_ms += [begin_ms] if block and begin_ms is not None else []
-        layout.block = block
+        if block and start_ms is not None:
+            starts_ms.append(start_ms)
+        scheduler.block = block
         for loc, element in elements.items():
-            layout.lay(element, loc, begin_ms, (block,) if block else ())
-        begin_ms = length_ms((each.fault for each in layout.placed), timing or Timing()) if layout.certain else None
-    return Expansion(tuple(layout.placed), layout.certain, tuple(layout.problems), tuple(begins_ms))
+            scheduler.schedule(element, loc, start_ms, (block,) if block else ())
+        faults = (it.fault for it in scheduler.scheduled)
+        start_ms = length_ms(faults, timing or Timing()) if scheduler.certain else None
+    return Expansion(tuple(scheduler.scheduled), scheduler.certain, tuple(scheduler.problems), tuple(starts_ms))
 
 
 def fault_ids(faults: Iterable[tuple[Location, str, str | None]]) -> dict[Location, str]:
-    """The id of each, before any round is added to it, from its place, its kind and its own id."""
-    seen: Counter[str] = Counter()
+    """Return the id of each fault, without rounds, from its location, kind and explicit id."""
+    counts: Counter[str] = Counter()
     ids = {}
-    for loc, kind, own in faults:
-        seen[kind] += 1
-        ids[loc] = own or f"{kind}-{seen[kind]}"
+    for loc, kind, own_id in faults:
+        counts[kind] += 1
+        ids[loc] = own_id or f"{kind}-{counts[kind]}"
     return ids
 
 
-def leaves(elements: Mapping[Location, AnyElement]) -> Iterator[tuple[Location, Fault | Ranged]]:
-    """Every fault they hold, alternatives and all, in the order of the document."""
-    for loc, element in elements.items():
-        yield from ((place, leaf) for place, leaf in walk(element, loc) if isinstance(leaf, Fault | Ranged))
-
-
 def steps_max(element: AnyElement) -> int:
-    """The most steps that the element can come to."""
+    """Return the largest number of steps that the element can produce."""
     inside = [steps_max(child) for _, child in children(element)]
     match element:
         case Fault() | Ranged():
@@ -147,93 +144,95 @@ def steps_max(element: AnyElement) -> int:
 
 
 def random_of(seed: int, stream: str) -> random.Random:
-    """The source of one stream."""
+    """Return the random generator of one stream."""
     digest = hashlib.sha256(f"{seed}\n{stream}".encode()).digest()
     return random.Random(int.from_bytes(digest))  # noqa: S311 -- repeatable on purpose
 
 
-class _Layout:
-    """Lays elements out in time. A moment that only a draw decides is None where there is no seed."""
+class _Scheduler:
+    """Assigns times to elements. Without a seed, a moment that depends on a draw is None."""
 
     def __init__(self, ids: Mapping[Location, str], streams: Mapping[Location, str], seed: int | None) -> None:
         self.ids = ids
         self.streams = streams
         self.seed = seed
-        self.placed: list[Placed] = []
+        self.scheduled: list[ScheduledFault] = []
         self.problems: list[Problem] = []
         self.certain = True
         self.block = 0
 
-    def lay(self, element: AnyElement, loc: Location, from_ms: int | None, rounds: Rounds) -> int | None:
-        """Place all of it that there is, and say when it is over."""
+    def schedule(  # noqa: PLR0911 -- one return for each type of element
+        self, element: AnyElement, loc: Location, from_ms: int | None, rounds: Rounds
+    ) -> int | None:
+        """Schedule the element and everything inside it; return its end."""
         if from_ms is None:
             self.certain = False
             return None
         match element:
             case Fault():
-                return self._put(element, loc, from_ms, rounds)
+                return self._add(element, loc, from_ms, rounds)
             case Ranged():
                 return self._ranged(element, loc, from_ms, rounds)
             case Wait():
-                return self._after(element.wait, loc, from_ms, rounds)
-            case _:
-                return self._composed(element, loc, self._after(element.at, loc, from_ms, rounds), rounds)
-
-    def _composed(
-        self, element: Together | Then | Repeat | Choose, loc: Location, begin_ms: int | None, rounds: Rounds
-    ) -> int | None:
+                return self._plus(from_ms, element.wait, loc, rounds)
+        start_ms = self._plus(from_ms, element.at, loc, rounds)
         match element:
             case Together():
-                return _latest([self.lay(child, (*loc, *at), begin_ms, rounds) for at, child in children(element)])
+                return _latest(
+                    [self.schedule(child, (*loc, *step), start_ms, rounds) for step, child in children(element)]
+                )
             case Then():
-                for at, child in children(element):
-                    begin_ms = self.lay(child, (*loc, *at), begin_ms, rounds)
-                return begin_ms
+                for step, child in children(element):
+                    start_ms = self.schedule(child, (*loc, *step), start_ms, rounds)
+                return start_ms
             case Repeat():
-                return self._repeat(element, loc, begin_ms, rounds)
+                return self._repeat(element, loc, start_ms, rounds)
             case Choose():
-                return self._choose(element, loc, begin_ms, rounds)
+                return self._choose(element, loc, start_ms, rounds)
 
-    def _put(self, fault: Fault, loc: Location, from_ms: int, rounds: Rounds) -> int:
+    def _add(self, fault: Fault, loc: Location, from_ms: int, rounds: Rounds) -> int:
         fault_id = "-".join([self.ids[loc], *map(str, rounds)])
-        settled = fault.model_copy(update={"id": fault_id, "at": from_ms + fault.at})
-        self.placed.append(Placed(loc, settled, self._stream(loc, rounds), self.ids[loc], self.block))
-        return end_ms(settled)
+        final = fault.model_copy(update={"id": fault_id, "at": from_ms + fault.at})
+        self.scheduled.append(ScheduledFault(loc, final, self._stream(loc, rounds), self.ids[loc], self.block))
+        return end_ms(final)
 
     def _ranged(self, element: Ranged, loc: Location, from_ms: int, rounds: Rounds) -> int | None:
         if self.seed is None:
             self.certain = False
             ends = {end_ms(fault) for fault in element.corners()}
             return from_ms + ends.pop() if len(ends) == 1 else None
-        words = element.words()
-        drawn = {place: parse(value).said(self._share(loc, rounds, *place)) for place, value in ranges_in(words)}
+        data = element.data()
+        draws = {
+            place: parse_range(value).plan_value(self._share(loc, rounds, *place)) for place, value in ranges_in(data)
+        }
         try:
-            fault = KINDS[element.kind].model_validate(filled(words, drawn))
-        except ValidationError as error:  # good at every corner, and yet not in between
-            said = ", ".join(f"{'.'.join(map(str, place))}: {value}" for place, value in drawn.items())
-            self.problems.append(Problem(loc, f"{said} does not do ({error.errors()[0]['msg']}): mend the range"))
+            fault = KINDS[element.kind].model_validate(fill_ranges(data, draws))
+        except ValidationError as error:  # valid at every corner, but not in between
+            values = ", ".join(f"{'.'.join(map(str, place))}: {value}" for place, value in draws.items())
+            cause = error.errors()[0]["msg"]
+            self.problems.append(Problem(loc, f"{values} is not valid ({cause}): correct the range"))
             return from_ms
-        return self._put(fault, loc, from_ms, rounds)
+        return self._add(fault, loc, from_ms, rounds)
 
-    def _repeat(self, element: Repeat, loc: Location, begin_ms: int | None, rounds: Rounds) -> int | None:
-        if begin_ms is None:
-            return self.lay(element.fault, loc, None, rounds)
-        ends: list[int | None] = [begin_ms]
+    def _repeat(self, element: Repeat, loc: Location, start_ms: int | None, rounds: Rounds) -> int | None:
+        if start_ms is None:
+            return self.schedule(element.fault, loc, None, rounds)
+        ends: list[int | None] = [start_ms]
         for number in range(element.rounds(self._ms(element.at, loc, rounds) or 0)):
-            turn_ms = ends[-1] if element.every is None else begin_ms + number * element.every
-            ends.append(self.lay(element.fault, (*loc, "fault"), turn_ms, (*rounds, number + 1)))
+            round_ms = ends[-1] if element.every is None else start_ms + number * element.every
+            ends.append(self.schedule(element.fault, (*loc, "fault"), round_ms, (*rounds, number + 1)))
         return _latest(ends)
 
-    def _choose(self, element: Choose, loc: Location, begin_ms: int | None, rounds: Rounds) -> int | None:
+    def _choose(self, element: Choose, loc: Location, start_ms: int | None, rounds: Rounds) -> int | None:
         if self.seed is None:
             self.certain = False
             return None
         bounds = list(accumulate(choice.weight for choice in element.choose))
-        drawn = self._share(loc, rounds, "choose") * bounds[-1]
-        index = next(index for index, bound in enumerate(bounds) if drawn < bound)
-        return self.lay(element.choose[index].fault, (*loc, "choose", index, "fault"), begin_ms, rounds)
+        draw = self._share(loc, rounds, "choose") * bounds[-1]
+        index = next(index for index, bound in enumerate(bounds) if draw < bound)
+        return self.schedule(element.choose[index].fault, (*loc, "choose", index, "fault"), start_ms, rounds)
 
-    def _after(self, moment: int | Range, loc: Location, from_ms: int, rounds: Rounds) -> int | None:
+    def _plus(self, from_ms: int, moment: int | Range, loc: Location, rounds: Rounds) -> int | None:
         ms = self._ms(moment, loc, rounds)
         return None if ms is None else from_ms + ms
 
@@ -245,9 +244,9 @@ class _Layout:
             return None
         return int(moment.value(self._share(loc, rounds, "at")))
 
-    def _share(self, loc: Location, rounds: Rounds, *what: str | int) -> float:
-        """A number in [0, 1) for one thing to be drawn. There is a seed."""
-        stream = "/".join([self._stream(loc, rounds), "of", *map(str, what)])
+    def _share(self, loc: Location, rounds: Rounds, *purpose: str | int) -> float:
+        """Return a number in [0, 1), drawn for one purpose. Requires a seed."""
+        stream = "/".join([self._stream(loc, rounds), "of", *map(str, purpose)])
         return random_of(self.seed or 0, stream).random()
 
     def _stream(self, loc: Location, rounds: Rounds) -> str:
@@ -255,23 +254,20 @@ class _Layout:
 
 
 def _latest(ends: list[int | None]) -> int | None:
-    known = [end for end in ends if end is not None]
-    return max(known) if len(known) == len(ends) else None
+    certain_ends = [end for end in ends if end is not None]
+    return max(certain_ends) if len(certain_ends) == len(ends) else None
 
 
 def _streams(elements: Mapping[Location, AnyElement]) -> dict[Location, str]:
-    """The name of each element's stream, before any round is added to it."""
-    seen: Counter[str] = Counter()
+    """Return the name of each element's stream, without rounds."""
+    counts: Counter[str] = Counter()
     streams = {}
     for top, entry in elements.items():
-        said = _said(entry)
+        content = json.dumps(entry.model_dump(mode="json", by_alias=True), sort_keys=True)
         for loc, element in walk(entry, top):
-            own = getattr(element, "id", None)
-            inside = [f"said:{said}#{seen[said]}", *map(str, loc[len(top) :])]
-            streams[loc] = f"id:{own}" if own else "/".join(inside)
-        seen[said] += 1
+            own_id = getattr(element, "id", None)
+            # "said:" is part of the stream's name: another word would change every draw
+            place = "/".join([f"said:{content}#{counts[content]}", *map(str, loc[len(top) :])])
+            streams[loc] = f"id:{own_id}" if own_id else place
+        counts[content] += 1
     return streams
-
-
-def _said(element: Any) -> str:
-    return json.dumps(element.model_dump(mode="json", by_alias=True), sort_keys=True)

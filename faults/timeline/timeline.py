@@ -1,16 +1,15 @@
-"""The compiled plan: every random choice made, every time in ms from the end of ``steady``.
+"""Timeline, the compiled plan with every random choice made, and the phases of the finished run.
 
-Rules: canonical JSON (sorted keys, one space of indent, a newline at the end), so that the same plan and seed give
-the same bytes; running a timeline again repeats the same faults. Later versions may add keys; readers ignore those
-they don't know.
+A timeline's times are ms from the end of ``steady``. Rules: canonical JSON (sorted keys, an indent of one space, a
+final newline), so that one plan and seed give equal bytes; running a timeline again repeats the same faults. Later
+versions may add keys; readers ignore unknown ones.
 
-Phases, cut from the journal's real times. Pure.
-
-Rules (design 5.2). ``warmup`` and ``steady`` come from the run's marks. A fault's window runs from its ``intended``
-line to its ``healed`` line; a fault without ``for`` from there to ``timing.fault`` after its action was done (its
-``injected`` line). What failed before anything was touched has no window; what was never healed lasts to the end of
-the load. ``recovery`` is all time, from the first window's start to the end of the load, that no window covers. It
-belongs to the block that it follows; block 0 is what is in none: warm-up, steady, all of a plan without blocks.
+Phases are computed from the journal's actual times (design 5.2). ``warmup`` and ``steady`` come from the run's marks. A
+fault's window runs from its ``intended`` line to its ``healed`` line; for a fault without ``for``, to ``timing.fault``
+after the end of its action (its ``injected`` line). A fault that failed before it changed anything has no window; a
+fault that was never healed lasts to the end of the load. ``recovery`` is all time from the start of the first window to
+the end of the load that no window covers. It belongs to the block before it. Block 0 is everything outside blocks:
+warm-up, steady, and the whole run of a plan without blocks.
 """
 
 import json
@@ -29,10 +28,12 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Step:
-    """One fault, its id settled and its choices drawn; how it is met and what it takes away as its kind says.
+    """One fault with its final id and its draws.
 
-    ``parameters`` are in the plan's own words. ``entry`` is its id in the plan, before any round or block was added to
-    it; ``block`` counts from 1, and is 0 where the plan has no blocks.
+    ``parameters`` use the plan's notation. ``met_by``, ``severs``, ``takes`` and ``told`` hold the kind's exposure
+    target, whether it drops traffic, its impact, and whether it closes connections; their names are part of
+    ``timeline.json``. ``entry`` is the id in the plan, without rounds and blocks; ``block`` counts from 1, and is 0 if
+    the plan has no blocks.
     """
 
     id: str
@@ -49,16 +50,16 @@ class Step:
     block: int = 0
 
     def fault(self) -> Fault:
-        """The fault as an object again."""
-        lasting = {} if self.for_ms is None else {"for": format_duration(self.for_ms)}
-        words = {"kind": self.kind, "at": format_duration(self.at_ms), **lasting, **self.parameters}
-        # with its rounds an id may be longer than a plan may say
-        return KINDS[self.kind].model_validate(words).model_copy(update={"id": self.id})
+        """Return the fault as an object."""
+        duration = {} if self.for_ms is None else {"for": format_duration(self.for_ms)}
+        data = {"kind": self.kind, "at": format_duration(self.at_ms), **duration, **self.parameters}
+        # with round numbers, an id may be longer than the limit for ids in plans
+        return KINDS[self.kind].model_validate(data).model_copy(update={"id": self.id})
 
 
 @dataclass(frozen=True)
 class TimelineTiming:
-    """How long the phases last, in ms."""
+    """Lengths of the phases, in ms."""
 
     warmup_min_ms: int
     warmup_max_ms: int
@@ -69,7 +70,7 @@ class TimelineTiming:
 
 @dataclass(frozen=True)
 class Objective:
-    """One entry of the plan's ``slo``, and where it stands there."""
+    """One entry of the plan's ``slo``; ``at`` is its position in the plan."""
 
     text: str
     at: str
@@ -78,10 +79,10 @@ class Objective:
 
 @dataclass(frozen=True)
 class Timeline:
-    """A compiled plan. ``cluster``, ``topics`` and ``workloads`` are plain data, defaults filled in.
+    """A compiled plan. ``cluster``, ``topics`` and ``workloads`` are plain data with defaults filled in.
 
-    ``length_ms``: the end of the load, from the end of ``steady``; ``abort``: what ends it before; ``blocks_ms``: when
-    each block begins, none where the plan has no blocks.
+    ``length_ms``: the end of the load, from the end of ``steady``; ``abort``: conditions that end it early;
+    ``blocks_ms``: the start of each block, empty if the plan has no blocks.
     """
 
     name: str
@@ -99,18 +100,18 @@ class Timeline:
     blocks_ms: tuple[int, ...] = ()
 
     def to_json(self) -> bytes:
-        """The bytes of ``timeline.json``."""
+        """Return the content of ``timeline.json``."""
         document = {"schema_version": SCHEMA_VERSION, **asdict(self)}
         return (json.dumps(document, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def from_json(data: bytes) -> Timeline:
-    """The reverse of ``to_json``. Raises PlanError for bytes that are no timeline of a known version."""
+    """Parse ``timeline.json``. Raises PlanError for data that is not a timeline of a known version."""
     try:
         document = json.loads(data)
         if document["schema_version"] != SCHEMA_VERSION:
             raise PlanError(
-                [f"timeline.json: schema version {document['schema_version']} is unknown here; upgrade Aftershock"]
+                [f"timeline.json: schema version {document['schema_version']} is unknown; upgrade Aftershock"]
             )
         return Timeline(
             name=document["name"],
@@ -128,7 +129,7 @@ def from_json(data: bytes) -> Timeline:
             blocks_ms=tuple(document.get("blocks_ms", ())),
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise PlanError([f"timeline.json: this is no timeline ({error!r}); compile the plan again"]) from error
+        raise PlanError([f"timeline.json: not a valid timeline ({error!r}); compile the plan again"]) from error
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ class Marks:
     load_end_us: int
 
     def as_json(self) -> dict[str, int]:
-        """The fields as they are."""
+        """Return the fields as a dictionary."""
         return asdict(self)
 
 
@@ -157,12 +158,12 @@ class Phase:
     entry: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The fields as they are."""
+        """Return the fields as a dictionary."""
         return asdict(self)
 
 
 def phases(journal: Iterable[Mapping[str, Any]], marks: Marks, timeline: Timeline) -> list[Phase]:
-    """The rows of ``phases.json``, sorted by start: warmup, steady, a ``fault`` row each, ``recovery`` rows."""
+    """Return the rows of ``phases.json``, sorted by start: warmup, steady, a ``fault`` row each, ``recovery`` rows."""
     lines = list(journal)
     windows = [window for step in timeline.steps for window in _window(step, lines, marks, timeline.timing.fault_ms)]
     before = [
@@ -186,10 +187,10 @@ def _window(step: Step, lines: list[Mapping[str, Any]], marks: Marks, fault_ms: 
 def _recovery(windows: list[Phase], load_end_us: int) -> Iterator[Phase]:
     if not windows:
         return
-    block, reached_us = 0, min(window.start_us for window in windows)
+    block, covered_us = 0, min(window.start_us for window in windows)
     for window in sorted(windows, key=lambda window: window.start_us):
-        if reached_us < window.start_us:
-            yield Phase("recovery", None, block, reached_us, window.start_us)
-        block, reached_us = window.block, max(reached_us, window.end_us)
-    if reached_us < load_end_us:
-        yield Phase("recovery", None, block, reached_us, load_end_us)
+        if covered_us < window.start_us:
+            yield Phase("recovery", None, block, covered_us, window.start_us)
+        block, covered_us = window.block, max(covered_us, window.end_us)
+    if covered_us < load_end_us:
+        yield Phase("recovery", None, block, covered_us, load_end_us)

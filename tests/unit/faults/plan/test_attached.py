@@ -6,7 +6,7 @@ import pytest
 
 from aftershock.errors import PlanError
 from aftershock.faults.plan.check import check, load_plan
-from aftershock.faults.plan.command_line import read_outline
+from aftershock.faults.plan.command_line import read_cluster_spec
 from aftershock.faults.timeline.compile import compile_plan
 
 SECURE = "{protocol: SASL_SSL, mechanism: SCRAM-SHA-512, user: alice, password: '${KAFKA_PASSWORD}', ca: ca.pem}"
@@ -56,16 +56,25 @@ def test_what_may_be_done(fault: str) -> None:
 @pytest.mark.parametrize(
     ("fault", "why"),
     [
-        ("{kind: kill, broker: 1, at: 0s, for: 4s}", "a kill is refused on an attached cluster: we did not start"),
+        (
+            "{kind: kill, broker: 1, at: 0s, for: 4s}",
+            "a kill is refused on an attached cluster: Aftershock did not start",
+        ),
         ("{kind: cut, rack: b, at: 0s, for: 4s}", "a cut is refused on an attached cluster"),
-        ("{kind: move_controller, at: 0s, for: 4s}", "we did not start those"),
-        ("{kind: recreate_topic, topic: orders, at: 0s}", "may where `attach.create` names that"),
-        ("{kind: config, broker: 1, set: {num.io.threads: 4}, at: 0s, for: 4s}", "which `attach.brokers` doesn't name"),
-        ("{kind: config, topic: __consumer_offsets, set: {retention.ms: 1}, at: 0s, for: 4s}", "belongs to everybody"),
+        ("{kind: move_controller, at: 0s, for: 4s}", "which only works on a launched cluster"),
+        ("{kind: recreate_topic, topic: orders, at: 0s}", "it is allowed for topics in `attach.create`"),
+        (
+            "{kind: config, broker: 1, set: {num.io.threads: 4}, at: 0s, for: 4s}",
+            "which is not listed in `attach.brokers`",
+        ),
+        (
+            "{kind: config, topic: __consumer_offsets, set: {retention.ms: 1}, at: 0s, for: 4s}",
+            "is shared by all users of an attached cluster",
+        ),
         (LATENCY.replace("broker(1)", "broker(7)"), "leads to broker 7; they lead to 1, 2"),
-        (LATENCY.replace("client(a)", "client(b)"), "so no link leaves b"),
-        (LATENCY.replace("client(a)", "replication(a)"), "links from clients only"),
-        (LATENCY.replace("client(a) -> broker(1)", "rack(a) -> rack(b)"), "links from clients only"),
+        (LATENCY.replace("client(a)", "client(b)"), "so b has no links"),
+        (LATENCY.replace("client(a)", "replication(a)"), "only has links from clients"),
+        (LATENCY.replace("client(a) -> broker(1)", "rack(a) -> rack(b)"), "only has links from clients"),
     ],
 )
 def test_what_is_refused(fault: str, why: str) -> None:
@@ -76,7 +85,7 @@ def test_what_is_refused(fault: str, why: str) -> None:
 @pytest.mark.parametrize(
     ("attach", "why"),
     [
-        ("bootstrap: nowhere", "has to look like"),
+        ("bootstrap: nowhere", "must match"),
         ("bootstrap: 'k:1', toxiproxy: 'p:1'", "belong together"),
         ("bootstrap: 'k:1', toxiproxy: 'p:1', proxies: {a: 1, b: 1}", "lead to one broker"),
         ("bootstrap: 'k:1', racks: {a: z, b: z}", "give each broker.rack one name"),
@@ -97,7 +106,7 @@ def test_half_an_attachment_is_refused(attach: str, why: str) -> None:
 def test_a_literal_secret_is_refused_and_not_repeated(key: str, password: str) -> None:
     """Whatever its type; the sentence says where a secret belongs."""
     told = said(written(REACHED + f", security: {{protocol: SSL, {key}: {password}}}"))
-    assert "a secret doesn't stand in a plan" in told
+    assert "a plan must not contain a secret" in told
     assert "hunter2" not in told
     assert "12345" not in told
 
@@ -109,14 +118,14 @@ def test_security_in_one_word_is_not_repeated() -> None:
 
 def test_a_programs_settings_may_not_hold_them_either() -> None:
     """It is given them as the others are."""
-    assert "given to the program by `attach.security`" in said(written(settings="{sasl.password: hunter2}"))
+    assert "passed to the program from `attach.security`" in said(written(settings="{sasl.password: hunter2}"))
 
 
 def test_one_cluster_or_the_other() -> None:
     """How to launch one means nothing where there is one, and `cluster up` launches."""
     assert "`racks` is for launching" in said(written().replace("cluster: {attach", "cluster: {racks: {a: 1}, attach"))
-    with pytest.raises(PlanError, match="only attached by `aftershock run`"):
-        read_outline("cluster: {attach: {bootstrap: 'k:1'}}\n")
+    with pytest.raises(PlanError, match="`attach` only works with `aftershock run`"):
+        read_cluster_spec("cluster: {attach: {bootstrap: 'k:1'}}\n")
 
 
 def test_the_timeline_names_variables_and_nothing_that_is_not_so() -> None:

@@ -6,14 +6,14 @@ import pytest
 
 from aftershock.errors import PlanError
 from aftershock.faults.plan.cluster import Cluster
-from aftershock.faults.plan.command_line import Spoken, spoken
+from aftershock.faults.plan.command_line import InjectCommand, parse_inject
 from aftershock.faults.plan.workloads import Topic
 
 TOPICS = (Topic(name="t", partitions=3, replication=3), Topic(name="lonely", partitions=1, replication=1))
 
 
-def said(kind: str, *pairs: str, lasting: str | None = "10s", cluster: Cluster | None = None) -> Spoken:
-    return spoken(kind, pairs, lasting, cluster or Cluster(), TOPICS, f"{kind}-1")
+def said(kind: str, *pairs: str, lasting: str | None = "10s", cluster: Cluster | None = None) -> InjectCommand:
+    return parse_inject(kind, pairs, lasting, cluster or Cluster(), TOPICS, f"{kind}-1")
 
 
 def problems(kind: str, *pairs: str, lasting: str | None = "10s", cluster: Cluster | None = None) -> list[str]:
@@ -70,18 +70,18 @@ def test_mistakes_all_at_once() -> None:
         ("pause", ["broker=leader of t/3"], "5s", "t has no partition 3: its partitions are 0 to 2"),
         ("pause", ["broker=7"], "5s", "the cluster has no node 7"),
         ("pause", ["broker=1"], None, "a pause needs `for`"),
-        ("elect", ["topic=t"], "5s", "`for` means nothing for elect"),
-        ("pause", ["broker=1"], "5", "is no duration"),
+        ("elect", ["topic=t"], "5s", "elect can't have `for`, because it has no inverse"),
+        ("pause", ["broker=1"], "5", "is not a duration"),
         ("cut", ["link=client(z) -> broker"], "5s", "the cluster has no rack `z`"),
-        ("cut", ["link=replication(a) -> broker(1)"], "5s", "broker 1 stands in rack a itself"),
-        ("reassign", ["topic=lonely", "rotate=1"], None, "turning 1 replicas 1 times changes nothing"),
+        ("cut", ["link=replication(a) -> broker(1)"], "5s", "broker 1 is in rack a itself"),
+        ("reassign", ["topic=lonely", "rotate=1"], None, "rotating 1 replicas 1 times has no effect"),
         ("pause", ["broker"], "5s", "write KEY=VALUE"),
-        ("pause", ["broker=1", "broker=2"], "5s", "said twice"),
-        ("pause", ["broker=1", "broker.x=2"], "5s", "said twice"),
+        ("pause", ["broker=1", "broker=2"], "5s", "given twice; give it once"),
+        ("pause", ["broker=1", "broker.x=2"], "5s", "given twice; give it once"),
         ("pause", ["broker=1", "at=3s"], "5s", "begins at once"),
-        ("pause", ["broker=1", "id=mine"], "5s", "is given its id"),
+        ("pause", ["broker=1", "id=mine"], "5s", "the id of an injection is generated"),
         ("pause", ["broker=1", "for=3s"], None, "--for 10s"),
-        ("pause", ["broker=[1"], "5s", "this is not YAML"),
+        ("pause", ["broker=[1"], "5s", "this is not valid YAML"),
         ("pause", ["broker=*x"], "5s", "aliases"),
     ],
 )

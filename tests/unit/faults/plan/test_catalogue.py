@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aftershock.faults.kinds.fault import FAMILIES
-from aftershock.faults.kinds.registry import KINDS, OURS
+from aftershock.faults.kinds.registry import BUILT_IN, KINDS
 from aftershock.faults.plan.catalogue import WIDTH, WORDS, catalogue, entries, page
 from aftershock.faults.plan.check import load_plan
 from aftershock.tests.unit.faults.conftest import FRAME
@@ -79,7 +79,7 @@ def test_the_page_is_what_the_code_prints() -> None:
 
 def test_the_page_has_every_kind_of_ours() -> None:
     """A section each, and none twice."""
-    assert list(OURS) == re.findall(r"^### `(\w+)`$", page(), re.MULTILINE)
+    assert list(BUILT_IN) == re.findall(r"^### `(\w+)`$", page(), re.MULTILINE)
 
 
 def test_the_plans_on_the_page_are_valid() -> None:

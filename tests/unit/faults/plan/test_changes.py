@@ -35,7 +35,7 @@ def test_applied() -> None:
 
 def test_problems_are_at_the_change() -> None:
     """A bad value is reported where it came from."""
-    with pytest.raises(PlanError, match=r"^--set timing.steady: `steady`: 4 is no duration"):
+    with pytest.raises(PlanError, match=r"^--set timing.steady: `steady`: 4 is not a duration"):
         load_plan(PLAN, ["timing.steady=4"])
 
 

@@ -36,19 +36,19 @@ slo:
 
 WHAT_IS_SAID = """\
 plan.yaml:2:38: unknown key `profil`; did you mean `profile`?
-plan.yaml:4:49: replication 5 needs 5 brokers and the cluster has 3: say 3 at most, or add brokers
-plan.yaml:5:80: min.insync.replicas 4 is more than replication 3: nothing could be produced; lower it
+plan.yaml:4:49: replication 5 exceeds the cluster's 3 brokers; lower it or add brokers
+plan.yaml:5:80: min.insync.replicas 4 exceeds replication 3, so no record can be produced; lower it
 plan.yaml:8:22: the topic `odrers` is not among the plan's `topics`; did you mean `orders`?
 plan.yaml:8:36: a rate of 0/s sends nothing: give a rate above 0/s
 plan.yaml:8:47: the cluster has no rack `d`; known here: a, b, c
-plan.yaml:10:45: `plugin.library.paths` is refused, it loads code: take it away
+plan.yaml:10:45: `plugin.library.paths` is refused because it loads code: remove it
 plan.yaml:15:20: there is no fault of kind `kil`; did you mean `kill`? All kinds: `aftershock plan faults`
-plan.yaml:17:5: this pause fights with `k`, which lasts till 9s on node 2: let one end before the other begins
-plan.yaml:18:5: a kill needs `for`: say how long it lasts, like `for: 8s`
+plan.yaml:17:5: this pause conflicts with `k`, which lasts until 9s on node 2: let one end before the other begins
+plan.yaml:18:5: a kill needs `for`: give its duration, like `for: 8s`
 plan.yaml:18:35: orders has no partition 99: its partitions are 0 to 11
-plan.yaml:19:77: `delay`: 50 is no duration: give a number with its unit: 50ms, 4s, 1.5s or 2m
+plan.yaml:19:77: `delay`: 50 is not a duration: give a number with its unit: 50ms, 4s, 1.5s or 2m
 plan.yaml:19:81: unknown key `jiter`; did you mean `jitter`?
-plan.yaml:21:5: this is no SLO, at its character 1: a metric expected, got 'produce.latncy'; did you mean 'produce.latency'?
+plan.yaml:21:5: invalid SLO at column 1: a metric expected, got 'produce.latncy'; did you mean 'produce.latency'?
 plan.yaml:22:5: the arm `risky` does not produce anything, so this SLO matches nothing: give a workload a `produce`\
 """
 
@@ -68,38 +68,38 @@ def test_golden() -> None:
     ("wrong", "right", "said"),
     [
         ("rate: 60/s", "rate: 0/s", "6:36: a rate of 0/s sends nothing: give a rate above 0/s"),
-        ("rate: 60/s", "rate: 60", "6:36: `rate`: 60 is no rate: give a number per second: 60/s or 0.5/s"),
-        ("rate: 60/s", "rate: 60/s, acks: 1", "6:14: `produce`: idempotence needs acks: all, and here acks is 1; say idempotence: false, or acks: all"),
-        ("rate: 60/s", "rate: 60/s, deadline: 10m", "6:52: `deadline`: a deadline is between 100ms and 5m: the run waits for the last record's before it ends"),
+        ("rate: 60/s", "rate: 60", "6:36: `rate`: 60 is not a rate: give a number per second: 60/s or 0.5/s"),
+        ("rate: 60/s", "rate: 60/s, acks: 1", "6:14: `produce`: idempotence needs acks: all, but acks is 1; set idempotence: false or acks: all"),
+        ("rate: 60/s", "rate: 60/s, deadline: 10m", "6:52: `deadline`: a deadline must be between 100ms and 5m: the run waits for the last record's deadline before it ends"),
         ("rate: 60/s", "rate: 60/s, rack: d", "6:48: the cluster has no rack `d`; known here: a, b, c"),
-        ("rate: 60/s", "rate: 60/s, keys: true", "6:48: `keys` must be a whole number, and `true` is none"),
+        ("rate: 60/s", "rate: 60/s, keys: true", "6:48: `keys` must be an integer, got `true`"),
         ("rate: 60/s", "rate: 60/s, record_size: {min: 2kB, max: 1kB}", "6:55: `record_size`: min 2000 is more than max 1000: swap them"),
-        ("produce: {topic: orders, rate: 60/s}", "produce: {topic: orders, rate: 60/s}\n    commit: {groups: 9}", "7:13: `commit`: commits come at a `rate` (open loop) or with so many `in_flight` (closed loop): say one of the two"),
-        ("produce: {topic: orders, rate: 60/s}", "produce: {topic: orders, rate: 60/s}\n    commit: {groups: 9, rate: 9/s, in_flight: 9}", "7:13: `commit`: commits come at a `rate` (open loop) or with so many `in_flight` (closed loop): say one of the two"),
-        ("produce: {topic: orders, rate: 60/s}", "produce: {topic: orders, rate: 60/s}\n    commit: {groups: 9, in_flight: 10}", "7:13: `commit`: in_flight 10 is more than groups 9, and a group has one commit in flight: have more groups"),
-        ("produce: {topic: orders, rate: 60/s}", "produce: {topic: orders, rate: 60/s}\n    commit: {groups: 9, in_flight: 9}", "7:36: `client: reference` alone keeps so many in flight, and `baseline` is confluent: say a rate, or another client"),
-        ("produce: {topic: orders, rate: 60/s}", "produce: {topic: orders, rate: 60/s}\n    commit: {groups: 9, rate: 9/s, by_coordinator: true}", "7:52: which groups share a coordinator follows from offsets.topic.num.partitions: say it in cluster.config"),
-        ("group: readers", "group: readers, from: start", "7:52: `from` can't be `start`: say 'earliest' or 'latest'"),
+        ("produce: {topic: orders, rate: 60/s}", "produce: {topic: orders, rate: 60/s}\n    commit: {groups: 9}", "7:13: `commit`: give either `rate` (open loop) or `in_flight` (closed loop) for commits"),
+        ("produce: {topic: orders, rate: 60/s}", "produce: {topic: orders, rate: 60/s}\n    commit: {groups: 9, rate: 9/s, in_flight: 9}", "7:13: `commit`: give either `rate` (open loop) or `in_flight` (closed loop) for commits"),
+        ("produce: {topic: orders, rate: 60/s}", "produce: {topic: orders, rate: 60/s}\n    commit: {groups: 9, in_flight: 10}", "7:13: `commit`: in_flight 10 exceeds groups 9, and a group has at most one commit in flight: add groups"),
+        ("produce: {topic: orders, rate: 60/s}", "produce: {topic: orders, rate: 60/s}\n    commit: {groups: 9, in_flight: 9}", "7:36: `in_flight` needs `client: reference`, and `baseline` is confluent: give a rate, or change the client"),
+        ("produce: {topic: orders, rate: 60/s}", "produce: {topic: orders, rate: 60/s}\n    commit: {groups: 9, rate: 9/s, by_coordinator: true}", "7:52: `by_coordinator` needs offsets.topic.num.partitions, which maps groups to coordinators: set it in cluster.config"),
+        ("group: readers", "group: readers, from: start", "7:52: `from` must be 'earliest' or 'latest', got `start`"),
         ("topic: orders, group", "topic: ordres, group", "7:22: the topic `ordres` is not among the plan's `topics`; did you mean `orders`?"),
-        ("partitions: 6", "partitions: 0", "3:32: `partitions` must be at least 1, and `0` is less"),
+        ("partitions: 6", "partitions: 0", "3:32: `partitions` must be at least 1, got `0`"),
         ("partitions: 6, ", "", "3:5: `partitions` is missing here: add it"),
         ("steady: 10s", "steady: 10s, warmup: {min: 9s, max: 1s}", "8:31: `warmup`: min is more than max: swap them"),
-        ("name: test", "name: Test!", "1:7: `name` can't be `Test!`: it has to look like ^[a-z0-9][a-z0-9_.-]{0,39}$"),
+        ("name: test", "name: Test!", "1:7: `name` must match ^[a-z0-9][a-z0-9_.-]{0,39}$, got `Test!`"),
         ("name: test", "naem: test\nname: x", "1:1: unknown key `naem`; did you mean `name`?"),
-        ("name: test", "name: x\ncluster: {racks: {a: 9, b: 1, c: 1}}", "2:18: `racks`: 11 brokers are too many for one host: ask for 9 at most"),
+        ("name: test", "name: x\ncluster: {racks: {a: 9, b: 1, c: 1}}", "2:18: `racks`: 11 brokers are too many for one host: use 9 at most"),
         ("name: test", "name: x\ncluster: {brokers: {4: {a.b: 1}}}", "2:10: there is no broker 4 to give settings to: the cluster's are 1 to 3"),
-        ("name: test", "name: x\ncluster: {racks: {A: 3}}", "2:19: this name can't be `A`: it has to look like ^[a-z][a-z0-9]{0,7}$"),
-        ("name: test", "name: x\ncluster: {controllers: 2}", "2:24: `controllers` can't be `2`: say 0, 1, 3 or 5"),
+        ("name: test", "name: x\ncluster: {racks: {A: 3}}", "2:19: this name must match ^[a-z][a-z0-9]{0,7}$, got `A`"),
+        ("name: test", "name: x\ncluster: {controllers: 2}", "2:24: `controllers` must be 0, 1, 3 or 5, got `2`"),
         ("  []", "  - hello", "10:5: a fault needs a `kind`: `aftershock plan faults` lists them"),
-        ("  []", "  - {kind: kill, at: 0s, for: 0s, broker: 1}", "10:31: `for` must be more than 0, and `0s` is not"),
-        ("  []", "  - {kind: elect, at: 0s, for: 1s, topic: orders}", "10:32: `for` means nothing for elect, which has no inverse: take it away"),
-        ("  []", "  - {kind: reassign, at: 0s, topic: orders}", "10:5: a reassign needs one of `rotate: 1`, `swap`, `move` or `replace: {from: ROLE, to: ROLE}`, `replication: 2`; say one of them"),
-        ("  []", "  - {kind: reassign, at: 0s, topic: orders, rotate: 3}", "10:53: turning 3 replicas 3 times changes nothing: rotate by less, or by more replicas"),
-        ("  []", "  - {kind: reassign, at: 0s, topic: orders, move: {from: 1, to: 1}}", "10:51: `from` and `to` are the same, so nothing would move: name two brokers"),
+        ("  []", "  - {kind: kill, at: 0s, for: 0s, broker: 1}", "10:31: `for` must be greater than 0, got `0s`"),
+        ("  []", "  - {kind: elect, at: 0s, for: 1s, topic: orders}", "10:32: elect can't have `for`, because it has no inverse: remove it"),
+        ("  []", "  - {kind: reassign, at: 0s, topic: orders}", "10:5: a reassign needs exactly one of `rotate: 1`, `swap`, `move` or `replace: {from: ROLE, to: ROLE}`, `replication: 2`"),
+        ("  []", "  - {kind: reassign, at: 0s, topic: orders, rotate: 3}", "10:53: rotating 3 replicas 3 times has no effect: rotate by another number"),
+        ("  []", "  - {kind: reassign, at: 0s, topic: orders, move: {from: 1, to: 1}}", "10:51: `from` and `to` are the same, so no replica would move: name two brokers"),
         ("  []", "  - {kind: reassign, at: 0s, topic: orders, move: {from: 1, to: 9}}", "10:65: the cluster has no node 9: its brokers are 1 to 3"),
         ("  []", "  - {kind: kill, at: 0s, for: 8s, broker: replica of orders/0 in rack z}", "10:43: the cluster has no rack `z`; known here: a, b, c"),
-        ("  []", "  - {kind: kill, at: 0s, for: 8s, broker: coordinator of readers}", "10:43: no arm consumes in a group `readers` (an arm's is <group>-<arm>); did you mean `readers-baseline`?"),
-        ("  []", '  - {kind: latency, at: 0s, for: 8s, delay: 5ms, link: "replication(b) -> broker(2)"}', "10:56: broker 2 stands in rack b itself, and nodes of one rack have no link between them: name another rack or broker"),
+        ("  []", "  - {kind: kill, at: 0s, for: 8s, broker: coordinator of readers}", "10:43: no arm consumes in a group `readers` (groups are <group>-<arm>); did you mean `readers-baseline`?"),
+        ("  []", '  - {kind: latency, at: 0s, for: 8s, delay: 5ms, link: "replication(b) -> broker(2)"}', "10:56: broker 2 is in rack b itself, and nodes of one rack have no link between them: name another rack or broker"),
         ("  []", '  - {kind: latency, at: 0s, for: 8s, delay: 5ms, link: "rack(a) -> rack(z)"}', "10:56: the cluster has no rack `z`; known here: a, b, c"),
         ("  []", "  - {kind: latency, at: 0s, for: 8s, delay: 5ms, jitter: 6ms, link: client(a) -> broker}", "10:5: jitter of 6ms is more than the delay of 5ms; make it smaller"),
     ],
@@ -127,7 +127,7 @@ def test_single_rack() -> None:
     )
     assert [problem.split(": ", 1)[1] for problem in problems(text)] == [
         "the cluster has one rack, and nodes of one rack have no link between them: add a rack",
-        "the cluster has one broker, so there is none to spare: name it, or add brokers",
+        "the cluster has one broker, so `any broker except` matches none: name it, or add brokers",
     ]
 
 
@@ -144,7 +144,7 @@ def test_a_group_of_two_workloads() -> None:
     """Of one topic and one arm's name it would be one group; of another topic, or with another name, it isn't."""
     (problem,) = problems(GROUPED % "orders, group: readers")
     assert problem.endswith(
-        ":5:52: `first` reads orders in the group readers-two too, and each would get a part of it: give it a group of its own"
+        ":5:52: `first` also consumes orders in the group readers-two, so each would get a part of it: give it a group of its own"
     )
     for other in ("others, group: readers", "orders, group: mine", "orders"):
         load_plan(GROUPED % other)
@@ -159,6 +159,6 @@ def test_names_used_twice() -> None:
         + "  - {id: kill-2, kind: kill, at: 0s, for: 8s, broker: 1}\n  - {kind: kill, at: 0s, for: 8s, broker: 2}\n"
     )
     assert [problem.split(": ", 1)[1] for problem in problems(text)] == [
-        "the topic `orders` is here twice: give one of them another name",
-        "the fault id `kill-2` is here twice: give one of them another name",
+        "the topic `orders` is defined twice: rename one of them",
+        "the fault id `kill-2` is defined twice: rename one of them",
     ]

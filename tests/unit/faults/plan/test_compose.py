@@ -16,9 +16,9 @@ from aftershock.faults.kinds.process.pause import Pause
 from aftershock.faults.plan.catalogue import plan_schema
 from aftershock.faults.plan.check import check, load_plan
 from aftershock.faults.plan.cluster import Cluster
-from aftershock.faults.plan.command_line import spoken
+from aftershock.faults.plan.command_line import parse_inject
 from aftershock.faults.plan.composition import Choice, Choose, Ranged, Repeat, Then, Together, Wait
-from aftershock.faults.plan.document import dump as text_of
+from aftershock.faults.plan.document import dump_yaml as text_of
 from aftershock.faults.plan.document import load
 from aftershock.faults.plan.model import Plan, dump
 from aftershock.faults.timeline.compile import compile_plan
@@ -212,26 +212,26 @@ def test_every_problem_at_once() -> None:
         "{at: 3s}",
     )
     assert [
-        "plan.yaml:10:10: `at`: 5 is no duration: give a number with its unit: 50ms, 4s, 1.5s or 2m",
+        "plan.yaml:10:10: `at`: 5 is not a duration: give a number with its unit: 50ms, 4s, 1.5s or 2m",
         "plan.yaml:10:40: there is no fault of kind `kil`; did you mean `kill`? All kinds: `aftershock plan faults`",
         "plan.yaml:10:87: the cluster has no node 9: its brokers are 1 to 3",
-        "plan.yaml:11:12: a kill needs `for`: say how long it lasts, like `for: 8s`",
-        "plan.yaml:11:44: `wait`: 1 is no duration: give a number with its unit: 50ms, 4s, 1.5s or 2m",
-        "plan.yaml:12:14: `repeat` must be at least 1, and `0` is less",
+        "plan.yaml:11:12: a kill needs `for`: give its duration, like `for: 8s`",
+        "plan.yaml:11:44: `wait`: 1 is not a duration: give a number with its unit: 50ms, 4s, 1.5s or 2m",
+        "plan.yaml:12:14: `repeat` must be at least 1, got `0`",
         "plan.yaml:12:17: unknown key `evry`; did you mean `every`?",
         "plan.yaml:12:65: the cluster has no node 7: its brokers are 1 to 3",
-        "plan.yaml:13:5: say how often, by `repeat: 3` or by `every: 5s, until: 40s`; one of the two",
-        "plan.yaml:14:5: `until` counts from where `at` does and is not after it, so nothing happens: make it later",
-        "plan.yaml:15:5: say how often, by `repeat: 3` or by `every: 5s, until: 40s`; one of the two",
-        "plan.yaml:16:13: `choose` needs 2 or more in it: add one",
-        "plan.yaml:16:23: `weight` must be at least 1, and `0` is less",
+        "plan.yaml:13:5: give the number of rounds, by either `repeat: 3` or `every: 5s, until: 40s`",
+        "plan.yaml:14:5: `until` counts from the same moment as `at` and must be later, or no round starts",
+        "plan.yaml:15:5: give the number of rounds, by either `repeat: 3` or `every: 5s, until: 40s`",
+        "plan.yaml:16:13: `choose` needs at least 2 entries: add one",
+        "plan.yaml:16:23: `weight` must be at least 1, got `0`",
         "plan.yaml:16:64: the cluster has no node 8: its brokers are 1 to 3",
         "plan.yaml:17:66: `delay`: 200ms is more than 20ms: swap them",
-        "plan.yaml:18:66: `delay`: `range` takes two values of one sort, low to high: [20ms, 200ms], [1, 5], [10/s, 50/s] or [1kB, 1MB]",
-        "plan.yaml:18:94: `jitter`: `range` takes two values of one sort, low to high: [20ms, 200ms], [1, 5], [10/s, 50/s] or [1kB, 1MB]",
+        "plan.yaml:18:66: `delay`: `range` takes two values of one type, low to high: [20ms, 200ms], [1, 5], [10/s, 50/s] or [1kB, 1MB]",
+        "plan.yaml:18:94: `jitter`: `range` takes two values of one type, low to high: [20ms, 200ms], [1, 5], [10/s, 50/s] or [1kB, 1MB]",
         "plan.yaml:19:5: jitter of 90ms is more than the delay of 50ms; make it smaller",
         "plan.yaml:20:36: the cluster has no node 5: its brokers are 1 to 3",
-        "plan.yaml:21:5: `wait` delays the next one in `then`, or is an alternative of `choose`; here it does nothing: take it away",
+        "plan.yaml:21:5: `wait` only has an effect in `then` (a delay) or as an alternative of `choose`: remove it here",
         "plan.yaml:22:5: a fault needs a `kind`: `aftershock plan faults` lists them",
         "plan.yaml:23:5: a fault needs a `kind`: `aftershock plan faults` lists them",
     ] == said
@@ -242,7 +242,7 @@ def test_too_many_steps() -> None:
     nested = PAUSE
     for _ in range(8):
         nested = f"{{repeat: 500, every: 20s, fault: {nested}}}"
-    assert ["plan.yaml:10:5: with this the plan has more than 500 steps: repeat less often"] == problems(nested)
+    assert ["plan.yaml:10:5: with this element the plan exceeds 500 steps: repeat less often"] == problems(nested)
     assert 500 == len(timeline_of(f"{{repeat: 500, every: 20s, fault: {PAUSE}}}").steps)
 
 
@@ -256,13 +256,13 @@ def test_too_many_ranges() -> None:
     """More than four ranges in one fault would be more than sixteen corners to check."""
     ranged = ", ".join(f"k{n}: {{range: [1, 2]}}" for n in range(5))
     (problem,) = problems(f"{{kind: kill, for: 4s, broker: 1, {ranged}}}")
-    assert "5 ranges in one fault are more than 4" in problem
+    assert "5 ranges in one fault exceed the limit of 4" in problem
 
 
 def test_rounds_that_fight() -> None:
-    """A round that begins before the last one is over fights with it: said once, by the check."""
+    """A round that begins before the last one is over conflicts with it: said once, by the check."""
     (problem,) = problems(f"{{repeat: 5, every: 2s, fault: {KILL}}}")
-    assert "plan.yaml:10:35: this kill fights with `kill-1-1`, which lasts till 4s on node 1" in problem
+    assert "plan.yaml:10:35: this kill conflicts with `kill-1-1`, which lasts until 4s on node 1" in problem
 
 
 def test_a_fight_that_is_drawn() -> None:
@@ -275,20 +275,20 @@ def test_a_fight_that_is_drawn() -> None:
     seen = Counter[str]()
     for seed in range(30):
         try:
-            compile_plan(checked.plan, seed, checked.source, checked.slo_positions, checked.places)
+            compile_plan(checked.plan, seed, checked.source, checked.slo_positions, checked.source_map)
             seen["peace"] += 1
         except PlanError as error:
             seen[error.problems[0].replace(f"seed {seed} ", "")] += 1
     assert {
         "peace",
-        "plan.yaml:11:5: with this pause fights with `kill-1`, which lasts till 4s on node 1: let one end before the other begins",
+        "plan.yaml:11:5: with this pause conflicts with `kill-1`, which lasts until 4s on node 1: let one end before the other begins",
     } == set(seen)
 
 
 def test_what_is_sure_is_judged_by_the_check() -> None:
     """A choice elsewhere in the plan doesn't hide a fight between two faults that are sure."""
     (problem,) = problems(f"{{at: 60s, choose: [{{fault: {KILL}}}, {{fault: {PAUSE}}}]}}", KILL, "{at: 1s, for: 2s, kind: pause, broker: 1}")  # fmt: skip
-    assert "plan.yaml:12:5: this pause fights with `kill-2`" in problem
+    assert "plan.yaml:12:5: this pause conflicts with `kill-2`" in problem
 
 
 def test_slos_name_rounds() -> None:
@@ -308,7 +308,7 @@ def test_slo_of_an_alternative_that_was_not_drawn() -> None:
         for name, text in (("one", one), ("both", both)):
             checked = load_plan(text)
             try:
-                compile_plan(checked.plan, seed, checked.source, checked.slo_positions, checked.places)
+                compile_plan(checked.plan, seed, checked.source, checked.slo_positions, checked.source_map)
                 outcomes.add((name, "fine"))
             except PlanError as error:
                 outcomes.add((name, error.problems[0].replace(f"seed {seed} ", "")))
@@ -346,5 +346,5 @@ def test_the_schema_knows_it() -> None:
 
 def test_by_hand_nothing_is_drawn() -> None:
     """A range on the command line is refused: an injection is one fault, at once."""
-    with pytest.raises(PlanError, match="inject latency: a range is for plans"):
-        spoken("latency", ["delay={range: [1ms, 2ms]}", "link=client(a) -> broker"], "4s", Cluster(), (), "x")
+    with pytest.raises(PlanError, match="inject latency: ranges are only allowed in plans"):
+        parse_inject("latency", ["delay={range: [1ms, 2ms]}", "link=client(a) -> broker"], "4s", Cluster(), (), "x")

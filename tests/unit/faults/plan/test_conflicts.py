@@ -4,7 +4,7 @@ import pytest
 
 from aftershock.errors import PlanError
 from aftershock.faults.plan.check import load_plan
-from aftershock.faults.plan.conflicts import clash
+from aftershock.faults.plan.conflicts import conflict_in_force
 from aftershock.tests.unit.faults.conftest import FRAME, timeline_of
 
 KILL = "{at: 0s, for: 8s, kind: kill, broker: 1}"
@@ -34,7 +34,7 @@ TURN = "{at: 0s, for: 8s, kind: reassign, topic: orders, rotate: 1}"
 )
 def test_fight(first: str, second: str) -> None:
     """Two on one node id, or two moves of one topic, at the same time: refused at the later one."""
-    with pytest.raises(PlanError, match=r"plan.yaml:11:5: this \w+ fights with"):
+    with pytest.raises(PlanError, match=r"plan.yaml:11:5: this \w+ conflicts with"):
         timeline_of(first, second)
 
 
@@ -89,8 +89,8 @@ MOVED = {"brokers": [1, 2], "links": [], "topics": ["orders"]}
 )
 def test_clash(kind: str, targets: object, other: str, other_targets: object, what: str) -> None:
     """Two faults in force on one node, topic or severed link: said by name, whichever came first."""
-    assert what == clash(kind, targets, other, other_targets)  # type: ignore[arg-type]
-    assert what == clash(other, other_targets, kind, targets)  # type: ignore[arg-type]
+    assert what == conflict_in_force(kind, targets, other, other_targets)  # type: ignore[arg-type]
+    assert what == conflict_in_force(other, other_targets, kind, targets)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -105,4 +105,4 @@ def test_clash(kind: str, targets: object, other: str, other_targets: object, wh
 )
 def test_no_clash(kind: str, targets: object, other: str, other_targets: object) -> None:
     """Another node, latencies that add up, a move among nodes that are down: faults that may overlap."""
-    assert clash(kind, targets, other, other_targets) is None  # type: ignore[arg-type]
+    assert conflict_in_force(kind, targets, other, other_targets) is None  # type: ignore[arg-type]

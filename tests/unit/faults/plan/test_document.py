@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from aftershock.errors import PlanError
-from aftershock.faults.plan.document import BYTES_MAX, dump, load
+from aftershock.faults.plan.document import BYTES_MAX, dump_yaml, load
 
 GOOD = """\
 name: x
@@ -28,8 +28,8 @@ def test_what_is_dumped_is_read_again() -> None:
     """Texts that look like numbers, dates or YAML stay texts; keys keep their order; a long line stays one."""
     tricky = ["2", "true", "2020-01-01", "~", "a: b", "- x", "client(a) <-> broker", "lost == 0", "#", "x" * 300]
     data = {"racks": {"b": 1, "a": 2}, "list": [{"id": text} for text in tricky], "none": None, "no": False}
-    assert load(dump(data)).data == data
-    assert ["b", "a"] == list(load(dump(data)).data["racks"])
+    assert load(dump_yaml(data)).data == data
+    assert ["b", "a"] == list(load(dump_yaml(data)).data["racks"])
 
 
 @pytest.mark.parametrize(
@@ -57,23 +57,23 @@ def test_key_position() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("name: [1", r"plan.yaml:1:9: this is not YAML .*; mend it"),
+        ("name: [1", r"plan.yaml:1:9: this is not valid YAML .*; correct it"),
         ("a: &x 1\nb: *x", r"plan.yaml:2:4: aliases \(`\*x`\) are not allowed"),
-        ("a: 1\na: 2", r"plan.yaml:2:1: the key `a` is here twice \(first at plan.yaml:1:1\); keep one"),
+        ("a: 1\na: 2", r"plan.yaml:2:1: the key `a` is repeated \(first at plan.yaml:1:1\); keep one"),
         ("a: !!python/object/apply:os.system [ls]", r"plan.yaml:1:4: the tag `python/object/apply:os.system`"),
-        ("a: !mine 1", r"plan.yaml:1:4: the tag `!mine` is not allowed; take it away"),
+        ("a: !mine 1", r"plan.yaml:1:4: the tag `!mine` is not allowed; remove it"),
         ("a: !!binary aGk=", r"plan.yaml:1:4: the tag `binary` is not allowed"),
         ("a: !!set {b}", r"plan.yaml:1:4: the tag `set` is not allowed"),
         ("- 1", r"plan.yaml:1:1: a plan is a mapping"),
         ("", r"plan.yaml:1:1: a plan is a mapping"),
         ("? [1]\n: 2", r"plan.yaml:1:3: a key must be a single word"),
-        ("a: \x01", r"plan.yaml:1:1: this is not YAML"),
-        ("a: 1\n---\nb: 2", r"plan.yaml:2:1: this is not YAML"),
+        ("a: \x01", r"plan.yaml:1:1: this is not valid YAML"),
+        ("a: 1\n---\nb: 2", r"plan.yaml:2:1: this is not valid YAML"),
         ("a: !!int x", r"plan.yaml:1:4: `x` can't be read as a number"),
         ("a: " + "9" * 5000, r"plan.yaml:1:4: `9+\.\.\.` can't be read as a number"),
-        ("a: " + "[" * 25 + "]" * 25, r"plan.yaml:1:27: nested too deeply"),
-        ("[" * 20_000 + "]" * 20_000, r"nested too deeply"),
-        ("a: " + "x" * BYTES_MAX, r"plan.yaml: the plan is larger than 64 KiB"),
+        ("a: " + "[" * 25 + "]" * 25, r"plan.yaml:1:27: the nesting exceeds the limit"),
+        ("[" * 20_000 + "]" * 20_000, r"the nesting exceeds the limit"),
+        ("a: " + "x" * BYTES_MAX, r"plan.yaml: the plan exceeds the limit of 64 KiB"),
     ],
 )
 def test_refused(text: str, problem: str) -> None:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from aftershock.errors import EvidenceError
 from aftershock.faults.kinds.fault import Fault
 from aftershock.faults.kinds.registry import KINDS
-from aftershock.faults.plan.check import Checked, load_plan
+from aftershock.faults.plan.check import CheckedPlan, load_plan
 from aftershock.faults.plan.document import load
-from aftershock.faults.plan.from_run import Written, plan_from
+from aftershock.faults.plan.from_run import WrittenPlan, plan_from_run
 from aftershock.faults.plans import find
 from aftershock.faults.timeline.timeline import Marks
 from aftershock.tests.unit.faults.conftest import Stage
@@ -57,10 +57,10 @@ class Evidence:
         self.journal += [{"fault": fault_id, "state": state, "t_us": int(at * 1e6)} for state, at in states.items()]
         return self
 
-    def written(self, marks: Marks | None = None) -> Written:
-        return plan_from("20260101-000000-cluster-abcd", load(self.said).data, self.events, self.journal, marks)
+    def written(self, marks: Marks | None = None) -> WrittenPlan:
+        return plan_from_run("20260101-000000-cluster-abcd", load(self.said).data, self.events, self.journal, marks)
 
-    def plan(self, marks: Marks | None = None) -> Checked:
+    def plan(self, marks: Marks | None = None) -> CheckedPlan:
         """The plan, checked as `plan check` does."""
         return load_plan(self.written(marks).text)
 
@@ -98,18 +98,18 @@ def test_a_fault_cut_short_at_once() -> None:
     assert [100] == [fault.for_ for fault in Evidence().injected(EVERY_KIND[6], 1.0, 1.01).faults()]
 
 
-def test_what_never_took_hold_is_left_out() -> None:
+def test_injections_never_in_force_are_omitted() -> None:
     """An injection that failed is not in the plan, and is named."""
     evidence = Evidence().injected(EVERY_KIND[6], 1.0, 3.0, took=False).injected(EVERY_KIND[3], 5.0, 10.0)
     assert ["kill-1"] == [fault.id for fault in evidence.faults()]
-    assert ("pause-1",) == evidence.written().left_out
+    assert ("pause-1",) == evidence.written().omitted
 
 
 def test_nothing_by_hand() -> None:
     """No injection, or none that took hold: a sentence that says which."""
-    with pytest.raises(EvidenceError, match=r"nothing was injected by hand into .*: `aftershock inject` is how"):
+    with pytest.raises(EvidenceError, match=r"has no manual injections, .*: use `aftershock inject`"):
         Evidence().written()
-    with pytest.raises(EvidenceError, match="pause-1 never took hold"):
+    with pytest.raises(EvidenceError, match="pause-1 never took effect"):
         Evidence().injected(EVERY_KIND[6], 1.0, 3.0, took=False).written()
 
 
@@ -213,7 +213,7 @@ slo: ["lost == 0"]
 """
     evidence = Evidence(text).injected({**EVERY_KIND[1]}, 900.0, 905.0)
     for seed in range(6):
-        written = plan_from("r", load(text).data, evidence.events, evidence.journal, Marks(0, 20, 30, 40), seed)
+        written = plan_from_run("r", load(text).data, evidence.events, evidence.journal, Marks(0, 20, 30, 40), seed)
         plan = load_plan(written.text).plan
         assert load_plan(text).plan.faults == plan.faults[:-1]
         assert plan.faults[-1].at in (49_000, 94_000)

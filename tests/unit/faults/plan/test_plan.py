@@ -162,10 +162,10 @@ def test_dangerous_settings_pass_no_check() -> None:
     [
         ({"client": "confluent", "fetch_session": True}, "`fetch_session` is a switch of `client: reference`"),
         ({"client": "java", "leader_discovery": "metadata"}, "`leader_discovery` is a switch of `client: reference`"),
-        ({"client": "exec"}, "needs a `command`"),
-        ({"client": "reference", "command": ["./mine"]}, "only it has one"),
+        ({"client": "exec"}, "`command` belongs to `client: exec`, which needs one"),
+        ({"client": "reference", "command": ["./mine"]}, "`command` belongs to `client: exec`"),
         ({"client": "reference", "partitioner": "round"}, "'sticky', 'uniform', 'adaptive' or 'availability'"),
-        ({"client": "reference", "leader_discovery": "metdata"}, "say response, metadata"),
+        ({"client": "reference", "leader_discovery": "metdata"}, "write response, metadata"),
     ],
 )
 def test_an_arm_speaks_the_words_of_its_client(said: dict[str, Any], why: str) -> None:

@@ -3,7 +3,7 @@
 import confluent_kafka
 import pytest
 
-from aftershock.faults.plan.references import ALLOWED, OWN_WORDS, refusal
+from aftershock.faults.plan.references import LIBRDKAFKA_SETTINGS, PLAN_KEY_FOR, refusal
 
 
 @pytest.mark.parametrize(
@@ -17,22 +17,22 @@ from aftershock.faults.plan.references import ALLOWED, OWN_WORDS, refusal
         ("https.ca.location", "read files"),
         ("sasl.kerberos.kinit.cmd", "runs a command"),
         ("sasl.kerberos.keytab", "read files"),
-        ("sasl.oauthbearer.token.endpoint.url", "dial elsewhere"),
+        ("sasl.oauthbearer.token.endpoint.url", "connect elsewhere"),
         ("sasl.oauthbearer.assertion.private.key.file", "read files"),
         ("offset.store.path", "write files"),
         ("debug", "floods the log"),
         ("log_level", "log"),
         ("error_cb", "takes code"),
         ("socket_cb", "takes code"),
-        ("bootstrap.servers", "belongs to the harness"),
-        ("client.id", "belongs to the harness"),
-        ("security.protocol", "belongs to the harness"),
-        ("acks", "say `acks` under `produce`"),
-        ("enable.idempotence", "say `idempotence` under `produce`"),
-        ("group.id", "say `group` under `consume`"),
-        ("client.rack", "say `client_rack` of the arm"),
+        ("bootstrap.servers", "is set by the harness"),
+        ("client.id", "is set by the harness"),
+        ("security.protocol", "is set by the harness"),
+        ("acks", "use `acks` under `produce`"),
+        ("enable.idempotence", "use `idempotence` under `produce`"),
+        ("group.id", "use `group` under `consume`"),
+        ("client.rack", "use `client_rack` of the arm"),
         ("retry.backof.ms", "did you mean `retry.backoff.ms`"),
-        ("a.setting.of.the.future", "no librdkafka setting that plans may use"),
+        ("a.setting.of.the.future", "not a librdkafka setting that plans may use"),
     ],
 )
 def test_refused(setting: str, why: str) -> None:
@@ -43,7 +43,7 @@ def test_refused(setting: str, why: str) -> None:
 def test_everything_not_allowed_is_refused() -> None:
     """The rule is a list of what is allowed, so even an unheard-of name is refused."""
     assert refusal("x") is not None
-    assert not ALLOWED & OWN_WORDS.keys()
+    assert not LIBRDKAFKA_SETTINGS & PLAN_KEY_FOR.keys()
 
 
 def test_share_groups_are_for_kafkas_own_client() -> None:
@@ -60,7 +60,7 @@ def is_unknown(setting: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("setting", sorted(ALLOWED))
+@pytest.mark.parametrize("setting", sorted(LIBRDKAFKA_SETTINGS))
 def test_librdkafka_knows_it(setting: str) -> None:
     """Each allowed name is one that librdkafka has: it may refuse the value, not the name."""
     assert not is_unknown(setting)

@@ -30,7 +30,7 @@ def test_durations(text: str, ms: int) -> None:
 )
 def test_no_durations(value: object) -> None:
     """Without a unit, negative, finer than a millisecond or longer than a day: refused with what to give."""
-    with pytest.raises(PydanticCustomError, match="is no duration: give"):
+    with pytest.raises(PydanticCustomError, match="is not a duration: give"):
         parse_duration_ms(value)
 
 
@@ -50,7 +50,7 @@ def test_rate_round_trip(millionths: int) -> None:
 @pytest.mark.parametrize("value", [60, "60", "60/m", "/s", "-1/s", None])
 def test_no_rates(value: object) -> None:
     """A bare number says nothing of its unit."""
-    with pytest.raises(PydanticCustomError, match="is no rate: give a number per second"):
+    with pytest.raises(PydanticCustomError, match="is not a rate: give a number per second"):
         parse_rate_per_s(value)
 
 
@@ -66,7 +66,7 @@ def test_sizes(value: object, size: int) -> None:
 @pytest.mark.parametrize("value", [True, -1, 1.5, "1.5", "0.0001kB", "1GB", "kB", None])
 def test_no_sizes(value: object) -> None:
     """Parts of a byte and unknown units are refused."""
-    with pytest.raises(PydanticCustomError, match="is no size: give"):
+    with pytest.raises(PydanticCustomError, match="is not a size: give"):
         parse_size_bytes(value)
 
 
@@ -82,5 +82,5 @@ def test_bandwidths(text: str, rate: int) -> None:
 @pytest.mark.parametrize("value", [100_000, "100kB", "100/s", "1kb/s", "0.0001kB/s", "-1kB/s", None])
 def test_no_bandwidths(value: object) -> None:
     """Without both units, or parts of a byte: refused with what to give."""
-    with pytest.raises(PydanticCustomError, match="is no bandwidth: give bytes per second"):
+    with pytest.raises(PydanticCustomError, match="is not a bandwidth: give bytes per second"):
         parse_bytes_per_s(value)

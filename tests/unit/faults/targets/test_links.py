@@ -53,16 +53,16 @@ async def test_both_ways_is_both_one_ways(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("client(a)", "is no link: say"),
-        ("client(a) <- broker", "is no link: say"),
-        ("client(a) -> rack(b)", "is no link: say"),
-        ("client(a) -> broker(nobody)", "is no role: say"),
+        ("client(a)", "is not a link: write"),
+        ("client(a) <- broker", "is not a link: write"),
+        ("client(a) -> rack(b)", "is not a link: write"),
+        ("client(a) -> broker(nobody)", "is not a role: write"),
         ("rack(a) -> rack(a)", "has no link to itself"),
-        ("admin(a) -> broker", "is no link: say"),
+        ("admin(a) -> broker", "is not a link: write"),
     ],
 )
 def test_no_link(text: str, why: str) -> None:
-    """What is no link is refused with a sentence; the harness's own links can't be named."""
+    """An invalid link is refused with a sentence; the harness's own links can't be named."""
     with pytest.raises(ValueError, match=why):
         links.parse(text)
 

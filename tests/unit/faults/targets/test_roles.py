@@ -34,8 +34,8 @@ def test_grammar(text: str, role: roles.Role) -> None:
     ["", "leader", "leader of orders", "leader of orders/x", "-1", "any broker except any broker except 1", "1 2"],
 )
 def test_no_role(text: str) -> None:
-    """What is no role is refused with a sentence."""
-    with pytest.raises(ValueError, match=r"is no role: say|says nothing"):
+    """An invalid role is refused with a sentence."""
+    with pytest.raises(ValueError, match=r"is not a role: write|excludes no particular broker"):
         roles.parse(text)
 
 
@@ -70,13 +70,13 @@ async def test_any_is_drawn(stage: Stage, drawn: float, broker: int) -> None:
     ],
 )
 async def test_nobody(stage: Stage, text: str, why: str) -> None:
-    """A role that nobody plays is a sentence."""
+    """A role without a holder raises FaultError with a sentence."""
     with pytest.raises(FaultError, match=why):
         await roles.resolve(text, stage.world, {}, "broker")
 
 
 async def test_offline_partition_has_no_leader(stage: Stage) -> None:
-    """All replicas lost: there is nobody to hit, and it says so."""
+    """With all replicas lost the role has no target, and the message says so."""
     for broker in (1, 2, 3):
         stage.world._lose(broker, "exited")  # type: ignore[arg-type]
     with pytest.raises(FaultError, match="orders/0 has no leader at the moment"):

@@ -18,13 +18,13 @@ def test_round_trip() -> None:
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"", "no timeline"),
-        (b"{}", "no timeline"),
+        (b"", "not a valid timeline"),
+        (b"{}", "not a valid timeline"),
         (b'{"schema_version": 99}', "version 99 is unknown"),
-        (b"[]", "no timeline"),
+        (b"[]", "not a valid timeline"),
     ],
 )
-def test_no_timeline(data: bytes, why: str) -> None:
+def test_invalid_timeline(data: bytes, why: str) -> None:
     """Torn, foreign or future files get a sentence."""
     with pytest.raises(PlanError, match=why):
         from_json(data)
