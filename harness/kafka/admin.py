@@ -1,9 +1,7 @@
-"""Waiting for what somebody else must bring about: asked again and again, with a deadline.
+"""Administration over Kafka's protocol, through listeners that no fault touches; and waits with a deadline.
 
-Administration over Kafka's protocol, through the listeners that no fault touches.
-
-Requests that must reach the active controller may go to any broker, which forwards them. So one rule serves all: ask
-the broker that answered last, then the others, each with a deadline; a dead or paused one costs that deadline once.
+Requests for the active controller may go to any broker, which forwards them. So one rule serves all requests: ask the
+broker that answered last, then the others, each with a deadline. A dead or paused broker costs that deadline once.
 """
 
 import base64
@@ -36,16 +34,16 @@ from aftershock.faults.targets.values import BrokerId, PartitionState
 from aftershock.workloads.kafka.wire.connection import Address, Connection
 from aftershock.workloads.kafka.wire.security import PLAINTEXT, Security
 
-_PERIOD_S = 0.1
+_POLL_S = 0.1
 
 
-def still_lacking(lacking: Callable[[], str], deadline_s: float) -> str:
-    """Ask what is lacking until it is nothing (""), or ``deadline_s`` have passed; gives what is lacking then."""
+def still_lacking(missing_state: Callable[[], str], deadline_s: float) -> str:
+    """Poll ``missing_state`` until it returns "" or ``deadline_s`` have passed; return its last result."""
     give_up_s = time.monotonic() + deadline_s
-    while missing := lacking():
+    while missing := missing_state():
         if time.monotonic() > give_up_s:
             return missing
-        time.sleep(_PERIOD_S)
+        time.sleep(_POLL_S)
     return ""
 
 
@@ -66,7 +64,7 @@ _TRANSIENT = {
 
 @dataclass(frozen=True)
 class Member:
-    """A broker as the cluster's metadata has it."""
+    """A broker by the cluster's metadata."""
 
     id: BrokerId
     rack: str | None
@@ -75,20 +73,20 @@ class Member:
 
 @dataclass(frozen=True)
 class Quorum:
-    """The metadata quorum: its leader is the active controller."""
+    """The metadata quorum; its leader is the active controller."""
 
     leader: BrokerId
     epoch: int
     voters: tuple[BrokerId, ...]
     ends: Mapping[BrokerId, int]
-    """Where each voter's copy of the metadata log ends, as the leader has it."""
+    """End offset of each voter's copy of the metadata log, as known to the leader."""
 
 
 class Admin:
-    """A cluster's administration. Thread-safe: one request at a time.
+    """Administration client of a cluster. Thread-safe: one request at a time.
 
     Raises:
-        AdminError: Kafka answered with an error, or no broker answered at all.
+        AdminError: Kafka answered with an error, or no broker answered.
     """
 
     def __init__(self, addresses: Mapping[BrokerId, Address], security: Security = PLAINTEXT) -> None:
@@ -111,15 +109,15 @@ class Admin:
         only: BrokerId | None = None,
         unasked: Collection[BrokerId] = (),
     ) -> Any:
-        """Send a request to the first broker that answers and isn't ``unasked``, or ``only`` to one.
+        """Send a request to the first broker that answers, except those in ``unasked``; or to the broker ``only``.
 
-        Its errors are the caller's.
+        The caller checks the response for error codes.
         """
         with self._lock:
             failures = []
-            for broker in [each for each in self._order if each not in unasked] if only is None else (only,):
+            for broker in [broker for broker in self._order if broker not in unasked] if only is None else (only,):
                 try:
-                    response = self._ask_one(broker, request, timeout_s)
+                    response = self._ask_broker(broker, request, timeout_s)
                 except OSError as error:
                     self._forget(broker)
                     failures.append(f"k{broker}: {error}")
@@ -128,14 +126,14 @@ class Admin:
                     return response
         raise AdminError(f"no broker answered {type(request).__name__} ({'; '.join(failures)})", "NETWORK_EXCEPTION")
 
-    def _ask_one(self, broker: BrokerId, request: RequestPayload, timeout_s: float) -> Any:
+    def _ask_broker(self, broker: BrokerId, request: RequestPayload, timeout_s: float) -> Any:
         fresh = broker not in self._connections
         if fresh:
             self._connections[broker] = Connection(self._addresses[broker], timeout_s, self._security)
         try:
             return self._connections[broker].ask(request, timeout_s)
         except ConnectionError:
-            # an idle connection may have died with a broker that is back by now
+            # the idle connection may belong to an earlier process of a restarted broker
             if fresh:
                 raise
             self._connections.pop(broker).close()
@@ -148,46 +146,48 @@ class Admin:
             connection.close()
 
     def members(self, unasked: Collection[BrokerId] = ()) -> tuple[Member, ...]:
-        """All registered brokers, fenced ones too (DescribeCluster v2, KIP-1073), by one that isn't ``unasked``."""
-        return tuple(Member(BrokerId(b.broker_id), b.rack, b.is_fenced) for b in self._described(unasked).brokers)
+        """Return all registered brokers, including fenced ones (DescribeCluster v2, KIP-1073)."""
+        return tuple(
+            Member(BrokerId(b.broker_id), b.rack, b.is_fenced) for b in self._describe_cluster(unasked).brokers
+        )
 
     def cluster_id(self) -> str:
-        """The id the cluster was formatted with."""
-        return str(self._described().cluster_id)
+        """Return the cluster id."""
+        return str(self._describe_cluster().cluster_id)
 
-    def _described(self, unasked: Collection[BrokerId] = ()) -> Any:
+    def _describe_cluster(self, unasked: Collection[BrokerId] = ()) -> Any:
         request = DescribeClusterRequest(include_cluster_authorized_operations=False, include_fenced_brokers=True)
         return self.ask(request, unasked=unasked)
 
     def quorum(self) -> Quorum:
-        """The quorum behind ``__cluster_metadata``."""
+        """Describe the quorum of ``__cluster_metadata``."""
         return quorum_of(self.ask(quorum_request()))
 
     def topics(self, seen_by: BrokerId | None = None) -> tuple[str, ...]:
-        """The topics there are, Kafka's internal ones left out; by the metadata of one broker, or of any."""
+        """Return all topics but Kafka's internal ones, by the metadata of ``seen_by`` or of any broker."""
         response = self.ask(_metadata_request(None), only=seen_by)
         return tuple(sorted(topic.name for topic in response.topics if not topic.is_internal))
 
     def partitions(
         self, topics: Sequence[str] | None = None, seen_by: BrokerId | None = None
     ) -> tuple[PartitionState, ...]:
-        """Leaders, epochs, replicas and ISR of ``topics``, or of every topic, by topic and number.
+        """Return leaders, epochs, replicas and ISRs of ``topics`` (default: all), sorted by topic and partition.
 
-        ``seen_by``: by the metadata of that broker, which follows the controller's; None: of any.
+        ``seen_by``: the broker whose metadata is read, which follows the controller's; None: any broker.
         """
-        wanted = (
+        request_topics = (
             None
             if topics is None
             else tuple(metadata.MetadataRequestTopic(topic_id=None, name=cast("Any", t)) for t in topics)
         )
-        response = self.ask(_metadata_request(wanted), only=seen_by)
+        response = self.ask(_metadata_request(request_topics), only=seen_by)
         for topic in response.topics:
             raise_for(topic.error_code, f"describe topic {topic.name}")
         states = [_partition_state(t.name, p) for t in response.topics for p in t.partitions]
         return tuple(sorted(states, key=lambda state: (state.topic, state.partition)))
 
     def create_topic(self, name: str, partitions: int, replication: int, config: Mapping[str, str]) -> str:
-        """Create a topic, its replicas placed by Kafka; its id as Kafka writes it (22 characters of base64)."""
+        """Create a topic with Kafka's replica placement; return its id as Kafka writes it (22 characters of base64)."""
         configs = tuple(create.CreatableTopicConfig(name=key, value=value) for key, value in config.items())
         topic = create.CreatableTopic(
             name=cast("Any", name),
@@ -202,7 +202,7 @@ class Admin:
         return id_as_text(result.topic_id)
 
     def delete_topics(self, names: Iterable[str]) -> None:
-        """Delete topics; one that is gone already is no error."""
+        """Delete topics. A missing topic is no error."""
         states = tuple(delete.DeleteTopicState(name=cast("Any", name), topic_id=None) for name in names)
         response = self.ask_controller(delete.DeleteTopicsRequest(topics=states, timeout=TIMEOUT))
         for result in response.responses:
@@ -210,7 +210,7 @@ class Admin:
                 raise_for(result.error_code, f"delete topic {result.name}", result.error_message)
 
     def configs(self, kind: "Resource", name: str) -> dict[str, str | None]:
-        """The configuration in force of a topic or a broker."""
+        """Return the configuration in force of a topic or a broker."""
         resource = describe_configs.DescribeConfigsResource(
             resource_type=cast("Any", kind), resource_name=name, configuration_keys=None
         )
@@ -221,7 +221,7 @@ class Admin:
         return {entry.name: entry.value for entry in result.configs}
 
     def alter_configs(self, kind: "Resource", name: str, changes: Mapping[str, str | None]) -> None:
-        """Set dynamic configuration; a value of None removes the override (IncrementalAlterConfigs, KIP-339)."""
+        """Set dynamic configuration; None removes the override (IncrementalAlterConfigs, KIP-339)."""
         configs = tuple(
             alter_configs.AlterableConfig(
                 name=key, config_operation=cast("Any", 1 if value is None else 0), value=value
@@ -236,7 +236,7 @@ class Admin:
             raise_for(result.error_code, f"change the configuration of {name}", result.error_message)
 
     def reassign(self, assignment: Mapping[Partition, Sequence[int] | None]) -> None:
-        """Give partitions new replica lists; None cancels a reassignment in flight (KIP-455)."""
+        """Assign new replica lists to partitions; None cancels a reassignment in progress (KIP-455)."""
         topics = tuple(
             reassign.ReassignableTopic(
                 name=cast("Any", topic),
@@ -254,17 +254,17 @@ class Admin:
                 raise_for(result.error_code, f"reassign {topic.name}/{result.partition_index}", result.error_message)
 
     def reassigning(self) -> frozenset[Partition]:
-        """The partitions whose replicas are being moved."""
+        """Return the partitions with a reassignment in progress."""
         response = self.ask_controller(ListPartitionReassignmentsRequest(timeout=TIMEOUT, topics=None))
         raise_for(response.error_code, "list reassignments", response.error_message)
         return frozenset((topic.name, p.partition_index) for topic in response.topics for p in topic.partitions)
 
     def elect_preferred(self, partitions: Iterable[Partition]) -> None:
-        """Make each partition's first replica its leader; one that leads already is no error (KIP-460)."""
+        """Elect each partition's first replica; no error if it leads already (KIP-460)."""
         self._elect(partitions, _PREFERRED)
 
     def elect_unclean(self, partitions: Iterable[Partition]) -> None:
-        """Make a live replica of each partition its leader, in sync or not; one that has a leader is no error."""
+        """Elect a live replica of each partition, in sync or not; no error if the partition has a leader."""
         self._elect(partitions, _UNCLEAN)
 
     def _elect(self, partitions: Iterable[Partition], election: int) -> None:
@@ -281,15 +281,15 @@ class Admin:
                 raise_for(result.error_code, f"elect a leader of {topic.topic}/{result.partition_id}")
 
     def coordinator(self, group: str, deadline_s: float = 30.0) -> BrokerId:
-        """The broker that coordinates ``group``; asking creates ``__consumer_offsets`` if it isn't there yet."""
+        """Return the coordinator of ``group``. The request creates ``__consumer_offsets`` if it is missing."""
         request = FindCoordinatorRequest(key_type=cast("Any", 0), coordinator_keys=(group,))
-        found = _settled(lambda: self.ask(request).coordinators[0], deadline_s)
-        raise_for(found.error_code, f"find the coordinator of {group}")
-        return BrokerId(found.node_id)
+        response = _retry_transient(lambda: self.ask(request).coordinators[0], deadline_s)
+        raise_for(response.error_code, f"find the coordinator of {group}")
+        return BrokerId(response.node_id)
 
     def ask_controller(self, request: RequestPayload, only: BrokerId | None = None) -> Any:
-        """Ask for something that takes the controller its time."""
-        return _settled(lambda: self.ask(request, _CONTROLLER_TIMEOUT_S, only), _CONTROLLER_TIMEOUT_S)
+        """Send a request that the controller may take long to answer; retries transient errors."""
+        return _retry_transient(lambda: self.ask(request, _CONTROLLER_TIMEOUT_S, only), _CONTROLLER_TIMEOUT_S)
 
 
 Resource = int
@@ -298,14 +298,14 @@ BROKER: Resource = 4
 
 
 def quorum_request() -> RequestPayload:
-    """Asks for the quorum behind ``__cluster_metadata``, of a broker, or of a voter itself."""
+    """Build a request to describe the quorum of ``__cluster_metadata``, for a broker or a voter."""
     partition = quorum.PartitionData(partition_index=_i32(0))
     topic = quorum.TopicData(topic_name=cast("Any", "__cluster_metadata"), partitions=(partition,))
     return quorum.DescribeQuorumRequest(topics=(topic,))
 
 
 def quorum_of(response: Any) -> Quorum:
-    """The quorum in an answer. AdminError if whoever answered does not lead it."""
+    """Parse a DescribeQuorum response. AdminError if the responder does not lead the quorum."""
     raise_for(response.error_code, "describe the quorum")
     state = response.topics[0].partitions[0]
     raise_for(state.error_code, "describe the quorum")
@@ -313,17 +313,17 @@ def quorum_of(response: Any) -> Quorum:
     return Quorum(state.leader_id, state.leader_epoch, tuple(ends), ends)
 
 
-def _settled(ask: Callable[[], Any], deadline_s: float) -> Any:
-    """The first answer that isn't an error which passes (an election is under way, say), or the last one."""
-    answers = []
+def _retry_transient(ask: Callable[[], Any], deadline_s: float) -> Any:
+    """Repeat a request while its error is transient (for example an election); return the last response."""
+    responses = []
 
-    def passing() -> str:
-        answers.append(ask())
-        code = getattr(answers[-1], "error_code", None)
+    def transient_error() -> str:
+        responses.append(ask())
+        code = getattr(responses[-1], "error_code", None)
         return code.name if code in _TRANSIENT else ""
 
-    still_lacking(passing, deadline_s)
-    return answers[-1]
+    still_lacking(transient_error, deadline_s)
+    return responses[-1]
 
 
 def _metadata_request(topics: tuple[metadata.MetadataRequestTopic, ...] | None) -> metadata.MetadataRequest:
@@ -333,7 +333,7 @@ def _metadata_request(topics: tuple[metadata.MetadataRequestTopic, ...] | None) 
 
 
 def _only(kind: Resource, name: str) -> BrokerId | None:
-    """A broker's configuration is known to that broker alone."""
+    """Return the broker to ask: only the broker itself knows its configuration."""
     return BrokerId(int(name)) if kind == BROKER and name else None
 
 
@@ -350,12 +350,12 @@ def _partition_state(topic: str, partition: Any) -> PartitionState:
 
 
 def id_as_text(topic_id: uuid.UUID) -> str:
-    """A topic's id as Kafka writes it: 22 characters of base64."""
+    """Format a topic id as Kafka does: 22 characters of base64."""
     return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
 
 
 def by_topic(partitions: Iterable[Partition]) -> list[tuple[str, list[int]]]:
-    """``[(topic, [numbers])]``, sorted."""
+    """Group partitions as ``[(topic, [numbers])]``, sorted."""
     grouped = groupby(sorted(partitions), key=lambda partition: partition[0])
     return [(topic, [number for _, number in members]) for topic, members in grouped]
 
@@ -365,12 +365,12 @@ def _replicas(replicas: Sequence[int] | None) -> Any:
 
 
 def _i32(value: int) -> Any:
-    """Kio types its integers as phantoms whose check costs more than the request; plain ints encode the same."""
+    """Pass a plain int: kio's integer types check at a higher cost than the request, and encode the same."""
     return value
 
 
 def raise_for(code: ErrorCode, what: str, detail: str | None = None) -> None:
-    """AdminError with Kafka's reason, unless there is none or what was asked for is so already."""
+    """Raise AdminError for an error code, unless it means that the requested state is in force already."""
     if code is ErrorCode.none or code in _DECLINED:
         return
     name = code.name.upper()

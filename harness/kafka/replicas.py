@@ -1,26 +1,20 @@
-"""One answer of one broker about one partition, to a consumer's Fetch without a rack or a session.
+"""Logs and replicas: log ends, record deletion, replica fingerprints, and committed offsets with their batches.
 
-Where logs begin and end, and moving the beginning (DeleteRecords, KIP-107). Only a partition's leader can do it.
-
-The end is the high watermark: what consumers may read, and as far as Kafka lets records be deleted.
-
-What each replica holds at the end of a run: whether those of a partition are equal up to the high watermark.
-
-Rules: each replica is asked itself, by a consumer's Fetch without a rack, which a follower answers from version 11 on
-(KIP-392) and only up to its own high watermark; that comes to the leader's with its next fetch, so it is waited for.
-Replicas keep batches as the leader wrote them: a batch is its base offset, leader epoch and the CRC of what is there
-(not the one it claims), and a stretch of STRETCH offsets is the exclusive or of its batches' hashes, so that a
-difference is found where it is. A compacted topic is left out, as each replica is cleaned by itself. A replica that
-can't be read to the end says so.
-
-What coordinators wrote of groups' progress, with the batch that each entry was written in.
-
-Rules: each partition is read from its leader, from the first offset to the high watermark. A coordinator's flush is one
-batch (KIP-1224), so who counts batches counts flushes. Nothing is missing: Kafka compacts no segment that is still
-written to, and no run of ours fills one. Control batches and what isn't a commit (members of groups) are left out; a
-null ``committed`` is a commit that was taken back. Of share groups, whose acknowledgements their coordinator writes
-down in a topic of its own, only the group and the partition are told. Sources: ``OffsetCommitKey``,
-``OffsetCommitValue``, ``ShareSnapshotKey`` and ``ShareUpdateKey`` of Kafka 4.3.
+* **Log ends.** The end is the high watermark: the limit of what consumers may read and of what Kafka deletes on request
+  (DeleteRecords, KIP-107). Only a partition's leader answers these requests.
+* **Replicas**, compared at the end of a run up to the high watermark. Each replica is read directly by a consumer's
+  Fetch without a rack or a session. A follower answers that from version 11 on (KIP-392), and only up to its own high
+  watermark, which reaches the leader's with its next fetch; so the read waits for it. Replicas keep batches as the
+  leader wrote them: a batch is represented by its base offset, leader epoch and the CRC of its actual content (not the
+  CRC that it claims). A stretch of STRETCH offsets has the exclusive or of its batches' hashes as fingerprint, so a
+  difference is located. Compacted topics are skipped, since each replica is cleaned on its own. A replica that can't be
+  read to the end has a row with the error.
+* **Commits** as written by coordinators, with the batch of each entry. Each partition is read from its leader, from the
+  first offset to the high watermark. A coordinator's flush is one batch (KIP-1224), so the number of batches is the
+  number of flushes. Nothing is missing: Kafka does not compact the active segment, and no run fills one. Control
+  batches and entries other than commits (group members) are skipped; a null ``committed`` is a tombstone. For share
+  groups, whose acknowledgements are in a topic of their own, only group and partition are reported. Sources:
+  ``OffsetCommitKey``, ``OffsetCommitValue``, ``ShareSnapshotKey`` and ``ShareUpdateKey`` of Kafka 4.3.
 """
 
 import struct
@@ -61,19 +55,19 @@ _WAIT = i32Timedelta.parse(timedelta(milliseconds=200))
 _BYTES = 4 * 1024 * 1024
 
 
-def fetch_from(admin: Admin, broker: BrokerId, where: TopicPartition, at: int, *, at_once: bool = False) -> Any:
-    """The partition's part of the answer: ``records``, ``log_start_offset``, … AdminError where there is an error.
+def fetch_from(admin: Admin, broker: BrokerId, where: TopicPartition, at: int, *, no_wait: bool = False) -> Any:
+    """Fetch from one replica; return the partition's part of the response (``records``, ``log_start_offset``, …).
 
-    ``at_once``: don't wait for records where there are none.
+    ``no_wait``: return at once if there are no records. AdminError for an error code.
     """
     topic_name, number = where
     partition = fetch.FetchPartition(
         partition=cast("Any", number), fetch_offset=cast("Any", at), partition_max_bytes=cast("Any", _BYTES)
     )
     topic = fetch.FetchTopic(topic=cast("Any", topic_name), partitions=(partition,))
-    least = cast("Any", 0 if at_once else 1)
+    min_bytes = cast("Any", 0 if no_wait else 1)
     response = admin.ask(
-        fetch.FetchRequest(max_wait=_WAIT, min_bytes=least, topics=(topic,), forgotten_topics_data=()), only=broker
+        fetch.FetchRequest(max_wait=_WAIT, min_bytes=min_bytes, topics=(topic,), forgotten_topics_data=()), only=broker
     )
     raise_for(response.error_code, f"fetch from k{broker}")
     answer = response.responses[0].partitions[0]
@@ -87,14 +81,14 @@ _CONSUMER = -1
 
 
 def log_ends(admin: Admin, topic: str) -> dict[TopicPartition, tuple[int, int]]:
-    """(log start, high watermark) of each partition. AdminError if one has no leader."""
+    """Return (log start, high watermark) of each partition. AdminError if a partition has no leader."""
     numbers = [(topic, state.partition) for state in admin.partitions([topic])]
     starts, ends = _offsets(admin, numbers, _EARLIEST), _offsets(admin, numbers, _LATEST)
     return {where: (starts[where], ends[where]) for where in numbers}
 
 
 def delete_records(admin: Admin, before: Mapping[TopicPartition, int]) -> None:
-    """Raise each log start to this offset, on the leader; its followers learn of it as they fetch."""
+    """Raise each log start to the given offset, on the leader; followers learn it with their fetches."""
     for leader, partitions in _by_leader(admin, before):
         topics = tuple(
             delete.DeleteRecordsTopic(
@@ -108,7 +102,7 @@ def delete_records(admin: Admin, before: Mapping[TopicPartition, int]) -> None:
             )
             for topic, numbers in by_topic(partitions)
         )
-        _each(
+        _results(
             admin.ask_controller(delete.DeleteRecordsRequest(topics=topics, timeout=TIMEOUT), leader),
             "delete records of",
             lambda result: result.low_watermark,
@@ -131,22 +125,22 @@ def _offsets(admin: Admin, partitions: Iterable[TopicPartition], timestamp: int)
         request = offsets.ListOffsetsRequest(
             replica_id=cast("Any", _CONSUMER), isolation_level=cast("Any", 0), topics=topics
         )
-        found |= _each(admin.ask(request, only=leader), "list offsets of", lambda result: int(result.offset))
+        found |= _results(admin.ask(request, only=leader), "list offsets of", lambda result: int(result.offset))
     return found
 
 
 def _by_leader(admin: Admin, partitions: Iterable[TopicPartition]) -> Iterable[tuple[BrokerId, list[TopicPartition]]]:
-    wanted = set(partitions)
+    requested = set(partitions)
     led: dict[BrokerId, list[TopicPartition]] = {}
-    for state in admin.partitions(sorted({topic for topic, _ in wanted})):
-        if (where := (state.topic, state.partition)) in wanted:
+    for state in admin.partitions(sorted({topic for topic, _ in requested})):
+        if (where := (state.topic, state.partition)) in requested:
             if state.leader is None:
-                raise AdminError(f"{state.topic}/{state.partition} has no leader to ask", "LEADER_NOT_AVAILABLE")
+                raise AdminError(f"{state.topic}/{state.partition} has no leader", "LEADER_NOT_AVAILABLE")
             led.setdefault(state.leader, []).append(where)
     return led.items()
 
 
-def _each(response: Any, what: str, of: Callable[[Any], T]) -> dict[TopicPartition, T]:
+def _results(response: Any, what: str, of: Callable[[Any], T]) -> dict[TopicPartition, T]:
     for topic in response.topics:
         for result in topic.partitions:
             raise_for(result.error_code, f"{what} {topic.name}/{result.partition_index}")
@@ -168,7 +162,7 @@ SCHEMA = pa.schema(
         ("error", pa.string()),
     ]
 )
-"""A stretch of one replica of one partition; ``error``, else null: why it could not be read to its end."""
+"""A stretch of one replica of one partition; ``error``: the reason why it was not read to its end, else null."""
 
 STRETCH = 10_000
 _BATCH = Struct(">qiI")
@@ -184,9 +178,9 @@ def read_replicas(
     deadline_s: float,
     begin: Mapping[str, Mapping[int, int]],
 ) -> None:
-    """Write ``part-<topic>.parquet`` for each topic into ``folder``, which is created: every replica up to ``ends``.
+    """Write every replica up to ``ends`` as ``part-<topic>.parquet`` into ``folder``, which is created. Blocks.
 
-    ``begin``: topic -> partition -> the first offset to read, where that isn't the first there is. Blocks.
+    ``begin``: topic -> partition -> the first offset to read, if it is not the log's first.
     """
     folder.mkdir(parents=True, exist_ok=True)
     until_s = time.monotonic() + deadline_s
@@ -207,15 +201,15 @@ def _partition(
     until_s: float,
     begin: Mapping[str, Mapping[int, int]],
 ) -> Iterator[Row]:
-    """All its replicas, from the leader's first offset on: a follower may not have dropped what the leader has."""
+    """Yield rows of all replicas, from the leader's log start on: followers may lag behind a deletion."""
     end = ends[topic.name].get(state.partition, 0)
     reader = _Reader(admin, topic.name, state.partition, until_s)
     start = begin.get(topic.name, {}).get(state.partition, 0)
     if state.leader is not None and end > start:
         start = max(start, reader.log_start(state.leader, end))
-    same = {"topic": topic.name, "topic_id": topic.topic_id, "partition": state.partition}
+    identity = {"topic": topic.name, "topic_id": topic.topic_id, "partition": state.partition}
     for replica in state.replicas if end > start else ():
-        yield from (same | {"broker_id": int(replica)} | row for row in reader.replica(replica, start, end))
+        yield from (identity | {"broker_id": int(replica)} | row for row in reader.replica(replica, start, end))
 
 
 class _Reader:
@@ -225,23 +219,23 @@ class _Reader:
         self._admin, self._topic, self._partition, self._until_s = admin, topic, partition, until_s
 
     def log_start(self, leader: BrokerId, end: int) -> int:
-        """The first offset that the leader has; 0 where it can't be asked, which reading it will tell."""
+        """Return the leader's log start; 0 if it does not answer, which the read then reports."""
         try:
-            return int(self._fetch(leader, end, at_once=True).log_start_offset)
+            return int(self._fetch(leader, end, no_wait=True).log_start_offset)
         except AftershockError:
             return 0
 
     def replica(self, broker: BrokerId, start: int, end: int) -> list[Row]:
-        """Its stretches, and a row with the reason if it could not be read to the end."""
+        """Return a replica's stretches, and a row with the error if it was not read to the end."""
         stretches: dict[int, Row] = {}
-        why = None
+        failure = None
         try:
             for header in self._headers(broker, start, end):
                 _add(stretches, header, end)
         except AftershockError as error:
-            why = str(error)
-        if why is not None:
-            stretches[-1] = _stretch(start, end) | {"records": None, "fingerprint": None, "error": why}
+            failure = str(error)
+        if failure is not None:
+            stretches[-1] = _stretch(start, end) | {"records": None, "fingerprint": None, "error": failure}
         return list(stretches.values())
 
     def _headers(self, broker: BrokerId, start: int, end: int) -> Iterator[BatchHeader]:
@@ -256,12 +250,12 @@ class _Reader:
             if at < end and time.monotonic() > self._until_s:
                 raise ClusterError(f"k{broker} was read to offset {at} of {end} in time")
 
-    def _fetch(self, broker: BrokerId, at: int, *, at_once: bool = False) -> Any:
-        return fetch_from(self._admin, broker, (self._topic, self._partition), at, at_once=at_once)
+    def _fetch(self, broker: BrokerId, at: int, *, no_wait: bool = False) -> Any:
+        return fetch_from(self._admin, broker, (self._topic, self._partition), at, no_wait=no_wait)
 
 
 def _batches(records: memoryview) -> Iterator[BatchHeader]:
-    """Those that are whole, each with the CRC of what is there."""
+    """Yield the complete batches, each with the CRC of its actual content."""
     at = 0
     while len(records) - at >= BATCH_OVERHEAD:
         header = BatchHeader(*UNTIL_CRC.unpack_from(records, at), *AFTER_CRC.unpack_from(records, at + UNTIL_CRC.size))
@@ -303,10 +297,10 @@ COMMITTED_SCHEMA = pa.schema(
         ("committed", pa.int64()),
     ]
 )
-"""A commit. ``offset`` is its place in that partition of the coordinators' topic, ``batch`` that of its batch's first
-record; ``broker_id`` leads the partition now, ``leader_epoch`` is of whoever wrote."""
+"""A commit. ``offset`` is its position in that partition of the coordinators' topic, ``batch`` its batch's base offset;
+``broker_id`` is the partition's current leader, ``leader_epoch`` the writer's epoch."""
 
-_KEYS = (0, 1)  # the versions of OffsetCommitKey, where 2 and above are other things; and both of the share coordinator
+_KEYS = (0, 1)  # versions of OffsetCommitKey (2 and above are other entries), and both of the share coordinator
 _VERSION = struct.Struct(">h")
 _VALUE = struct.Struct(">hq")
 _PARTITION = struct.Struct(">i")
@@ -316,31 +310,31 @@ CommittedRow = dict[str, Any]
 
 
 def read_committed(admin: Admin, topics: Iterable[str], folder: Path, deadline_s: float) -> None:
-    """Write ``part-0.parquet`` into ``folder``, which is created, of ``OFFSETS``, ``SHARE_STATE`` or both. Blocks.
+    """Write ``part-0.parquet`` of ``OFFSETS``, ``SHARE_STATE`` or both into ``folder``, which is created. Blocks.
 
     Raises:
-        ClusterError: it could not be read to the end in time.
+        ClusterError: a partition was not read to the end in time.
         AdminError: a partition has no leader, or Kafka refused.
     """
     folder.mkdir(parents=True, exist_ok=True)
     until_s = time.monotonic() + deadline_s
-    rows = [row for topic in topics for row in _written(admin, topic, until_s)]
+    rows = [row for topic in topics for row in _committed_rows(admin, topic, until_s)]
     columns = {name: [row[name] for row in rows] for name in COMMITTED_SCHEMA.names}
     write_whole(folder / "part-0.parquet", COMMITTED_SCHEMA, iter([columns] if rows else []))
 
 
-def _written(admin: Admin, topic: str, until_s: float) -> Iterator[CommittedRow]:
+def _committed_rows(admin: Admin, topic: str, until_s: float) -> Iterator[CommittedRow]:
     ends = log_ends(admin, topic)
     for state in admin.partitions([topic]):
         for batch in _committed_batches(admin, state, ends[topic, state.partition], until_s):
-            same = {"broker_id": state.leader, "partition": state.partition}
-            yield from _entries(batch, same, shared=topic == SHARE_STATE)
+            identity = {"broker_id": state.leader, "partition": state.partition}
+            yield from _entries(batch, identity, shared=topic == SHARE_STATE)
 
 
 def _committed_batches(admin: Admin, state: PartitionState, span: tuple[int, int], until_s: float) -> Iterator[Batch]:
     at, end = span
     if state.leader is None:
-        raise ClusterError(f"{state.topic}/{state.partition} has no leader to read it from")
+        raise ClusterError(f"{state.topic}/{state.partition} has no leader")
     while at < end:
         for batch in parse(fetch_from(admin, state.leader, (state.topic, state.partition), at).records or b""):
             yield batch
@@ -349,22 +343,22 @@ def _committed_batches(admin: Admin, state: PartitionState, span: tuple[int, int
             raise ClusterError(f"{state.topic}/{state.partition} was read to offset {at} of {end} in time")
 
 
-def _entries(batch: Batch, same: CommittedRow, *, shared: bool) -> Iterator[CommittedRow]:
+def _entries(batch: Batch, identity: CommittedRow, *, shared: bool) -> Iterator[CommittedRow]:
     header = batch.header
     if header.attributes & CONTROL:
         return
-    of_batch = {
+    batch_columns = {
         "batch": header.base_offset,
         "leader_epoch": header.leader_epoch,
         "transactional": bool(header.attributes & TRANSACTIONAL),
     }
     for record in batch.records():
         if (told := _entry(record, shared=shared)) is not None:
-            yield same | of_batch | told | {"offset": record.offset}
+            yield identity | batch_columns | told | {"offset": record.offset}
 
 
 def _entry(record: Record, *, shared: bool) -> CommittedRow | None:
-    """The key's group, topic (of share groups only an id) and partition, and the offset after the value's version."""
+    """Parse group, topic (for share groups only an id) and partition of the key, and the offset in the value."""
     key = record.key or b""
     if len(key) < _VERSION.size or _VERSION.unpack_from(key)[0] not in _KEYS:
         return None
@@ -376,7 +370,7 @@ def _entry(record: Record, *, shared: bool) -> CommittedRow | None:
 
 
 def _text(data: bytes, at: int) -> tuple[str, int]:
-    """A string behind its 16-bit length, and where it ends."""
+    """Read a string with a 16-bit length prefix; return it and its end position."""
     begin = at + _VERSION.size
     end = begin + int(_VERSION.unpack_from(data, at)[0])
     return data[begin:end].decode(), end

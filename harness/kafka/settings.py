@@ -1,19 +1,15 @@
-"""Dynamic settings of brokers, topics and clients (quotas), read and changed alike.
+"""Dynamic settings, quotas, topic placement, the metadata quorum and feature levels of a cluster.
 
-What a setting *is* depends on where it was said last (KIP-226): a dynamic value of the broker or topic itself, a
-cluster-wide default, the server's file, or Kafka's own default. Only the first is what a fault changes and puts back.
-A client's quotas (KIP-546) have only dynamic values, so they are settings like any other here; its name is its
-``client.id``.
-
-Topics created where they were, grown, and told apart by their ids (KIP-516).
-
-The metadata quorum, asked of its voters themselves.
-
-A broker forwards what it is asked of the quorum to the active controller as it knows it. While that one is frozen, all
-brokers wait for it, 36 s after a pause by measurement, though another was elected after 3. A voter answers for itself:
-as the leader, or that it isn't (KIP-919). One that was frozen in office still thinks it is, so the highest epoch wins.
-
-Feature levels (KIP-584): what the cluster has finalised, what a broker knows, and raising one.
+* Settings of brokers, topics and clients are read and changed alike. The source of a setting's value is the latest of
+  (KIP-226): a dynamic value of the broker or topic itself, a cluster-wide default, the server's file, Kafka's own
+  default. Faults change and restore only the first. A client's quotas (KIP-546) have only dynamic values, so they are
+  settings like any other here; the client's name is its ``client.id``.
+* Topics can be created with a given replica placement, extended, and identified by their ids (KIP-516).
+* The metadata quorum is asked of its voters directly. A broker forwards such a request to the active controller that it
+  knows. While that controller is frozen, all brokers wait for it, 36 s after a pause as measured, although another was
+  elected after 3 s. A voter answers for itself, as the leader or that it is not (KIP-919). A leader that was frozen
+  still believes that it leads, so the highest epoch wins.
+* Feature levels (KIP-584): the cluster's finalised levels, a broker's supported levels, and raising a level.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,13 +45,13 @@ from aftershock.harness.kafka.admin import (
 from aftershock.workloads.kafka.wire.connection import Address, Connection
 
 _KINDS = {"broker": BROKER, "topic": TOPIC}
-_OWN_SOURCE = {"topic": 1, "broker": 2}  # ConfigEntry.ConfigSource: DYNAMIC_TOPIC_CONFIG, DYNAMIC_BROKER_CONFIG
+_DYNAMIC_SOURCE = {"topic": 1, "broker": 2}  # ConfigEntry.ConfigSource: DYNAMIC_TOPIC_CONFIG, DYNAMIC_BROKER_CONFIG
 _CLIENT = "client-id"
 _ANY_NAMED = 2  # DescribeClientQuotasRequest.json: MatchType, any entity that has a name
 
 
 def settings(admin: Admin, of: Resource, name: str) -> dict[str, Setting]:
-    """Every setting in force, by its name; a broker is asked itself, so what it says is what it runs with."""
+    """Return all settings in force, by name. A broker is asked directly, so these are its actual values."""
     if of == "client":
         return {key: Setting(value, value) for key, value in quotas(admin).get(name, {}).items()}
     resource = describe_configs.DescribeConfigsResource(
@@ -64,11 +60,11 @@ def settings(admin: Admin, of: Resource, name: str) -> dict[str, Setting]:
     only = BrokerId(int(name)) if of == "broker" and name else None
     (result,) = admin.ask(describe_configs.DescribeConfigsRequest(resources=(resource,)), only=only).results
     raise_for(result.error_code, f"describe the settings of {of} {name}", result.error_message)
-    return {entry.name: _setting(entry, _OWN_SOURCE[of]) for entry in result.configs}
+    return {entry.name: _setting(entry, _DYNAMIC_SOURCE[of]) for entry in result.configs}
 
 
 def change(admin: Admin, of: Resource, name: str, changes: Mapping[str, str | None]) -> None:
-    """Set dynamic values; None takes one away. AdminError, with Kafka's reason, if it does not want to."""
+    """Set dynamic values; None removes a value. AdminError with Kafka's reason if it refuses."""
     if of == "client":
         _change_quotas(admin, name, changes)
     else:
@@ -76,12 +72,12 @@ def change(admin: Admin, of: Resource, name: str, changes: Mapping[str, str | No
 
 
 def quotas(admin: Admin) -> dict[str, dict[str, str]]:
-    """The quotas of every client id that has some, numbers as text."""
+    """Return all quotas by client id, with numbers as text."""
     component = describe_quotas.ComponentData(entity_type=_CLIENT, match_type=cast("Any", _ANY_NAMED), match=None)
     response = admin.ask(describe_quotas.DescribeClientQuotasRequest(components=(component,), strict=True))
     raise_for(response.error_code, "describe quotas", response.error_message)
     return {
-        entry.entity[0].entity_name: {each.key: _as_text(each.value) for each in entry.values}
+        entry.entity[0].entity_name: {item.key: _as_text(item.value) for item in entry.values}
         for entry in response.entries or ()
         if entry.entity[0].entity_name is not None
     }
@@ -99,8 +95,8 @@ def _change_quotas(admin: Admin, client_id: str, changes: Mapping[str, str | Non
         raise_for(result.error_code, f"change the quotas of {client_id}", result.error_message)
 
 
-def _setting(entry: Any, own_source: int) -> Setting:
-    own = entry.value if entry.config_source == own_source else None
+def _setting(entry: Any, dynamic_source: int) -> Setting:
+    own = entry.value if entry.config_source == dynamic_source else None
     return Setting(entry.value, own, entry.read_only)
 
 
@@ -108,11 +104,11 @@ def _as_text(value: float) -> str:
     return f"{value:.6f}".rstrip("0").rstrip(".")
 
 
-_AS_ASSIGNED = -1
+_FROM_ASSIGNMENTS = -1
 
 
 def topic_ids(admin: Admin) -> dict[str, str]:
-    """The id of every topic, internal ones too."""
+    """Return the ids of all topics, including internal ones."""
     request = metadata.MetadataRequest(
         topics=None, allow_auto_topic_creation=False, include_topic_authorized_operations=False
     )
@@ -120,11 +116,11 @@ def topic_ids(admin: Admin) -> dict[str, str]:
 
 
 def create_topic_on(admin: Admin, name: str, replicas: Mapping[int, Sequence[int]], config: Mapping[str, str]) -> str:
-    """Create a topic with these replicas for each of its partitions; its id as Kafka writes it."""
+    """Create a topic with the given replicas of each partition; return its id as Kafka writes it."""
     topic = create.CreatableTopic(
         name=cast("Any", name),
-        num_partitions=cast("Any", _AS_ASSIGNED),
-        replication_factor=cast("Any", _AS_ASSIGNED),
+        num_partitions=cast("Any", _FROM_ASSIGNMENTS),
+        replication_factor=cast("Any", _FROM_ASSIGNMENTS),
         assignments=tuple(
             create.CreatableReplicaAssignment(partition_index=cast("Any", number), broker_ids=cast("Any", tuple(ids)))
             for number, ids in sorted(replicas.items())
@@ -137,65 +133,65 @@ def create_topic_on(admin: Admin, name: str, replicas: Mapping[int, Sequence[int
 
 
 def add_partitions(admin: Admin, name: str, partitions: int) -> None:
-    """Make it that many in all; where the new replicas go is Kafka's choice."""
+    """Extend a topic to ``partitions`` in total; Kafka places the new replicas."""
     topic = grow.CreatePartitionsTopic(name=cast("Any", name), count=cast("Any", partitions), assignments=None)
     request = grow.CreatePartitionsRequest(topics=(topic,), timeout=TIMEOUT, validate_only=False)
     for result in admin.ask_controller(request).results:
         raise_for(result.error_code, f"add partitions to {name}", result.error_message)
 
 
-_TIMEOUT_S = 1.0
+_VOTER_TIMEOUT_S = 1.0
 
 
 def ask_voters(voters: Mapping[BrokerId, Address]) -> Quorum:
-    """The quorum as its leader of the highest epoch has it. AdminError if no voter says that it leads."""
+    """Return the quorum as described by its leader of the highest epoch. AdminError if no voter leads."""
     with ThreadPoolExecutor(max_workers=len(voters)) as pool:
-        answers = list(pool.map(_ask, voters.values()))
+        answers = list(pool.map(_ask_voter, voters.values()))
     leaders = [answer for answer in answers if answer is not None]
     if not leaders:
         raise AdminError(f"none of the voters {sorted(voters)} leads the quorum", "LEADER_NOT_AVAILABLE")
-    return max(leaders, key=lambda told: told.epoch)
+    return max(leaders, key=lambda quorum: quorum.epoch)
 
 
-def _ask(voter: Address) -> Quorum | None:
-    """What it says as the leader; None if it isn't, or does not answer."""
+def _ask_voter(voter: Address) -> Quorum | None:
+    """Return the voter's description of the quorum; None if it does not lead or does not answer."""
     try:
-        with Connection(voter, _TIMEOUT_S) as connection:
+        with Connection(voter, _VOTER_TIMEOUT_S) as connection:
             return quorum_of(connection.ask(quorum_request()))
     except (OSError, AdminError):
         return None
 
 
-_TIMEOUT_S_features = 15.0
+_FEATURES_TIMEOUT_S = 15.0
 _UPGRADE = i8(1)
 
 
 def finalised(admin: Admin) -> dict[str, int]:
-    """The levels in force, as any broker has them."""
-    return {each.name: each.max_version_level for each in _asked(admin, None).finalized_features}
+    """Return the cluster's finalised feature levels."""
+    return {item.name: item.max_version_level for item in _api_versions(admin, None).finalized_features}
 
 
 def supported(admin: Admin, broker: BrokerId) -> dict[str, int]:
-    """The highest level of each feature that one broker knows."""
-    return {each.name: each.max_version for each in _asked(admin, broker).supported_features}
+    """Return the highest level of each feature that a broker supports."""
+    return {item.name: item.max_version for item in _api_versions(admin, broker).supported_features}
 
 
 def raise_level(admin: Admin, name: str, level: int) -> None:
-    """Finalise a higher level (UpdateFeatures); one in force is no error. AdminError with Kafka's reason."""
+    """Finalise a higher level (UpdateFeatures); no error if it is in force. AdminError with Kafka's reason."""
     if finalised(admin).get(name) == level:
         return
     update = FeatureUpdateKey(feature=name, max_version_level=i16(level), upgrade_type=_UPGRADE)
     request = UpdateFeaturesRequest(
         feature_updates=(update,),
-        timeout=i32Timedelta.parse(timedelta(seconds=_TIMEOUT_S_features)),
+        timeout=i32Timedelta.parse(timedelta(seconds=_FEATURES_TIMEOUT_S)),
         validate_only=False,
     )
-    answer = admin.ask(request, _TIMEOUT_S_features)
+    answer = admin.ask(request, _FEATURES_TIMEOUT_S)
     if answer.error_code is not ErrorCode.none:
         code = answer.error_code.name.upper()
         raise AdminError(f"Kafka refused to raise {name} to {level}: {code} ({answer.error_message})", code)
 
 
-def _asked(admin: Admin, broker: BrokerId | None) -> ApiVersionsResponse:
+def _api_versions(admin: Admin, broker: BrokerId | None) -> ApiVersionsResponse:
     request = ApiVersionsRequest(client_software_name="aftershock", client_software_version="1")
     return cast("ApiVersionsResponse", admin.ask(request, only=broker))

@@ -6,7 +6,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from aftershock.errors import AdminError
-from aftershock.harness.kafka.groups import open_sessions, still_open, told_sessions
+from aftershock.harness.kafka.groups import granted_sessions, open_sessions, still_open
 
 
 def line(event: str, node: int, session: int = 0, worker: str = "me") -> dict[str, object]:
@@ -39,7 +39,7 @@ def test_every_session_ever_granted_is_told_once() -> None:
         line("session_lost", 2),
         line("session_established", 1, 11, "another"),
     ]
-    assert [(1, 11), (2, 22)] == told_sessions([*events, *events])
+    assert [(1, 11), (2, 22)] == granted_sessions([*events, *events])
 
 
 def test_what_is_left_is_what_brokers_know() -> None:
