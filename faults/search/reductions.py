@@ -189,7 +189,7 @@ def shorten(document: Document) -> Iterator[Candidate]:
             phases[phase] = half
     if phases:
         summary = ", ".join(f"{phase} {half}" for phase, half in phases.items())
-        values = {("timing", phase): half for phase, half in phases.items()}
+        values: dict[Location, str] = {("timing", phase): half for phase, half in phases.items()}
         yield Candidate(f"phases: {summary}", with_values(document, values))
     durations: dict[Location, str] = {}
     for loc in fault_units(document):

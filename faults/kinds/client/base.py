@@ -1,8 +1,8 @@
-"""A fault on clients: whose workers they are, that they stay silent while it lasts, and that they are back afterwards.
+"""Base of faults on clients: the workers of an arm, their silence while the fault lasts, their return afterwards.
 
-Two things are asked of a client that is down, neither of them of whoever put it down: the state of its processes, read
-back from the kernel (and of its container, from the engine), and its sign of life, which the worker itself leaves twice
-a second in its spool, with the number of its successes. A worker that was frozen or killed leaves none.
+Two observations show that a client is down, neither from the process that put it down: the state of its processes, read
+from the kernel (and of its container, from the engine), and its heartbeat, which the worker writes twice a second into
+its spool, with the number of its successes. A paused or dead worker writes none.
 """
 
 from abc import abstractmethod
@@ -25,89 +25,89 @@ from aftershock.faults.runtime.waiting import run_to_completion, wait_until
 from aftershock.faults.targets.clients import ClientText, Op, Selector, parse, select_clients
 from aftershock.faults.targets.values import ClientProcess, ClientState, Heartbeat
 
-BACK_DEADLINE_MS = 90_000  # a consumer that was killed is given its partitions when its old self's session is over
-PUNCTUAL_US = 50_000
-_SIGN_US = 1_000_000  # twice the time between two signs
+CLIENT_RETURN_DEADLINE_MS = 90_000  # a killed consumer gets its partitions when its old member's session times out
+LATE_US_MAX = 50_000
+_HEARTBEAT_US = 1_000_000  # twice the heartbeat interval
 
 
-def targets_of(asked: str, clients: Sequence[ClientProcess]) -> Targets:
-    """The workers, by name."""
+def client_targets(asked: str, clients: Sequence[ClientProcess]) -> Targets:
+    """Return the targets of these workers."""
     return Targets(clients=tuple(sorted(client.name for client in clients)), roles={"asked": asked})
 
 
 class DownInjection(Injection):
-    """Clients that are put ``down``, and brought back by ``verb``."""
+    """Injection that puts clients into the state ``down``; ``verb`` undoes it."""
 
     down: ClassVar[ClientState]
     verb: ClassVar[Verb]
 
     def __init__(self, context: InjectionContext, asked: str, clients: Sequence[ClientProcess]) -> None:
         self.context = context
-        self.targets = targets_of(asked, clients)
+        self.targets = client_targets(asked, clients)
         self.undo = Undo(self.verb, {"clients": list(self.targets.clients)})
 
     @abstractmethod
     async def put_down(self, client: str) -> None:
-        """Do it to one."""
+        """Put one client down."""
 
     async def inject(self) -> None:
-        """One after the other."""
+        """Put the clients down, one after the other."""
         for client in self.targets.clients:
             await run_to_completion(self.put_down(client))
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """They must read back as down all the time, and give no sign of life."""
-        clock, before, began_us = self.context.clock, await self._signs(), self.context.clock.now_us()
+        """Report each second that they are down, and that they write no heartbeat."""
+        clock, before, began_us = self.context.clock, await self._heartbeats(), self.context.clock.now_us()
         report(await self.read_back())
         while until_us is not None and (now_us := clock.now_us()) < until_us:
             await clock.sleep_until_us(min(now_us + READ_BACK_US, until_us))
             report(await self.read_back())
-            if clock.now_us() - began_us >= _SIGN_US:
+            if clock.now_us() - began_us >= _HEARTBEAT_US:
                 report(await self._silence(before))
 
     async def read_back(self) -> Witness:
-        """Their state as the kernel has it now."""
+        """Read their state from the kernel."""
         states = await self._states()
         down = sum(state == self.down for state in states.values())
         what = f"clients whose processes, read back, are {self.down}"
         return Witness(what, len(states), down, "clients", len(states), ok=down == len(states))
 
     async def _silence(self, before: dict[str, Heartbeat | None]) -> Witness:
-        now = await self._signs()
-        heard = sum(now[client] != before[client] for client in now)
+        now = await self._heartbeats()
+        active = sum(now[client] != before[client] for client in now)
         what = "clients that gave a sign of life, or had a success"
-        return Witness(what, asked=0, observed=heard, unit="clients", n=len(now), ok=heard == 0)
+        return Witness(what, asked=0, observed=active, unit="clients", n=len(now), ok=active == 0)
 
     async def confirm_healed(self) -> None:
-        """Each runs, speaks, and sends in time again: what was due meanwhile no longer holds it up."""
+        """Wait until each runs, writes heartbeats, and has no backlog that delays its schedule."""
         since_us = self.context.clock.now_us()
         try:
-            await wait_until(lambda: self.missing(since_us), self.context.clock, BACK_DEADLINE_MS)
+            await wait_until(lambda: self.missing(since_us), self.context.clock, CLIENT_RETURN_DEADLINE_MS)
         except FaultError as error:
             raise FaultError(f"{error}; look at its log, logs/<client>.log of the run") from error
 
     async def missing(self, since_us: int) -> str | None:
-        """None once all are back, else who isn't and why."""
+        """Return None once all are back, else what is missing."""
         states = await self._states()
-        for client, sign in (await self._signs()).items():
+        for client, heartbeat in (await self._heartbeats()).items():
             if states.get(client) != "running":
                 return f"the client {client} is {states.get(client, 'gone')}"
-            if sign is None or sign.t_us <= since_us:
-                return f"the client {client} has given no sign of life"
-            if sign.late_us > PUNCTUAL_US:
-                return f"the client {client} is {sign.late_us / 1000:.0f} ms behind its schedule"
+            if heartbeat is None or heartbeat.t_us <= since_us:
+                return f"the client {client} has written no heartbeat"
+            if heartbeat.late_us > LATE_US_MAX:
+                return f"the client {client} is {heartbeat.late_us / 1000:.0f} ms behind its schedule"
         return None
 
     async def _states(self) -> dict[str, ClientState]:
-        there = {client.name: client.state for client in await self.context.world.clients()}
-        return {client: there.get(client, "exited") for client in self.targets.clients}
+        states = {client.name: client.state for client in await self.context.world.clients()}
+        return {client: states.get(client, "exited") for client in self.targets.clients}
 
-    async def _signs(self) -> dict[str, Heartbeat | None]:
+    async def _heartbeats(self) -> dict[str, Heartbeat | None]:
         return {client: await self.context.world.last_heartbeat(client) for client in self.targets.clients}
 
 
 class ClientFault(Fault):
-    """A fault whose targets are an arm's clients, all of them or those of one operation."""
+    """Base of faults on an arm's clients, all of them or those of one operation."""
 
     family: ClassVar[Family] = "client"
     exposure_target: ClassVar[TargetKind] = "clients"
@@ -118,24 +118,24 @@ class ClientFault(Fault):
     op: Op | None = None
 
     def clients(self) -> dict[tuple[str, ...], str]:
-        """The arm, and the operation where only that is meant."""
-        return {("client",): self.said}
+        """Return the arm, with the operation if given."""
+        return {("client",): self.client_text}
 
-    async def hit(self, context: InjectionContext) -> list[ClientProcess]:
-        """Whom it hits now. FaultError if there is no such client, or one of them is down already."""
+    async def resolve_clients(self, context: InjectionContext) -> list[ClientProcess]:
+        """Return the target clients. FaultError if there is none, or one of them is down already."""
         clients = select_clients(self.selector, await context.world.clients())
         down = next((client for client in clients if client.state != "running"), None)
         if down is not None:
-            sentence = f"the client {down.name} is {down.state} already, so there is nothing to break; "
+            sentence = f"the client {down.name} is {down.state} already, so this fault would have no effect; "
             raise FaultError(sentence + "let its other fault heal first")
         return clients
 
     @property
     def selector(self) -> Selector:
-        """Whom it means."""
-        return parse(self.said)
+        """Return the parsed target."""
+        return parse(self.client_text)
 
     @property
-    def said(self) -> str:
-        """``orders/baseline`` or ``baseline produce``: whom it means, in words."""
+    def client_text(self) -> str:
+        """Return the target as text: ``orders/baseline`` or ``baseline produce``."""
         return f"{self.client} {self.op}" if self.op else self.client

@@ -1,8 +1,8 @@
-"""``close_session``: close the fetch session of a consumer, by its id (KIP-227); it must ask for everything anew.
+"""``close_session``: close the fetch session of a consumer by its id (KIP-227), so that it sends a full fetch request.
 
-A broker closes a session for whoever names it, so nobody need pretend to be that consumer. The id is a random number
-that only the two of them know: our reference consumers tell theirs in ``events.jsonl`` (``client``); that of any other
-client must be given (``session`` and ``broker``), from its log say. librdkafka has no sessions.
+A broker closes a session on the request of any client that names its id. The id is a random number that only broker and
+consumer know. Our reference consumers write theirs to ``events.jsonl`` (``client``). The id of another client must be
+given (``session`` and ``broker``), for instance from its log. librdkafka has no sessions.
 """
 
 from typing import Annotated, ClassVar, Literal, Self
@@ -25,15 +25,14 @@ from aftershock.faults.kinds.fault import (
 )
 from aftershock.faults.runtime.record import NOTHING, Targets, Witness
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion
-from aftershock.faults.runtime.world import World
 from aftershock.faults.targets.roles import RoleText, resolve
-from aftershock.faults.targets.values import BrokerId, ClientProcess
+from aftershock.faults.targets.values import BrokerId
 
 Session = tuple[BrokerId, int]
 
 
 class CloseSessionInjection(Injection):
-    """Some sessions, closed."""
+    """Closing of fetch sessions."""
 
     undo = NOTHING
 
@@ -44,19 +43,20 @@ class CloseSessionInjection(Injection):
         self.targets = Targets(brokers, clients=clients, roles={"sessions": [list(session) for session in sessions]})
 
     async def inject(self) -> None:
-        """Close each."""
+        """Close the sessions."""
         for broker, session in self.sessions:
             await run_to_completion(self.context.world.close_fetch_session(broker, session))
 
     async def hold(self, _until_us: int | None, report: Report) -> None:
-        """The brokers don't know the sessions any more, which they did right before."""
-        left = await retry_refused(self._left, self.context.clock, READ_DEADLINE_MS)
+        """Report that the brokers no longer have the sessions, which were open right before."""
+
+        async def open_sessions() -> list[Session]:
+            return [session for session in self.sessions if await self.context.world.fetch_session_is_open(*session)]
+
+        remaining = await retry_refused(open_sessions, self.context.clock, READ_DEADLINE_MS)
         asked = len(self.sessions)
         what = "fetch sessions, open before, that their brokers don't know any more"
-        report(Witness(what, asked, asked - len(left), "sessions", asked, not left))
-
-    async def _left(self) -> list[Session]:
-        return [each for each in self.sessions if await self.context.world.fetch_session_is_open(*each)]
+        report(Witness(what, asked, asked - len(remaining), "sessions", asked, not remaining))
 
 
 class CloseSession(Fault):
@@ -64,16 +64,18 @@ class CloseSession(Fault):
 
     family: ClassVar[Family] = "Kafka"
     band: ClassVar[Band] = Band("#7b4173", "close session")
-    proof: ClassVar[str] = "a broker that knew the session answers that it doesn't"
-    remedy: ClassVar[str] = "nothing to bring back: the client asks for another session with its next fetch"
+    proof: ClassVar[str] = "a broker that had the session answers that it doesn't"
+    remedy: ClassVar[str] = "nothing to restore: the client opens another session with its next fetch"
     exposure_target: ClassVar[TargetKind] = "brokers"
     exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = ()
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "refused"
     allowance_ms: ClassVar[int] = 500
 
     kind: Literal["close_session"] = "close_session"
-    client: Annotated[str, Field(description="an arm whose reference consumers tell their sessions")] | None = None
-    broker: Annotated[RoleText, Field(description="with `client`: only the session with this one")] | None = None
+    client: Annotated[str, Field(description="an arm with reference consumers, which report their sessions")] | None = (
+        None
+    )
+    broker: Annotated[RoleText, Field(description="with `client`: only the session with this broker")] | None = None
     session: Annotated[StrictInt, Field(ge=1, le=2**31 - 1, description="its id, with `broker`")] | None = None
 
     @model_validator(mode="after")
@@ -84,34 +86,28 @@ class CloseSession(Fault):
         return self
 
     def roles(self) -> dict[FieldPath, str]:
-        """The broker, if one is named."""
+        """Return the broker, if given."""
         return {("broker",): self.broker} if self.broker is not None else {}
 
     def clients(self) -> dict[FieldPath, str]:
-        """The arm, if one is named."""
+        """Return the arm, if given."""
         return {("client",): self.client} if self.client is not None else {}
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """FaultError if there is no such session."""
+        """Resolve the open sessions; FaultError if there is none."""
         world = context.world
         broker = None if self.broker is None else await resolve(self.broker, world, draws, "broker")
-        workers = await _consumers(self.client, world) if self.client else ()
-        told = [session for worker in workers for session in (await world.fetch_sessions(worker)).items()]
-        told += [(broker, self.session)] if broker is not None and self.session is not None else []
-        wanted = [(at, session) for at, session in told if broker in (None, at)]
-        known = [each for each in sorted(wanted) if await world.fetch_session_is_open(*each)]
-        if not known:
-            whose = (
-                f"{self.client} tells of none" if self.client else f"broker {broker} knows no session {self.session}"
-            )
-            raise FaultError(f"there is no fetch session to close: {whose}; only reference consumers tell theirs")
-        return CloseSessionInjection(context, tuple(known), tuple(workers))
-
-
-async def _consumers(arm: str, world: World) -> tuple[str, ...]:
-    """The workers that consume for an arm."""
-    return tuple(each.name for each in await world.clients() if each.op == "consume" and arm in _names(each))
-
-
-def _names(client: ClientProcess) -> tuple[str, ...]:
-    return client.arm, f"{client.workload}/{client.arm}"
+        clients = await world.clients() if self.client else ()
+        consumers = tuple(
+            client.name
+            for client in clients
+            if client.op == "consume" and self.client in (client.arm, f"{client.workload}/{client.arm}")
+        )
+        sessions = [session for name in consumers for session in (await world.fetch_sessions(name)).items()]
+        sessions += [(broker, self.session)] if broker is not None and self.session is not None else []
+        on_broker = [(node, session) for node, session in sessions if broker in (None, node)]
+        open_ = [session for session in sorted(on_broker) if await world.fetch_session_is_open(*session)]
+        if not open_:
+            reason = f"{self.client} reports none" if self.client else f"broker {broker} has no session {self.session}"
+            raise FaultError(f"there is no fetch session to close: {reason}; only reference consumers report theirs")
+        return CloseSessionInjection(context, tuple(open_), consumers)

@@ -1,19 +1,17 @@
-"""A log directory that its broker loses: what a full disk and a disk that can't be written have in common.
+"""``disk_full`` and ``log_dir_offline``: a broker loses a log directory, to a full disk or to missing write permission.
 
-Rules (Kafka's ``LogDirFailureHandler``). A broker gives a directory up at the first write that fails; it writes a
-checkpoint into each every five seconds at the latest (``replica.high.watermark.checkpoint.interval.ms``). With another
-one left it goes on without the replicas that were there; with none, it halts. A directory given up stays so until the
-broker is started again, so the heal makes it usable and restarts the broker.
+Rules (Kafka's ``LogDirFailureHandler``): a broker marks a directory offline at the first write that fails. It writes a
+checkpoint into each directory every five seconds at the latest (``replica.high.watermark.checkpoint.interval.ms``).
+With another directory left it continues without the replicas of the lost one; with none left it halts. A directory
+stays offline until the broker restarts, so the heal makes it usable and restarts the broker.
 
-``disk_full``: one bounded log directory has no byte left, until the heal removes what filled it.
+``disk_full`` fills one bounded log directory to the last byte, until the heal removes the filler. The directory needs a
+size of its own (``cluster: {disks: {size: 64MB}}``): the engine's disk is shared.
 
-Only where the directory's size is its own (``cluster: {disks: {size: 64MB}}``): the engine's disk is everybody's.
-
-``log_dir_offline``: one log directory can't be written any more, by whoever the broker runs as.
-
-Everything in it is given to nobody and loses its write bits. Brokers are launched without the right to write
-everywhere (``CAP_DAC_OVERRIDE``), so that this holds for root as well. Files that the broker has open it can go on
-writing; the next one that it creates, a checkpoint at the latest, fails.
+``log_dir_offline`` makes one log directory unwritable for the broker's user. Every file in it gets another owner and
+loses its write bits. Brokers are launched without the capability to write everywhere (``CAP_DAC_OVERRIDE``), so that
+root is affected too. Files that the broker has open stay writable; the next file that it creates, a checkpoint at the
+latest, fails.
 """
 
 from abc import abstractmethod
@@ -34,18 +32,22 @@ from aftershock.faults.kinds.fault import (
     PlanContext,
     Report,
 )
-from aftershock.faults.kinds.process.base import NodeFault, node_duties, out_of_service_reason, require_running
+from aftershock.faults.kinds.process.base import (
+    RETURN_DEADLINE_MS,
+    NodeFault,
+    node_duties,
+    out_of_service_reason,
+    require_running,
+)
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.runtime.record import Targets, Undo, Witness
 from aftershock.faults.runtime.waiting import run_to_completion, wait_until
 from aftershock.faults.targets.roles import brokers_of, resolve
 from aftershock.faults.targets.values import BrokerId, LogDir
 
-BACK_DEADLINE_MS = 60_000
-
 
 class LogDirInjection(Injection):
-    """One log directory of one broker."""
+    """Loss of one log directory of one broker."""
 
     def __init__(self, context: InjectionContext, victim: BrokerId, log_dir: LogDir, roles: dict[str, Any]) -> None:
         self.context = context
@@ -55,24 +57,24 @@ class LogDirInjection(Injection):
         self.undo = Undo("reopen_log_dir", {"broker": victim, "log_dir": log_dir.path})
 
     @abstractmethod
-    def harmed(self, log_dir: LogDir) -> Witness:
-        """Whether the file system has it as asked."""
+    def state_witness(self, log_dir: LogDir) -> Witness:
+        """Witness of the directory's state in the file system."""
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """The directory must stay as asked, and before the end its broker must have given it up."""
+        """Report each second the directory's state, and at the end whether the broker marked it offline."""
         clock = self.context.clock
         while until_us is not None and (now_us := clock.now_us()) < until_us:
             report(await self.read_back())
             await clock.sleep_until_us(min(now_us + READ_BACK_US, until_us))
-        report(await self._given_up())
+        report(await self._offline())
 
     async def read_back(self) -> Witness:
-        """The directory as the file system has it now."""
-        dirs = {each.path: each for each in await self.context.world.log_dirs(self.victim)}
-        return self.harmed(dirs[self.path])
+        """Read the directory's state from the file system."""
+        dirs = {log_dir.path: log_dir for log_dir in await self.context.world.log_dirs(self.victim)}
+        return self.state_witness(dirs[self.path])
 
-    async def _given_up(self) -> Witness:
-        """The broker's own word, or its death: with no directory left it halts."""
+    async def _offline(self) -> Witness:
+        """Witness that the broker reports it offline, or has halted with no directory left."""
         if await self.context.world.state(self.victim) == "exited":
             return Witness(f"node {self.victim} has halted, with no log directory left", 1, 1, "halts", n=1, ok=True)
         offline = self.path in await self.context.world.offline_log_dirs(self.victim)
@@ -80,8 +82,8 @@ class LogDirInjection(Injection):
         return Witness(what, 1, float(offline), "log directories", n=1, ok=offline)
 
     async def confirm_healed(self) -> None:
-        """The broker is back in service, and with the directory."""
-        await wait_until(self._missing, self.context.clock, BACK_DEADLINE_MS)
+        """Wait until the broker is in service and uses the directory."""
+        await wait_until(self._missing, self.context.clock, RETURN_DEADLINE_MS)
 
     async def _missing(self) -> str | None:
         if missing := await out_of_service_reason(self.victim, self.context):
@@ -91,7 +93,7 @@ class LogDirInjection(Injection):
 
 
 class LogDirFault(NodeFault):
-    """A fault on one log directory, by its number in ``log.dirs``, counted from 1."""
+    """Base of faults on one log directory, by its number in ``log.dirs``, counted from 1."""
 
     family: ClassVar[Family] = "disk"
     exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (
@@ -103,19 +105,21 @@ class LogDirFault(NodeFault):
     allowance_ms: ClassVar[int] = 12_000  # a stop of 1-3 s, and 3-7 s until it is in service
     dir_injection: ClassVar[type[LogDirInjection]]
 
-    disk: Annotated[StrictInt, Field(ge=1, le=4, description="which of the broker's log directories")] = 1
+    disk: Annotated[StrictInt, Field(ge=1, le=4, description="number of the broker's log directory")] = 1
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
-        """A directory that the cluster's brokers don't have."""
+        """Yield a problem for a directory that the cluster's brokers don't have."""
         count = plan.cluster.disks.count if plan.cluster and plan.cluster.disks else 1
         if plan.cluster and self.disk > count:
-            yield Problem(("disk",), f"the brokers have {count} log directories: say {count} at most, or add `disks`")
+            yield Problem(
+                ("disk",), f"the brokers have {count} log directories: set `disk` to {count} at most, or add `disks`"
+            )
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """FaultError if the node doesn't run, has no such directory, or has given it up already."""
+        """Resolve the directory; FaultError if the node is down, or the directory is missing or offline."""
         victim = await resolve(self.broker, context.world, draws, "broker")
         if victim not in brokers_of(context.world):
-            raise FaultError(f"node {victim} is a controller and keeps no topics; name a broker")
+            raise FaultError(f"node {victim} is a controller and holds no topics; name a broker")
         await require_running(victim, context.world)
         dirs = await context.world.log_dirs(victim)
         if self.disk > len(dirs):
@@ -123,27 +127,27 @@ class LogDirFault(NodeFault):
         log_dir = dirs[self.disk - 1]
         if log_dir.path in await context.world.offline_log_dirs(victim):
             raise FaultError(f"{log_dir.path} of node {victim} is offline already; let its other fault heal first")
-        self.refuse(log_dir)
+        self.require_usable(log_dir)
         led = [state for state in await context.world.partitions() if state.leader == victim]
         roles = {"asked": self.broker, **await node_duties(victim, led, context.world), "log_dirs": len(dirs)}
         return self.dir_injection(context, victim, log_dir, roles)
 
-    def refuse(self, log_dir: LogDir) -> None:
-        """FaultError if this directory can't be hit this way."""
+    def require_usable(self, log_dir: LogDir) -> None:
+        """Raise FaultError if this kind can't be used on the directory; by default it can."""
 
 
-FULL_BYTES = 65_536  # what may be free again by what the broker has deleted since
+FULL_BYTES = 65_536  # the broker may have freed so much by deletions
 
 
 class DiskFullInjection(LogDirInjection):
-    """One log directory, filled."""
+    """Filling of one log directory."""
 
     async def inject(self) -> None:
-        """Fill it to the last byte."""
+        """Fill the directory to the last byte."""
         await run_to_completion(self.context.world.fill(self.victim, self.path))
 
-    def harmed(self, log_dir: LogDir) -> Witness:
-        """What the file system says is free."""
+    def state_witness(self, log_dir: LogDir) -> Witness:
+        """Return the free bytes in the file system."""
         what = f"bytes free in {self.path} of node {self.victim}, by its file system"
         return Witness(what, 0, log_dir.free_bytes, "bytes", n=1, ok=log_dir.free_bytes <= FULL_BYTES)
 
@@ -152,34 +156,34 @@ class DiskFull(LogDirFault):
     """Fill a bounded log directory of a broker."""
 
     band: ClassVar[Band] = Band("#a55194", "disk full")
-    proof: ClassVar[str] = "no byte free, read back each second; the broker gave the directory up, or halted"
+    proof: ClassVar[str] = "no byte free, read back each second; the broker marked the directory offline, or halted"
     remedy: ClassVar[str] = "the filler is removed and the broker restarted; it is in the ISR of all it holds"
     dir_injection: ClassVar[type[LogDirInjection]] = DiskFullInjection
 
     kind: Literal["disk_full"] = "disk_full"
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
-        """Only directories of a bounded size may be filled."""
+        """Yield a problem for directories without a bounded size."""
         yield from super().problems(plan)
         if plan.cluster and plan.cluster.disks is None:
-            sentence = "the brokers keep their logs on the engine's own disk, which is not to be filled: add "
+            sentence = "the brokers keep their logs on the engine's own disk, which must not be filled: add "
             yield Problem((), sentence + "`disks: {size: 64MB}` to the cluster")
 
-    def refuse(self, log_dir: LogDir) -> None:
-        """FaultError if others would run out of space as well."""
+    def require_usable(self, log_dir: LogDir) -> None:
+        """Raise FaultError if the directory shares its disk."""
         if not log_dir.bounded:
             raise FaultError(f"{log_dir.path} has no size of its own: launch the cluster with `disks: {{size: 64MB}}`")
 
 
 class LogDirOfflineInjection(LogDirInjection):
-    """One log directory, sealed."""
+    """Sealing of one log directory."""
 
     async def inject(self) -> None:
-        """Take the right to write away."""
+        """Remove the write permission."""
         await run_to_completion(self.context.world.seal(self.victim, self.path))
 
-    def harmed(self, log_dir: LogDir) -> Witness:
-        """Whether the broker's own user may write there."""
+    def state_witness(self, log_dir: LogDir) -> Witness:
+        """Return whether the broker's user may write."""
         what = f"{self.path} of node {self.victim} can't be written by the broker's user"
         return Witness(what, 1, float(not log_dir.writable), "reads", n=1, ok=not log_dir.writable)
 
@@ -188,8 +192,10 @@ class LogDirOffline(LogDirFault):
     """Make a log directory of a broker unwritable."""
 
     band: ClassVar[Band] = Band("#6b6ecf", "log dir offline")
-    proof: ClassVar[str] = "its user may not write, read back each second; the broker gave the directory up, or halted"
-    remedy: ClassVar[str] = "the rights are given back and the broker restarted; it is in the ISR of all it holds"
+    proof: ClassVar[str] = (
+        "its user may not write, read back each second; the broker marked the directory offline, or halted"
+    )
+    remedy: ClassVar[str] = "the permissions are restored and the broker restarted; it is in the ISR of all it holds"
     dir_injection: ClassVar[type[LogDirInjection]] = LogDirOfflineInjection
 
     kind: Literal["log_dir_offline"] = "log_dir_offline"

@@ -1,11 +1,11 @@
-"""``elect``: elect the leaders of a topic, by Kafka's own leader election (KIP-460).
+"""``elect``: elect the leaders of a topic, by Kafka's leader election (KIP-460).
 
-``preferred``: the first replica of every partition is to lead. It does something only where leaders have strayed.
-``unclean``: where a partition has no leader, any live replica is to lead, though it was not in sync: records that only
-the lost replicas had are gone, acknowledged ones too, and offsets are used again. It does something only where a
-partition has none; a leader in office is never deposed.
+``preferred``: the first replica of every partition becomes the leader. It has an effect only where another replica
+leads. ``unclean``: in a partition without a leader, any live replica becomes the leader, though it was not in sync.
+Records that only the lost replicas had are gone, acknowledged ones too, and offsets are used again. It has an effect
+only in partitions without a leader; an existing leader is never replaced.
 
-It has no inverse (the leaders stay) and so no ``for``.
+There is no inverse (the leaders stay), and so no ``for``.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ from aftershock.faults.targets.values import PartitionState
 ELECTED_DEADLINE_MS = 30_000
 Election = Literal["preferred", "unclean"]
 TRUNCATES = ("lost", "duplicate", "order")
-"""What integrity rules can't hold once a log was cut to that of a replica out of sync."""
+"""Integrity rules that don't apply once a log was truncated to that of a replica out of sync."""
 
 
 class Elect(Fault):
@@ -43,11 +43,11 @@ class Elect(Fault):
     band: ClassVar[Band] = Band("#17becf", "elect")
     proof: ClassVar[str] = "leaders that moved to the preferred replica, or partitions that have a leader again"
     permanent_effect: ClassVar[str | None] = (
-        "the leaders where they were elected; unclean: without what the lost replicas had"
+        "the leaders where they were elected; unclean: without the records of the lost replicas"
     )
     remedy: ClassVar[str] = "nothing: the leaders stay where they were elected"
     exposure_target: ClassVar[TargetKind] = "topics"
-    closes_connections: ClassVar[bool] = True  # a replica that leads no more says so
+    closes_connections: ClassVar[bool] = True  # the former leader answers with an error
     exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("assignment", "topics"),)
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "refused"
     allowance_ms: ClassVar[int] = 1_000
@@ -57,15 +57,15 @@ class Elect(Fault):
     election: Election = "preferred"
 
     def impact(self) -> Impact:
-        """Preferred leaders are taken from those in sync."""
+        """Return ``leaders`` for preferred leaders, which are in sync."""
         return "leaders" if self.election == "preferred" else "unknown"
 
     def topics(self) -> dict[FieldPath, str]:
-        """The topic."""
+        """Return the topic."""
         return {("topic",): self.topic}
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        """FaultError if there is no such topic, or nobody to be replaced by an unclean leader."""
+        """Resolve the partitions; FaultError if there is no such topic or, if unclean, all have leaders."""
         before = tuple(await context.world.partitions([self.topic]))
         if not before:
             raise FaultError(f"there is no topic {self.topic}; check the fault's target")
@@ -77,7 +77,7 @@ class Elect(Fault):
 
 
 class ElectInjection(Injection):
-    """One election. ``due``: the partitions that it is for."""
+    """Election of a topic. ``due``: the partitions that need it."""
 
     undo = NOTHING
 
@@ -90,7 +90,7 @@ class ElectInjection(Injection):
         self.due = sorted(due)
 
     async def now(self) -> dict[int, PartitionState]:
-        """The topic's partitions as they are."""
+        """Return the topic's partitions as they are now."""
         states = await retry_refused(self._states, self.context.clock, READ_DEADLINE_MS)
         return {state.partition: state for state in states}
 
@@ -99,19 +99,20 @@ class ElectInjection(Injection):
 
 
 class PreferredInjection(ElectInjection):
-    """The preferred leaders of all partitions."""
+    """Preferred election of all partitions."""
 
     def __init__(self, context: InjectionContext, topic: str, before: Sequence[PartitionState]) -> None:
         super().__init__(context, topic, before, [s.partition for s in before if s.leader != s.replicas[0]])
         self.targets = Targets(topics=(topic,), roles={"election": "preferred", "astray": len(self.due)})
 
     async def inject(self) -> None:
-        """Ask until the preferred replicas lead."""
-        wanted = frozenset((self.topic, partition) for partition in self.before)
-        await wait_until(lambda: elect_preferred_leaders(wanted, self.context.world), self.context.clock, ELECTED_DEADLINE_MS)
+        """Request elections until the preferred replicas lead."""
+        partitions = frozenset((self.topic, partition) for partition in self.before)
+        world, clock = self.context.world, self.context.clock
+        await wait_until(lambda: elect_preferred_leaders(partitions, world), clock, ELECTED_DEADLINE_MS)
 
     async def hold(self, _until_us: int | None, report: Report) -> None:
-        """Every leader that had strayed must be the preferred one, at a higher epoch; and there must have been one."""
+        """Report that every other leader, at least one, was replaced by the preferred one at a higher epoch."""
         now = await self.now()
         moved = [p for p in self.due if p in now and _elected(self.before[p], now[p])]
         ok = bool(self.due) and len(moved) == len(self.due)
@@ -120,7 +121,7 @@ class PreferredInjection(ElectInjection):
 
 
 class UncleanInjection(ElectInjection):
-    """A leader for each partition that has none."""
+    """Unclean election of the partitions without a leader."""
 
     def __init__(self, context: InjectionContext, topic: str, before: Sequence[PartitionState]) -> None:
         super().__init__(context, topic, before, [s.partition for s in before if s.leader is None])
@@ -128,11 +129,11 @@ class UncleanInjection(ElectInjection):
         self.targets = Targets(topics=(topic,), roles=roles)
 
     async def inject(self) -> None:
-        """Ask until they all have one."""
+        """Request unclean elections until every partition has a leader."""
         await wait_until(self._leaderless, self.context.clock, ELECTED_DEADLINE_MS)
 
     async def hold(self, _until_us: int | None, report: Report) -> None:
-        """Each has a leader, at a higher epoch, that was not in sync before."""
+        """Report that each has a leader, at a higher epoch, that was not in sync before."""
         now = await self.now()
         led = [p for p in self.due if p in now and _led_again(self.before[p], now[p])]
         what = f"partitions of {self.topic} without a leader that have one now, which was not in sync"

@@ -1,20 +1,16 @@
-"""``add_partitions``: give a topic more partitions; Kafka has no way to take them back.
+"""``add_partitions``, ``delete_records`` and ``recreate_topic``: permanent changes of a topic.
 
-Clients learn of them with their next metadata, five minutes later by default; from then on keys map to other
-partitions.
+``add_partitions``: Kafka has no way to remove partitions again. Clients learn of them with their next metadata, after
+five minutes by default; from then on keys map to other partitions.
 
-``delete_records``: raise the log start of a topic's partitions, so that their oldest records are gone (KIP-107).
+``delete_records`` raises the log start of a topic's partitions (KIP-107), like retention, but at a chosen time.
+Consumers that have not read so far are out of range and reset by ``auto.offset.reset``. ``share: 0.5`` deletes the
+older half of each partition, ``before: N`` all records below offset N, neither of them everything up to the high
+watermark. The plan itself deletes the records, so they don't count as lost.
 
-It is what retention does, at a moment of our choosing. Consumers that have not read so far are out of range and start
-anew by ``auto.offset.reset``. ``share: 0.5`` deletes the older half of each partition, ``before: N`` all below offset
-N, neither of them everything up to the high watermark. The plan itself wanted the records gone, so that they are is no
-loss of the cluster's.
-
-``recreate_topic``: delete a topic and create it again under its name: its records are gone, and its id is another.
-
-Partitions, replicas and settings are as before. Clients that know topics by their ids (KIP-516) must learn the new one;
-those that know them by name see offsets begin anew. Between the two there is no topic: the undo of that moment, should
-the runner die in it, creates it.
+``recreate_topic`` deletes a topic and creates it again with the same partitions, replicas and settings: its records are
+gone, and its id is another. Clients that use topic ids (KIP-516) must learn the new id; clients that use names see
+offsets start again. For a moment there is no topic; the undo of that moment, if the runner dies then, creates it.
 """
 
 import math
@@ -48,7 +44,7 @@ ADDED_DEADLINE_MS = 30_000
 
 
 class AddPartitionsInjection(Injection):
-    """One topic, from so many partitions to more."""
+    """Increase of a topic's partitions."""
 
     undo = NOTHING
 
@@ -59,22 +55,23 @@ class AddPartitionsInjection(Injection):
         self.targets = Targets(topics=(topic,), roles={"before": before, "to": to})
 
     async def inject(self) -> None:
-        """Add them, and see them led."""
+        """Add the partitions, and wait until all have leaders."""
+
+        async def missing() -> str | None:
+            led = await self._count_led()
+            return None if led >= self.to else f"{led} of {self.to} partitions have a leader"
+
         await run_to_completion(self.context.world.add_partitions(self.topic, self.to))
-        await wait_until(self._missing, self.context.clock, ADDED_DEADLINE_MS)
+        await wait_until(missing, self.context.clock, ADDED_DEADLINE_MS)
 
     async def hold(self, _until_us: int | None, report: Report) -> None:
-        """There are as many as asked for, each with a leader."""
-        led = await retry_refused(self._led, self.context.clock, READ_DEADLINE_MS)
+        """Report the number of partitions with a leader."""
+        led = await retry_refused(self._count_led, self.context.clock, READ_DEADLINE_MS)
         what = f"partitions of {self.topic} that have a leader, {self.before} of them from before"
         report(Witness(what, self.to, led, "partitions", led, led >= self.to))
 
-    async def _led(self) -> int:
+    async def _count_led(self) -> int:
         return sum(state.leader is not None for state in await self.context.world.partitions([self.topic]))
-
-    async def _missing(self) -> str | None:
-        led = await self._led()
-        return None if led >= self.to else f"{led} of {self.to} partitions have a leader"
 
 
 class AddPartitions(Fault):
@@ -92,33 +89,33 @@ class AddPartitions(Fault):
 
     kind: Literal["add_partitions"] = "add_partitions"
     topic: str
-    to: Annotated[StrictInt, Field(ge=2, le=10_000, description="how many there are to be in all")]
+    to: Annotated[StrictInt, Field(ge=2, le=10_000, description="total number of partitions afterwards")]
 
     def topics(self) -> dict[FieldPath, str]:
-        """The topic."""
+        """Return the topic."""
         return {("topic",): self.topic}
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
-        """A number that is no more than there are."""
+        """Yield a problem unless the number grows."""
         partitions = {topic.name: topic.partitions for topic in plan.topics.values()}.get(self.topic)
         if partitions is not None and self.to <= partitions:
-            yield Problem(("to",), f"{self.topic} has {partitions} partitions, and Kafka can only add: ask for more")
+            yield Problem(("to",), f"{self.topic} has {partitions} partitions, and Kafka can only add: set `to` higher")
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        """FaultError if there is no such topic, or it has as many already."""
+        """Resolve the topic; FaultError if it doesn't exist or has as many partitions."""
         before = len(await context.world.partitions([self.topic]))
         if not 0 < before < self.to:
-            raise FaultError(f"{self.topic} has {before} partitions, so it can't be given more to be {self.to} in all")
+            raise FaultError(f"{self.topic} has {before} partitions, so it can't grow to {self.to}; check `to`")
         return AddPartitionsInjection(context, self.topic, before, self.to)
 
 
 DELETED_DEADLINE_MS = 10_000
 ERASES = ("lost",)
-"""What integrity rules can't hold where the plan itself had records deleted."""
+"""Integrity rules that don't apply to records deleted by the plan."""
 
 
 class DeleteRecordsInjection(Injection):
-    """New log starts for some partitions."""
+    """Deletion of the oldest records of some partitions. ``before``: new log start by partition."""
 
     undo = NOTHING
 
@@ -126,28 +123,29 @@ class DeleteRecordsInjection(Injection):
         self.context = context
         self.topic = topic
         self.before = dict(before)
-        told = {str(partition): offset for (_, partition), offset in sorted(before.items())}
-        self.targets = Targets(topics=(topic,), roles={"before": told, "permits": ERASES})
+        offsets = {str(partition): offset for (_, partition), offset in sorted(before.items())}
+        self.targets = Targets(topics=(topic,), roles={"before": offsets, "permits": ERASES})
 
     async def inject(self) -> None:
-        """Delete them, and see every leader's log begin later."""
+        """Delete the records, and wait until every leader has the new log start."""
+
+        async def missing() -> str | None:
+            pending = await self._pending()
+            return f"{len(pending)} of {len(self.before)} partitions still have the records" if pending else None
+
         await run_to_completion(self.context.world.delete_records(self.before))
-        await wait_until(self._missing, self.context.clock, DELETED_DEADLINE_MS)
+        await wait_until(missing, self.context.clock, DELETED_DEADLINE_MS)
 
     async def hold(self, _until_us: int | None, report: Report) -> None:
-        """Each log begins where it was asked to, or later."""
-        left = await retry_refused(self._left, self.context.clock, READ_DEADLINE_MS)
+        """Report the partitions that start at the new log start or later."""
+        pending = await retry_refused(self._pending, self.context.clock, READ_DEADLINE_MS)
         asked = len(self.before)
         what = f"partitions of {self.topic} whose log, by its leader, begins where the deletion ended or later"
-        report(Witness(what, asked, asked - len(left), "partitions", asked, not left))
+        report(Witness(what, asked, asked - len(pending), "partitions", asked, not pending))
 
-    async def _left(self) -> list[TopicPartition]:
+    async def _pending(self) -> list[TopicPartition]:
         ends = await self.context.world.log_ends(self.topic)
-        return [where for where, offset in self.before.items() if ends.get(where, (-1, -1))[0] < offset]
-
-    async def _missing(self) -> str | None:
-        left = await self._left()
-        return f"{len(left)} of {len(self.before)} partitions still have the records" if left else None
+        return [key for key, offset in self.before.items() if ends.get(key, (-1, -1))[0] < offset]
 
 
 class DeleteRecords(Fault):
@@ -165,28 +163,28 @@ class DeleteRecords(Fault):
 
     kind: Literal["delete_records"] = "delete_records"
     topic: str
-    share: Annotated[float, Field(gt=0, le=1, description="how much of each partition, its oldest")] | None = None
+    share: Annotated[float, Field(gt=0, le=1, description="share of each partition, the oldest records")] | None = None
     before: Annotated[StrictInt, Field(ge=1, description="up to this offset of each partition")] | None = None
 
     @model_validator(mode="after")
     def _one_at_most(self) -> Self:
         if self.share is not None and self.before is not None:
-            sentence = "a delete_records goes up to a `share` or up to an offset (`before`); say one of them"
+            sentence = "a delete_records takes a `share` or an offset (`before`), not both; remove one"
             raise PydanticCustomError("refused", "{sentence}", {"sentence": sentence})
         return self
 
     def topics(self) -> dict[FieldPath, str]:
-        """The topic."""
+        """Return the topic."""
         return {("topic",): self.topic}
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        """FaultError if the topic holds no such records."""
+        """Resolve the new log starts; FaultError if the topic holds no such records."""
         ends = await context.world.log_ends(self.topic)
-        new_starts = {where: self._new_start(start, end) for where, (start, end) in ends.items()}
-        risen = {where: offset for where, offset in new_starts.items() if offset > ends[where][0]}
-        if not risen:
+        new_starts = {key: self._new_start(start, end) for key, (start, end) in ends.items()}
+        raised = {key: offset for key, offset in new_starts.items() if offset > ends[key][0]}
+        if not raised:
             raise FaultError(f"{self.topic} holds no records to delete; let some be produced first")
-        return DeleteRecordsInjection(context, self.topic, risen)
+        return DeleteRecordsInjection(context, self.topic, raised)
 
     def _new_start(self, start: int, end: int) -> int:
         if self.before is not None:
@@ -196,11 +194,11 @@ class DeleteRecords(Fault):
 
 RECREATED_DEADLINE_MS = 30_000
 RECREATE_ERASES = ("lost", "duplicate", "order")
-"""What integrity rules can't hold across two topics of one name."""
+"""Integrity rules that don't apply across two topics of one name."""
 
 
 class RecreateTopicInjection(Injection):
-    """One topic, replaced. ``topic_id``: that of before."""
+    """Deletion and creation of a topic. ``topic_id``: its id before."""
 
     def __init__(
         self, context: InjectionContext, topic_id: str, states: Sequence[PartitionState], config: Mapping[str, str]
@@ -215,12 +213,12 @@ class RecreateTopicInjection(Injection):
         self.undo = Undo("create_topic", args)
 
     async def inject(self) -> None:
-        """Delete it, create it, and see all of it led."""
+        """Delete the topic, create it, and wait until all partitions have leaders."""
         await run_to_completion(self._replace())
         await wait_until(self._not_led, self.context.clock, RECREATED_DEADLINE_MS)
 
     async def hold(self, _until_us: int | None, report: Report) -> None:
-        """It has another id."""
+        """Report that the topic has another id."""
         now = (await retry_refused(self.context.world.topic_ids, self.context.clock, READ_DEADLINE_MS)).get(self.topic)
         ok = now is not None and now != self.topic_id
         what = f"topics named {self.topic} with another id than {self.topic_id}: {now}"
@@ -246,11 +244,11 @@ class RecreateTopic(Fault):
     family: ClassVar[Family] = "Kafka"
     band: ClassVar[Band] = Band("#ad494a", "recreate topic")
     proof: ClassVar[str] = "a topic of that name, with another id"
-    remedy: ClassVar[str] = "nothing: the topic stays new; interrupted, it is created"
+    remedy: ClassVar[str] = "nothing: the new topic stays; interrupted, it is created"
     permanent_effect: ClassVar[str | None] = "a topic of that name with another id, and none of the records"
     exposure_target: ClassVar[TargetKind] = "topics"
     exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = tuple(
-        ExclusiveResource(each, "topics") for each in ("assignment", "records", "settings")
+        ExclusiveResource(resource, "topics") for resource in ("assignment", "records", "settings")
     )
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "refused"
     allowance_ms: ClassVar[int] = 2_000  # 0.3 s for six partitions
@@ -259,17 +257,17 @@ class RecreateTopic(Fault):
     topic: str
 
     def topics(self) -> dict[FieldPath, str]:
-        """The topic."""
+        """Return the topic."""
         return {("topic",): self.topic}
 
-    def problems(self, plan: PlanContext) -> "Iterator[Problem]":  # noqa: ARG002 -- its name says enough
-        """Kafka keeps groups and transactions in its own."""
+    def problems(self, _plan: PlanContext) -> Iterator[Problem]:
+        """Yield a problem for Kafka's internal topics, which hold groups and transactions."""
         if self.topic.startswith("__"):
-            sentence = f"{self.topic} is Kafka's own, and its coordinators would not notice: name a topic of the plan"
+            sentence = f"{self.topic} is internal to Kafka, and coordinators would not notice: name a topic of the plan"
             yield Problem(("topic",), sentence)
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        """FaultError if there is no such topic."""
+        """Resolve the topic; FaultError if it doesn't exist."""
         topic_id = (await context.world.topic_ids()).get(self.topic)
         if topic_id is None:
             raise FaultError(f"there is no topic {self.topic}; check the fault's target")

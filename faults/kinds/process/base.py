@@ -1,4 +1,4 @@
-"""A fault on one node: who it is, what it was doing, that it stays down, and that it is back in service."""
+"""Base of faults on one node: its duties before, its state while the fault lasts, its return to service."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ RETURN_DEADLINE_MS = 60_000
 
 
 class NodeInjection(Injection):
-    """One node, put into ``down`` and brought back by ``verb``. ``led``: the partitions it led before."""
+    """Injection that puts a node into state ``down``; ``verb`` undoes it. ``led``: partitions it led before."""
 
     down: ClassVar[BrokerState]
     verb: ClassVar[Verb]
@@ -41,11 +41,18 @@ class NodeInjection(Injection):
         self.undo = Undo(self.verb, {"broker": victim})
 
     async def see_down(self, deadline_ms: int) -> None:
-        """FaultError if the container is not ``down`` after the deadline."""
-        await wait_until(self._not_down, self.context.clock, deadline_ms)
+        """Wait until the container is ``down``; FaultError after the deadline."""
+
+        async def not_down() -> str | None:
+            state = await self.context.world.state(self.victim)
+            if state == self.down:
+                return None
+            return f"node {self.victim} should be {self.down} but its container is {state}"
+
+        await wait_until(not_down, self.context.clock, deadline_ms)
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """It must stay down: an engine's restart policy would make the fault a shorter one."""
+        """Report each second whether it is still down: an engine's restart policy would shorten the fault."""
         while True:
             report(await self.read_back())
             now_us = self.context.clock.now_us()
@@ -54,29 +61,27 @@ class NodeInjection(Injection):
             await self.context.clock.sleep_until_us(min(now_us + READ_BACK_US, until_us))
 
     async def read_back(self) -> Witness:
-        """The container's state as the engine has it now."""
+        """Read the container's state from the engine."""
         is_down = await self.context.world.state(self.victim) == self.down
         what = f"node {self.victim}'s container, read back, is {self.down}"
         return Witness(what, asked=1, observed=float(is_down), unit="reads", n=1, ok=is_down)
 
     async def confirm_healed(self) -> None:
-        """It answers, is registered again, and in the ISR of every partition it holds."""
+        """Wait until the node answers, is registered, and is in the ISR of every partition it holds."""
         await self.see_back()
 
     async def see_back(self) -> None:
-        """FaultError, which says what is missing, if it is not in service again after a deadline."""
+        """Wait until the node is in service; FaultError with what is missing after a deadline."""
         try:
-            await wait_until(lambda: out_of_service_reason(self.victim, self.context), self.context.clock, RETURN_DEADLINE_MS)
+            await wait_until(
+                lambda: out_of_service_reason(self.victim, self.context), self.context.clock, RETURN_DEADLINE_MS
+            )
         except FaultError as error:
             raise FaultError(f"node {self.victim} did not come back: {error}; look at its log") from error
 
-    async def _not_down(self) -> str | None:
-        state = await self.context.world.state(self.victim)
-        return None if state == self.down else f"node {self.victim} should be {self.down} but its container is {state}"
-
 
 class NodeFault(Fault):
-    """A fault whose target is a node, named by its id or its role."""
+    """Base of faults on one node, given by its id or its role."""
 
     exposure_target: ClassVar[TargetKind] = "brokers"
     drops_traffic: ClassVar[bool] = True
@@ -86,11 +91,11 @@ class NodeFault(Fault):
     broker: RoleText
 
     def roles(self) -> dict[tuple[str, ...], str]:
-        """The victim."""
+        """Return the victim's role."""
         return {("broker",): self.broker}
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """FaultError if the victim doesn't run."""
+        """Resolve the victim; FaultError if it doesn't run."""
         victim = await resolve(self.broker, context.world, draws, "broker")
         await require_running(victim, context.world)
         led = tuple(state for state in await context.world.partitions() if state.leader == victim)
@@ -101,49 +106,45 @@ class NodeFault(Fault):
     def injection_on(
         self, context: InjectionContext, victim: BrokerId, roles: dict[str, Any], led: tuple[PartitionState, ...]
     ) -> NodeInjection:
-        """Its strike on this victim, which led these partitions."""
+        """Create the injection on a victim that led these partitions."""
         return self.injection(context, victim, roles, led)
 
 
 async def require_running(node: BrokerId, world: World) -> None:
-    """FaultError if the node is down or frozen already: the fault would do nothing of its own."""
+    """Raise FaultError if the node is down or paused: the fault would have no effect of its own."""
     state = await world.state(node)
     if state != "running":
         raise FaultError(
-            f"node {node} is {state} already, so there is nothing to break; let its other fault heal first"
+            f"node {node} is {state} already, so this fault would have no effect; let its other fault heal first"
         )
 
 
 async def node_duties(node: BrokerId, led: Iterable[PartitionState], world: World) -> dict[str, Any]:
-    """``{"leads": {topic: partitions}, "controller": bool, "rack": str}``: what this node's loss takes away."""
+    """Return ``{"leads": {topic: partitions}, "controller": bool (None during an election), "rack": str}``."""
     topics = Counter(state.topic for state in led)
-    return {
-        "leads": dict(sorted(topics.items())),
-        "controller": await _is_controller(node, world),
-        "rack": world.racks().get(node),
-    }
+    is_controller: bool | None
+    try:
+        is_controller = await world.controller() == node
+    except AftershockError:
+        is_controller = None  # unknown in the middle of an election, which must not prevent the fault
+    return {"leads": dict(sorted(topics.items())), "controller": is_controller, "rack": world.racks().get(node)}
 
 
 async def out_of_service_reason(node: BrokerId, context: InjectionContext) -> str | None:
-    """None once the node answers, is registered and in the ISR of all it holds, else what is missing.
+    """Return None once the node answers, is registered and in the ISR of all it holds, else what is missing.
 
-    It must answer first: until the cluster has noticed that it was away, registration and ISR are those from before.
+    It must answer first: until the cluster has noticed its absence, registration and ISR are those from before.
     """
     world = context.world
     if await world.state(node) != "running":
         return f"its container is {await world.state(node)}"
     if node not in brokers_of(world):
-        return None  # an isolated controller holds no partitions; that the quorum has it back is Kafka's own affair
-    if dumb := await unanswered_reason(node, context):
-        return dumb
+        return None  # an isolated controller holds no partitions
+    if reason := await unanswered_reason(node, context):
+        return reason
     if node not in await world.registered():
         return "it is not registered"
-    out = [s for s in await world.partitions() if node in s.replicas and node not in s.isr]
-    return f"it is out of the ISR of {len(out)} partitions, {out[0].topic}/{out[0].partition} first" if out else None
-
-
-async def _is_controller(node: BrokerId, world: World) -> bool | None:
-    try:
-        return await world.controller() == node
-    except AftershockError:
-        return None  # in the middle of an election nobody can tell, and that is no reason not to strike
+    missing = [state for state in await world.partitions() if node in state.replicas and node not in state.isr]
+    if not missing:
+        return None
+    return f"it is out of the ISR of {len(missing)} partitions, {missing[0].topic}/{missing[0].partition} first"

@@ -1,12 +1,12 @@
-"""``kill``: SIGKILL one node; its container stays dead until the heal starts it again.
+"""``kill`` and ``crash_loop``: SIGKILL one node, once or repeatedly.
 
-What the victim did is recorded (the partitions it led, whether it was the active controller), because recovery from the
-death of a combined node takes seconds longer when the quorum must elect first (environment.md: 5.8 s against 3 s).
+``kill``: the container stays dead until the heal starts it again. The victim's duties are recorded (partitions it led,
+whether it was the active controller), because recovery from the death of a combined node takes seconds longer when the
+quorum must elect first (5.8 s against 3 s, measured).
 
-``crash_loop``: one node is killed, started at once, and killed again each time it has come back, to the end.
-
-It is what a supervisor makes of a broker that can't stay up: leaders move away and back without end. A node has come
-back when it is in service; ``every`` is the least time between two deaths. Its undo is to start the node.
+``crash_loop``: the node is killed, started at once, and killed again each time it is back in service, until the end. It
+acts like a supervisor with a broker that can't stay up: leaders move away and back repeatedly. ``every`` is the minimum
+time between two deaths. The undo starts the node.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ DEAD_DEADLINE_MS = 5_000
 
 
 class KillInjection(NodeInjection):
-    """One node, killed."""
+    """Kill of one node."""
 
     down: ClassVar[BrokerState] = "exited"
     verb: ClassVar[Verb] = "start"
 
     async def inject(self) -> None:
-        """Kill it and see it dead."""
+        """Kill it and wait until it is dead."""
         await run_to_completion(self.context.world.kill(self.victim))
         await self.see_down(DEAD_DEADLINE_MS)
 
@@ -52,15 +52,15 @@ class Kill(NodeFault):
     kind: Literal["kill"] = "kill"
 
     def impact(self) -> Impact:
-        """The victim."""
+        """Return that the victim is lost."""
         return "nodes"
 
 
-DEATHS_MIN = 2  # one alone is a kill
+DEATHS_MIN = 2  # a single death is a kill
 
 
 class CrashLoopInjection(KillInjection):
-    """One node, killed again and again. ``deaths``, ``returns``: how often it was seen dead, and in service after."""
+    """Repeated kills of one node. ``deaths``, ``returns``: number of times it was seen dead, and in service after."""
 
     def __init__(
         self,
@@ -76,20 +76,20 @@ class CrashLoopInjection(KillInjection):
         self.returns = 0
 
     async def inject(self) -> None:
-        """The first death."""
+        """Kill it and count the death."""
         await super().inject()
         self.deaths += 1
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Each death and each return is a witness of its own; at the end there must have been several."""
-        if self.deaths:  # a rehearsal kills nobody
-            await self._until_over(until_us or self.context.clock.now_us(), report)
+        """Report each death as a witness, and the number of deaths at the end."""
+        if self.deaths:  # a rehearsal kills no node
+            await self._loop_until(until_us or self.context.clock.now_us(), report)
         what = f"deaths of node {self.victim}, each seen, with a return into every ISR between two"
         ok = self.deaths >= DEATHS_MIN and self.returns >= self.deaths - 1
         report(Witness(what, DEATHS_MIN, self.deaths, "deaths", self.deaths + self.returns, ok))
 
-    async def _until_over(self, until_us: int, report: Report) -> None:
-        """Loop till then. A loop that failed by itself fails the fault."""
+    async def _loop_until(self, until_us: int, report: Report) -> None:
+        """Run the loop until then; an exception of the loop is raised."""
         looping = asyncio.create_task(self._loop(report))
         alarm = asyncio.create_task(self.context.clock.sleep_until_us(until_us))
         try:

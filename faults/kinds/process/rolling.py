@@ -1,24 +1,20 @@
-"""Turning every node over, one after the other: what a rolling restart and a rolling upgrade share.
+"""``rolling_restart`` and ``rolling_upgrade``: restart or replace all nodes, one after the other.
 
-Rules. One node at a time: the next one's turn comes when the one before is in service again, which is in the ISR of
-all it holds; a node that does not come back ends it. The active controller's turn is the last, so that the quorum
-elects once. What was seen of each turn is kept, and told as witness when all is done.
+One node at a time: the next node is taken down when the one before is in service again, that is in the ISR of all it
+holds. A node that doesn't return ends the fault. The active controller comes last, so that the quorum elects once. The
+observations of each turn are reported as witnesses at the end.
 
-``rolling_restart``: every broker in turn is shut down the polite way and started again.
+``rolling_restart`` stops and starts every broker. It has no ``for``; while it runs, its undo starts every broker.
 
-The restarts are the whole action, so there is no ``for``. While it is under way its undo is to start every broker.
-
-``rolling_upgrade``: every node in turn is replaced by one of another Kafka version, on the same disk.
-
-::
+``rolling_upgrade`` replaces every node by another Kafka version on the same disk::
 
     k1 4.1.2 ─▶ stopped ─▶ 4.3.1, in every ISR ─▶ pause ─▶ k2 ... ─▶ kN ─▶ (finalize: metadata.version raised)
 
-Isolated controllers go first, then brokers. Meanwhile versions are mixed, which is what Kafka promises to bear. With
-``for`` (the upgrade included) the heal is the same way back, node by node; without it the upgrade stays. ``finalize``
-raises the cluster's ``metadata.version`` to the highest that all nodes know, and from then on there is no way back:
-``upgrading.py`` has these rules. It needs a cluster that was launched with an older version: one that a newer version
-formatted has a level that no older node knows.
+Isolated controllers go first, then brokers. In the meantime versions are mixed, which Kafka supports. With ``for`` (the
+upgrade included) the heal downgrades node by node; without it the upgrade stays. ``finalize`` raises the cluster's
+``metadata.version`` to the highest level that all nodes support; after that there is no way back (rules:
+``runtime/undo.py``). The cluster must be launched with the older version: one formatted by a newer version has a level
+that no older node supports.
 """
 
 from abc import abstractmethod
@@ -55,16 +51,16 @@ from aftershock.faults.runtime.world import World
 from aftershock.faults.targets.roles import brokers_of
 from aftershock.faults.targets.values import BrokerId, PartitionState
 
-LAG_MAX = 2  # records of the metadata log: one is written every half second, and a voter in step is behind by that
+LAG_MAX = 2  # records of the metadata log: one is written every half second, and a voter in sync lags by it
 _MIN_ISR = "min.insync.replicas"
 
 
 @dataclass(frozen=True)
 class Turn:
-    """One node's turn, as it was seen.
+    """Observations of one node's turn.
 
-    ``down``: how many nodes did not run meanwhile; ``led``: the partitions that it led before; ``grown``: those of them
-    whose leader epoch grew.
+    ``down``: number of nodes that did not run; ``led``: partitions it led before; ``grown``: those of them whose leader
+    epoch grew.
     """
 
     node: BrokerId
@@ -74,7 +70,7 @@ class Turn:
 
 
 class RollingInjection(Injection):
-    """All of these nodes, one after the other."""
+    """Stop and start of these nodes, one after the other."""
 
     def __init__(
         self, context: InjectionContext, nodes: Sequence[BrokerId], pause_ms: int, roles: dict[str, Any]
@@ -87,27 +83,35 @@ class RollingInjection(Injection):
 
     @abstractmethod
     async def take_down(self, node: BrokerId) -> None:
-        """Let its process end by itself."""
+        """Stop the node's process cleanly."""
 
     @abstractmethod
     async def bring_back(self, node: BrokerId) -> None:
-        """Let it start again."""
+        """Start the node."""
 
     async def inject(self) -> None:
-        """Each node's turn, and the pause between two of them."""
+        """Take down and bring back each node, with the pause between two."""
         clock = self.context.clock
         for number, node in enumerate(self.nodes):
             if number:
                 await clock.sleep_until_us(clock.now_us() + self.pause_ms * 1000)
-            await self._turn(node)
+            led = [state for state in await self._partitions() if state.leader == node]
+            await self.take_down(node)
+            world = self.context.world
+            down = sum([await world.state(member) != "running" for member in sorted(world.racks())])
+            await self.bring_back(node)
+            await self._see_back(node)
+            epochs = {(state.topic, state.partition): state.leader_epoch for state in await self._partitions()}
+            grown = sum(epochs.get((state.topic, state.partition), -1) > state.leader_epoch for state in led)
+            self.turns.append(Turn(node, down, len(led), grown))
 
     async def confirm_healed(self) -> None:
-        """Each of them is in service."""
+        """Wait until every node is in service."""
         for node in self.nodes:
             await self._see_back(node)
 
-    def seen(self) -> Iterator[Witness]:
-        """What the turns were seen to be."""
+    def turn_witnesses(self) -> Iterator[Witness]:
+        """Yield witnesses of the turns: nodes restarted, nodes down at one time, leader epochs."""
         asked, turned = len(self.nodes), len(self.turns)
         what = "nodes that were seen exited, and then back in the ISR of all they hold before the next one's turn"
         yield Witness(what, asked, turned, "nodes", asked, ok=turned == asked)
@@ -117,29 +121,18 @@ class RollingInjection(Injection):
         what = "leaderships of a node at its turn whose leader epoch grew by it"
         yield Witness(what, led, grown, "partitions", led, ok=grown == led and turned == asked)
 
-    async def _turn(self, node: BrokerId) -> None:
-        led = [state for state in await self._partitions() if state.leader == node]
-        await self.take_down(node)
-        world = self.context.world
-        down = sum([await world.state(each) != "running" for each in sorted(world.racks())])
-        await self.bring_back(node)
-        await self._see_back(node)
-        now = {(state.topic, state.partition): state.leader_epoch for state in await self._partitions()}
-        grown = sum(now.get((state.topic, state.partition), -1) > state.leader_epoch for state in led)
-        self.turns.append(Turn(node, down, len(led), grown))
-
     async def _partitions(self) -> Sequence[PartitionState]:
         return await retry_refused(self.context.world.partitions, self.context.clock, READ_DEADLINE_MS)
 
     async def _see_back(self, node: BrokerId) -> None:
         try:
-            await wait_until(lambda: _missing(node, self.context), self.context.clock, RETURN_DEADLINE_MS)
+            await wait_until(lambda: _not_back_reason(node, self.context), self.context.clock, RETURN_DEADLINE_MS)
         except FaultError as error:
             raise FaultError(f"node {node} did not come back: {error}; look at its log") from error
 
 
 class RollingFault(Fault):
-    """A fault that takes its turn with every node."""
+    """Base of faults that affect every node in turn."""
 
     exposure_target: ClassVar[TargetKind] = "brokers"
     drops_traffic: ClassVar[bool] = True
@@ -149,77 +142,73 @@ class RollingFault(Fault):
     pause: Duration = 0
 
     def impact(self) -> Impact:
-        """Whoever's turn it is."""
+        """Return that one node at a time is lost."""
         return "one node"
 
     def nodes(self, plan: PlanContext) -> frozenset[int]:
-        """All brokers."""
+        """Return all brokers."""
         return frozenset(plan.cluster.broker_racks if plan.cluster else ())
 
     def surprises(self, plan: PlanContext) -> Iterator[Problem]:
-        """Topics that can't be produced to while one of their replicas is away."""
+        """Warn of topics that can't be produced to while one of their replicas is down."""
         for topic in plan.topics.values():
-            usual = plan.cluster.config.get(_MIN_ISR, "1") if plan.cluster else "1"
-            min_isr = topic.config.get(_MIN_ISR, usual)
+            default = plan.cluster.config.get(_MIN_ISR, "1") if plan.cluster else "1"
+            min_isr = topic.config.get(_MIN_ISR, default)
             if min_isr.isdecimal() and int(min_isr) >= topic.replication:
                 sentence = (
-                    f"{topic.name} needs {min_isr} of its {topic.replication} replicas in sync, so nothing can be "
+                    f"{topic.name} needs {min_isr} of its {topic.replication} replicas in sync, so no record can be "
                 )
-                yield Problem((), sentence + f"produced with acks=all while one of them has its turn; lower {_MIN_ISR}")
+                yield Problem((), sentence + f"produced with acks=all while one of them restarts; lower {_MIN_ISR}")
 
 
 async def rolling_order(world: World, candidates: Sequence[BrokerId]) -> list[BrokerId]:
-    """Isolated controllers, then brokers, by their ids; the active controller last of its sort. All must run."""
+    """Order controllers, then brokers, by id, the active controller last of them; FaultError if a node is down."""
     try:
         active = await world.controller()
     except AftershockError:
-        active = None  # in the middle of an election nobody is
+        active = None  # unknown in the middle of an election
     brokers = brokers_of(world)
     for node in candidates:
         if (state := await world.state(node)) != "running":
-            raise FaultError(f"node {node} is {state}, so it has no turn to take; let its other fault heal first")
+            raise FaultError(f"node {node} is {state}, so it has no turn; let its other fault heal first")
     return sorted(candidates, key=lambda node: (node in brokers, node == active, node))
 
 
-async def _missing(node: BrokerId, context: InjectionContext) -> str | None:
-    """None once the node is in service; an isolated controller, once it answers and the quorum has it back."""
-    if (lacking := await out_of_service_reason(node, context)) or node in brokers_of(context.world):
-        return lacking
-    ways = [link for link in context.world.links() if link.channel == "controller" and link.broker == node]
-    if ways and "answered" not in await probe_all(ways, context):
+async def _not_back_reason(node: BrokerId, context: InjectionContext) -> str | None:
+    """Return None once the node is in service; for an isolated controller, once it answers and follows the quorum."""
+    if (reason := await out_of_service_reason(node, context)) or node in brokers_of(context.world):
+        return reason
+    links = [link for link in context.world.links() if link.channel == "controller" and link.broker == node]
+    if links and "answered" not in await probe_all(links, context):
         return "it does not answer"
     lag = (await context.world.quorum_lag()).get(node)
     return None if lag is not None and lag <= LAG_MAX else f"it is {lag} records behind the active controller"
 
 
-def start_undos(nodes: Sequence[BrokerId]) -> Iterator[Undo]:
-    """Every one of them is started."""
-    return (Undo("start", {"broker": node}) for node in nodes)
-
-
-EXITED_DEADLINE_MS = 5_000  # after the engine said that it has stopped
+EXITED_DEADLINE_MS = 5_000  # after the engine reported the stop
 
 
 class RollingRestartInjection(RollingInjection):
-    """All brokers, stopped and started."""
+    """Restart of all brokers."""
 
     async def take_down(self, node: BrokerId) -> None:
-        """Stop it and see it down."""
+        """Stop it and wait until it is down."""
+
+        async def not_exited() -> str | None:
+            state = await self.context.world.state(node)
+            return None if state == "exited" else f"node {node} should be exited but its container is {state}"
+
         await run_to_completion(self.context.world.stop(node))
-        await wait_until(lambda: self._not_exited(node), self.context.clock, EXITED_DEADLINE_MS)
+        await wait_until(not_exited, self.context.clock, EXITED_DEADLINE_MS)
 
     async def bring_back(self, node: BrokerId) -> None:
-        """Start it."""
+        """Start it again."""
         await run_to_completion(self.context.world.start(node))
 
     async def hold(self, _until_us: int | None, report: Report) -> None:
-        """What the turns were."""
-        for witness in self.seen():
+        """Report the witnesses of the turns."""
+        for witness in self.turn_witnesses():
             report(witness)
-
-    async def _not_exited(self, node: BrokerId) -> str | None:
-        state = await self.context.world.state(node)
-        return None if state == "exited" else f"node {node} should be exited but its container is {state}"
 
 
 class RollingRestart(RollingFault):
@@ -235,10 +224,10 @@ class RollingRestart(RollingFault):
     kind: Literal["rolling_restart"] = "rolling_restart"
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        """FaultError if a broker doesn't run."""
+        """Resolve all brokers; FaultError if one doesn't run."""
         order = await rolling_order(context.world, sorted(brokers_of(context.world)))
         injection = RollingRestartInjection(context, order, self.pause, {"asked": "every broker", "turns": list(order)})
-        injection.undo = all_of(start_undos(order))
+        injection.undo = all_of(Undo("start", {"broker": node}) for node in order)
         return injection
 
 
@@ -246,35 +235,35 @@ RAISED_DEADLINE_MS = 15_000
 
 
 class RollingUpgradeInjection(RollingInjection):
-    """All nodes, replaced. ``before``: their versions, ``knew``: the highest metadata level that each broker knew."""
+    """Replacement of all nodes. ``before``: versions; ``levels_before``: highest metadata level of each broker."""
 
     to: str
     finalize: bool
     before: Mapping[BrokerId, str]
-    knew: Mapping[BrokerId, int]
+    levels_before: Mapping[BrokerId, int]
     level: int
 
     async def take_down(self, node: BrokerId) -> None:
-        """Stop it; another one takes its place in `bring_back`."""
+        """Stop it; `bring_back` replaces it."""
         await run_to_completion(self.context.world.stop(node))
 
     async def bring_back(self, node: BrokerId) -> None:
-        """The same disk, another image."""
+        """Start another image on the same disk."""
         await run_to_completion(self.context.world.replace(node, self.to))
 
     async def inject(self) -> None:
-        """Replace one after the other; then raise the level, if that was asked for."""
+        """Replace all nodes in turn; with ``finalize``, raise the metadata level."""
         await super().inject()
         if self.finalize:
-            highest = min((await self._known()).values())
+            highest = min((await self._supported_levels()).values())
             await self.context.world.raise_feature(METADATA_VERSION, highest)
             await wait_until(lambda: self._not_raised(highest), self.context.clock, RAISED_DEADLINE_MS)
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """What the turns were; then what the nodes say of themselves, each second."""
-        for witness in self.seen():
+        """Report the turns, the versions and the finalised level; then each second the levels that brokers support."""
+        for witness in self.turn_witnesses():
             report(witness)
-        report(await self._said())
+        report(await self._versions())
         report(await self._finalised())
         while True:
             report(await self._levels())
@@ -283,37 +272,42 @@ class RollingUpgradeInjection(RollingInjection):
             await self.context.clock.sleep_until_us(min(now_us + READ_BACK_US, until_us))
 
     async def confirm_healed(self) -> None:
-        """Each is in service, and of its old version by its own word."""
+        """Wait until each node is in service; FaultError if it reports another version than before."""
         await super().confirm_healed()
         for node, version in self.before.items():
-            if (told := await self.context.world.reported_version(node)) != version:
-                raise FaultError(f"node {node} says that it is {told}, and it was {version} before the upgrade")
+            reported = await self.context.world.reported_version(node)
+            if reported != version:
+                raise FaultError(f"node {node} reports version {reported}, and it was {version} before the upgrade")
 
-    async def _said(self) -> Witness:
-        """Each process names its version as it starts: its own word, not the image's."""
-        told = [await self.context.world.reported_version(node) for node in self.nodes]
+    async def _versions(self) -> Witness:
+        """Read the version that each process logged at its start, which may differ from the image's."""
+        versions = [await self.context.world.reported_version(node) for node in self.nodes]
         what = f"nodes whose process says that it is {self.to}"
-        asked, of_it = len(self.nodes), told.count(self.to)
-        return Witness(what, asked, of_it, "nodes", asked, ok=of_it == asked)
+        asked, upgraded = len(self.nodes), versions.count(self.to)
+        return Witness(what, asked, upgraded, "nodes", asked, ok=upgraded == asked)
 
     async def _levels(self) -> Witness:
-        """ApiVersions tells the levels that a broker knows; a release with a level of its own shows there."""
-        known = await self._known()
-        due = [broker for broker in self.knew if minor(self.before[broker]) != minor(self.to)]
-        changed = sum(known[broker] != self.knew[broker] for broker in due)
+        """Read the levels that brokers support from ApiVersions: a release with a level of its own changes it."""
+        levels = await self._supported_levels()
+        due = [broker for broker in self.levels_before if minor(self.before[broker]) != minor(self.to)]
+        changed = sum(levels[broker] != self.levels_before[broker] for broker in due)
         what = f"brokers whose highest {METADATA_VERSION}, asked over Kafka's protocol, is another than before"
-        return Witness(what, len(due), changed, "brokers", len(known), ok=changed == len(due) and bool(self.turns))
+        return Witness(what, len(due), changed, "brokers", len(levels), ok=changed == len(due) and bool(self.turns))
 
     async def _finalised(self) -> Witness:
-        """The level must have risen if that was asked for, and only then."""
-        level = (await retry_refused(self.context.world.features, self.context.clock, READ_DEADLINE_MS))[METADATA_VERSION]
+        """Witness that the finalised level has risen with ``finalize``, and only then."""
+        level = (await retry_refused(self.context.world.features, self.context.clock, READ_DEADLINE_MS))[
+            METADATA_VERSION
+        ]
         what = f"levels by which {METADATA_VERSION}, finalised, is above {self.level}"
-        asked = min((await self._known()).values()) - self.level if self.finalize else 0
+        asked = min((await self._supported_levels()).values()) - self.level if self.finalize else 0
         rise = level - self.level
         return Witness(what, asked, rise, "levels", 1, ok=rise == asked and bool(self.turns))
 
-    async def _known(self) -> dict[BrokerId, int]:
-        return await retry_refused(lambda: supported_metadata_levels(self.context), self.context.clock, READ_DEADLINE_MS)
+    async def _supported_levels(self) -> dict[BrokerId, int]:
+        return await retry_refused(
+            lambda: supported_metadata_levels(self.context), self.context.clock, READ_DEADLINE_MS
+        )
 
     async def _not_raised(self, wanted: int) -> str | None:
         level = (await self.context.world.features()).get(METADATA_VERSION)
@@ -345,27 +339,27 @@ class RollingUpgrade(RollingFault):
     @model_validator(mode="after")
     def _no_way_back(self) -> Self:
         if self.finalize and self.for_ is not None:
-            sentence = "a finalised upgrade can't be taken back: take `for` or `finalize` away"
+            sentence = "a finalised upgrade can't be undone: remove `for` or `finalize`"
             raise PydanticCustomError("refused", "{sentence}", {"sentence": sentence})
         return self
 
     def kafka_versions(self) -> tuple[str, ...]:
-        """The one to upgrade to."""
+        """Return the version to upgrade to."""
         return (self.to,)
 
     def nodes(self, plan: PlanContext) -> frozenset[int]:
-        """Controllers too."""
+        """Return all nodes, controllers too."""
         return frozenset(plan.cluster.node_racks if plan.cluster else ())
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
-        """No way down from the version that formatted the cluster."""
+        """Yield a problem for a version below the one that formats the cluster."""
         launched = plan.cluster.kafka if plan.cluster else "default"
         if launched != "default" and minor(self.to) < minor(launched):
-            sentence = f"the cluster is formatted by {launched}, and no {self.to} knows its metadata: launch it with "
+            sentence = f"the cluster is formatted by {launched}, whose metadata {self.to} can't read: launch it with "
             yield Problem(("to",), sentence + f"`kafka: {self.to}` and upgrade from there")
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        """FaultError if a node doesn't run, if all are of that version already, or if there is no such image."""
+        """Resolve the nodes to upgrade; FaultError if one is down, all have the version, or there is no image."""
         world = context.world
         order = await rolling_order(world, sorted(world.racks()))
         before = {node: await world.version(node) for node in order}
@@ -377,12 +371,13 @@ class RollingUpgrade(RollingFault):
         roles = {"asked": f"every node to {self.to}", "turns": due, "from": sorted({*before.values()}), "to": self.to}
         injection = RollingUpgradeInjection(context, due, self.pause, roles)
         injection.to, injection.finalize, injection.before, injection.level = self.to, self.finalize, before, level
-        injection.knew = {node: known for node, known in (await supported_metadata_levels(context)).items() if node in due}
+        levels = await supported_metadata_levels(context)
+        injection.levels_before = {node: highest for node, highest in levels.items() if node in due}
         injection.undo = Undo("roll_back", {"nodes": [[node, before[node]] for node in reversed(due)], "level": level})
         return injection
 
 
 async def supported_metadata_levels(context: InjectionContext) -> dict[BrokerId, int]:
-    """The highest metadata level that each broker says it knows."""
+    """Return the highest metadata level that each broker supports."""
     brokers = sorted(brokers_of(context.world))
     return {broker: (await context.world.supported_features(broker))[METADATA_VERSION] for broker in brokers}

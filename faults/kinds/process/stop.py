@@ -1,12 +1,11 @@
-"""``stop``: shut one node down the polite way; its container stays down until the heal starts it again.
+"""``stop`` and ``restart``: shut one node down cleanly with SIGTERM.
 
-SIGTERM makes a broker hand its leaderships over before it goes, so clients should hardly notice: what they do notice
-is theirs. A node that had to be killed after all was not stopped, and the fault fails.
+``stop``: the container stays down until the heal starts it again. On SIGTERM a broker hands its leaderships over before
+it exits, so clients should hardly be affected; any visible effect is the client's own. A node that had to be killed was
+not stopped, and the fault fails.
 
-``restart``: shut one node down the polite way and start it again at once, as a rolling upgrade does.
-
-The restart is the whole action, so there is no ``for``: it is done when the node is back in service, and then nothing
-is left to undo. While it is under way, its undo is to start the node.
+``restart``: the node is started again at once, as in a rolling upgrade. The restart is the whole action, so there is no
+``for``: it ends when the node is back in service, and then nothing is left to undo. Until then, the undo starts it.
 """
 
 from typing import ClassVar, Literal
@@ -17,28 +16,28 @@ from aftershock.faults.runtime.record import Verb, Witness
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion
 from aftershock.faults.targets.values import BrokerState
 
-EXITED_DEADLINE_MS = 5_000  # after the engine said that it has stopped
+EXITED_DEADLINE_MS = 5_000  # after the engine reported the stop
 
 
 class StopInjection(NodeInjection):
-    """One node, stopped."""
+    """Clean stop of one node."""
 
     down: ClassVar[BrokerState] = "exited"
     verb: ClassVar[Verb] = "start"
 
     async def inject(self) -> None:
-        """Stop it and see it down."""
+        """Stop it and wait until it is down."""
         await run_to_completion(self.context.world.stop(self.victim))
         await self.see_down(EXITED_DEADLINE_MS)
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Its leaders must have left before it did, and it must stay down."""
+        """Report that its leaderships had moved before its exit, and each second that it is down."""
         if self.led:
             report(await self._still_led())
         await super().hold(until_us, report)
 
     async def _still_led(self) -> Witness:
-        """Right after the exit: a node that just died would lead until its session runs out."""
+        """Count right after the exit: a node that just died would lead until its session times out."""
         now = await retry_refused(self.context.world.partitions, self.context.clock, READ_DEADLINE_MS)
         still = sum(state.leader == self.victim for state in now)
         what = f"partitions that node {self.victim} still led when it had exited, of {len(self.led)} that it led before"
@@ -60,35 +59,32 @@ class Stop(NodeFault):
     kind: Literal["stop"] = "stop"
 
     def impact(self) -> Impact:
-        """The victim."""
+        """Return that the victim is lost."""
         return "nodes"
 
 
 class RestartInjection(StopInjection):
-    """One node, stopped and started."""
+    """Clean stop and start of one node."""
 
     was_down = False
 
     async def inject(self) -> None:
-        """Stop it, see it down, start it, and see it back in service."""
+        """Stop it, wait until it is down, start it, and wait until it is in service."""
         await super().inject()
         self.was_down = True
         await run_to_completion(self.context.world.start(self.victim))
         await self.see_back()
 
     async def hold(self, _until_us: int | None, report: Report) -> None:
-        """It was down and is back, and what it led has had another leader since."""
-        report(await self._back())
-        if self.led:
-            report(await self._epochs())
-
-    async def _back(self) -> Witness:
+        """Report that it was down and is back, and that its partitions had another leader since."""
         missing = await out_of_service_reason(self.victim, self.context)
         ok = self.was_down and missing is None
         what = f"node {self.victim} was seen exited and then back in service"
-        return Witness(what, asked=1, observed=float(ok), unit="restarts", n=1, ok=ok)
+        report(Witness(what, asked=1, observed=float(ok), unit="restarts", n=1, ok=ok))
+        if self.led:
+            report(await self._leader_epochs())
 
-    async def _epochs(self) -> Witness:
+    async def _leader_epochs(self) -> Witness:
         states = await retry_refused(self.context.world.partitions, self.context.clock, READ_DEADLINE_MS)
         epochs = {(state.topic, state.partition): state.leader_epoch for state in states}
         grown = sum(epochs.get((state.topic, state.partition), -1) > state.leader_epoch for state in self.led)
@@ -112,5 +108,5 @@ class Restart(NodeFault):
     kind: Literal["restart"] = "restart"
 
     def impact(self) -> Impact:
-        """The victim."""
+        """Return that the victim is lost."""
         return "nodes"

@@ -124,7 +124,7 @@ async def test_a_heal_that_does_not_take(stage: Stage) -> None:
     ("fault", "sentence"),
     [
         ("{at: 0s, for: 6s, kind: disk_full, broker: 2}", "add `disks: {size: 64MB}` to the cluster"),
-        ("{at: 0s, for: 6s, kind: log_dir_offline, broker: 2, disk: 3}", "say 1 at most, or add `disks`"),
+        ("{at: 0s, for: 6s, kind: log_dir_offline, broker: 2, disk: 3}", "set `disk` to 1 at most, or add `disks`"),
     ],
 )
 def test_what_the_cluster_has_not(fault: str, sentence: str) -> None:

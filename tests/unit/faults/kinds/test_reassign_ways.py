@@ -129,37 +129,37 @@ async def test_replace_needs_a_free_broker(stage: Stage) -> None:
 def test_replace_takes_all_that_it_holds() -> None:
     """Partitions that it doesn't hold are left alone; every other keeps its order."""
     given = states((1, 2), (2, 3), (3, 1))
-    assert {("t", 0): (4, 2), ("t", 2): (3, 4)} == reassign.replaced(given, BrokerId(1), BrokerId(4))
+    assert {("t", 0): (4, 2), ("t", 2): (3, 4)} == reassign.replace_broker(given, BrokerId(1), BrokerId(4))
 
 
 def test_more_replicas_are_spread() -> None:
     """The rack that has none comes first, and within a rack the broker that holds least."""
     racks = {BrokerId(b): rack for b, rack in {1: "a", 2: "a", 3: "b", 4: "b"}.items()}
-    wanted = reassign.replicated(states((1,), (1,), (2,), (2,)), 2, racks)
+    wanted = reassign.change_replication(states((1,), (1,), (2,), (2,)), 2, racks)
     assert [(1, 3), (1, 4), (2, 3), (2, 4)] == list(wanted.values())
 
 
 def test_fewer_replicas_stay_spread() -> None:
     """What goes first is a second replica in a rack, and never the preferred leader."""
     racks = {BrokerId(b): rack for b, rack in {1: "a", 2: "a", 3: "b"}.items()}
-    wanted = reassign.replicated(states((1, 2, 3), (2, 3, 1), (3, 1, 2)), 2, racks)
+    wanted = reassign.change_replication(states((1, 2, 3), (2, 3, 1), (3, 1, 2)), 2, racks)
     assert [(1, 3), (2, 3), (3, 1)] == list(wanted.values())
 
 
 def test_more_replicas_than_brokers() -> None:
     """There is nobody left to hold one."""
     with pytest.raises(FaultError, match="ask for fewer"):
-        reassign.replicated(states((1,)), 2, {BrokerId(1): "a"})
+        reassign.change_replication(states((1,)), 2, {BrokerId(1): "a"})
 
 
 @pytest.mark.parametrize(
     ("said", "sentence"),
     [
-        ("topic: orders", "say one of them"),
-        ("topic: orders, rotate: 1, replication: 2", "say one of them"),
+        ("topic: orders", "needs exactly one of"),
+        ("topic: orders, rotate: 1, replication: 2", "needs exactly one of"),
         ("rotate: 1", "needs a `topic`"),
         ("topic: orders, rotate: 1, throttle: 1MB/s", "nothing to throttle"),
-        ("topic: orders, replication: 2, cancel_after: 1s", "nothing holds back"),
+        ("topic: orders, replication: 2, cancel_after: 1s", "an unthrottled move"),
         ("topic: orders, for: 3s, replication: 2, throttle: 1MB/s, cancel_after: 1s", "has no `for`"),
         ("topic: orders, replication: 4", "and there are 3"),
         ("topic: orders, swap: {from: 1, to: 1}", "name two brokers"),

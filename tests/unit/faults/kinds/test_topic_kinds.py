@@ -88,10 +88,10 @@ async def test_not_done(stage: Stage, fault: str) -> None:
 @pytest.mark.parametrize(
     ("fault", "sentence"),
     [
-        ("{at: 1s, kind: delete_records, topic: orders, share: 0.5, before: 3}", "say one of them"),
-        ("{at: 1s, kind: recreate_topic, topic: __consumer_offsets}", "is Kafka's own"),
+        ("{at: 1s, kind: delete_records, topic: orders, share: 0.5, before: 3}", "not both; remove one"),
+        ("{at: 1s, kind: recreate_topic, topic: __consumer_offsets}", "is internal to Kafka"),
         ("{at: 1s, kind: add_partitions, topic: orders, to: 6}", "Kafka can only add"),
-        ("{at: 1s, for: 3s, kind: add_partitions, topic: orders, to: 9}", "which has no inverse"),
+        ("{at: 1s, for: 3s, kind: add_partitions, topic: orders, to: 9}", "because it has no inverse"),
     ],
 )
 def test_refused_in_a_plan(fault: str, sentence: str) -> None:

@@ -47,7 +47,7 @@ async def test_not_done(stage: Stage) -> None:
 
 @pytest.mark.parametrize(
     ("fault", "sentence"),
-    [(BY_ID.replace("11", "12"), "knows no session 12"), (OF_ARM, "baseline tells of none")],
+    [(BY_ID.replace("11", "12"), "has no session 12"), (OF_ARM, "baseline reports none")],
 )
 async def test_nothing_to_close(stage: Stage, fault: str, sentence: str) -> None:
     """An id that nobody knows, a client that tells nothing: said, and nothing is asked to be closed."""

@@ -93,7 +93,7 @@ async def test_nobody_there(stage: Stage) -> None:
     stage.world.crew.clear()
     await stage.play(KILL)
     assert stage.journal.states("dead") == ["failed"]
-    assert "no run drives this cluster, so there is no client to hit" in str(stage.journal.lines[0].why)
+    assert "no run drives this cluster, so there are no clients to target" in str(stage.journal.lines[0].why)
 
 
 async def test_down_already(stage: Stage) -> None:
@@ -114,8 +114,8 @@ async def test_an_interrupt_starts_it_at_once(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("client: basline", "no arm is called `basline`; did you mean `baseline`?"),
-        ("client: order/baseline", "no arm is called `order/baseline`; did you mean `orders/baseline`?"),
+        ("client: basline", "there is no arm `basline`; did you mean `baseline`?"),
+        ("client: order/baseline", "there is no arm `order/baseline`; did you mean `orders/baseline`?"),
         ("client: baseline, op: commit", "`baseline` does not commit anything"),
         ("client: baseline produce", "a client is an arm, `ARM` or `WORKLOAD/ARM`"),
     ],
@@ -129,7 +129,7 @@ def test_names_are_judged_by_the_plan(words: str, sentence: str) -> None:
 
 def test_two_faults_on_one_client_fight() -> None:
     """The same process can't be killed and frozen at once, by whatever name; another of the same arm can."""
-    with pytest.raises(PlanError, match=f"fights with `dead`, which lasts till 5s on client {PRODUCER}"):
+    with pytest.raises(PlanError, match=f"conflicts with `dead`, which lasts until 5s on client {PRODUCER}"):
         timeline_of(PRODUCER_ONLY, "{at: 2s, for: 4s, kind: pause_client, client: baseline}")
     timeline_of(PRODUCER_ONLY, "{at: 2s, for: 4s, kind: pause_client, client: baseline, op: consume}")
 

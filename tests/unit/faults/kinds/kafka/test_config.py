@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aftershock.errors import AdminError, PlanError
-from aftershock.faults.kinds.kafka.config import step_refused
+from aftershock.faults.kinds.kafka.config import resize_refusal
 from aftershock.tests.unit.faults.conftest import timeline_of
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ async def test_heal_that_does_not_take(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("said", "sentence"),
     [
-        ("num.io.thread: 4", "knows no setting `num.io.thread` of a broker"),
+        ("num.io.thread: 4", "has no setting `num.io.thread` of a broker"),
         ("broker.rack: z", "only when a node starts"),
     ],
 )
@@ -80,16 +80,16 @@ async def test_refused_at_injection(stage: Stage, said: str, sentence: str) -> N
 )
 def test_steps(now: str, wanted: str, ok: bool) -> None:
     """Half to double; and where Kafka rounds half down, only what could also be undone in one step."""
-    assert ok == (step_refused("num.network.threads", now, wanted) is None)
+    assert ok == (resize_refusal("num.network.threads", now, wanted) is None)
 
 
 @pytest.mark.parametrize(
     ("fault", "sentence"),
     [
-        ("{at: 1s, for: 4s, kind: config, broker: 1, set: {num.io.threads: 3}}", "say 4 to 16"),
+        ("{at: 1s, for: 4s, kind: config, broker: 1, set: {num.io.threads: 3}}", "set 4 to 16"),
         ("{at: 1s, for: 4s, kind: config, client_id: x, set: {rate: 3}}", "a client has no quota `rate`"),
-        ("{at: 1s, for: 4s, kind: config, set: {num.io.threads: 4}}", "say whose settings"),
-        ("{at: 1s, for: 4s, kind: config, broker: 1, topic: orders, set: {a: 4}}", "say whose settings"),
+        ("{at: 1s, for: 4s, kind: config, set: {num.io.threads: 4}}", "needs exactly one"),
+        ("{at: 1s, for: 4s, kind: config, broker: 1, topic: orders, set: {a: 4}}", "needs exactly one"),
     ],
 )
 def test_refused_in_a_plan(fault: str, sentence: str) -> None:

@@ -75,4 +75,4 @@ async def test_heal_that_does_not_take(stage: Stage) -> None:
 def test_too_short_is_said() -> None:
     """No longer than a session: the fault lasts longer than the plan says."""
     warnings = load_plan(FRAME + "  - " + FENCE.replace("8s", "3s") + "\n").warnings
-    assert any("after 3s without a word of it" in warning for warning in warnings)
+    assert any("after 3s without a heartbeat" in warning for warning in warnings)

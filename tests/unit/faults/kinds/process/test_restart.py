@@ -94,5 +94,5 @@ async def test_cancelled_in_flight(stage: Stage, at_ms: int) -> None:
 
 def test_for_is_refused() -> None:
     """A restart is an action: how long it lasts is not the plan's to say."""
-    with pytest.raises(PlanError, match="`for` means nothing for restart"):
+    with pytest.raises(PlanError, match="restart can't have `for`"):
         timeline_of("{at: 0s, for: 8s, kind: restart, broker: 1}")

@@ -158,8 +158,8 @@ async def test_a_patch_has_no_level_of_its_own(stage: Stage, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("fault", "cluster", "said"),
     [
-        (FINAL.replace("up,", "up, for: 60s,"), "", "a finalised upgrade can't be taken back"),
-        (UP.replace("4.3.1", "4.1.2"), "cluster: {kafka: 4.3.1}\n", "formatted by 4.3.1, and no 4.1.2 knows"),
+        (FINAL.replace("up,", "up, for: 60s,"), "", "a finalised upgrade can't be undone"),
+        (UP.replace("4.3.1", "4.1.2"), "cluster: {kafka: 4.3.1}\n", "formatted by 4.3.1, whose metadata 4.1.2 can't read"),
         (UP.replace("4.3.1", "newest"), "", "to"),
     ],
 )
