@@ -1,17 +1,14 @@
-"""What became of a fault that was injected by hand, told from the lines of its journal. Pure.
-
-Several who inject into one cluster at once: each fault has an id of its own, and no two would fight.
-
-Ids are claimed, and a fault's targets compared with those in force, by one process at a time; the claim is the event
-that says what was asked for, the comparison ends with the journal's first line of the fault.
-
-One fault on a kept cluster, by hand: journalled, witnessed and healed as in a run.
+"""Injection of one fault by hand into a kept cluster: journalled, witnessed and healed as in a run.
 
 ::
 
     words ─▶ fault, checked ─▶ its id claimed ─▶ watchdog ─▶ executor ─▶ result
 
-Ctrl-C, SIGTERM and a closed terminal heal at once; when this process is killed, the watchdog heals.
+Ctrl-C, SIGTERM and a closed terminal heal at once; if this process is killed, the watchdog heals.
+
+Several processes may inject into one cluster. Fault ids are claimed, and the targets of a fault are compared with the
+faults in force, by one process at a time, under the lock file ``inject.lock``. The claim is the event
+``injected_by_hand``, which holds the fault as requested; the comparison ends with the fault's first journal line.
 """
 
 import asyncio
@@ -29,20 +26,20 @@ from typing import Any
 import docker
 
 from aftershock.errors import FaultError
-from aftershock.faults.kinds.fault import Fault, Scene
-from aftershock.faults.plan.command_line import spoken
-from aftershock.faults.plan.conflicts import clash
+from aftershock.faults.kinds.fault import Fault, InjectionContext
+from aftershock.faults.plan.command_line import parse_inject
+from aftershock.faults.plan.conflicts import conflict_in_force
 from aftershock.faults.plan.from_run import EVENT
 from aftershock.faults.plan.workloads import Topic
-from aftershock.faults.runtime.executor import Say, execute
+from aftershock.faults.runtime.executor import execute
 from aftershock.faults.runtime.record import Clock, Entry, Targets
-from aftershock.faults.runtime.survival import Standing, survival
-from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, patiently
+from aftershock.faults.runtime.survival import ClusterState, survival
+from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused
 from aftershock.faults.runtime.world import World
 from aftershock.faults.targets.values import PartitionState
 from aftershock.faults.timeline.compile import step_of
 from aftershock.faults.timeline.timeline import Timeline, TimelineTiming
-from aftershock.harness.adhoc.kept import attached, clock_of, how_to_heal, live_faults, the_one, where
+from aftershock.harness.adhoc.kept import clock_of, connect, describe_targets, heal_command, live_faults, resolve
 from aftershock.harness.cluster import ownership
 from aftershock.harness.cluster.cluster import Cluster
 from aftershock.harness.run.progress import Progress, Status
@@ -54,237 +51,128 @@ from aftershock.harness.world.world import ClusterWorld
 from aftershock.results.evidence.files import read_json, read_lines
 
 WITNESSED, NOT_WITNESSED, INTERRUPTED = 0, 2, 130  # exit codes of design 5.1
+_LOCK = "inject.lock"
+_LOCK_DEADLINE_S = 10.0  # the lock is held for a few milliseconds
+_LOCK_PERIOD_S = 0.01
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+Log = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Request:
+    """The command line ``KIND key=value … --for duration``; random choices are drawn from ``seed``."""
+
+    kind: str
+    pairs: Sequence[str]
+    duration: str | None
+    seed: int
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One line of text, and the exit code that goes with it."""
+    """Result of an injection: one line of text, and the exit code."""
 
     text: str
     exit_code: int
 
 
-def outcome(fault: str, lines: Sequence[Line], *, stopped: bool, meanwhile: str = "") -> Outcome:
-    """The result of one fault that is over.
-
-    Args:
-        fault: its id.
-        lines: its lines of the journal.
-        stopped: somebody ended it before its time.
-        meanwhile: what else is in force, as a clause: it may be why nothing could be hit.
+def inject(client: docker.DockerClient, run_id: str | None, request: Request, progress: Progress) -> Outcome:
+    """Inject one fault into the kept cluster, and heal it when its time is over or a signal stops it.
 
     Raises:
-        FaultError: it could not be injected, or not be held; the text says why.
+        ClusterError: there is no such cluster, or parts of it are missing.
+        PlanError: the request is invalid.
+        FaultError: the fault could not be injected, or not be healed; the text says which.
     """
-    failed = next((line for line in lines if line["state"] == "failed"), None)
-    if failed:
-        raise FaultError("; ".join(filter(None, (f"{fault} failed: {failed['why']}", meanwhile))))
-    if not lines:
-        return Outcome(f"{fault}: stopped before anything was touched", INTERRUPTED)
-    said, code = _seen(lines)
-    head = f"{fault}: on {where(lines[0]['targets'])} for {_lasted_s(lines):.1f} s"
-    if stopped:
-        return Outcome(f"{head}: stopped, {said}, healed", INTERRUPTED)
-    return Outcome(f"{head}: {said}, {_ending(lines)}", code)
-
-
-def stage(lines: Sequence[Line]) -> str:
-    """Where the fault is on its way: ``aiming``, then the last state in the journal."""
-    return f"{lines[-1]['fault']} {lines[-1]['state']}" if lines else "aiming"
-
-
-def left_s(lines: Sequence[Line], lasting_ms: int | None, now_us: int) -> float | None:
-    """How long it will still be in force, in s; None where it isn't, or has no end of its own."""
-    times: dict[str, int] = {line["state"]: line["t_us"] for line in lines}
-    if lasting_ms is None or "injected" not in times or "healing" in times:
-        return None
-    return max(0.0, lasting_ms / 1000 - (now_us - times["intended"]) / 1e6)
-
-
-def _seen(lines: Sequence[Line]) -> tuple[str, int]:
-    witnesses = [line["witness"] for line in lines if "witness" in line]
-    silent = next((witness for witness in witnesses if not witness["ok"]), None)
-    if silent:
-        figures = f"{silent['observed']:g} of {silent['asked']:g} {silent['unit']}"
-        return f"NOT witnessed ({silent['what']}: {figures})", NOT_WITNESSED
-    return ("witnessed", WITNESSED) if witnesses else ("not witnessed yet", NOT_WITNESSED)
-
-
-def _lasted_s(lines: Sequence[Line]) -> float:
-    """From the first line to the heal, or to the end of an action that has none."""
-    end_us = next((line["t_us"] for line in lines if line["state"] == "healing"), lines[-1]["t_us"])
-    return float(end_us - lines[0]["t_us"]) / 1e6
-
-
-def _ending(lines: Sequence[Line]) -> str:
-    return "healed" if any(line["state"] == "healing" for line in lines) else "done"
-
-
-_LOCK = "inject.lock"
-_DEADLINE_S = 10.0  # it is held for some milliseconds
-_PERIOD_S = 0.01
-
-
-def claim(home: RunDir, fault: Fault, topics: Sequence[Mapping[str, Any]], now_us: int) -> Fault:
-    """The fault under an id that no other fault of this cluster has or will have, written down before it is injected.
-
-    Raises:
-        FaultError: others held the lock for too long.
-    """
-    with _alone(home.path):
-        fault = fault.model_copy(update={"id": free_id(home.path, fault.kind)})
-        home.event(now_us, EVENT, fault=_words(fault), topics=list(topics))
-    return fault
-
-
-class SharedJournal(Journal):
-    """The journal of a cluster that others inject into as well: the first line of a fault is refused if it fights."""
-
-    def __init__(self, home: RunDir, clock: RunClock, say: Callable[[str], None]) -> None:
-        self._home = home
-        self._say = say
-        super().__init__(home.path / "journal.jsonl", clock)
-
-    def record(self, entry: Entry) -> None:
-        """See `Journal`. The first witness that sees the fault is told.
-
-        Raises:
-            FaultError: a fault in force is on the same target; nothing was written, so nothing may be touched.
-        """
-        if entry.state != "intended":
-            if entry.witness and entry.witness.ok and not any("witness" in line for line in self.lines):
-                self._say(f"{entry.fault}: seen: {entry.witness.what}")
-            super().record(entry)
-            return
-        with _alone(self._home.path):
-            if fight := self.fight(entry.kind, entry.targets):
-                raise FaultError(fight)
-            super().record(entry)
-
-    @property
-    def cluster(self) -> str:
-        """The run id of the cluster."""
-        return self._home.run_id
-
-    def in_force(self) -> str:
-        """What is in force on the cluster now, whoever injected it, as a clause; "" if nothing is."""
-        live = live_faults(self._home.path, self._clock.now_us())
-        return f"in force now: {'; '.join(fault.told() for fault in live)}" if live else ""
-
-    def fight(self, kind: str, targets: Targets) -> str | None:
-        """Why a fault on these targets may not begin now, and what to do; None if it may."""
-        for fault in live_faults(self._home.path, self._clock.now_us()):
-            if what := clash(kind, targets.as_json(), fault.kind, fault.targets):
-                heal = how_to_heal(self.cluster)
-                return f"{what} is taken by {fault.told()}; wait for its end, or heal it with: {heal}"
-        return None
-
-
-def free_id(home: Path, kind: str) -> str:
-    """``<kind>-<n>`` that no fault of the plan, none by hand and none in the journal has."""
-    events = (line for line in read_lines(home / "events.jsonl") if line.get("event") == EVENT)
-    planned = read_json(home / "timeline.json")["steps"] if (home / "timeline.json").exists() else []
-    taken = {line["fault"]["id"] for line in events} | {step["id"] for step in planned}
-    taken |= {line["fault"] for line in read_journal(home / "journal.jsonl")}
-    return next(name for number in count(1) if (name := f"{kind}-{number}") not in taken)
-
-
-def _words(fault: Fault) -> dict[str, Any]:
-    """The fault as a plan says it, but for when."""
-    words = fault.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    return {key: value for key, value in words.items() if key != "at"}
-
-
-@contextmanager
-def _alone(home: Path) -> Iterator[None]:
-    lock = Lock(home / _LOCK)
-    give_up_s = time.monotonic() + _DEADLINE_S
-    while not lock.take("aftershock inject"):
-        if time.monotonic() > give_up_s:
-            raise FaultError(f"{lock.path} is held by {lock.held_by()}; wait for it, or end that process")
-        time.sleep(_PERIOD_S)
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-@dataclass(frozen=True)
-class Wish:
-    """What was asked for: ``KIND key=value … --for lasting``, its choices drawn from ``seed``."""
-
-    kind: str
-    pairs: Sequence[str]
-    lasting: str | None
-    seed: int
-
-
-def inject(client: docker.DockerClient, run_id: str | None, wish: Wish, progress: Progress) -> Outcome:
-    """Inject one fault into the kept cluster and heal it when its time is over, or when told to stop.
-
-    Raises:
-        ClusterError: there is no such cluster, or not all of it is left.
-        PlanError: the words are wrong.
-        FaultError: it could not be injected, or not be healed; the text says which.
-    """
-    standing = the_one(client, run_id)
-    with attached(client, standing) as cluster:
-        home, clock = RunDir.open(standing.home), clock_of(standing.home)
-        fault, topics = _understood(cluster, wish, progress.say)
+    kept_cluster = resolve(client, run_id)
+    with connect(client, kept_cluster) as cluster:
+        home, clock = RunDir.open(kept_cluster.home), clock_of(kept_cluster.home)
+        fault, topics = _parse(cluster, request, progress.say)
         fault = claim(home, fault, [topic.model_dump(exclude={"config"}) for topic in topics], clock.now_us())
-        watch(ownership.owner(), standing.run_id, standing.home)
+        watch(ownership.owner(), kept_cluster.run_id, kept_cluster.home)
         with closing(SharedJournal(home, clock, progress.say)) as journal:
-            return carry_out(fault, wish.seed, ClusterWorld(cluster), journal, clock, progress)
+            return carry_out(fault, request.seed, ClusterWorld(cluster), journal, clock, progress)
 
 
-def dry_run(client: docker.DockerClient, run_id: str | None, wish: Wish, say: Say) -> str:
-    """What the fault would hit now, how it would be undone and witnessed; nothing is touched.
+def dry_run(client: docker.DockerClient, run_id: str | None, request: Request, log: Log) -> str:
+    """Describe the targets, undo and witness that the fault would have now; nothing is injected.
 
     Raises what `inject` raises before it begins.
     """
-    standing = the_one(client, run_id)
-    with attached(client, standing) as cluster:
-        home, clock = RunDir.open(standing.home), clock_of(standing.home)
-        fault, _ = _understood(cluster, wish, say)
+    kept_cluster = resolve(client, run_id)
+    with connect(client, kept_cluster) as cluster:
+        home, clock = RunDir.open(kept_cluster.home), clock_of(kept_cluster.home)
+        fault, _ = _parse(cluster, request, log)
         fault = fault.model_copy(update={"id": free_id(home.path, fault.kind)})
-        with closing(SharedJournal(home, clock, say)) as journal:
-            return asyncio.run(_aimed(fault, wish.seed, ClusterWorld(cluster), journal, clock))
+        with closing(SharedJournal(home, clock, log)) as journal:
+            return asyncio.run(_preview(fault, request.seed, ClusterWorld(cluster), journal, clock))
+
+
+def _parse(cluster: Cluster, request: Request, log: Log) -> tuple[Fault, list[Topic]]:
+    """Return the fault, and the topics that the cluster has now."""
+    topics = topics_of(cluster.admin.partitions())
+    parsed = parse_inject(
+        request.kind, request.pairs, request.duration, cluster.spec.as_plan(), topics, f"{request.kind}-1"
+    )
+    for warning in parsed.warnings:
+        log(f"warning: {warning}")
+    return parsed.fault, topics
+
+
+def topics_of(partitions: Sequence[PartitionState]) -> list[Topic]:
+    """Return the topics of these partitions, without Kafka's internal ones."""
+    counts = Counter(state.topic for state in partitions)
+    replicas = {state.topic: len(state.replicas) for state in partitions}
+    # not validated: a topic of a cluster may be larger than a plan may ask for
+    return [
+        Topic.model_construct(name=name, partitions=count, replication=replicas[name])
+        for name, count in counts.items()
+        if not name.startswith("__")
+    ]
 
 
 def carry_out(
-    fault: Fault, seed: int, world: World, journal: SharedJournal, clock: Clock, progress: Progress
+    fault: Fault, seed: int, world: World, journal: "SharedJournal", clock: Clock, progress: Progress
 ) -> Outcome:
-    """Walk the fault to its end on any cluster, showing how it goes. FaultError as in `inject`."""
+    """Inject the fault into any cluster, show its progress, and heal it. Raises FaultError as `inject` does."""
     began_us = clock.now_us()
 
     def status() -> Status:
-        left = left_s(journal.lines, fault.for_, clock.now_us())
+        left = remaining_s(journal.lines, fault.for_, clock.now_us())
         remaining = [] if left is None else [f"{left:.0f} s left"]
-        return Status(stage(journal.lines), (clock.now_us() - began_us) / 1e6, remaining, ())
+        return Status(journal_state(journal.lines), (clock.now_us() - began_us) / 1e6, remaining, ())
 
-    async def play() -> bool:
+    async def run_with_progress() -> bool:
         async with progress.following(status):
-            return await _to_its_end(execute(alone(fault, seed), world, journal, clock, progress.say), progress.say)
+            timeline = single_fault_timeline(fault, seed)
+            return await _run_until_signal(execute(timeline, world, journal, clock, progress.say), progress.say)
 
     try:
-        stopped = asyncio.run(play())
+        stopped = asyncio.run(run_with_progress())
     except FaultError as error:
         if journal.open_faults():
-            error.add_note(f"heal it with: {how_to_heal(journal.cluster)}")
+            error.add_note(f"heal it with: {heal_command(journal.cluster)}")
         raise
-    return outcome(str(fault.id), journal.lines, stopped=stopped, meanwhile=journal.in_force())
+    return outcome(str(fault.id), journal.lines, stopped=stopped, other_faults=journal.in_force())
 
 
-async def _to_its_end(work: Coroutine[Any, Any, None], say: Say) -> bool:
-    """Await it; a signal cancels it, which heals, and only its end ends it. Whether there was such a signal."""
+def single_fault_timeline(fault: Fault, seed: int) -> Timeline:
+    """Return a timeline of this fault alone, injected at once."""
+    steps, timing = (step_of(fault, seed),), TimelineTiming(0, 0, 0, 0, 0)
+    return Timeline("inject", "", "the command line", seed, {}, (), (), timing, steps, length_ms=0, slo=())
+
+
+async def _run_until_signal(work: Coroutine[Any, Any, None], log: Log) -> bool:
+    """Await the work and return False; a signal cancels it, which heals, and then the result is True.
+
+    Further signals do not interrupt the heal.
+    """
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
-        say("healing at once; a few seconds more")
+        log("healing at once; a few seconds more")
         task.cancel()
 
     for number in _SIGNALS:
@@ -299,60 +187,166 @@ async def _to_its_end(work: Coroutine[Any, Any, None], say: Say) -> bool:
     return False
 
 
-async def _aimed(fault: Fault, seed: int, world: World, journal: SharedJournal, clock: Clock) -> str:
-    """The targets, undo and witness of the fault if it were injected now. FaultError if there is nobody to hit."""
+async def _preview(fault: Fault, seed: int, world: World, journal: "SharedJournal", clock: Clock) -> str:
+    """Describe the fault if it were injected now. FaultError if it has no target."""
     step = step_of(fault, seed)
-    scene = Scene(world, clock, step.id)
-    strike = await patiently(lambda: fault.aim(scene, step.draws), clock, READ_DEADLINE_MS)
-    standing = await patiently(lambda: _standing(world), clock, READ_DEADLINE_MS)
-    targets = strike.targets.as_json()
-    fight = journal.fight(fault.kind, strike.targets)
+    context = InjectionContext(world, clock, step.id)
+    injection = await retry_refused(lambda: fault.resolve_targets(context, step.draws), clock, READ_DEADLINE_MS)
+    standing = await retry_refused(lambda: _standing(world), clock, READ_DEADLINE_MS)
+    targets = injection.targets.as_json()
+    conflict = journal.conflict(fault.kind, injection.targets)
     rows = {
-        "targets": where(targets),
+        "targets": describe_targets(targets),
         "roles": json.dumps(targets["roles"]),
-        "undo": f"{strike.undo.verb} {json.dumps(dict(strike.undo.args))}",
+        "undo": f"{injection.undo.verb} {json.dumps(dict(injection.undo.args))}",
         "witness": fault.proof,
         "heal": fault.remedy,
-        "survival": "; ".join(survival(fault.takes(), strike.targets, standing)),
-        **({"refused": fight} if fight else {}),
+        "survival": "; ".join(survival(fault.impact(), injection.targets, standing)),
+        **({"refused": conflict} if conflict else {}),
     }
     return "\n".join(
         [f"{fault.kind}, if it were injected now:", *(f"  {name:<9}{text}" for name, text in rows.items())]
     )
 
 
-async def _standing(world: World) -> Standing:
-    """What the cluster stands on now; a topic's ``min.insync.replicas`` is asked of Kafka, whoever set it."""
+async def _standing(world: World) -> ClusterState:
+    """Read the cluster's state. ``min.insync.replicas`` of a topic is read from Kafka, wherever it is set."""
     states = await world.partitions()
     in_sync_min = {}
     for topic in sorted({state.topic for state in states}):
         setting = (await world.config("topic", topic)).get("min.insync.replicas")
         in_sync_min[topic] = int(setting.value) if setting and setting.value else 1
-    return Standing(world.racks(), frozenset(await world.quorum_lag()), states, in_sync_min)
+    return ClusterState(world.racks(), frozenset(await world.quorum_lag()), states, in_sync_min)
 
 
-def _understood(cluster: Cluster, wish: Wish, say: Say) -> tuple[Fault, list[Topic]]:
-    """The fault, and the topics that are on the cluster now."""
-    topics = topics_of(cluster.admin.partitions())
-    found = spoken(wish.kind, wish.pairs, wish.lasting, cluster.spec.as_plan(), topics, f"{wish.kind}-1")
-    for warning in found.warnings:
-        say(f"warning: {warning}")
-    return found.fault, topics
+def outcome(fault: str, lines: Sequence[Line], *, stopped: bool, other_faults: str = "") -> Outcome:
+    """Return the result of a fault that is over, from its journal lines.
+
+    Args:
+        fault: its id.
+        lines: its lines of the journal.
+        stopped: a signal ended it before its time.
+        other_faults: the other faults in force, as a clause: they may be why there was no target.
+
+    Raises:
+        FaultError: it could not be injected, or did not stay in force; the text says why.
+    """
+    failed = next((line for line in lines if line["state"] == "failed"), None)
+    if failed:
+        raise FaultError("; ".join(filter(None, (f"{fault} failed: {failed['why']}", other_faults))))
+    if not lines:
+        return Outcome(f"{fault}: stopped before anything was touched", INTERRUPTED)
+    witnesses = [line["witness"] for line in lines if "witness" in line]
+    failing = next((witness for witness in witnesses if not witness["ok"]), None)
+    if failing:
+        figures = f"{failing['observed']:g} of {failing['asked']:g} {failing['unit']}"
+        result, code = f"NOT witnessed ({failing['what']}: {figures})", NOT_WITNESSED
+    elif witnesses:
+        result, code = "witnessed", WITNESSED
+    else:
+        result, code = "not witnessed yet", NOT_WITNESSED
+    # a lasting fault ends with its heal; an action without an inverse with its last line
+    heal_us = next((line["t_us"] for line in lines if line["state"] == "healing"), None)
+    end_us = lines[-1]["t_us"] if heal_us is None else heal_us
+    lasted_s = float(end_us - lines[0]["t_us"]) / 1e6
+    head = f"{fault}: on {describe_targets(lines[0]['targets'])} for {lasted_s:.1f} s"
+    if stopped:
+        return Outcome(f"{head}: stopped, {result}, healed", INTERRUPTED)
+    return Outcome(f"{head}: {result}, {'done' if heal_us is None else 'healed'}", code)
 
 
-def topics_of(partitions: Sequence[PartitionState]) -> list[Topic]:
-    """The topics that these partitions are of, Kafka's internal ones left out."""
-    counts = Counter(state.topic for state in partitions)
-    replicas = {state.topic: len(state.replicas) for state in partitions}
-    # not validated: what stands on a cluster may be larger than what a plan may ask for
-    return [
-        Topic.model_construct(name=name, partitions=count, replication=replicas[name])
-        for name, count in counts.items()
-        if not name.startswith("__")
-    ]
+def journal_state(lines: Sequence[Line]) -> str:
+    """Return the last state in the journal, with the fault's id; without a line ``resolving targets``."""
+    return f"{lines[-1]['fault']} {lines[-1]['state']}" if lines else "resolving targets"
 
 
-def alone(fault: Fault, seed: int) -> Timeline:
-    """A timeline of this fault alone, at once."""
-    steps, timing = (step_of(fault, seed),), TimelineTiming(0, 0, 0, 0, 0)
-    return Timeline("inject", "", "the command line", seed, {}, (), (), timing, steps, length_ms=0, slo=())
+def remaining_s(lines: Sequence[Line], duration_ms: int | None, now_us: int) -> float | None:
+    """Return how long the fault stays in force, in s; None if it is not in force, or has no duration."""
+    times: dict[str, int] = {line["state"]: line["t_us"] for line in lines}
+    if duration_ms is None or "injected" not in times or "healing" in times:
+        return None
+    return max(0.0, duration_ms / 1000 - (now_us - times["intended"]) / 1e6)
+
+
+def claim(home: RunDir, fault: Fault, topics: Sequence[Mapping[str, Any]], now_us: int) -> Fault:
+    """Return the fault with an id that is unique on this cluster, after writing the event that claims it.
+
+    Raises:
+        FaultError: another process held the lock for too long.
+    """
+    with _locked(home.path):
+        fault = fault.model_copy(update={"id": free_id(home.path, fault.kind)})
+        # the fault as a plan has it, but for its time
+        words = fault.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        words.pop("at", None)
+        home.event(now_us, EVENT, fault=words, topics=list(topics))
+    return fault
+
+
+def free_id(home: Path, kind: str) -> str:
+    """Return the first ``<kind>-<n>`` that is not in the plan, the events or the journal."""
+    events = (line for line in read_lines(home / "events.jsonl") if line.get("event") == EVENT)
+    planned = read_json(home / "timeline.json")["steps"] if (home / "timeline.json").exists() else []
+    taken = {line["fault"]["id"] for line in events} | {step["id"] for step in planned}
+    taken |= {line["fault"] for line in read_journal(home / "journal.jsonl")}
+    return next(name for number in count(1) if (name := f"{kind}-{number}") not in taken)
+
+
+@contextmanager
+def _locked(home: Path) -> Iterator[None]:
+    lock = Lock(home / _LOCK)
+    give_up_s = time.monotonic() + _LOCK_DEADLINE_S
+    while not lock.take("aftershock inject"):
+        if time.monotonic() > give_up_s:
+            raise FaultError(f"{lock.path} is held by {lock.held_by()}; wait for it, or end that process")
+        time.sleep(_LOCK_PERIOD_S)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+class SharedJournal(Journal):
+    """Journal of a cluster into which several processes may inject.
+
+    The first line of a fault is refused if the fault conflicts with another one in force.
+    """
+
+    def __init__(self, home: RunDir, clock: RunClock, log: Log) -> None:
+        self._home = home
+        self._log = log
+        super().__init__(home.path / "journal.jsonl", clock)
+
+    def record(self, entry: Entry) -> None:
+        """Append a line as `Journal.record` does, and log the first witness that sees the fault.
+
+        Raises:
+            FaultError: a fault in force has the same target; nothing was written, so nothing may be touched.
+        """
+        if entry.state != "intended":
+            if entry.witness and entry.witness.ok and not any("witness" in line for line in self.lines):
+                self._log(f"{entry.fault}: seen: {entry.witness.what}")
+            super().record(entry)
+            return
+        with _locked(self._home.path):
+            if conflict := self.conflict(entry.kind, entry.targets):
+                raise FaultError(conflict)
+            super().record(entry)
+
+    @property
+    def cluster(self) -> str:
+        """The run id of the cluster."""
+        return self._home.run_id
+
+    def in_force(self) -> str:
+        """Describe all faults in force on the cluster as a clause; "" if there are none."""
+        live = live_faults(self._home.path, self._clock.now_us())
+        return f"in force now: {'; '.join(fault.describe() for fault in live)}" if live else ""
+
+    def conflict(self, kind: str, targets: Targets) -> str | None:
+        """Explain why a fault on these targets may not begin now, and what to do; None if it may."""
+        for fault in live_faults(self._home.path, self._clock.now_us()):
+            if resource := conflict_in_force(kind, targets.as_json(), fault.kind, fault.targets):
+                advice = f"wait for its end, or heal it with: {heal_command(self.cluster)}"
+                return f"{resource} is taken by {fault.describe()}; {advice}"
+        return None

@@ -1,6 +1,8 @@
-"""The command line. Progress and prose go to stderr, the result to stdout; exit codes are `design.md` 5.1's.
+"""Entry point of the ``aftershock`` command, with the commands that run, judge and check plans.
 
-0 PASS, 1 FAIL, 2 INCONCLUSIVE, 3 ERROR (usage, plan, engine or harness), 130 interrupted.
+Progress and prose go to stderr, the result to stdout. Exit codes (`design.md` 5.1): 0 PASS, 1 FAIL, 2 INCONCLUSIVE,
+3 ERROR (usage, plan, engine or harness), 130 interrupted. Commands import what they need when they run, so that the
+help and the plan commands start quickly.
 """
 
 import json
@@ -8,6 +10,7 @@ import shlex
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,34 +19,31 @@ from typer.exceptions import TyperException
 
 from aftershock.errors import AftershockError
 from aftershock.harness.cli import adhoc, analysis, search
+from aftershock.harness.cli.options import (
+    ERROR,
+    INTERRUPTED,
+    AllowExecOption,
+    EvidenceOption,
+    JsonOption,
+    KafkaOption,
+    OutOption,
+    PlanArgument,
+    SeedOption,
+    SetOption,
+    SparkOption,
+)
 from aftershock.harness.run.progress import Progress
 from aftershock.results.checks.check import Verdict
 
-ERROR = 3
-INTERRUPTED = 130
-
 app = typer.Typer(
     name="aftershock",
-    help="Break a real Kafka cluster on purpose, and say with evidence whether its clients kept their promises.",
+    help="Break a real Kafka cluster on purpose, and judge from evidence whether its clients kept their promises.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 plans = typer.Typer(help="Validate, draw and describe plans.", no_args_is_help=True)
 app.add_typer(plans, name="plan")
-
-PlanArgument = Annotated[str, typer.Argument(metavar="PLAN", help="A path, or the name of a plan that ships (demo).")]
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run directory, or a run id under --out.")]
-SeedOption = Annotated[int, typer.Option(help="Seed of every random choice in the plan.")]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change the plan: timing.steady=5s, topics.0.partitions=6."),
-]
-OutOption = Annotated[Path, typer.Option(metavar="DIR", help="The folder that holds the runs.")]
-SparkOption = Annotated[
-    str | None, typer.Option(metavar="MASTER", help="A Spark master, or sc://host:port; by default here.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the verdict document instead of the summary.")]
 
 
 @app.command()
@@ -54,16 +54,14 @@ def run(
     changes: SetOption = None,
     as_json: JsonOption = False,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster running.")] = False,
-    kafka: Annotated[str | None, typer.Option(metavar="VERSION", help="Kafka version, 4.1.2 say.")] = None,
+    kafka: KafkaOption = None,
     rehearse: Annotated[
-        bool, typer.Option("--rehearse", help="Full load, nothing injected: all must be calm.")
+        bool, typer.Option("--rehearse", help="Negative control: run the full load and inject no fault.")
     ] = False,
-    allow_exec: Annotated[
-        bool, typer.Option("--allow-exec", help="The plan may start programs of yours (client: exec).")
-    ] = False,
+    allow_exec: AllowExecOption = False,
     spark: SparkOption = None,
 ) -> int:
-    """Launch a cluster, drive the load, inject the faults, and judge what happened."""
+    """Launch a cluster, drive the load, inject the faults, and judge the evidence."""
     from aftershock.faults.plans import find
     from aftershock.harness.run.run import Request, perform
 
@@ -80,7 +78,7 @@ def run(
         spark=spark,
         command=command,
     )
-    return _show(*perform(request, Progress()), as_json=as_json)
+    return _print_verdict(*perform(request, Progress()), as_json=as_json)
 
 
 @app.command()
@@ -89,51 +87,52 @@ def verdict(
     out: OutOption = Path("runs"),
     as_json: JsonOption = False,
     exhaustive: Annotated[
-        bool, typer.Option("--exhaustive", help="Look at every record; the gate clears none.")
+        bool, typer.Option("--exhaustive", help="Compare all records, also those that the quick gate clears.")
     ] = False,
-    evidence: analysis.EvidenceOption = None,
+    evidence: EvidenceOption = None,
     spark: SparkOption = None,
 ) -> int:
-    """Judge a run again, from its evidence alone, wherever that lies."""
+    """Judge a run again from its evidence alone, in a run directory or at a URI."""
     from aftershock.harness.run.runs import find_run
     from aftershock.results.judge import judge, judge_at
 
+    log = Progress().say
     if evidence:
         run_id = Path(run_dir).name if run_dir else None
-        return _show(*judge_at(evidence, run_id, out, spark, Progress().say, exhaustive=exhaustive), as_json=as_json)
+        return _print_verdict(*judge_at(evidence, run_id, out, spark, log, exhaustive=exhaustive), as_json=as_json)
     if run_dir is None:
-        raise AftershockError("say which run to judge: RUN, or --evidence URI")
+        raise AftershockError("no run to judge: name a RUN, or --evidence URI")
     path = find_run(run_dir, out)
-    return _show(path, judge(path, spark, Progress().say, exhaustive=exhaustive), as_json=as_json)
+    return _print_verdict(path, judge(path, spark, log, exhaustive=exhaustive), as_json=as_json)
 
 
 @app.command()
 def images(
-    ensure: Annotated[bool, typer.Option("--ensure", help="Get what is missing: pull it, or build it.")] = False,
-    kafka: Annotated[str | None, typer.Option(metavar="VERSION", help="Kafka version, 4.1.2 say.")] = None,
+    ensure: Annotated[bool, typer.Option("--ensure", help="Pull or build the missing images.")] = False,
+    kafka: KafkaOption = None,
 ) -> int:
-    """Say which images are here, and with --ensure get those that are missing, and what lets Spark start quicker."""
+    """List the local images; with --ensure get the missing ones, and the archive that lets Spark start faster."""
     from aftershock.harness.cluster import engine
     from aftershock.results.spark.class_data_maker import ensure_archive
 
-    progress = Progress()
+    log = Progress().say
     client = engine.connect()
     if ensure:
-        engine.kafka_image(client, kafka or engine.DEFAULT_KAFKA, progress.say)
-        engine.toxiproxy_image(client, progress.say)
-        engine.java_client_image(client, kafka or engine.DEFAULT_KAFKA, progress.say)
-        ensure_archive(progress.say)
-    found = engine.images_here(client)
-    for image in found:
+        engine.kafka_image(client, kafka or engine.DEFAULT_KAFKA, log)
+        engine.toxiproxy_image(client, log)
+        engine.java_client_image(client, kafka or engine.DEFAULT_KAFKA, log)
+        ensure_archive(log)
+    local_images = engine.images_here(client)
+    for image in local_images:
         print(f"{image.name}  {image.size_bytes / 1e6:.0f} MB  {image.digest}")
-    if not found:
-        progress.say("no images here yet; `aftershock images --ensure` gets them, and so does a run")
+    if not local_images:
+        log("no local images yet; `aftershock images --ensure` gets them, and so does a run")
     return 0
 
 
 @app.command()
 def doctor() -> int:
-    """Say what is there, what is missing, and what to do about it."""
+    """Check the prerequisites on this machine: what is there, what is missing, and what to do about it."""
     from aftershock.harness.cli.doctor import examine
 
     findings = examine()
@@ -144,7 +143,7 @@ def doctor() -> int:
 
 @plans.command("check")
 def plan_check(plan: PlanArgument, changes: SetOption = None) -> int:
-    """Validate a plan; every problem at once, each with its place and what to do."""
+    """Validate a plan and report all problems at once, each with its position and a remedy."""
     from aftershock.faults.plan.check import load_plan
     from aftershock.faults.plans import find
 
@@ -157,14 +156,14 @@ def plan_check(plan: PlanArgument, changes: SetOption = None) -> int:
 
 @plans.command("show")
 def plan_show(plan: PlanArgument, seed: SeedOption = 0, changes: SetOption = None) -> int:
-    """Draw a plan's timeline as text lanes."""
+    """Draw the timeline of a plan as text lanes."""
     from aftershock.faults.plan.check import load_plan
     from aftershock.faults.plans import find
-    from aftershock.faults.timeline.compile import compile_plan
+    from aftershock.faults.timeline.compile import compile_checked
     from aftershock.faults.timeline.lanes import lanes
 
     checked = load_plan(find(plan), tuple(changes or ()))
-    print(lanes(compile_plan(checked.plan, seed, checked.source, checked.slo_positions, checked.places)))
+    print(lanes(compile_checked(checked, seed)))
     return 0
 
 
@@ -177,18 +176,30 @@ def schema() -> int:
     return 0
 
 
-adhoc.register_adhoc(app, plans)
-analysis.register_compare(app)
-search.register_explore(app)
-search.register_kip(app)
-search.register_minimise(app)
-analysis.register_report(app)
-analysis.register_sql(app, adhoc.runs)
+app.add_typer(adhoc.clusters, name="cluster")
+app.add_typer(adhoc.runs, name="runs")
+_COMMANDS: tuple[Callable[..., int], ...] = (
+    adhoc.inject,
+    adhoc.heal,
+    analysis.compare,
+    analysis.trend,
+    search.explore,
+    search.kip,
+    search.minimise,
+    analysis.report,
+    analysis.explain,
+    analysis.sql,
+)
+for _command in _COMMANDS:
+    app.command()(_command)
+plans.command("faults")(adhoc.plan_faults)
+plans.command("from")(adhoc.plan_from)
+adhoc.runs.command()(analysis.archive)
 
 
 def main() -> None:
-    """The console script: runs a command and exits with its code."""
-    # SIGTERM ends a run as Ctrl-C does: through the clean-up
+    """Run the command of ``sys.argv`` and exit with its code."""
+    # SIGTERM ends a run as Ctrl-C does: after the clean-up
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         code: Any = app(standalone_mode=False)
@@ -200,20 +211,20 @@ def main() -> None:
         code = ERROR
     except KeyboardInterrupt:
         code = INTERRUPTED
-    except Exception:  # noqa: BLE001  # ours to mend, and never to be taken for a verdict
+    except Exception:  # noqa: BLE001  # a bug of the harness, which must not be mistaken for a verdict
         traceback.print_exc()
         code = ERROR
     sys.exit(code)
 
 
-def _show(run_dir: Path, judged: Verdict, *, as_json: bool) -> int:
-    from aftershock.harness.run import progress as github
+def _print_verdict(run_dir: Path, result: Verdict, *, as_json: bool) -> int:
+    from aftershock.harness.run.progress import annotate_github
     from aftershock.results.report.verdict_formats import summary
 
-    github.tell([run_dir])
-    print(judged.text() if as_json else summary(judged), end="" if as_json else "\n", flush=True)
+    annotate_github([run_dir])
+    print(result.text() if as_json else summary(result), end="" if as_json else "\n", flush=True)
     print(f"run: {run_dir}", file=sys.stderr)
-    return judged.exit_code
+    return result.exit_code
 
 
 if __name__ == "__main__":

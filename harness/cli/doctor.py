@@ -1,4 +1,4 @@
-"""What a run needs from this machine, looked at one by one; nothing is changed."""
+"""Check of the prerequisites of a run on this machine. It changes nothing."""
 
 import os
 import re
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aftershock.errors import EngineError
-from aftershock.faults.kinds.registry import BROUGHT
+from aftershock.faults.kinds.registry import EXTERNAL
 from aftershock.harness.cluster import engine
 
 _JAVA_MIN = 17
@@ -19,7 +19,7 @@ _GIB = 1 << 30
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at; ``detail`` says what to do where it is not ``ok``."""
+    """Result of one check; ``detail`` says what to do if it is not ``ok``."""
 
     what: str
     ok: bool
@@ -27,8 +27,8 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Look at the engine, its images, Java, memory and disk, and at kinds of faults that other packages bring."""
-    return [*_engine(), _java(), _memory(), _disk(), *_kinds()]
+    """Check the engine, its images, Java, memory, disk, and the fault kinds that other packages bring."""
+    return [*_engine(), _java(), *_machine(), *_kinds()]
 
 
 def _engine() -> list[Finding]:
@@ -36,9 +36,8 @@ def _engine() -> list[Finding]:
         client = engine.connect()
     except EngineError as error:
         return [Finding("Docker engine", ok=False, detail=str(error))]
-    images = engine.images_here(client)
-    names = ", ".join(image.name for image in images)
-    missing = "none here yet: a run pulls or builds them, or `aftershock images --ensure` does so now"
+    names = ", ".join(image.name for image in engine.images_here(client))
+    missing = "no local images yet: a run pulls or builds them, or `aftershock images --ensure` does so now"
     return [
         Finding("Docker engine", ok=True, detail=str(client.version()["Version"])),
         Finding("images", ok=True, detail=names or missing),
@@ -50,32 +49,34 @@ def _java() -> Finding:
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if not java:
-        return Finding("Java", ok=False, detail=f"none found; {advice}")
+        return Finding("Java", ok=False, detail=f"not found; {advice}")
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=True, timeout=20).stderr
+        output = subprocess.run([java, "-version"], capture_output=True, text=True, check=True, timeout=20).stderr
     except (OSError, subprocess.SubprocessError) as error:
         return Finding("Java", ok=False, detail=f"{java} does not run ({error}); {advice}")
-    version = re.search(r'version "(\d+)', said)
+    version = re.search(r'version "(\d+)', output)
     ok = version is not None and int(version[1]) >= _JAVA_MIN
-    return Finding("Java", ok=ok, detail=said.splitlines()[0] if ok else f"{said.splitlines()[0]}; {advice}")
+    first_line = output.splitlines()[0]
+    return Finding("Java", ok=ok, detail=first_line if ok else f"{first_line}; {advice}")
 
 
-def _memory() -> Finding:
-    gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _GIB
-    detail = f"{gib:.0f} GiB, {os.cpu_count()} cores"
-    if gib < _MEMORY_GIB_MIN:
-        detail += f"; three brokers and Spark need {_MEMORY_GIB_MIN} GiB"
-    return Finding("memory", ok=gib >= _MEMORY_GIB_MIN, detail=detail)
-
-
-def _disk() -> Finding:
-    gib = shutil.disk_usage(Path.cwd()).free / _GIB
-    detail = f"{gib:.0f} GiB free here"
-    if gib < _DISK_GIB_MIN:
-        detail += f"; images and a run need {_DISK_GIB_MIN} GiB"
-    return Finding("disk", ok=gib >= _DISK_GIB_MIN, detail=detail)
+def _machine() -> list[Finding]:
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _GIB
+    memory = f"{memory_gib:.0f} GiB, {os.cpu_count()} cores"
+    if memory_gib < _MEMORY_GIB_MIN:
+        memory += f"; three brokers and Spark need {_MEMORY_GIB_MIN} GiB"
+    disk_gib = shutil.disk_usage(Path.cwd()).free / _GIB
+    disk = f"{disk_gib:.0f} GiB free in the current folder"
+    if disk_gib < _DISK_GIB_MIN:
+        disk += f"; images and a run need {_DISK_GIB_MIN} GiB"
+    return [
+        Finding("memory", ok=memory_gib >= _MEMORY_GIB_MIN, detail=memory),
+        Finding("disk", ok=disk_gib >= _DISK_GIB_MIN, detail=disk),
+    ]
 
 
 def _kinds() -> list[Finding]:
-    found = [Finding("fault kind", ok=True, detail=f"{kind} of {who}") for kind, who in BROUGHT.packages.items()]
-    return [*found, *(Finding("fault kind", ok=False, detail=why) for why in BROUGHT.refused.values())]
+    accepted = [
+        Finding("fault kind", ok=True, detail=f"{kind} of {package}") for kind, package in EXTERNAL.packages.items()
+    ]
+    return [*accepted, *(Finding("fault kind", ok=False, detail=reason) for reason in EXTERNAL.refused.values())]

@@ -1,12 +1,11 @@
-"""How the program of a ``client: java`` is started: Kafka's own client in a container on the host's network.
+"""Assignments of the client processes: translation of the timeline's workloads into the settings of each process.
 
-The container's input and output are the program's; it ends when its input does, so also when whoever started it is
-killed. It carries the run's labels all the same: what should survive even that is found and removed with the run.
+There is one process for each (workload, arm, operation). The arms of a workload send the same records, evenly
+interleaved in time, never at the same instant. ``producer_id`` counts the producing processes of the run from 0.
 
-From the timeline to what each client process is told: the one place where plan words become client words.
-
-One process for each (workload, arm, operation). The arms of a workload send the same records, evenly interleaved in
-time, never at the same instant. ``producer_id`` counts the producing processes of the run from 0.
+A ``client: java`` is Kafka's own client in a container on the host's network. The container's input and output are the
+program's. It ends when its input does, so also when the process that started it is killed; it carries the run's labels
+all the same, so that a container that survives even that is removed with the run.
 """
 
 import shutil
@@ -27,31 +26,38 @@ _PROGRAM = "/opt/aftershock/client"
 
 
 def java_command(image: str, labels: Mapping[str, str]) -> tuple[str, ...]:
-    """The arguments that start a container of ``image`` with the labels of its run (``labels.labels_of``).
+    """Return the command that starts a container of ``image`` with the labels of its run (``ownership.labels_of``).
 
     Raises:
         EngineError: the docker command is not on the PATH.
     """
     if shutil.which("docker") is None:
-        raise EngineError("`client: java` is started by the docker command, which is not on the PATH: install it")
-    # what it writes goes to the worker; a copy in the engine's log would be a write to the disk for each record
-    plain = ("docker", "run", "--interactive", "--rm", "--network", "host", "--log-driver", "none", "--pull", "never")
-    marks = (word for name, value in labels.items() for word in ("--label", f"{name}={value}"))
-    return (*plain, *marks, image, _PROGRAM)
+        raise EngineError("`client: java` needs the docker command, which is not on the PATH; install it")
+    # no log driver: the output goes to the worker, and a copy in the engine's log would cost a disk write per record
+    options = ("docker", "run", "--interactive", "--rm", "--network", "host", "--log-driver", "none", "--pull", "never")
+    label_options = (word for name, value in labels.items() for word in ("--label", f"{name}={value}"))
+    return (*options, *label_options, image, _PROGRAM)
 
 
-def of_worker(command: tuple[str, ...], worker: str) -> tuple[str, ...]:
-    """The same command for one worker, whose name its container carries: faults on clients find it by that."""
+def label_worker(command: tuple[str, ...], worker: str) -> tuple[str, ...]:
+    """Return the command with a label that names the worker: faults on clients find the container by it."""
     *words, image, program = command
     return (*words, "--label", f"{WORKER}={worker}", image, program)
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """What the assignments of a run have in common: its topics, where its evidence goes, and its clock's origin.
+class RunContext:
+    """Settings that all assignments of a run share.
 
-    ``begin`` is where the logs begin for this run, where that isn't 0. ``java`` is the command that starts Kafka's own
-    clients, empty when no arm wants them.
+    Args:
+        run_id: the run.
+        origin_ns: the origin of its clock.
+        spool: the folder for the rows of the clients.
+        events: ``events.jsonl``.
+        topics: the topics by name.
+        broker_racks: the rack of each broker.
+        begin: the offsets at which the logs begin for this run, where they are not 0.
+        java: the command that starts Kafka's own clients, empty if no arm needs them.
     """
 
     run_id: str
@@ -64,42 +70,62 @@ class Surroundings:
     java: tuple[str, ...] = ()
 
 
-def assignments(timeline: Timeline, cluster: Target, around: Surroundings) -> tuple[Assignment, ...]:
-    """What every client process of the run is told."""
+def assignments(timeline: Timeline, cluster: Target, context: RunContext) -> tuple[Assignment, ...]:
+    """Return the assignment of each client process of the run."""
     producer_ids = count()
-    told: list[Assignment] = []
+    result: list[Assignment] = []
     for workload in timeline.workloads:
         arms = workload["arms"]
         for number, name in enumerate(arms):
-            common = {"run_id": around.run_id, "origin_ns": around.origin_ns, "events": around.events}
-            common |= {"spool": around.spool, "broker_racks": around.broker_racks}
-            common |= {"workload": workload["name"], "arm": name, **_arm(arms[name], around)}
-            for op, made in (("produce", ProduceAssignment), ("commit", CommitAssignment)):
+            common = {"run_id": context.run_id, "origin_ns": context.origin_ns, "events": context.events}
+            common |= {"spool": context.spool, "broker_racks": context.broker_racks}
+            common |= {"workload": workload["name"], "arm": name, **arms[name]}
+            for op, assignment_type in (("produce", ProduceAssignment), ("commit", CommitAssignment)):
                 if load := workload.get(op):
-                    period_us = 1_000_000 / load["rate_per_s"] if "rate_per_s" in load else 0  # closed loops have none
-                    offset_us = int(number * period_us / len(arms))
-                    where = _where(load, op, common, cluster, around)
-                    rest = {key: value for key, value in load.items() if key not in ("topic", "rack")}
-                    rest |= {"producer_id": next(producer_ids), "offset_us": offset_us}
-                    rest |= {"seed": timeline.seed} if op == "produce" else {}
-                    told.append(made.model_validate({**where, **rest}))
+                    period_us = 1_000_000 / load["rate_per_s"] if "rate_per_s" in load else 0  # closed loops: no rate
+                    settings = {key: value for key, value in load.items() if key not in ("topic", "rack")}
+                    settings |= {"offset_us": int(number * period_us / len(arms))}
+                    place = _connection(load, op, common, cluster, context)
+                    settings |= {"producer_id": next(producer_ids)}
+                    settings |= {"seed": timeline.seed} if op == "produce" else {}
+                    result.append(assignment_type.model_validate({**place, **settings}))
             if consume := workload["consume"]:
-                where = _where(consume, "consume", common, cluster, around)
+                place = _connection(consume, "consume", common, cluster, context)
                 group = _group(consume["group"], name) if consume["group"] else None
-                rest = {"group": group, "from_": consume["from"], "begin": around.begin.get(consume["topic"], {})}
-                told.append(ConsumeAssignment.model_validate({**where, **rest}))
-    return tuple(told)
+                settings = {"group": group, "from_": consume["from"], "begin": context.begin.get(consume["topic"], {})}
+                result.append(ConsumeAssignment.model_validate({**place, **settings}))
+    return tuple(result)
+
+
+def _connection(
+    load: Mapping[str, Any], op: str, common: Mapping[str, Any], cluster: Target, context: RunContext
+) -> dict[str, Any]:
+    """Return the common settings with the client's name, its topic, and how it connects."""
+    topic, worker = context.topics[load["topic"]], _worker(common["workload"], common["arm"], op)
+    return {
+        **common,
+        **({"command": label_worker(context.java, worker)} if common["client"] == "java" else {}),
+        "op": op,
+        "worker": worker,
+        "topic": topic.name,
+        "topic_id": topic.topic_id,
+        "partitions": topic.partitions,
+        "rack": load["rack"],
+        "bootstrap": cluster.bootstrap(load["rack"]),
+        "client_rack": cluster.kafka_rack(common["client_rack"]),
+        "security": cluster.security,
+    }
 
 
 def worker_names(timeline: Timeline) -> Iterator[str]:
-    """The name of every client process: its ``client.id`` as well."""
+    """Yield the name of each client process, which is also its ``client.id``."""
     for workload in timeline.workloads:
         ops = [op for op in ("produce", "consume", "commit") if workload.get(op)]
         yield from (_worker(workload["name"], arm, op) for arm in workload["arms"] for op in ops)
 
 
 def group_names(timeline: Timeline) -> Iterator[str]:
-    """The group of every consumer that is in one."""
+    """Yield the group of each consumer that has one."""
     for workload in timeline.workloads:
         if group := (workload["consume"] or {}).get("group"):
             yield from (_group(group, arm) for arm in workload["arms"])
@@ -111,26 +137,3 @@ def _group(group: str, arm: str) -> str:
 
 def _worker(workload: str, arm: str, op: str) -> str:
     return f"{workload}-{arm}-{op}"
-
-
-def _arm(arm: Mapping[str, Any], around: Surroundings) -> dict[str, Any]:
-    return {**arm, "command": around.java} if arm["client"] == "java" else dict(arm)
-
-
-def _where(
-    part: Mapping[str, Any], op: str, common: Mapping[str, Any], cluster: Target, around: Surroundings
-) -> dict[str, Any]:
-    topic, worker = around.topics[part["topic"]], _worker(common["workload"], common["arm"], op)
-    return {
-        **common,
-        **({"command": of_worker(common["command"], worker)} if common["client"] == "java" else {}),
-        "op": op,
-        "worker": worker,
-        "topic": topic.name,
-        "topic_id": topic.topic_id,
-        "partitions": topic.partitions,
-        "rack": part["rack"],
-        "bootstrap": cluster.bootstrap(part["rack"]),
-        "client_rack": cluster.kafka_rack(common["client_rack"]),
-        "security": cluster.security,
-    }

@@ -1,18 +1,15 @@
-"""Processes of ours as the kernel has them (proc(5)): found, signalled and looked into by their ids, safely.
+"""Client processes of a run: their spools, and what faults do to them (kill, freeze, disconnect), from any process.
 
-An id may be used again at any time, so a signal goes through a descriptor of the process, opened before it is asked
-once more whether it is still the one that is meant.
+A client is all that a worker started: the processes of the worker's session, and the container of a Java client. Only
+the runner can start a worker again, because it holds the worker's pipes. So a kill leaves a note for the runner
+(``fleet.py``), and so does the release. If the runner is dead, nothing can be started, and no worker is alive.
 
-Where the clients of a run leave their rows until they are evidence: memory, which outlives a runner that is killed.
+The spool is where clients leave their rows until these become evidence: a folder in memory, which survives a runner
+that is killed. Its name (``aftershock-<run>.<owner>``) holds the owner, so that the spool of a dead run is recognised;
+its link ``home`` leads to the run directory, so that its rows can still become evidence.
 
-A spool's name says whose it is (``aftershock-<run>.<owner>``), so that a dead run's can be told; its link ``home``
-leads to the run directory, so that what it holds can still become evidence.
-
-The client processes of a run, to be hit by faults: found, killed, frozen, cut off and looked at, from any process.
-
-What a worker started counts as the worker: the processes of its session, and the container of a Java client. Only the
-runner can start one again, for it holds their pipes; so a kill leaves word for it (``fleet.py``), and so does
-the release. Where the runner is dead there is nobody to start, and no worker that lives.
+Processes are read from proc(5). The kernel may reuse a process id at any time, so a signal goes through a descriptor of
+the process, and the process is checked again after that descriptor was opened.
 """
 
 import ctypes
@@ -35,110 +32,88 @@ from docker.models.containers import Container
 from aftershock.errors import FaultError
 from aftershock.faults.targets.values import BrokerId, ClientProcess, ClientState
 from aftershock.harness.cluster import engine
-from aftershock.harness.cluster.ownership import RUN, WORKER, lives, owner
+from aftershock.harness.cluster.ownership import RUN, WORKER, is_alive, owner
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.kafka.groups import open_sessions
 from aftershock.results.evidence.files import read_lines
 from aftershock.workloads.load.assignment import Assignment, ConsumeAssignment, parse_assignment
-from aftershock.workloads.load.fleet import hold, release
+from aftershock.workloads.load.fleet import mark_down, mark_released
 from aftershock.workloads.load.outcomes import convert
 from aftershock.workloads.load.spool import TMPFS, spool_home
-from aftershock.workloads.load.worker import Beat, read_pulse
+from aftershock.workloads.load.worker import Heartbeat, read_heartbeat
 
 PROC = Path("/proc")
 _ESTABLISHED = "01"
 _PIDFD_GETFD = 438  # pidfd_getfd(2), Linux 5.6; the number is the same on every architecture
+_HOME = "home"
+_WORKER_MODULE = b"aftershock.workloads.load.worker"
+_KILL_DEADLINE_S = 5.0
 
 
 class Process(NamedTuple):
-    """``state``: one letter, T for stopped. ``session``: the id of the process that leads its session."""
+    """A running process. ``state``: one letter, T for stopped; ``session``: the id of its session's leader."""
 
     pid: int
     state: str
     session: int
 
 
-def sessions() -> dict[int, list[Process]]:
-    """All processes that haven't ended, by the session that they are in; its leader comes first, where it is there."""
-    found: dict[int, list[Process]] = {}
-    for process in filter(None, map(_process, PROC.glob("[0-9]*"))):
-        found.setdefault(process.session, []).append(process)
-    return {leader: sorted(whole, key=lambda one: (one.pid != leader, one.pid)) for leader, whole in found.items()}
-
-
-def command_line(pid: int) -> list[bytes]:
-    """The words that a process of ours was started with; none of one that is gone, or another user's."""
-    with suppress(OSError):
-        folder = PROC / str(pid)
-        if folder.stat().st_uid == os.getuid():
-            return (folder / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
-    return []
-
-
-def send(process: Process, number: signal.Signals) -> None:
-    """Send a signal to a process, if the one of that id is still of that session."""
-    with suppress(ProcessLookupError):
-        descriptor = os.pidfd_open(process.pid)
-        try:
-            now = _process(PROC / str(process.pid))
-            if now is not None and now.session == process.session:
-                signal.pidfd_send_signal(descriptor, number)
-        finally:
-            os.close(descriptor)
-
-
-class Held(NamedTuple):
-    """A socket of a process: its descriptor there, which a later file may get, and its inode, which is its own."""
+class SocketHandle(NamedTuple):
+    """A socket of a process: its descriptor there, which the process may reuse, and its inode, which is unique."""
 
     descriptor: int
     inode: int
 
 
-def connections(pid: int) -> dict[str, Held]:
-    """Its established TCP connections, by addresses and socket.
+def processes_by_session() -> dict[int, list[Process]]:
+    """Return all running processes by session, the leader of each session first if it is running."""
+    sessions: dict[int, list[Process]] = {}
+    for process in filter(None, map(_read_process, PROC.glob("[0-9]*"))):
+        sessions.setdefault(process.session, []).append(process)
+    return {
+        leader: sorted(processes, key=lambda process: (process.pid != leader, process.pid))
+        for leader, processes in sessions.items()
+    }
 
-    Raises:
-        PermissionError: it belongs to another user.
+
+def workers(run_id: str) -> dict[str, list[Process]]:
+    """Return the running client processes of a run by name, each with all processes of its session."""
+    result = {}
+    for leader, processes in processes_by_session().items():
+        command: list[bytes] = []
+        with suppress(OSError):  # it may have ended
+            folder = PROC / str(leader)
+            if folder.stat().st_uid == os.getuid():
+                command = (folder / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+        if command[-3:-1] == [_WORKER_MODULE, run_id.encode()]:
+            result[command[-1].decode()] = processes
+    return result
+
+
+def kill_workers(run_id: str) -> None:
+    """Kill the client processes of a run whose runner is dead, and what they started.
+
+    A worker ends by itself within half a second of its runner's death, unless it is frozen.
     """
-    held: dict[str, Held] = {}
-    for descriptor in (PROC / str(pid) / "fd").iterdir():
-        with suppress(FileNotFoundError):
-            kind, _, inode = str(descriptor.readlink()).partition(":")
-            if kind == "socket":
-                number = inode.strip("[]")
-                held[number] = Held(int(descriptor.name), int(number))
-    return {f"{ends} {inode}": held[inode] for ends, inode in _established(pid) if inode in held}
+    for processes in workers(run_id).values():
+        send_signal(processes, signal.SIGKILL)
 
 
-def hang_up(pid: int, held: Held) -> None:
-    """Shut down a connection of a process both ways, as its broker would: its next read says that it has ended.
-
-    One that has ended by itself is left alone, and so is whatever has its descriptor now.
-
-    Raises:
-        OSError: the kernel doesn't let us.
-    """
-    process = os.pidfd_open(pid)
-    try:
-        copy = _syscall(_PIDFD_GETFD, process, held.descriptor, 0)
-    finally:
-        os.close(process)
-    if os.fstat(copy).st_ino != held.inode:
-        os.close(copy)
-        return
-    with closing(socket.socket(fileno=copy)) as connection, suppress(OSError):  # it may have ended by itself
-        connection.shutdown(socket.SHUT_RDWR)
+def send_signal(processes: Iterable[Process], number: signal.Signals) -> None:
+    """Send a signal to each process that is still in the same session, in this order."""
+    for process in processes:
+        with suppress(ProcessLookupError):
+            descriptor = os.pidfd_open(process.pid)
+            try:
+                now = _read_process(PROC / str(process.pid))
+                if now is not None and now.session == process.session:
+                    signal.pidfd_send_signal(descriptor, number)
+            finally:
+                os.close(descriptor)
 
 
-def _syscall(*words: int) -> int:
-    libc = ctypes.CDLL(None, use_errno=True)
-    answer: int = libc.syscall(*(ctypes.c_long(word) for word in words))
-    if answer < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return answer
-
-
-def _process(folder: Path) -> Process | None:
+def _read_process(folder: Path) -> Process | None:
+    """Read ``/proc/<pid>/stat``; None if the process has ended."""
     with suppress(OSError):
         text = (folder / "stat").read_text(encoding="ascii", errors="replace")
         state, *fields = text.rpartition(")")[2].split()
@@ -146,29 +121,57 @@ def _process(folder: Path) -> Process | None:
     return None
 
 
-def _established(pid: int) -> Iterator[tuple[str, str]]:
-    """The addresses of both ends, as the kernel writes them, and the socket's inode."""
+def connections(pid: int) -> dict[str, SocketHandle]:
+    """Return the established TCP connections of a process, by their addresses (as the kernel writes them) and inode.
+
+    Raises:
+        PermissionError: the process belongs to another user.
+    """
+    handles: dict[str, SocketHandle] = {}
+    for descriptor in (PROC / str(pid) / "fd").iterdir():
+        with suppress(FileNotFoundError):
+            kind, _, name = str(descriptor.readlink()).partition(":")
+            if kind == "socket":
+                inode = name.strip("[]")
+                handles[inode] = SocketHandle(int(descriptor.name), int(inode))
+    result = {}
     for table in ("tcp", "tcp6"):
         with suppress(FileNotFoundError):
             for line in (PROC / str(pid) / "net" / table).read_text().splitlines()[1:]:
-                (
-                    _,
-                    here,
-                    there,
-                    state,
-                    *_,
-                ) = line.split()[:4]
-                if state == _ESTABLISHED:
-                    yield f"{here}-{there}", line.split()[9]
+                fields = line.split()
+                local, remote, state, inode = fields[1], fields[2], fields[3], fields[9]
+                if state == _ESTABLISHED and inode in handles:
+                    result[f"{local}-{remote} {inode}"] = handles[inode]
+    return result
 
 
-_HOME = "home"
-_WORKER = b"aftershock.workloads.load.worker"
+def shut_down_connection(pid: int, handle: SocketHandle) -> None:
+    """Shut down a connection of a process both ways, as its broker would: the next read returns the end.
+
+    A connection that has ended by itself is left alone, and so is the file that has its descriptor now.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    process = os.pidfd_open(pid)
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        arguments = (_PIDFD_GETFD, process, handle.descriptor, 0)
+        copy: int = libc.syscall(*map(ctypes.c_long, arguments))
+        if copy < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    finally:
+        os.close(process)
+    if os.fstat(copy).st_ino != handle.inode:
+        os.close(copy)
+        return
+    with closing(socket.socket(fileno=copy)) as connection, suppress(OSError):  # it may have ended by itself
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 @dataclass(frozen=True)
 class Spool:
-    """The spools of one run's clients. ``home``: its run directory, where that is still known and there."""
+    """Folder with the rows of one run's clients, which belongs to the process ``owner``."""
 
     run_id: str
     owner: str
@@ -176,155 +179,142 @@ class Spool:
 
     @property
     def home(self) -> Path | None:
-        """The run directory."""
+        """The run directory; None if it does not exist any more."""
         home = self.path / _HOME
         return home.resolve() if home.is_dir() else None
 
     def salvage(self) -> None:
-        """Turn what the clients wrote into evidence, and let go of the memory."""
+        """Convert the rows of the clients into evidence, and free the memory."""
         if self.home:
             convert(self.path, self.home / "outcomes")
         self.discard()
 
     def discard(self) -> None:
-        """Let go of the memory; the run directory is left alone."""
+        """Free the memory; the run directory stays."""
         with suppress(OSError):
             (self.path / _HOME).unlink()
         shutil.rmtree(self.path, ignore_errors=True)
 
 
 def spool_for(run_id: str, run_dir: Path) -> Spool:
-    """A new spool of this process's run."""
-    mine = owner()
-    path = spool_home(f"{run_id}.{mine}", run_dir)
+    """Create a spool for a run of this process."""
+    this_process = owner()
+    path = spool_home(f"{run_id}.{this_process}", run_dir)
     path.mkdir(mode=0o700)
     (path / _HOME).symlink_to(run_dir.resolve(), target_is_directory=True)
-    return Spool(run_id, mine, path)
+    return Spool(run_id, this_process, path)
 
 
-def orphaned() -> list[Spool]:
-    """The spools of runners that are dead, and are ours to remove."""
-    found = [_spool(path) for path in sorted(TMPFS.glob("aftershock-*")) if path.stat().st_uid == os.getuid()]
-    return [spool for spool in found if spool and not lives(spool.owner)]
-
-
-def end_workers(run_id: str) -> None:
-    """Kill the client processes of a run whose runner is dead, and what they started.
-
-    By itself each ends in half a second, unless it is frozen.
-    """
-    for whole in workers(run_id).values():
-        for process in whole:
-            send(process, signal.SIGKILL)
-
-
-def workers(run_id: str) -> dict[str, list[Process]]:
-    """The client processes of that run that are there, by name, each with all that it started (its session)."""
-    found = {}
-    for leader, whole in sessions().items():
-        words = command_line(leader)
-        if words[-3:-1] == [_WORKER, run_id.encode()]:
-            found[words[-1].decode()] = whole
-    return found
+def orphaned_spools() -> list[Spool]:
+    """Return the spools of dead runners that belong to this user."""
+    paths = [path for path in sorted(TMPFS.glob("aftershock-*")) if path.stat().st_uid == os.getuid()]
+    return [spool for spool in map(_parse_spool, paths) if spool and not is_alive(spool.owner)]
 
 
 def spool_of(run_id: str) -> Path | None:
-    """Where the clients of a run that is under way leave their rows; None where there is no such run."""
-    found = (_spool(path) for path in TMPFS.glob(f"aftershock-{run_id}.*"))
-    return next((spool.path for spool in found if spool and spool.run_id == run_id and lives(spool.owner)), None)
+    """Return the spool of a run in progress; None if no such run is in progress."""
+    spools = map(_parse_spool, TMPFS.glob(f"aftershock-{run_id}.*"))
+    return next((spool.path for spool in spools if spool and spool.run_id == run_id and is_alive(spool.owner)), None)
 
 
-def _spool(path: Path) -> Spool | None:
+def _parse_spool(path: Path) -> Spool | None:
     run_id, dot, owned_by = path.name.removeprefix("aftershock-").rpartition(".")
     return Spool(run_id, owned_by, path) if dot and ":" in owned_by else None
 
 
-_DEADLINE_S = 5.0
-
-
-class Crew:
-    """The workers of one run, whose rows are in ``spool`` (None: wherever the run of that id has put them)."""
+class ClientProcesses:
+    """The workers of one run. ``spool`` holds their rows; None: the spool of the run in progress with that id."""
 
     def __init__(self, run_id: str, spool: Path | None = None) -> None:
-        self._run_id, self._known_spool = run_id, spool
+        self._run_id, self._given_spool = run_id, spool
 
     def members(self) -> list[ClientProcess]:
-        """All that ever began, by name; none where no run is under way."""
+        """Return all clients that ever started, by name; an empty list if no run is in progress."""
         folder = self._spool()
-        told = [_assignment(path) for path in sorted(folder.glob("*/assignment.json"))] if folder else []
-        there = workers(self._run_id) if told else {}
+        if folder is None:
+            return []
+        paths = sorted(folder.glob("*/assignment.json"))
+        running = workers(self._run_id) if paths else {}
         return [
-            ClientProcess(t.worker, t.workload, t.arm, t.op, t.rack, self._state(t, there.get(t.worker, ())))
-            for t in told
+            ClientProcess(a.worker, a.workload, a.arm, a.op, a.rack, self._state(a, running.get(a.worker, ())))
+            for a in map(_read_assignment, paths)
         ]
 
-    def _state(self, told: Assignment, whole: Sequence[Process]) -> ClientState:
-        """``paused`` when nothing of it moves, ``exited`` when there is nothing of it."""
-        states = {process.state == "T" for process in whole}
-        states |= {container.status == "paused" for container in self._containers(told.worker)}
-        if not states:
+    def _state(self, assignment: Assignment, processes: Sequence[Process]) -> ClientState:
+        """Return ``paused`` if all of it is stopped, ``exited`` if nothing of it is left, else ``running``."""
+        paused = {process.state == "T" for process in processes}
+        paused |= {container.status == "paused" for container in self._containers(assignment.worker)}
+        if not paused:
             return "exited"
-        return "paused" if all(states) else "running"
+        return "paused" if all(paused) else "running"
 
     def group(self, worker: str) -> str | None:
-        """The group that it consumes in, if it does."""
-        told = self._told(worker)
-        return told.group if isinstance(told, ConsumeAssignment) else None
+        """Return the group that it consumes in; None if it has none."""
+        assignment = self._assignment(worker)
+        return assignment.group if isinstance(assignment, ConsumeAssignment) else None
 
-    def beat(self, worker: str) -> Beat | None:
-        """What it last said of itself."""
+    def heartbeat(self, worker: str) -> Heartbeat | None:
+        """Return its last heartbeat."""
         folder = self._spool()
-        return read_pulse(folder, worker) if folder else None
+        return read_heartbeat(folder, worker) if folder else None
 
     def fetch_sessions(self, worker: str) -> dict[BrokerId, int]:
-        """The fetch session that it has with each broker, if it is of those who tell."""
-        told = self._told(worker)
-        return open_sessions(read_lines(told.events), worker) if told else {}
+        """Return its fetch session with each broker, if it is a client that reports them."""
+        assignment = self._assignment(worker)
+        return open_sessions(read_lines(assignment.events), worker) if assignment else {}
 
     def kill(self, worker: str) -> None:
-        """SIGKILL it and all that it started, and see them dead; it stays down until it is released."""
-        containers, whole, folder = self._containers(worker), self._processes(worker), self._spool()
-        if not whole or folder is None:
+        """Kill it and all that it started, and wait until they are dead; it stays down until it is released."""
+        containers, processes, folder = self._containers(worker), self._processes(worker), self._spool()
+        if not processes or folder is None:
             raise FaultError(f"the client {worker} does not run, so it can't be killed")
-        hold(folder, worker, whole[0].pid)
-        _send(whole, signal.SIGSTOP)  # so that nothing of it gets to know of the death of another part
+        leader = processes[0]
+        mark_down(folder, worker, leader.pid)
+        send_signal(processes, signal.SIGSTOP)  # so that no part of it reacts to the death of another part
         for container in containers:
-            _act(container.kill)
-        _send(whole, signal.SIGKILL)
-        if still_lacking(lambda: worker if whole[0].session in sessions() else "", _DEADLINE_S):
-            raise FaultError(f"the client {worker} was killed and is not dead after {_DEADLINE_S:g} s")
+            _engine_call(container.kill)
+        send_signal(processes, signal.SIGKILL)
+        if still_lacking(lambda: worker if leader.session in processes_by_session() else "", _KILL_DEADLINE_S):
+            raise FaultError(f"the client {worker} was killed and is not dead after {_KILL_DEADLINE_S:g} s")
 
     def release(self, worker: str) -> None:
-        """Let its fleet start it again; no error if it runs, or there is no fleet any more."""
+        """Let the fleet start it again; no error if it runs, or if the fleet has ended."""
         if folder := self._spool():
-            release(folder, worker)
+            mark_released(folder, worker)
 
     def pause(self, worker: str) -> None:
         """Stop it and all that it started."""
-        _send(self._processes(worker), signal.SIGSTOP)
+        send_signal(self._processes(worker), signal.SIGSTOP)  # the leader first: it must not see the others stop
         for container in self._containers(worker):
-            _act(container.pause)
+            _engine_call(container.pause)
 
     def resume(self, worker: str) -> None:
-        """Let it go on; no error if it isn't stopped, or is gone."""
+        """Continue it; no error if it is not stopped, or has ended."""
         for container in self._containers(worker):
             if container.status == "paused":
-                _act(container.unpause)
-        _send(self._processes(worker), signal.SIGCONT)
+                _engine_call(container.unpause)
+        send_signal(self._processes(worker), signal.SIGCONT)
 
     def connections(self, worker: str) -> frozenset[str]:
-        """Its established TCP connections to whomever."""
-        return frozenset(found for pid in self._talkers(worker) for found in _connections(pid))
+        """Return its established TCP connections to any peer."""
+        names: set[str] = set()
+        for pid in self._connected_pids(worker):
+            with _connection_errors(pid):
+                names |= connections(pid).keys()
+        return frozenset(names)
 
     def disconnect(self, worker: str) -> None:
-        """End each of its connections, and nobody else's."""
-        for pid in self._talkers(worker):
-            for held in _connections(pid).values():
-                with _permitted(pid):
-                    hang_up(pid, held)
+        """End all its connections, and no others."""
+        for pid in self._connected_pids(worker):
+            handles: dict[str, SocketHandle] = {}
+            with _connection_errors(pid):
+                handles = connections(pid)
+            for handle in handles.values():
+                with _connection_errors(pid):
+                    shut_down_connection(pid, handle)
 
-    def _talkers(self, worker: str) -> list[int]:
-        """Who talks to Kafka: of a Java client what runs in its container, not the command that started it."""
+    def _connected_pids(self, worker: str) -> list[int]:
+        """Return the processes that talk to Kafka: for a Java client the one in the container, not its starter."""
         inside = [int(container.attrs["State"]["Pid"]) for container in self._containers(worker)]
         return inside or [process.pid for process in self._processes(worker)]
 
@@ -332,52 +322,40 @@ class Crew:
         return workers(self._run_id).get(worker, [])
 
     def _containers(self, worker: str) -> list[Container]:
-        told = self._told(worker)
-        if told is not None and told.client != "java":
+        assignment = self._assignment(worker)
+        if assignment is not None and assignment.client != "java":
             return []
-        wanted = {"label": [f"{RUN}={self._run_id}", f"{WORKER}={worker}"]}
-        found: list[Container] = self._engine.containers.list(filters=wanted, ignore_removed=True)
-        return found
+        filters = {"label": [f"{RUN}={self._run_id}", f"{WORKER}={worker}"]}
+        containers: list[Container] = self._engine.containers.list(filters=filters, ignore_removed=True)
+        return containers
 
     @cached_property
     def _engine(self) -> docker.DockerClient:
         return engine.connect()
 
-    def _told(self, worker: str) -> Assignment | None:
+    def _assignment(self, worker: str) -> Assignment | None:
         folder = self._spool()
         path = folder / worker / "assignment.json" if folder else None
-        return _assignment(path) if path and path.exists() else None
+        return _read_assignment(path) if path and path.exists() else None
 
     def _spool(self) -> Path | None:
-        return self._known_spool or spool_of(self._run_id)
+        return self._given_spool or spool_of(self._run_id)
 
 
-def _assignment(path: Path) -> Assignment:
+def _read_assignment(path: Path) -> Assignment:
     return parse_assignment(path.read_bytes())
 
 
-def _send(whole: Iterable[Process], number: signal.Signals) -> None:
-    """To its leader first: that mustn't see what becomes of the others."""
-    for process in whole:
-        send(process, number)
-
-
-def _act(act: Callable[[], object]) -> None:
+def _engine_call(call: Callable[[], object]) -> None:
     try:
-        act()
+        call()
     except APIError as error:
         raise FaultError(f"the container of a Java client: {error.explanation or error}") from error
 
 
-def _connections(pid: int) -> dict[str, Held]:
-    with _permitted(pid):
-        return connections(pid)
-    return {}
-
-
 @contextmanager
-def _permitted(pid: int) -> Iterator[None]:
-    """What has ended meanwhile has no connections; what is another user's is not ours to touch."""
+def _connection_errors(pid: int) -> Iterator[None]:
+    """Ignore a process or connection that has ended; FaultError for a process of another user."""
     try:
         yield
     except (FileNotFoundError, ProcessLookupError):
@@ -385,5 +363,7 @@ def _permitted(pid: int) -> Iterator[None]:
     except OSError as error:
         if error.errno == errno.EBADF:
             return
-        sentence = f"the connections of process {pid} can't be reached ({error.strerror}): a client in a container "
-        raise FaultError(sentence + "belongs to another user; run as root to disconnect that") from error
+        raise FaultError(
+            f"the connections of process {pid} can't be reached ({error.strerror}): a client in a container belongs to "
+            "another user; run as root to disconnect it"
+        ) from error

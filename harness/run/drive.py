@@ -1,13 +1,13 @@
-"""The live half of a run: topics, clients, warm-up, steady, faults, recovery, and the last look at the log.
+"""Live half of a run: topics, clients, warm-up, steady, faults, recovery, and a last reading of the cluster.
 
-Phases are marked as they really happened; what the plan wanted is in the timeline.
+Phases are marked with the times at which they really began; the planned times are in the timeline.
 """
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 from aftershock.errors import FaultError
 from aftershock.faults.runtime import abort
@@ -16,8 +16,8 @@ from aftershock.faults.runtime.world import World
 from aftershock.faults.timeline.timeline import Marks, Timeline, phases
 from aftershock.harness.cluster.target import Target
 from aftershock.harness.run import collect
-from aftershock.harness.run.assignments import Surroundings, assignments
-from aftershock.harness.run.client_processes import Crew
+from aftershock.harness.run.assignments import RunContext, assignments
+from aftershock.harness.run.client_processes import ClientProcesses
 from aftershock.harness.run.collect import Reading, Sampler, calibrate
 from aftershock.harness.run.progress import ArmStatus, Progress, Status, p99_ms
 from aftershock.harness.run.rundir import RunClock, RunDir
@@ -26,12 +26,12 @@ from aftershock.harness.safety.journal import Journal
 from aftershock.harness.world.world import world_of
 from aftershock.workloads.load.fleet import Fleet
 from aftershock.workloads.load.logread import EndOffsets, Topic
-from aftershock.workloads.load.warmup import settled
+from aftershock.workloads.load.warmup import judge_warmup
 
 T = TypeVar("T")
 _START_DEADLINE_S = 30.0
-_LEAD_US = 300_000  # between telling the clients to go and their first record
-_LOOK_AT_WARMUP_US = 500_000
+_LEAD_US = 300_000  # from the order to start until the first record
+_WARMUP_PERIOD_US = 500_000
 
 
 async def drive(
@@ -47,7 +47,7 @@ async def drive(
 ) -> None:
     """Drive the load and the faults against a ready cluster; the evidence is in ``home`` and ``spool`` afterwards.
 
-    ``java`` is the command that starts Kafka's own clients, empty when no arm wants them.
+    ``java`` is the command that starts Kafka's own clients, empty if no arm needs them.
 
     Raises:
         PlanError: an SLO is finer than the host can measure; nothing was sent.
@@ -55,7 +55,7 @@ async def drive(
         FaultError: a fault could not be healed.
     """
     topics, begin = await asyncio.to_thread(cluster.provide, timeline.topics)
-    around = Surroundings(
+    context = RunContext(
         home.run_id,
         clock.origin_ns,
         spool,
@@ -65,34 +65,38 @@ async def drive(
         begin,
         java,
     )
-    crew = assignments(timeline, cluster, around)
-    home.tell(
+    clients = assignments(timeline, cluster, context)
+    # the replicas of each partition before the first fault
+    replicas: dict[str, dict[int, list[int]]] = {}
+    for state in cluster.admin.partitions(list(topics)):
+        replicas.setdefault(state.topic, {})[state.partition] = list(state.replicas)
+    home.update(
         producers=[
-            {"producer_id": each.producer_id, "workload": each.workload, "arm": each.arm}
-            for each in crew
-            if each.op == "produce"
+            {"producer_id": client.producer_id, "workload": client.workload, "arm": client.arm}
+            for client in clients
+            if client.op == "produce"
         ],
-        topics=_topics_told(cluster, topics),
+        topics=[asdict(topic) | {"assignment": replicas.get(topic.name, {})} for topic in topics.values()],
         voters=list(cluster.voters),
-        **cluster.whereabouts(),
+        **cluster.describe(),
     )
-    world = world_of(cluster, Crew(home.run_id, spool))
+    world = world_of(cluster, ClientProcesses(home.run_id, spool))
     await calibrate(home, timeline.slo, world, clock)
     journal = Journal(home.path / "journal.jsonl", clock)
-    fleet = Fleet(crew, home.path / "logs")
-    act = _Act(timeline, cluster, world, home, clock, progress, fleet, journal, tuple(topics.values()), begin)
+    fleet = Fleet(clients, home.path / "logs")
+    run = _LiveRun(timeline, cluster, world, home, clock, progress, fleet, journal, tuple(topics.values()), begin)
     try:
-        async with Sampler(home.path / "metrics", clock, act.counters), act.fleet:
-            async with progress.following(act.status):
-                await act.fleet.start(_START_DEADLINE_S)
-                await _unless(_watched(act.fleet, cluster), act.play(rehearse=rehearse))
-            await act.close()
+        async with Sampler(home.path / "metrics", clock, run.counters), fleet:
+            async with progress.following(run.status):
+                await fleet.start(_START_DEADLINE_S)
+                await _race(_watch_processes(fleet, cluster), run.play(rehearse=rehearse))
+            await run.close()
     finally:
         journal.close()
 
 
-class _Act:
-    """The load from its first record to its last, with the phase it is in."""
+class _LiveRun:
+    """The load from its first record to its last, with its current phase."""
 
     def __init__(
         self,
@@ -115,13 +119,13 @@ class _Act:
         self._home = home
         self._clock = clock
         self._progress = progress
-        self.fleet = fleet
+        self._fleet = fleet
         self._journal = journal
         self._phase = "starting clients"
         self._load_start_us = clock.now_us()
 
     def status(self) -> Status:
-        """What is going on now."""
+        """Return the current state for the progress display."""
         arms = [
             ArmStatus(
                 f"{p.workload}/{p.arm} {p.op}",
@@ -130,91 +134,56 @@ class _Act:
                 p.failed + p.in_doubt,
                 p99_ms(p.window_us),
             )
-            for p in self.fleet.progress().values()
+            for p in self._fleet.progress().values()
         ]
         elapsed_s = max(0, self._clock.now_us() - self._load_start_us) / 1e6
         return Status(self._phase, elapsed_s, self._journal.open_faults(), arms)
 
     def counters(self) -> list[Reading]:
-        """Bytes over each link: Toxiproxy counts those that closed, clients those that last; and fetches."""
+        """Read bytes over each link, and fetches.
+
+        Toxiproxy counts the bytes of closed connections, the clients those of open ones.
+        """
         readings = [
             Reading(node, f"toxiproxy.received_bytes/{proxy}/{stream}", count)
             for (proxy, node, stream), count in self._cluster.proxy_bytes().items()
         ]
-        for worker, told in self.fleet.progress().items():
-            for broker, (sent, received) in told.traffic.items():
-                link = f"client_{told.rack}-k{broker}/{worker}"
+        for worker, progress in self._fleet.progress().items():
+            for broker, (sent, received) in progress.traffic.items():
+                link = f"client_{progress.rack}-k{broker}/{worker}"
                 readings.append(Reading(broker, f"client.sent_bytes/{link}", sent))
                 readings.append(Reading(broker, f"client.received_bytes/{link}", received))
-            readings += [Reading(None, f"client.{name}/{worker}", count) for name, count in told.counts.items()]
+            readings += [Reading(None, f"client.{name}/{worker}", count) for name, count in progress.counts.items()]
         return readings
 
     async def play(self, *, rehearse: bool) -> None:
-        """Warm-up, steady, faults, recovery; returns when the last record has its final status."""
+        """Run warm-up, steady, faults and recovery; return when the last record has its final status."""
         timing = self._timeline.timing
         self._load_start_us = self._clock.now_us() + _LEAD_US
-        await self.fleet.go(self._load_start_us)
+        await self._fleet.go(self._load_start_us)
         self._enter("warmup")
         await self._warm_up()
         steady_start_us = self._clock.now_us()
         self._enter("steady")
-        await self._account()
+        await self._record_usage()
         await self._clock.sleep_until_us(steady_start_us + timing.steady_ms * 1000)
-        await self._account()
+        await self._record_usage()
         faults_start_us = load_end_us = self._clock.now_us()
         if self._timeline.steps:
             self._enter("fault")
-            await self._break(rehearse=rehearse)
+            await self._run_faults(rehearse=rehearse)
             self._enter("recovery")
-            now = Marks(self._load_start_us, steady_start_us, faults_start_us, self._clock.now_us())
-            load_end_us = self._load_end_us(now)
+            marks = Marks(self._load_start_us, steady_start_us, faults_start_us, self._clock.now_us())
+            # `recovery` counts from the end of the last fault window, or from now if no fault was injected
+            windows = [p.end_us for p in phases(self._journal.lines, marks, self._timeline) if p.name == "fault"]
+            load_end_us = max(windows, default=marks.load_end_us) + timing.recovery_ms * 1000
         await self._clock.sleep_until_us(load_end_us)
         self._enter("ending")
-        await self.fleet.stop(load_end_us)
-        self._mark(Marks(self._load_start_us, steady_start_us, faults_start_us, load_end_us))
-
-    async def _account(self) -> None:
-        """What each broker has used, at both ends of the steady part: to look each second costs too much."""
-        used = await asyncio.to_thread(self._cluster.used)
-        brokers = {str(broker): each._asdict() for broker, each in used.items()}
-        self._home.event(self._clock.now_us(), "broker_used", brokers=brokers)
-
-    async def _break(self, *, rehearse: bool) -> None:
-        """The faults, till they are over or the plan says stop: then all of them are undone at once."""
-        say = self._progress.say
-        faults = execute(self._timeline, self._world, self._journal, self._clock, say, rehearse=rehearse)
-        conditions = [abort.parse(text) for text in self._timeline.abort]
-        if not conditions:
-            await self._advised(faults)
-            return
-        watch = abort.Watch(conditions, [topic.name for topic in self._topics], self._world, self._clock)
-        met = None
-        try:
-            await _unless(watch.keep(), self._advised(faults))
-        except abort.Met as error:
-            met = str(error)
-            say(f"aborted, as the plan asks: {met}")
-        self._home.tell(abort={"looks": watch.looks, "met": met})
-
-    async def _advised(self, faults: Coroutine[None, None, None]) -> None:
-        """Await them; what could not be healed is said with what to type."""
-        try:
-            await faults
-        except FaultError as error:
-            advise(error, self._journal.lines, self._cluster)
-            raise
-
-    async def close(self) -> None:
-        """Read what the topics hold, let the consumers read as far, and end the clients."""
-        cluster, home, say = self._cluster, self._home.path, self._progress.say
-        ends = await collect.read_topics(cluster, self._topics, self._begin, home, say)
-        await collect.read_commits(cluster, self._timeline, home, say)
-        missing = await self.fleet.drain(ends, collect.READ_DEADLINE_S)
-        for worker, partitions in missing.items():
-            say(f"{worker} did not read to the end of {sorted(partitions)}")
-        await self.fleet.quit()
-        if left := await collect.sessions_left(cluster, home):
-            self._home.event(self._clock.now_us(), "fetch_sessions_left", **left)
+        await self._fleet.stop(load_end_us)
+        marks = Marks(self._load_start_us, steady_start_us, faults_start_us, load_end_us)
+        phase_list = phases(self._journal.lines, marks, self._timeline)
+        self._home.write_json("phases.json", [phase.as_json() for phase in phase_list])
+        self._home.update(marks=marks.as_json())
 
     async def _warm_up(self) -> None:
         """Wait until latency has stopped drifting, or the plan's limit is reached."""
@@ -222,21 +191,57 @@ class _Act:
         earliest_us = self._load_start_us + timing.warmup_min_ms * 1000
         latest_us = self._load_start_us + timing.warmup_max_ms * 1000
         await self._clock.sleep_until_us(earliest_us)
-        while not (now := settled(self.fleet.medians_us())).ok and self._clock.now_us() < latest_us:
-            await self._clock.sleep_until_us(min(latest_us, self._clock.now_us() + _LOOK_AT_WARMUP_US))
+        while not (now := judge_warmup(self._fleet.medians_us())).ok and self._clock.now_us() < latest_us:
+            await self._clock.sleep_until_us(min(latest_us, self._clock.now_us() + _WARMUP_PERIOD_US))
         after_ms = (self._clock.now_us() - self._load_start_us) // 1000
-        self._home.tell(warmup={"settled": now.ok, "after_ms": after_ms, "why": now.why})
-        self._progress.say(f"warm-up {'over' if now.ok else 'NOT settled'} after {after_ms / 1000:.1f} s: {now.why}")
+        self._home.update(warmup={"settled": now.ok, "after_ms": after_ms, "why": now.why})
+        result = "complete" if now.ok else "NOT settled"
+        self._progress.say(f"warm-up {result} after {after_ms / 1000:.1f} s: {now.why}")
 
-    def _load_end_us(self, marks: Marks) -> int:
-        """``recovery`` after the last fault's window, or from now where no fault could be injected."""
-        windows = [p.end_us for p in phases(self._journal.lines, marks, self._timeline) if p.name == "fault"]
-        return max(windows, default=marks.load_end_us) + self._timeline.timing.recovery_ms * 1000
+    async def _record_usage(self) -> None:
+        """Record the resource use of each broker.
 
-    def _mark(self, marks: Marks) -> None:
-        cut = phases(self._journal.lines, marks, self._timeline)
-        self._home.write_json("phases.json", [phase.as_json() for phase in cut])
-        self._home.tell(marks=marks.as_json())
+        It is read only at both ends of the steady phase, because a reading each second costs too much.
+        """
+        usage = await asyncio.to_thread(self._cluster.usage)
+        brokers = {str(broker): used._asdict() for broker, used in usage.items()}
+        self._home.event(self._clock.now_us(), "broker_used", brokers=brokers)
+
+    async def _run_faults(self, *, rehearse: bool) -> None:
+        """Run the faults to their end, or until an abort condition of the plan is met; then all are undone at once."""
+        log = self._progress.say
+
+        async def run_steps() -> None:
+            try:
+                await execute(self._timeline, self._world, self._journal, self._clock, log, rehearse=rehearse)
+            except FaultError as error:
+                advise(error, self._journal.lines, self._cluster)
+                raise
+
+        conditions = [abort.parse(text) for text in self._timeline.abort]
+        if not conditions:
+            await run_steps()
+            return
+        watch = abort.AbortWatch(conditions, [topic.name for topic in self._topics], self._world, self._clock)
+        met = None
+        try:
+            await _race(watch.keep(), run_steps())
+        except abort.AbortConditionMet as error:
+            met = str(error)
+            log(f"aborted, as the plan asks: {met}")
+        self._home.update(abort={"looks": watch.looks, "met": met})
+
+    async def close(self) -> None:
+        """Read the topics, let the consumers read as far, and end the clients."""
+        cluster, home, log = self._cluster, self._home.path, self._progress.say
+        ends = await collect.read_topics(cluster, self._topics, self._begin, home, log)
+        await collect.read_commits(cluster, self._timeline, home, log)
+        missing = await self._fleet.drain(ends, collect.READ_DEADLINE_S)
+        for worker, partitions in missing.items():
+            log(f"{worker} did not read to the end of {sorted(partitions)}")
+        await self._fleet.quit()
+        if session_counts := await collect.open_fetch_sessions(cluster, home):
+            self._home.event(self._clock.now_us(), "fetch_sessions_left", **session_counts)
 
     def _enter(self, phase: str) -> None:
         self._phase = phase
@@ -245,30 +250,22 @@ class _Act:
         self._progress.say(f"{elapsed_s:5.0f} s  {phase}")
 
 
-def _topics_told(cluster: Target, topics: Mapping[str, Topic]) -> list[dict[str, Any]]:
-    """The topics as ``run.json`` has them, with the replicas of each partition as they are before the first fault."""
-    placed: dict[str, dict[int, list[int]]] = {}
-    for state in cluster.admin.partitions(list(topics)):
-        placed.setdefault(state.topic, {})[state.partition] = list(state.replicas)
-    return [asdict(topic) | {"assignment": placed.get(topic.name, {})} for topic in topics.values()]
-
-
-async def _watched(fleet: Fleet, cluster: Target) -> NoReturn:
-    """Raise as soon as a client ends that wasn't told to, or the proxy that all of them pass."""
+async def _watch_processes(fleet: Fleet, cluster: Target) -> NoReturn:
+    """Raise as soon as a client ends that was not stopped, or the wire proxy that all clients pass."""
     if cluster.wire_proxy is None:
         await fleet.watch()
     else:
-        await _unless(fleet.watch(), cluster.wire_proxy.watch())
+        await _race(fleet.watch(), cluster.wire_proxy.watch())
 
 
-async def _unless(failing: Coroutine[None, None, NoReturn], work: Coroutine[None, None, T]) -> T:
-    """The result of ``work``, unless ``failing`` raises first: then ``work`` is cancelled, and that is raised."""
+async def _race(failing: Coroutine[None, None, NoReturn], work: Coroutine[None, None, T]) -> T:
+    """Return the result of ``work``; if ``failing`` raises first, cancel ``work`` and raise that error."""
     watch, task = asyncio.ensure_future(failing), asyncio.ensure_future(work)
     try:
         await asyncio.wait((watch, task), return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for each in (watch, task):
-            each.cancel()
+        watch.cancel()
+        task.cancel()
         await asyncio.gather(watch, task, return_exceptions=True)
     if not task.cancelled():
         return task.result()

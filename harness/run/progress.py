@@ -1,9 +1,7 @@
-"""What a person sees while a run goes on: a live panel on a terminal, plain lines without one. All of it on stderr.
+"""Progress display on stderr: a live panel on a terminal, plain lines elsewhere, and GitHub annotations.
 
-What GitHub's runner is told: annotations on the plan's lines, and a summary of the job's step.
-
-Nothing is said outside GitHub Actions. Workflow commands go to stderr, which the runner reads as well: stdout holds the
-result.
+In GitHub Actions `annotate_github` adds annotations on the plan's lines, and a summary of the job's step. Workflow
+commands go to stderr, which the runner reads as well: stdout holds the result.
 """
 
 import asyncio
@@ -24,15 +22,15 @@ from aftershock.results.evidence.files import read_json
 from aftershock.results.evidence.stored import verdict_of
 from aftershock.results.report.verdict_formats import annotations
 
-_PLAIN_EVERY_S = 5.0
-_LIVE_EVERY_S = 0.5
+_PLAIN_PERIOD_S = 5.0
+_LIVE_PERIOD_S = 0.5
 
 
 @dataclass(frozen=True)
 class ArmStatus:
-    """One client process now: counts so far, and the p99 of its latest completions in ms (None: none completed).
+    """Counts of one client process so far, and the p99 of its latest completions in ms (None: none completed).
 
-    ``sent`` is None for a consumer, whose ``ok`` counts what was delivered to it.
+    ``sent`` is None for a consumer; its ``ok`` counts the records delivered to it.
     """
 
     name: str
@@ -44,32 +42,37 @@ class ArmStatus:
 
 @dataclass(frozen=True)
 class Status:
-    """The run now; ``elapsed_s`` counts from the start of the load."""
+    """Current state of a run; ``elapsed_s`` counts from the start of the load."""
 
     phase: str
     elapsed_s: float
     faults: Sequence[str]
     arms: Sequence[ArmStatus]
 
+    @property
+    def headline(self) -> str:
+        """The phase, with the faults in force."""
+        return f"{self.phase}: {', '.join(self.faults)}" if self.faults else self.phase
+
 
 class Progress:
-    """Shows prose at once, and a status for as long as one is given by `following`."""
+    """Prints lines of prose, and the current status while `following` is open."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True, highlight=False)
 
     def say(self, line: str) -> None:
-        """One line of prose."""
+        """Print one line."""
         # plain text: a plan's names must not be read as markup
         self._console.print(Text(line), soft_wrap=not self._console.is_terminal)
 
     def following(self, status: Callable[[], Status]) -> "Following":
-        """Show ``status()`` again and again, until the context is left."""
+        """Return a context manager that shows ``status()`` periodically."""
         return Following(self._console, status)
 
 
 class Following:
-    """The part of the progress that moves."""
+    """Context manager that shows the changing part of the progress."""
 
     def __init__(self, console: Console, status: Callable[[], Status]) -> None:
         self._console = console
@@ -80,7 +83,7 @@ class Following:
     async def __aenter__(self) -> Self:
         if self._live:
             self._live.start()
-        self._task = asyncio.create_task(self._go_on())
+        self._task = asyncio.create_task(self._refresh())
         return self
 
     async def __aexit__(
@@ -92,51 +95,48 @@ class Following:
         if self._live:
             self._live.stop()
 
-    async def _go_on(self) -> None:
+    async def _refresh(self) -> None:
         while True:
-            await asyncio.sleep(_LIVE_EVERY_S if self._live else _PLAIN_EVERY_S)
+            await asyncio.sleep(_LIVE_PERIOD_S if self._live else _PLAIN_PERIOD_S)
             status = self._status()
             if self._live:
                 self._live.update(panel(status), refresh=True)
             else:
-                self._console.print(Text(plain(status)), soft_wrap=True)
+                self._console.print(Text(status_line(status)), soft_wrap=True)
 
 
-def plain(status: Status) -> str:
-    """The status on one line."""
-    return f"{status.elapsed_s:5.0f} s  {_phase(status)}  {'; '.join(map(_plain_arm, status.arms))}".rstrip()
-
-
-def _plain_arm(arm: ArmStatus) -> str:
-    count = f"{arm.ok} read" if arm.sent is None else f"{arm.ok}/{arm.sent} ok"
-    return f"{arm.name} {count}, p99 {_ms(arm.p99_ms)}"
+def status_line(status: Status) -> str:
+    """Return the status on one line."""
+    arms = []
+    for arm in status.arms:
+        count = f"{arm.ok} read" if arm.sent is None else f"{arm.ok}/{arm.sent} ok"
+        arms.append(f"{arm.name} {count}, p99 {_ms(arm.p99_ms)}")
+    return f"{status.elapsed_s:5.0f} s  {status.headline}  {'; '.join(arms)}".rstrip()
 
 
 def panel(status: Status) -> Group:
-    """The status as a headline, over a small table of its clients if it has any."""
+    """Return the status as a headline, with a small table of the clients if there are any."""
+    headline = Text(f"{status.elapsed_s:4.0f} s  ")
+    headline.append(status.headline, style="bold red" if status.faults else "bold")
+    if not status.arms:
+        return Group(headline)
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("client")
     for column in ("sent", "ok", "failed", "p99 now"):
         table.add_column(column, justify="right")
     for arm in status.arms:
-        style = "red" if arm.failed else ""
         sent = "" if arm.sent is None else str(arm.sent)
-        table.add_row(Text(arm.name), sent, str(arm.ok), Text(str(arm.failed), style=style), _ms(arm.p99_ms))
-    headline = Text(f"{status.elapsed_s:4.0f} s  ")
-    headline.append(_phase(status), style="bold red" if status.faults else "bold")
-    return Group(headline, table) if status.arms else Group(headline)
+        failed = Text(str(arm.failed), style="red" if arm.failed else "")
+        table.add_row(Text(arm.name), sent, str(arm.ok), failed, _ms(arm.p99_ms))
+    return Group(headline, table)
 
 
 def p99_ms(latencies_us: Sequence[int]) -> float | None:
-    """Nearest-rank p99 of a window; None when it is empty."""
+    """Return the nearest-rank p99 of a window; None if it is empty."""
     if not latencies_us:
         return None
     ordered = sorted(latencies_us)
     return ordered[max(0, -(-len(ordered) * 99 // 100) - 1)] / 1000
-
-
-def _phase(status: Status) -> str:
-    return f"{status.phase}: {', '.join(status.faults)}" if status.faults else status.phase
 
 
 def _ms(value: float | None) -> str:
@@ -146,22 +146,21 @@ def _ms(value: float | None) -> str:
 def annotate_github(
     run_dirs: Iterable[Path], environment: Mapping[str, str] = os.environ, out: TextIO | None = None
 ) -> None:
-    """Annotate what did not pass in these judged runs (on ``out``, default stderr), and add them to the summary."""
+    """Annotate the failed checks of judged runs (on ``out``, default stderr), and append them to the step's summary.
+
+    Outside GitHub Actions nothing is printed.
+    """
     if environment.get("GITHUB_ACTIONS") != "true":
         return
     from aftershock.results.report.several import step_summary
 
     paths = list(run_dirs)
     for path in paths:
-        verdict = verdict_of(path)
-        (out or sys.stderr).writelines(f"{line}\n" for line in annotations(verdict, plan_file(path, environment)))
+        # the plan as GitHub names files: relative to the checkout; None if it is elsewhere
+        plan = Path(read_json(path / "run.json").get("plan_file") or os.devnull)
+        checkout = Path(environment.get("GITHUB_WORKSPACE", ".")).resolve()
+        file = str(plan.relative_to(checkout)) if plan.is_relative_to(checkout) else None
+        (out or sys.stderr).writelines(f"{line}\n" for line in annotations(verdict_of(path), file))
     if summary := environment.get("GITHUB_STEP_SUMMARY"):
-        with Path(summary).open("a", encoding="utf-8") as file:
-            file.write(step_summary(paths))
-
-
-def plan_file(run_dir: Path, environment: Mapping[str, str]) -> str | None:
-    """The run's plan as GitHub names files, relative to the checkout; None where it lies elsewhere."""
-    file = Path(read_json(run_dir / "run.json").get("plan_file") or os.devnull)
-    checkout = Path(environment.get("GITHUB_WORKSPACE", ".")).resolve()
-    return str(file.relative_to(checkout)) if file.is_relative_to(checkout) else None
+        with Path(summary).open("a", encoding="utf-8") as summary_file:
+            summary_file.write(step_summary(paths))

@@ -1,15 +1,14 @@
-"""Ctrl-C where half the work would be none: it waits until the clean-up is through.
-
-The programs that a plan would have us start: the user's own need permission, Kafka's Java clients an image.
-
-One run, from the plan to the verdict. The only place that knows everybody, and it reads like the story.
+"""One run, from the plan to the verdict.
 
 ::
 
     plan ─▶ timeline ─▶ cluster ─▶ load, faults, samples ─▶ evidence ─▶ verdict, report
 
-The live half and the judging half meet only in the run directory. Whatever happens, Ctrl-C included, the clients end,
-the evidence so far is kept and readable, and the cluster is removed unless it is to be kept.
+The live half and the judging half share nothing but the run directory. Whatever happens, Ctrl-C included, the clients
+end, the evidence so far is kept and readable, and the cluster is removed unless it is to be kept. During the clean-up
+Ctrl-C and SIGTERM wait, because half a clean-up would leave things behind.
+
+A plan may start programs: those of ``client: exec`` need the user's permission, Kafka's Java clients an image.
 """
 
 import asyncio
@@ -17,6 +16,7 @@ import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +24,14 @@ import docker
 
 from aftershock.errors import AftershockError, EvidenceError, PlanError
 from aftershock.faults.kinds.registry import KINDS
-from aftershock.faults.plan.check import Checked, load_plan
+from aftershock.faults.plan.check import CheckedPlan, load_plan
 from aftershock.faults.plan.cluster import Attach
-from aftershock.faults.plan.model import Plan
-from aftershock.faults.timeline.compile import compile_plan
+from aftershock.faults.timeline.compile import compile_checked
 from aftershock.faults.timeline.timeline import Timeline
 from aftershock.harness.cluster import engine, ownership
-from aftershock.harness.cluster.attached import AttachedCluster, Card
-from aftershock.harness.cluster.cluster import CARD, Cluster, collect_logs
-from aftershock.harness.cluster.launch import Images, Say, images_for, launch, provenance
+from aftershock.harness.cluster.attached import AttachedCluster, AttachmentDescriptor
+from aftershock.harness.cluster.cluster import DESCRIPTOR_FILE, Cluster, collect_logs
+from aftershock.harness.cluster.launch import Images, Log, images_for, launch, provenance
 from aftershock.harness.cluster.target import Target
 from aftershock.harness.cluster.topology import ClusterSpec
 from aftershock.harness.run.assignments import java_command
@@ -42,58 +41,18 @@ from aftershock.harness.run.progress import Progress
 from aftershock.harness.run.rundir import RunClock, RunDir
 from aftershock.harness.safety import watchdog
 from aftershock.harness.safety.heal import sweep
-from aftershock.harness.safety.lease import host_lease, judged_on
+from aftershock.harness.safety.lease import host_lease, lease_kind
 from aftershock.results.checks.check import Verdict
 from aftershock.results.judge import judge
 from aftershock.results.report.page import write_report
 
 
-@contextmanager
-def undisturbed(say: Callable[[str], None]) -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM wait until the block is left; they are answered by a word."""
-
-    def answer(*_: object) -> None:
-        say("still cleaning up; a few seconds more")
-
-    before = {number: signal.signal(number, answer) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def refuse_programs(checked: Checked) -> None:
-    """PlanError if some arm starts a program: a plan may come from a stranger, and the program can do what you can."""
-    problems = [
-        f"{checked.source}: the arm `{name}` of workload `{workload.name}` would start a program of its own "
-        f"({' '.join(arm.command)}): say --allow-exec (in Python: allow_exec=True) if you trust it"
-        for workload in checked.plan.workloads
-        for name, arm in workload.arms.items()
-        if arm.client == "exec"
-    ]
-    if problems:
-        raise PlanError(problems)
-
-
-def java_for(plan: Plan, kafka: str, run_id: str, home: Path, say: Say) -> tuple[str, ...]:
-    """The command of the plan's Java clients, of version ``kafka``, their image found or built; empty when it has none.
-
-    Raises:
-        ImageError: the image can't be built.
-        EngineError: there is no engine, or no docker command.
-    """
-    if not any(arm.client == "java" for workload in plan.workloads for arm in workload.arms.values()):
-        return ()
-    image = engine.java_client_image(engine.connect(), kafka, say)
-    return java_command(image.name, ownership.labels_of(run_id, home, keep=False))
-
-
 @dataclass(frozen=True)
 class Request:
-    """What was asked for. ``changes`` are ``key=value`` changes to the plan; ``kafka`` replaces its version.
+    """Arguments of ``aftershock run``.
 
-    ``rehearse``: full load, nothing injected. ``allow_exec``: the plan may start programs of the user's own.
+    ``changes`` are ``key=value`` changes to the plan, and ``kafka`` replaces its version. ``rehearse`` runs the full
+    load and injects nothing. ``allow_exec`` lets the plan start programs of the user's own.
     """
 
     plan: Path
@@ -110,34 +69,37 @@ class Request:
 
 @dataclass(frozen=True)
 class Job:
-    """A plan that is ready to be driven. ``file``: the plan's, if it is in one; ``kafka`` replaces its version."""
+    """A compiled plan. ``file`` is the plan's file, None for a text; ``kafka`` replaces the plan's version."""
 
     file: Path | None
-    checked: Checked
+    checked: CheckedPlan
     timeline: Timeline
     kafka: str | None
     rehearse: bool
 
     @property
     def attach(self) -> Attach | None:
-        """The cluster that it is driven on, where that isn't ours to launch."""
+        """The existing cluster to attach to; None if the plan's cluster is to be launched."""
         return self.checked.plan.cluster.attach
 
     @property
     def spec(self) -> ClusterSpec:
-        """The cluster to launch for it. PlanError where there is one already."""
+        """The cluster to launch. PlanError if the plan attaches to an existing cluster."""
         if self.attach:
-            raise PlanError(["a plan with `cluster: attach` takes `aftershock run`, and neither --keep nor --kafka"])
-        needed = any(KINDS[step.kind].family == "protocol" for step in self.timeline.steps)
+            raise PlanError(
+                ["a plan with `cluster: attach` runs only with `aftershock run`, without --keep and without --kafka"]
+            )
+        needs_wire_proxy = any(KINDS[step.kind].family == "protocol" for step in self.timeline.steps)
         cluster = self.checked.plan.cluster
-        return ClusterSpec.of(cluster.model_copy(update={"wire_proxy": cluster.wire_proxy or needed}), self.kafka)
+        wire_proxy = cluster.wire_proxy or needs_wire_proxy
+        return ClusterSpec.of(cluster.model_copy(update={"wire_proxy": wire_proxy}), self.kafka)
 
 
 def prepare(
     plan: Path | str,
     changes: Sequence[str],
     seed: int,
-    say: Say,
+    log: Log,
     *,
     kafka: str | None = None,
     rehearse: bool = False,
@@ -148,18 +110,34 @@ def prepare(
     if not allow_exec:
         refuse_programs(checked)
     for warning in checked.warnings:
-        say(f"warning: {warning}")
-    timeline = compile_plan(checked.plan, seed, checked.source, checked.slo_positions, checked.places)
+        log(f"warning: {warning}")
+    timeline = compile_checked(checked, seed)
     if rehearse:
-        say("a rehearsal: full load, nothing will be injected")
+        log("rehearsal: full load, no fault is injected")
     file = plan.resolve() if isinstance(plan, Path) else None
     return Job(file, checked, timeline, kafka, rehearse)
 
 
-def perform(request: Request, progress: Progress) -> tuple[Path, Verdict]:
-    """Run a plan and judge it; gives the run directory and the verdict.
+def refuse_programs(checked: CheckedPlan) -> None:
+    """Raise PlanError if an arm starts a program, because a plan may come from somebody else.
 
-    A run that is judged on latency has the host to itself meanwhile, and waits for that.
+    Such a program can do whatever the user can.
+    """
+    problems = [
+        f"{checked.source}: the arm `{name}` of workload `{workload.name}` would start a program "
+        f"({' '.join(arm.command)}); add --allow-exec (in Python: allow_exec=True) if you trust it"
+        for workload in checked.plan.workloads
+        for name, arm in workload.arms.items()
+        if arm.client == "exec"
+    ]
+    if problems:
+        raise PlanError(problems)
+
+
+def perform(request: Request, progress: Progress) -> tuple[Path, Verdict]:
+    """Run a plan and judge it; return the run directory and the verdict.
+
+    A run judged on latency has the host to itself meanwhile, and waits until it is free.
 
     Raises:
         PlanError: the plan can't be run; nothing was started.
@@ -168,136 +146,154 @@ def perform(request: Request, progress: Progress) -> tuple[Path, Verdict]:
         FaultError: a fault could not be healed.
         WorkloadError: a client process died.
         LeaseError: the host's lease can't be had.
-        KeyboardInterrupt: interrupted; everything is cleaned up by then.
+        KeyboardInterrupt: interrupted, after the clean-up.
     """
-    say = progress.say
+    log = progress.say
     job = prepare(
         request.plan,
         request.changes,
         request.seed,
-        say,
+        log,
         kafka=request.kafka,
         rehearse=request.rehearse,
         allow_exec=request.allow_exec,
     )
-    attach = None if request.keep or request.kafka else job.attach
-    on_cluster = _attaching(job, attach, progress) if attach else _launching(job, request, progress)
-    kind = judged_on([each.slo for each in job.checked.plan.objectives])
-    with host_lease(kind, f"aftershock run {job.timeline.name}", say):
+    run_live: Callable[[RunDir], None]
+    if job.attach and not request.keep and not request.kafka:
+        sweep(None, log)
+        run_live = partial(_run_attached, job, job.attach, progress)
+    else:
+        spec, client = job.spec, engine.connect()
+        sweep(client, log)
+        images = images_for(client, spec, log)
+        for version in sorted({version for step in job.timeline.steps for version in step.fault().kafka_versions()}):
+            engine.kafka_image(client, version, log)
+        run_live = partial(_run_launched, job, spec, client, images, progress, request.keep)
+    kind = lease_kind([objective.slo for objective in job.checked.plan.objectives])
+    with host_lease(kind, f"aftershock run {job.timeline.name}", log):
         home = RunDir.create(request.out, job.timeline.name, request.seed, request.command)
-        on_cluster(home)
-        say("judging the evidence with Spark")
-        verdict = judge(home.path, request.spark, say)
+        run_live(home)
+        log("judging the evidence with Spark")
+        verdict = judge(home.path, request.spark, log)
     write_report(home.path)
-    say(f"report: {home.path / 'report.html'}")
+    log(f"report: {home.path / 'report.html'}")
     return home.path, verdict
 
 
-def _launching(job: Job, request: Request, progress: Progress) -> Callable[[RunDir], None]:
-    """How to drive a job on a cluster of its own, for which all is here."""
-    spec, client = job.spec, engine.connect()
-    sweep(client, progress.say)
-    images = images_for(client, spec, progress.say)
-    for version in sorted({version for step in job.timeline.steps for version in step.fault().kafka_versions()}):
-        engine.kafka_image(client, version, progress.say)
-    return lambda home: _launched(job, client, home, images, progress, keep=request.keep)
-
-
-def _attaching(job: Job, attach: Attach, progress: Progress) -> Callable[[RunDir], None]:
-    """How to drive a job on a cluster that runs; no engine is needed for that."""
-    sweep(None, progress.say)
-    return lambda home: _attached(job, attach, home, progress)
-
-
-def live(job: Job, cluster: Cluster, home: RunDir, images: Images, progress: Progress) -> None:
-    """Drive a job on a ready cluster, within `accounted_for`. Raises what goes wrong; see `perform`."""
-    _drive(job, cluster, home, provenance(home, cluster, images), progress)
-
-
-def _launched(
-    job: Job, client: docker.DockerClient, home: RunDir, images: Images, progress: Progress, *, keep: bool
+def _run_launched(
+    job: Job,
+    spec: ClusterSpec,
+    client: docker.DockerClient,
+    images: Images,
+    progress: Progress,
+    keep: bool,  # noqa: FBT001 -- bound by `partial`
+    home: RunDir,
 ) -> None:
-    """Drive a job on a cluster of its own, which is gone afterwards unless it is to be kept."""
-    with accounted_for(home, progress):
+    """Launch the cluster, drive the job on it, and remove it unless it is to be kept."""
+    with record_outcome(home, progress):
         try:
-            with closing(launch(job.spec, home.run_id, home.path, images, progress.say, keep=keep)) as cluster:
-                live(job, cluster, home, images, progress)
+            with closing(launch(spec, home.run_id, home.path, images, progress.say, keep=keep)) as cluster:
+                drive_on(job, cluster, home, images, progress)
         finally:
-            with undisturbed(progress.say):
+            with defer_interrupts(progress.say):
                 collect_logs(client, home.run_id, home.path / "logs")
-                if not (keep and (home.path / CARD).exists()):
+                if not (keep and (home.path / DESCRIPTOR_FILE).exists()):
                     ownership.remove_run(client, home.run_id)
     if keep:
-        progress.say(f"the cluster is kept: bootstrap {cluster.bootstrap(None)}; remove it with: {_down(home)}")
+        down = f"aftershock cluster down --run {home.run_id}"
+        progress.say(f"the cluster is kept: bootstrap {cluster.bootstrap(None)}; remove it with: {down}")
 
 
-def _attached(job: Job, attach: Attach, home: RunDir, progress: Progress) -> None:
-    """Drive a job on a cluster that is as it was afterwards, but for records in its topics and offsets of groups."""
-    with accounted_for(home, progress):
-        card = Card.of(home.run_id, attach, job.timeline)
-        card.write(home.path)
+def _run_attached(job: Job, attach: Attach, progress: Progress, home: RunDir) -> None:
+    """Drive the job on an existing cluster, and restore it.
+
+    Records in its topics and committed offsets of groups stay.
+    """
+    with record_outcome(home, progress):
+        descriptor = AttachmentDescriptor.of(home.run_id, attach, job.timeline)
+        descriptor.write(home.path)
         watchdog.watch(ownership.owner(), home.run_id, home.path)
-        progress.say(f"attaching to {attach.bootstrap}: only what the plan names is touched")
-        with closing(AttachedCluster(card, home.path)) as cluster:
+        progress.say(f"attaching to {attach.bootstrap}: only what the plan names is changed")
+        with closing(AttachedCluster(descriptor, home.path)) as cluster:
             cluster.check()
             versions = {**home.facts["versions"], **cluster.versions()}
             try:
                 _drive(job, cluster, home, {"versions": versions}, progress)
             finally:
-                with undisturbed(progress.say):
+                with defer_interrupts(progress.say):
                     cluster.clear()
 
 
-def _down(home: RunDir) -> str:
-    return f"aftershock cluster down --run {home.run_id}"
+def drive_on(job: Job, cluster: Cluster, home: RunDir, images: Images, progress: Progress) -> None:
+    """Drive a job on a launched cluster, to be called within `record_outcome`. Raises as `perform` does."""
+    _drive(job, cluster, home, provenance(home, cluster, images), progress)
 
 
-def _drive(job: Job, cluster: Target, home: RunDir, about: Mapping[str, Any], progress: Progress) -> None:
-    """The live half proper: the plan, its timeline and the clock are on disk before the first record is sent.
+def _drive(job: Job, cluster: Target, home: RunDir, cluster_facts: Mapping[str, Any], progress: Progress) -> None:
+    """Write plan, timeline and clock to disk before the first record is sent, and drive the job.
 
-    ``about``: what ``run.json`` says of the cluster, its versions among it.
+    ``cluster_facts`` go to ``run.json``; its ``versions`` are among them.
     """
     (home.path / "plan.yaml").write_text(job.checked.text, encoding="utf-8")
     (home.path / "timeline.json").write_bytes(job.timeline.to_json())
-    kafka = about["versions"].get("kafka", engine.DEFAULT_KAFKA)
-    java = java_for(job.checked.plan, kafka, home.run_id, home.path, progress.say)
+    java: tuple[str, ...] = ()
+    if any(arm.client == "java" for workload in job.checked.plan.workloads for arm in workload.arms.values()):
+        kafka = cluster_facts["versions"].get("kafka", engine.DEFAULT_KAFKA)
+        image = engine.java_client_image(engine.connect(), kafka, progress.say)
+        java = java_command(image.name, ownership.labels_of(home.run_id, home.path, keep=False))
     clock = RunClock.starting_now()
-    home.tell(
+    home.update(
         plan_file=str(job.file) if job.file else None,
         origin_ns=clock.origin_ns,
         rehearse=job.rehearse,
-        **about,
+        **cluster_facts,
     )
     spool = spool_for(home.run_id, home.path)
     try:
-        doing = drive(job.timeline, cluster, home, spool.path, clock, progress, java, rehearse=job.rehearse)
-        asyncio.run(doing)
+        asyncio.run(drive(job.timeline, cluster, home, spool.path, clock, progress, java, rehearse=job.rehearse))
     finally:
-        with undisturbed(progress.say):
+        with defer_interrupts(progress.say):
             spool.salvage()
 
 
 @contextmanager
-def accounted_for(home: RunDir, progress: Progress) -> Iterator[None]:
-    """Write down how the live half ended, and say where its evidence is if it didn't end well.
+def record_outcome(home: RunDir, progress: Progress) -> Iterator[None]:
+    """Write the final status of the live half to ``run.json``, and print where the evidence is if it failed.
 
-    To be entered as soon as the run directory is there: who is interrupted before leaves a run that seems to go on.
+    Enter it as soon as the run directory exists: a run that is interrupted before it would seem to be in progress.
     """
     try:
         yield
-        home.tell(status="complete")
+        home.update(status="complete")
         home.seal()
     except KeyboardInterrupt:
-        home.tell(status="interrupted", why="interrupted")
+        home.update(status="interrupted", why="interrupted")
         progress.say(f"interrupted; everything is cleaned up, the evidence so far is kept\nrun: {home.path}")
         raise
     except OSError as error:
-        # the folder may be what can't be written: then run.json goes on saying "running", and there is no manifest
+        # the run directory itself may be unwritable: then run.json stays at "running", and there is no manifest
         with suppress(OSError):
-            home.tell(status="failed", why=str(error))
-        what = f"can't write evidence to {home.path}: {error.strerror or error}"
-        raise EvidenceError(f"{what}; make room there, or choose another --out\nrun: {home.path}") from error
+            home.update(status="failed", why=str(error))
+        raise EvidenceError(
+            f"can't write evidence to {home.path}: {error.strerror or error}; make room there, or choose another --out"
+            f"\nrun: {home.path}"
+        ) from error
     except Exception as error:
-        home.tell(status="failed", why=str(error) if isinstance(error, AftershockError) else repr(error))
+        home.update(status="failed", why=str(error) if isinstance(error, AftershockError) else repr(error))
         error.add_note(f"run: {home.path}")
         raise
+
+
+@contextmanager
+def defer_interrupts(log: Callable[[str], None]) -> Iterator[None]:
+    """Ignore Ctrl-C and SIGTERM until the block is left, and log a line for each."""
+
+    def answer(*_: object) -> None:
+        log("still cleaning up; a few seconds more")
+
+    before = {number: signal.signal(number, answer) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,6 +1,7 @@
-"""The run's clock: microseconds since the run's origin on the host's monotonic clock, the same in all processes.
+"""Run directory: one folder with all evidence of a run, readable at any moment, also for a run that failed.
 
-The run directory: one folder with all the evidence of one run, readable at any moment, also of a broken run.
+The module also holds the run's clock: microseconds since the run's origin on the host's monotonic clock, the same in
+all processes.
 """
 
 import asyncio
@@ -26,17 +27,17 @@ from aftershock.workloads.load.events import run_clock
 
 @dataclass(frozen=True)
 class RunClock:
-    """``origin_ns`` is ``time.monotonic_ns()`` at the start of the run."""
+    """Clock of a run; ``origin_ns`` is ``time.monotonic_ns()`` at its start."""
 
     origin_ns: int
 
     @classmethod
     def starting_now(cls) -> "RunClock":
-        """A clock whose zero is this moment."""
+        """Return a clock whose zero is the current time."""
         return cls(time.monotonic_ns())
 
     def now_us(self) -> int:
-        """Microseconds since the origin."""
+        """Return the microseconds since the origin."""
         return run_clock(self.origin_ns)()
 
     async def sleep_until_us(self, t_us: int) -> None:
@@ -50,7 +51,7 @@ _TABLES = ("outcomes", "log", "replicas", "offsets", "metrics")
 
 
 class RunDir:
-    """A run's folder; ``facts`` is what ``run.json`` says, rewritten whole at each `tell`."""
+    """Folder of a run; ``facts`` is the content of ``run.json``, which each `update` rewrites."""
 
     def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
         self.path = path
@@ -58,10 +59,10 @@ class RunDir:
 
     @classmethod
     def create(cls, parent: Path, plan: str, seed: int, command: str) -> "RunDir":
-        """Make a new folder under ``parent``, named for the time and the plan.
+        """Create a folder under ``parent``, named after the time and the plan.
 
         Raises:
-            EvidenceError: it can't be written there.
+            EvidenceError: the folder can't be written.
         """
         now = datetime.now(UTC)
         name = re.sub(r"[^a-z0-9]+", "-", plan.lower()).strip("-")[:32] or "plan"
@@ -74,6 +75,8 @@ class RunDir:
                 (path / file).touch()
         except OSError as error:
             raise EvidenceError(f"can't write evidence to {path}: {error.strerror}; choose another --out") from error
+        system = os.uname()
+        packages = ("aftershock", "confluent-kafka", "pyspark")
         facts = {
             "schema_version": 1,
             "run_id": run_id,
@@ -83,29 +86,34 @@ class RunDir:
             "status": "running",
             "why": None,
             "rehearse": False,
-            "versions": _versions(),
+            "versions": {"python": sys.version.split()[0], **{package: version(package) for package in packages}},
             "git": _git_revision(),
-            "host": _host(),
+            "host": {
+                "cores": os.cpu_count(),
+                "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+                "kernel": f"{system.sysname} {system.release}",
+                "hostname": system.nodename,
+            },
             "owner": owner(),
             "faults": [],
             "command": command,
         }
         home = cls(path, facts)
-        home.tell()
+        home.update()
         return home
 
     @classmethod
     def open(cls, path: Path) -> "RunDir":
-        """The run directory that is there already; EvidenceError where ``path`` is none."""
+        """Open an existing run directory; EvidenceError if ``path`` is not one."""
         return cls(path, read_json(path / "run.json"))
 
     @property
     def run_id(self) -> str:
-        """The folder's name: unique on the host."""
+        """The folder's name, unique on the host."""
         return self.path.name
 
-    def tell(self, **facts: Any) -> None:
-        """Add facts to ``run.json``; a reader never sees half of it."""
+    def update(self, **facts: Any) -> None:
+        """Add facts to ``run.json``, atomically."""
         self.facts |= facts
         self.write_json("run.json", self.facts)
 
@@ -119,29 +127,14 @@ class RunDir:
             file.write(json.dumps({"t_us": t_us, "arm": None, "event": name, **fields}) + "\n")
 
     def seal(self) -> None:
-        """Write the manifest: the list of evidence files, last of all, so that a truncated run can be told."""
+        """Write the manifest: the list of evidence files. It comes last, so a run without it is incomplete."""
         tables = [f"{table}/{part.name}" for table in _TABLES for part in sorted((self.path / table).glob("*.parquet"))]
         optional = [name for name in _OPTIONAL if (self.path / name).exists()]
         self.write_json("manifest.json", {"schema_version": 1, "files": [*_EVIDENCE, *optional, *tables]})
 
 
-def _versions() -> dict[str, str]:
-    packages = ("aftershock", "confluent-kafka", "pyspark")
-    return {"python": sys.version.split()[0], **{package: version(package) for package in packages}}
-
-
-def _host() -> dict[str, Any]:
-    system = os.uname()
-    return {
-        "cores": os.cpu_count(),
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "kernel": f"{system.sysname} {system.release}",
-        "hostname": system.nodename,
-    }
-
-
 def _git_revision() -> str | None:
-    """The revision of the checkout we run from, "+" if it has changes; None outside a checkout."""
+    """Return the revision of the harness's checkout, with "+" if it has changes; None outside a checkout."""
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+", "--exclude=*"]
     try:
         described = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)

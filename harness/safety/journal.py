@@ -1,7 +1,7 @@
-"""The write-ahead log of faults: every line is on disk before what it announces is done.
+"""Write-ahead log of faults: a line is on disk before the step that it announces is done.
 
-A line carries the undo in plain data, and who owes it, so that any process can heal what a dead one broke. Several
-processes may write one journal: a line is appended whole, or not at all.
+Each line carries the undo as plain data and the process that owes it, so that any process can heal the faults of a dead
+one. Several processes may write to one journal: a line is appended completely, or not at all.
 """
 
 import json
@@ -20,7 +20,7 @@ Line = Mapping[str, Any]
 
 
 class Journal:
-    """``journal.jsonl`` of one run, with the fields of `design.md` 5.2; ``lines`` is what this process wrote."""
+    """``journal.jsonl`` of one run, with the fields of `design.md` 5.2; ``lines`` holds what this process wrote."""
 
     def __init__(self, path: Path, clock: RunClock) -> None:
         self._clock = clock
@@ -29,11 +29,11 @@ class Journal:
         self.lines: list[dict[str, Any]] = []
 
     def record(self, entry: Entry) -> None:
-        """Append one line and wait until it is on disk."""
+        """Append an entry, and return when it is on disk."""
         self.append(entry.as_json())
 
     def append(self, line: Line) -> None:
-        """Append one line that is complete but for when it was written and by whom."""
+        """Append a line after adding the time and this process as its owner; return when it is on disk."""
         line = {"t_us": self._clock.now_us(), **line, "owner": self._owner}
         self.lines.append(line)
         data = (json.dumps(line) + "\n").encode()
@@ -42,16 +42,19 @@ class Journal:
         os.fsync(self._file)
 
     def open_faults(self) -> list[str]:
-        """The faults of this process that are in force now, in the order they began."""
+        """Return the ids of this process's faults in force, in the order they began."""
         return [line["fault"] for line in open_faults(self.lines)]
 
     def close(self) -> None:
-        """Close the file; what was recorded stays in ``lines``."""
+        """Close the file; ``lines`` stays."""
         os.close(self._file)
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
-    """The lines of a journal; a torn last one was never acted on and is left out. EvidenceError if it is broken."""
+    """Return the lines of a journal. EvidenceError if a line is broken.
+
+    An incomplete last line is left out: the step that it would announce was never done.
+    """
     lines = read_lines(path)
     for number, line in enumerate(lines, 1):
         if not {"fault", "state", "targets", "undo"} <= line.keys():
@@ -60,7 +63,7 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
 
 
 def open_faults(lines: Iterable[Line]) -> list[Line]:
-    """The last line of each fault that is in force, in the order they began: intended, and not yet healed."""
+    """Return the last line of each fault that is intended and not yet healed, in the order they began."""
     last: dict[str, Line] = {}
     for line in lines:
         if line["state"] == "intended":

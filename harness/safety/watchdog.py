@@ -1,7 +1,7 @@
-"""The process that heals when the runner can't: it waits for the end of a cluster's owner, and cleans up after it.
+"""Watchdog process of one cluster or run: waits until its owner ends, and then heals what the owner left.
 
-It is a process of its own in a session of its own, so that neither a kill nor a Ctrl-C of the runner reaches it. Where
-the owner has ended and left nothing it ends at once; else it leaves somebody a moment to come and heal, then does it.
+The watchdog is a separate process in a session of its own, so neither a kill nor a Ctrl-C of the runner reaches it. If
+the owner left nothing it ends at once; otherwise it gives other processes ``GRACE_S`` to heal, and then heals itself.
 """
 
 import os
@@ -10,52 +10,49 @@ import sys
 import time
 from pathlib import Path
 
-from aftershock.harness.cluster.ownership import lives
+from aftershock.harness.cluster.ownership import is_alive
 
 GRACE_S = 3.0
 LOG = "watchdog.log"
 
 
 def watch(owner: str, run_id: str, home: Path) -> None:
-    """Start the watchdog of one cluster or run; it ends by itself. ``owner`` as in `labels.owner`."""
+    """Start the watchdog of one cluster or run. It ends by itself; ``owner`` is as in `ownership.owner`."""
     log = home / "logs" / LOG
     log.parent.mkdir(exist_ok=True)
     command = [sys.executable, "-P", "-m", "aftershock.harness.safety.watchdog", owner, run_id, str(home.resolve())]
-    opened = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     actions = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-        (os.POSIX_SPAWN_OPEN, 1, str(log), opened, 0o644),
+        (os.POSIX_SPAWN_OPEN, 1, str(log), flags, 0o644),
         (os.POSIX_SPAWN_DUP2, 1, 2),
     ]
     os.posix_spawn(sys.executable, command, os.environ, file_actions=actions, setsid=True)
 
 
 def guard(owner: str, run_id: str, home: Path) -> None:
-    """Return when the owner has ended and nothing of the run that it may have left broken is broken any more."""
+    """Wait until the owner has ended, heal what it left, and return."""
     await_end(owner)
-    from aftershock.harness.cluster import engine  # noqa: PLC0415 -- it waits for hours, and should weigh nothing meanwhile
+    # imported late: the process waits for hours, and should use little memory meanwhile
+    from aftershock.harness.cluster import engine  # noqa: PLC0415
     from aftershock.harness.cluster.attached import is_attached  # noqa: PLC0415
-    from aftershock.harness.safety.heal import (  # noqa: PLC0415
-        close_books,
-        heal,
-        leavings,
-    )
+    from aftershock.harness.safety.heal import close_run, has_remains, heal  # noqa: PLC0415
 
     client = None if is_attached(home) else engine.connect()
-    if leavings(client, run_id):
+    if has_remains(client, run_id):
         time.sleep(GRACE_S)
-        heal(client, run_id, lambda line: print(line, flush=True), asked=False)  # noqa: T201 -- its log
-    close_books(home)
+        heal(client, run_id, lambda line: print(line, flush=True), explicit=False)  # noqa: T201 -- stdout is its log
+    close_run(home)
 
 
 def await_end(owner: str) -> None:
-    """Return when the process is no more."""
+    """Return when the process has ended."""
     try:
         descriptor = os.pidfd_open(int(owner.partition(":")[0]))
     except ProcessLookupError:
         return
     try:
-        if lives(owner):  # the id may have been used again before it was opened
+        if is_alive(owner):  # the kernel may have reused the id before it was opened
             select.select([descriptor], [], [])
     finally:
         os.close(descriptor)

@@ -1,6 +1,6 @@
-"""Kafka as faults see it: its own administration, over the listeners that no fault touches.
+"""Kafka's administration and the client processes of a run, for faults.
 
-The client processes of a run as faults see them.
+The administration uses the listeners that no fault touches.
 """
 
 import asyncio
@@ -9,24 +9,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from aftershock.faults.targets.values import (
     BrokerId,
     ClientProcess,
+    Heartbeat,
     PartitionState,
     Quorum,
     Resource,
     Setting,
-    SignOfLife,
     TopicPartition,
 )
 from aftershock.harness.cluster.cluster import Cluster
-from aftershock.harness.kafka import groups, settings
-from aftershock.harness.kafka import replicas as records
-from aftershock.harness.kafka import settings as quorum
-from aftershock.harness.kafka import settings as topics
+from aftershock.harness.kafka import groups, replicas, settings
 from aftershock.harness.kafka.groups import member_clients
-from aftershock.harness.run.client_processes import Crew
+from aftershock.harness.run.client_processes import ClientProcesses
 
 
 class KafkaWorld:
-    """See `faults.world.Administered`."""
+    """Kafka's administration: implements `faults.runtime.world.Administered`."""
 
     _cluster: Cluster
 
@@ -60,13 +57,13 @@ class KafkaWorld:
 
     async def quorum(self) -> Quorum:
         """See `faults.world.Administered`."""
-        told = await asyncio.to_thread(quorum.ask_voters, self._cluster.voter_addresses())
-        return Quorum(told.leader, told.epoch)
+        quorum = await asyncio.to_thread(settings.ask_voters, self._cluster.voter_addresses())
+        return Quorum(quorum.leader, quorum.epoch)
 
     async def quorum_lag(self) -> Mapping[BrokerId, int]:
         """See `faults.world.Administered`."""
-        told = await asyncio.to_thread(quorum.ask_voters, self._cluster.voter_addresses())
-        return {voter: told.ends[told.leader] - end for voter, end in told.ends.items()}
+        quorum = await asyncio.to_thread(settings.ask_voters, self._cluster.voter_addresses())
+        return {voter: quorum.ends[quorum.leader] - end for voter, end in quorum.ends.items()}
 
     async def config(self, of: Resource, name: str) -> Mapping[str, Setting]:
         """See `faults.world.Administered`."""
@@ -80,7 +77,7 @@ class KafkaWorld:
         self, topic: str, replicas: Mapping[int, tuple[BrokerId, ...]], config: Mapping[str, str]
     ) -> str:
         """See `faults.world.Administered`."""
-        return await asyncio.to_thread(topics.create_topic_on, self._cluster.admin, topic, replicas, config)
+        return await asyncio.to_thread(settings.create_topic_on, self._cluster.admin, topic, replicas, config)
 
     async def delete_topic(self, topic: str) -> None:
         """See `faults.world.Administered`."""
@@ -88,19 +85,19 @@ class KafkaWorld:
 
     async def topic_ids(self) -> Mapping[str, str]:
         """See `faults.world.Administered`."""
-        return await asyncio.to_thread(topics.topic_ids, self._cluster.admin)
+        return await asyncio.to_thread(settings.topic_ids, self._cluster.admin)
 
     async def add_partitions(self, topic: str, partitions: int) -> None:
         """See `faults.world.Administered`."""
-        await asyncio.to_thread(topics.add_partitions, self._cluster.admin, topic, partitions)
+        await asyncio.to_thread(settings.add_partitions, self._cluster.admin, topic, partitions)
 
     async def log_ends(self, topic: str) -> Mapping[TopicPartition, tuple[int, int]]:
         """See `faults.world.Administered`."""
-        return await asyncio.to_thread(records.log_ends, self._cluster.admin, topic)
+        return await asyncio.to_thread(replicas.log_ends, self._cluster.admin, topic)
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         """See `faults.world.Administered`."""
-        await asyncio.to_thread(records.delete_records, self._cluster.admin, before)
+        await asyncio.to_thread(replicas.delete_records, self._cluster.admin, before)
 
     async def close_fetch_session(self, broker: BrokerId, session: int) -> int:
         """See `faults.world.Administered`."""
@@ -114,56 +111,56 @@ class KafkaWorld:
         """See `faults.world.Administered`."""
         return await asyncio.to_thread(self._cluster.admin.coordinator, group)
 
-    async def registered(self, unasked: frozenset[BrokerId] = frozenset()) -> frozenset[BrokerId]:
+    async def registered(self, excluding: frozenset[BrokerId] = frozenset()) -> frozenset[BrokerId]:
         """See `faults.world.Administered`."""
-        members = await asyncio.to_thread(self._cluster.admin.members, unasked)
+        members = await asyncio.to_thread(self._cluster.admin.members, excluding)
         return frozenset(member.id for member in members if not member.fenced)
 
 
 class ClientsWorld:
-    """See `faults.world.Crewed`."""
+    """See `faults.world.ClientControl`."""
 
     _cluster: Cluster
-    _crew: Crew
+    _clients: ClientProcesses
 
     async def clients(self) -> Sequence[ClientProcess]:
-        """See `faults.world.Crewed`."""
-        return await asyncio.to_thread(self._crew.members)
+        """See `faults.world.ClientControl`."""
+        return await asyncio.to_thread(self._clients.members)
 
     async def kill_client(self, worker: str) -> None:
-        """See `faults.world.Crewed`."""
-        await asyncio.to_thread(self._crew.kill, worker)
+        """See `faults.world.ClientControl`."""
+        await asyncio.to_thread(self._clients.kill, worker)
 
     async def start_client(self, worker: str) -> None:
-        """See `faults.world.Crewed`."""
-        await asyncio.to_thread(self._crew.release, worker)
+        """See `faults.world.ClientControl`."""
+        await asyncio.to_thread(self._clients.release, worker)
 
     async def pause_client(self, worker: str) -> None:
-        """See `faults.world.Crewed`."""
-        await asyncio.to_thread(self._crew.pause, worker)
+        """See `faults.world.ClientControl`."""
+        await asyncio.to_thread(self._clients.pause, worker)
 
     async def resume_client(self, worker: str) -> None:
-        """See `faults.world.Crewed`."""
-        await asyncio.to_thread(self._crew.resume, worker)
+        """See `faults.world.ClientControl`."""
+        await asyncio.to_thread(self._clients.resume, worker)
 
-    async def sign_of_life(self, worker: str) -> SignOfLife | None:
-        """See `faults.world.Crewed`."""
-        beat = await asyncio.to_thread(self._crew.beat, worker)
-        return beat and SignOfLife(*beat)
+    async def last_heartbeat(self, worker: str) -> Heartbeat | None:
+        """See `faults.world.ClientControl`."""
+        beat = await asyncio.to_thread(self._clients.heartbeat, worker)
+        return beat and Heartbeat(*beat)
 
     async def in_group(self, worker: str) -> bool | None:
-        """See `faults.world.Crewed`."""
-        group = await asyncio.to_thread(self._crew.group, worker)
+        """See `faults.world.ClientControl`."""
+        group = await asyncio.to_thread(self._clients.group, worker)
         return None if group is None else worker in await asyncio.to_thread(member_clients, self._cluster.admin, group)
 
     async def connections(self, worker: str) -> frozenset[str]:
-        """See `faults.world.Crewed`."""
-        return await asyncio.to_thread(self._crew.connections, worker)
+        """See `faults.world.ClientControl`."""
+        return await asyncio.to_thread(self._clients.connections, worker)
 
     async def disconnect_client(self, worker: str) -> None:
-        """See `faults.world.Crewed`."""
-        await asyncio.to_thread(self._crew.disconnect, worker)
+        """See `faults.world.ClientControl`."""
+        await asyncio.to_thread(self._clients.disconnect, worker)
 
     async def fetch_sessions(self, worker: str) -> Mapping[BrokerId, int]:
-        """See `faults.world.Crewed`."""
-        return await asyncio.to_thread(self._crew.fetch_sessions, worker)
+        """See `faults.world.ClientControl`."""
+        return await asyncio.to_thread(self._clients.fetch_sessions, worker)

@@ -1,10 +1,9 @@
-"""A connection of our own over a link, over which harmless questions show what the link does to traffic.
+"""Links of a launched cluster, for faults: toxics on Toxiproxy, and probes that show what a link does to traffic.
 
-The question is ApiVersions, which every listener answers. One with ballast is Metadata of topics that don't exist and
-that nobody may create by asking: their names go there and come back, and the broker does next to nothing for it. A
-controllers' listener knows no Metadata and hangs up.
-
-The links of a launched cluster as faults see them, over Toxiproxy.
+A probe is a connection of the harness over a link, and sends harmless requests. The request is ApiVersions, which every
+listener answers. A request with ballast is Metadata of topics that don't exist, without auto-creation: their names go
+there and come back, and the broker does next to nothing for it. A controller's listener does not serve Metadata and
+closes the connection.
 """
 
 import asyncio
@@ -33,7 +32,7 @@ from aftershock.workloads.kafka.wire.login import login
 from aftershock.workloads.kafka.wire.security import PLAINTEXT, Security
 
 _DIAL_TIMEOUT_S = 2.0
-_NAME_BYTES_MAX = 249  # Topic.java: what a topic's name may have
+_NAME_BYTES_MAX = 249  # the longest topic name (Kafka: Topic.java)
 _READ_BYTES = 1 << 16
 
 
@@ -44,11 +43,11 @@ class LinkProbe:
         self._reader = reader
         self._writer = writer
         self._received_bytes = 0
-        self._asked = 0
+        self._request_count = 0
 
     @classmethod
     async def dial(cls, address: Address, security: Security = PLAINTEXT) -> Self:
-        """OSError if it is refused, or not open in time."""
+        """Connect and log in. OSError if the connection is refused, or not open in time."""
         async with asyncio.timeout(_DIAL_TIMEOUT_S):
             probe = cls(*await asyncio.open_connection(*address, ssl=security.tls))
             await probe._log_in(security)
@@ -56,28 +55,28 @@ class LinkProbe:
 
     async def ask(self, ballast_bytes: int, limit_ms: int) -> Exchange:
         """See `faults.world.Probe`."""
-        self._asked += 1
-        question = encode_frame(_question(ballast_bytes), self._asked, "aftershock")
+        self._request_count += 1
+        request = encode_frame(_request(ballast_bytes), self._request_count, "aftershock")
         before_bytes, began_s = self._received_bytes, time.perf_counter()
         end: Any = "answered"
         try:
             async with asyncio.timeout(limit_ms / 1000):
-                await self._exchanged(question)
+                await self._exchange(request)
         except TimeoutError:
             end = "silent"
         except EOFError:
             end = "closed"
         except OSError as error:
-            end = "reset" if error.errno else "closed"  # asyncio raises one of its own, without errno, for the latter
+            end = "reset" if error.errno else "closed"  # asyncio's own error, without errno, is a close
         ms = (time.perf_counter() - began_s) * 1000
-        return Exchange(end, ms, len(question), self._received_bytes - before_bytes)
+        return Exchange(end, ms, len(request), self._received_bytes - before_bytes)
 
     async def close_ms(self, limit_ms: int) -> float:
         """See `faults.world.Probe`."""
         if not self._writer.can_write_eof():
-            raise FaultError("a TLS connection has no half that could be closed by itself")
+            raise FaultError("a TLS connection can't be closed in one direction only")
         began_s = time.perf_counter()
-        with suppress(OSError):  # a reset is an end, too, and a timeout the longest there is
+        with suppress(OSError):  # a reset ends the connection too, and a timeout counts as the limit
             async with asyncio.timeout(limit_ms / 1000):
                 self._writer.write_eof()
                 while await self._reader.read(_READ_BYTES):
@@ -93,17 +92,17 @@ class LinkProbe:
         try:
             while True:
                 request = steps.send(answer)
-                self._asked += 1
-                message = await self._exchanged(encode_frame(request, self._asked, "aftershock"))
-                answer = decode_response(response_type(type(request)), message, self._asked)
+                self._request_count += 1
+                message = await self._exchange(encode_frame(request, self._request_count, "aftershock"))
+                answer = decode_response(response_type(type(request)), message, self._request_count)
         except StopIteration:
             return
         except (EOFError, ClientError) as error:
             await self.hang_up()
             raise ConnectionError(str(error) or "the broker hung up") from error
 
-    async def _exchanged(self, question: bytes) -> bytes:
-        self._writer.write(question)
+    async def _exchange(self, request: bytes) -> bytes:
+        self._writer.write(request)
         await self._writer.drain()
         (length,) = PREFIX.unpack(await self._read(PREFIX.size))
         return await self._read(length)
@@ -119,7 +118,7 @@ class LinkProbe:
         return bytes(buffer)
 
 
-def _question(ballast_bytes: int) -> RequestPayload:
+def _request(ballast_bytes: int) -> RequestPayload:
     if not ballast_bytes:
         return ApiVersionsRequest(client_software_name="aftershock", client_software_version="1")
     names = [f"{number:06d}".ljust(_NAME_BYTES_MAX, "x") for number in range(-(-ballast_bytes // _NAME_BYTES_MAX))]
@@ -139,7 +138,8 @@ class LinksWorld:
 
     def __init__(self) -> None:
         self._proxies = {proxy.name: proxy for proxy in self._cluster.spec.topology.proxies()}
-        # a probe of a silent link keeps its thread for seconds: nothing else, no heal above all, may queue behind those
+        # a probe of a silent link keeps its thread for seconds, so probes have threads of their own: nothing else,
+        # above all no heal, may queue behind them
         self._probing = ThreadPoolExecutor(max_workers=2 * len(self._proxies), thread_name_prefix="probe")
 
     def links(self) -> Sequence[Link]:
@@ -182,8 +182,8 @@ class LinksWorld:
         """See `faults.world.Linked`: one ApiVersions round trip, the dial not counted."""
         address = self._address_of(self._proxies[link.proxy])
         try:
-            asking = partial(_round_trip_ms, address, self._security)
-            return await asyncio.get_running_loop().run_in_executor(self._probing, asking)
+            probe = partial(_round_trip_ms, address, self._security)
+            return await asyncio.get_running_loop().run_in_executor(self._probing, probe)
         except OSError as error:
             raise FaultError(f"no answer through {link.proxy} ({address}): {error}") from error
 
@@ -208,12 +208,12 @@ class LinksWorld:
         address = self._address_of(self._proxies[link.proxy])
         brokers = sorted({link.broker for link in self.links() if link.channel == "client"})
         try:
-            asking = partial(_own_ids, address, brokers, self._security)
-            found = await asyncio.get_running_loop().run_in_executor(self._probing, asking)
+            probe = partial(_own_ids, address, brokers, self._security)
+            found = await asyncio.get_running_loop().run_in_executor(self._probing, probe)
         except OSError as error:
             raise FaultError(f"no answer through {link.proxy} ({address}): {error}") from error
         if len(found) != 1:
-            raise FaultError(f"whoever answers through {link.proxy} ({address}) takes itself for {found or 'nobody'}")
+            raise FaultError(f"the node behind {link.proxy} ({address}) accepts the ids {found}, expected exactly one")
         return found[0]
 
     def _address_of(self, proxy: Proxy) -> Address:
@@ -223,14 +223,14 @@ class LinksWorld:
 
 
 def _own_ids(address: Address, brokers: Sequence[BrokerId], security: Security) -> list[BrokerId]:
-    """The ids that the broker there accepts as its own (`ConfigHelper`: "Unexpected broker id" for any other)."""
+    """Return the ids that the broker accepts as its own (`ConfigHelper`: "Unexpected broker id" for any other)."""
     resources = tuple(
         DescribeConfigsResource(resource_type=i8(BROKER), resource_name=str(broker), configuration_keys=("node.id",))
         for broker in brokers
     )
     with Connection(address, _PROBE_TIMEOUT_S, security) as connection:
         response: Any = connection.ask(DescribeConfigsRequest(resources=resources))
-    return [BrokerId(int(each.resource_name)) for each in response.results if each.error_code == ErrorCode.none]
+    return [BrokerId(int(result.resource_name)) for result in response.results if result.error_code == ErrorCode.none]
 
 
 def _round_trip_ms(address: Address, security: Security) -> float:

@@ -1,8 +1,6 @@
-"""The nodes of a launched cluster as faults see them: processes, over the Docker engine.
+"""Nodes of a launched cluster, for faults: their processes, limits, log directories and Kafka versions.
 
-What a node may have of the machine, and its log directories, as faults see them: over the engine and the kernel.
-
-The nodes of a launched cluster as faults see them: which Kafka they are, and another one in their place.
+Processes and limits go over the Docker engine, log directories over shell commands in the container or beside it.
 """
 
 import asyncio
@@ -19,7 +17,7 @@ from aftershock.errors import ClusterError, FaultError
 from aftershock.faults.targets.values import BrokerId, BrokerState, Limits, LogDir, Throttling
 from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.cluster import Cluster
-from aftershock.harness.cluster.disks import run_beside
+from aftershock.harness.cluster.disks import run_on_volume
 from aftershock.harness.cluster.node import output, replace
 from aftershock.harness.cluster.topology import LOG_DIR
 from aftershock.harness.kafka import settings
@@ -59,10 +57,10 @@ class NodesWorld:
         return await asyncio.to_thread(self._cluster.nodes[broker].state)
 
 
-_PERIOD_US = 100_000  # the kernel's own period of a CPU quota
-_ASKS_MAX = 5
+_PERIOD_US = 100_000  # the kernel's default period of a CPU quota
+_ATTEMPTS_MAX = 5
 _FILLER = "aftershock.fill"
-_NOBODY = 65534
+_NOBODY_UID = 65534
 
 
 class MachineWorld:
@@ -83,7 +81,7 @@ class MachineWorld:
         return await asyncio.to_thread(self._throttled, broker)
 
     async def memory_used(self, broker: BrokerId) -> int:
-        """See `faults.world.Limited`. Not every kernel counts allocations that failed, but all count what is in use."""
+        """See `faults.world.Limited`. All kernels count memory in use; only some count failed allocations."""
         stats = await asyncio.to_thread(self._stats, broker)
         return int(stats.get("memory_stats", {}).get("usage", 0))
 
@@ -92,16 +90,14 @@ class MachineWorld:
         paths = self._cluster.spec.log_dirs(self._cluster.nodes[broker].node)
         return await asyncio.gather(*(asyncio.to_thread(self._log_dir, broker, path) for path in paths))
 
-    async def given_up(self, broker: BrokerId) -> frozenset[str]:
+    async def offline_log_dirs(self, broker: BrokerId) -> frozenset[str]:
         """See `faults.world.Stored`."""
         return await asyncio.to_thread(self._given_up, broker)
 
     async def fill(self, broker: BrokerId, log_dir: str) -> None:
         """See `faults.world.Stored`."""
         if log_dir == LOG_DIR:
-            raise FaultError(
-                f"{log_dir} is on the engine's own disk, which is not to be filled; give the cluster disks"
-            )
+            raise FaultError(f"{log_dir} is on the engine's own disk, which must not be filled; give the cluster disks")
         await self._as_root(broker, log_dir, f"dd if=/dev/zero of={log_dir}/{_FILLER} bs=64k 2>/dev/null || true")
 
     async def empty(self, broker: BrokerId, log_dir: str) -> None:
@@ -110,7 +106,7 @@ class MachineWorld:
 
     async def seal(self, broker: BrokerId, log_dir: str) -> None:
         """See `faults.world.Stored`."""
-        await self._as_root(broker, log_dir, f"chown -R {_NOBODY} {log_dir} && chmod -R a-w {log_dir}")
+        await self._as_root(broker, log_dir, f"chown -R {_NOBODY_UID} {log_dir} && chmod -R a-w {log_dir}")
 
     async def unseal(self, broker: BrokerId, log_dir: str) -> None:
         """See `faults.world.Stored`."""
@@ -122,7 +118,7 @@ class MachineWorld:
 
     async def _beside(self, broker: BrokerId, log_dir: str, script: str, *, root: bool) -> str:
         container = self._cluster.nodes[broker].container
-        return await asyncio.to_thread(run_beside, container, log_dir, script, root=root)
+        return await asyncio.to_thread(run_on_volume, container, log_dir, script, root=root)
 
     def _limits(self, broker: BrokerId) -> Limits:
         container = self._cluster.nodes[broker].container
@@ -141,37 +137,37 @@ class MachineWorld:
             raise ClusterError(f"can't limit {container.name}: {error.explanation or error}") from error
 
     def _throttled(self, broker: BrokerId) -> Throttling:
-        told = self._stats(broker).get("cpu_stats", {}).get("throttling_data", {})
+        data = self._stats(broker).get("cpu_stats", {}).get("throttling_data", {})
         return Throttling(
-            told.get("periods", 0), told.get("throttled_periods", 0), told.get("throttled_time", 0) / 1_000_000_000
+            data.get("periods", 0), data.get("throttled_periods", 0), data.get("throttled_time", 0) / 1_000_000_000
         )
 
     def _stats(self, broker: BrokerId) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self._cluster.nodes[broker].container.stats(stream=False, one_shot=True)
-        return found
+        stats: Mapping[str, Any] = self._cluster.nodes[broker].container.stats(stream=False, one_shot=True)
+        return stats
 
     def _log_dir(self, broker: BrokerId, path: str) -> LogDir:
-        """Asked as the broker's own user, by `stat -f`, which BusyBox has as well."""
+        """Read sizes and access as the broker's own user, by `stat -f`, which BusyBox has as well."""
         script = f'stat -f -c "%S %b %a" {path}; test -w {path} && echo yes || echo no'
-        told = self._told(broker, script, path).split()
-        block, blocks, free = map(int, told[:3])
-        return LogDir(path, block * blocks, block * free, bounded=path != LOG_DIR, writable=told[3] == "yes")
+        fields = self._run_script(broker, script, path).split()
+        block, blocks, free = map(int, fields[:3])
+        return LogDir(path, block * blocks, block * free, bounded=path != LOG_DIR, writable=fields[3] == "yes")
 
-    def _told(self, broker: BrokerId, script: str, path: str = LOG_DIR) -> str:
-        """What a script says in the node's container where it runs, and beside it where it doesn't.
+    def _run_script(self, broker: BrokerId, script: str, path: str = LOG_DIR) -> str:
+        """Return the output of a script in the node's container, or beside it if the node does not run.
 
-        It is asked again when nothing comes, for docker-py loses an answer that comes in one piece with the engine's
-        headers (docker-py issues 2042 and 3332), and when the node ended meanwhile.
+        The script runs again if there is no output, because docker-py loses output that comes in one piece with the
+        engine's headers (docker-py issues 2042 and 3332), and if the node ended meanwhile.
         """
         node = self._cluster.nodes[broker]
         why = ""
-        for _ in range(_ASKS_MAX):
+        for _ in range(_ATTEMPTS_MAX):
             if node.state() != "running":
-                return run_beside(node.container, path, script, root=False)
+                return run_on_volume(node.container, path, script, root=False)
             try:
                 code, output = node.container.exec_run(["sh", "-c", script])
             except APIError as error:
-                why = f"can't ask {node.container.name}: {error.explanation or error}"
+                why = f"can't run a command in {node.container.name}: {error.explanation or error}"
                 continue  # it may just have ended
             if output and not code:
                 return str(output.decode())
@@ -180,10 +176,12 @@ class MachineWorld:
 
     def _given_up(self, broker: BrokerId) -> frozenset[str]:
         answer = self._cluster.admin.ask(DescribeLogDirsRequest(topics=None), only=broker)
-        return frozenset(each.log_dir for each in answer.results if each.error_code is ErrorCode.kafka_storage_error)
+        return frozenset(
+            result.log_dir for result in answer.results if result.error_code is ErrorCode.kafka_storage_error
+        )
 
 
-_TOLD = re.compile(r"Kafka version: (\d+\.\d+\.\d+)")  # AppInfoParser's line, as a server starts
+_VERSION_LINE = re.compile(r"Kafka version: (\d+\.\d+\.\d+)")  # logged by AppInfoParser when a server starts
 
 
 class UpgradesWorld:
@@ -195,7 +193,7 @@ class UpgradesWorld:
         """See `faults.world.Upgradable`."""
         return await asyncio.to_thread(self._cluster.nodes[broker].version)
 
-    async def told_version(self, broker: BrokerId) -> str:
+    async def reported_version(self, broker: BrokerId) -> str:
         """See `faults.world.Upgradable`."""
         return await asyncio.to_thread(self._told_version, broker)
 
@@ -220,7 +218,7 @@ class UpgradesWorld:
         await asyncio.to_thread(settings.raise_level, self._cluster.admin, name, level)
 
     def _image(self, version: str) -> str:
-        """An image of that version; where there is none it is pulled or built, which takes minutes."""
+        """Return an image of that version; a missing one is pulled or built, which takes minutes."""
         client = next(iter(self._cluster.nodes.values())).container.client
         return engine.kafka_image(client, version, lambda _: None).name
 
@@ -228,4 +226,4 @@ class UpgradesWorld:
         container = self._cluster.nodes[broker].container
         container.reload()
         started = datetime.fromisoformat(container.attrs["State"]["StartedAt"][:19] + "+00:00")
-        return next(iter(_TOLD.findall(output(container, started))[-1:]), "")
+        return next(iter(_VERSION_LINE.findall(output(container, started))[-1:]), "")

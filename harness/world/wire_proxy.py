@@ -1,9 +1,7 @@
-"""A request of our own through the wire proxy, under a client id that one of its rules knows.
+"""Rules of a cluster's wire proxy, for faults, and a probe that shows what a rule does.
 
-The versions are asked for first, under an id that no rule knows: the broker must answer that, or the probe says nothing
-about the rule.
-
-The protocol-aware proxy of a cluster as faults see it.
+A probe is a request of the harness through the wire proxy, with a client id that one rule matches. It first requests
+the versions, with an id that no rule matches: the broker must answer that, or the probe proves nothing about the rule.
 """
 
 import asyncio
@@ -38,38 +36,37 @@ _NO_RULE = probe_id("")
 
 
 async def probe_rule(addresses: Iterable[Address], rule: str, api: str, limit_ms: int) -> Answer:
-    """Through the first of the ways that answers. FaultError if none does."""
+    """Send the probe through the first address that answers. FaultError if none does."""
     for address in addresses:
         try:
             async with asyncio.timeout(_DIAL_S):
-                asker = _Asker(*await asyncio.open_connection(*address))
+                prober = _Prober(*await asyncio.open_connection(*address))
         except OSError:
             continue
         try:
-            return await asker.probe(rule, api, limit_ms)
+            return await prober.probe(rule, api, limit_ms)
         except (OSError, EOFError, ClientError):  # before the probe itself was sent
             continue
         finally:
-            asker.close()
-    raise FaultError("nobody answers behind the wire proxy")
+            prober.close()
+    raise FaultError("no broker answers behind the wire proxy")
 
 
-class _Asker:
-    """One connection."""
+class _Prober:
+    """A connection to the wire proxy."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self._asked = 0
+        self._request_count = 0
 
     def close(self) -> None:
-        """At once."""
         self._writer.transport.abort()
 
     async def probe(self, rule: str, api: str, limit_ms: int) -> Answer:
-        """Raises what goes wrong before the probe is sent."""
+        """Send the probe; raises errors that occur before it is sent."""
         async with asyncio.timeout(_DIAL_S):
-            request = probe_request(api, await self._offered())
+            request = probe_request(api, await self._broker_versions())
         outcome: Outcome = "answered"
         response, began_s = None, time.perf_counter()
         try:
@@ -82,22 +79,22 @@ class _Asker:
         ms = (time.perf_counter() - began_s) * 1000
         return Answer(outcome, ms, frozenset(_errors(response)), _versions(response))
 
-    async def _offered(self) -> Mapping[int, tuple[int, int]]:
+    async def _broker_versions(self) -> Mapping[int, tuple[int, int]]:
         request = ApiVersionsRequest(client_software_name="aftershock", client_software_version="1")
         response = await self._ask(request, _NO_RULE)
         return {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
 
     async def _ask(self, request: RequestPayload, client_id: str) -> Any:
-        self._asked += 1
-        self._writer.write(encode_frame(request, self._asked, client_id))
+        self._request_count += 1
+        self._writer.write(encode_frame(request, self._request_count, client_id))
         await self._writer.drain()
         length = checked_length(await self._reader.readexactly(PREFIX.size), 0, FRAME_BYTES_MAX)
         message = await self._reader.readexactly(length)
-        return decode_response(response_type(type(request)), message, self._asked)
+        return decode_response(response_type(type(request)), message, self._request_count)
 
 
 def _errors(value: Any) -> Iterable[int]:
-    """Every error code in an answer, at any depth; none where all went well."""
+    """Yield all error codes in an answer, at any depth, other than 0."""
     if isinstance(value, tuple):
         for item in value:
             yield from _errors(item)
@@ -116,32 +113,32 @@ def _versions(response: Any) -> Mapping[str, int]:
 
 
 class RulesWorld:
-    """See `faults.world.Tampered`."""
+    """See `faults.world.WireProxyControl`."""
 
     _cluster: Cluster
 
     async def add_rule(self, rule: Mapping[str, Any]) -> None:
-        """See `faults.world.Tampered`."""
+        """See `faults.world.WireProxyControl`."""
         await asyncio.to_thread(self._proxy.add_rule, rule)
 
     async def remove_rule(self, name: str) -> None:
-        """See `faults.world.Tampered`."""
+        """See `faults.world.WireProxyControl`."""
         if self._cluster.wire_proxy is not None:
             await asyncio.to_thread(self._cluster.wire_proxy.remove_rule, name)
 
     async def rules(self) -> Mapping[str, Mapping[str, int]]:
-        """See `faults.world.Tampered`."""
+        """See `faults.world.WireProxyControl`."""
         return await asyncio.to_thread(self._proxy.rules)
 
     async def probe_rule(self, name: str, api: str, limit_ms: int) -> Answer:
-        """See `faults.world.Tampered`."""
+        """See `faults.world.WireProxyControl`."""
         return await probe_rule(self._proxy.addresses.values(), name, api, limit_ms)
 
     @property
     def _proxy(self) -> WireProxy:
         if self._cluster.wire_proxy is None:
             raise FaultError(
-                "clients of this cluster pass no wire proxy, so nothing can be done to what they say: launch one with "
+                "this cluster has no wire proxy, so its clients' requests can't be changed; launch it with "
                 "`cluster: {wire_proxy: true}`"
             )
         return self._cluster.wire_proxy

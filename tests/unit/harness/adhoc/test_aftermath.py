@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from aftershock.errors import FaultError
-from aftershock.harness.adhoc.inject import left_s, outcome, stage
+from aftershock.harness.adhoc.inject import journal_state, outcome, remaining_s
 
 TARGETS = {"brokers": [2], "links": [], "topics": [], "roles": {}}
 SEEN = {"what": "it is paused", "asked": 1, "observed": 1, "unit": "reads", "n": 1, "ok": True}
@@ -68,15 +68,15 @@ def test_stopped() -> None:
 def test_failed() -> None:
     """An error with the journal's reason, and what else is in force, which may be why."""
     with pytest.raises(FaultError, match="pause-1 failed: it runs not; in force now: kill-1"):
-        outcome("pause-1", lines(("failed", 1, "it runs not")), stopped=False, meanwhile="in force now: kill-1")
+        outcome("pause-1", lines(("failed", 1, "it runs not")), stopped=False, other_faults="in force now: kill-1")
 
 
 def test_on_its_way() -> None:
     """The stage is the journal's last word; time left is counted only while the fault is in force."""
-    assert ["aiming", "pause-1 witnessed"] == [stage([]), stage(STORY)]
+    assert ["resolving targets", "pause-1 witnessed"] == [journal_state([]), journal_state(STORY)]
     assert [None, 3.0, None, None] == [
-        left_s(STORY[:1], 5_000, 3_000_000),
-        left_s(STORY, 5_000, 3_000_000),
-        left_s(STORY, None, 3_000_000),
-        left_s([*STORY, *HEALED], 5_000, 3_000_000),
+        remaining_s(STORY[:1], 5_000, 3_000_000),
+        remaining_s(STORY, 5_000, 3_000_000),
+        remaining_s(STORY, None, 3_000_000),
+        remaining_s([*STORY, *HEALED], 5_000, 3_000_000),
     ]

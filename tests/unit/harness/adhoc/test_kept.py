@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aftershock.errors import ClusterError, EvidenceError
-from aftershock.harness.adhoc.kept import attached, clock_of, kept, the_one, whose
+from aftershock.harness.adhoc.kept import clock_of, connect, describe_owner, kept_clusters, resolve
 from aftershock.harness.cluster import ownership
 from aftershock.harness.run.rundir import RunDir
 
@@ -32,24 +32,24 @@ def cluster(run_id: str, home: Path, *, keep: bool = True, owner: str = DEAD) ->
 def test_the_only_one(tmp_path: Path) -> None:
     """Without a name the only kept cluster is meant; those that aren't kept don't count."""
     client = engine(cluster("live", tmp_path, keep=False), cluster("mine", tmp_path))
-    assert "mine" == the_one(client, None).run_id
-    assert ["mine"] == [each.run_id for each in kept(client)]
+    assert "mine" == resolve(client, None).run_id
+    assert ["mine"] == [each.run_id for each in kept_clusters(client)]
 
 
 def test_none_and_several(tmp_path: Path) -> None:
     """None: how to start one. Several: their names, and --run."""
     with pytest.raises(ClusterError, match="no cluster is kept; start one with: aftershock cluster up"):
-        the_one(engine(), None)
+        resolve(engine(), None)
     client = engine(cluster("one", tmp_path), cluster("two", tmp_path))
-    with pytest.raises(ClusterError, match=r"several clusters are kept: one, two; say which one with --run"):
-        the_one(client, None)
-    assert "two" == the_one(client, "two").run_id
+    with pytest.raises(ClusterError, match=r"several clusters are kept: one, two; choose one with --run"):
+        resolve(client, None)
+    assert "two" == resolve(client, "two").run_id
 
 
 def test_one_that_vanished(tmp_path: Path) -> None:
     """A name that nothing on the engine has."""
-    with pytest.raises(ClusterError, match="no cluster gone stands on this engine"):
-        the_one(engine(cluster("one", tmp_path)), "gone")
+    with pytest.raises(ClusterError, match="no cluster gone on this engine"):
+        resolve(engine(cluster("one", tmp_path)), "gone")
 
 
 def test_one_that_is_not_kept(tmp_path: Path) -> None:
@@ -57,23 +57,25 @@ def test_one_that_is_not_kept(tmp_path: Path) -> None:
     client = engine(
         cluster("pool-3f-0-1a", tmp_path, keep=False, owner=ownership.owner()), cluster("left", tmp_path, keep=False)
     )
-    with pytest.raises(ClusterError, match=r"pool-3f-0-1a is not a kept one: it belongs to process \d+, which lives"):
-        the_one(client, "pool-3f-0-1a")
+    with pytest.raises(
+        ClusterError, match=r"pool-3f-0-1a is not a kept one: it belongs to process \d+, which is running"
+    ):
+        resolve(client, "pool-3f-0-1a")
     with pytest.raises(ClusterError, match=r"left is not a kept one: it belongs to process 1, which is dead"):
-        the_one(client, "left")
+        resolve(client, "left")
 
 
 def test_kept_by_a_file(tmp_path: Path) -> None:
     """A pool's cluster that was kept afterwards is kept, though its label can't say so."""
     client = engine(cluster("pool-3f-0-1a", tmp_path, keep=False))
     (tmp_path / ownership.KEPT).touch()
-    assert "pool-3f-0-1a" == the_one(client, None).run_id
+    assert "pool-3f-0-1a" == resolve(client, None).run_id
 
 
 def test_of_another_host(tmp_path: Path) -> None:
     """A process id of another host says nothing here."""
     made = {**cluster("far", tmp_path), ownership.HOST: "elsewhere/1"}
-    assert "it belongs to a process of another host or container" == whose(the_one(engine(made), "far"))
+    assert "it belongs to a process of another host or container" == describe_owner(resolve(engine(made), "far"))
 
 
 def test_the_clock_of_a_home(tmp_path: Path) -> None:
@@ -81,7 +83,7 @@ def test_the_clock_of_a_home(tmp_path: Path) -> None:
     home = RunDir.create(tmp_path, "cluster", 0, "")
     with pytest.raises(ClusterError, match="is not ready yet"):
         clock_of(home.path)
-    home.tell(origin_ns=17)
+    home.update(origin_ns=17)
     assert 17 == clock_of(home.path).origin_ns
     with pytest.raises(EvidenceError, match=r"run\.json: missing"):
         clock_of(tmp_path)
@@ -90,8 +92,10 @@ def test_the_clock_of_a_home(tmp_path: Path) -> None:
 def test_one_that_is_being_launched(tmp_path: Path) -> None:
     """Half a cluster whose launcher lives is to be waited for, not to be taken down."""
     client = engine(cluster("young", tmp_path, owner=ownership.owner()))
-    with pytest.raises(ClusterError, match=r"young is still being launched: it belongs to process \d+, which lives"):
-        with attached(client, the_one(client, None)):
+    with pytest.raises(
+        ClusterError, match=r"young is still being launched: it belongs to process \d+, which is running"
+    ):
+        with connect(client, resolve(client, None)):
             pass
 
 
@@ -99,5 +103,5 @@ def test_one_whose_folder_is_gone(tmp_path: Path) -> None:
     """Somebody removed the runs: the cluster can't be reached any more, only be taken down."""
     client = engine(cluster("orphan", tmp_path / "gone"))
     with pytest.raises(ClusterError, match="take it down with: aftershock cluster down --run orphan"):
-        with attached(client, the_one(client, None)):
+        with connect(client, resolve(client, None)):
             pass

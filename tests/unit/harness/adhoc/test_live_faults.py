@@ -8,7 +8,7 @@ import pytest
 
 from aftershock.faults.runtime.record import Entry, Targets, Undo
 from aftershock.faults.targets.values import Toxic
-from aftershock.harness.adhoc.kept import live_faults, not_ours
+from aftershock.harness.adhoc.kept import foreign_changes, live_faults
 from aftershock.harness.cluster import ownership
 from aftershock.harness.run.rundir import RunClock
 from aftershock.harness.safety.journal import Journal, read_journal
@@ -54,8 +54,8 @@ def test_who_holds_it(home: Path) -> None:
     """This process for its own; nobody for one whose injector is dead."""
     paused, _, shut = live_faults(home, 15_000_000)
     pid = ownership.owner().partition(":")[0]
-    assert f"p: pause on node 2; held by process {pid}, 3 s left" == paused.told()
-    assert "shut: refuse on client_b-k2; orphaned, process 1 is dead" == shut.told()
+    assert f"p: pause on node 2; held by process {pid}, 3 s left" == paused.describe()
+    assert "shut: refuse on client_b-k2; orphaned, process 1 is dead" == shut.describe()
     told = shut.to_json("r1")
     assert ({"pid": 1, "alive": False}, "aftershock heal --run r1") == (told["held_by"], told["heal"])
 
@@ -69,7 +69,7 @@ def test_what_is_not_ours(home: Path) -> None:
         "not ours: toxic mystery (timeout, downstream) on proxy client_a-k1",
         "not ours: toxic slow:client_a-k1:upstream (latency, upstream) on proxy client_c-k3",
         "not ours: proxy client_c-k1 is disabled",
-    ] == list(not_ours(lines, toxics, {"client_b-k2", "client_c-k1"}))
+    ] == list(foreign_changes(lines, toxics, {"client_b-k2", "client_c-k1"}))
 
 
 def test_nothing(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from aftershock.faults.plans import find
 from aftershock.faults.runtime.record import Entry, Targets, Undo
 from aftershock.harness.adhoc.inject import claim
 from aftershock.harness.adhoc.kept import plan_of
-from aftershock.harness.cluster.cluster import CARD
+from aftershock.harness.cluster.cluster import DESCRIPTOR_FILE
 from aftershock.harness.cluster.topology import ClusterSpec
 from aftershock.harness.run.rundir import RunClock, RunDir
 from aftershock.harness.safety.journal import Journal
@@ -45,7 +45,7 @@ def test_of_a_kept_cluster(home: RunDir) -> None:
 def test_of_a_run(home: RunDir) -> None:
     """With marks, times count from the end of steady: this pause was injected before, so it comes at once."""
     (home.path / "plan.yaml").write_text(find("demo").read_text())
-    home.tell(
+    home.update(
         marks={"load_start_us": 0, "steady_start_us": 1, "faults_start_us": 60_000_000, "load_end_us": 99_000_000}
     )
     plan = load_plan(plan_of(home.path).text).plan
@@ -57,7 +57,7 @@ def test_of_a_pool_s_cluster(home: RunDir) -> None:
     """Without a plan, the cluster is what its card says."""
     (home.path / "plan.yaml").unlink()
     spec = ClusterSpec.of(Cluster(racks={"b": 2, "a": 1}, profile="production"))
-    (home.path / CARD).write_text(json.dumps({"run_id": "pool-1", "spec": spec.to_json()}))
+    (home.path / DESCRIPTOR_FILE).write_text(json.dumps({"run_id": "pool-1", "spec": spec.to_json()}))
     plan = load_plan(plan_of(home.path).text).plan
     assert (["b", "a"], "production") == (list(plan.cluster.racks), plan.cluster.profile)
 

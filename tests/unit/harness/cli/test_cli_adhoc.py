@@ -57,7 +57,7 @@ def test_prune_needs_a_criterion(tmp_path: Path) -> None:
     assert "--keep N" in ended.stderr
     bad = aftershock("runs", "prune", "--older-than", "monday", cwd=tmp_path)
     assert 3 == bad.returncode
-    assert "monday is no age" in bad.stderr
+    assert "monday is not an age" in bad.stderr
 
 
 def test_runs_without_an_engine(tmp_path: Path) -> None:
@@ -81,5 +81,5 @@ def test_plan_from_what_nobody_injected(tmp_path: Path) -> None:
     (path / "plan.yaml").write_text("cluster: {}\n")
     nothing, nowhere = aftershock("plan", "from", "r1", cwd=tmp_path), aftershock("plan", "from", "r2", cwd=tmp_path)
     assert [(3, ""), (3, "")] == [(ended.returncode, ended.stdout) for ended in (nothing, nowhere)]
-    assert "nothing was injected by hand into r1" in nothing.stderr
+    assert "run r1 has no manual injections" in nothing.stderr
     assert "no run at r2" in nowhere.stderr

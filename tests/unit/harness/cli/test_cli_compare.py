@@ -64,8 +64,8 @@ def test_compare_prints_json(runs: Path, capsys: pytest.CaptureFixture[str], mon
         (("r1", "r2", "alone"), "compare takes one run, or two"),
         (("r1", "--control", "baseline"), "--control needs two"),
         (("r1", "r2", "--control", "nobody"), "have no arm in common that can be compared"),
-        (("r1", "--margin", "0%"), "a margin of 0% can't be"),
-        (("r1", "--margin", "some"), "a margin of some can't be"),
+        (("r1", "--margin", "0%"), "--margin 0% is not a margin"),
+        (("r1", "--margin", "some"), "--margin some is not a margin"),
         (("r1", "--metric", "p95"), "'p95' can't be compared"),
         (("r9",), "no run at"),
     ],
@@ -103,7 +103,7 @@ def test_trend(runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     [
         ((), 2, "the ledger is empty; add judged runs: aftershock trend --add RUN"),
         (("--since", "2027-01-01"), 2, "the ledger is empty"),
-        (("--since", "tomorrow"), 3, "tomorrow is no day; write it like 2026-11-21"),
+        (("--since", "tomorrow"), 3, "--since tomorrow is not a date; write it like 2026-11-21"),
     ],
 )
 def test_trend_of_nothing(

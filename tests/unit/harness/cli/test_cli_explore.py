@@ -18,9 +18,9 @@ workloads: [{name: w, produce: {topic: t, rate: 50/s}, arms: {mine: {client: exe
     ("words", "says"),
     [
         (("--budget", "40s"), "a budget of 40 s is too small for the first run, which may take"),
-        (("--budget", "soon"), "--budget soon: soon is no duration: give a number with its unit"),
+        (("--budget", "soon"), "--budget soon is not a duration: give a number with its unit"),
         (("nowhere",), "nowhere: there is no such file, and no shipped plan of that name"),
-        (("own.yaml",), "say --allow-exec"),
+        (("own.yaml",), "add --allow-exec (in Python: allow_exec=True) if you trust it"),
         (("--seed", "x"), "aftershock --help"),
     ],
 )
@@ -54,5 +54,5 @@ def test_what_can_not_be_read_is_said_and_the_rest_goes_on(
         __main__.main()
     broken, old, last = capsys.readouterr().err.splitlines()
     assert broken.startswith(f"{tmp_path / 'coverage.jsonl'}:1: not a line of the coverage ledger")
-    assert old.startswith(f"{tmp_path / 'corpus' / 'old.yaml'}: skipped: it is of schema 0")
+    assert old.startswith(f"{tmp_path / 'corpus' / 'old.yaml'}: skipped: it has schema version 0")
     assert "too small" in last

@@ -69,7 +69,7 @@ def test_a_starved_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     ("words", "says"),
     [
         (("952",), "there is no trial of `952`: name one of"),
-        (("951", "--budget", "soon"), "--budget soon: "),
+        (("951", "--budget", "soon"), "--budget soon is not a duration"),
         (("951", "--budget", "30s"), "give --budget 2m or more"),
     ],
 )

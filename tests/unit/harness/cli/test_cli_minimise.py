@@ -8,11 +8,11 @@ from typing import Any, Self
 
 import pytest
 
-from aftershock.faults.plan.document import dump
+from aftershock.faults.plan.document import dump_yaml
 from aftershock.harness.cli import __main__
 from aftershock.harness.labs import corpus
 from aftershock.harness.labs.minimise import execution
-from aftershock.harness.labs.minimise.search import Ran, Word
+from aftershock.harness.labs.minimise.search import CandidateRun, Word
 from aftershock.results.checks.check import Check, Status, Verdict
 from aftershock.tests.unit.faults.search.following import ids, plan, slow
 
@@ -31,10 +31,10 @@ class PretendClusters:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def __call__(self, document: Mapping[str, Any]) -> Ran:
+    def __call__(self, document: Mapping[str, Any]) -> CandidateRun:
         self.count += 1
         word: Word = "fails" if "f3" in ids(document) and not self.flake else "passes"
-        return Ran(word, "pretended", f"run-{self.count}")
+        return CandidateRun(word, "pretended", f"run-{self.count}")
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(execution, "WarmClusters", PretendClusters)
     run = tmp_path / "run-0"
     run.mkdir()
-    (run / "plan.yaml").write_text(dump(plan(*(slow(f"f{number}", 3 * number) for number in range(12)))))
+    (run / "plan.yaml").write_text(dump_yaml(plan(*(slow(f"f{number}", 3 * number) for number in range(12)))))
     facts = {"run_id": "run-0", "seed": 7, "rehearse": False, "status": "complete", "versions": {}}
     (run / "run.json").write_text(json.dumps(facts))
     judged(run, Status.FAIL)
@@ -102,11 +102,11 @@ def test_a_flake_is_inconclusive(
 @pytest.mark.parametrize(
     ("words", "status", "says"),
     [
-        ((), Status.PASS, "run-0 passed, so there is nothing to make small"),
+        ((), Status.PASS, "run-0 passed, so there is nothing to minimise"),
         ((), Status.INCONCLUSIVE, "run-0 was INCONCLUSIVE, not FAIL"),
-        (("--budget", "soon"), Status.FAIL, "--budget soon is no duration"),
+        (("--budget", "soon"), Status.FAIL, "--budget soon is not a duration"),
         (("--budget", "1s"), Status.FAIL, "a budget of 1 s is too small"),
-        (("--check", "slo/gap"), Status.FAIL, "--check slo/gap: that did not FAIL; what did: slo/lost"),
+        (("--check", "slo/gap"), Status.FAIL, "--check slo/gap: did not FAIL in this run; failed checks: slo/lost"),
     ],
 )
 def test_what_is_refused(

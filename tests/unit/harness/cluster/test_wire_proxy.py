@@ -12,7 +12,7 @@ import pytest
 
 from aftershock.errors import ClusterError, FaultError
 from aftershock.faults.wire_proxy.probe import PROBED
-from aftershock.faults.wire_proxy.proxy import Way
+from aftershock.faults.wire_proxy.proxy import Route
 from aftershock.harness.cluster.proxies import DESCRIPTOR_FILE, WireProxy
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.world.wire_proxy import probe_rule
@@ -43,7 +43,7 @@ def guard() -> Iterator[socket.socket]:
 
 @pytest.fixture
 def proxy(broker: ScriptedBroker, guard: socket.socket, tmp_path: Path) -> Iterator[WireProxy]:
-    ways = [Way("client_a-k1", "a", 1, broker.addresses[1])]
+    ways = [Route("client_a-k1", "a", 1, broker.addresses[1])]
     started = WireProxy.start(ways, Address(*guard.getsockname()), tmp_path)
     yield started
     guard.close()
@@ -93,7 +93,7 @@ def test_no_card(tmp_path: Path) -> None:
 def test_one_that_does_not_come_up(tmp_path: Path) -> None:
     """Its log is named."""
     with pytest.raises(ClusterError, match=r"wire_proxy\.log"):
-        WireProxy.start([Way("no upstream", "a", 1, ())], Address("127.0.0.1", 1), tmp_path)  # type: ignore[arg-type]
+        WireProxy.start([Route("no upstream", "a", 1, ())], Address("127.0.0.1", 1), tmp_path)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("api", SERVED)
@@ -132,5 +132,5 @@ async def test_nobody_behind_the_proxy() -> None:
     """That says nothing about a rule."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         address = Address(*closed.getsockname())
-    with pytest.raises(FaultError, match="nobody answers"):
+    with pytest.raises(FaultError, match="no broker answers"):
         await probe_rule([address], "r", "Metadata", LIMIT_MS)

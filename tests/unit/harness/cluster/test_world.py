@@ -95,18 +95,18 @@ async def test_only_named_proxies_are_touched_or_seen(world: AttachedWorld, clus
 @pytest.mark.parametrize(
     ("act", "why"),
     [
-        (lambda w: w.reassign({("foreign", 0): (ONE,)}), "foreign is not the plan's"),
-        (lambda w: w.cancel_reassign([("foreign", 0)]), "foreign is not the plan's"),
-        (lambda w: w.elect_preferred([("orders", 0), ("foreign", 0)]), "foreign is not the plan's"),
-        (lambda w: w.elect_unclean([("orders", 0)]), "was there before us"),
-        (lambda w: w.delete_records({("orders", 0): 5}), "was there before us"),
-        (lambda w: w.delete_topic("orders"), "was there before us"),
-        (lambda w: w.create_topic("new", {}, {}), "was there before us"),
-        (lambda w: w.add_partitions("foreign", 5), "foreign is not the plan's"),
-        (lambda w: w.alter_config("topic", "foreign", {}), "foreign is not the plan's"),
+        (lambda w: w.reassign({("foreign", 0): (ONE,)}), "foreign is not in the plan"),
+        (lambda w: w.cancel_reassign([("foreign", 0)]), "foreign is not in the plan"),
+        (lambda w: w.elect_preferred([("orders", 0), ("foreign", 0)]), "foreign is not in the plan"),
+        (lambda w: w.elect_unclean([("orders", 0)]), "existed before the run"),
+        (lambda w: w.delete_records({("orders", 0): 5}), "existed before the run"),
+        (lambda w: w.delete_topic("orders"), "existed before the run"),
+        (lambda w: w.create_topic("new", {}, {}), "existed before the run"),
+        (lambda w: w.add_partitions("foreign", 5), "foreign is not in the plan"),
+        (lambda w: w.alter_config("topic", "foreign", {}), "foreign is not in the plan"),
         (lambda w: w.alter_config("broker", "1", {}), "broker 1 is not named"),
         (lambda w: w.alter_config("broker", "", {}), "broker defaults is not named"),
-        (lambda w: w.alter_config("client", "their-app", {}), "none of ours"),
+        (lambda w: w.alter_config("client", "their-app", {}), "does not belong to the run"),
         (lambda w: w.close_fetch_session(ONE, 7), "broker 1 is not named"),
     ],
 )
@@ -137,7 +137,7 @@ async def test_what_it_names_is_touched(world: AttachedWorld, cluster: Any, act:
 @pytest.mark.parametrize("verb", ["kill", "stop", "start", "pause", "resume", "limit", "fill", "seal", "add_rule"])
 async def test_what_needs_our_own_is_refused(world: AttachedWorld, verb: str) -> None:
     """As an error of the fault, so that it is recorded and the rest goes on."""
-    with pytest.raises(FaultError, match=f"`{verb}` can't be done to an attached cluster: we did not start it"):
+    with pytest.raises(FaultError, match=f"`{verb}` is impossible on an attached cluster: the harness did not start it"):
         await getattr(world, verb)(ONE)
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from aftershock.faults.plan.check import load_plan
 from aftershock.faults.timeline.compile import compile_plan
-from aftershock.harness.run.assignments import Surroundings, assignments, worker_names
-from aftershock.workloads.adapters.security import Secured
+from aftershock.harness.run.assignments import RunContext, assignments, worker_names
+from aftershock.workloads.adapters.security import SecuritySettings
 from aftershock.workloads.load.assignment import Assignment, CommitAssignment, ConsumeAssignment, ProduceAssignment
 from aftershock.workloads.load.logread import Topic
 
@@ -34,7 +34,7 @@ IMAGE = ("image", "client")
 class Doorways:
     """A cluster, as far as assignments need one: where clients of a rack knock, and how."""
 
-    security = Secured(protocol="SASL_SSL", mechanism="PLAIN", user="alice", password="${PASSWORD}")  # noqa: S106
+    security = SecuritySettings(protocol="SASL_SSL", mechanism="PLAIN", user="alice", password="${PASSWORD}")  # noqa: S106
 
     def kafka_rack(self, rack: str | None) -> str | None:
         return rack and f"zone-{rack}"
@@ -46,7 +46,7 @@ class Doorways:
 def told() -> dict[str, Assignment]:
     checked = load_plan(PLAN)
     timeline = compile_plan(checked.plan, 7, checked.source, checked.slo_positions)
-    around = Surroundings(
+    around = RunContext(
         "r",
         1,
         Path("spool"),

@@ -7,7 +7,7 @@ import pytest
 
 from aftershock.errors import PlanError
 from aftershock.faults.timeline.timeline import Objective
-from aftershock.harness.run.collect import Noise, calibrate, too_fine
+from aftershock.harness.run.collect import Noise, calibrate, unmeasurable_slos
 from aftershock.harness.run.rundir import RunDir
 from aftershock.tests.unit.faults.fake_world import FakeWorld, JumpingClock
 
@@ -58,4 +58,4 @@ async def test_a_late_host_refuses_the_fine_slo_alone(home: RunDir) -> None:
 
 def test_no_slo_is_too_coarse() -> None:
     """Counts and thresholds above the noise are left alone."""
-    assert [] == list(too_fine(OBJECTIVES[1:], Noise(19.9, 100, None, 0)))
+    assert [] == list(unmeasurable_slos(OBJECTIVES[1:], Noise(19.9, 100, None, 0)))

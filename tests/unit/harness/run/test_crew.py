@@ -12,7 +12,7 @@ import pytest
 
 from aftershock.errors import FaultError
 from aftershock.harness.run import client_processes
-from aftershock.harness.run.client_processes import Crew
+from aftershock.harness.run.client_processes import ClientProcesses
 from aftershock.tests.unit.workloads.conftest import Bench
 from aftershock.tests.unit.workloads.load.test_fleet import READY_S, until
 from aftershock.workloads.adapters.conformance.bench import PARTITIONS
@@ -42,11 +42,11 @@ def bench(tmp_path: Path, request: pytest.FixtureRequest, mock_cluster: MockClus
     return bench
 
 
-def crew_of(bench: Bench) -> Crew:
-    return Crew(bench._common["run_id"], bench.spool)
+def crew_of(bench: Bench) -> ClientProcesses:
+    return ClientProcesses(bench._common["run_id"], bench.spool)
 
 
-def states(crew: Crew) -> dict[str, str]:
+def states(crew: ClientProcesses) -> dict[str, str]:
     return {client.name: client.state for client in crew.members()}
 
 
@@ -79,15 +79,15 @@ async def test_a_pause_freezes_all_of_it(bench: Bench) -> None:
         await fleet.start(READY_S)
         await fleet.go(bench.now_us())
         crew = crew_of(bench)
-        await until(lambda: crew.beat("mine") is not None, "a sign of life")
+        await until(lambda: crew.heartbeat("mine") is not None, "a sign of life")
         crew.pause("mine")
         await until(lambda: states(crew) == {"mine": "paused"}, "every process of it stopped")
-        frozen = crew.beat("mine")
+        frozen = crew.heartbeat("mine")
         whole = client_processes.workers(bench._common["run_id"])["mine"]
         assert {process.state for process in whole} == {"T"}
         crew.resume("mine")
         crew.resume("mine")
-        await until(lambda: states(crew) == {"mine": "running"} and crew.beat("mine") != frozen, "it goes on")
+        await until(lambda: states(crew) == {"mine": "running"} and crew.heartbeat("mine") != frozen, "it goes on")
 
 
 async def test_only_its_own_connections_are_ended(bench: Bench) -> None:
@@ -115,15 +115,15 @@ async def test_a_frozen_worker_of_a_dead_runner_can_be_ended(bench: Bench) -> No
     async with Fleet([program], bench.logs) as fleet:
         await fleet.start(READY_S)
         crew_of(bench).pause("mine")
-        client_processes.end_workers(bench._common["run_id"])
+        client_processes.kill_workers(bench._common["run_id"])
         await until(lambda: not client_processes.workers(bench._common["run_id"]), "nothing left of it")
 
 
 def test_where_no_run_is_under_way_there_are_no_clients() -> None:
     """No run of that name, or one whose runner is dead: nobody to hit, nothing to release, no error."""
-    crew = Crew(f"run-{uuid.uuid4()}")
+    crew = ClientProcesses(f"run-{uuid.uuid4()}")
     assert crew.members() == []
-    assert crew.beat("x") is None
+    assert crew.heartbeat("x") is None
     crew.release("x")
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from aftershock.errors import EngineError
 from aftershock.harness.cluster.images import recipes
-from aftershock.harness.run.assignments import java_command, of_worker
+from aftershock.harness.run.assignments import java_command, label_worker
 
 
 def test_an_image_is_named_for_the_kafka_image_it_is_made_from() -> None:
@@ -29,7 +29,7 @@ def test_the_command_carries_the_labels(monkeypatch: pytest.MonkeyPatch) -> None
     assert {"--rm", "host", "none", "never"} <= set(words)
     marks = ("--label", "aftershock.run=r 1", "--label", "aftershock.keep=false")
     assert words[-6:] == (*marks, "i:1", "/opt/aftershock/client")
-    assert of_worker(words, "w")[-4:] == ("--label", "aftershock.worker=w", "i:1", "/opt/aftershock/client")
+    assert label_worker(words, "w")[-4:] == ("--label", "aftershock.worker=w", "i:1", "/opt/aftershock/client")
 
 
 def test_without_the_docker_command(monkeypatch: pytest.MonkeyPatch) -> None:

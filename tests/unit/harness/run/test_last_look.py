@@ -45,7 +45,7 @@ async def test_whose_commits_are_read(
 async def test_sessions_left(tmp_path: Path) -> None:
     """Nothing where no client told of any; what brokers don't tell is not known, and not none."""
     (tmp_path / "events.jsonl").write_text("")
-    assert await collect.sessions_left(cast("Any", Unreadable()), tmp_path) is None
+    assert await collect.open_fetch_sessions(cast("Any", Unreadable()), tmp_path) is None
     granted = {"event": "session_established", "node_id": 1, "session_id": 7}
     (tmp_path / "events.jsonl").write_text(json.dumps(granted) + "\n")
-    assert {"told": 1, "left": None} == await collect.sessions_left(cast("Any", Unreadable()), tmp_path)
+    assert {"told": 1, "left": None} == await collect.open_fetch_sessions(cast("Any", Unreadable()), tmp_path)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aftershock.harness.run.client_processes import connections, hang_up
+from aftershock.harness.run.client_processes import connections, shut_down_connection
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def test_hung_up_its_next_read_is_the_end(ends: tuple[socket.socket, socket.sock
     here, there = ends
     (held,) = [held for held in connections(os.getpid()).values() if held.descriptor == here.fileno()]
     before = _open_files()
-    hang_up(os.getpid(), held)
+    shut_down_connection(os.getpid(), held)
     assert b"" == here.recv(1)
     assert b"" == there.recv(1)
     assert before == _open_files()
@@ -41,7 +41,7 @@ def test_one_that_ended_meanwhile_is_left_alone(
         with (tmp_path / "notes").open("w") as notes:
             os.dup2((notes if into == "a file" else here).fileno(), doomed.fileno())
         before = _open_files()
-        hang_up(os.getpid(), held)
+        shut_down_connection(os.getpid(), held)
         assert before == _open_files()
     here.sendall(b"x")
     assert b"x" == there.recv(1)

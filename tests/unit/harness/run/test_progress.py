@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from aftershock.harness.run.progress import ArmStatus, Progress, Status, p99_ms, panel, plain
+from aftershock.harness.run.progress import ArmStatus, Progress, Status, p99_ms, panel, status_line
 
 ARMS = [ArmStatus("base", 100, 97, 3, 12.0), ArmStatus("[red]x", None, 5, 0, None)]
 STATUS = Status("fault", 31.4, ["kill-1"], ARMS)
@@ -19,7 +19,7 @@ def test_p99_is_nearest_rank() -> None:
 
 def test_the_plain_line_has_phase_fault_and_arms() -> None:
     """Without a terminal, a line says it all."""
-    assert "   31 s  fault: kill-1  base 97/100 ok, p99 12 ms; [red]x 5 read, p99 -" == plain(STATUS)
+    assert "   31 s  fault: kill-1  base 97/100 ok, p99 12 ms; [red]x 5 read, p99 -" == status_line(STATUS)
 
 
 def test_names_are_not_markup() -> None:
@@ -35,7 +35,7 @@ def test_names_are_not_markup() -> None:
 def test_without_clients_there_is_no_table() -> None:
     """An injection by hand has no clients: a headline, and no columns of nothing."""
     status = Status("pause-1 witnessed", 2.0, ["3 s left"], ())
-    assert "    2 s  pause-1 witnessed: 3 s left" == plain(status)
+    assert "    2 s  pause-1 witnessed: 3 s left" == status_line(status)
     console = Console(file=io.StringIO(), width=80, force_terminal=False)
     console.print(panel(status))
     assert ["2 s  pause-1 witnessed: 3 s left"] == [

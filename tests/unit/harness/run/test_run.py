@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 from aftershock.errors import AftershockError, ClusterError, EvidenceError, WorkloadError
-from aftershock.harness.run.drive import _unless, _watched
+from aftershock.harness.run.drive import _race, _watch_processes
 from aftershock.harness.run.progress import Progress
-from aftershock.harness.run.run import accounted_for, prepare
+from aftershock.harness.run.run import prepare, record_outcome
 from aftershock.harness.run.rundir import RunDir
 
 
@@ -25,7 +25,7 @@ def home(tmp_path: Path) -> RunDir:
 def ended(home: RunDir, error: BaseException | None) -> tuple[str, str | None]:
     """What run.json says after a live half that raised ``error``."""
     try:
-        with accounted_for(home, Progress(Console(file=io.StringIO()))):
+        with record_outcome(home, Progress(Console(file=io.StringIO()))):
             if error:
                 raise error
     except (AftershockError, KeyboardInterrupt, ValueError):
@@ -60,7 +60,7 @@ def test_a_bad_end_is_told_and_not_sealed(home: RunDir, error: BaseException, st
 def test_a_full_disk_is_a_sentence(home: RunDir) -> None:
     """What, where, and what to do."""
     with pytest.raises(EvidenceError, match=r"No space left.*choose another --out"):
-        with accounted_for(home, Progress(Console(file=io.StringIO()))):
+        with record_outcome(home, Progress(Console(file=io.StringIO()))):
             raise OSError(28, "No space left on device")
 
 
@@ -78,7 +78,7 @@ async def test_work_is_given_up_when_a_client_dies() -> None:
         raise WorkloadError("it died")
 
     with pytest.raises(WorkloadError, match="it died"):
-        await _unless(dying(), work())
+        await _race(dying(), work())
     assert cancelled.is_set()
 
 
@@ -94,9 +94,9 @@ async def test_work_that_ends_is_what_counts() -> None:
             raise error
         return 7
 
-    assert 7 == await _unless(watch(), work(None))
+    assert 7 == await _race(watch(), work(None))
     with pytest.raises(ClusterError):
-        await _unless(watch(), work(ClusterError("gone")))
+        await _race(watch(), work(ClusterError("gone")))
 
 
 PLAN = """
@@ -139,9 +139,9 @@ async def test_the_proxys_end_ends_the_run() -> None:
     """As a client's does; without a proxy only the clients are watched."""
     quiet, gone = Watched(None), Watched(ClusterError("the wire proxy has ended"))
     with pytest.raises(ClusterError, match="wire proxy"):
-        await _watched(cast("Any", quiet), cast("Any", SimpleNamespace(wire_proxy=gone)))
+        await _watch_processes(cast("Any", quiet), cast("Any", SimpleNamespace(wire_proxy=gone)))
     for proxy in (quiet, None):
         with pytest.raises(WorkloadError, match="a client"):
-            await _watched(
+            await _watch_processes(
                 cast("Any", Watched(WorkloadError("a client"))), cast("Any", SimpleNamespace(wire_proxy=proxy))
             )

@@ -25,7 +25,7 @@ def test_two_runs_of_one_plan_never_share_a_folder(tmp_path: Path) -> None:
 def test_facts_are_added_whole(tmp_path: Path) -> None:
     """Telling more keeps what was told before, and leaves no half-written file behind."""
     home = RunDir.create(tmp_path, "demo", 0, "")
-    home.tell(status="complete", why=None)
+    home.update(status="complete", why=None)
     assert "complete" == json.loads((home.path / "run.json").read_text())["status"]
     assert [] == list(home.path.glob(".*"))
 

@@ -9,8 +9,8 @@ import pytest
 
 from aftershock.errors import AftershockError
 from aftershock.harness.cluster import ownership
-from aftershock.harness.cluster.ownership import Standing
-from aftershock.harness.run.runs import Criteria, age, find_run, listed, pruning, remove, runs_in, size
+from aftershock.harness.cluster.ownership import LabelledCluster
+from aftershock.harness.run.runs import Criteria, find_run, parse_age, pruning, remove, runs_in, size, table
 
 DEAD = "1:1"
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
@@ -27,8 +27,8 @@ def run(out: Path, run_id: str, days_ago: int = 0, **facts: Any) -> Path:
     return path
 
 
-def stands(run_id: str, home: Path, *, keep: bool = True) -> Standing:
-    return Standing(run_id, DEAD, home, keep, here=True)
+def stands(run_id: str, home: Path, *, keep: bool = True) -> LabelledCluster:
+    return LabelledCluster(run_id, DEAD, home, keep, here=True)
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_what_is_said_of_a_run(out: Path) -> None:
 
 def test_the_list(out: Path) -> None:
     """One line each under a header, with the clusters that stand."""
-    lines = listed(runs_in(out), [stands("middle", out / "middle")]).splitlines()
+    lines = table(runs_in(out), [stands("middle", out / "middle")]).splitlines()
     assert ["run", "new", "middle", "old"] == [line.split()[0] for line in lines]
     assert [False, False, True, False] == ["its cluster stands" in line for line in lines]
     assert "2026-01-30 00:00" in lines[1]
@@ -124,14 +124,14 @@ def test_removal(out: Path) -> None:
 @pytest.mark.parametrize(("text", "expected"), [("30d", 30 * 24), ("12h", 12), ("90m", 1.5)])
 def test_ages(text: str, expected: float) -> None:
     """Days, hours, minutes."""
-    assert timedelta(hours=expected) == age(text)
+    assert timedelta(hours=expected) == parse_age(text)
 
 
 @pytest.mark.parametrize("text", ["30", "d", "-1d", "3w", "1.5d", "9999999d", ""])
 def test_what_is_no_age(text: str) -> None:
     """Anything else is a sentence that shows what would do."""
-    with pytest.raises(AftershockError, match="is no age: give a number with its unit, like 30d"):
-        age(text)
+    with pytest.raises(AftershockError, match="is not an age; give a number with its unit, for example 30d"):
+        parse_age(text)
 
 
 def test_sizes() -> None:

@@ -1,7 +1,7 @@
 """What to type where a fault could not be healed: a command for each thing still broken."""
 
 from aftershock.faults.runtime.record import Undo, all_of
-from aftershock.harness.safety.heal import commands
+from aftershock.harness.safety.heal import manual_commands
 
 CONTAINERS = {1: "aftershock-x-k1", 2: "aftershock-x-k2"}
 API = "http://127.0.0.1:8474"
@@ -19,7 +19,7 @@ def test_each_thing_has_its_command() -> None:
             Undo("start", {"broker": 1}),
         ]
     )
-    assert commands(undo, CONTAINERS, API, "x") == [
+    assert manual_commands(undo, CONTAINERS, API, "x") == [
         "docker start aftershock-x-k1",
         "docker unpause aftershock-x-k2",
         f"curl -X DELETE {API}/proxies/client_a-k1/toxics/slow:client_a-k1:upstream",
@@ -30,6 +30,6 @@ def test_each_thing_has_its_command() -> None:
 
 def test_what_only_kafka_can_put_back() -> None:
     """For the rest, and where there is no such server, the way is our own heal."""
-    assert commands(Undo("restore_settings", {}), {}, None, "x") == ["aftershock heal --run x"]
-    assert commands(Undo("start", {"broker": 1}), {}, None, "x") == ["aftershock heal --run x"]
-    assert commands(Undo("nothing"), CONTAINERS, API, "x") == []
+    assert manual_commands(Undo("restore_settings", {}), {}, None, "x") == ["aftershock heal --run x"]
+    assert manual_commands(Undo("start", {"broker": 1}), {}, None, "x") == ["aftershock heal --run x"]
+    assert manual_commands(Undo("nothing"), CONTAINERS, API, "x") == []

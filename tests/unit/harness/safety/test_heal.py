@@ -42,9 +42,9 @@ def world(monkeypatch: pytest.MonkeyPatch) -> FakeWorld:
 
 
 async def undone(path: Path, *, everybodys: bool = False) -> Sequence[str]:
-    whose = (lambda _: True) if everybodys else (lambda owner: not ownership.lives(owner))
+    accepts_owner = (lambda _: True) if everybodys else (lambda owner: not ownership.is_alive(owner))
     said: list[str] = []
-    return await undo_open(path, 0, NO_CLUSTER, said.append, whose=whose)
+    return await undo_open(path, 0, NO_CLUSTER, said.append, accepts_owner=accepts_owner)
 
 
 async def test_orphaned_faults_are_undone_and_written_down(tmp_path: Path, world: FakeWorld) -> None:
@@ -142,7 +142,7 @@ def test_only_the_spools_of_the_dead_are_orphaned(tmp_path: Path, shm: Path) -> 
     mine = client_processes.spool_for("mine", tmp_path)
     (shm / "aftershock-odd").mkdir()
     _, theirs = dead_runs_spool(tmp_path)
-    assert [theirs] == [spool.path for spool in client_processes.orphaned()]
+    assert [theirs] == [spool.path for spool in client_processes.orphaned_spools()]
     mine.discard()
     assert not mine.path.exists()
 
@@ -152,8 +152,8 @@ def test_a_dead_runs_books_are_closed(tmp_path: Path, shm: Path) -> None:
     home, spool = dead_runs_spool(tmp_path)
     scratch = home.path / "logs" / ".spark-x"
     scratch.mkdir()
-    (orphan,) = client_processes.orphaned()
-    heal._cleared(orphan, print)
+    (orphan,) = client_processes.orphaned_spools()
+    heal._clear_spool(orphan, print)
     assert not spool.exists()
     assert not scratch.exists()
     assert "failed" == RunDir.open(home.path).facts["status"]
@@ -171,7 +171,7 @@ def test_frozen_clients_of_a_dead_run_are_ended() -> None:
     )
     try:
         mine.send_signal(19)  # SIGSTOP
-        client_processes.end_workers("run-a")
+        client_processes.kill_workers("run-a")
         assert -9 == mine.wait(10)
         assert other.poll() is None
     finally:

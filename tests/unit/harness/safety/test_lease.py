@@ -15,7 +15,7 @@ import pytest
 
 from aftershock.errors import LeaseError
 from aftershock.harness.safety import lease
-from aftershock.harness.safety.lease import Kind, Lock, host_lease, judged_on
+from aftershock.harness.safety.lease import Kind, Lock, host_lease, lease_kind
 from aftershock.tests.unit.harness.child import Child
 
 LEASE = """
@@ -57,7 +57,7 @@ def enter(folder: Path) -> Iterator[Enter]:
 )
 def test_only_counts_of_records_share_the_host(slos: list[str], kind: Kind) -> None:
     """One SLO about time, or none at all, and the run must be alone."""
-    assert kind == judged_on(slos)
+    assert kind == lease_kind(slos)
 
 
 @pytest.mark.parametrize("newcomer", ["latency", "integrity"])

@@ -43,7 +43,7 @@ def test_who_never_says_anything_is_an_error() -> None:
 
 def test_who_ends_meanwhile_is_looked_at_from_beside(monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine refuses, for the container is no longer running: its volume still is there."""
-    monkeypatch.setattr(nodes, "run_beside", lambda *_, **__: "4096 10 4\nno\n")
+    monkeypatch.setattr(nodes, "run_on_volume", lambda *_, **__: "4096 10 4\nno\n")
     one, states = world(), iter(["running", "exited"])
     node = one._cluster.nodes[BrokerId(1)]
     monkeypatch.setattr(node, "state", lambda: next(states))

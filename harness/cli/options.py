@@ -1,0 +1,45 @@
+"""Arguments, options and exit codes that several commands share, declared once."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aftershock.errors import AftershockError
+from aftershock.faults.plan.units import parse_duration_ms
+
+ERROR = 3
+INTERRUPTED = 130
+
+PlanArgument = Annotated[
+    str, typer.Argument(metavar="PLAN", help="Path of a plan, or the name of a shipped plan (demo).")
+]
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run directory, or a run id under --out.")]
+RunOption = Annotated[
+    str | None, typer.Option("--run", metavar="ID", help="Run id of the cluster, if several are kept.")
+]
+SeedOption = Annotated[int, typer.Option(help="Seed of every random choice in the plan.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change the plan: timing.steady=5s, topics.0.partitions=6."),
+]
+OutOption = Annotated[Path, typer.Option(metavar="DIR", help="The folder that holds the runs.")]
+KafkaOption = Annotated[str | None, typer.Option(metavar="VERSION", help="Kafka version, for example 4.1.2.")]
+SparkOption = Annotated[
+    str | None, typer.Option(metavar="MASTER", help="Spark master, or sc://host:port (default: a local session).")
+]
+EvidenceOption = Annotated[
+    str | None, typer.Option(metavar="URI", help="Evidence elsewhere: hdfs://, s3a:// or file:/, as Hadoop writes it.")
+]
+AllowExecOption = Annotated[
+    bool, typer.Option("--allow-exec", help="Allow the plan to start programs of your own (client: exec).")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+def budget_s(text: str) -> float:
+    """Return a ``--budget`` such as ``30m`` in seconds. AftershockError if it is not a duration."""
+    try:
+        return parse_duration_ms(text) / 1000
+    except ValueError as error:
+        raise AftershockError(f"--budget {error}") from error
