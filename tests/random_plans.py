@@ -16,7 +16,7 @@ from typing import Any
 from aftershock.errors import PlanError
 from aftershock.faults.kinds.registry import KINDS
 from aftershock.faults.plan.check import load_plan
-from aftershock.faults.plan.document import dump, load
+from aftershock.faults.plan.document import dump_yaml, load
 from aftershock.faults.timeline.compile import compile_plan
 
 TRIES = 60
@@ -62,7 +62,7 @@ def random_plan(
         elements = [*(words(source, frame, kind) for kind in musts), *drawn]
         for _ in range(PLACINGS):
             faults = [_placed(source, element) for element in elements]
-            text = dump({**frame, "name": f"random-{seed}", "faults": faults})
+            text = dump_yaml({**frame, "name": f"random-{seed}", "faults": faults})
             if (length_ms := _length_ms(text, seed)) is not None and length_ms <= longest_ms:
                 return text
     raise AssertionError(f"no valid plan in {TRIES} tries with seed {seed}")
@@ -117,7 +117,7 @@ def words(source: random.Random, frame: Mapping[str, Any], kind: str) -> dict[st
         base = dict(source.choice(told)) if told else {}
         said = {"kind": kind} | _varied(source, kind, base)
         try:
-            load_plan(dump({**frame, "faults": [{"at": "0s", **said}]}))
+            load_plan(dump_yaml({**frame, "faults": [{"at": "0s", **said}]}))
         except PlanError:
             continue
         return said

@@ -41,7 +41,7 @@ _TEMPLATES: dict[str, str] = {
     "less_than_equal": "must be at most {le}, got {value}",
     "string_pattern_mismatch": "must match {pattern}, got {value}",
     "literal_error": "must be {expected}, got {value}",
-    "too_short": "needs at least {min_length} entries: add one",
+    "too_short": "needs {min_length} or more entries: add one",
     "too_long": "has more than {max_length} entries: remove some",
     "dict_type": "must be a mapping of keys to values, got {value}",
     "model_type": "must be a mapping of keys to values, got {value}",

@@ -10,7 +10,7 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
-from aftershock.faults.plan.catalogue import keep
+from aftershock.faults.plan.catalogue import save_measurements
 from aftershock.tests.chaos.kinds.case import Case, Seen
 from aftershock.tests.chaos.kinds.stand import Stand, Stands
 from aftershock.tests.chaos.kinds.test_every_kind import CASES
@@ -47,7 +47,7 @@ def main() -> int:
                     rows.append(row_of(case, asyncio.run(played(stand, case))))
                     stand.await_in_sync()
                 print(*rows[-1], sep="  ", flush=True)
-    keep("Every kind", ("kind", "in force", "witnessed", "healed"), sorted(rows))
+    save_measurements("Every kind", ("kind", "in force", "witnessed", "healed"), sorted(rows))
     return 0
 
 

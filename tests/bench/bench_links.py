@@ -16,13 +16,13 @@ from pathlib import Path
 
 from aftershock.errors import FaultError
 from aftershock.faults.kinds.registry import KINDS
-from aftershock.faults.plan.catalogue import keep
+from aftershock.faults.plan.catalogue import save_measurements
 from aftershock.faults.plan.cluster import Cluster as ClusterPlan
 from aftershock.faults.plan.document import load
 from aftershock.faults.runtime.executor import execute
 from aftershock.faults.runtime.record import Entry
 from aftershock.faults.targets.values import BrokerId, Link
-from aftershock.harness.adhoc.inject import alone
+from aftershock.harness.adhoc.inject import single_fault_timeline
 from aftershock.harness.cluster import engine, ownership
 from aftershock.harness.cluster.launch import images_for, launch
 from aftershock.harness.cluster.topology import ClusterSpec
@@ -201,7 +201,7 @@ async def measure(case: Case, world: ClusterWorld) -> Measured:
     await asyncio.sleep(BEFORE_S)
     said = dict(load("words: {" + case.words + "}").data["words"])
     fault = KINDS[said["kind"]].model_validate({"at": "0s", "id": "bench", **said})
-    await execute(alone(fault, 7), world, book, clock, lambda _line: None)
+    await execute(single_fault_timeline(fault, 7), world, book, clock, lambda _line: None)
     sampling.cancel()
     await asyncio.gather(sampling, return_exceptions=True)
     return Measured(samples, book)
@@ -227,7 +227,7 @@ def judged(name: str, case: Case, measured: Measured) -> tuple[bool, list[str]]:
 
 async def bench(world: ClusterWorld) -> bool:
     rows = [judged(name, case, await measure(case, world)) for name, case in CASES.items()]
-    keep("Faults on links", ("fault", "asked and observed", "felt after"), [row for _, row in rows])
+    save_measurements("Faults on links", ("fault", "asked and observed", "felt after"), [row for _, row in rows])
     return all(fine for fine, _ in rows)
 
 

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 
 from kio.index import load_request_schema, load_response_schema
 
-from aftershock.faults.plan.catalogue import keep
-from aftershock.faults.wire_proxy.messages import made
+from aftershock.faults.plan.catalogue import save_measurements
+from aftershock.faults.wire_proxy.messages import build_entity
 from aftershock.faults.wire_proxy.proxy import LOOPBACK
 from aftershock.workloads.kafka.wire.batch_builder import build
 from aftershock.workloads.kafka.wire.codec import encode_frame
@@ -51,7 +51,7 @@ class Cost(NamedTuple):
 
 
 def small_request() -> bytes:
-    return encode_frame(made(load_request_schema(METADATA, 12), {"topics": ()}), 7, "bench")
+    return encode_frame(build_entity(load_request_schema(METADATA, 12), {"topics": ()}), 7, "bench")
 
 
 def large_request() -> bytes:
@@ -59,8 +59,8 @@ def large_request() -> bytes:
     struct_of_topic = kind.__dataclass_fields__["topic_data"].type.__args__[0]
     of_partition = struct_of_topic.__dataclass_fields__["partition_data"].type.__args__[0]
     records = build([bytes(FRAME_BYTES)], timestamps_ms=[0])
-    topic = made(struct_of_topic, {"name": "bench", "partition_data": (made(of_partition, {"records": records}),)})
-    return encode_frame(made(kind, {"acks": -1, "topic_data": (topic,)}), 7, "bench")
+    topic = build_entity(struct_of_topic, {"name": "bench", "partition_data": (build_entity(of_partition, {"records": records}),)})
+    return encode_frame(build_entity(kind, {"acks": -1, "topic_data": (topic,)}), 7, "bench")
 
 
 def serve(pipe: Pipe) -> None:
@@ -68,7 +68,7 @@ def serve(pipe: Pipe) -> None:
     answers = {}
     for key, version in ((PRODUCE, 12), (METADATA, 12)):
         kind = load_response_schema(key, version)
-        body = encode(kind.__header_schema__(correlation_id=7)) + encode(made(kind, {}))
+        body = encode(kind.__header_schema__(correlation_id=7)) + encode(build_entity(kind, {}))
         answers[key] = struct.pack(">i", len(body)) + body
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -165,7 +165,7 @@ def measure(direct: int, through: int, control: int) -> bool:
         kept = kept and (rule is not None or (added_ms <= P50_ADDED_MS_MAX and proxied.mb_per_s >= MB_PER_S_MIN))
         pairs = [f"{a:.3g} / {b:.3g}" for a, b in zip(plain, proxied, strict=True)]
         rows.append([name, f"{added_ms:.3f} ms", *pairs])
-    keep("The wire proxy", ("rule", "added at p50", "p50 ms, none / proxy", "p99 ms", "MB/s"), rows)
+    save_measurements("The wire proxy", ("rule", "added at p50", "p50 ms, none / proxy", "p99 ms", "MB/s"), rows)
     return kept
 
 

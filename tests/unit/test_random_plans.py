@@ -49,7 +49,7 @@ def plan(seed: int) -> str:
 
 def timeline(text: str, seed: int) -> Timeline:
     checked = load_plan(text)
-    return compile_plan(checked.plan, seed, checked.source, checked.slo_positions, checked.places)
+    return compile_plan(checked.plan, seed, checked.source, checked.slo_positions, checked.source_map)
 
 
 @dataclass(frozen=True)

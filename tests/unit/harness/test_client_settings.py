@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 
-from aftershock.faults.plan.references import OF_REFERENCE, OWN_WORDS, refusal
+from aftershock.faults.plan.references import PLAN_KEY_FOR, REFERENCE_SETTINGS, refusal
 from aftershock.faults.plan.workloads import Arm
 from aftershock.workloads.kafka.client.settings import ProducerSettings
 from aftershock.workloads.kafka.committer.attempts import CommitterSettings
@@ -16,13 +16,13 @@ HARNESS = {"bootstrap_servers", "client_id", "enable_auto_commit", "security"}
 
 def test_every_allowed_setting_exists() -> None:
     """A plan that passes the check can't fail for an unknown setting when its client starts."""
-    assert set() == {name.replace(".", "_") for name in OF_REFERENCE} - HAVE
+    assert set() == {name.replace(".", "_") for name in REFERENCE_SETTINGS} - HAVE
 
 
 def test_every_setting_can_be_said() -> None:
     """What a reference client has is allowed, has a word of its own in plans, is a switch, or is the harness's."""
-    own = {name.replace(".", "_") for name in OWN_WORDS}
-    said = {name.replace(".", "_") for name in OF_REFERENCE}
+    own = {name.replace(".", "_") for name in PLAN_KEY_FOR}
+    said = {name.replace(".", "_") for name in REFERENCE_SETTINGS}
     assert set() == HAVE - said - own - SWITCHES - HARNESS
 
 

@@ -223,7 +223,7 @@ def test_every_problem_at_once() -> None:
         "plan.yaml:13:5: give the number of rounds, by either `repeat: 3` or `every: 5s, until: 40s`",
         "plan.yaml:14:5: `until` counts from the same moment as `at` and must be later, or no round starts",
         "plan.yaml:15:5: give the number of rounds, by either `repeat: 3` or `every: 5s, until: 40s`",
-        "plan.yaml:16:13: `choose` needs at least 2 entries: add one",
+        "plan.yaml:16:13: `choose` needs 2 or more entries: add one",
         "plan.yaml:16:23: `weight` must be at least 1, got `0`",
         "plan.yaml:16:64: the cluster has no node 8: its brokers are 1 to 3",
         "plan.yaml:17:66: `delay`: 200ms is more than 20ms: swap them",

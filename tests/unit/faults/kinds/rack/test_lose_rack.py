@@ -8,7 +8,7 @@ import pytest
 
 from aftershock.errors import PlanError
 from aftershock.faults.plan.check import load_plan
-from aftershock.faults.plan.conflicts import clash
+from aftershock.faults.plan.conflicts import conflict_in_force
 from aftershock.faults.runtime.undo import perform
 from aftershock.tests.unit.faults.conftest import FRAME, timeline_of
 from aftershock.tests.unit.faults.fake_world import RACKS
@@ -94,7 +94,7 @@ async def test_a_node_that_is_down_already(stage: Stage) -> None:
 
 def test_its_nodes_are_known_from_the_plan() -> None:
     """A pause of a node in a rack that is lost is refused; one in another rack is welcome."""
-    with pytest.raises(PlanError, match=r"this pause fights with `lost`.* on node 2"):
+    with pytest.raises(PlanError, match=r"this pause conflicts with `lost`.* on node 2"):
         timeline_of(LOSE, "{at: 2s, for: 8s, kind: pause, broker: 2}")
     assert 2 == len(timeline_of(LOSE, "{at: 2s, for: 8s, kind: pause, broker: 3}").steps)
 
@@ -102,7 +102,7 @@ def test_its_nodes_are_known_from_the_plan() -> None:
 def test_it_clashes_with_what_is_in_force() -> None:
     """By hand, the nodes themselves are compared."""
     both, one = {"brokers": [2, 12]}, {"brokers": [12]}
-    assert "node 12" == clash("lose_rack", both, "kill", one)
+    assert "node 12" == conflict_in_force("lose_rack", both, "kill", one)
 
 
 def test_unknown_rack() -> None:
