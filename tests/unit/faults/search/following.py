@@ -1,4 +1,4 @@
-"""Follows a search with an oracle in the place of a cluster, and plans for it."""
+"""Plans for searches, and a search driven by an oracle instead of a cluster."""
 
 from collections.abc import Callable, Generator
 from copy import deepcopy
@@ -28,7 +28,7 @@ def slow(name: str, at_s: int, **more: Any) -> dict[str, Any]:
 def follow(
     search: Generator[Candidate, bool, Document], fails: Callable[[Document], bool]
 ) -> tuple[Document, list[Candidate]]:
-    """What the search comes to, and all that it asked about."""
+    """Return the result of the search, and all candidates that it yielded."""
     asked: list[Candidate] = []
     try:
         candidate = next(search)
@@ -40,7 +40,7 @@ def follow(
 
 
 def ids(document: Document) -> set[str]:
-    """Of the faults that are left."""
+    """Return the ids of the document's faults."""
     return {_at(document, loc)["id"] for loc in fault_units(document)}
 
 

@@ -1,4 +1,4 @@
-"""The coordinates of a cell: in which phase a fault strikes, whom it hits, which clients it can meet."""
+"""Coordinates of a cell: phase at a fault's start, role of its target, clients that it can affect."""
 
 import pytest
 
@@ -22,12 +22,12 @@ from aftershock.faults.search.coverage import RECOVERING_MS, Worker, can_affect,
     ],
 )
 def test_what_a_fault_strikes_into(start_ms: float, phase: str) -> None:
-    """Around another fault from 5 to 8 s; one that begins later changes nothing."""
+    """Another fault lasts from 5 to 8 s; one that begins later has no influence."""
     assert phase == phase_at(start_ms, [(5_000, 8_000), (100_000, 200_000)])
 
 
 def test_an_overlap_hides_a_recovery() -> None:
-    """What strikes in the midst of one fault and right after another overlaps."""
+    """A fault that starts during one fault and right after another overlaps."""
     assert "overlapping" == phase_at(6_000, [(0, 5_500), (5_000, 9_000)])
 
 
@@ -59,7 +59,7 @@ def fault(kind: str, **said: object) -> Fault:
     ],
 )
 def test_whom_a_fault_hits(role: str, one: Fault) -> None:
-    """The word is that of what the fault names most closely."""
+    """The role is that of the most specific target."""
     assert role == role_of(one)
 
 
@@ -70,7 +70,7 @@ def worker(name: str) -> Worker:
 
 
 def test_the_clients_of_a_plan() -> None:
-    """One for each operation of each arm, named for who wrote it and for what it was promised."""
+    """There is a worker for each operation of each arm, labelled with client and guarantee."""
     crew = workers_of(load_plan(find("explore")).plan)
     assert 10 == len(crew)
     assert "confluent produce acks=all idempotent" == worker("safe/confluent produce").label
@@ -104,6 +104,6 @@ def test_the_clients_of_a_plan() -> None:
     ],
 )
 def test_which_clients_a_fault_can_meet(one: Fault, met: str, missed: str | None) -> None:
-    """A client that doesn't use the link, the topic or the API has exercised nothing."""
+    """A client that doesn't use the link, the topic or the API is not affected."""
     assert can_affect(one, worker(met))
     assert missed is None or not can_affect(one, worker(missed))

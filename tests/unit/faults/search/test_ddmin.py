@@ -1,4 +1,4 @@
-"""Delta debugging against oracles that know the culprits."""
+"""Delta debugging with oracles that know the culprits."""
 
 import math
 from collections.abc import Generator
@@ -12,7 +12,7 @@ ITEMS_MAX = 24
 
 
 def found(count: int, culprits: frozenset[int]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-    """What is left of so many items, and every subset that was asked about."""
+    """Return the minimum of ``count`` items, and every tested subset."""
     asked: list[tuple[int, ...]] = []
 
     def fails(subset: tuple[int, ...]) -> Generator[None, None, bool]:
@@ -25,14 +25,14 @@ def found(count: int, culprits: frozenset[int]) -> tuple[tuple[int, ...], list[t
         next(search)
     except StopIteration as end:
         return end.value, asked
-    raise AssertionError("nothing asks anybody else here")
+    raise AssertionError("fails never yields")
 
 
 @given(
     st.integers(1, ITEMS_MAX).flatmap(lambda n: st.tuples(st.just(n), st.frozensets(st.integers(0, n - 1), min_size=1)))
 )
 def test_what_is_left_are_the_culprits(drawn: tuple[int, frozenset[int]]) -> None:
-    """Any set of culprits that are all needed is found, in order, and nothing besides (so it is 1-minimal)."""
+    """Any set of culprits that are all needed is found, in order, without other items (1-minimal)."""
     count, culprits = drawn
     left, asked = found(count, culprits)
     assert tuple(sorted(culprits)) == left
@@ -42,7 +42,7 @@ def test_what_is_left_are_the_culprits(drawn: tuple[int, frozenset[int]]) -> Non
 
 @given(st.integers(1, 200), st.data())
 def test_one_culprit_costs_a_logarithm(count: int, data: st.DataObject) -> None:
-    """Two runs for each halving at most: eight for one of twelve."""
+    """Each halving takes two runs at most: eight for one culprit of twelve."""
     culprit = data.draw(st.integers(0, count - 1))
     left, asked = found(count, frozenset({culprit}))
     assert (culprit,) == left
@@ -51,7 +51,7 @@ def test_one_culprit_costs_a_logarithm(count: int, data: st.DataObject) -> None:
 
 @given(st.integers(2, 16), st.integers(0, 2**16 - 1))
 def test_any_oracle_is_left_one_minimal(count: int, salt: int) -> None:
-    """Whatever fails, also where fewer faults fail and more don't: what is left failed, and no single item can go."""
+    """With any oracle, monotonic or not, the result fails and no single item can be removed."""
     everything = tuple(range(count))
 
     def bad(subset: tuple[int, ...]) -> bool:

@@ -1,4 +1,4 @@
-"""Plans that are drawn: the same from the same, always valid, and always where the least was seen."""
+"""Drawn plans are repeatable, always valid, and aim at the cells with the least effort."""
 
 from collections.abc import Iterator
 from datetime import date
@@ -46,7 +46,7 @@ def of(text: str) -> Plan:
 
 
 def cells_of(plan: Plan) -> Iterator[Cell]:
-    """What a run of this plan exercises, if all goes as it is planned."""
+    """Return the cells that a run of this plan exercises if everything happens as planned."""
     faults = [fault for fault in plan.faults if isinstance(fault, Fault)]
     for fault in faults:
         phase = planned_phase(fault, [other for other in faults if other is not fault], plan.timing)
@@ -55,7 +55,7 @@ def cells_of(plan: Plan) -> Iterator[Cell]:
 
 
 def covered(frame: Frame, runs: int, seed: int = 0) -> dict[Cell, Tally]:
-    """What so many runs exercise, one after the other, each drawn knowing those before."""
+    """Return the tallies after ``runs`` runs, each drawn with the tallies of those before."""
     seen: dict[Cell, Tally] = {}
     for number in range(runs):
         for cell in cells_of(of(draw_plan(frame, seen, seed, number).text)):
@@ -65,7 +65,7 @@ def covered(frame: Frame, runs: int, seed: int = 0) -> dict[Cell, Tally]:
 
 
 def test_the_same_gives_the_same() -> None:
-    """Seed, number and what was exercised decide, byte for byte; each of them makes a difference."""
+    """Seed, number and tallies determine the plan byte for byte; each of them changes it."""
     frame = shipped()
     first = draw_plan(frame, {}, 7, 3)
     assert first == draw_plan(frame_of(load_plan(find("explore"))), {}, 7, 3)
@@ -75,7 +75,7 @@ def test_the_same_gives_the_same() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_every_plan_can_be_run(seed: int) -> None:
-    """It passes the check, compiles with its seed, is short, and has the fault and the client that it was drawn for."""
+    """A drawn plan passes the check, compiles, is short, and has the fault and client of its goal."""
     drawn = draw_plan(shipped(), {}, seed, 0)
     plan = of(drawn.text)
     assert compile_plan(plan, seed, "", [""] * len(plan.slo)).length_ms <= LONGEST_MS
@@ -86,7 +86,7 @@ def test_every_plan_can_be_run(seed: int) -> None:
 
 
 def test_every_kind_can_be_reached() -> None:
-    """Of all that there are, but those that need the image of another version; and each in every phase."""
+    """Every kind that needs no image of another version has cells, in every phase."""
     assert KINDS.keys() - {"rolling_upgrade"} == {cell.fault for cell in shipped().cells}
     assert set(PHASES) == {cell.phase for cell in shipped().cells}
 
@@ -115,7 +115,7 @@ def test_the_least_exercised_comes_first() -> None:
 
 
 def test_what_is_stale_is_drawn_again() -> None:
-    """A cell that was exercised often, but not lately, comes before one that was exercised once last night."""
+    """A cell exercised often, but not recently, is drawn before one exercised once last night."""
     frame = shipped()
     stale = Tally(exercised=50, fresh=0, latest=date(2026, 1, 1))
     seen = {cell: stale if cell == frame.cells[11] else ONCE for cell in frame.cells}
@@ -123,14 +123,14 @@ def test_what_is_stale_is_drawn_again() -> None:
 
 
 def test_all_that_can_be_reached_is_reached() -> None:
-    """Each run of a small frame exercises something new, so there are at most as many runs as cells; far fewer do."""
+    """Half as many runs as cells exercise all cells of a small frame."""
     frame = frame_of(load_plan(SMALL))
     found = covered(frame, len(frame.cells) // 2)
     assert set(frame.cells) == set(found)
 
 
 def test_runs_differ_in_who_takes_part() -> None:
-    """Half of the arms stay away from each run, never all of them, and never more than two cores bear."""
+    """Each run has one to four arms, about half of them, in different combinations."""
     plans = [of(draw_plan(shipped(), {}, seed, 0).text) for seed in range(40)]
     casts = {tuple((workload.name, arm) for workload in plan.workloads for arm in workload.arms) for plan in plans}
     assert len(casts) > 10
@@ -138,7 +138,7 @@ def test_runs_differ_in_who_takes_part() -> None:
 
 
 def test_a_frame_gives_all_but_the_faults() -> None:
-    """Its own faults and blocks are left out; its SLOs are kept as far as they hold for what was drawn."""
+    """The frame's own faults and blocks are left out; its SLOs are kept if valid for the drawn plan."""
     frame = frame_of(load_plan(SMALL))
     plans = [of(draw_plan(frame, {}, seed, 0).text) for seed in range(20)]
     assert {1} == {plan.blocks for plan in plans}
@@ -150,7 +150,7 @@ def test_a_frame_gives_all_but_the_faults() -> None:
 
 
 def test_recovery_is_looked_at_wherever_it_can_be_told() -> None:
-    """From each fault of a plan whose steady has the records for it; nothing hangs on it."""
+    """Recovery from each fault is reported if the steady phase has enough records; it doesn't gate."""
     plans = [of(draw_plan(shipped(), {}, seed, 0).text) for seed in range(20)]
     producing = [plan for plan in plans if any(workload.produce for workload in plan.workloads)]
     assert {"report"} == {slo.gate for plan in producing for slo in plan.objectives}
@@ -165,7 +165,7 @@ def test_a_kind_of_another_package_is_drawn_from_its_schema() -> None:
 
 
 def test_a_cluster_that_is_not_ours_is_not_explored() -> None:
-    """It says so, and what to do."""
+    """The message says so, and what to do."""
     attached = SMALL.replace("{racks: {a: 1, b: 1}}", "{attach: {bootstrap: 'localhost:9092'}}")
     only_link = attached.replace("kind: kill, broker: leader of t/0", "kind: kill_client, client: one")
     with pytest.raises(PlanError, match="explore launches its own clusters; remove `attach` from the frame"):

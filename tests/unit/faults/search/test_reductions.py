@@ -1,4 +1,4 @@
-"""Each reduction by itself: what it offers, the one that gains most first."""
+"""Candidates of each reduction, those with the largest expected gain first."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ def test_a_choice_is_settled() -> None:
 
 
 def test_two_alike_are_merged() -> None:
-    """From the first's begin to the other's end; two that differ are not."""
+    """The merged fault lasts from the first begin to the second end; different faults are not merged."""
     found = offered(merge_faults, plan(slow("f0", 1), slow("f1", 6), slow("f2", 9, delay="80ms")))
     assert [[{**slow("f0", 1), "for": "7s"}, slow("f2", 9, delay="80ms")]] == [
         each["faults"] for each in found.values()
@@ -53,14 +53,14 @@ def test_two_alike_are_merged() -> None:
 
 
 def test_gaps_are_closed() -> None:
-    """What overlaps goes on doing so; where nothing is to be closed nothing is offered."""
+    """Overlaps are kept; without gaps there is no candidate."""
     (found,) = offered(close_gaps, plan(slow("f0", 1), slow("f1", 2), slow("f2", 20))).values()
     assert ["1s", "2s", "4s"] == [each["at"] for each in found["faults"]]
     assert {} == offered(close_gaps, found)
 
 
 def test_shorter() -> None:
-    """Phases, all faults at once, each; not below what can be seen."""
+    """Phases, then all faults, then each fault; not below the visible minimum."""
     document = plan(slow("f0", 0), slow("f1", 3), timing={"steady": "10s", "recovery": "3s", "fault": "2s"})
     found = offered(shorten, document)
     assert ["phases: steady 5s", "every fault half as long: 0 1s, 1 1s"] == [*found][:2]
@@ -83,7 +83,7 @@ def test_shorter() -> None:
     ],
 )  # fmt: skip
 def test_weaker(fault: dict[str, Any], says: list[str]) -> None:
-    """Towards what harms less, by the meaning of the word."""
+    """Each parameter changes in its weaker direction."""
     assert says == [*offered(weaken_faults, plan({"id": "f", "for": "4s", **fault}))]
 
 
@@ -103,7 +103,7 @@ def test_less_load() -> None:
 
 
 def test_a_smaller_cluster() -> None:
-    """With a rack its replicas go; settings one by one; the wire proxy only where no fault needs it."""
+    """Without a rack there are fewer replicas; settings go one by one; the wire proxy only if no fault needs it."""
     topics = [{"name": "orders", "partitions": 6, "replication": 3, "config": {"min.insync.replicas": 2}}]
     found = offered(
         shrink_cluster, plan(topics=topics, cluster={"wire_proxy": True, "controllers": 3, "racks": {"a": 2, "b": 1}})
@@ -123,7 +123,7 @@ def test_a_smaller_cluster() -> None:
 
 
 def test_a_change_is_asked_about_once() -> None:
-    """Also when another was accepted after it: here the second fault can go shorter, the first can't."""
+    """This holds even after another change was accepted: here only the second fault can be shortened."""
 
     def fails(document: Document) -> bool:
         return document["faults"][0]["for"] == "2s"
@@ -135,14 +135,14 @@ def test_a_change_is_asked_about_once() -> None:
 
 
 def test_only_the_slos_at_stake_stay() -> None:
-    """Also one whose check has a number, since it says the same as another; an integrity rule needs none."""
+    """SLOs with numbered checks are kept too; an integrity rule needs no SLO."""
     slos = ["lost == 0", "produce.gap < 1s", {"slo": "produce.gap < 2s", "gate": "report"}, "produce.success >= 99%"]
     assert slos[1:3] == focus_slos(plan(slo=slos), ["slo/produce.gap-2"])["slo"]
     assert [] == focus_slos(plan(slo=slos), ["integrity/lost"])["slo"]
 
 
 def test_the_wire_proxy_stays_when_its_faults_go() -> None:
-    """So that all candidates can share a warm cluster."""
+    """The wire proxy stays in all candidates, so that they share a warm cluster."""
     assert focus_slos(plan({"for": "2s", "kind": "drop_response", "api": "Produce"}), [])["cluster"] == {
         "wire_proxy": True
     }
@@ -150,7 +150,7 @@ def test_the_wire_proxy_stays_when_its_faults_go() -> None:
 
 
 def test_faults_are_named_as_they_were_called() -> None:
-    """`latency-2` stays that when the first goes; nobody is asked, since no draw is touched."""
+    """`latency-2` keeps its name without the first fault; no run is needed, since no draw changes."""
     nameless = [without(slow("", at_s), ("id",)) for at_s in (0, 3)]
     left, asked = follow(with_fault_ids(plan(*nameless), SEED), lambda _: False)
     assert (["latency-1", "latency-2"], []) == ([each["id"] for each in left["faults"]], asked)
@@ -158,7 +158,7 @@ def test_faults_are_named_as_they_were_called() -> None:
 
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_name_that_makes_another_fault_of_it_is_asked_about(fails: bool) -> None:
-    """A role that is drawn comes from a stream that is named by the id."""
+    """A drawn role comes from a stream named by the id, so an id may change it."""
     document = plan({"for": "4s", "kind": "kill", "broker": "any broker except controller"})
     left, asked = follow(with_fault_ids(document, SEED), lambda _: fails)
     assert 1 == len(asked)
@@ -166,6 +166,6 @@ def test_a_name_that_makes_another_fault_of_it_is_asked_about(fails: bool) -> No
 
 
 def test_what_can_not_be_run_is_told_why() -> None:
-    """The first problem that the check has, or the compiler."""
+    """The refusal is the first problem of the check or the compiler."""
     assert "the topic `order` is not among" in refusal_of(plan({"kind": "elect", "topic": "order"}), SEED)
     assert "" == refusal_of(plan(slow("f0", 0)), SEED)

@@ -1,4 +1,4 @@
-"""The whole search against a simulated cluster: the culprits are found, whatever stands around them."""
+"""The whole search with a simulated cluster finds the culprits in any plan around them."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ STEPS = 12
 
 @st.composite
 def planted(draw: st.DrawFn) -> tuple[dict[str, Any], frozenset[str]]:
-    """A plan of up to twelve faults, some of them composed, and those that must all be there for it to fail."""
+    """Draw a plan of up to twelve faults, some composed, and the set of faults needed for it to fail."""
     count = draw(st.integers(1, STEPS))
     faults = [slow(f"f{n}", 3 * n) for n in range(count)]
     entries: list[dict[str, Any]] = []
@@ -36,7 +36,7 @@ def planted(draw: st.DrawFn) -> tuple[dict[str, Any], frozenset[str]]:
 @settings(max_examples=20, deadline=None)
 @given(planted())
 def test_the_culprits_are_found_and_nothing_else(drawn: tuple[dict[str, Any], frozenset[str]]) -> None:
-    """Wherever they stand. Each question is a plan that can be run, and there are not too many."""
+    """The culprits are found; each candidate is a valid plan, and their number is bounded."""
     document, culprits = drawn
     left, asked = follow(minimise_faults(document, SEED), lambda said: culprits <= ids(said))
     assert culprits == ids(left)
@@ -47,7 +47,7 @@ def test_the_culprits_are_found_and_nothing_else(drawn: tuple[dict[str, Any], fr
 @settings(max_examples=6, deadline=None)
 @given(st.integers(0, STEPS - 1))
 def test_one_of_twelve_costs_nine_runs(culprit: int) -> None:
-    """The speed that is promised: one run without faults, two for each halving at most, then there is one left."""
+    """Finding one culprit takes one run without faults and two for each halving at most."""
     document = plan(*(slow(f"f{n}", 3 * n) for n in range(STEPS)))
     sizes: list[int] = []
 
@@ -61,14 +61,14 @@ def test_one_of_twelve_costs_nine_runs(culprit: int) -> None:
 
 
 def test_what_fails_without_any_fault_is_left_without_any() -> None:
-    """The first question; then only the load and the cluster are made smaller."""
+    """The first candidate has no faults; then only load and cluster are reduced."""
     left, asked = follow(minimise(plan(slow("f0", 0), slow("f1", 3)), SEED), lambda _: True)
     assert [] == left["faults"]
     assert "without any fault" == asked[0].change
 
 
 def test_all_that_can_go_goes() -> None:
-    """One fault of the right strength, one arm, one broker, as little load and time as still fail."""
+    """The result has one fault of the needed strength, one arm, one broker, and minimal load and time."""
     faults = [slow("f0", 0), slow("f1", 3, **{"for": "8s", "delay": "400ms", "jitter": "10ms"}), slow("f2", 14)]
     document = plan(*faults, blocks=3)
     document["workloads"][0]["arms"] = {"a": {}, "b": {"settings": {"retry.backoff.ms": 20}}, "c": {}}
@@ -96,7 +96,7 @@ def test_all_that_can_go_goes() -> None:
 
 
 def test_an_slo_on_a_fault_keeps_that_fault() -> None:
-    """A plan without it would be refused, so nobody is asked to run it."""
+    """A plan without the fault would be refused, so it is no candidate."""
     document = focus_slos(
         plan(slow("f0", 0), slow("f1", 3), slo=["produce.gap < 1s in fault/f1"]), ["slo/produce.gap-fault/f1"]
     )

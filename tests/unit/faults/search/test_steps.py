@@ -1,4 +1,4 @@
-"""The units of a plan, and the plan with some of them only."""
+"""Fault units of a plan, and the plan with some of them only."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ F1 = ("faults", 1, "then", 0, "together", 0)
 
 
 def test_units_stand_where_faults_do() -> None:
-    """In the order of the plan; a choice is one of them."""
+    """Units are in the order of the plan; a choice is one unit."""
     last = ("faults", 3)
     assert [("faults", 0), F1, (*F1[:5], 1), ("faults", 1, "then", 2), ("faults", 2, "fault"), last] == [
         *fault_units(COMPOSED)
@@ -24,14 +24,14 @@ def test_units_stand_where_faults_do() -> None:
 
 
 def test_a_container_goes_with_its_last_fault() -> None:
-    """What is left begins when the plan did, and waits inside stay."""
+    """The remaining faults start when the plan's first fault did; waits inside are kept."""
     left = with_faults(COMPOSED, [("faults", 1, "then", 2)])
     assert [{"at": "0s", "then": [{"wait": "3s"}, slow("f3", 0)]}] == left["faults"]
     assert [] == with_faults(COMPOSED, [])["faults"]
 
 
 def test_what_is_left_begins_when_the_plan_did() -> None:
-    """`until` counts from the same moment, so it moves along; what is said of nothing else stays."""
+    """`until` counts from the same moment and moves too; the rest of the document is unchanged."""
     document = plan(slow("f0", 5), {"at": "30s", "every": "4s", "until": "50s", "fault": slow("f4", 0)}, slow("f1", 40))
     left = with_faults(document, [("faults", 1, "fault"), ("faults", 2)])
     assert [("5s", "25s"), ("15s", None)] == [(each["at"], each.get("until")) for each in left["faults"]]
@@ -40,13 +40,13 @@ def test_what_is_left_begins_when_the_plan_did() -> None:
 
 
 def test_a_drawn_beginning_stays() -> None:
-    """Nobody knows yet by how much to move it."""
+    """A drawn start is unknown yet, so no entry is moved."""
     drawn: dict[str, Any] = {**slow("f1", 0), "at": {"range": ["20s", "30s"]}}
     assert [drawn] == with_faults(plan(slow("f0", 5), drawn), [("faults", 1)])["faults"]
 
 
 def test_which_plans_need_the_wire_proxy() -> None:
-    """Those with a fault in the protocol, however deep."""
+    """A plan needs the wire proxy if it has a protocol fault at any depth."""
     drop = {"for": "2s", "kind": "drop_response", "api": "Produce"}
     assert needs_wire_proxy(plan({"choose": [{"fault": drop}, {"fault": slow("f0", 0)}]}))
     assert not needs_wire_proxy(COMPOSED)

@@ -1,4 +1,4 @@
-"""What the lines of the coverage ledger add up to."""
+"""Tallies of the coverage ledger's lines."""
 
 from dataclasses import replace
 from datetime import date, timedelta
@@ -12,7 +12,7 @@ LINE = CoverageLine(TODAY, "r1", 7, 0, KILL, exercised=True, why="", verdict="PA
 
 
 def test_never_stale_and_how_often() -> None:
-    """Fourteen nights are fresh, fifteen are stale; what was tried in vain was never exercised."""
+    """Fourteen nights are fresh, fifteen are stale; a failed attempt doesn't exercise the cell."""
     old, edge = TODAY - STALE_AFTER - timedelta(days=1), TODAY - STALE_AFTER
     lines = [replace(LINE, night=old), replace(LINE, cell=CUT, exercised=False)]
     found = tally_cells(lines, TODAY)
@@ -23,7 +23,7 @@ def test_never_stale_and_how_often() -> None:
 
 
 def test_the_matrix() -> None:
-    """A line a kind, with every role that it can hit; phases and workloads are taken together."""
+    """The matrix has a line for each kind, with all its roles; phases and workloads are summed."""
     late = KILL._replace(phase="recovering")
     cells, found = [KILL, late, CUT], tally_cells([LINE], TODAY)
     assert "cut   rack NEVER\nkill  leader 1x, 0 d" == matrix(cells, found, TODAY)
