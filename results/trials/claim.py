@@ -1,23 +1,19 @@
-"""A KIP's claims as a trial asks them, and the statements that they become once the parts are judged.
+"""Claims of a KIP as a trial states them, the statements that follow from the evidence, and the trial's verdict.
 
-Rules. A claim names the parts that it reads. A part that was not run, did not finish, or whose harness is not to be
-trusted leaves every claim on it inconclusive, with the reason; so a claim's own code sees sound parts alone.
+A claim names the parts (judged runs) that it needs. A part that was not run, did not finish, or whose harness can't be
+trusted makes each claim on it inconclusive, with the reason, so the code of a claim sees sound parts only. A claim on a
+run without blocks also needs its faults to be witnessed and exposed (``proven``). Integrity claims use the run's own
+integrity checks (``kept``).
 
-Whether the clients' promises were kept: what a trial takes from the run's own integrity checks.
+The verdict of a trial is given by the first rule that applies:
 
-A claim on a run without blocks is as good as its faults: one that was not witnessed or met leaves it open.
-
-The verdict of a whole trial, from its statements.
-
-Rules, the first that applies:
-
-1. contradicted, if a claim is;
-2. inconclusive, if a control is not confirmed: then the measure sees what isn't there, and nothing else counts;
-3. inconclusive, if a claim is, or there are none;
-4. not seen, if a claim is;
+1. contradicted, if a claim is contradicted;
+2. inconclusive, if a control is not confirmed: the measure shows an effect where there is none, so nothing else counts;
+3. inconclusive, if a claim is inconclusive, or there are no claims;
+4. not seen, if a claim is not seen;
 5. confirmed.
 
-What is only reported never decides.
+Statements of role ``report`` never decide.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -33,7 +29,7 @@ Parts: TypeAlias = Mapping[str, Part]
 
 @dataclass(frozen=True)
 class Claim:
-    """One question to the evidence. ``needs``: the parts that ``judge`` reads; see ``Statement`` for the words."""
+    """Claim to be judged from evidence. ``needs``: the parts that ``judge`` reads; other fields as in ``Statement``."""
 
     id: str
     claim: str
@@ -45,15 +41,14 @@ class Claim:
 
 
 def stated(claims: Sequence[Claim], parts: Parts, left_out: Mapping[str, str]) -> tuple[Statement, ...]:
-    """A statement a claim, in order. ``left_out``: why a part that isn't among ``parts`` was not run."""
-    return tuple(_stated(claim, parts, left_out) for claim in claims)
-
-
-def _stated(claim: Claim, parts: Parts, left_out: Mapping[str, str]) -> Statement:
-    doubt = _doubt(claim, parts, left_out)
-    found = claim.judge(parts) if doubt is None else Judged(unknown(), "inconclusive", doubt)
-    said = (claim.id, claim.claim, claim.published, claim.bound)
-    return Statement(*said, found.ours, found.word, found.why, claim.role)
+    """Return a statement per claim, in order. ``left_out``: why a part that isn't among ``parts`` was not run."""
+    statements = []
+    for claim in claims:
+        doubt = _doubt(claim, parts, left_out)
+        result = claim.judge(parts) if doubt is None else Judged(unknown(), "inconclusive", doubt)
+        texts = (claim.id, claim.claim, claim.published, claim.bound)
+        statements.append(Statement(*texts, result.ours, result.word, result.why, claim.role))
+    return tuple(statements)
 
 
 def _doubt(claim: Claim, parts: Parts, left_out: Mapping[str, str]) -> str | None:
@@ -64,11 +59,11 @@ def _doubt(claim: Claim, parts: Parts, left_out: Mapping[str, str]) -> str | Non
 
 
 def kept(part: Part, rules: Collection[str]) -> Judged:
-    """One that failed contradicts; one that is open, or that there is none, leaves it open."""
-    checks = [each for each in part.run.verdict.checks if each.id.removeprefix("integrity/") in rules]
-    failed = [each for each in checks if each.status is Status.FAIL]
-    decided = bool(checks) and all(each.status is Status.PASS for each in checks)
-    why = failed[0].why if failed else f"{len(checks)} checks, of {sum(each.n for each in checks)} observations"
+    """Judge integrity checks: a failed one contradicts; one that is undecided, or none at all, is inconclusive."""
+    checks = [check for check in part.run.verdict.checks if check.id.removeprefix("integrity/") in rules]
+    failed = [check for check in checks if check.status is Status.FAIL]
+    decided = bool(checks) and all(check.status is Status.PASS for check in checks)
+    why = failed[0].why if failed else f"{len(checks)} checks of {sum(check.n for check in checks)} observations"
     ours = Estimate(float(len(failed)), None, None, len(checks), "checks failed")
     return seen(False if failed else decided or None, ours, why)
 
@@ -77,20 +72,18 @@ Judge: TypeAlias = Callable[[Parts], Judged]
 
 
 def proven(judge: Judge, part: str, *faults: str) -> Judge:
-    """``judge``, asked only if these faults of a part took hold."""
+    """Return ``judge`` restricted to evidence in which these faults of a part took effect."""
 
     def judged(parts: Parts) -> Judged:
-        doubt = next((doubt for fault in faults if (doubt := _doubt_proven(parts[part], fault))), None)
-        return judge(parts) if doubt is None else Judged(unknown(), "inconclusive", doubt)
+        unproven = parts[part].run.unproven()
+        for fault in faults:
+            if fault in unproven:
+                return Judged(unknown(), "inconclusive", f"{fault}: {unproven[fault]}")
+            if not parts[part].phases(fault):
+                return Judged(unknown(), "inconclusive", f"{fault} was never injected")
+        return judge(parts)
 
     return judged
-
-
-def _doubt_proven(part: Part, fault: str) -> str | None:
-    unproven = part.run.unproven()
-    if fault in unproven:
-        return f"{fault}: {unproven[fault]}"
-    return None if part.phases(fault) else f"{fault} never struck"
 
 
 EXIT_CODES: dict[Word, int] = {"confirmed": 0, "contradicted": 1, "not seen": 2, "inconclusive": 2}
@@ -98,38 +91,38 @@ EXIT_CODES: dict[Word, int] = {"confirmed": 0, "contradicted": 1, "not seen": 2,
 
 @dataclass(frozen=True)
 class Verdict:
-    """The word for a trial, and why."""
+    """Verdict of a trial with its reason."""
 
     word: Word
     why: str
 
 
 def verdict(statements: Sequence[Statement]) -> Verdict:
-    """By the rules above; the reason names the statement that decided."""
-    claims, controls = ([each for each in statements if each.role == role] for role in ("claim", "control"))
-    if found := _first(claims, "contradicted"):
-        return Verdict("contradicted", f"{found.id}: {found.why}")
-    biased = next((each for each in controls if each.word != "confirmed"), None)
+    """Return the verdict by the rules above; the reason names the deciding statement."""
+    claims, controls = ([entry for entry in statements if entry.role == role] for role in ("claim", "control"))
+    if decisive := _first(claims, "contradicted"):
+        return Verdict("contradicted", f"{decisive.id}: {decisive.why}")
+    biased = next((control for control in controls if control.word != "confirmed"), None)
     if biased is not None:
         return Verdict("inconclusive", f"the control {biased.id} is {biased.word}: {biased.why}")
-    if found := _first(claims, "inconclusive"):
-        return Verdict("inconclusive", f"{found.id}: {found.why}")
-    if found := _first(claims, "not seen"):
-        return Verdict("not seen", f"{found.id}: {found.why}")
+    if decisive := _first(claims, "inconclusive"):
+        return Verdict("inconclusive", f"{decisive.id}: {decisive.why}")
+    if decisive := _first(claims, "not seen"):
+        return Verdict("not seen", f"{decisive.id}: {decisive.why}")
     if not claims:
-        return Verdict("inconclusive", "nothing was claimed")
-    return Verdict("confirmed", f"{_of(claims)} claims hold, and {_of(controls)} controls")
+        return Verdict("inconclusive", "the trial has no claims")
+    return Verdict("confirmed", f"{_of(claims)} claims and {_of(controls)} controls are confirmed")
 
 
 def exit_code(words: Sequence[Word]) -> int:
-    """Of several trials: 1 if one is contradicted, else 2 unless all are confirmed."""
+    """Return the exit code of several trials: 1 if one is contradicted, else 2 unless all are confirmed."""
     codes = {EXIT_CODES[word] for word in words}
     return 1 if 1 in codes else max(codes, default=2)
 
 
 def _of(statements: Sequence[Statement]) -> str:
-    return f"{len([each for each in statements if each.word == 'confirmed'])} of {len(statements)}"
+    return f"{sum(entry.word == 'confirmed' for entry in statements)} of {len(statements)}"
 
 
 def _first(statements: Sequence[Statement], word: Word) -> Statement | None:
-    return next((each for each in statements if each.word == word), None)
+    return next((entry for entry in statements if entry.word == word), None)

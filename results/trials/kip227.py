@@ -1,28 +1,20 @@
-"""What fetches cost, slice by slice, as the reference consumers counted it: what KIP-227's statements are made of.
+"""Claims of KIP-227 (incremental fetch requests): a fetch costs what changed, not all partitions that are followed.
 
-Rules. The cost of a fetch is its request and its response without the records in it, which cost the same whoever asks.
-Counters are sampled each second and only grow; a slice has what they grew by between the last samples before its ends.
-Full and incremental fetches are counted apart, so the one full fetch that opens a session is in no incremental figure.
+The KIP gives no figures. A partition that is named in full costs about 70 bytes of a request and its response (Fetch 15
+and later: 33 and 37). The unit is a slice of time: in each, a line through four sizes gives the cost of one more
+partition.
 
-KIP-227 at the brokers: what fetches cost them, the consumers' and their followers' own.
+**Cost of a fetch:** its request and its response without the records, which cost the same with or without a session, as
+the reference consumers count them. Counters are sampled each second and only grow; a slice has their growth between the
+last samples before its ends. Full and incremental fetches are counted separately, so the full fetch that opens a
+session is in no incremental figure.
 
-Rules. What a broker used in the steady part is the kernel's account of its container, whatever it was for; one arm at a
-time, therefore. Followers take no setting for their sessions; a cache without slots grants them none.
+**Cost at the brokers:** the kernel's account of each broker's container in the steady phase, for whatever purpose;
+therefore one arm at a time. Followers have no setting for their sessions; a cache without slots grants them none.
 
-Fetch sessions that were closed, evicted or died with their broker: what became of the clients, by their own events.
-
-Rules. A session that its broker no longer knows is *lost*, and it is *regained* when the next that is heard of this
-client and this broker is the answer to a full fetch, with a session or without (the cache may be full). That answer may
-wait for records as any does, ``fetch.max.wait.ms``. Losses, restarts and sessions are n, never fetches.
-
-KIP-227 on trial: incremental fetch requests.
-
-Published (KIP-227): a fetch costs what changed and no longer all partitions that are followed; the KIP gives no figures
-of its own. Named in full, a partition is about 70 bytes of a request and its response (Fetch 15 and later: 33 and 37).
-
-The slice of time is n: in each, a line through the four sizes says what one more partition costs.
-
-The plot of KIP-227: what a fetch costs, against how many partitions it is for.
+**Lost sessions:** a session that its broker no longer knows is *lost*. It is *regained* when the next event of this
+client and this broker is the response to a full fetch, with a session or without (the cache may be full). That response
+may wait for records like any other, ``fetch.max.wait.ms``. n counts losses, restarts and sessions, never fetches.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,42 +33,42 @@ _BOTH_ENDS = 2
 
 
 def bytes_a_fetch(part: Part, client: str, kind: str, spans: Sequence[Slice]) -> list[float]:
-    """Of each slice; not a number where it has no fetch of this kind. ``client`` is ``workload/arm``."""
+    """Return bytes per fetch of each slice, NaN for a slice without such fetches. ``client`` is ``workload/arm``."""
     fetches = _grown(part, f"fetches_{kind}", client, spans)
     sent, received, records = (
-        _grown(part, f"fetch_{what}_bytes_{kind}", client, spans) for what in ("request", "response", "record")
+        _grown(part, f"fetch_{name}_bytes_{kind}", client, spans) for name in ("request", "response", "record")
     )
     return [
-        (asked + told - kept) / count if count > 0 else np.nan
-        for count, asked, told, kept in zip(fetches, sent, received, records, strict=True)
+        (request + response - payload) / count if count > 0 else np.nan
+        for count, request, response, payload in zip(fetches, sent, received, records, strict=True)
     ]
 
 
 def fetches(part: Part, client: str, kind: str, spans: Sequence[Slice]) -> list[float]:
-    """How many there were in each slice."""
+    """Return the number of fetches in each slice."""
     return _grown(part, f"fetches_{kind}", client, spans)
 
 
 def cpu_us_a_fetch(part: Part, client: str, kind: str) -> float | None:
-    """What all brokers used of the CPU in the steady part, whatever for, by the fetches that the client made in it."""
+    """Return all CPU that the brokers used in the steady phase, divided by the client's fetches in it."""
     span, brokers = used(part)
     count = sum(_grown(part, f"fetches_{kind}", client, span))
-    return sum(each["cpu_us"] for each in brokers.values()) / count if count and brokers else None
+    return sum(usage["cpu_us"] for usage in brokers.values()) / count if count and brokers else None
 
 
 def used(part: Part) -> tuple[list[Slice], dict[str, dict[str, int]]]:
-    """The steady part, and what each broker used in it, as ``node.Used`` names it; nothing where nobody told."""
-    looks = part.events("broker_used")
-    if len(looks) < _BOTH_ENDS:
+    """Return the steady phase and each broker's usage in it, by the names of ``node.Used``; empty if unknown."""
+    samples = part.events("broker_used")
+    if len(samples) < _BOTH_ENDS:
         return [], {}
-    before, after = looks[:_BOTH_ENDS]
+    before, after = samples[:_BOTH_ENDS]
     if before["brokers"].keys() != after["brokers"].keys():
         return [], {}
-    of_each = {
+    usage = {
         broker: {name: count - before["brokers"][broker][name] for name, count in counts.items()}
         for broker, counts in after["brokers"].items()
     }
-    return [Slice(before["t_us"], after["t_us"])], of_each
+    return [Slice(before["t_us"], after["t_us"])], usage
 
 
 def _grown(part: Part, counter: str, client: str, spans: Sequence[Slice]) -> list[float]:
@@ -86,7 +78,7 @@ def _grown(part: Part, counter: str, client: str, spans: Sequence[Slice]) -> lis
 
 
 def _upto(times: "np.ndarray[tuple[int, ...], np.dtype[np.int64]]", at_us: int) -> int:
-    """The place, among values with a 0 before them, of the last sample until then."""
+    """Return the index of the last sample until then, among values preceded by a 0."""
     return int(np.searchsorted(times, at_us, side="right"))
 
 
@@ -94,54 +86,54 @@ CPU_SESSION, CPU_FULL = "cpu-session", "cpu-full"
 FOLLOWERS_SESSION, FOLLOWERS_FULL = "followers-session", "followers-full"
 _US_PER_S = 1e6
 _NODES_MIN = 3
-_UNTOLD = "nobody told what brokers used"
+_UNKNOWN_USAGE = "the brokers' usage was not recorded"
 
 
 def cpu(parts: Parts) -> Judged:
-    """A broker's CPU a fetch of a thousand partitions, all else that it does included: with sessions by without."""
+    """Report a broker's CPU per fetch of a thousand partitions, with sessions relative to without."""
     kinds = {CPU_SESSION: INCREMENTAL, CPU_FULL: FULL}
     ours, theirs = (cpu_us_a_fetch(parts[name], "p1000/reader", kind) for name, kind in kinds.items())
     if not ours or not theirs:
-        return reported(unknown("times"), _UNTOLD)
-    why = f"{ours:,.0f} us a fetch with sessions, {theirs:,.0f} without; one run each, all that a broker does included"
+        return reported(unknown("times"), _UNKNOWN_USAGE)
+    why = f"{ours:,.0f} us per fetch with sessions, {theirs:,.0f} us without; one run each, all broker work included"
     return reported(Estimate(ours / theirs, None, None, 1, "times"), why)
 
 
 def followers_bytes(parts: Parts) -> Judged:
-    """What brokers send where followers have sessions, by where they have none: the broker is n."""
+    """Judge the bytes that brokers send to followers, with sessions relative to without; n counts brokers."""
     if (found := _followers(parts, "sent_bytes")) is None:
-        return reported(unknown("times"), _UNTOLD)
+        return reported(unknown("times"), _UNKNOWN_USAGE)
     judged = below(ratio(*found), 1.0, least=_NODES_MIN)
     ours, theirs = (side.mean() / 1e3 for side in found)
-    why = f"{ours:,.0f} and {theirs:,.0f} kB/s of each broker, records too"
+    why = f"{ours:,.0f} and {theirs:,.0f} kB/s per broker, records included"
     return Judged(judged.ours, judged.word, f"{judged.why}; {why}")
 
 
 def followers_cpu(parts: Parts) -> Judged:
-    """The same of their CPU."""
+    """Report the brokers' CPU, with followers' sessions relative to without."""
     if (found := _followers(parts, "cpu_us")) is None:
-        return reported(unknown("times"), _UNTOLD)
+        return reported(unknown("times"), _UNKNOWN_USAGE)
     ours, theirs = (side.mean() / 1e4 for side in found)
-    return reported(ratio(*found), f"{ours:.1f} % and {theirs:.1f} % of a core a broker; one run each")
+    return reported(ratio(*found), f"{ours:.1f} % and {theirs:.1f} % of a core per broker; one run each")
 
 
 def _followers(parts: Parts, name: str) -> tuple[Floats, Floats] | None:
-    """Broker by broker, with sessions and without; None where one of the runs didn't tell of all."""
+    """Return the usage per broker with and without sessions, None if a run didn't record all brokers."""
     ours, theirs = (_each_second(parts[part], name) for part in (FOLLOWERS_SESSION, FOLLOWERS_FULL))
     return (ours, theirs) if len(ours) == len(theirs) > 0 else None
 
 
 def _each_second(part: Part, name: str) -> Floats:
-    """By broker."""
+    """Return the usage per second, by broker."""
     spans, brokers = used(part)
     took_s = sum(span.end_us - span.start_us for span in spans) / _US_PER_S
-    return np.array([each[name] / took_s for _, each in sorted(brokers.items())])
+    return np.array([usage[name] / took_s for _, usage in sorted(brokers.items())])
 
 
-CLAIMS = (
+BROKER_CLAIMS = (
     Claim(
         "cpu",
-        "broker's CPU a fetch of 1000 partitions: incremental by full",
+        "broker's CPU per fetch of 1000 partitions: incremental relative to full",
         "-",
         "",
         "report",
@@ -150,7 +142,7 @@ CLAIMS = (
     ),
     Claim(
         "followers-bytes",
-        "what brokers send, 300 partitions of which 3 are active: followers with sessions by a cache without slots",
+        "bytes sent by brokers, 300 partitions of which 3 are active: followers with sessions relative to without",
         "-",
         "below 1",
         "report",
@@ -159,7 +151,7 @@ CLAIMS = (
     ),
     Claim(
         "followers-cpu",
-        "the same of their CPU",
+        "CPU of the brokers in the same comparison",
         "-",
         "",
         "report",
@@ -180,47 +172,47 @@ Event = Mapping[str, Any]
 
 
 def regained(part: Part, fault: str) -> Judged:
-    """How long after a loss the full fetch was answered, at worst. Losses are those since the first of the fault."""
+    """Judge the longest time from a loss to the response of the full fetch. Losses count from the first fault on."""
     since_us = min((window["start_us"] for window in _proven(part, fault)), default=float("inf"))
     waits = [wait_ms for at_us, wait_ms in after_losses(_session_events(part)) if at_us >= since_us]
     known = [wait_ms for wait_ms in waits if wait_ms is not None]
     worst = max(known, default=None)
     holds = len(known) == len(waits) and (worst is not None and worst <= ANSWERED_MS)
-    why = f"{len(known)} of {len(waits)} lost sessions were followed by the answer to a full fetch"
+    why = f"{len(known)} of {len(waits)} lost sessions were followed by the response to a full fetch"
     return seen(holds if waits else None, Estimate(worst, None, None, len(waits), "ms at most"), why)
 
 
 def reopened(part: Part, fault: str) -> Judged:
-    """Whether each restart cost one full fetch that was answered, and no session was found to be lost."""
+    """Judge that each restart cost one full fetch with a response, and that no session was lost."""
     windows, begins = _proven(part, fault), [w["start_us"] for name in (STRANGER, fault) for w in part.phases(name)]
     events, most = _session_events(part), 0
     for window in windows:
         until_us = min((at for at in begins if at > window["start_us"]), default=float("inf"))
         after = [event["event"] for event in events if window["start_us"] <= event["t_us"] < until_us]
-        granted, lost = (after.count(f"session_{what}") for what in ("established", "lost"))
+        granted, lost = (after.count(f"session_{name}") for name in ("established", "lost"))
         most = max(most, abs(granted - 1) + lost)
     ours = Estimate(most, None, None, len(windows), "too many, or lost")
-    why = f"{len(windows)} restarts: sessions beyond the one that each has to cost, and losses, at most"
+    why = f"{len(windows)} restarts: sessions beyond the one that each restart needs, plus losses, at most"
     return seen(not most if windows else None, ours, why)
 
 
 def none_left(part: Part) -> Judged:
-    """Whether the brokers still know one of the sessions that clients ever told of, once these have closed."""
-    told = next(iter(part.events("fetch_sessions_left")), None)
-    if told is None or told["left"] is None:
-        return seen(None, Estimate(None, None, None, 0), "the brokers weren't asked, or didn't answer")
-    left = len(told["left"])
-    why = f"{left} of {told['told']} sessions are known to their brokers after the clients have closed"
-    return seen(not left, Estimate(left, None, None, told["told"], "sessions"), why)
+    """Judge that brokers know none of the clients' sessions after the clients have closed."""
+    event = next(iter(part.events("fetch_sessions_left")), None)
+    if event is None or event["left"] is None:
+        return seen(None, Estimate(None, None, None, 0), "the brokers were not queried, or didn't respond")
+    left = len(event["left"])
+    why = f"{left} of {event['told']} sessions are known to their brokers after the clients have closed"
+    return seen(not left, Estimate(left, None, None, event["told"], "sessions"), why)
 
 
 def after_losses(events: list[Event]) -> list[tuple[int, float | None]]:
-    """For each loss when it was, and the milliseconds to the answer of a full fetch; None where something else came."""
+    """Return (time, ms to the response of a full fetch) of each loss; None if another event came first."""
     found = []
     for place, event in enumerate(events):
         if event["event"] == "session_lost":
-            whose = _whose(event)
-            following = next((each for each in events[place + 1 :] if _whose(each) == whose), None)
+            session = _session(event)
+            following = next((later for later in events[place + 1 :] if _session(later) == session), None)
             answered = following is not None and following["event"] in _ANSWERED
             wait_ms = (following["t_us"] - event["t_us"]) / _US_PER_MS if following and answered else None
             found.append((event["t_us"], wait_ms))
@@ -228,7 +220,7 @@ def after_losses(events: list[Event]) -> list[tuple[int, float | None]]:
 
 
 def _proven(part: Part, fault: str) -> list[dict[str, Any]]:
-    """The fault's windows, but for those where it was not witnessed, or nobody met it."""
+    """Return the fault's windows in which it was witnessed and exposed."""
     unproven = part.run.unproven()
     return [window for window in part.phases(fault) if window["fault"] not in unproven]
 
@@ -238,7 +230,7 @@ def _session_events(part: Part) -> list[Event]:
     return sorted(events, key=lambda event: int(event["t_us"]))
 
 
-def _whose(event: Event) -> tuple[str, int]:
+def _session(event: Event) -> tuple[str, int]:
     return event["worker"], event["node_id"]
 
 
@@ -252,36 +244,36 @@ _ARMS = {FULL: "full", INCREMENTAL: "session"}
 
 
 def costs(part: Part, kind: str) -> dict[int, list[float]]:
-    """Partitions → bytes a fetch, slice by slice."""
+    """Map number of partitions to bytes per fetch, slice by slice."""
     spans = steady(part)
     return {size: bytes_a_fetch(part, f"p{size}/{_ARMS[kind]}", kind, spans) for size in SIZES}
 
 
-def slope(found: dict[int, list[float]], confidence: float) -> Estimate:
-    """Bytes that one more partition adds: a line through the sizes in each slice, and the mean of their slopes."""
-    sizes, rows = np.array(SIZES, float), np.array([found[size] for size in SIZES], float)
+def slope(costs_by_size: dict[int, list[float]], confidence: float) -> Estimate:
+    """Return the bytes that one more partition adds: the mean slope of a line through the sizes in each slice."""
+    sizes, rows = np.array(SIZES, float), np.array([costs_by_size[size] for size in SIZES], float)
     off = sizes - sizes.mean()
     return _mean([float(off @ row / (off @ off)) for row in rows.T], "B", confidence)
 
 
 def full_slope(parts: Parts) -> Judged:
-    """Without sessions."""
+    """Judge the slope without sessions."""
     return within(slope(costs(parts[BYTES], FULL), 0.9), *FULL_SLOPE)
 
 
 def incremental_slope(parts: Parts) -> Judged:
-    """With sessions; contrary is what costs as much as without."""
+    """Judge the slope with sessions; contradicted if it is as high as without."""
     return below(slope(costs(parts[BYTES], INCREMENTAL), 0.95), INCREMENTAL_SLOPE, no_effect=FULL_SLOPE[0])
 
 
 def share(parts: Parts) -> Judged:
-    """An incremental fetch by a full one, of a thousand partitions."""
+    """Judge the cost of an incremental fetch of a thousand partitions relative to a full one."""
     ours, theirs = (costs(parts[BYTES], kind)[SIZES[-1]] for kind in (INCREMENTAL, FULL))
     return below(_ratio(ours, theirs, 0.95), SHARE)
 
 
 def no_gain(parts: Parts) -> Judged:
-    """The control: with records for every partition, a session has nothing to leave out."""
+    """Judge the control: with records for each partition, a session has nothing to leave out."""
     part = parts[CONTROL]
     spans = steady(part)
     ours, theirs = (bytes_a_fetch(part, f"busy/{_ARMS[kind]}", kind, spans) for kind in (INCREMENTAL, FULL))
@@ -289,10 +281,10 @@ def no_gain(parts: Parts) -> Judged:
 
 
 def largest(parts: Parts, kind: str) -> Judged:
-    """What a fetch of a thousand partitions costs."""
+    """Report the cost of a fetch of a thousand partitions."""
     part = parts[BYTES]
     count = sum(fetches(part, f"p{SIZES[-1]}/{_ARMS[kind]}", kind, steady(part)))
-    return reported(_mean(costs(part, kind)[SIZES[-1]], "B", 0.95), f"{count:.0f} fetches, records not counted")
+    return reported(_mean(costs(part, kind)[SIZES[-1]], "B", 0.95), f"{count:.0f} fetches, without records")
 
 
 def _nothing_lost(parts: Parts, name: str) -> Judged:
@@ -304,39 +296,41 @@ def _none_left(parts: Parts, name: str) -> Judged:
 
 
 def _ratio(ours: list[float], theirs: list[float], confidence: float) -> Estimate:
-    return _mean([one / other for one, other in zip(ours, theirs, strict=True)], "times", confidence)
+    return _mean([left / right for left, right in zip(ours, theirs, strict=True)], "times", confidence)
 
 
 def _mean(values: list[float], unit: str, confidence: float) -> Estimate:
-    """Over slices; no figure where one of them had no fetch."""
+    """Return the mean over slices, no figure if a slice had no fetch."""
     if not np.isfinite(values).all():
         return Estimate(None, None, None, len(values), unit, confidence)
     return mean(values, unit, confidence)
 
 
-CLAIMS_kip227 = (
+CLAIMS = (
     Claim(
         "full-slope",
-        "without sessions a fetch grows with every partition",
+        "without sessions the cost of a fetch grows with each partition",
         "O(all)",
-        "60 to 80 B a partition",
+        "60 to 80 B per partition",
         "claim",
         (BYTES,),
         full_slope,
     ),
     Claim(
         "incremental-slope",
-        "with sessions it doesn't, 1 % being active",
+        "with sessions it doesn't, with 1 % of the partitions active",
         "O(changed)",
-        "below 1 B a partition",
+        "below 1 B per partition",
         "claim",
         (BYTES,),
         incremental_slope,
     ),
-    Claim("share", "of 1000 partitions: incremental by full", "-", "below 3 %", "claim", (BYTES,), share),
+    Claim(
+        "share", "fetch of 1000 partitions: incremental relative to full", "-", "below 3 %", "claim", (BYTES,), share
+    ),
     Claim(
         "closed-by-stranger",
-        "session closed by a stranger: the next fetch is full, and is answered",
+        "session closed by another client: the next fetch is full and gets a response",
         "-",
         "each at once",
         "claim",
@@ -354,7 +348,7 @@ CLAIMS_kip227 = (
     ),
     Claim(
         "evicted",
-        "session evicted for a follower's: the next fetch is full, and is answered",
+        "session evicted for a follower's: the next fetch is full and gets a response",
         "-",
         "each at once",
         "claim",
@@ -364,7 +358,7 @@ CLAIMS_kip227 = (
     *(
         Claim(
             f"nothing-lost-{name}",
-            f"{name}: nothing is lost or read twice",
+            f"{name}: no record is lost or read twice",
             "-",
             "none",
             "claim",
@@ -376,7 +370,7 @@ CLAIMS_kip227 = (
     *(
         Claim(
             f"left-{name}",
-            f"{name}: no session is left when the clients have closed",
+            f"{name}: no session is left after the clients have closed",
             "-",
             "none",
             "claim",
@@ -385,7 +379,15 @@ CLAIMS_kip227 = (
         )
         for name in (SESSIONS, EVICTED)
     ),
-    Claim("no-gain", "every partition active: incremental by full", "-", "0.8 to 1.25", "control", (CONTROL,), no_gain),
+    Claim(
+        "no-gain",
+        "all partitions active: incremental relative to full",
+        "-",
+        "0.8 to 1.25",
+        "control",
+        (CONTROL,),
+        no_gain,
+    ),
     *(
         Claim(
             f"bytes-{kind}",
@@ -398,31 +400,34 @@ CLAIMS_kip227 = (
         )
         for kind in (FULL, INCREMENTAL)
     ),
-    *CLAIMS,
+    *BROKER_CLAIMS,
 )
 
 
 _SIZE = (8.5, 3.2)
-_LABELS = {FULL: "no session: every fetch names all", INCREMENTAL: "session: every fetch names what changed"}
-_TITLE = "Bytes a fetch, records not counted"
+_LABELS = {
+    FULL: "no session: each fetch names all partitions",
+    INCREMENTAL: "session: each fetch names changed partitions",
+}
+_TITLE = "Bytes per fetch, without records"
 
 
 def plots(parts: Parts) -> tuple[Plot, ...]:
-    """One, if the sizes were run."""
+    """Return one chart if the sizes were run."""
     if BYTES not in parts:
         return ()
-    found = {kind: costs(parts[BYTES], kind) for kind in _LABELS}
-    said = _reading(found)
+    by_kind = {kind: costs(parts[BYTES], kind) for kind in _LABELS}
+    sentence = _reading(by_kind)
     with drawing(*_SIZE) as figure:
         axis = figure.subplots()
         for number, (kind, label) in enumerate(_LABELS.items()):
             colour, dash = LINES[number]
-            medians = [float(np.median(found[kind][size])) for size in SIZES]
+            medians = [float(np.median(by_kind[kind][size])) for size in SIZES]
             axis.plot(SIZES, medians, color=colour, linestyle=dash, marker="o", markersize=4, label=label)
             axis.annotate(
                 f"{medians[-1]:,.0f} B", (SIZES[-1], medians[-1]), (6, 0), textcoords="offset points", va="center"
             )
-        plain(axis, "bytes a request and its response, both scales logarithmic")
+        plain(axis, "bytes per request and response, logarithmic scales")
         axis.set_xscale("log")
         axis.set_yscale("log")
         axis.set_xticks(SIZES, [str(size) for size in SIZES])
@@ -430,14 +435,14 @@ def plots(parts: Parts) -> tuple[Plot, ...]:
         axis.set_xlim(right=SIZES[-1] * 1.4)
         axis.set_xlabel("partitions followed, one in a hundred active")
         legend(figure, axis, len(_LABELS))
-        svg = rendered(figure, "kip227-bytes", _TITLE, said)
-    return (Plot(_TITLE, svg, said),)
+        svg = rendered(figure, "kip227-bytes", _TITLE, sentence)
+    return (Plot(_TITLE, svg, sentence),)
 
 
-def _reading(found: Mapping[str, Mapping[int, Sequence[float]]]) -> str:
+def _reading(by_kind: Mapping[str, Mapping[int, Sequence[float]]]) -> str:
     few, many = SIZES[0], SIZES[-1]
-    full, changed = ([float(np.median(found[kind][size])) for size in (few, many)] for kind in (FULL, INCREMENTAL))
+    full, changed = ([float(np.median(by_kind[kind][size])) for size in (few, many)] for kind in (FULL, INCREMENTAL))
     return (
         f"From {few} to {many} partitions a full fetch grows from {full[0]:,.0f} to {full[1]:,.0f} B, an incremental "
-        f"one from {changed[0]:,.0f} to {changed[1]:,.0f} B, most of it for the partitions that are active."
+        f"one from {changed[0]:,.0f} to {changed[1]:,.0f} B, most of it for the active partitions."
     )

@@ -1,21 +1,17 @@
-"""What one consumer was given, when, and by which broker.
+"""Claims of KIP-392 (reads from the closest replica), also while that replica lags, dies, or its leader dies.
 
-KIP-392 while all is well: which bytes cross racks, and how stale the closest replica is.
+All leaders are in rack a, all consumers in rack b.
 
-KIP-392 when the closest replica is no good: it lags, it dies, or the leader dies.
+**While all is well:** the bytes that cross racks, as each client counts them on its connections to each broker,
+Metadata included. The unit is a slice of 10 s from when each partition had its three replicas; the first slice, in
+which the leaders name the replicas, is left out. The KIP promises only less traffic between racks: how stale a follower
+is, is reported.
 
-Rules. How long a lagging replica was kept is counted from when it began to lag to each partition's first record from
-another broker. A gap is the longest time without a delivery while a broker was dead; the readers of the leader had one
-too, which no choice of replica could spare them, so gaps are compared with theirs.
+**When the closest replica fails:** how long a lagging replica was kept counts from the start of its lag to each
+partition's first record from another broker. A gap is the longest time without a delivery while a broker was dead. The
+leader's readers have a gap too, which no choice of replica can spare them, so gaps are compared with theirs.
 
-KIP-392 on trial: reads from the closest replica, and what a consumer does when that replica is no good.
-
-Rules. All leaders are in rack a, all consumers in rack b. Bytes are those that each client counted on its connections
-to each broker, Metadata among them; their unit is a slice of 10 s from when every partition had its three replicas, the
-first one left out, in which the leaders name the replicas. The KIP promises no more than less traffic between racks:
-how stale a follower is, is reported. What the text promised and Kafka did not ship stands in the table too.
-
-The plot of KIP-392: which broker a consumer's bytes came from, second by second.
+Promises of the KIP's text that Kafka did not ship are in the table as well.
 """
 
 from collections.abc import Sequence
@@ -36,12 +32,12 @@ from aftershock.results.trials.statement import Estimate, Judged, Plot, Role, ab
 from aftershock.results.trials.traffic import RECEIVED, by_broker
 
 _COLUMNS = ("partition", "broker_id", "intended_us", "done_us")
-_NOBODY = -1
+_UNKNOWN_BROKER = -1
 
 
 @dataclass(frozen=True)
 class Received:
-    """Records in the order of their delivery."""
+    """Records delivered to a consumer, in order of delivery."""
 
     partition: NDArray[np.int64]
     broker_id: NDArray[np.int64]
@@ -50,24 +46,24 @@ class Received:
 
     @property
     def latency_us(self) -> Floats:
-        """From the intended send time to the delivery."""
+        """Time from the intended send time to the delivery."""
         return (self.done_us - self.intended_us).astype(float)
 
     def meant_in(self, span: Slice) -> "Received":
-        """Those that were to be sent in this time."""
+        """Return the records intended in this time."""
         return self.where((self.intended_us >= span.start_us) & (self.intended_us < span.end_us))
 
     def where(self, which: NDArray[np.bool_]) -> "Received":
-        """Some of them."""
+        """Return the records selected by a mask."""
         return Received(self.partition[which], self.broker_id[which], self.intended_us[which], self.done_us[which])
 
 
 def received(part: Part, client: str) -> Received:
-    """What a consumer, ``workload/arm``, was given."""
+    """Return the records delivered to a consumer, ``workload/arm``."""
     workload, arm = client.split("/")
-    whose = (pc.field("op") == "consume") & (pc.field("workload") == workload) & (pc.field("arm") == arm)
-    rows = part.outcomes(_COLUMNS, whose).sort_by("done_us")
-    return Received(*(pc.fill_null(rows[name], _NOBODY).to_numpy().astype(np.int64) for name in _COLUMNS))
+    condition = (pc.field("op") == "consume") & (pc.field("workload") == workload) & (pc.field("arm") == arm)
+    rows = part.outcomes(_COLUMNS, condition).sort_by("done_us")
+    return Received(*(pc.fill_null(rows[name], _UNKNOWN_BROKER).to_numpy().astype(np.int64) for name in _COLUMNS))
 
 
 RACK = "b"
@@ -77,27 +73,27 @@ _HIGHEST = "c"
 
 
 def spans(part: Part) -> tuple[Slice, ...]:
-    """From when every partition had its replicas to the end of the load, without the first slice."""
+    """Return the slices from when each partition had its replicas to the end of the load, without the first."""
     (replicas,) = part.phases("replicas")
     end_us = max(row["end_us"] for row in read_rows(part.home / "phases.json"))
     return slices(replicas["end_us"], end_us)[1:]
 
 
 def crossing(parts: Parts, name: str, arm: str) -> Judged:
-    """The share of bytes that came from other racks."""
+    """Judge the share of bytes that came from other racks."""
     part = parts[name]
     judged = below(mean(list(100 - _from(part, arm, RACK)), "%"), CROSSING_MAX, no_effect=ALL_CROSSING)
     return Judged(judged.ours, judged.word, f"{judged.why}; {_from_each(part, arm)}")
 
 
 def all_crossing(parts: Parts, name: str, arm: str) -> Judged:
-    """The same of a consumer that should read from the leader, where it is in another rack."""
+    """Judge the same share for a consumer that should read from the leader in another rack."""
     part = parts[name]
     return _nearly_all(100 - _from(part, arm, RACK), part, arm)
 
 
 def selected(parts: Parts, name: str) -> Judged:
-    """The share that came from where a selector sends everybody that no rack decides for: the highest follower."""
+    """Judge the share that came from the highest follower, which the custom selector names."""
     part = parts[name]
     return _nearly_all(_from(part, "closest", _HIGHEST), part, "closest")
 
@@ -108,30 +104,30 @@ def _nearly_all(shares: Floats, part: Part, arm: str) -> Judged:
 
 
 def _from(part: Part, arm: str, rack: str) -> Floats:
-    """What came from a rack's brokers: per cent, slice by slice."""
-    found = bytes_by_broker(part, arm, spans(part))
+    """Return the per cent of bytes from a rack's brokers, slice by slice."""
+    result = bytes_by_broker(part, arm, spans(part))
     racks = {int(broker["id"]): broker["rack"] for broker in part.run.run["brokers"]}
-    own: Floats = np.sum([found[broker] for broker, stands in racks.items() if stands == rack], axis=0)
-    total: Floats = np.sum(list(found.values()), axis=0)
+    own: Floats = np.sum([result[broker] for broker, stands in racks.items() if stands == rack], axis=0)
+    total: Floats = np.sum(list(result.values()), axis=0)
     return 100 * own[total > 0] / total[total > 0]
 
 
 def bytes_by_broker(part: Part, arm: str, within: Sequence[Slice]) -> dict[int, Floats]:
-    """What a consumer received from each broker."""
+    """Return the bytes that a consumer received from each broker."""
     return by_broker(part, RECEIVED, RACK, f"reads-{arm}-consume", within)
 
 
 def _from_each(part: Part, arm: str) -> str:
-    found = bytes_by_broker(part, arm, spans(part))
-    return "from " + ", ".join(f"k{broker}: {values.sum():.0f} B" for broker, values in sorted(found.items()))
+    result = bytes_by_broker(part, arm, spans(part))
+    return "from " + ", ".join(f"k{broker}: {values.sum():.0f} B" for broker, values in sorted(result.items()))
 
 
 def staleness(parts: Parts, name: str) -> Judged:
-    """The median from intended to delivered, closest less leader, slice by slice."""
+    """Report the median from intended to delivered, closest minus leader, slice by slice."""
     part = parts[name]
     medians = [_medians_ms(part, arm) for arm in ("closest", "leader")]
-    found = mean(list(medians[0] - medians[1]), "ms")
-    return reported(found, f"medians {medians[0].mean():.1f} and {medians[1].mean():.1f} ms")
+    result = mean(list(medians[0] - medians[1]), "ms")
+    return reported(result, f"medians {medians[0].mean():.1f} and {medians[1].mean():.1f} ms")
 
 
 def _medians_ms(part: Part, arm: str) -> Floats:
@@ -140,14 +136,14 @@ def _medians_ms(part: Part, arm: str) -> Floats:
 
 
 NEAR = 2
-"""The broker of the consumers' rack."""
+"""Broker in the consumers' rack."""
 LEASE_S, NOTICED_S = 20, 5
 GAP_MORE_S = 2.0
 CHANGES_MAX, WITHIN_US = 2, 10_000_000
 
 
 def kept(parts: Parts) -> Judged:
-    """How long after the replica began to lag each partition was read elsewhere; the longest counts."""
+    """Judge how long after the start of the lag each partition was read elsewhere; the longest counts."""
     part = parts["lease"]
     (lag,) = part.phases("lag")
     records = received(part, "reads/closest")
@@ -158,14 +154,16 @@ def kept(parts: Parts) -> Judged:
         if (later.partition == partition).any()
     }
     longest = max(left_s.values(), default=None)
-    told = ", ".join(f"{partition}: {seconds:.1f} s" for partition, seconds in left_s.items())
-    # a lease that is granted just before the leader has noticed lasts for that much longer
+    waits = ", ".join(f"{partition}: {seconds:.1f} s" for partition, seconds in left_s.items())
+    # a lease granted just before the leader notices the lag lasts that much longer
     holds = None if longest is None else longest <= LEASE_S + NOTICED_S
-    return seen(holds, Estimate(longest, None, None, len(left_s), "s"), f"read elsewhere after, by partition: {told}")
+    return seen(
+        holds, Estimate(longest, None, None, len(left_s), "s"), f"read from another broker after, by partition: {waits}"
+    )
 
 
 def felt(parts: Parts) -> Judged:
-    """How late records were while the replica lagged, beside those from the leader."""
+    """Report the latency while the replica lagged, next to that of the leader's readers."""
     part = parts["lease"]
     (lag,) = part.phases("lag")
     span = Slice(lag["start_us"], lag["end_us"])
@@ -173,18 +171,18 @@ def felt(parts: Parts) -> Judged:
         quantile(received(part, f"reads/{arm}").meant_in(span).latency_us, 0.99) / 1e6 for arm in ("closest", "leader")
     ]
     ours = Estimate(slowest_s[0], None, None, 1, "s")
-    return reported(ours, f"p99 while it lagged; read from the leader {slowest_s[1]:.2f} s")
+    return reported(ours, f"p99 while the replica lagged; {slowest_s[1]:.2f} s for the leader's reader")
 
 
 def survived(parts: Parts, fault: str) -> Judged:
-    """The longest time without a record, closest less leader."""
+    """Judge the longest time without a record, closest minus leader."""
     part = parts["lease"]
     gaps_s = [_gap_s(part, f"reads/{arm}", f"fault/{fault}") for arm in ("closest", "leader")]
     if None in gaps_s:
-        return seen(None, Estimate(None, None, None, 0, "s"), "nothing was read while it was dead")
+        return seen(None, Estimate(None, None, None, 0, "s"), "nothing was read while the broker was dead")
     ours, theirs = (gap for gap in gaps_s if gap is not None)
     back = [event for event in _events(part, "replica_failed_back") if _in(part, fault, event)]
-    why = f"gaps of {ours:.2f} and {theirs:.2f} s; {len(back)} partitions failed back meanwhile"
+    why = f"gaps of {ours:.2f} and {theirs:.2f} s; {len(back)} partitions failed back to the leader during the fault"
     return seen(ours - theirs < GAP_MORE_S, Estimate(ours - theirs, None, None, 1, "s"), why)
 
 
@@ -196,31 +194,31 @@ def _gap_s(part: Part, client: str, window: str) -> float | None:
 
 
 def steady(parts: Parts) -> Judged:
-    """The most that a partition's records came from another broker than before within ten seconds."""
+    """Judge the highest number of broker changes of one partition within ten seconds."""
     records = received(parts["lease"], "reads/closest")
-    changes = [_changed_us(records.where(records.partition == one)) for one in np.unique(records.partition)]
+    changes = [_changed_us(records.where(records.partition == number)) for number in np.unique(records.partition)]
     most, n = max(map(_most_within, changes), default=0), sum(map(len, changes))
     ours = Estimate(float(most), None, None, n, "changes in 10 s")
-    return seen(most <= CHANGES_MAX, ours, f"{n} changes in all, each partition counted by itself")
+    return seen(most <= CHANGES_MAX, ours, f"{n} changes in all; the highest count of a single partition is judged")
 
 
 def wavered(parts: Parts) -> Judged:
-    """The most grants of one partition within ten seconds, whether or not anything was read by them.
+    """Report the highest number of grants of one partition within ten seconds, used or not.
 
-    A leader names a replica that is back as soon as it is in sync. Until the client's metadata has heard of it, each
-    grant is given up at once, and the next fetch brings another (as Kafka's client, ``KafkaConsumer`` 4.3.1).
+    A leader names a returning replica as soon as it is in sync. Until the client's metadata contains it, the client
+    drops each grant immediately, and the next fetch brings another (as Kafka's client, ``KafkaConsumer`` 4.3.1).
     """
     granted = _events(parts["lease"], "replica_switched")
     ordered = sorted(granted, key=lambda event: (event["partition"], event["t_us"]))
     own = [np.array([event["t_us"] for event in some]) for _, some in groupby(ordered, _partition)]
     return reported(
         Estimate(float(max(map(_most_within, own), default=0)), None, None, len(granted), "grants in 10 s"),
-        f"{len(granted)} grants in all; what is given up at once reads nothing",
+        f"{len(granted)} grants in all; a grant that is dropped immediately reads nothing",
     )
 
 
 def _changed_us(records: Received) -> NDArray[np.int64]:
-    """When a record came from another broker than the one before it."""
+    """Return when a record came from another broker than the record before it."""
     return records.where(np.diff(records.broker_id, prepend=records.broker_id[:1]) != 0).done_us
 
 
@@ -244,11 +242,11 @@ _SET_UP = ("second", "third", "replicas")
 _NOT_SHIPPED = {
     "hw-push": (
         "the leader pushes a new high watermark to its followers at once",
-        "removed in Kafka 2.6 (KAFKA-9952): a follower hears of it with its next fetch; see the staleness above",
+        "removed in Kafka 2.6 (KAFKA-9952): a follower learns it with its next fetch; see the staleness above",
     ),
     "replica-id": (
         "consumers that may read from a follower send replica id -2",
-        "they send -1: that the request names a rack, from version 11 on, is the mark",
+        "they send -1: the rack in the request, from version 11 on, marks them",
     ),
     "reset-at-follower": (
         "a reset to earliest is looked up at the follower",
@@ -269,14 +267,14 @@ def _nothing_lost(parts: Parts) -> Judged:
     return kept_of_claim(parts["lease"], ["lost"])
 
 
-def _not_shipped(parts: Parts, why: str) -> Judged:  # noqa: ARG001 - there is nothing to look at
+def _not_shipped(parts: Parts, why: str) -> Judged:  # noqa: ARG001 - there is no evidence to read
     return reported(unknown(), why)
 
 
 CLAIMS = (
     _in_near(
         "cross-rack",
-        "bytes from other racks, of all that the consumer fetched",
+        "share of fetched bytes that came from other racks",
         "0",
         "at most 0.1 %",
         partial(crossing, name="near", arm="closest"),
@@ -284,7 +282,7 @@ CLAIMS = (
     ),
     _in_near(
         "off",
-        "control: with the rule off all bytes cross",
+        "control: with the rule off all bytes cross racks",
         "-",
         "above 99 %",
         partial(all_crossing, name="near", arm="leader"),
@@ -300,7 +298,7 @@ CLAIMS = (
     ),
     _in_near(
         "selector-off",
-        "control: brokers without a selector name nobody",
+        "control: brokers without a selector name no replica",
         "-",
         "above 99 %",
         partial(all_crossing, name="selector-off", arm="closest"),
@@ -309,7 +307,7 @@ CLAIMS = (
     ),
     _in_near(
         "own-selector",
-        "a selector of one's own, which names the highest follower: bytes from there",
+        "a custom selector that names the highest follower: share of bytes from there",
         "promised",
         "above 99 %",
         partial(selected, name="selector-own"),
@@ -318,7 +316,7 @@ CLAIMS = (
     ),
     _in_near(
         "staleness",
-        "how much later a follower shows a record, at 100/s",
+        "delay of a record at a follower, at 100/s",
         "-",
         "",
         partial(staleness, name="near"),
@@ -326,35 +324,43 @@ CLAIMS = (
     ),
     _in_near(
         "staleness-slow",
-        "how much later a follower shows a record, at 1/s",
+        "delay of a record at a follower, at 1/s",
         "-",
         "",
         partial(staleness, name="trickle"),
         "report",
         "trickle",
     ),
-    _in_lease("kept", "a replica that lags out of the ISR is kept until its lease ends", "≤ 25 s", kept, "lag"),
+    _in_lease("kept", "a replica that falls out of the ISR is kept until its lease ends", "≤ 25 s", kept, "lag"),
     _in_lease(
         "preferred-dies",
-        "when the preferred replica dies, the consumer goes back to the leader",
+        "when the preferred replica dies, the consumer returns to the leader",
         "gap < 2 s above the leader's readers'",
         partial(survived, fault="preferred"),
         "preferred",
     ),
     _in_lease(
         "leader-dies",
-        "when the leader dies, the consumer goes on",
+        "when the leader dies, the consumer continues",
         "gap < 2 s above the leader's readers'",
         partial(survived, fault="leader"),
         "leader",
     ),
-    _in_lease("nothing-lost", "and nothing is lost", "0 records", _nothing_lost, "lag", "preferred", "leader"),
-    _in_lease("no-oscillation", "nor does it waver", "at most 2 in 10 s", steady, "lag", "preferred", "leader"),
-    _in_lease("grants", "how often a replica was granted, also in vain", "", wavered, role="report"),
-    _in_lease("lag-felt", "how late a lagging replica's reader was", "", felt, "lag", role="report"),
+    _in_lease("nothing-lost", "no record is lost", "0 records", _nothing_lost, "lag", "preferred", "leader"),
+    _in_lease(
+        "no-oscillation", "the consumer does not oscillate", "at most 2 in 10 s", steady, "lag", "preferred", "leader"
+    ),
+    _in_lease("grants", "number of grants of a replica, used or not", "", wavered, role="report"),
+    _in_lease("lag-felt", "latency of the reader of a lagging replica", "", felt, "lag", role="report"),
     *(
         Claim(
-            f"text-{name}", f"text, not shipped: {text}", "promised", "", "report", (), partial(_not_shipped, why=why)
+            f"text-{name}",
+            f"promised, not shipped: {text}",
+            "promised",
+            "",
+            "report",
+            (),
+            partial(_not_shipped, why=why),
         )
         for name, (text, why) in _NOT_SHIPPED.items()
     ),
@@ -365,13 +371,13 @@ _ARMS = {"near": ("closest", "leader", "rackless"), "lease": ("closest", "leader
 _BIN_US = 2_000_000
 _SIZE = (8.5, 2.9)
 _READING = {
-    "near": "All leaders are in rack a. The reader of the closest replica fetches in its own rack, the others from a.",
-    "lease": "Bands: the replica lags, it dies, the leader dies. Each time the reader goes where the records are.",
+    "near": "All leaders are in rack a. The closest replica's reader fetches from its own rack, the others from a.",
+    "lease": "Bands: the replica lags, it dies, the leader dies. Each time the reader moves to a working broker.",
 }
 
 
 def plots(parts: Parts) -> tuple[Plot, ...]:
-    """One of each part that was run."""
+    """Return a chart for each part that was run."""
     return tuple(_plot(parts[name], name) for name in _ARMS if name in parts)
 
 
@@ -382,12 +388,12 @@ def _plot(part: Part, name: str) -> Plot:
     with drawing(*_SIZE) as figure:
         axes = figure.subplots(1, len(_ARMS[name]), sharey=True)
         for axis, arm in zip(axes, _ARMS[name], strict=True):
-            found = bytes_by_broker(part, arm, bins)
-            for number, (broker, values) in enumerate(found.items()):
+            result = bytes_by_broker(part, arm, bins)
+            for number, (broker, values) in enumerate(result.items()):
                 colour, dash = LINES[number]
                 kilobytes_s = values / _BIN_US * 1e3
                 label = f"from k{broker}, rack {racks[broker]}"
-                times_s = np.array([each.start_us for each in bins]) / 1e6
+                times_s = np.array([part_slice.start_us for part_slice in bins]) / 1e6
                 axis.plot(times_s, kilobytes_s, color=colour, linestyle=dash, linewidth=1.2, label=label)
             for row in rows:
                 if row["name"] == "fault":
@@ -397,4 +403,4 @@ def _plot(part: Part, name: str) -> Plot:
         axes[0].set_ylabel("kB/s")
         legend(figure, axes[0], len(racks))
         svg = rendered(figure, f"kip392-{name}", f"KIP-392, {name}", _READING[name])
-    return Plot("Where the bytes came from" if name == "near" else "When the replica is no good", svg, _READING[name])
+    return Plot("Where the bytes came from" if name == "near" else "When the replica fails", svg, _READING[name])

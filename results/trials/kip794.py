@@ -1,24 +1,20 @@
-"""KIP-794 with one slow broker: series 1, which can be borne where nobody runs away, and series 2, which can't.
-
-Rules. Shares are means over slices of 10 s, differences are paired by slice. A p99 is of all records of the fault, and
-its interval comes from drawing whole slices again. What found no room in the buffer within ``max.block.ms`` failed
-before it had a partition: that is how an exhausted buffer is told from a slow broker.
-
-KIP-794 where it can't help or must not meddle: equal brokers, records with keys, and (KIP-1123) the rack.
-
-Rules. A share of equal brokers is as good as even within 10 points: a draw is worth about nine records, so to tell a
-third to 1.5 points would take some 2,700 draws, eight minutes at this rate. The key of a record follows from its number
-alone, so arms are compared record by record. While a rack's broker is dead or coming back nobody can promise where its
-leaders are: that time is in no statement but the one about it.
-
-The plots of KIP-794: where the bytes went while one broker was slow, and what that cost.
-
-KIP-794 on trial: the strictly uniform sticky partitioner, its adaptive draws, and KIP-1123's draws in the rack.
+"""Claims of KIP-794 (strictly uniform sticky partitioner, adaptive draws) and of KIP-1123 (draws within the rack).
 
 Published (KIP-794, its performance numbers): one broker of three is slow and 1 MB/s is offered: 0.84 MB/s and a p99 of
 10 992 ms with the old sticky partitioner, against 214, 154 and 150 ms with uniform, adaptive and availability. Of 65 MB
 46.8 went to the slow broker, against 22.2, 19.2 and 17.4 of 66. With 2 MB/s uniform saturates (1.85 MB/s, p99 2408 ms)
 and adaptive does not (167 ms; 14.9 MB of 65.7 to the slow broker).
+
+**One slow broker:** series 1 offers a rate that the cluster can bear if no queue runs away, series 2 one that it can't.
+Shares are means over slices of 10 s, differences are paired by slice. A p99 is of all records of the fault, and its
+interval comes from resampling whole slices. A record that found no room in the buffer within ``max.block.ms`` failed
+before it had a partition: that distinguishes an exhausted buffer from a slow broker.
+
+**Controls:** equal brokers, records with keys, and (KIP-1123) the rack. A share of equal brokers counts as even within
+10 points: a draw is worth about nine records, so distinguishing a third to 1.5 points would take some 2,700 draws,
+eight minutes at this rate. The key of a record follows from its number alone, so arms are compared record by record.
+While a rack's broker is dead or returning, the location of its leaders is undefined: that time is only in the statement
+about it.
 """
 
 from collections.abc import Sequence
@@ -70,22 +66,22 @@ P99_RATIO_MAX = 0.2
 
 
 def of(part: Part, arm: str) -> Placed:
-    """An arm's records."""
+    """Return an arm's records."""
     return placed(part, f"orders/{arm}")
 
 
 def _slow(part: Part, arm: str, fault: str) -> list[float]:
-    """The slow broker's share of an arm's bytes, slice by slice."""
+    """Return the slow broker's share of an arm's bytes, slice by slice."""
     return shares(of(part, arm), settled(part, fault), SLOW)
 
 
 def runaway(parts: Parts) -> Judged:
-    """The old partitioner's share on the slow broker."""
+    """Judge the old partitioner's share on the slow broker."""
     return above(mean(_slow(parts[PART], "sticky", SERIES1), "%"), HALF, no_effect=THIRD)
 
 
 def rising(parts: Parts) -> Judged:
-    """What the queue there costs: the median time of the slow broker's records, slice by slice."""
+    """Judge that the median latency of the slow broker's records grows, slice by slice."""
     part = parts[PART]
     records = of(part, "sticky")
     return above(slope([_wait_ms(records.within(span)) for span in spans(part, SERIES1)], "ms a slice"), 0)
@@ -96,18 +92,18 @@ def _wait_ms(records: Placed) -> float:
 
 
 def after_heal(parts: Parts) -> Judged:
-    """The slow broker's share of what was acknowledged in the slice after the heal."""
+    """Judge the slow broker's share of the bytes acknowledged in the slice after the heal."""
     part = parts[PART]
     records = of(part, "sticky")
     (window,) = part.phases(SERIES1)
     after = Slice(window["end_us"], window["end_us"] + SLICE_US)
     share = records.done_within(after).share(SLOW)
-    told = f"with the backlog; of the records sent then {records.within(after).share(SLOW):.1f} %"
-    return seen(share > HALF, Estimate(share, None, None, 1, "%"), told)
+    why = f"with the backlog; of the records sent in that time {records.within(after).share(SLOW):.1f} %"
+    return seen(share > HALF, Estimate(share, None, None, 1, "%"), why)
 
 
 def even(parts: Parts) -> Judged:
-    """How far uniform's share that is farthest from a third is from it; no effect would be as far as sticky's."""
+    """Judge uniform's largest deviation from a third; no effect would be sticky's deviation."""
     part = parts[PART]
     records, within = of(part, "uniform"), settled(part, SERIES1)
     found, before = (farthest(each, within, 0.9) for each in (records, of(part, "sticky")))
@@ -116,7 +112,7 @@ def even(parts: Parts) -> Judged:
 
 
 def _off(share: Estimate) -> Estimate:
-    """How far a share is from a third, whichever way."""
+    """Return the absolute deviation of a share from a third."""
     if share.value is None or share.low is None or share.high is None:
         return share
     ends = [share.low - THIRD, share.high - THIRD]
@@ -125,27 +121,27 @@ def _off(share: Estimate) -> Estimate:
 
 
 def turns(records: Placed) -> str:
-    """Why bytes are not spread as draws are: how long a turn lasts."""
+    """Explain why bytes are not spread like draws: the length of turns."""
     where, lengths = records.turns()
     slow = where == SLOW
     if not slow.any() or slow.all():
         return f"{len(where)} turns"
-    told = f"{100 * slow.mean():.1f} % of {len(where)} turns, of {lengths[slow].mean():.1f} records each"
-    return f"the slow broker had {told}, the others' were of {lengths[~slow].mean():.1f}"
+    own = f"{100 * slow.mean():.1f} % of {len(where)} turns, of {lengths[slow].mean():.1f} records each"
+    return f"the slow broker had {own}, the others' were of {lengths[~slow].mean():.1f}"
 
 
 def even_draws(parts: Parts) -> Judged:
-    """The same question to the draws."""
+    """Judge whether uniform's draws are even."""
     return fair(of(parts[PART], "uniform"), settled(parts[PART], SERIES1))
 
 
 def ordered(parts: Parts, fault: str) -> Judged:
-    """Adaptive's share on the slow broker less the mean of the others; no effect would be uniform's."""
+    """Judge adaptive's share on the slow broker minus the others' mean; no effect would be uniform's."""
     part = parts[PART]
     found, before = (mean(_ahead(part, arm, fault), "points") for arm in ("adaptive", "uniform"))
     judged = below(found, 0, no_effect=max(0.0, before.value or 0.0))
-    told = turns(of(part, "adaptive").within(whole(settled(part, fault))))
-    return Judged(judged.ours, judged.word, f"{judged.why}; {told}; with uniform {before.value or 0:+.1f} points")
+    lengths = turns(of(part, "adaptive").within(whole(settled(part, fault))))
+    return Judged(judged.ours, judged.word, f"{judged.why}; {lengths}; with uniform {before.value or 0:+.1f} points")
 
 
 def _ahead(part: Part, arm: str, fault: str) -> list[float]:
@@ -153,30 +149,30 @@ def _ahead(part: Part, arm: str, fault: str) -> list[float]:
 
 
 def less_than(parts: Parts, ours: str, theirs: str, fault: str) -> Judged:
-    """One arm's share on the slow broker less another's."""
+    """Judge one arm's share on the slow broker minus another's."""
     part = parts[PART]
     pairs = zip(*(_slow(part, arm, fault) for arm in (ours, theirs)), strict=True)
-    judged = below(mean([one - other for one, other in pairs], "points"), 0, no_effect=0)
+    judged = below(mean([left - right for left, right in pairs], "points"), 0, no_effect=0)
     counted = part.counters(f"orders/{ours}", "produce").get("partitions_left_out", 0)
-    told = f"; late brokers were left out {counted} times in the run" if counted else ""
-    return Judged(judged.ours, judged.word, f"{judged.why}{told}")
+    note = f"; late brokers were left out {counted} times in the run" if counted else ""
+    return Judged(judged.ours, judged.word, f"{judged.why}{note}")
 
 
 def p99_ratio(parts: Parts, ours: str) -> Judged:
-    """An arm's p99 by sticky's."""
+    """Judge an arm's p99 relative to sticky's."""
     part = parts[PART]
     groups = [_latencies(part, arm, SERIES1) for arm in (ours, "sticky")]
     judged = below(drawn_again(groups, _ratio, "times", part.run.run_id), P99_RATIO_MAX)
-    told = " / ".join(f"{quantile(np.concatenate(group), P99) / 1e3:.0f}" for group in groups)
-    return Judged(judged.ours, judged.word, f"{told} ms; {judged.why}")
+    values = " / ".join(f"{quantile(np.concatenate(group), P99) / 1e3:.0f}" for group in groups)
+    return Judged(judged.ours, judged.word, f"{values} ms; {judged.why}")
 
 
 def p99(parts: Parts, fault: str, arm: str) -> Judged:
-    """An arm's p99 and where its bytes went."""
+    """Report an arm's p99 and the distribution of its bytes."""
     part = parts[PART]
     found = drawn_again([_latencies(part, arm, fault)], _p99_ms, "ms", part.run.run_id)
     records, within = of(part, arm), settled(part, fault)
-    split = " / ".join(f"{mean(shares(records, within, one), '%').value or 0:.1f}" for one in PARTITIONS)
+    split = " / ".join(f"{mean(shares(records, within, partition), '%').value or 0:.1f}" for partition in PARTITIONS)
     return reported(found, f"{split} % of the bytes to each broker, the slow one first")
 
 
@@ -196,7 +192,7 @@ def _p99_ms(one: Sequence[Floats]) -> float | None:
 
 
 def exhausted(parts: Parts, arm: str, *, expected: bool) -> Judged:
-    """Whether an arm ran out of buffer in series 2, as it should or should not."""
+    """Judge whether an arm ran out of buffer in series 2, as expected or not."""
     part = parts[PART]
     records = of(part, arm)
     refused = [_refused(records.within(span)) for span in spans(part, SERIES2)]
@@ -210,50 +206,48 @@ def exhausted(parts: Parts, arm: str, *, expected: bool) -> Judged:
 
 
 def _refused(records: Placed) -> float:
-    """Per cent of the records that found no room."""
+    """Return the per cent of records that found no room in the buffer."""
     return 100 * float((~records.ok & (records.partition == NOWHERE)).mean())
 
 
 ARMS = ("sticky", "uniform", "adaptive", "availability")
-PART_kip794_control, RACK, EQUAL = "slow", "rack", "equal"
+RACK, EQUAL = "rack", "equal"
 MARGIN_POINTS = 10.0
-"""Of a share of equal brokers."""
+"""Tolerance for a share of equal brokers."""
 
 
 def equal_bytes(parts: Parts, arm: str) -> Judged:
-    """The share that is farthest from a third."""
-    part = parts[PART_kip794_control]
+    """Judge the share that is farthest from a third."""
+    part = parts[PART]
     found = farthest(placed(part, f"orders/{arm}"), settled(part, EQUAL), 0.9)
     return within(found, THIRD - MARGIN_POINTS, THIRD + MARGIN_POINTS)
 
 
 def unstable_bytes(parts: Parts) -> Judged:
-    """The same of the old partitioner, of which nothing is asked: what runs away from a slow broker may from any."""
-    found = farthest(
-        placed(parts[PART_kip794_control], "orders/sticky"), settled(parts[PART_kip794_control], EQUAL), 0.9
-    )
-    return reported(
-        found, "the broker whose share is farthest from a third; its draws are even, its queues feed themselves"
-    )
+    """Report the same share of the old partitioner, which may run away to any broker."""
+    found = farthest(placed(parts[PART], "orders/sticky"), settled(parts[PART], EQUAL), 0.9)
+    return reported(found, "the share farthest from a third; its draws are even, but its queues are self-reinforcing")
 
 
 def equal_draws(parts: Parts, arm: str) -> Judged:
-    """Chi-square over draws."""
-    part = parts[PART_kip794_control]
+    """Judge whether draws are even over equal brokers."""
+    part = parts[PART]
     return fair(placed(part, f"orders/{arm}"), settled(part, EQUAL))
 
 
 def batches(parts: Parts) -> Judged:
-    """Bytes on the wire for each record, uniform by sticky: what headers of batches and requests add."""
-    part = parts[PART_kip794_control]
+    """Judge bytes on the wire per record, uniform relative to sticky: batch and request headers differ."""
+    part = parts[PART]
     spans = settled(part, EQUAL)
     uniform, sticky = (_wire(part, arm, spans) for arm in ("uniform", "sticky"))
     judged = below(ratio(uniform, sticky), 1)
-    return Judged(judged.ours, judged.word, f"{uniform.mean():.0f} / {sticky.mean():.0f} bytes a record; {judged.why}")
+    return Judged(
+        judged.ours, judged.word, f"{uniform.mean():.0f} / {sticky.mean():.0f} bytes per record; {judged.why}"
+    )
 
 
 def _wire(part: Part, arm: str, spans: Sequence[Slice]) -> Floats:
-    """Bytes a record that a producer sent to all brokers, in each slice."""
+    """Return the bytes per record that a producer sent to all brokers, in each slice."""
     sent = by_broker(part, SENT, "a", f"orders-{arm}-produce", spans)
     totals: Floats = np.sum(list(sent.values()), axis=0)
     records = placed(part, f"orders/{arm}")
@@ -262,18 +256,20 @@ def _wire(part: Part, arm: str, spans: Sequence[Slice]) -> Floats:
 
 
 def keyed(parts: Parts) -> Judged:
-    """Each record's partition in every arm, by its number; those that some arm failed to place are left out."""
+    """Judge that each record has the same partition in all arms; records that an arm failed to place are left out."""
     arms = (*ARMS, "librdkafka")
     found = [placed(parts[RACK], f"keyed/{arm}") for arm in arms]
     places = [dict(zip(each.seq[each.ok].tolist(), each.partition[each.ok].tolist(), strict=True)) for each in found]
     both = sorted(set.intersection(*(set(each) for each in places)))
     unlike = sum(len({place[seq] for place in places}) > 1 for seq in both)
     ours = Estimate(unlike, None, None, len(both), "records")
-    return seen(unlike == 0, ours, f"{unlike} of {len(both)} records lie elsewhere in one of {len(arms)} arms")
+    return seen(
+        unlike == 0, ours, f"{unlike} of {len(both)} records are in another partition in one of {len(arms)} arms"
+    )
 
 
 def near(parts: Parts) -> Judged:
-    """Of the records sent while the rack led: before its broker was killed, and once it leads again."""
+    """Judge the records sent while the rack led: before its broker was killed, and after it leads again."""
     part = parts[RACK]
     records, home = placed(part, "orders/near"), _near_partition(part)
     spans = [_phase(part, "steady"), _home(part)]
@@ -286,14 +282,14 @@ def near(parts: Parts) -> Judged:
 
 
 def _others(part: Part, spans: Sequence[Slice], home: int) -> str:
-    """The same of the producer that knows no racks: that leaving it was possible."""
+    """Return the same share of the producer without the setting, as proof that leaving the rack was possible."""
     records = placed(part, "orders/anywhere")
     outside = [100 - records.within(span).share(home) for span in spans]
     return f"without the setting {min(outside):.0f} to {max(outside):.0f} % of the bytes did"
 
 
 def away(parts: Parts) -> Judged:
-    """Of the records sent from five seconds after the kill, when another leads, until the broker was started again."""
+    """Judge the records sent from five seconds after the kill, when another broker leads, until the restart."""
     part = parts[RACK]
     (gone,) = part.phases("gone")
     until_us = _healing_us(part)
@@ -306,7 +302,7 @@ def away(parts: Parts) -> Judged:
 
 
 def _near_partition(part: Part) -> int:
-    """The partition whose preferred leader is the rack's broker."""
+    """Return the partition whose preferred leader is the rack's broker."""
     topic = next(topic for topic in part.run.run["topics"] if topic["name"] == "orders")
     return next(int(number) for number, replicas in topic["assignment"].items() if replicas[0] == 1)
 
@@ -317,7 +313,7 @@ def _phase(part: Part, name: str) -> Slice:
 
 
 def _home(part: Part) -> Slice:
-    """From the end of the election's window, which is the plan's ``timing.fault`` long, to the end of the load."""
+    """Return the span from the end of the election's window (``timing.fault`` long) to the end of the load."""
     (elected,) = part.phases("home")
     return Slice(elected["end_us"], max(row["end_us"] for row in _phases(part)))
 
@@ -337,7 +333,7 @@ _BEFORE_US, _AFTER_US = 5_000_000, 12_000_000
 
 
 def plots(parts: Parts) -> tuple[Plot, ...]:
-    """One of each series."""
+    """Return a chart per series."""
     part = parts.get(PART)
     return () if part is None else tuple(_plot(part, fault) for fault in (SERIES1, SERIES2))
 
@@ -346,21 +342,21 @@ def _plot(part: Part, name: str) -> Plot:
     (window,) = part.phases(name)
     spans = slices(window["start_us"] - _BEFORE_US, window["end_us"] + _AFTER_US, _BIN_US)
     found = {arm: of(part, arm) for arm in ARMS}
-    said = _reading(found, Slice(window["start_us"], window["end_us"]))
+    sentence = _reading(found, Slice(window["start_us"], window["end_us"]))
     with drawing(*_SIZE) as figure:
         left, right = figure.subplots(1, 2)
         for number, (arm, records) in enumerate(found.items()):
             seen = [records.within(span) for span in spans]
             _line(left, number, arm, spans, [each.share(SLOW) for each in seen])
-            _line(right, number, arm, spans, [_p99_ms_kip794_plot(each) for each in seen])
+            _line(right, number, arm, spans, [_plotted_p99_ms(each) for each in seen])
         _finish(left, window, "bytes to the slow broker, %")
         left.axhline(THIRD, linewidth=0.6, linestyle=":", color="#808080")
         left.set_ylim(0, 100)
         _finish(right, window, "p99 of produce latency, ms")
         right.set_yscale("log")
         legend(figure, left, len(found))
-        svg = rendered(figure, f"kip794-{name}", f"KIP-794, {name}", said)
-    return Plot(f"{name}: where bytes went, and how long they took", svg, said)
+        svg = rendered(figure, f"kip794-{name}", f"KIP-794, {name}", sentence)
+    return Plot(f"{name}: distribution of bytes, and latency", svg, sentence)
 
 
 def _line(axis: Axes, number: int, arm: str, spans: Sequence[Slice], values: Sequence[float]) -> None:
@@ -375,33 +371,32 @@ def _finish(axis: Axes, window: dict[str, int], title: str) -> None:
     axis.set_xlabel("s of the run")
 
 
-def _p99_ms_kip794_plot(records: Placed) -> float:
-    """A hole in the line where nothing was sent, or where the p99 failed."""
+def _plotted_p99_ms(records: Placed) -> float:
+    """Return the p99 in ms, NaN (a hole in the line) if nothing was sent or the p99 failed."""
     found = quantile(records.latency_us, P99) / 1e3 if len(records.latency_us) else np.inf
     return found if np.isfinite(found) else np.nan
 
 
 def _reading(found: dict[str, Placed], window: Slice) -> str:
     shares = ", ".join(f"{arm} {records.within(window).share(SLOW):.0f} %" for arm, records in found.items())
-    said = f"While it was slow (the band) the broker got, by partitioner: {shares} of the bytes; a third is the dots."
-    return f"{said} A line ends where its p99 had failed."
+    slow = f"While it was slow (the band) the broker got, by partitioner: {shares} of the bytes; the dots are a third."
+    return f"{slow} A line ends where its p99 failed."
 
 
-ARMS_kip794 = ARMS
 _P99_MS = {
     SERIES1: {"sticky": "10 992 ms", "uniform": "214 ms", "adaptive": "154 ms", "availability": "150 ms"},
     SERIES2: {"uniform": "2408 ms", "adaptive": "167 ms"},
 }
 
 
-def _slow_kip794(
+def _slow_claim(
     name: str, claim: str, published: str, bound: str, judge: Judge, fault: str, role: Role = "claim"
 ) -> Claim:
     return Claim(name, claim, published, bound, role, (PART,), proven(judge, PART, fault))
 
 
 def _control(name: str, claim: str, bound: str, judge: Judge, role: Role = "control") -> Claim:
-    return _slow_kip794(name, claim, "-", bound, judge, EQUAL, role)
+    return _slow_claim(name, claim, "-", bound, judge, EQUAL, role)
 
 
 def _rack(name: str, claim: str, bound: str, judge: Judge, *faults: str, role: Role = "claim") -> Claim:
@@ -409,14 +404,12 @@ def _rack(name: str, claim: str, bound: str, judge: Judge, *faults: str, role: R
 
 
 CLAIMS = (
-    _slow_kip794(
-        "sticky-runs-away", "sticky: most bytes go to the slow broker", "72 %", "above 50 %", runaway, SERIES1
-    ),
-    _slow_kip794("sticky-rises", "sticky: its queue there only grows", "-", "slope above 0", rising, SERIES1),
-    _slow_kip794("sticky-after-heal", "sticky: still skewed after the heal", "-", "above 50 %", after_heal, SERIES1),
-    _slow_kip794("uniform-bytes", "uniform: a third of the bytes to each", "33.6 %", "± 1.5 points", even, SERIES1),
-    _slow_kip794("uniform-draws", "uniform: each broker is drawn alike", "-", "p ≥ 0.01", even_draws, SERIES1),
-    _slow_kip794(
+    _slow_claim("sticky-runs-away", "sticky: most bytes go to the slow broker", "72 %", "above 50 %", runaway, SERIES1),
+    _slow_claim("sticky-rises", "sticky: the slow broker's queue only grows", "-", "slope above 0", rising, SERIES1),
+    _slow_claim("sticky-after-heal", "sticky: still skewed after the heal", "-", "above 50 %", after_heal, SERIES1),
+    _slow_claim("uniform-bytes", "uniform: a third of the bytes to each", "33.6 %", "± 1.5 points", even, SERIES1),
+    _slow_claim("uniform-draws", "uniform: each broker is drawn equally often", "-", "p ≥ 0.01", even_draws, SERIES1),
+    _slow_claim(
         "adaptive-less",
         "adaptive: the slow broker gets less than with uniform",
         "-4.5 points",
@@ -425,7 +418,7 @@ CLAIMS = (
         SERIES1,
     ),
     *(
-        _slow_kip794(
+        _slow_claim(
             f"adaptive-order-{fault}",
             f"{fault}, adaptive: the slow broker gets less than the others",
             published,
@@ -436,7 +429,7 @@ CLAIMS = (
         for fault, published in ((SERIES1, "-6.4 points"), (SERIES2, "-16.0 points"))
     ),
     *(
-        _slow_kip794(
+        _slow_claim(
             f"availability-{fault}",
             f"{fault}, availability: the slow broker is left out, and gets less than with adaptive",
             published,
@@ -446,8 +439,10 @@ CLAIMS = (
         )
         for fault, published in ((SERIES1, "-2.8 points"), (SERIES2, "-"))
     ),
-    _slow_kip794("p99", "p99, adaptive by sticky", "0.014", "below 0.2", partial(p99_ratio, ours="adaptive"), SERIES1),
-    _slow_kip794(
+    _slow_claim(
+        "p99", "p99, adaptive relative to sticky", "0.014", "below 0.2", partial(p99_ratio, ours="adaptive"), SERIES1
+    ),
+    _slow_claim(
         "uniform-saturates",
         "series 2: uniform runs out of buffer",
         "1.85 of 2 MB/s",
@@ -455,29 +450,29 @@ CLAIMS = (
         partial(exhausted, arm="uniform", expected=True),
         SERIES2,
     ),
-    _slow_kip794(
+    _slow_claim(
         "adaptive-bears",
-        "series 2: adaptive does not",
+        "series 2: adaptive does not run out of buffer",
         "2 of 2 MB/s",
         "none refused",
         partial(exhausted, arm="adaptive", expected=False),
         SERIES2,
     ),
     _control("batches", "uniform batches better than sticky at linger 0", "below 1", batches, "claim"),
-    _rack("rack-near", "KIP-1123: while its rack leads, no record leaves it", "none outside", near, "home"),
-    _rack("rack-away", "KIP-1123: when it doesn't, records go elsewhere", "all delivered", away, "gone"),
+    _rack("rack-near", "KIP-1123: while the rack leads, no record leaves it", "none outside", near, "home"),
+    _rack("rack-away", "KIP-1123: when the rack doesn't lead, records go elsewhere", "all delivered", away, "gone"),
     *(
-        _control(f"equal-draws-{arm}", f"equal brokers: {arm} draws each alike", "p ≥ 0.01", judge)
+        _control(f"equal-draws-{arm}", f"equal brokers: {arm} draws each equally often", "p ≥ 0.01", judge)
         for arm, judge in ((arm, partial(equal_draws, arm=arm)) for arm in ("uniform", "sticky"))
     ),
     *(
         _control(f"equal-bytes-{arm}", f"equal brokers: {arm} spreads bytes evenly", "± 10 points", judge)
-        for arm, judge in ((arm, partial(equal_bytes, arm=arm)) for arm in ARMS_kip794[1:])
+        for arm, judge in ((arm, partial(equal_bytes, arm=arm)) for arm in ARMS[1:])
     ),
-    _rack("keyed", "a key's partition is the same in all arms, and librdkafka's", "all", keyed, role="control"),
-    _control("equal-bytes-sticky", "equal brokers: how far from a third sticky comes", "", unstable_bytes, "report"),
+    _rack("keyed", "a key's partition is the same in all arms and in librdkafka", "all", keyed, role="control"),
+    _control("equal-bytes-sticky", "equal brokers: sticky's share farthest from a third", "", unstable_bytes, "report"),
     *(
-        _slow_kip794(f"p99-{arm}-{fault}", f"{fault}: p99 of {arm}", published, "", judge, fault, "report")
+        _slow_claim(f"p99-{arm}-{fault}", f"{fault}: p99 of {arm}", published, "", judge, fault, "report")
         for fault, found in _P99_MS.items()
         for arm, published, judge in (
             (arm, published, partial(p99, fault=fault, arm=arm)) for arm, published in found.items()

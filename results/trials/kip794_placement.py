@@ -1,13 +1,10 @@
-"""Where a producer's records went and how long they took, by slices of time: what KIP-794's statements are made of.
+"""Placement of a producer's records over three brokers that lead a partition each, behind KIP-794's claims.
 
 Rules. A record belongs to the slice of its intended time. A share is of the bytes that were acknowledged; a latency is
-infinite where the record failed. A *turn* is a run of records, in the order they were sent, that went to one partition:
-what one draw was worth, but for a draw that finds the same partition again and is not seen.
-
-How a producer's records are spread over three brokers that lead a partition each: shares of bytes, and draws.
-
-Rules. Partition 0 is the slow one where one is. The first slice of a fault, in which the queues fill, belongs to no
-mean. Draws are seen as turns (``placed.py``): where one ends, the next goes to another partition, to either alike.
+infinite if the record failed. A *turn* is a sequence of records, in the order they were sent, that went to one
+partition: the effect of one draw, except that a draw of the same partition again is not visible. After a turn the next
+one goes to another partition, to either with equal probability if draws are uniform. Partition 0 is on the slow broker
+if there is one. The first slice of a fault, in which the queues fill, is in no mean.
 """
 
 from collections.abc import Sequence
@@ -24,12 +21,12 @@ from aftershock.results.trials.statement import Estimate, Judged, seen
 
 _COLUMNS = ("seq", "partition", "intended_us", "done_us", "bytes", "status")
 NOWHERE = -1
-"""The partition of a record that came to none."""
+"""Partition of a record that was never placed."""
 
 
 @dataclass(frozen=True)
 class Placed:
-    """One producer's records in the order they were sent. ``partition`` may be ``NOWHERE``."""
+    """Records of one producer in the order they were sent. ``partition`` may be ``NOWHERE``."""
 
     seq: NDArray[np.int64]
     partition: NDArray[np.int64]
@@ -39,42 +36,42 @@ class Placed:
     ok: NDArray[np.bool_]
 
     def within(self, span: Slice) -> "Placed":
-        """Those that were meant for this time."""
-        return self._those((self.intended_us >= span.start_us) & (self.intended_us < span.end_us))
+        """Return the records intended in this time."""
+        return self._where((self.intended_us >= span.start_us) & (self.intended_us < span.end_us))
 
     def done_within(self, span: Slice) -> "Placed":
-        """Those that were acknowledged in this time, whenever they were meant to be sent."""
+        """Return the records acknowledged in this time."""
         done_us = self.intended_us + self.latency_us
-        return self._those((done_us >= span.start_us) & (done_us < span.end_us))
+        return self._where((done_us >= span.start_us) & (done_us < span.end_us))
 
     def share(self, partition: int) -> float:
-        """Per cent of the acknowledged bytes that are in this partition; not a number where there are none."""
+        """Return the per cent of acknowledged bytes in this partition, NaN without acknowledged bytes."""
         total = float(self.size_bytes[self.ok].sum())
         return 100 * float(self.size_bytes[self.ok & (self.partition == partition)].sum()) / total if total else np.nan
 
     def turns(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The partition of each turn, and its records; the first and the last one, which may be cut, are left out."""
+        """Return partition and length of each turn, without the first and the last one, which may be cut."""
         known = self.partition[self.partition != NOWHERE]
         ends = np.flatnonzero(np.diff(known)) + 1
         starts, lengths = ends[:-1], np.diff(ends)
         return known[starts], lengths
 
-    def _those(self, which: NDArray[np.bool_]) -> "Placed":
+    def _where(self, mask: NDArray[np.bool_]) -> "Placed":
         return Placed(
-            self.seq[which],
-            self.partition[which],
-            self.intended_us[which],
-            self.latency_us[which],
-            self.size_bytes[which],
-            self.ok[which],
+            self.seq[mask],
+            self.partition[mask],
+            self.intended_us[mask],
+            self.latency_us[mask],
+            self.size_bytes[mask],
+            self.ok[mask],
         )
 
 
 def placed(part: Part, client: str) -> Placed:
-    """What became of the records of a producer, ``workload/arm``."""
+    """Return the records of a producer, ``workload/arm``."""
     workload, arm = client.split("/")
-    whose = (pc.field("op") == "produce") & (pc.field("workload") == workload) & (pc.field("arm") == arm)
-    rows = part.outcomes(_COLUMNS, whose).sort_by("seq")
+    condition = (pc.field("op") == "produce") & (pc.field("workload") == workload) & (pc.field("arm") == arm)
+    rows = part.outcomes(_COLUMNS, condition).sort_by("seq")
     seq, partition, intended, done, size = (
         pc.fill_null(rows[name], NOWHERE).to_numpy().astype(np.int64) for name in _COLUMNS[:-1]
     )
@@ -84,13 +81,13 @@ def placed(part: Part, client: str) -> Placed:
 
 
 def shares(records: Placed, spans: Sequence[Slice], partition: int) -> list[float]:
-    """One share a slice, of those in which anything was acknowledged."""
-    found = (records.within(span).share(partition) for span in spans)
-    return [share for share in found if not np.isnan(share)]
+    """Return the share of each slice in which anything was acknowledged."""
+    values = (records.within(span).share(partition) for span in spans)
+    return [share for share in values if not np.isnan(share)]
 
 
 def moves(turns: NDArray[np.int64]) -> dict[tuple[int, int], int]:
-    """How often the partition on the left was followed by the one on the right."""
+    """Count how often a partition was followed by another, by (partition, next partition)."""
     counts: dict[tuple[int, int], int] = {}
     for pair in pairwise(map(int, turns)):
         counts[pair] = counts.get(pair, 0) + 1
@@ -101,33 +98,33 @@ SLOW, PARTITIONS = 0, range(3)
 THIRD = 100 / len(PARTITIONS)
 CHANCE = 0.01
 DRAWS_MIN = 200
-"""A share that is off by ten points is then seen in nine of ten runs."""
+"""With so many draws a share that is off by ten points is detected in nine of ten runs."""
 
 
 def spans(part: Part, fault: str) -> tuple[Slice, ...]:
-    """The slices of a fault's window."""
+    """Return the slices of a fault's window."""
     windows = [slices(row["start_us"], row["end_us"]) for row in part.phases(fault)]
     return tuple(span for window in windows for span in window)
 
 
 def settled(part: Part, fault: str) -> tuple[Slice, ...]:
-    """All but the first."""
+    """Return the slices of a fault's window without the first."""
     return spans(part, fault)[1:]
 
 
 def farthest(records: Placed, within: Sequence[Slice], confidence: float) -> Estimate:
-    """The mean share that is farthest from a third."""
-    found = [mean(shares(records, within, one), "%", confidence) for one in PARTITIONS]
-    return max(found, key=lambda each: abs((each.value or 0.0) - THIRD))
+    """Return the mean share that is farthest from a third."""
+    means = [mean(shares(records, within, partition), "%", confidence) for partition in PARTITIONS]
+    return max(means, key=lambda share: abs((share.value or 0.0) - THIRD))
 
 
 def whole(within: Sequence[Slice]) -> Slice:
-    """From the first to the last."""
+    """Return the span from the first slice to the last."""
     return Slice(within[0].start_us, within[-1].end_us) if within else Slice(0, 0)
 
 
 def fair(records: Placed, within: Sequence[Slice]) -> Judged:
-    """Whether each turn was followed by either of the other partitions alike: chi-square over all of them."""
+    """Judge that each turn is followed by either other partition equally often: chi-square over all turns."""
     where, _ = records.within(whole(within)).turns()
     counts = moves(where)
     squared, freedom = 0.0, 0
@@ -142,5 +139,5 @@ def fair(records: Placed, within: Sequence[Slice]) -> Judged:
     ours = Estimate(p, None, None, total, "p", p=p)
     if total < DRAWS_MIN or p is None:
         return seen(None, ours, f"too few draws: {total} of {DRAWS_MIN}")
-    shown = " / ".join(f"{100 * float((where == one).mean()):.1f}" for one in PARTITIONS)
+    shown = " / ".join(f"{100 * float((where == partition).mean()):.1f}" for partition in PARTITIONS)
     return seen(p >= CHANCE, ours, f"{total} draws, {shown} % to each broker: chi-square {squared:.1f}, p = {p:.2g}")

@@ -1,33 +1,30 @@
-"""KIP-951, leader discovery: what it claims, and what the moves say of it.
+"""Claims of KIP-951 (leader discovery): new leaders in produce and fetch responses save the wait for metadata.
 
-The statistic is the worst latency among the records of one move's window, a number a move and arm, paired by move: at a
-low rate the first refresh of metadata heals every partition, so a quantile of all records would see nothing but the
-records in between. The window opens when the move is asked for, 0.1 s and more before leaders change, so that what is
-in flight then is in it, and closes a second after they have. Beside it stands the classic p99.9 of all records under
-the moves, where there are the 10 000 that it takes.
+**Statistic.** The worst latency among the records of one move's window, one number per move and arm, paired by move. At
+a low rate the first metadata refresh repairs all partitions, so a quantile of all records would show only the records
+in between. The window opens when the move is requested, at least 0.1 s before leaders change, so that it includes the
+records in flight, and closes a second after they have changed. The classic p99.9 of all records under the moves is
+reported as well, if there are the 10 000 records that it needs.
 
-Arms: ``both`` is the KIP (hints, and a retry at once), ``neither`` the client before it, ``retry`` the alternative that
-the KIP rejected, ``hints`` the other half. Published: the KIP's micro-benchmark, p99.9 of produce 1675 ms without and
-215 ms with it; 1781, 1934 and 5352 ms for a retry at once without hints.
+**Arms.** ``both`` is the KIP (leader hints, and an immediate retry), ``neither`` the client before it, ``retry`` the
+alternative that the KIP rejected, ``hints`` the other half. Published, the KIP's micro-benchmark: p99.9 of produce 1675
+ms without and 215 ms with it; 1781, 1934 and 5352 ms for an immediate retry without hints.
 
-Where Metadata is late, it has a connection of its own, in all arms. On the shared one that Kafka's clients use answers
-come in order, so the late one, which every client asks for in the background, holds up the records behind it for as
-long: measured so (``shared-300``), the KIP's arm is as slow as the answer is late.
+**Late metadata.** Where Metadata responses are late, Metadata has a connection of its own in all arms. On the shared
+connection that Kafka's clients use, responses arrive in order, so a late one, which each client requests in the
+background, delays the records behind it as well: measured so (``shared-300``), the KIP's arm is as slow as the response
+is late.
 
-The control compares hints with no hints under one rule of retrying. Not the whole KIP with none of it: Kafka retries at
-once after *any* news of a leader, Metadata's too (``docs/KIPS.md``), so that half may help after a kill.
+**Control.** Hints are compared with no hints under the same retry rule, not the whole KIP with none of it: Kafka
+retries immediately after *any* news of a leader, also from Metadata (``docs/KIPS.md``), so that half may help after a
+kill.
 
-What is told beside the trial of KIP-951 and never decides it: consumers, other clients, other ways to move leaders.
-
-Each is the statistic of ``kip951.py``, the worst latency of a window, paired by move, under Metadata that is 300 ms
-late. Clients that we did not write have no connection of their own for Metadata, so a late answer may hold up records
-behind it, hints or not (``shared-300`` of ``kip951.py``). What consumers read is shown by the new leader only when its
-followers have it, which may take as long as an answer that is 300 ms late: hence a part in which it is 1 s.
-
-Restarts are judged by what was due from SIGTERM to exit, and have no bound: the KIP's tables of them are of 70 minutes
-on fifteen machines, with 108 partitions and 9000.
-
-The picture that KIP-951's authors would have wanted: the slowest record after each move, arm by arm, by delay.
+**Reported besides** (``BESIDE``), never deciding: consumers, other clients, other ways to move leaders, each with the
+same statistic under Metadata that is 300 ms late. Clients of other projects have no separate connection for Metadata,
+so a late response may delay records with or without hints. A new leader shows records to consumers only when its
+followers have them, which may take as long as a response that is 300 ms late: hence a part in which it is 1 s late.
+Restarts are judged by the records that were due from SIGTERM to exit and have no bound: the KIP's tables of them are
+from 70 minutes on fifteen machines, with 108 and 9000 partitions.
 """
 
 from collections.abc import Mapping
@@ -44,18 +41,18 @@ from aftershock.results.trials.part import Part, ratio_of_blocks, struck, worst_
 from aftershock.results.trials.statement import Estimate, Judged, Plot, below, reported, unknown, within
 
 WORST = "produce.latency max in fault/move"
-WORST_ALONE = "produce.latency max in fault"  # where moves are the only fault, there is no window of their own
+WORST_ALONE = "produce.latency max in fault"  # moves that are the only fault have no window of their own
 WORST_KILL = "produce.latency max in fault/dead"
 BOTH, NEITHER, RETRY, HINTS = (f"moves/{arm}" for arm in ("both", "neither", "retry", "hints"))
 P999_RECORDS_MIN = 10_000
 MARGIN = 1.25
-TOST = 0.90  # the interval whose ends are two one-sided tests at one in twenty
+TOST = 0.90  # confidence of the interval that corresponds to two one-sided tests at 0.05
 DELAYS_MS: Mapping[str, int] = {"delay-0": 0, "delay-100": 100, "delay-300": 300}
-"""The parts with moves, and how late Metadata answers are in each."""
+"""Parts with moves, and the delay of Metadata responses in each."""
 
 
 def worst(name: str) -> str:
-    """The measure of a part's moves."""
+    """Return the measure of a part's moves."""
     return WORST_ALONE if DELAYS_MS.get(name) == 0 else WORST
 
 
@@ -64,8 +61,8 @@ def _pair(part: str, ours: str, theirs: str, parts: Parts) -> Estimate:
 
 
 def _below(part: str, ours: str, theirs: str, bound: float, parts: Parts) -> Judged:
-    found = below(_pair(part, ours, theirs, parts), bound)
-    return Judged(found.ours, found.word, f"{found.why}; {medians(parts[part], ours, theirs, worst(part))}")
+    result = below(_pair(part, ours, theirs, parts), bound)
+    return Judged(result.ours, result.word, f"{result.why}; {medians(parts[part], ours, theirs, worst(part))}")
 
 
 def _reported(part: str, ours: str, theirs: str, parts: Parts) -> Judged:
@@ -73,14 +70,14 @@ def _reported(part: str, ours: str, theirs: str, parts: Parts) -> Judged:
 
 
 def medians(part: Part, ours: str, theirs: str, measure: str) -> str:
-    """The two sides in milliseconds, each in the middle of its moves."""
+    """Return the median of each side over its moves, in milliseconds."""
     return middles(*(part.blocks(client, measure) for client in (ours, theirs)))
 
 
 def middles(*sides: Mapping[int, Block]) -> str:
-    """The same of blocks in hand."""
-    found = map(_middle_ms, sides)
-    return " by ".join("no value" if ms is None else f"{ms:.0f} ms" for ms in found) + " in the median"
+    """Return the medians of given blocks."""
+    values = map(_middle_ms, sides)
+    return "medians " + " and ".join("no value" if ms is None else f"{ms:.0f} ms" for ms in values)
 
 
 def _middle_ms(blocks: Mapping[int, Block]) -> float | None:
@@ -89,36 +86,36 @@ def _middle_ms(blocks: Mapping[int, Block]) -> float | None:
 
 
 def _control(parts: Parts) -> Judged:
-    found = within(parts["kill"].ratio(BOTH, RETRY, WORST_KILL, confidence=TOST), 1 / MARGIN, MARGIN)
-    return Judged(found.ours, found.word, f"{found.why}; {medians(parts['kill'], BOTH, RETRY, WORST_KILL)}")
+    result = within(parts["kill"].ratio(BOTH, RETRY, WORST_KILL, confidence=TOST), 1 / MARGIN, MARGIN)
+    return Judged(result.ours, result.word, f"{result.why}; {medians(parts['kill'], BOTH, RETRY, WORST_KILL)}")
 
 
 def _whole_kip_at_a_kill(parts: Parts) -> Judged:
-    found = parts["kill"].ratio(BOTH, NEITHER, WORST_KILL)
-    return reported(found, medians(parts["kill"], BOTH, NEITHER, WORST_KILL))
+    result = parts["kill"].ratio(BOTH, NEITHER, WORST_KILL)
+    return reported(result, medians(parts["kill"], BOTH, NEITHER, WORST_KILL))
 
 
 def _classic(part: str, parts: Parts) -> Judged:
-    """p99.9 of all records under the moves, ours by theirs: one number of all of them, so it has no interval."""
+    """Report p99.9 of all records under the moves, ours by theirs: a single number, so it has no interval."""
     window = "fault" if DELAYS_MS[part] == 0 else "fault/move"
     sides = [parts[part].quantile_us(client, "produce.latency", window, 0.999) for client in (BOTH, NEITHER)]
     fewest = min(n for _, n in sides)
     if fewest < P999_RECORDS_MIN:
-        return reported(unknown("times"), f"p99.9 takes {P999_RECORDS_MIN} records an arm, and there are {fewest}")
+        return reported(unknown("times"), f"p99.9 needs {P999_RECORDS_MIN} records per arm, and there are {fewest}")
     ours_us, theirs_us = (value for value, _ in sides)
     if ours_us is None or not theirs_us:
-        return reported(unknown("times"), "a failed record is slower than any: there is no ratio")
-    why = f"{ours_us / 1e3:.0f} ms by {theirs_us / 1e3:.0f} ms, of {fewest} records an arm"
+        return reported(unknown("times"), "there is no ratio, because a failed record is slower than any")
+    why = f"{ours_us / 1e3:.0f} ms and {theirs_us / 1e3:.0f} ms, from {fewest} records per arm"
     return reported(Estimate(ours_us / theirs_us, None, None, 1, "times"), why)
 
 
 PUBLISHED = "p99.9 215 ms with, 1675 ms without: 0.13 times"
-REJECTED = "p99.9 215 ms with, 1781, 1934 and 5352 ms at once without hints: 0.07 times"
+REJECTED = "p99.9 215 ms with the KIP, 1781, 1934 and 5352 ms with immediate retry and no hints: 0.07 times"
 
 CLAIMS: tuple[Claim, ...] = (
     Claim(
         "delay-300",
-        "Leaders move while Metadata answers are 300 ms late: the slowest record of a move, with the KIP by without",
+        "Leaders move, Metadata responses are 300 ms late: slowest record per move, with the KIP relative to without",
         PUBLISHED,
         "below 0.5",
         "claim",
@@ -127,7 +124,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "rejected-300",
-        "The same, with the KIP by a retry at once without hints, which the KIP rejected",
+        "The same, relative to an immediate retry without hints, which the KIP rejected",
         REJECTED,
         "below 1",
         "claim",
@@ -136,7 +133,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "delay-0",
-        "Leaders move and nothing is late: the slowest record of a move, with the KIP by without",
+        "Leaders move, nothing is late: slowest record per move, with the KIP relative to without",
         PUBLISHED,
         "below 1",
         "claim",
@@ -145,7 +142,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "kill",
-        "A leader is killed, so nobody can hint: the slowest record of a kill, hints by no hints",
+        "A leader is killed, so there are no hints: slowest record per kill, hints relative to no hints",
         "",
         "within 0.8 to 1.25, by TOST",
         "control",
@@ -154,7 +151,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "delay-100",
-        "Leaders move while Metadata answers are 100 ms late: with the KIP by without",
+        "Leaders move, Metadata responses are 100 ms late: with the KIP relative to without",
         PUBLISHED,
         "below 1",
         "report",
@@ -163,7 +160,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "shared-300",
-        "As the first, but Metadata goes over the records' connection and holds them up: with the KIP by without",
+        "As the first, but Metadata shares the records' connection and delays them: with the KIP relative to without",
         PUBLISHED,
         "below 1",
         "report",
@@ -172,7 +169,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "rejected-0",
-        "Leaders move and nothing is late: with the KIP by a retry at once without hints",
+        "Leaders move, nothing is late: with the KIP relative to an immediate retry without hints",
         REJECTED,
         "",
         "report",
@@ -181,7 +178,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "hints-300",
-        "Leaders move while Metadata answers are 300 ms late: hints alone by neither",
+        "Leaders move, Metadata responses are 300 ms late: hints alone relative to neither",
         "",
         "",
         "report",
@@ -190,7 +187,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "classic-300",
-        "Metadata answers 300 ms late: the classic p99.9 of all records under the moves",
+        "Metadata responses are 300 ms late: classic p99.9 of all records under the moves",
         PUBLISHED,
         "",
         "report",
@@ -199,7 +196,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "kill-whole",
-        "A leader is killed: the whole KIP by none of it, retrying at once on Metadata's news included",
+        "A leader is killed: the whole KIP relative to none of it, including immediate retry on news from Metadata",
         "",
         "",
         "report",
@@ -212,39 +209,39 @@ CLAIMS: tuple[Claim, ...] = (
 CONSUMED = "consume.latency max in fault/move"
 ELECTED = "produce.latency max in fault/back"
 CONSUMERS = {
-    "consume": "A consumer that takes hints by one that asks for metadata: the latest record of a move",
-    "consume-1s": "The same while Metadata is a second late, longer than replication takes",
+    "consume": "A consumer that accepts hints relative to one that requests metadata: latest record per move",
+    "consume-1s": "The same with Metadata a second late, longer than replication takes",
 }
 FOREIGN = {"librdkafka": "librdkafka", "java": "Kafka's Java producer"}
-"""Clients that we did not write, each a part with its name."""
-ABLATIONS = {"stripped": "with the hints stripped from its answers", "capped": "at brokers that know no hints"}
+"""Clients of other projects, each a part with its name."""
+ABLATIONS = {"stripped": "with the hints stripped from its responses", "capped": "at brokers without hints"}
 RESTARTS = {
     "restart": (12, {"all": "p99 374 ms with, 391 ms without", "one": "p99 2.95 ms with, 3.25 ms without"}),
     "restart-many": (120, {"all": "p99 152 ms with, 156 ms without", "one": "p99 83.3 ms with, 84.7 ms without"}),
 }
-"""Partitions, and by workload (its acks) what the KIP's tables say of few and of many."""
+"""Number of partitions, and by workload (named by its acks) the figures of the KIP's tables."""
 _CONFIDENCE = 0.95
 
 
 def _below_one(part: str, ours: str, theirs: str, measure: str, parts: Parts) -> Judged:
-    found = below(parts[part].ratio(ours, theirs, measure), 1.0)
-    return Judged(found.ours, found.word, f"{found.why}; {medians(parts[part], ours, theirs, measure)}")
+    result = below(parts[part].ratio(ours, theirs, measure), 1.0)
+    return Judged(result.ours, result.word, f"{result.why}; {medians(parts[part], ours, theirs, measure)}")
 
 
 def _unknown(parts: Parts) -> Judged:
-    """Only where it was so: the client that ignores endpoints counts hints to brokers that nobody had named to it."""
-    found = _below_one("unknown", "moves/merged", "moves/ignored", ELECTED, parts)
+    """Judge endpoints of unknown brokers; only if the client that ignores endpoints counted such hints."""
+    result = _below_one("unknown", "moves/merged", "moves/ignored", ELECTED, parts)
     refused = parts["unknown"].counters("moves/ignored", "produce").get("hints_refused_unknown_leader", 0)
-    word = found.word if refused else "inconclusive"
-    return Judged(found.ours, word, f"{found.why}; {refused} hints to a broker that was not known")
+    word = result.word if refused else "inconclusive"
+    return Judged(result.ours, word, f"{result.why}; {refused} hints to an unknown broker")
 
 
 def _restarted(name: str, workload: str, parts: Parts) -> Judged:
     part = parts[name]
     spans = struck(part, "ended")
     both, neither = (worst_in(part, f"{workload}/{arm}", spans) for arm in ("both", "neither"))
-    found = ratio_of_blocks(both, neither, _CONFIDENCE, part.run.run_id)
-    return reported(found, f"{middles(both, neither)}, of {len(spans)} shutdowns from SIGTERM to exit")
+    result = ratio_of_blocks(both, neither, _CONFIDENCE, part.run.run_id)
+    return reported(result, f"{middles(both, neither)}, from {len(spans)} shutdowns, SIGTERM to exit")
 
 
 def _report(name: str, part: str, claim: str, ours: str, theirs: str, measure: str = WORST) -> Claim:
@@ -253,13 +250,13 @@ def _report(name: str, part: str, claim: str, ours: str, theirs: str, measure: s
 
 
 def _foreign(client: str, ablation: str) -> Claim:
-    claim = f"{FOREIGN[client]} as it is, by itself {ABLATIONS[ablation]}"
+    claim = f"{FOREIGN[client]} as it is, relative to itself {ABLATIONS[ablation]}"
     return _report(f"{client}-{ablation}", client, claim, "moves/whole", f"moves/{ablation}")
 
 
 def _restart(part: str, workload: str) -> Claim:
     partitions, published = RESTARTS[part]
-    claim = f"Brokers shut down, {partitions} partitions, acks={workload}: with the KIP by without"
+    claim = f"Brokers shut down, {partitions} partitions, acks={workload}: with the KIP relative to without"
     judge = partial(_restarted, part, workload)
     return Claim(f"{part}-{workload}", claim, published[workload], "", "report", (part,), judge)
 
@@ -268,7 +265,7 @@ BESIDE: tuple[Claim, ...] = (
     _report(
         "acks-1",
         "acks-1",
-        "Leaders move and nothing is late, acks=1: what is left of the wait where no follower is waited for",
+        "Leaders move, nothing is late, acks=1: the remaining wait if no follower has to acknowledge",
         BOTH,
         NEITHER,
         WORST_ALONE,
@@ -278,13 +275,13 @@ BESIDE: tuple[Claim, ...] = (
     _report(
         "leaves",
         "leaves",
-        "The old leader leaves the replica list, two replicas on three nodes: with the KIP by without",
+        "The old leader leaves the replica list, two replicas on three nodes: with the KIP relative to without",
         BOTH,
         NEITHER,
     ),
     Claim(
         "unknown",
-        "A broker that clients have forgotten becomes leader: endpoints merged by ignored",
+        "A broker that clients have forgotten becomes leader: endpoints merged relative to ignored",
         "",
         "below 1",
         "report",
@@ -298,18 +295,18 @@ BESIDE: tuple[Claim, ...] = (
 ARMS = {BOTH: "both: the KIP", HINTS: "hints alone", RETRY: "retry alone: rejected", NEITHER: "neither: before"}
 _WIDTH, _HEIGHT = 10.0, 3.6
 _READING = (
-    "Each point is one move: the slowest record that was due from when the move was asked for to a second after it. A "
-    "line is a median. If hints do what the KIP says, the two clouds on the left stay where they are as Metadata "
-    "gets later, and the others rise with it."
+    "Each point is one move: the slowest record that was due between the request of the move and a second after it. "
+    "A line is a median. If the KIP's claim holds, the two clouds on the left stay in place as Metadata gets later, "
+    "and the others rise with it."
 )
 
 
 def plots(parts: Parts) -> tuple[Plot, ...]:
-    """One figure, a panel a delay; none where no part with moves was run."""
+    """Return one chart with a panel per delay; none if no part with moves was run."""
     moved = {name: parts[name] for name in DELAYS_MS if name in parts}
     if not moved:
         return ()
-    title = "The slowest record after each move, by how late Metadata is"
+    title = "The slowest record after each move, by the delay of Metadata"
     return (Plot(title, _drawn(moved, title), _READING),)
 
 
@@ -324,7 +321,7 @@ def _drawn(moved: Parts, title: str) -> Markup:
 
 
 def _panel(axis: Axes, part: Part, name: str) -> None:
-    """One cloud an arm, side by side; in the order of the moves from left to right."""
+    """Draw one cloud per arm, side by side, its moves from left to right."""
     axis.set_yscale("log")
     for place, (arm, label) in enumerate(ARMS.items()):
         values = _values_ms(part, arm, name)
@@ -340,16 +337,16 @@ def _panel(axis: Axes, part: Part, name: str) -> None:
 
 
 def _values_ms(part: Part, arm: str, name: str) -> list[float]:
-    """In order of the moves; one without a value has no point."""
+    """Return the values in order of the moves, without moves that have no value."""
     blocks = part.blocks(arm, worst(name))
     return [value_us / 1e3 for _, block in sorted(blocks.items()) if (value_us := block.value_us) is not None]
 
 
 def _words(moved: Parts) -> str:
-    said = []
+    texts = []
     for name, part in moved.items():
         for arm in ARMS:
             values = sorted(_values_ms(part, arm, name))
             if values:
-                said.append(f"{DELAYS_MS[name]} ms, {arm.partition('/')[2]}: median {values[len(values) // 2]:.0f} ms")
-    return "; ".join(said)
+                texts.append(f"{DELAYS_MS[name]} ms, {arm.partition('/')[2]}: median {values[len(values) // 2]:.0f} ms")
+    return "; ".join(texts)

@@ -1,20 +1,16 @@
-"""A run without blocks, cut into slices of time: the unit of what flows or drifts, where records are no unit at all.
+"""Parts of a trial: one judged run of one of the KIP's plans, and the figures from which statements are made.
 
-Rules. A slice is as long as its neighbours, whole, and as many records long as the load makes it; its figure is one
-number. Intervals are Student's, over slices. Neighbours are alike where a queue grows, so a mean over slices speaks of
-this run's time, and a quantile of the whole is drawn again slice by slice (a block bootstrap), never record by record.
+Figures come from stored evidence only, so judging the run again gives the same ones. A block whose fault was not
+witnessed or not exposed is left out on both sides. Rows are read by pyarrow, with the needed columns only.
 
-A part of a trial: one judged run of one of the KIP's plans, and the figures that statements are made of.
+A run without blocks is cut into slices of time. Rules: slices are of equal length and whole; each has one figure.
+Intervals are Student's, over slices. Neighbouring slices are alike where a queue grows, so a mean over slices describes
+the time of this run, and the interval of a quantile comes from resampling whole slices (a block bootstrap), never
+records.
 
-Rules: from stored evidence alone, so that judging the run again gives the same. A block whose fault was not witnessed,
-or that nobody met, is left out on both sides. Rows are read by pyarrow, only the columns asked for.
-
-The steady part of a run, cut into slices of six seconds: the unit of whatever is measured without a fault.
-
-The worst latency in spans of time that are no window of ``phases.json``: from SIGTERM to exit, say.
-
-Rules: a record belongs to the span of its intended time; one that did not succeed is slower than any; a span that no
-record was due in is no block.
+``worst_in`` measures spans of time that are no window of ``phases.json``, from SIGTERM to exit for example: a record
+belongs to the span of its intended time, a record that failed is slower than any, and a span in which no record was due
+is no block.
 """
 
 import hashlib
@@ -47,20 +43,20 @@ Floats = NDArray[np.float64]
 
 
 class Slice(NamedTuple):
-    """Start inclusive, end exclusive, in microseconds of the run."""
+    """Slice of time: start inclusive, end exclusive, in microseconds of the run."""
 
     start_us: int
     end_us: int
 
 
 def slices(start_us: int, end_us: int, every_us: int = SLICE_US) -> tuple[Slice, ...]:
-    """The whole slices of a span; what is left over at its end is left out."""
+    """Return the whole slices of a span; a remainder at its end is left out."""
     starts = range(start_us, end_us - every_us + 1, every_us)
     return tuple(Slice(start, start + every_us) for start in starts)
 
 
 def mean(values: Sequence[float], unit: str, confidence: float = 0.95) -> Estimate:
-    """The mean over slices, with Student's interval where there are two."""
+    """Return the mean over slices, with Student's interval if there are two."""
     if len(values) < _PAIR:
         return Estimate(values[0] if values else None, None, None, len(values), unit, confidence)
     known = np.asarray(values, float)
@@ -69,22 +65,22 @@ def mean(values: Sequence[float], unit: str, confidence: float = 0.95) -> Estima
 
 
 def ratio(ours: Floats, theirs: Floats, confidence: float = 0.95) -> Estimate:
-    """Ours by theirs, slice by slice: the geometric mean. No value is 0 or less."""
-    found = mean(list(np.log(ours) - np.log(theirs)), "times", confidence)
-    value, low, high = (None if each is None else math.exp(each) for each in (found.value, found.low, found.high))
-    return Estimate(value, low, high, found.n, "times", confidence)
+    """Return the geometric mean of ours by theirs, slice by slice. All values must be above 0."""
+    log = mean(list(np.log(ours) - np.log(theirs)), "times", confidence)
+    value, low, high = (None if number is None else math.exp(number) for number in (log.value, log.low, log.high))
+    return Estimate(value, low, high, log.n, "times", confidence)
 
 
 def slope(values: Sequence[float], unit: str, confidence: float = 0.95) -> Estimate:
-    """How much the figure grows from one slice to the next, by least squares."""
+    """Return the growth of a figure per slice, by least squares."""
     if len(values) < _LINE:
         return Estimate(None, None, None, len(values), unit, confidence)
     times, known = np.arange(len(values), dtype=float), np.asarray(values, float)
     off = times - times.mean()
-    steep = float(off @ known / (off @ off))
-    left = known - known.mean() - steep * off
-    error = math.sqrt(float(left @ left) / (len(known) - 2) / float(off @ off))
-    return _around(steep, error, len(known) - 2, len(known), unit, confidence)
+    growth = float(off @ known / (off @ off))
+    residuals = known - known.mean() - growth * off
+    error = math.sqrt(float(residuals @ residuals) / (len(known) - 2) / float(off @ off))
+    return _around(growth, error, len(known) - 2, len(known), unit, confidence)
 
 
 def drawn_again(
@@ -94,24 +90,24 @@ def drawn_again(
     seed: str,
     confidence: float = 0.95,
 ) -> Estimate:
-    """A figure of several clients' records, whose interval comes from drawing whole slices again (percentiles).
+    """Return a figure of several clients' records with a bootstrap interval: whole slices are resampled.
 
-    ``groups``: for each client the records of each slice, the same slices for all; ``figure`` of each client's records.
+    ``groups``: per client the records of each slice, the same slices for all; ``figure`` takes each client's records.
     """
     count = min(map(len, groups), default=0)
     value = figure([np.concatenate(group) for group in groups]) if count else None
     if value is None or count < _PAIR:
         return Estimate(value, None, None, count, unit, confidence)
     random = np.random.default_rng(int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8]))
-    found = [_resampled(groups, figure, random.integers(0, count, count)) for _ in range(RESAMPLES)]
-    known = [each for each in found if each is not None]
+    figures = [_resampled(groups, figure, random.integers(0, count, count)) for _ in range(RESAMPLES)]
+    known = [number for number in figures if number is not None]
     tail = (1 - confidence) / 2
     low, high = (float(np.quantile(known, q)) for q in (tail, 1 - tail))
     return Estimate(value, low, high, count, unit, confidence)
 
 
 def quantile(values: Floats, q: float) -> float:
-    """Nearest rank, as everywhere here; infinity where that one is censored, not a number where there is none."""
+    """Return the nearest-rank quantile: infinity if it is censored, NaN without values."""
     if not len(values):
         return math.nan
     return float(np.sort(values)[max(0, math.ceil(q * len(values)) - 1)])
@@ -133,39 +129,39 @@ _PAIRS_MIN = 2
 
 @dataclass(frozen=True)
 class Part:
-    """One judged run. Clients are named ``workload/arm``, measures as in ``aftershock compare --metric``."""
+    """Judged run. Clients are named ``workload/arm``, measures as in ``aftershock compare --metric``."""
 
     name: str
     run: JudgedRun
 
     @property
     def home(self) -> Path:
-        """Its run directory."""
+        """The run directory."""
         return self.run.home
 
     def doubt(self) -> str | None:
-        """Why nothing of it is evidence."""
+        """Return why nothing of the run is evidence, or None."""
         return self.run.doubt()
 
     def blocks(self, client: str, measure: str) -> dict[int, Block]:
-        """One number a block, of the blocks whose faults all took hold."""
+        """Return one number per block, for the blocks whose faults all took effect."""
         trials, _ = self.run.trials()
-        found = blocks_of(self.run.analysis, self.run.timeline["steps"], parse(measure), client)
-        return {number: block for number, block in found.items() if trials is None or number in trials}
+        blocks = blocks_of(self.run.analysis, self.run.timeline["steps"], parse(measure), client)
+        return {number: block for number, block in blocks.items() if trials is None or number in trials}
 
     def ratio(self, ours: str, theirs: str, measure: str, confidence: float = 0.95) -> Estimate:
-        """Ours by theirs, paired by block: the geometric mean with Student's interval, and the p of flipped signs."""
+        """Return the geometric mean of ours by theirs, paired by block, with Student's interval and sign-flip p."""
         return ratio_of_blocks(self.blocks(ours, measure), self.blocks(theirs, measure), confidence, self.run.run_id)
 
     def quantile_us(self, client: str, metric: str, window: str, q: float) -> tuple[int | None, int]:
-        """A quantile of all the window's records, and their number; None where it is censored or was not measured."""
+        """Return a quantile of the window's records (None: censored or not measured) and the number of records."""
         for row in self.run.analysis["distributions"]:
             if (row["metric"], row["client"], row["window"]) == (metric, client, window):
                 return row["at"].get(repr(q)), row["n"]
         return None, 0
 
     def counters(self, client: str, op: str) -> Mapping[str, int]:
-        """What the client counted of its own decisions; summed where it had several lives."""
+        """Return the client's counters of its own decisions, summed over restarts."""
         total: dict[str, int] = {}
         for line in self.events("counters"):
             if f"{line.get('workload')}/{line.get('arm')}" == client and line.get("op") == op:
@@ -174,35 +170,34 @@ class Part:
         return total
 
     def events(self, event: str) -> list[dict[str, Any]]:
-        """The lines of ``events.jsonl`` of one kind, in order."""
+        """Return the lines of ``events.jsonl`` of one kind, in order."""
         return [line for line in read_lines(self.home / "events.jsonl") if line.get("event") == event]
 
     def phases(self, entry: str) -> list[dict[str, Any]]:
-        """The windows of a fault, block by block: rows of ``phases.json``, whose times are microseconds of the run."""
+        """Return the windows of a fault, block by block: rows of ``phases.json``, in microseconds of the run."""
         return [row for row in read_rows(self.home / "phases.json") if row.get("entry") == entry]
 
     def outcomes(self, columns: Sequence[str], where: pc.Expression | None = None) -> pa.Table:
-        """Rows of the records, with these columns; ``where`` over any column of the outcome row (design 5.3)."""
+        """Return outcome rows with these columns; ``where`` may use any column of the outcome row (design 5.3)."""
         return _rows(self.home / "outcomes", columns, where)
 
     def samples(self, name: str) -> pa.Table:
-        """A metric's samples: ``t_us broker_id value``, in order of time."""
-        found = _rows(self.home / "metrics", ["t_us", "broker_id", "value"], ds.field("name") == name)
-        return found.sort_by("t_us")
+        """Return a metric's samples: ``t_us broker_id value``, in order of time."""
+        return _rows(self.home / "metrics", ["t_us", "broker_id", "value"], ds.field("name") == name).sort_by("t_us")
 
 
 def ratio_of_blocks(ours: Mapping[int, Block], theirs: Mapping[int, Block], confidence: float, seed: str) -> Estimate:
-    """As ``Part.ratio``, of blocks in hand; ``seed``: of the signs that are drawn where there are too many to try."""
+    """Like ``Part.ratio``, for given blocks; ``seed``: for random signs if there are too many to enumerate."""
     both = sorted(ours.keys() & theirs.keys())
     if len(both) < _PAIRS_MIN:
         return Estimate(None, None, None, len(both), "times", confidence)
-    one, other = ([side[number].value_us for number in both] for side in (ours, theirs))
-    drawn = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8])
-    return ratio_of(paired(one, other, MARGIN, confidence=confidence, seed=drawn), len(both), confidence)
+    left, right = ([side[number].value_us for number in both] for side in (ours, theirs))
+    number = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8])
+    return ratio_of(paired(left, right, MARGIN, confidence=confidence, seed=number), len(both), confidence)
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """A JSON list of objects. Raises EvidenceError where the file is missing or broken."""
+    """Read a JSON list of objects. Raises EvidenceError if the file is missing or damaged."""
     return [dict(row) for row in read_json(path)]
 
 
@@ -215,7 +210,7 @@ STEADY = "steady"
 
 
 def steady(part: Part) -> tuple[Slice, ...]:
-    """Its whole slices; none where the run has no steady part."""
+    """Return the whole slices of the steady phase, none if the run has no steady phase."""
     spans = [row for row in read_rows(part.home / "phases.json") if row["name"] == STEADY]
     return slices(spans[0]["start_us"], spans[0]["end_us"], STEADY_SLICE_US) if spans else ()
 
@@ -228,29 +223,29 @@ Spans = Mapping[int, tuple[int, int]]
 
 
 def struck(part: Part, entry: str) -> Spans:
-    """From 50 ms before a fault was asked for until it was in force: of a ``stop``, from SIGTERM to exit.
+    """Return, by block, the span from 50 ms before inject began until the fault was in force.
 
-    Of the blocks whose faults all took hold.
+    For ``stop`` that is from SIGTERM to exit. Only blocks whose faults all took effect are included.
     """
     times = {(line["fault"], line["state"]): line["t_us"] for line in read_lines(part.home / "journal.jsonl")}
     trials, _ = part.run.trials()
-    found = {
+    spans = {
         step["block"]: (times[step["id"], "intended"] - _BEFORE_US, times[step["id"], "injected"])
         for step in part.run.timeline["steps"]
         if step.get("entry") == entry and {(step["id"], "intended"), (step["id"], "injected")} <= times.keys()
     }
-    return {block: span for block, span in found.items() if trials is None or block in trials}
+    return {block: span for block, span in spans.items() if trials is None or block in trials}
 
 
 def worst_in(part: Part, client: str, spans: Spans) -> dict[int, Block]:
-    """One number a span, of what the client produced."""
+    """Return the worst produce latency of each span."""
     if not spans:
         return {}
     workload, _, arm = client.partition("/")
-    whose = (ds.field("op") == "produce") & (ds.field("workload") == workload) & (ds.field("arm") == arm)
-    rows = part.outcomes(_COLUMNS, whose)
-    found = {block: _worst(rows, *span) for block, span in spans.items()}
-    return {block: one for block, one in found.items() if one.n}
+    condition = (ds.field("op") == "produce") & (ds.field("workload") == workload) & (ds.field("arm") == arm)
+    rows = part.outcomes(_COLUMNS, condition)
+    blocks = {number: _worst(rows, *span) for number, span in spans.items()}
+    return {number: block for number, block in blocks.items() if block.n}
 
 
 def _worst(rows: pa.Table, start_us: int, end_us: int) -> Block:

@@ -1,18 +1,13 @@
-"""What a KIP's trial is made of: plans to run one after the other, claims to judge, plots to show.
+"""Trials of KIPs: for each, the plans to run in order, the claims to judge, and the plots to show.
 
-The trial of KIP-1224: three lingers on three brokers, turned round, idle and busy; kills; the old default.
+* KIP-1224: three lingers on three brokers, rotated, idle and busy; kills; the former default.
+* KIP-227: the cost of fetches, and the effect of lost sessions.
+* KIP-392: leaders in one rack, readers in another; and brokers that select no replica.
+* KIP-794: one broker is slow, all are alike, and a rack loses its broker.
+* KIP-951: leaders move with and without late Metadata, one is killed; and additional reports.
 
-The trial of KIP-227: what fetches cost, and what becomes of sessions that are lost.
-
-The trial of KIP-392: leaders in one rack, readers in another; and brokers that select no replica.
-
-The trial of KIP-794: one broker is slow, all are alike, and a rack loses its broker.
-
-The trial of KIP-951: leaders move with Metadata late and not, one is killed; and what is told beside.
-
-What a part takes is measured on two cores: about 65 s from launch to verdict but for its blocks; 75 with JVM clients.
-
-Which KIPs have a trial. To add one: a file beside this one with its ``TRIAL``, and its line here.
+Durations are measured on two cores: about 65 s from launch to verdict plus the blocks; 75 s with JVM clients. To add a
+trial, define it here and add it to ``TRIALS``.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -30,7 +25,7 @@ from aftershock.results.trials.kip227 import (
     FOLLOWERS_SESSION,
     SESSIONS,
 )
-from aftershock.results.trials.kip227 import CLAIMS_kip227 as KIP_227_CLAIMS
+from aftershock.results.trials.kip227 import CLAIMS as KIP_227_CLAIMS
 from aftershock.results.trials.kip227 import plots as kip_227_plots
 from aftershock.results.trials.kip392 import CLAIMS as KIP_392_CLAIMS
 from aftershock.results.trials.kip392 import plots as kip_392_plots
@@ -39,17 +34,21 @@ from aftershock.results.trials.kip794 import plots as kip_794_plots
 from aftershock.results.trials.kip951 import BESIDE
 from aftershock.results.trials.kip951 import CLAIMS as KIP_951_CLAIMS
 from aftershock.results.trials.kip951 import plots as kip_951_plots
-from aftershock.results.trials.kip1224 import BUSY, FAILOVER, FULL, IDLE, OLD, OPEN, SHARE, USER, CLAIMS_kip1224, plots
+from aftershock.results.trials.kip1224 import BUSY, FAILOVER, FULL, IDLE, OLD, OPEN, SHARE, USER, plots
+from aftershock.results.trials.kip1224 import CLAIMS as KIP_1224_CLAIMS
 from aftershock.results.trials.kip1224_commits import ADAPTIVE, FIXED, LINGER, NONE, SHARE_LINGER
 from aftershock.results.trials.statement import Plot
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A part: a shipped plan, which ``aftershock run`` could run by itself, with changes as ``--set`` takes them.
+    """A part of a trial: a bundled plan that ``aftershock run`` accepts, with changes as for ``--set``.
 
-    ``blocks``: as many as the trial wants, the plan's own number notwithstanding; None where the plan has none, and
-    then it is never shortened. ``block_s``: how long one takes; ``around_s``: all else, from launch to verdict.
+    Attributes:
+        blocks: the full number of blocks, which overrides the plan's; None for a plan without blocks, which is never
+            shortened.
+        block_s: duration of a block.
+        around_s: all other time, from launch to verdict.
     """
 
     name: str
@@ -61,13 +60,13 @@ class Planned:
     kafka: str | None = None
 
     def settings(self, blocks: int | None) -> tuple[str, ...]:
-        """The changes to its plan, with so many blocks."""
+        """Return the changes to the plan, including the number of blocks."""
         return self.changes if blocks is None else (*self.changes, f"blocks={blocks}")
 
 
 @dataclass(frozen=True)
 class Trial:
-    """``parts``: the most telling first, as those are the ones that a small budget pays for."""
+    """A KIP's trial. ``parts``: most informative first, because a small budget covers only the first ones."""
 
     kip: int
     title: str
@@ -75,13 +74,13 @@ class Trial:
     parts: tuple[Planned, ...]
     plots: Callable[[Parts], tuple[Plot, ...]]
 
-    def hangs_on(self, part: Planned) -> bool:
-        """Whether a claim or a control reads the part, or all of what reads it is only reported."""
+    def decides_on(self, part: Planned) -> bool:
+        """True if a claim or a control needs the part; False if it is used only in reports."""
         return any(part.name in claim.needs for claim in self.claims if claim.role != "report")
 
-    def reads(self, part: Planned, taken: Collection[Planned]) -> bool:
-        """Whether something can be said with the part, if no others than those ``taken`` are run."""
-        names = {one.name for one in taken if one in self.parts}
+    def is_readable(self, part: Planned, selected: Collection[Planned]) -> bool:
+        """True if a claim can be judged with the part when only the parts in ``selected`` run."""
+        names = {other.name for other in selected if other in self.parts}
         return part in self.parts and any(part.name in claim.needs and names >= {*claim.needs} for claim in self.claims)
 
 
@@ -90,20 +89,20 @@ KILLS = 6
 _IDLE_S, _BUSY_S = 100.0, 105.0
 _FULL_S = 85.0
 _OPEN = "workloads.commits.commit={groups: 2400, rate: 1500/s, by_coordinator: true, rack: a}"
-"""Half to 70 % of what two shared cores came to, as they wander."""
+"""A rate of half to 70 % of the measured capacity of two shared cores, which varies."""
 _SQUARE = ((ADAPTIVE, FIXED, NONE), (NONE, ADAPTIVE, FIXED), (FIXED, NONE, ADAPTIVE))
 
 
 def _brokers(lingers: Iterable[str], setting: str = LINGER) -> str:
-    """The change that sets broker 1, 2 and 3 so."""
-    of_each = ", ".join(f"{broker}: {{{setting}: {linger}}}" for broker, linger in enumerate(lingers, start=1))
-    return f"cluster.brokers={{{of_each}}}"
+    """Return the change that sets these lingers on brokers 1, 2 and 3."""
+    settings = ", ".join(f"{broker}: {{{setting}: {linger}}}" for broker, linger in enumerate(lingers, start=1))
+    return f"cluster.brokers={{{settings}}}"
 
 
 KIP_1224 = Trial(
     kip=1224,
     title="adaptive append linger",
-    claims=CLAIMS_kip1224,
+    claims=KIP_1224_CLAIMS,
     parts=(
         *(
             Planned(name, "kips/1224-idle", None, 0.0, _IDLE_S, (_brokers(lingers),))
@@ -164,11 +163,11 @@ KIP_392 = Trial(
             None,
             0.0,
             165.0,
-            # whoever is sent away and doesn't go reads nothing: an arm with the rule off would starve
+            # a consumer that ignores the preferred replica reads nothing, so the rule must be on in every arm
             (
                 "cluster.config.replica.selector.class=aftershock.HighestFollower",
                 "workloads.reads.arms.leader.read_replica=true",
-                # whoever was the only follower when first asked for is kept for the length of a lease
+                # a consumer keeps the follower that was first selected until its lease ends
                 "workloads.reads.arms.closest.settings.metadata.max.age.ms=5000",
             ),
         ),
@@ -191,7 +190,7 @@ KIP_794 = Trial(
 
 
 MOVES, KIP_951_KILLS, OTHERS = 40, 8, 12
-UNDELAYED = 64  # of 40 the interval was 0.888 to 1.0003: what is small takes more to be told
+UNDELAYED = 64  # with 40 the interval was 0.888 to 1.0003: a small effect needs more blocks
 AROUND_S = 65.0
 _ACKS_1 = ("workloads.moves.produce.acks=1", "workloads.moves.produce.idempotence=false")
 _JAVA = tuple(f"workloads.moves.arms.{arm}.client=java" for arm in ("whole", "stripped", "capped"))
@@ -220,16 +219,16 @@ KIP_951 = Trial(
 )
 
 
-TRIALS: Mapping[int, Trial] = {each.kip: each for each in (KIP_951, KIP_227, KIP_794, KIP_392, KIP_1224)}
+TRIALS: Mapping[int, Trial] = {trial.kip: trial for trial in (KIP_951, KIP_227, KIP_794, KIP_392, KIP_1224)}
 ALL = "all"
 
 
-def chosen(which: str) -> tuple[Trial, ...]:
-    """The trial of one KIP, or every one. AftershockError where there is none."""
-    if which == ALL:
+def select_trials(selection: str) -> tuple[Trial, ...]:
+    """Return one KIP's trial, or all trials. AftershockError for an unknown KIP."""
+    if selection == ALL:
         return tuple(TRIALS.values())
-    number = which.lower().removeprefix("kip").strip("-")
+    number = selection.lower().removeprefix("kip").strip("-")
     if not number.isdecimal() or int(number) not in TRIALS:
-        known = ", ".join(map(str, TRIALS))
-        raise AftershockError(f"there is no trial of `{which}`: name one of {known}, or {ALL}")
+        numbers = ", ".join(map(str, TRIALS))
+        raise AftershockError(f"there is no trial of `{selection}`: use one of {numbers}, or {ALL}")
     return (TRIALS[int(number)],)

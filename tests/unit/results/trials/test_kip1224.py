@@ -15,7 +15,7 @@ from aftershock.results.trials.kip1224 import (
     IDLE,
     SHARE,
     as_none,
-    batched_kip1224,
+    idle_batched,
     later_ms,
     plots,
     saved,
@@ -133,7 +133,7 @@ def test_batches(tmp_path: Path) -> None:
     log = [entry(1, "a", 0, 0), entry(1, "b", 1, 0), entry(1, "a", 2, 2), entry(1, "t", 3, 3, transactional=True)]
     run = on_disk.part(tmp_path / "run", offsets=log)
     assert {kip1224_commits.DEFAULT: 1.5} == kip1224_commits.per_flush(run, transactional=False)
-    assert "inconclusive" == batched_kip1224(square(tmp_path)).word
+    assert "inconclusive" == idle_batched(square(tmp_path)).word
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_what_a_killed_coordinator_had_answered(rule: str, kills: int, word: str
     faults = {FAULT: [1_000_000, 2_000_000][:kills]}
     found = survived(on_disk.part(tmp_path, faults=faults, outcomes=rows, checks=checks), rule)
     assert (word, kills) == (found.word, found.ours.n)
-    assert f"{min(kills, 1)} under way" in found.why
+    assert f"{min(kills, 1)} were under way" in found.why
 
 
 def test_plot(tmp_path: Path) -> None:

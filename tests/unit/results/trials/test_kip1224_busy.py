@@ -117,7 +117,7 @@ def test_no_batching(tmp_path: Path) -> None:
     """Two commits a flush prove no linger: nothing is said, whatever the figures; nor where the log is gone."""
     parts = square(tmp_path / "two", a_flush=2)
     found = [judge(parts) for judge in (throughput, p50, p99)]
-    assert [("inconclusive", "no batching seen: 2.00 commits a flush, and 2 are too few")] * 3 == [
+    assert [("inconclusive", "no batching observed: 2.00 commits per flush, and 2 are too few")] * 3 == [
         (each.word, each.why) for each in found
     ]
     assert "5: 2.00" in batched(parts).why
@@ -133,7 +133,7 @@ def test_below_capacity(tmp_path: Path) -> None:
     parts = {**parts, OPEN: busy(tmp_path / OPEN, SQUARE[0], ALIKE, tail, closed=False)}
     found = [judge(parts).ours.value for judge in (open_p50, open_p99)]
     assert [pytest.approx(1 / 1.3, rel=0.01), pytest.approx(0.5 / 1.3, rel=0.01)] == found
-    assert "of what the closed one came to" in open_p50(parts).why
+    assert "of the closed loop's throughput" in open_p50(parts).why
     assert "one run" in open_p50(parts).why
 
 

@@ -67,7 +67,7 @@ def test_restarts_are_told(tmp_path: Path) -> None:
     rows = [row(arm, at * SECOND_US, us + at) for arm, us in took.items() for at in BLOCKS]
     found = judged("restart-all", {"restart": shutdowns(tmp_path, rows)})
     assert (pytest.approx(0.5, rel=1e-3), 6, "inconclusive") == (found.ours.value, found.ours.n, found.word)
-    assert "100 ms by 200 ms in the median, of 6 shutdowns" in found.why
+    assert "medians 100 ms and 200 ms, from 6 shutdowns" in found.why
     assert judged("restart-all", {"restart": part("restart", {"all/both": [1.0]})}).ours.value is None
 
 
@@ -80,7 +80,7 @@ def test_a_broker_that_was_known(tmp_path: Path, refused: int, word: Word) -> No
     line = {"event": "counters", **counted, "counters": {"hints_refused_unknown_leader": refused}}
     (tmp_path / "events.jsonl").write_text(json.dumps(line))
     found = judged("unknown", {"unknown": replace(made, run=replace(made.run, home=tmp_path))})
-    assert (word, True) == (found.word, f"{refused} hints to a broker" in found.why)
+    assert (word, True) == (found.word, f"{refused} hints to an unknown broker" in found.why)
 
 
 def test_only_told() -> None:

@@ -63,7 +63,7 @@ def test_within(low: float, high: float, word: str) -> None:
 def test_too_few() -> None:
     """Five blocks decide nothing, however clear they look; what has another unit says how few will do."""
     few = times(0.1, 0.2, n=5)
-    assert ("inconclusive", "too few: 5 of 6") == (below(few, 0.5).word, below(few, 0.5).why)
+    assert ("inconclusive", "too few observations: 5 of 6") == (below(few, 0.5).word, below(few, 0.5).why)
     assert "confirmed" == below(few, 0.5, least=4).word
     assert {"inconclusive"} == {within(few, 0.1, 2).word, above(few, 0.05).word}
 
