@@ -35,11 +35,11 @@ from aftershock.harness.cluster.cluster import out_of_sync
 from aftershock.harness.cluster.node import ContainerUsage
 from aftershock.harness.cluster.proxies import Toxiproxy, WireProxy
 from aftershock.harness.kafka.admin import TIMEOUT, TOPIC, Admin, raise_for, still_lacking
-from aftershock.harness.kafka.groups import expel, groups
+from aftershock.harness.kafka.groups import groups, remove_members
 from aftershock.harness.kafka.settings import topic_ids
 from aftershock.harness.run.assignments import group_names, worker_names
 from aftershock.results.evidence.files import read_object, write_whole
-from aftershock.workloads.adapters.security import Secured
+from aftershock.workloads.adapters.security import SecuritySettings
 from aftershock.workloads.kafka.wire.connection import Address, Connection
 from aftershock.workloads.kafka.wire.security import Security
 from aftershock.workloads.load.logread import EndOffsets, Topic, end_offsets
@@ -319,7 +319,7 @@ class AttachedCluster:
     def __init__(self, descriptor: AttachmentDescriptor, home: Path) -> None:
         attach = descriptor.attach
         self.descriptor, self._home, self.run_id = descriptor, home, descriptor.run_id
-        self.security = Secured.model_validate(attach.security.model_dump())
+        self.security = SecuritySettings.model_validate(attach.security.model_dump())
         self.toxiproxy = NamedProxies.of(attach)
 
     @cached_property
@@ -444,7 +444,7 @@ class AttachedCluster:
         for group in self.descriptor.groups:
             coordinator = self.admin.coordinator(group)
             if kind := groups(self.admin, coordinator).get(group):
-                expel(self.admin, coordinator, group, kind, self.descriptor.clients)
+                remove_members(self.admin, coordinator, group, kind, self.descriptor.clients)
 
     def describe(self) -> dict[str, Any]:
         """See `target.Target`."""
@@ -478,7 +478,7 @@ class AttachedCluster:
             raise ClusterError(f"the topics of the plan are not in sync after {_IN_SYNC_S:.0f} s: {missing}")
 
 
-def _resolve(security: Secured) -> Security:
+def _resolve(security: SecuritySettings) -> Security:
     try:
         secured = security.resolved()
         _ = secured.tls  # report unreadable or invalid files now, by their names

@@ -16,7 +16,7 @@ from docker.models.containers import Container
 
 from aftershock.errors import AdminError, ClusterError
 from aftershock.faults.targets.values import BrokerId, PartitionState
-from aftershock.faults.wire_proxy.proxy import Way
+from aftershock.faults.wire_proxy.proxy import Route
 from aftershock.harness.cluster.node import (
     ContainerUsage,
     KafkaNode,
@@ -38,7 +38,7 @@ from aftershock.harness.cluster.topology import (
 )
 from aftershock.harness.kafka.admin import Admin, still_lacking
 from aftershock.results.evidence.files import write_whole
-from aftershock.workloads.adapters.security import OPEN
+from aftershock.workloads.adapters.security import PLAINTEXT_SETTINGS
 from aftershock.workloads.kafka.wire.connection import Address
 from aftershock.workloads.load.logread import EndOffsets, Topic
 
@@ -59,7 +59,7 @@ class Cluster:
         security: plain text on all listeners.
     """
 
-    security = OPEN
+    security = PLAINTEXT_SETTINGS
 
     def __init__(
         self, spec: ClusterSpec, run_id: str, proxy_layer: "ProxyLayer", nodes: Mapping[BrokerId, KafkaNode]
@@ -233,7 +233,7 @@ class ProxyLayer:
     def add_wire_proxy(self, home: Path) -> None:
         """Start a wire proxy in front of every client proxy."""
         ways = [
-            Way(proxy.name, proxy.source_rack, proxy.node, self.host_address(proxy.listen_port))
+            Route(proxy.name, proxy.source_rack, proxy.node, self.host_address(proxy.listen_port))
             for proxy in self._topology.proxies()
             if proxy.channel == "client" and proxy.source_rack is not None
         ]

@@ -7,7 +7,7 @@ from aftershock.faults.targets.values import BrokerId
 from aftershock.harness.cluster.node import ContainerUsage
 from aftershock.harness.cluster.proxies import WireProxy
 from aftershock.harness.kafka.admin import Admin
-from aftershock.workloads.adapters.security import Secured
+from aftershock.workloads.adapters.security import SecuritySettings
 from aftershock.workloads.load.logread import EndOffsets, Topic
 
 
@@ -15,7 +15,7 @@ class Target(Protocol):
     """Cluster of a run: launched (``cluster.Cluster``) or attached (``attached.AttachedCluster``)."""
 
     run_id: str
-    security: Secured
+    security: SecuritySettings
     """How clients and harness connect."""
     wire_proxy: WireProxy | None
     """The optional wire proxy in front of the clients' way."""

@@ -34,7 +34,7 @@ class Cost(NamedTuple):
 
 async def measure(cluster: ScriptedBroker, *, sessions: bool) -> Cost:
     settings = {"bootstrap.servers": cluster.bootstrap, "fetch_session": sessions, "client.id": str(sessions)}
-    consumer = Consumer(parse(ConsumerSettings, settings), tell=lambda *_, **__: None)
+    consumer = Consumer(parse(ConsumerSettings, settings), on_event=lambda *_, **__: None)
     await consumer.start([TOPIC])
     consumer.assign(dict.fromkeys(consumer.partitions(TOPIC), "latest"))
     while not await one_round(cluster, consumer, 0):

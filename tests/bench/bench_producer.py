@@ -71,7 +71,7 @@ class Reference:
         self.ended = 0
         common = {"bootstrap.servers": bootstrap, "max.block.ms": 60_000}
         self.producer = Producer(
-            parse(ProducerSettings, common | settings), report=self.report, tell=lambda _event, **_details: None
+            parse(ProducerSettings, common | settings), report=self.report, on_event=lambda _event, **_details: None
         )
 
     def report(self, delivery: Delivery) -> None:

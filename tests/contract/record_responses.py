@@ -46,13 +46,17 @@ def recording() -> dict[type[Any], dict[bytes, None]]:
     return heard
 
 
+def _ignore_event(_event: str, **_details: object) -> None:
+    pass
+
+
 async def talk(cluster: Cluster) -> None:
     """A producer, a member of a group and a committer, before and after every leader has moved."""
     common = {"bootstrap.servers": cluster.bootstrap("b"), "client.rack": "b"}
-    producer = Producer(parse(ProducerSettings, common), report=lambda _: None, tell=lambda _event, **_details: None)
+    producer = Producer(parse(ProducerSettings, common), report=lambda _: None, on_event=_ignore_event)
     grouped = common | {"group.id": "recorded", "auto.offset.reset": "earliest"}
-    consumer = Consumer(parse(ConsumerSettings, grouped), tell=lambda _event, **_details: None)
-    committer = Committer(parse(CommitterSettings, common), report=lambda _: None, tell=lambda _event, **_details: None)
+    consumer = Consumer(parse(ConsumerSettings, grouped), on_event=_ignore_event)
+    committer = Committer(parse(CommitterSettings, common), report=lambda _: None, on_event=_ignore_event)
     await producer.start([TOPIC])
     await consumer.start([TOPIC])
     await consumer.subscribe([TOPIC], lambda _: None, lambda _: None)

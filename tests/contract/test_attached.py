@@ -23,7 +23,7 @@ from aftershock.harness.cluster.attached import AttachedCluster, AttachmentDescr
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.world.links import LinkProbe
 from aftershock.tests.contract.attached_kafka import KEY_PASSWORD, PASSWORD, USER, TheirKafka, their_kafka
-from aftershock.workloads.adapters.security import Secured
+from aftershock.workloads.adapters.security import SecuritySettings
 from aftershock.workloads.kafka.wire.channel import Channel
 from aftershock.workloads.load.logread import Topic, end_offsets
 
@@ -118,7 +118,7 @@ async def test_every_door_by_every_way_of_ours(
     for name, secret in SECRETS.items():
         monkeypatch.setenv(name, secret)
     attach = attach_of(theirs, listener, mechanism)
-    security = Secured.model_validate(attach.security.model_dump()).resolved()
+    security = SecuritySettings.model_validate(attach.security.model_dump()).resolved()
     (broker,) = (await asyncio.to_thread(describe_cluster, attach.bootstrap, security)).brokers
     assert (1, "use1-az1", theirs.ports[listener]) == (broker.id, broker.rack, broker.address.port)
     channel = await Channel.open(broker.address, client_id="test", connect_timeout_ms=10_000, security=security)
@@ -177,7 +177,7 @@ def test_a_run_that_is_not_let_in_keeps_the_secret(theirs: TheirKafka, tmp_path:
 def test_a_broker_with_another_name_is_not_believed(theirs: TheirKafka) -> None:
     """TLS without an authority that we know: no credentials are sent to whoever that is."""
     with pytest.raises(ClusterError, match="certificate verify failed"):
-        describe_cluster(theirs.bootstrap("secure"), Secured(protocol="SSL").resolved())
+        describe_cluster(theirs.bootstrap("secure"), SecuritySettings(protocol="SSL").resolved())
 
 
 def test_a_plan_runs_on_it_and_leaves_it_as_it_was(theirs: TheirKafka, tmp_path: Path) -> None:

@@ -20,7 +20,13 @@ from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.run.assignments import java_command
 from aftershock.tests.contract.load import Load, new_topic
 from aftershock.workloads.adapters.conformance.__main__ import CHECKS, Check, judge
-from aftershock.workloads.adapters.conformance.bench import Bench, Complaint, StandingCluster, Talk, end_of_input_ends
+from aftershock.workloads.adapters.conformance.bench import (
+    Bench,
+    ClientSession,
+    StandingCluster,
+    Violation,
+    require_exit_at_end_of_input,
+)
 from aftershock.workloads.adapters.exec_protocol import Failed, Traffic, commit_order, send_order, start_order
 from aftershock.workloads.load.assignment import Assignment
 from aftershock.workloads.load.events import run_clock
@@ -114,39 +120,39 @@ def test_no_container_outlives_a_worker_that_is_killed(client: docker.DockerClie
 
 def test_its_traffic_is_told_by_broker(bench: Bench) -> None:
     """Once it has sent to every partition, bytes are told for each broker, so that exposure to its links is known."""
-    with bench.talk() as talk:
+    with bench.session() as talk:
         talk.start(bench.producing(bench.topic()))
         for seq in range(200):
             talk.order(send_order(seq, b"%d" % seq, b"x" * 1000, []))
         talk.until(lambda: {1, 2, 3} <= busy(talk), "tell the traffic of brokers 1, 2 and 3")
-    told = talk.said(Traffic)[-1].brokers
+    told = talk.reports_of(Traffic)[-1].brokers
     assert {1, 2, 3} == set(told)
     assert sum(sent for sent, _ in told.values()) > 200 * 1000
 
 
-def busy(talk: Talk) -> set[int]:
+def busy(talk: ClientSession) -> set[int]:
     """The brokers that bytes were last told for, sent and received."""
-    return {number for report in talk.said(Traffic)[-1:] for number, both in report.brokers.items() if all(both)}
+    return {number for report in talk.reports_of(Traffic)[-1:] for number, both in report.brokers.items() if all(both)}
 
 
 def test_a_setting_that_kafka_does_not_have_is_refused(bench: Bench) -> None:
     """A typing error is an end with a reason; what is only another client's of Kafka's is passed over."""
-    with bench.talk() as talk:
+    with bench.session() as talk:
         talk.start(bench.producing(bench.topic(), settings={"max.poll.records": 5, "batch.size": 1000}))
-    with bench.talk() as talk, pytest.raises(Complaint, match=r"no setting linger\.mss"):
+    with bench.session() as talk, pytest.raises(Violation, match=r"no setting linger\.mss"):
         talk.start(bench.producing(bench.topic(), settings={"linger.mss": 5}))
 
 
 def test_it_reads_whatever_it_waits_for(bench: Bench) -> None:
     """Waiting for a Kafka that isn't there it fails orders that it has no room for, and ends with its worker."""
     nowhere = bench.producing("nowhere").model_copy(update={"bootstrap": "127.0.0.1:1"})
-    with bench.talk() as talk:
+    with bench.session() as talk:
         talk.order(start_order(nowhere))
         for seq in range(6):
             talk.order(send_order(seq, None, b"x" * 10**6, []))
-        talk.until(lambda: talk.said(Failed), "fail an order that there is no room for")
-        assert {(report.error, report.in_doubt) for report in talk.said(Failed)} == {("_QUEUE_FULL", False)}
-        end_of_input_ends(talk)
+        talk.until(lambda: talk.reports_of(Failed), "fail an order that there is no room for")
+        assert {(report.error, report.in_doubt) for report in talk.reports_of(Failed)} == {("_QUEUE_FULL", False)}
+        require_exit_at_end_of_input(talk)
 
 
 SHARE = {"share": True}
@@ -217,14 +223,14 @@ def statuses(load: Load, since_us: int, until_us: int) -> set[str]:
 
 def test_an_order_without_a_record_fails_and_is_not_in_doubt(bench: Bench) -> None:
     """Nothing was there to acknowledge until the deadline, so nothing was sent."""
-    with bench.talk() as talk:
+    with bench.session() as talk:
         talk.start(bench.committing(bench.topic(), settings=SHARE, deadline_ms=500))
         talk.order(commit_order(0, "conformance-conformance-0", 0, 0))
-        talk.until(lambda: talk.said(Failed), "fail an order that no record is there for")
-        assert [Failed(seq=0, error="_NO_OFFSET", in_doubt=False)] == talk.said(Failed)
+        talk.until(lambda: talk.reports_of(Failed), "fail an order that no record is there for")
+        assert [Failed(seq=0, error="_NO_OFFSET", in_doubt=False)] == talk.reports_of(Failed)
 
 
 def test_more_share_groups_than_it_has_room_for_are_refused(bench: Bench) -> None:
     """Each is a consumer with threads of its own, in a small process; so the number is bounded, and told."""
-    with bench.talk() as talk, pytest.raises(Complaint, match="at most 32 groups"):
+    with bench.session() as talk, pytest.raises(Violation, match="at most 32 groups"):
         talk.start(bench.committing(bench.topic(), settings=SHARE, groups=33))

@@ -1,6 +1,7 @@
-"""What a worker asks of any client, whichever library is inside.
+"""Interface that a worker requires of every client, whichever library is inside, and the table of implementations.
 
-The clients that a worker can be: the same small interface over whatever library is under test.
+``confluent`` is librdkafka through confluent-kafka, ``reference`` is this project's own clients, and ``exec`` is a
+program that speaks the protocol of ``docs/EXEC.md``. Kafka's Java clients (``java``) are such a program.
 """
 
 from importlib import import_module
@@ -12,28 +13,31 @@ from aftershock.workloads.load.orders import Order
 
 
 class Client(Protocol):
-    """One producer or consumer. It owns no thread: everything happens in ``step``, which never waits for long."""
+    """One producer, consumer or committer.
+
+    It owns no thread: all work happens in ``step``, which never blocks for long.
+    """
 
     def prepare(self) -> None:
-        """Come to where the first record can be sent or read. Tries until it can: whoever asked has a deadline."""
+        """Get ready to send or read the first record. Retries until it succeeds; the caller has a deadline."""
 
     def obey(self, order: Order) -> None:
-        """Take an order. What comes of it, if anything, is told by ``answer``."""
+        """Accept an order. ``answer`` returns its result, if it has one."""
 
     def step(self, wait_us: int) -> None:
-        """Do what is due, or wait for something to do, at most about ``wait_us``."""
+        """Do the work that is due, or wait for work for about ``wait_us`` at most."""
 
     def answer(self) -> dict[str, Any] | None:
-        """Once, when the last order has been carried out: what to tell about it."""
+        """Return the result of the last order once, when it has been carried out."""
 
     def progress(self) -> dict[str, Any]:
-        """Counts so far and latencies since the last call, as ``tally.Tally.progress`` has them."""
+        """Return the counts so far and the latencies since the last call, as ``events.Tally.progress`` does."""
 
     def counters(self) -> dict[str, int]:
-        """The closing counts."""
+        """Return the final counts."""
 
     def close(self) -> None:
-        """Leave in good order, as far as the cluster lets us."""
+        """Close in an orderly way, as far as the cluster allows it."""
 
 
 _CLASSES = {
@@ -47,11 +51,14 @@ _CLASSES = {
     ("exec", "consume"): "exec.ExecConsumer",
     ("exec", "commit"): "exec.ExecCommitter",
 }
-_PROGRAMS = {"java": "exec"}  # Kafka's Java clients are a program that speaks the protocol of `exec`
+_PROGRAMS = {"java": "exec"}  # the Java clients speak the protocol of `exec`
 
 
 def make_client(assignment: Assignment, clock: Clock, events: Events) -> Client:
-    """The client that the assignment asks for. It alone is imported: a worker's memory and start-up are measured."""
+    """Create the client of the assignment.
+
+    Only its module is imported: a worker's memory and start-up time are measured.
+    """
     key = _PROGRAMS.get(assignment.client, assignment.client), assignment.op
     module, name = _CLASSES[key].split(".")
     make: Any = getattr(import_module(f"aftershock.workloads.adapters.{module}"), name)

@@ -1,19 +1,16 @@
-"""A confluent-kafka producer under open-loop load.
+"""Workload adapters of confluent-kafka (librdkafka): producer, consumer and committer.
 
-Rules: a record that can't even be queued fails at once and is not tried again; no error of the cluster ends the loop.
-Retries and time-outs are librdkafka's: its conduct is what is under test.
+Rules:
 
-A confluent-kafka consumer that notes every record delivered to it.
-
-Rules: where it begins is settled before it says that it is ready, so nothing produced later can be missed by being
-early; no error of the cluster ends the loop.
-
-confluent-kafka's admin client under open-loop load of commits: ``alter_consumer_group_offsets`` of empty groups.
-
-Rules: one call a commit, and none is repeated by us: what librdkafka retries is under test. When to give up is not left
-to it: a call of its that times out while the coordinator is away ends the whole process (an assertion of librdkafka
-2.16, its issue 4605), so calls last, and a commit without an answer at its deadline is in doubt. librdkafka has one
-connection to a coordinator, whose requests the broker answers one after the other; the reference committer has several.
+* Producer: a record that cannot be queued fails at once and is not retried. No error of the cluster ends the loop.
+  Retries and time-outs are librdkafka's, because its behaviour is under test.
+* Consumer: its start offsets are fixed before it reports ready, so it cannot miss records that are produced later. No
+  error of the cluster ends the loop.
+* Committer: the admin client's ``alter_consumer_group_offsets`` for groups without members, one call per commit, never
+  repeated by the adapter. The adapter keeps the deadline itself: an admin call that times out while the coordinator is
+  away ends the whole process (an assertion of librdkafka 2.16, its issue 4605). Calls therefore get the longest
+  time-out, and a commit without an answer at its deadline is in doubt. librdkafka uses one connection to a coordinator,
+  whose requests the broker answers one after the other; the reference committer uses several.
 """
 
 import time
@@ -34,44 +31,55 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 
 from aftershock.workloads.adapters.confluent_settings import Traffic, committer_config, consumer_config, producer_config
-from aftershock.workloads.adapters.receiving import Receiving, settle_starts
-from aftershock.workloads.adapters.sending import ASK_TIMEOUT_S, Sending, until_answered
+from aftershock.workloads.adapters.receiving import ReceiveRecorder, resolve_start_offsets
+from aftershock.workloads.adapters.sending import REQUEST_TIMEOUT_S, SendRecorder, retry_until_result
 from aftershock.workloads.load.assignment import CommitAssignment, ConsumeAssignment, ProduceAssignment
 from aftershock.workloads.load.events import Clock, Events
 from aftershock.workloads.load.orders import Order
 from aftershock.workloads.load.schedule import HEADER, US_PER_MS, US_PER_S, Filler, Headers, Stream, pack, unpack
-from aftershock.workloads.load.spool import UNKNOWN, Status, reported
+from aftershock.workloads.load.spool import UNKNOWN, Status, status_of_code
 
 
 class ConfluentProducer:
-    """``client.Client`` over ``confluent_kafka.Producer``; ``KafkaException`` for settings that librdkafka refuses."""
+    """``client.Client`` over ``confluent_kafka.Producer``.
+
+    Raises ``KafkaException`` for settings that librdkafka rejects.
+    """
 
     def __init__(self, assignment: ProduceAssignment, clock: Clock, events: Events) -> None:
-        told = self._told = assignment
+        self._assignment = assignment
         self._events = events
         self._traffic = Traffic()
-        self._stream = Stream(told.seed, told.workload, told.record_size_min, told.record_size_max, told.keys)
-        self._filler = Filler(told.record_size_max)
-        self._producer = Producer(
-            producer_config(told) | {"error_cb": self._on_error, "stats_cb": self._traffic.on_statistics}
+        self._stream = Stream(
+            assignment.seed,
+            assignment.workload,
+            assignment.record_size_min,
+            assignment.record_size_max,
+            assignment.keys,
         )
-        self._sending = Sending(told, clock)
+        self._filler = Filler(assignment.record_size_max)
+        self._producer = Producer(
+            producer_config(assignment) | {"error_cb": self._on_error, "stats_cb": self._traffic.on_statistics}
+        )
+        self._sending = SendRecorder(assignment, clock)
 
     def prepare(self) -> None:
-        """Come to know the leaders, so that the first record doesn't pay for it."""
-        until_answered(self._topic_known)
+        """Find the leaders, so that the first record does not pay for it."""
+        retry_until_result(self._topic_known)
 
     def _topic_known(self) -> bool | None:
-        topic = self._producer.list_topics(self._told.topic, timeout=ASK_TIMEOUT_S).topics[self._told.topic]
+        topic = self._producer.list_topics(self._assignment.topic, timeout=REQUEST_TIMEOUT_S).topics[
+            self._assignment.topic
+        ]
         led = sum(partition.leader >= 0 for partition in topic.partitions.values())
-        return True if topic.error is None and led >= self._told.partitions else None
+        return True if topic.error is None and led >= self._assignment.partitions else None
 
     def obey(self, order: Order) -> None:
-        """``go`` starts the schedule, ``stop`` ends it."""
+        """Start the schedule on ``go``, end it on ``stop``."""
         self._sending.obey(order)
 
     def step(self, wait_us: int) -> None:
-        """Send the record that is due; while none is, serve delivery reports."""
+        """Send the record that is due; if none is, serve delivery reports."""
         early_us = self._sending.early_us()
         if early_us is None:
             self._producer.poll(wait_us / US_PER_S)
@@ -80,86 +88,89 @@ class ConfluentProducer:
             self._producer.poll(0)
         else:
             self._sending.idle()
-            self._rest(min(early_us, wait_us))
-
-    def _rest(self, rest_us: int) -> None:
-        # librdkafka waits in whole milliseconds; asking it for less would spin
-        if rest_us >= US_PER_MS:
-            self._producer.poll(rest_us // US_PER_MS / 1000)
-        else:
-            time.sleep(rest_us / US_PER_S)
+            rest_us = min(early_us, wait_us)
+            # librdkafka waits in whole milliseconds; a shorter wait would spin
+            if rest_us >= US_PER_MS:
+                self._producer.poll(rest_us // US_PER_MS / 1000)
+            else:
+                time.sleep(rest_us / US_PER_S)
 
     def _send(self) -> None:
-        told, draw = self._told, self._stream.draw(self._sending.next)
+        assignment, draw = self._assignment, self._stream.draw(self._sending.next)
         seq, intended_us = self._sending.begin(draw.size_bytes)
         try:
             self._producer.produce(
-                told.topic,
+                assignment.topic,
                 value=self._filler.value(seq, draw.size_bytes),
                 key=draw.key,
-                headers=[(HEADER, pack(told.producer_id, seq, intended_us))],
-                on_delivery=partial(self._reported, seq),
+                headers=[(HEADER, pack(assignment.producer_id, seq, intended_us))],
+                on_delivery=partial(self._on_delivery, seq),
             )
         except BufferError:
             self._sending.ended(seq, Status.FAILED, KafkaError._QUEUE_FULL)  # noqa: SLF001  # librdkafka's local errors are public so
         except KafkaException as refused:
             self._sending.ended(seq, Status.FAILED, refused.args[0].code())
 
-    def _reported(self, seq: int, error: KafkaError | None, message: Message) -> None:
+    def _on_delivery(self, seq: int, error: KafkaError | None, message: Message) -> None:
         code = KafkaError.NO_ERROR if error is None else error.code()
-        partition, offset = _known(message.partition()), _known(message.offset())
-        self._sending.ended(seq, reported(code), code, partition=partition, offset=offset)
+        partition, offset = _or_unknown(message.partition()), _or_unknown(message.offset())
+        self._sending.ended(seq, status_of_code(code), code, partition=partition, offset=offset)
 
     def _on_error(self, error: KafkaError) -> None:
         self._events.emit("client_error", error=error.name(), detail=error.str(), fatal=error.fatal())
 
     def answer(self) -> dict[str, Any] | None:
-        """After ``stop``: how many records still have no final status."""
+        """Return, after ``stop``, how many records lack a final status."""
         return self._sending.answer()
 
     def progress(self) -> dict[str, Any]:
-        """Counts, lateness and produce latencies since the last call."""
+        """Return counts, lateness and produce latencies since the last call."""
         return self._sending.tally.progress() | {"traffic": self._traffic.by_broker}
 
     def counters(self) -> dict[str, int]:
-        """Records by status; ``sent`` less the others is what got no report."""
+        """Return records by status; ``sent`` minus the rest is the number without a report."""
         return self._sending.tally.counts()
 
     def close(self) -> None:
-        """Nothing to do: what is still queued is in the spool as in doubt, and the process is about to end."""
+        """Do nothing: queued records are in doubt in the spool, and the process is about to exit."""
 
 
-def _known(number: int | None) -> int:
-    """UNKNOWN for librdkafka's several ways to say that it doesn't know: -1, -1001 and None."""
+def _or_unknown(number: int | None) -> int:
+    """Return UNKNOWN for each of librdkafka's values for an unknown number: -1, -1001 and None."""
     return UNKNOWN if number is None or number < 0 else number
 
 
-BATCH = 200  # records handled in one step, so that orders are heard under any load
+BATCH = 200  # records per step, so that orders are read under any load
 
 
 class ConfluentConsumer:
-    """``client.Client`` over ``confluent_kafka.Consumer``; ``KafkaException`` for settings that librdkafka refuses."""
+    """``client.Client`` over ``confluent_kafka.Consumer``.
+
+    Raises ``KafkaException`` for settings that librdkafka rejects.
+    """
 
     def __init__(self, assignment: ConsumeAssignment, clock: Clock, events: Events) -> None:
-        self._told, self._events = assignment, events
+        self._assignment, self._events = assignment, events
         self._traffic = Traffic()
         self._consumer = Consumer(
             consumer_config(assignment)
             | {"error_cb": self._on_error, "stats_cb": self._traffic.on_statistics, "on_commit": self._on_commit}
         )
-        self._receiving = Receiving(assignment, clock, events)
+        self._receiving = ReceiveRecorder(assignment, clock, events)
         self._partitions = [TopicPartition(assignment.topic, number) for number in range(assignment.partitions)]
 
     def prepare(self) -> None:
-        """Settle where every partition begins, then take them all or join the group and wait to be given some."""
-        told = self._told
-        starts = self._receiving.begin_at(settle_starts(told))
-        if told.group is None:
-            self._consumer.assign([TopicPartition(told.topic, number, offset) for number, offset in starts.items()])
+        """Fix the start offsets, then assign all partitions, or join the group and wait for an assignment."""
+        assignment = self._assignment
+        starts = self._receiving.begin_at(resolve_start_offsets(assignment))
+        if assignment.group is None:
+            self._consumer.assign(
+                [TopicPartition(assignment.topic, number, offset) for number, offset in starts.items()]
+            )
             self._receiving.assigned(starts)
             return
         self._consumer.subscribe(
-            [told.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke
+            [assignment.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke
         )
         while not self._receiving.assignments:
             self.step(US_PER_S // 10)
@@ -172,18 +183,21 @@ class ConfluentConsumer:
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         if error is None:
-            told = [each for each in partitions if each.error is None and each.offset >= 0]
-            self._receiving.committed((each.partition, each.offset) for each in told)
+            self._receiving.committed(
+                (commit.partition, commit.offset)
+                for commit in partitions
+                if commit.error is None and commit.offset >= 0
+            )
 
     def _on_error(self, error: KafkaError) -> None:
         self._events.emit("client_error", error=error.name(), detail=error.str(), fatal=error.fatal())
 
     def obey(self, order: Order) -> None:
-        """``drain`` sets the end."""
+        """Set the end on ``drain``."""
         self._receiving.obey(order)
 
     def step(self, wait_us: int) -> None:
-        """Take what is there, at most BATCH records, or wait for one."""
+        """Take the available records, at most BATCH, or wait for one."""
         message = self._poll(wait_us / US_PER_S)
         if message is None:
             self._receiving.idle()
@@ -219,20 +233,20 @@ class ConfluentConsumer:
         )
 
     def _high_watermark(self, partition: int) -> int:
-        """What the last fetch answer said: asked of the client, not of the cluster."""
-        marks = self._consumer.get_watermark_offsets(self._partitions[partition], cached=True)
-        return marks[1] if marks and marks[1] >= 0 else UNKNOWN
+        """Return the value of the latest fetch response, from the client's cache."""
+        watermarks = self._consumer.get_watermark_offsets(self._partitions[partition], cached=True)
+        return watermarks[1] if watermarks and watermarks[1] >= 0 else UNKNOWN
 
     def answer(self) -> dict[str, Any] | None:
-        """After ``drain``: how many offsets are missing, by partition; none when all were reached."""
+        """Return, after ``drain``, the number of missing offsets by partition; empty if all were reached."""
         return self._receiving.answer()
 
     def progress(self) -> dict[str, Any]:
-        """Counts and end-to-end latencies since the last call; ``ok`` are the records delivered."""
+        """Return counts and end-to-end latencies since the last call; ``ok`` counts delivered records."""
         return self._receiving.tally.progress() | {"traffic": self._traffic.by_broker}
 
     def counters(self) -> dict[str, int]:
-        """Records delivered, ours and foreign, and how often partitions were assigned."""
+        """Return the numbers of delivered records, foreign records and assignments."""
         return self._receiving.counters()
 
     def close(self) -> None:
@@ -249,33 +263,37 @@ _CALL_S = 3_600.0
 
 
 class ConfluentCommitter:
-    """``client.Client`` over ``confluent_kafka.admin.AdminClient``; ``KafkaException`` for settings it refuses."""
+    """``client.Client`` over ``confluent_kafka.admin.AdminClient``. Raises ``KafkaException`` for rejected settings."""
 
     def __init__(self, assignment: CommitAssignment, clock: Clock, events: Events) -> None:
-        self._told = assignment
+        self._assignment = assignment
         self._clock = clock
         self._events = events
         self._traffic = Traffic()
         callbacks: dict[str, Any] = {"error_cb": self._on_error, "stats_cb": self._traffic.on_statistics}
         self._admin = AdminClient(committer_config(assignment) | callbacks)
-        self._sending = Sending(assignment, clock)
-        self._open: dict[int, int] = {}  # commits under way and their deadlines, in order
-        self._done: SimpleQueue[tuple[int, Future[Any]]] = SimpleQueue()  # librdkafka's thread puts, ours takes
+        self._sending = SendRecorder(assignment, clock)
+        self._open: dict[int, int] = {}  # deadline of each commit in flight, in order
+        self._done: SimpleQueue[tuple[int, Future[Any]]] = (
+            SimpleQueue()
+        )  # filled by librdkafka's thread, emptied by this one
 
     def prepare(self) -> None:
-        """Come to know the topic. Coordinators are librdkafka's to find, when it first needs them."""
-        until_answered(self._topic_known)
+        """Find the topic. librdkafka finds a coordinator when it first needs it."""
+        retry_until_result(self._topic_known)
 
     def _topic_known(self) -> bool | None:
-        topic = self._admin.list_topics(self._told.topic, timeout=ASK_TIMEOUT_S).topics[self._told.topic]
+        topic = self._admin.list_topics(self._assignment.topic, timeout=REQUEST_TIMEOUT_S).topics[
+            self._assignment.topic
+        ]
         return True if topic.error is None and topic.partitions else None
 
     def obey(self, order: Order) -> None:
-        """``go`` starts the schedule, ``stop`` ends it."""
+        """Start the schedule on ``go``, end it on ``stop``."""
         self._sending.obey(order)
 
     def step(self, wait_us: int) -> None:
-        """Send the commit that is due; while none is, take what has ended."""
+        """Send the commit that is due; if none is, take results."""
         self._admin.poll(0)
         self._expire()
         early_us = self._sending.early_us()
@@ -289,22 +307,19 @@ class ConfluentCommitter:
             self._take(min(early_us, wait_us))
 
     def _send(self) -> None:
-        told, (seq, intended_us) = self._told, self._sending.begin(0)
-        place = TopicPartition(told.topic, told.partition_of(seq), told.offset_of(seq))
-        wanted = ConsumerGroupTopicPartitions(told.group_of(seq), [place])
+        assignment, (seq, intended_us) = self._assignment, self._sending.begin(0)
+        target = TopicPartition(assignment.topic, assignment.partition_of(seq), assignment.offset_of(seq))
+        offsets = ConsumerGroupTopicPartitions(assignment.group_of(seq), [target])
         try:
-            futures = self._admin.alter_consumer_group_offsets([wanted], request_timeout=_CALL_S)
+            futures = self._admin.alter_consumer_group_offsets([offsets], request_timeout=_CALL_S)
         except KafkaException as refused:
             self._sending.ended(seq, Status.FAILED, refused.args[0].code())
             return
-        self._open[seq] = intended_us + told.deadline_ms * US_PER_MS
-        futures[wanted.group_id].add_done_callback(partial(self._put, seq))
-
-    def _put(self, seq: int, future: "Future[Any]") -> None:
-        self._done.put((seq, future))
+        self._open[seq] = intended_us + assignment.deadline_ms * US_PER_MS
+        futures[offsets.group_id].add_done_callback(lambda future: self._done.put((seq, future)))
 
     def _take(self, wait_us: int) -> None:
-        """Everything that has ended; waits for the first as long as it may."""
+        """Take all results, waiting up to ``wait_us`` for the first."""
         try:
             while True:
                 seq, future = self._done.get(timeout=wait_us / US_PER_S)
@@ -314,9 +329,9 @@ class ConfluentCommitter:
             return
 
     def _end(self, seq: int, code: int) -> None:
-        """The first end of a commit is the one that counts."""
+        """Record the end of a commit; only its first end counts."""
         if self._open.pop(seq, None) is not None:
-            self._sending.ended(seq, reported(code), code)
+            self._sending.ended(seq, status_of_code(code), code)
 
     def _expire(self) -> None:
         now_us = self._clock()
@@ -327,23 +342,23 @@ class ConfluentCommitter:
         self._events.emit("client_error", error=error.name(), detail=error.str(), fatal=error.fatal())
 
     def answer(self) -> dict[str, Any] | None:
-        """After ``stop``: how many commits still have no final status."""
+        """Return, after ``stop``, how many commits lack a final status."""
         return self._sending.answer()
 
     def progress(self) -> dict[str, Any]:
-        """Counts, lateness and commit latencies since the last call."""
+        """Return counts, lateness and commit latencies since the last call."""
         return self._sending.tally.progress() | {"traffic": self._traffic.by_broker}
 
     def counters(self) -> dict[str, int]:
-        """Commits by status; ``sent`` less the others is what got no report."""
+        """Return commits by status; ``sent`` minus the rest is the number without a report."""
         return self._sending.tally.counts()
 
     def close(self) -> None:
-        """Nothing to do: what is still under way is in the spool as in doubt, and the process is about to end."""
+        """Do nothing: commits in flight are in doubt in the spool, and the process is about to exit."""
 
 
 def _code(future: "Future[Any]") -> int:
-    """The code that librdkafka gives of the group, or else of its one partition."""
+    """Return librdkafka's error code for the group, or else for its one partition."""
     error = future.exception()
     if isinstance(error, KafkaException):
         return int(error.args[0].code())

@@ -1,22 +1,18 @@
-"""Which brokers a client talked to, and how much: read from librdkafka's own statistics.
+"""librdkafka's configuration from an assignment, and the traffic with each broker from librdkafka's statistics.
 
-Toxiproxy counts a connection's bytes only when it closes, and these connections last as long as the load. So whether
-traffic met a fault is told by the clients: bytes sent to each broker, which crossed the one link between the two.
+Three layers, later ones win: the harness's needs, the plan's own keys (acks, linger, deadline), and the arm's
+``settings``. An arm's settings apply to its producer and its consumer alike; each takes those that concern it, because
+librdkafka warns about the others. The few settings that the recorder cannot work with are rejected. The tables follow
+column C/P of librdkafka 2.16's own list (``rd_kafka_conf_properties_show``); a test compares them with the library.
 
-From an assignment to librdkafka's configuration.
-
-Three layers, the later wins: what the harness needs, what the plan says in its own words (acks, linger, deadline), and
-the arm's own ``settings``. An arm's settings are for its producer and its consumer alike; each takes what is meant for
-it, because librdkafka warns about the rest. The few settings the recorder can't live with are refused.
-
-Which setting is whose is the C/P column of librdkafka 2.16's own list (``rd_kafka_conf_properties_show``); a test
-compares the tables with the library.
+Toxiproxy counts a connection's bytes only when it closes, and these connections last as long as the load. Exposure to a
+fault is therefore proved by the clients: bytes sent to each broker, which crossed the one link between the two.
 """
 
 import json
 
 from aftershock.errors import WorkloadError
-from aftershock.workloads.adapters.security import librdkafka
+from aftershock.workloads.adapters.security import librdkafka_config
 from aftershock.workloads.load.assignment import (
     Assignment,
     CommitAssignment,
@@ -29,13 +25,13 @@ STATISTICS_INTERVAL_MS = 1000
 
 
 class Traffic:
-    """Bytes sent to and received from each broker since the client began, as of the last statistics."""
+    """Bytes sent to and received from each broker since the client started, as of the latest statistics."""
 
     def __init__(self) -> None:
         self.by_broker: dict[int, tuple[int, int]] = {}
 
     def on_statistics(self, statistics: str) -> None:
-        """Librdkafka's ``stats_cb``. Its brokers without a node id are addresses not yet known to be one."""
+        """Handle librdkafka's ``stats_cb``. Brokers without a node id are bootstrap addresses and are skipped."""
         totals: dict[int, tuple[int, int]] = {}
         for broker in json.loads(statistics)["brokers"].values():
             if (node := broker["nodeid"]) >= 0:
@@ -123,10 +119,10 @@ _CANONICAL = {
 
 _REFUSED = {
     "bootstrap.servers": "the harness sends each client to its own rack",
-    "client.rack": "say client_rack in the arm",
+    "client.rack": "use client_rack in the arm",
     "delivery.report.only.error": "successes would go unrecorded",
     "enable.partition.eof": "ends of partitions would look like errors",
-    "group.id": "say group in the workload",
+    "group.id": "use group in the workload",
     "produce.offset.report": "offsets would go unrecorded",
     "statistics.interval.ms": "the harness counts each broker's traffic by them",
     "transactional.id": "these producers begin no transactions",
@@ -134,7 +130,7 @@ _REFUSED = {
 
 
 def producer_config(assignment: ProduceAssignment) -> Config:
-    """The producer's configuration; ``WorkloadError`` for a setting we refuse."""
+    """Return the producer's configuration; ``WorkloadError`` for a setting that is not allowed."""
     planned: Config = {
         "acks": assignment.acks,
         "enable.idempotence": assignment.idempotence,
@@ -145,10 +141,10 @@ def producer_config(assignment: ProduceAssignment) -> Config:
 
 
 def consumer_config(assignment: ConsumeAssignment) -> Config:
-    """The consumer's configuration; ``WorkloadError`` for a setting we refuse.
+    """Return the consumer's configuration; ``WorkloadError`` for a setting that is not allowed.
 
-    librdkafka wants a ``group.id`` of every consumer. One without a group gets a name of its own that nothing is ever
-    committed under.
+    librdkafka requires a ``group.id`` of every consumer. A consumer without a group gets a unique name under which
+    nothing is ever committed.
     """
     planned: Config = {
         "group.id": assignment.group or f"aftershock-{assignment.run_id}-{assignment.worker}",
@@ -159,7 +155,10 @@ def consumer_config(assignment: ConsumeAssignment) -> Config:
 
 
 def committer_config(assignment: CommitAssignment) -> Config:
-    """An admin client's configuration; ``WorkloadError`` for a setting we refuse. The deadline goes with each call."""
+    """Return an admin client's configuration; ``WorkloadError`` for a setting that is not allowed.
+
+    The deadline goes with each call.
+    """
     return _common(assignment) | _own(assignment, CONSUMER_ONLY | PRODUCER_ONLY)
 
 
@@ -171,15 +170,15 @@ def _common(assignment: Assignment) -> Config:
     }
     if assignment.client_rack is not None:
         common["client.rack"] = assignment.client_rack
-    return common | librdkafka(assignment.security.resolved())
+    return common | librdkafka_config(assignment.security.resolved())
 
 
-def _own(assignment: Assignment, not_ours: frozenset[str]) -> Config:
+def _own(assignment: Assignment, other_clients: frozenset[str]) -> Config:
     settings = {_CANONICAL.get(name, name): value for name, value in assignment.settings.items()}
     for name in settings:
         if name in _REFUSED:
             raise WorkloadError(
-                f"arm {assignment.arm} of workload {assignment.workload}: the setting {name} can't be set, "
-                f"{_REFUSED[name]}; take it out of the arm's settings"
+                f"arm {assignment.arm} of workload {assignment.workload}: the setting {name} is not allowed: "
+                f"{_REFUSED[name]}; remove it from the arm's settings"
             )
-    return {name: value for name, value in settings.items() if name not in not_ours}
+    return {name: value for name, value in settings.items() if name not in other_clients}

@@ -1,12 +1,12 @@
-"""A client program as a child process, and the pipes to it.
+"""Client program as a child process, and the pipes to it.
 
 Rules:
 
-1. Nothing here waits longer than it is told to: all pipes are non-blocking, and only ``hear`` moves bytes.
-2. What can't be written yet is kept, up to BACKLOG_BYTES_MAX; past that ``write`` refuses. What the program writes is
-   read only as fast as it is wanted, so a program that writes too much is held up by its pipe.
-3. The program's standard error goes on to ours, which is the worker's log; its last lines go into the error about it.
-4. The program dies with us (``tether``), and whatever it started with it when it is ended in good order.
+1. Nothing waits longer than the caller allows: all pipes are non-blocking, and only ``hear`` moves bytes.
+2. Lines that cannot be written yet are kept, up to BACKLOG_BYTES_MAX; beyond that ``write`` refuses. The program's
+   output is read only as fast as it is processed, so a program that writes too much blocks on its pipe.
+3. The program's standard error is copied to the worker's log; its last lines go into errors about the program.
+4. The program dies with the worker (``tether``); an orderly end also kills every process that it started.
 """
 
 import fcntl
@@ -28,20 +28,20 @@ from aftershock.workloads.adapters import tether
 
 BACKLOG_BYTES_MAX = 16 * 2**20
 LINE_BYTES_MAX = 2**20
-"""A line of the program's that is longer is no report."""
+"""Longest line that a program may write."""
 
 _PIPE_BYTES = 2**20
 _CHUNK = 65_536
 _LOG_LINES = 5
-_LAST_WORDS_S = 1.0
+_LAST_OUTPUT_S = 1.0
 
 
 class Child:
-    """One running program. Everything raises ``WorkloadError`` once it has ended without being told to."""
+    """One running program. All methods raise ``WorkloadError`` once it has ended unexpectedly."""
 
     def __init__(self, command: Sequence[str]) -> None:
         if not command:
-            raise WorkloadError("there is no program to start: give the arm a `command`")
+            raise WorkloadError("the arm has no program to start: add a `command` to it")
         self.name = shlex.join(command)
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", str(Path(tether.__file__)), str(os.getpid()), *command],
@@ -53,19 +53,19 @@ class Child:
         )
         self._in, self._out, err = (_non_blocking(pipe) for pipe in self._pipes())
         self._err: int | None = err
-        self._end = os.pidfd_open(self._process.pid)  # readable once it has ended, whoever holds its pipes
+        self._end = os.pidfd_open(self._process.pid)  # readable once it has ended, whichever process holds its pipes
         self._backlog = bytearray()
         self._rest = b""
         self._dead: WorkloadError | None = None
-        self._last_words: deque[str] = deque(maxlen=_LOG_LINES)
+        self._last_lines: deque[str] = deque(maxlen=_LOG_LINES)
 
     @property
     def pid(self) -> int:
-        """The program's process id, which is also that of its process group."""
+        """Process id of the program, which is also the id of its process group."""
         return self._process.pid
 
     def write(self, line: bytes) -> bool:
-        """Have ``line`` written soon; False, and it is not written, when too much is waiting already."""
+        """Queue ``line`` for writing; return False, without queueing it, if too much is waiting already."""
         if self._dead:
             raise self._dead
         if len(self._backlog) + len(line) > BACKLOG_BYTES_MAX:
@@ -75,7 +75,7 @@ class Child:
         return True
 
     def hear(self, wait_s: float) -> list[bytes]:
-        """Whole lines that the program wrote, none when it writes none within ``wait_s``; writes what is waiting."""
+        """Return whole lines that the program wrote within ``wait_s``, possibly none; also write queued lines."""
         if self._dead:
             raise self._dead
         listening = [self._out, self._end] if self._err is None else [self._out, self._end, self._err]
@@ -83,32 +83,34 @@ class Child:
         if writable:
             self._push()
         if self._err in readable:
-            self._overhear()
+            self._copy_log()
         if self._out in readable:
-            return self._lines()
+            return self._read_lines()
         if self._end in readable:
             raise self._death()
         return []
 
     def hang_up(self) -> None:
-        """Close the program's standard input, as the end of this process would; nothing can be written after."""
+        """Close the program's standard input, as the end of this process would; nothing can be written afterwards."""
         self._backlog.clear()
         if self._process.stdin:
             self._process.stdin.close()
 
     def end(self, grace_s: float) -> int:
-        """See it end by itself within ``grace_s``, else kill it with all that it started; gives its exit status."""
+        """Wait up to ``grace_s`` for it to end, then kill it and its children; return its exit status."""
         until = time.monotonic() + grace_s
         with suppress(WorkloadError):
-            while (left_s := until - time.monotonic()) > 0:
-                self.hear(left_s)
+            while (remaining_s := until - time.monotonic()) > 0:
+                self.hear(remaining_s)
         return self.kill()
 
     def kill(self) -> int:
-        """End it now, with all that it started; gives its exit status, -9 where it had not ended by itself."""
+        """Kill it now with its children; return its exit status, -9 if it had not ended by itself."""
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)  # before it is waited for: then its id may be another's
+                os.killpg(
+                    self._process.pid, signal.SIGKILL
+                )  # before the wait, after which its id may belong to another process
             self._process.wait()
             os.close(self._end)
             for pipe in self._pipes():
@@ -125,19 +127,19 @@ class Child:
                 while self._backlog:
                     del self._backlog[: os.write(self._in, self._backlog[:_CHUNK])]
             except BrokenPipeError:
-                self._backlog.clear()  # it has ended, or is about to be heard of: what it wrote comes first
+                self._backlog.clear()  # its end is reported by `hear`, after its last output
 
-    def _overhear(self) -> None:
-        """Pass on a piece of its standard error."""
+    def _copy_log(self) -> None:
+        """Copy a piece of its standard error to this process's."""
         piece = os.read(self._err, _CHUNK) if self._err is not None else b""
         if not piece:
             self._err = None
             return
         sys.stderr.write(piece.decode(errors="replace"))
         sys.stderr.flush()
-        self._last_words.extend(line for line in piece.decode(errors="replace").splitlines() if line.strip())
+        self._last_lines.extend(line for line in piece.decode(errors="replace").splitlines() if line.strip())
 
-    def _lines(self) -> list[bytes]:
+    def _read_lines(self) -> list[bytes]:
         piece = os.read(self._out, _CHUNK)
         if not piece:
             raise self._death()
@@ -147,21 +149,23 @@ class Child:
         return lines
 
     def _death(self) -> WorkloadError:
-        """The sentence about a program that has ended, or has ended its standard output; ends it altogether."""
-        ended = bool(select.select([self._end], [], [], _LAST_WORDS_S)[0])
+        """Kill the program, which has ended or closed its standard output, and return the error about it."""
+        ended = bool(select.select([self._end], [], [], _LAST_OUTPUT_S)[0])
         while self._err is not None and select.select([self._err], [], [], 0)[0]:
-            self._overhear()
+            self._copy_log()
         status = self.kill()
-        how = _ended(status) if ended else "closed its standard output without ending"
-        lines = "".join(f"\n    {line}" for line in self._last_words)
-        self._dead = WorkloadError(f"the client {self.name} {how}; its last words:{lines or ' none'}")
+        description = _ended(status) if ended else "closed its standard output without ending"
+        lines = "".join(f"\n    {line}" for line in self._last_lines)
+        self._dead = WorkloadError(
+            f"the client {self.name} {description}; the last lines of its standard error:{lines or ' none'}"
+        )
         return self._dead
 
 
 def _non_blocking(pipe: IO[bytes]) -> int:
     descriptor = pipe.fileno()
     os.set_blocking(descriptor, False)
-    with suppress(OSError):  # a kernel that gives no more than 64 KiB serves us a little slower
+    with suppress(OSError):  # a kernel that limits pipes to 64 KiB only makes this slower
         fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
     return descriptor
 

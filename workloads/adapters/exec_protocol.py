@@ -1,7 +1,7 @@
-"""What a worker and the user's own client say to each other: one JSON object a line. ``docs/EXEC.md`` is the document.
+"""Protocol between a worker and a client program: one JSON object per line. ``docs/EXEC.md`` specifies it.
 
-The worker writes orders (``do``) to the client's standard input, the client writes reports (``say``) to its standard
-output. Bytes are base64. Rule: a line that is no report is an error that shows the line; nothing is guessed at.
+The worker writes orders (``do``) to the program's standard input; the program writes reports (``say``) to its standard
+output. Bytes are base64. Rule: a line that is not a report is an error that shows the line.
 """
 
 import json
@@ -12,18 +12,18 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from aftershock.errors import WorkloadError
-from aftershock.workloads.adapters.security import kafka, librdkafka
+from aftershock.workloads.adapters.security import java_config, librdkafka_config
 from aftershock.workloads.load.assignment import Assignment, CommitAssignment, ConsumeAssignment, ProduceAssignment
 from aftershock.workloads.load.spool import UNKNOWN
 
 PROTOCOL = 1
-"""The version of the protocol; it changes when a client that was right becomes wrong."""
+"""Version of the protocol; it changes only when a correct program would become incorrect."""
 
 _SHOWN = 200
 
 
 def _bytes(text: object) -> object:
-    """base64 as it should be; pydantic's own decoder passes over what is none."""
+    """Decode base64 strictly; pydantic's own decoder ignores invalid characters."""
     return b64decode(text, validate=True) if isinstance(text, str) else text
 
 
@@ -39,13 +39,13 @@ class _Report(BaseModel):
 
 
 class Ready(_Report):
-    """The first record can be sent, or read; a member of a group has been assigned its partitions."""
+    """The first record can be sent, or read; a group member has been assigned its partitions."""
 
     say: Literal["ready"] = "ready"
 
 
 class Acked(_Report):
-    """Kafka acknowledged record (or commit) ``seq``; -1 for a partition or an offset that the client wasn't told."""
+    """Kafka acknowledged record (or commit) ``seq``; -1 for a partition or offset that Kafka did not return."""
 
     say: Literal["acked"] = "acked"
     seq: int
@@ -54,7 +54,7 @@ class Acked(_Report):
 
 
 class Failed(_Report):
-    """The client gave ``seq`` up. ``in_doubt``: it may have been written all the same; None: judge by the error."""
+    """The client gave up on ``seq``. ``in_doubt``: it may have been written nevertheless; None: the error decides."""
 
     say: Literal["failed"] = "failed"
     seq: int
@@ -63,7 +63,7 @@ class Failed(_Report):
 
 
 class Record(_Report):
-    """A record was handed to the application. ``mark`` is the value of its header ``aftershock``, None without one."""
+    """A record was delivered. ``mark`` is the value of its header ``aftershock``, None without that header."""
 
     say: Literal["record"] = "record"
     partition: Partition
@@ -75,7 +75,7 @@ class Record(_Report):
 
 
 class Assigned(_Report):
-    """These partitions are read from now on; ``member`` is the client's id in its group, None outside one."""
+    """These partitions are read from now on; ``member`` is the client's member id, None outside a group."""
 
     say: Literal["assigned"] = "assigned"
     partitions: tuple[Partition, ...]
@@ -90,13 +90,13 @@ class Revoked(_Report):
 
 
 class Traffic(_Report):
-    """Bytes (sent, received) of each broker so far, over all connections: how exposure to faulty links is known."""
+    """Bytes (sent, received) of each broker so far, over all connections: the proof of exposure to faulty links."""
 
     say: Literal["traffic"] = "traffic"
     brokers: dict[int, tuple[int, int]]
 
 
-class Trouble(_Report):
+class ClientError(_Report):
     """An error that ends nothing, for the run's events."""
 
     say: Literal["error"] = "error"
@@ -105,47 +105,51 @@ class Trouble(_Report):
 
 
 class Died(_Report):
-    """The client can't go on; the last that it says."""
+    """The client cannot continue; its last report."""
 
     say: Literal["died"] = "died"
     why: str
 
 
 class Bye(_Report):
-    """All is told and closed; the last that a client says after ``close``."""
+    """Everything is reported and closed; the last report after ``close``."""
 
     say: Literal["bye"] = "bye"
 
 
-Report = Ready | Acked | Failed | Record | Assigned | Revoked | Traffic | Trouble | Died | Bye
+Report = Ready | Acked | Failed | Record | Assigned | Revoked | Traffic | ClientError | Died | Bye
 
 _ADAPTER: TypeAdapter[Report] = TypeAdapter(Annotated[Report, Field(discriminator="say")])
 
 
 def parse_report(line: bytes) -> Report:
-    """The report in one line; ``WorkloadError`` that shows the line when it isn't one."""
+    """Return the report in one line; ``WorkloadError`` shows a line that is not a report."""
     try:
         return _ADAPTER.validate_json(line)
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(str(part) for part in problem["loc"])
         raise WorkloadError(
-            f"the client wrote what is no report ({where + ': ' if where else ''}{problem['msg']}): {shown(line)}; "
-            "see docs/EXEC.md for what may stand on its standard output"
+            "the client wrote a line that is not a report "
+            f"({where + ': ' if where else ''}{problem['msg']}): {shown(line)}; "
+            "see docs/EXEC.md for what it may write to its standard output"
         ) from error
 
 
 def shown(line: bytes) -> str:
-    """The line, or how it begins, as text fit for a message."""
+    """Return the line, or its start, as text for a message."""
     return repr(line[:_SHOWN].decode(errors="replace")) + (" ..." if len(line) > _SHOWN else "")
 
 
 def start_order(assignment: Assignment, positions: Mapping[int, int] | None = None) -> bytes:
-    """The first line a client reads: what to be, where, and with which settings.
+    """Return the first line that a program reads: its operation, the cluster, its settings.
 
-    ``positions`` is for a consumer without a group: where each partition is to be read from.
+    ``positions`` is for a consumer without a group: the offset at which to start each partition.
     """
-    told: dict[str, Any] = {
+    # this line is the only place where the secrets of an attached cluster are written
+    security = assignment.security.resolved()
+    connection = java_config(security) if assignment.client == "java" else librdkafka_config(security)
+    order: dict[str, Any] = {
         "do": "start",
         "protocol": PROTOCOL,
         "op": assignment.op,
@@ -154,41 +158,31 @@ def start_order(assignment: Assignment, positions: Mapping[int, int] | None = No
         "client_rack": assignment.client_rack,
         "topic": assignment.topic,
         "partitions": assignment.partitions,
-        "settings": {**_secured(assignment), **assignment.settings},
+        "settings": {**connection, **assignment.settings},
     }
-    return _line(told | _of_its_op(assignment, positions))
-
-
-def _secured(assignment: Assignment) -> Mapping[str, Any]:
-    """How to connect to an attached cluster, secrets included: this line is the one place where they are written."""
-    security = assignment.security.resolved()
-    return kafka(security) if assignment.client == "java" else librdkafka(security)
-
-
-def _of_its_op(assignment: Assignment, positions: Mapping[int, int] | None) -> dict[str, Any]:
     if isinstance(assignment, ConsumeAssignment):
-        return {"group": assignment.group, "from": assignment.from_, "positions": positions}
-    told: dict[str, Any] = {"deadline_ms": assignment.deadline_ms}
+        return _line(order | {"group": assignment.group, "from": assignment.from_, "positions": positions})
+    order["deadline_ms"] = assignment.deadline_ms
     if isinstance(assignment, ProduceAssignment):
-        told |= {"acks": assignment.acks, "idempotence": assignment.idempotence, "linger_ms": assignment.linger_ms}
+        order |= {"acks": assignment.acks, "idempotence": assignment.idempotence, "linger_ms": assignment.linger_ms}
     if isinstance(assignment, CommitAssignment):
-        told["groups"] = [assignment.group_of(seq) for seq in range(assignment.groups)]
-    return told
+        order["groups"] = [assignment.group_of(seq) for seq in range(assignment.groups)]
+    return _line(order)
 
 
 def send_order(seq: int, key: bytes | None, value: bytes, headers: Sequence[Header]) -> bytes:
-    """Send this record."""
+    """Return the order to send this record."""
     named = [[name, _text(content)] for name, content in headers]
     return _line({"do": "send", "seq": seq, "key": _text(key), "value": _text(value), "headers": named})
 
 
 def commit_order(seq: int, group: str, partition: int, offset: int) -> bytes:
-    """Commit this offset of the topic for this group, which has no members."""
+    """Return the order to commit this offset of the topic for this group, which has no members."""
     return _line({"do": "commit", "seq": seq, "group": group, "partition": partition, "offset": offset})
 
 
 def close_order() -> bytes:
-    """Tell what is still to be told, leave the group, close, say bye and end with status 0."""
+    """Return the order to report what is pending, leave the group, close, say bye and exit with status 0."""
     return _line({"do": "close"})
 
 

@@ -1,11 +1,13 @@
-"""Where a consumer begins, settled before anything is produced that it must not miss.
+"""Start offsets, spool rows and positions of one consumer, the same for every client library.
 
-What every consuming client does alike, whichever library reads: what was delivered, and how far that is.
+Rules:
 
-Rules: a record is noted when the library hands it over, which is when an application would see it; after ``drain`` the
-answer comes when every partition has been read to its end, or the time is up. A reader that was killed and has no group
-goes on behind what was delivered to it, as an application does that keeps its offsets beside its results. What was in
-the topic before the run is counted, and not noted: the evidence has no log of that.
+1. The start offset of every partition is fixed before anything is produced that the consumer must not miss.
+2. A record is recorded when the library hands it over, which is when an application would see it.
+3. After ``drain`` the answer follows when every partition has been read to its end, or when the time is up.
+4. A consumer that was killed and has no group continues behind the last record delivered to it, like an application
+   that stores its offsets with its results.
+5. Records that were in the topic before the run are counted but have no row, because the evidence has no log of them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +17,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from aftershock.workloads.adapters.confluent_settings import consumer_config
-from aftershock.workloads.adapters.sending import ASK_TIMEOUT_S, until_answered
+from aftershock.workloads.adapters.sending import REQUEST_TIMEOUT_S, retry_until_result
 from aftershock.workloads.load.assignment import ConsumeAssignment
 from aftershock.workloads.load.events import Clock, Events, Tally
 from aftershock.workloads.load.orders import Drain, Order
@@ -23,84 +25,82 @@ from aftershock.workloads.load.schedule import Filler, Mark
 from aftershock.workloads.load.spool import UNKNOWN, ConsumeSpool, Status
 
 
-def settle_starts(told: ConsumeAssignment) -> dict[int, int]:
-    """Each partition's first offset to read: what the group has committed, else as ``from`` says, as it is now.
+def resolve_start_offsets(assignment: ConsumeAssignment) -> dict[int, int]:
+    """Return the first offset to read of each partition.
 
-    A group that begins at the end of the log has that committed for it: else it would begin wherever the end is when
-    its members are assigned their partitions. Asks for as long as it takes, and from the start each time: a group
-    that has got its first member meanwhile takes no commit from us any more (UNKNOWN_MEMBER_ID), and needs none.
+    That is the group's committed offset, else the offset that ``from`` gives now. For a group that starts at the end of
+    the log, that offset is committed; otherwise the group would start wherever the end is when its members receive
+    their partitions. Retries for as long as it takes, each time from the start: a group that has gained a member in the
+    meantime rejects this commit (UNKNOWN_MEMBER_ID) and no longer needs it.
     """
-    plain = told.model_copy(update={"settings": {}})  # what another library's settings mean is not for us to say
+    plain = assignment.model_copy(update={"settings": {}})  # the settings may be those of another library
+    partitions = [TopicPartition(assignment.topic, number) for number in range(assignment.partitions)]
     with closing(Consumer(consumer_config(plain))) as consumer:
-        return until_answered(lambda: _settle(consumer, told))
+
+        def log_offset(number: int) -> TopicPartition:
+            marks = consumer.get_watermark_offsets(TopicPartition(assignment.topic, number), timeout=REQUEST_TIMEOUT_S)
+            if marks is None:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001  # librdkafka's own errors
+            return TopicPartition(assignment.topic, number, marks[1] if assignment.from_ == "latest" else marks[0])
+
+        def resolve() -> dict[int, int]:
+            if assignment.group is None:
+                committed = partitions
+            else:
+                committed = consumer.committed(partitions, timeout=REQUEST_TIMEOUT_S)
+            missing = [log_offset(start.partition) for start in committed if start.offset < 0]
+            if assignment.group is not None and assignment.from_ == "latest" and missing:
+                consumer.commit(offsets=missing, asynchronous=False)
+            return {start.partition: start.offset for start in [*committed, *missing] if start.offset >= 0}
+
+        return retry_until_result(resolve)
 
 
-def _settle(consumer: Consumer, told: ConsumeAssignment) -> dict[int, int]:
-    known = _committed(consumer, told)
-    fresh = [_fresh(consumer, told, each.partition) for each in known if each.offset < 0]
-    if told.group is not None and told.from_ == "latest" and fresh:
-        consumer.commit(offsets=fresh, asynchronous=False)
-    return {start.partition: start.offset for start in [*known, *fresh] if start.offset >= 0}
+class ReceiveRecorder:
+    """Spool, counts and positions of one consumer."""
 
-
-def _committed(consumer: Consumer, told: ConsumeAssignment) -> list[TopicPartition]:
-    """Every partition, with an offset where the group has committed one."""
-    partitions = [TopicPartition(told.topic, number) for number in range(told.partitions)]
-    return partitions if told.group is None else consumer.committed(partitions, timeout=ASK_TIMEOUT_S)
-
-
-def _fresh(consumer: Consumer, told: ConsumeAssignment, number: int) -> TopicPartition:
-    """The end or the beginning of the log, as it is now."""
-    marks = consumer.get_watermark_offsets(TopicPartition(told.topic, number), timeout=ASK_TIMEOUT_S)
-    if marks is None:
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001  # librdkafka's own errors
-    return TopicPartition(told.topic, number, marks[1] if told.from_ == "latest" else marks[0])
-
-
-class Receiving:
-    """The spool, the tally and the positions of one reader."""
-
-    def __init__(self, told: ConsumeAssignment, clock: Clock, events: Events) -> None:
-        self._told, self._clock, self._events = told, clock, events
+    def __init__(self, assignment: ConsumeAssignment, clock: Clock, events: Events) -> None:
+        self._assignment, self._clock, self._events = assignment, clock, events
         self.tally = Tally()
         self.assignments = 0
         self._foreign = 0
         self._filler = Filler()
-        self._spool = ConsumeSpool(told.spool, told)
+        self._spool = ConsumeSpool(assignment.spool, assignment)
         self._positions: dict[int, int] = {}
         self._drain: Drain | None = None
 
-    def begin_at(self, settled: Mapping[int, int]) -> dict[int, int]:
-        """Partition → where reading begins: a partition that nothing is delivered from is read as far.
+    def begin_at(self, starts: Mapping[int, int]) -> dict[int, int]:
+        """Return partition → offset where reading starts.
 
-        ``settled`` is where a new reader would begin, or where the group stands.
+        A partition from which nothing is delivered counts as read up to there. ``starts`` holds the offsets at which a
+        new consumer would start, or which the group has committed.
         """
-        known = {} if self._told.group or not self._told.life else self._spool.positions()
-        self._positions = {**settled, **known}
+        delivered = {} if self._assignment.group or not self._assignment.life else self._spool.positions()
+        self._positions = {**starts, **delivered}
         return dict(self._positions)
 
     def assigned(self, partitions: Iterable[int], member: str | None = None) -> None:
-        """Partitions were given to this client, as ``member`` of its group if it has one."""
+        """Record that partitions were assigned to this client, as ``member`` of its group if it has one."""
         self.assignments += 1
         if member is not None:
             self._spool.member(member)
-        self._say("assigned", partitions)
+        self._emit("assigned", partitions)
 
     def revoked(self, partitions: Iterable[int]) -> None:
-        """Partitions were taken from this client."""
-        self._say("revoked", partitions)
+        """Record that partitions were revoked from this client."""
+        self._emit("revoked", partitions)
 
     def committed(self, offsets: Iterable[tuple[int, int]]) -> None:
-        """The group's offsets were committed, by partition; its coordinator said so."""
-        told = [[self._told.topic, number, offset] for number, offset in offsets]
-        if told:
-            self._events.emit("committed", offsets=told)
+        """Record that the coordinator confirmed these committed offsets: (partition, offset)."""
+        rows = [[self._assignment.topic, number, offset] for number, offset in offsets]
+        if rows:
+            self._events.emit("committed", offsets=rows)
 
-    def _say(self, event: str, partitions: Iterable[int]) -> None:
-        self._events.emit(event, partitions=[[self._told.topic, number] for number in partitions])
+    def _emit(self, event: str, partitions: Iterable[int]) -> None:
+        self._events.emit(event, partitions=[[self._assignment.topic, number] for number in partitions])
 
     def obey(self, order: Order) -> None:
-        """``drain`` sets the end; a reader has no schedule, so ``go`` and ``stop`` are not for it."""
+        """Set the end on ``drain``; ``go`` and ``stop`` do not concern a consumer, which has no schedule."""
         if isinstance(order, Drain):
             self._drain = order
 
@@ -116,13 +116,13 @@ class Receiving:
         value: bytes | None = None,
         broker_id: int = UNKNOWN,
     ) -> None:
-        """One record was delivered, now; ``mark`` is None when it is foreign, UNKNOWN stands for what isn't known.
+        """Record one delivered record, now. ``mark`` is None for a foreign record; UNKNOWN stands for unknown values.
 
-        ``value`` is None where the client does not tell it.
+        ``value`` is None if the client does not report it; otherwise it is compared with the value that was sent.
         """
         done_us = self._clock()
         self._positions[partition] = max(offset + 1, self._positions.get(partition, 0))
-        if offset < self._told.begin.get(partition, 0):
+        if offset < self._assignment.begin.get(partition, 0):
             self._foreign += 1
             return
         self._spool.append(
@@ -144,24 +144,24 @@ class Receiving:
             self._foreign += 1
 
     def reached(self, partition: int, position: int) -> None:
-        """All before ``position`` has been delivered, or was never meant to be (a transaction's marker)."""
+        """Note that everything before ``position`` was delivered or is not for delivery (transaction markers)."""
         self._positions[partition] = max(position, self._positions.get(partition, 0))
 
     def idle(self) -> None:
-        """Use a quiet moment to make room for rows."""
+        """Prepare space for rows while there is nothing to do."""
         self._spool.idle()
 
     def answer(self) -> dict[str, Any] | None:
-        """After ``drain``: how many offsets are missing, by partition; none when all were reached."""
+        """Return, after ``drain``, the number of missing offsets by partition; empty if all were reached."""
         if self._drain is None:
             return None
         ends = self._drain.end_offsets.items()
-        missing = {number: end - at for number, end in ends if (at := self._positions.get(number, 0)) < end}
+        missing = {number: end - position for number, end in ends if (position := self._positions.get(number, 0)) < end}
         if missing and self._clock() < self._drain.until_us:
             return None
         self._drain = None
         return {"did": "drain", "missing": missing}
 
     def counters(self) -> dict[str, int]:
-        """Records delivered, ours and foreign, and how often partitions were assigned."""
+        """Return the numbers of delivered records, foreign records and assignments."""
         return {"received": self.tally.done, "foreign": self._foreign, "assignments": self.assignments}

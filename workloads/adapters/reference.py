@@ -1,29 +1,20 @@
-"""The event loop that a reference client lives on, and runs a step of at a time.
+"""Workload adapters of the reference clients: a producer, a consumer and a committer, each on one event loop.
 
-Its selector is ``select(2)``, which waits in microseconds; epoll waits in whole milliseconds, and half of one would be
-added to every record's lateness. It is meant for few descriptors, and a client has a handful.
+The event loop uses ``select(2)``, which waits in microseconds; epoll waits in whole milliseconds, which would add half
+a millisecond to the lateness of every record. ``select`` suits few descriptors, and a client has a handful.
 
-From an assignment to the settings of a reference client, layered as those of librdkafka are in ``settings.py``.
+Rules:
 
-The reference producer under open-loop load: ``client: reference``.
-
-Rules: a record that finds the buffer full waits for room in a task of its own, at most ``max.block.ms``, and holds up
-none of those after it. What is ``failed`` and what ``in_doubt`` is the producer's own knowledge: it sees every attempt.
-
-The reference consumer, noting every record delivered to it: ``client: reference``.
-
-Rules: where it begins is settled before it says that it is ready, so nothing produced later can be missed by being
-early; the error of a partition doesn't end the loop: it is told, and the next poll comes after a pause. What ends the
-consumer for good, as a group that refuses it, ends the worker with the sentence that it was refused with.
-
-The reference committer under load, open-loop or closed: ``client: reference`` of a ``commit`` workload.
-
-What is ``failed`` and what ``in_doubt`` is the committer's own knowledge: it sees every attempt.
-
-A closed loop: so many are kept under way, and the next is sent when one of them has ended.
-
-For capacity alone. What is sent is intended when it is sent, so its latency is its service time: a system that stalls
-stalls the load as well, and nothing corrects for that (coordinated omission). All else is as in ``sending.py``.
+* Producer: a record that finds the buffer full waits for room in a task of its own, at most ``max.block.ms``, and does
+  not delay the records behind it. The producer sees every attempt, so it knows itself what is ``failed`` and what
+  ``in_doubt``.
+* Consumer: its start offsets are fixed before it reports ready, so it cannot miss records that are produced later. A
+  partition's error does not end the loop: it is reported, and the next poll follows after a pause. An error that is
+  final for the consumer, such as a group that rejects it, ends the worker with that error's message.
+* Committer: open loop by default; it also knows itself what is ``failed`` and what ``in_doubt``. With ``in_flight`` it
+  is a closed loop: a fixed number of commits is in flight, and the next is sent when one of them ends. Use a closed
+  loop to measure capacity only. A commit is intended when it is sent, so its latency is its service time: a stall of
+  the system stalls the load too, and nothing corrects for it (coordinated omission).
 """
 
 import asyncio
@@ -34,8 +25,8 @@ from math import ceil
 from typing import Any, NoReturn, TypeVar
 
 from aftershock.errors import BrokerError, ProtocolError
-from aftershock.workloads.adapters.receiving import Receiving
-from aftershock.workloads.adapters.sending import LOOK_US, Sending, pace
+from aftershock.workloads.adapters.receiving import ReceiveRecorder
+from aftershock.workloads.adapters.sending import POLL_INTERVAL_US, SendRecorder, send_on_schedule
 from aftershock.workloads.kafka.client.settings import ClientSettings, ProducerSettings, parse
 from aftershock.workloads.kafka.client.tasks import Wake
 from aftershock.workloads.kafka.committer.attempts import CommitterSettings
@@ -57,27 +48,27 @@ from aftershock.workloads.load.spool import UNKNOWN, Status
 T = TypeVar("T")
 
 
-class Loop:
-    """One event loop with the tasks that must not fail on it: when one does, the next ``step`` raises its error."""
+class ClientLoop:
+    """Event loop with tasks that must not fail: after a failure the next ``step`` raises the task's error."""
 
     def __init__(self) -> None:
         self._loop = asyncio.SelectorEventLoop(selectors.SelectSelector())
         self._vital: list[asyncio.Task[Any]] = []
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run until ``work`` is done; its result."""
+        """Run until ``work`` is done and return its result."""
         return self._loop.run_until_complete(work)
 
     def inside(self, make: Callable[[], T]) -> T:
-        """What ``make`` returns, called while the loop runs: who lives on a loop wants to be made there."""
+        """Return ``make()``, called while the loop runs, as objects that bind to a running loop require."""
 
-        async def made() -> T:
+        async def call() -> T:
             return make()
 
-        return self.run(made())
+        return self.run(call())
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Let ``work`` go on in every step from now on."""
+        """Run ``work`` during every step from now on."""
         self._vital.append(self._loop.create_task(work))
 
     def step(self, wait_us: int) -> None:
@@ -94,15 +85,16 @@ class Loop:
             await asyncio.sleep(wait_s)
 
     def close(self, leaving: Coroutine[Any, Any, None]) -> None:
-        """Cancel what is going on, run ``leaving`` and close the loop."""
-        self.run(self._ended())
+        """Cancel the tasks, run ``leaving`` and close the loop."""
+
+        async def cancel_tasks() -> None:
+            for task in self._vital:
+                task.cancel()
+            await asyncio.gather(*self._vital, return_exceptions=True)
+
+        self.run(cancel_tasks())
         self.run(leaving)
         self._loop.close()
-
-    async def _ended(self) -> None:
-        for task in self._vital:
-            task.cancel()
-        await asyncio.gather(*self._vital, return_exceptions=True)
 
 
 REQUEST_TIMEOUT_MS = 30_000
@@ -114,70 +106,79 @@ S = TypeVar("S", bound=ClientSettings)
 
 
 def reference_settings(cls: type[S], assignment: Assignment) -> S:
-    """The settings of a reference client; ``SettingError`` for one that doesn't exist, or can't be.
+    """Return the settings of a reference client.
 
-    An arm's settings and switches are for its clients of every kind: each takes what is meant for it.
+    ``SettingError`` names a setting that does not exist or has a wrong value.
+
+    Layered as in ``confluent_settings``: the harness, the plan, the arm. An arm's settings and switches apply to its
+    clients of every kind; each client takes those that concern it.
     """
-    said: dict[str, Any] = {"bootstrap.servers": assignment.bootstrap, "client.id": assignment.worker}
-    said |= {"client.rack": assignment.client_rack} if assignment.client_rack is not None else {}
-    said["security"] = assignment.security.resolved()
-    mine = {field.name for field in fields(cls)}
-    foreign = {field.name for each in _REFERENCE for field in fields(each)} - mine
-    arms = assignment.settings | assignment.switches
-    own = {name: value for name, value in arms.items() if name.replace(".", "_") not in foreign}
-    return parse(cls, said | _planned(assignment) | own)
+    base: dict[str, Any] = {"bootstrap.servers": assignment.bootstrap, "client.id": assignment.worker}
+    base |= {"client.rack": assignment.client_rack} if assignment.client_rack is not None else {}
+    base["security"] = assignment.security.resolved()
+    names = {field.name for field in fields(cls)}
+    foreign = {field.name for settings in _REFERENCE for field in fields(settings)} - names
+    arm = assignment.settings | assignment.switches
+    own = {name: value for name, value in arm.items() if name.replace(".", "_") not in foreign}
+    return parse(cls, base | _plan_settings(assignment) | own)
 
 
-def _planned(assignment: Assignment) -> dict[str, Any]:
-    """What the plan says in words of its own. A request may take no longer than the record it carries."""
+def _plan_settings(assignment: Assignment) -> dict[str, Any]:
+    """Return the settings that the plan has keys for. A request may take no longer than the record it carries."""
     if isinstance(assignment, ConsumeAssignment):
         group = {"group.id": assignment.group} if assignment.group else {}
         return {"enable.auto.commit": bool(group), "auto.offset.reset": assignment.from_, **group}
     linger_ms = assignment.linger_ms if isinstance(assignment, ProduceAssignment) else 0
-    patience_ms = max(1, min(REQUEST_TIMEOUT_MS, assignment.deadline_ms - ceil(linger_ms)))
-    timeouts = {"delivery.timeout.ms": assignment.deadline_ms, "request.timeout.ms": patience_ms}
+    request_timeout_ms = max(1, min(REQUEST_TIMEOUT_MS, assignment.deadline_ms - ceil(linger_ms)))
+    timeouts = {"delivery.timeout.ms": assignment.deadline_ms, "request.timeout.ms": request_timeout_ms}
     if isinstance(assignment, CommitAssignment):
         return timeouts
     flags = {"acks": assignment.acks, "enable.idempotence": assignment.idempotence}
     return timeouts | flags | {"linger.ms": assignment.linger_ms}
 
 
-_CLOSE_MS = 2_000.0
+_PRODUCER_CLOSE_MS = 2_000.0
 
 
 class ReferenceProducer:
-    """``client.Client`` over ``reference.producer.Producer``; ``SettingError`` for settings that it doesn't have."""
+    """``client.Client`` over the reference producer; raises ``SettingError`` for settings that it does not have."""
 
     def __init__(self, assignment: ProduceAssignment, clock: Clock, events: Events) -> None:
-        told = self._told = assignment
-        self._stream = Stream(told.seed, told.workload, told.record_size_min, told.record_size_max, told.keys)
-        self._filler = Filler(told.record_size_max)
-        settings = reference_settings(ProducerSettings, told)
-        self._loop = Loop()
-        self._producer = self._loop.inside(lambda: Producer(settings, report=self._reported, tell=events.emit))
+        self._assignment = assignment
+        self._stream = Stream(
+            assignment.seed,
+            assignment.workload,
+            assignment.record_size_min,
+            assignment.record_size_max,
+            assignment.keys,
+        )
+        self._filler = Filler(assignment.record_size_max)
+        settings = reference_settings(ProducerSettings, assignment)
+        self._loop = ClientLoop()
+        self._producer = self._loop.inside(lambda: Producer(settings, report=self._reported, on_event=events.emit))
         self._waiting: set[asyncio.Task[None]] = set()
-        self._sending = Sending(told, clock)
+        self._sending = SendRecorder(assignment, clock)
 
     def prepare(self) -> None:
-        """Come to know the leaders, and have a producer id."""
-        self._loop.run(self._producer.start([self._told.topic]))
-        self._loop.start(pace(self._sending, self._send))
+        """Find the leaders and obtain a producer id."""
+        self._loop.run(self._producer.start([self._assignment.topic]))
+        self._loop.start(send_on_schedule(self._sending, self._send))
 
     def obey(self, order: Order) -> None:
-        """``go`` starts the schedule, ``stop`` ends it."""
+        """Start the schedule on ``go``, end it on ``stop``."""
         self._sending.obey(order)
 
     def step(self, wait_us: int) -> None:
-        """Let the client work for that long."""
+        """Run the client for that long."""
         self._loop.step(wait_us)
 
     def _send(self) -> None:
-        told, draw = self._told, self._stream.draw(self._sending.next)
+        assignment, draw = self._assignment, self._stream.draw(self._sending.next)
         seq, intended_us = self._sending.begin(draw.size_bytes)
         value = self._filler.value(seq, draw.size_bytes)
-        headers = ((HEADER, pack(told.producer_id, seq, intended_us)),)
-        if not self._producer.offer(told.topic, value, key=draw.key, headers=headers, token=seq):
-            wait = self._producer.send(told.topic, value, key=draw.key, headers=headers, token=seq)
+        headers = ((HEADER, pack(assignment.producer_id, seq, intended_us)),)
+        if not self._producer.offer(assignment.topic, value, key=draw.key, headers=headers, token=seq):
+            wait = self._producer.send(assignment.topic, value, key=draw.key, headers=headers, token=seq)
             task = asyncio.ensure_future(wait)
             self._waiting.add(task)
             task.add_done_callback(self._waiting.discard)
@@ -198,69 +199,69 @@ class ReferenceProducer:
             )
 
     def answer(self) -> dict[str, Any] | None:
-        """After ``stop``: how many records still have no final status."""
+        """Return, after ``stop``, how many records lack a final status."""
         return self._sending.answer()
 
     def progress(self) -> dict[str, Any]:
-        """Counts, lateness and produce latencies since the last call."""
+        """Return counts, lateness and produce latencies since the last call."""
         return self._sending.tally.progress() | {"traffic": self._producer.brokers.traffic}
 
     def counters(self) -> dict[str, int]:
-        """Records by status, and what each rule decided how often."""
+        """Return records by status, and how often each rule took each decision."""
         return self._sending.tally.counts() | dict(self._producer.counts)
 
     def close(self) -> None:
-        """Leave in good order."""
-        self._loop.close(self._producer.close(_CLOSE_MS))
+        """Close the producer, waiting for open records for a short time."""
+        self._loop.close(self._producer.close(_PRODUCER_CLOSE_MS))
 
 
 POLL_MS = 50.0
 FETCHES = "fetch"
-"""How the counters begin that are also wanted block by block: what fetches cost."""
+"""Prefix of the counters that progress reports include as well: the cost of fetches."""
 UNKNOWN_MEMBER_ID = 25
 _PAUSE_S = 0.1
-_CLOSE_MS_reference_consumer = 3_000.0
+_CONSUMER_CLOSE_MS = 3_000.0
 
 
 class ReferenceConsumer:
-    """``client.Client`` over ``reference.consumer.Consumer``; ``SettingError`` for settings that it doesn't have."""
+    """``client.Client`` over the reference consumer; raises ``SettingError`` for settings that it does not have."""
 
     def __init__(self, assignment: ConsumeAssignment, clock: Clock, events: Events) -> None:
-        told = self._told = assignment
+        self._assignment = assignment
         self._events = events
-        settings = reference_settings(ConsumerSettings, told)
-        self._loop = Loop()
-        self._consumer = self._loop.inside(lambda: Consumer(settings, tell=events.emit))
-        self._receiving = Receiving(told, clock, events)
-        self._partitions = [TopicPartition(told.topic, number) for number in range(told.partitions)]
+        settings = reference_settings(ConsumerSettings, assignment)
+        self._loop = ClientLoop()
+        self._consumer = self._loop.inside(lambda: Consumer(settings, on_event=events.emit))
+        self._receiving = ReceiveRecorder(assignment, clock, events)
+        self._partitions = [TopicPartition(assignment.topic, number) for number in range(assignment.partitions)]
 
     def prepare(self) -> None:
-        """Settle where every partition begins, then take them all or join the group and wait to be given some."""
+        """Fix the start offsets, then assign all partitions, or join the group and wait for an assignment."""
         self._loop.run(self._begin())
         self._loop.start(self._read())
         while not self._receiving.assignments:
             self.step(100 * US_PER_MS)
 
     async def _begin(self) -> None:
-        consumer, told = self._consumer, self._told
-        await consumer.start([told.topic])
-        while (starts := await self._settle()) is None:
+        consumer, assignment = self._consumer, self._assignment
+        await consumer.start([assignment.topic])
+        while (starts := await self._resolve_starts()) is None:
             pass
         begin = self._receiving.begin_at({partition.partition: offset for partition, offset in starts.items()})
-        if told.group is None:
-            consumer.assign({TopicPartition(told.topic, number): offset for number, offset in begin.items()})
-            self._receiving.assigned(range(told.partitions))
+        if assignment.group is None:
+            consumer.assign({TopicPartition(assignment.topic, number): offset for number, offset in begin.items()})
+            self._receiving.assigned(range(assignment.partitions))
             return
-        await consumer.subscribe([told.topic], self._on_assigned, self._on_revoked)
+        await consumer.subscribe([assignment.topic], self._on_assigned, self._on_revoked)
 
-    async def _settle(self) -> dict[TopicPartition, int] | None:
-        """Each partition's first offset; None when another member, that came meanwhile, has settled it."""
-        consumer, told = self._consumer, self._told
-        committed = await consumer.committed(self._partitions) if told.group else {}
-        fresh = [partition for partition in self._partitions if partition not in committed]
-        starts = committed | await consumer.offsets_for(told.from_, fresh)
-        if told.group and told.from_ == "latest" and fresh:
-            # else the group would begin wherever the end is when the assignment arrives
+    async def _resolve_starts(self) -> dict[TopicPartition, int] | None:
+        """Return each partition's first offset; None if a member that joined in the meantime has committed it."""
+        consumer, assignment = self._consumer, self._assignment
+        committed = await consumer.committed(self._partitions) if assignment.group else {}
+        missing = [partition for partition in self._partitions if partition not in committed]
+        starts = committed | await consumer.offsets_for(assignment.from_, missing)
+        if assignment.group and assignment.from_ == "latest" and missing:
+            # otherwise the group would start wherever the end is when the assignment arrives
             try:
                 await consumer.commit(starts)
             except BrokerError as error:
@@ -271,24 +272,24 @@ class ReferenceConsumer:
         return starts
 
     def _on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        self._receiving.assigned((each.partition for each in partitions), self._consumer.member_id)
+        self._receiving.assigned((partition.partition for partition in partitions), self._consumer.member_id)
 
     def _on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        self._receiving.revoked(each.partition for each in partitions)
+        self._receiving.revoked(partition.partition for partition in partitions)
 
     async def _read(self) -> None:
         while True:
             try:
                 batches = await self._consumer.poll(POLL_MS)
             except (BrokerError, ProtocolError) as error:
-                self._consumer.check()  # else it is some partition's, and the next poll tries that again
-                await self._tell(error)
+                self._consumer.check()  # raises final errors; the next poll retries a partition's error
+                await self._report(error)
             else:
                 for fetched in batches:
                     self._take(fetched)
                 self._receiving.idle()
 
-    async def _tell(self, error: BrokerError | ProtocolError) -> None:
+    async def _report(self, error: BrokerError | ProtocolError) -> None:
         code = name(error.code) if isinstance(error, BrokerError) else "CORRUPT_MESSAGE"
         self._events.emit("client_error", error=code, detail=str(error), fatal=False)
         await asyncio.sleep(_PAUSE_S)
@@ -309,59 +310,60 @@ class ReferenceConsumer:
             )
 
     def obey(self, order: Order) -> None:
-        """``drain`` sets the end."""
+        """Set the end on ``drain``."""
         self._receiving.obey(order)
 
     def step(self, wait_us: int) -> None:
-        """Let the client work for that long."""
+        """Run the client for that long."""
         self._loop.step(wait_us)
 
     def answer(self) -> dict[str, Any] | None:
-        """After ``drain``: how many offsets are missing, by partition; none when all were reached."""
+        """Return, after ``drain``, the number of missing offsets by partition; empty if all were reached."""
         for partition in self._partitions:
             if (position := self._consumer.position(partition)) is not None:
                 self._receiving.reached(partition.partition, position)
         return self._receiving.answer()
 
     def progress(self) -> dict[str, Any]:
-        """Counts and end-to-end latencies since the last call; ``ok`` are the records delivered."""
+        """Return counts and end-to-end latencies since the last call; ``ok`` counts delivered records."""
         fetched = {name: count for name, count in self._consumer.counts.items() if name.startswith(FETCHES)}
         return self._receiving.tally.progress() | {"traffic": self._consumer.brokers.traffic, "counts": fetched}
 
     def counters(self) -> dict[str, int]:
-        """Records delivered, how often partitions were assigned, and what each rule decided how often."""
+        """Return delivered records, assignments, and how often each rule took each decision."""
         return self._receiving.counters() | dict(self._consumer.counts)
 
     def close(self) -> None:
         """Commit, leave the group, close the sessions."""
-        self._loop.close(self._consumer.close(_CLOSE_MS_reference_consumer))
+        self._loop.close(self._consumer.close(_CONSUMER_CLOSE_MS))
 
 
-_CLOSE_MS_reference_committer = 2_000.0
+_COMMITTER_CLOSE_MS = 2_000.0
 
 
-class ClosedLoop(Sending):
-    """``in_flight`` at a time, from ``go`` until ``stop``. ``freed`` is called when another may be sent.
+class ClosedLoop(SendRecorder):
+    """Recorder of a closed loop with ``in_flight`` commits at a time, from ``go`` until ``stop``.
 
-    ``begin`` is for when ``early_us`` has just said that one is due.
+    ``freed`` is called when another commit may be sent. Call ``begin`` only right after ``early_us`` reported one as
+    due.
     """
 
-    def __init__(self, told: CommitAssignment, clock: Clock, in_flight: int) -> None:
-        super().__init__(told, clock)
+    def __init__(self, assignment: CommitAssignment, clock: Clock, in_flight: int) -> None:
+        super().__init__(assignment, clock)
         self._in_flight, self.freed = in_flight, Wake()
         self._start_us: int | None = None
         self._stop_us: int | None = None
         self._due_us: dict[int, int] = {}
         self._now_us = 0
 
-    def _begins(self, order: Go) -> None:
+    def _on_go(self, order: Go) -> None:
         self._start_us, self._stop_us = order.start_us, order.stop_us
 
-    def _ends(self, at_us: int) -> None:
+    def _on_stop(self, at_us: int) -> None:
         self._stop_us = at_us
 
     def early_us(self) -> int | None:
-        """0 or less while another may be sent; None while none is to come, or so many are under way."""
+        """Return 0 or less while another commit may be sent; None if none will follow or all slots are taken."""
         self._now_us = now_us = self._clock()
         if self._end is None and self._stop_us is not None and now_us >= self._stop_us:
             self._end = self._next
@@ -370,13 +372,13 @@ class ClosedLoop(Sending):
         return self._start_us - now_us
 
     def begin(self, size_bytes: int) -> tuple[int, int]:
-        """The next one is handed to the library now; it was due when ``early_us`` found room for it, before the end."""
+        """Begin the row of the next commit; it was due when ``early_us`` found a free slot for it, before the end."""
         self._due_us[self._next] = self._now_us
         return super().begin(size_bytes)
 
-    def ended(self, seq: int, status: Status, code: int, **told: int) -> None:
-        """The final status of ``seq``, now: there is room for another."""
-        super().ended(seq, status, code, **told)
+    def ended(self, seq: int, status: Status, code: int, **details: int) -> None:
+        """Record the final status of ``seq``, reached now, and free its slot."""
+        super().ended(seq, status, code, **details)
         del self._due_us[seq]
         self.freed()
 
@@ -384,50 +386,54 @@ class ClosedLoop(Sending):
         return self._due_us[seq]
 
 
-async def keep_full(loop: ClosedLoop, send: Callable[[], None]) -> NoReturn:
-    """Call ``send`` whenever there is room; for senders that live on an event loop."""
+async def send_when_free(loop: ClosedLoop, send: Callable[[], None]) -> NoReturn:
+    """Call ``send`` whenever a slot is free; for senders on an event loop."""
     while True:
         early_us = loop.early_us()
         if early_us is not None and early_us <= 0:
             send()
         else:
             loop.idle()
-            await loop.freed.wait(min(LOOK_US, early_us or LOOK_US) / US_PER_MS)
+            await loop.freed.wait(min(POLL_INTERVAL_US, early_us or POLL_INTERVAL_US) / US_PER_MS)
 
 
 class ReferenceCommitter:
-    """``client.Client`` over ``reference.committer.Committer``; ``SettingError`` for settings that it doesn't have."""
+    """``client.Client`` over the reference committer; raises ``SettingError`` for settings that it does not have."""
 
     def __init__(self, assignment: CommitAssignment, clock: Clock, events: Events) -> None:
-        self._told = assignment
+        self._assignment = assignment
         settings = reference_settings(CommitterSettings, assignment)
-        self._committer = Committer(settings, report=self._reported, tell=events.emit)
-        self._loop = Loop()
+        self._committer = Committer(settings, report=self._reported, on_event=events.emit)
+        self._loop = ClientLoop()
         in_flight = assignment.in_flight
-        self._sending = Sending(assignment, clock) if in_flight is None else ClosedLoop(assignment, clock, in_flight)
+        self._sending = (
+            SendRecorder(assignment, clock) if in_flight is None else ClosedLoop(assignment, clock, in_flight)
+        )
 
     def prepare(self) -> None:
-        """Come to know the coordinators."""
-        self._loop.run(self._committer.start([self._target(seq) for seq in range(self._told.groups)]))
+        """Find the coordinators."""
+        self._loop.run(self._committer.start([self._target(seq) for seq in range(self._assignment.groups)]))
         sending = self._sending
         self._loop.start(
-            keep_full(sending, self._send) if isinstance(sending, ClosedLoop) else pace(sending, self._send)
+            send_when_free(sending, self._send)
+            if isinstance(sending, ClosedLoop)
+            else send_on_schedule(sending, self._send)
         )
 
     def _target(self, seq: int) -> Target:
-        return Target(self._told.group_of(seq), self._told.topic, self._told.partition_of(seq))
+        return Target(self._assignment.group_of(seq), self._assignment.topic, self._assignment.partition_of(seq))
 
     def obey(self, order: Order) -> None:
-        """``go`` starts the schedule, ``stop`` ends it."""
+        """Start the schedule on ``go``, end it on ``stop``."""
         self._sending.obey(order)
 
     def step(self, wait_us: int) -> None:
-        """Let the client work for that long."""
+        """Run the client for that long."""
         self._loop.step(wait_us)
 
     def _send(self) -> None:
         seq, _ = self._sending.begin(0)
-        self._committer.offer(self._target(seq), self._told.offset_of(seq), token=seq)
+        self._committer.offer(self._target(seq), self._assignment.offset_of(seq), token=seq)
 
     def _reported(self, outcome: Outcome) -> None:
         status = Status.OK if not outcome.error else Status.IN_DOUBT if outcome.in_doubt else Status.FAILED
@@ -436,17 +442,17 @@ class ReferenceCommitter:
         )
 
     def answer(self) -> dict[str, Any] | None:
-        """After ``stop``: how many commits still have no final status."""
+        """Return, after ``stop``, how many commits lack a final status."""
         return self._sending.answer()
 
     def progress(self) -> dict[str, Any]:
-        """Counts, lateness and commit latencies since the last call."""
+        """Return counts, lateness and commit latencies since the last call."""
         return self._sending.tally.progress() | {"traffic": self._committer.traffic}
 
     def counters(self) -> dict[str, int]:
-        """Commits by status, and what each rule decided how often."""
+        """Return commits by status, and how often each rule took each decision."""
         return self._sending.tally.counts() | dict(self._committer.counts)
 
     def close(self) -> None:
-        """Leave in good order."""
-        self._loop.close(self._committer.close(_CLOSE_MS_reference_committer))
+        """Close the committer, waiting for open commits for a short time."""
+        self._loop.close(self._committer.close(_COMMITTER_CLOSE_MS))

@@ -1,8 +1,9 @@
-"""How the clients of an attached cluster connect: the plan's words, and what they are in each client's own words.
+"""Security settings of the clients of an attached cluster, and their translation into each client's own settings.
 
-Rules: secrets are named here by the environment variable that holds them (``${KAFKA_PASSWORD}``), so that an assignment
-can lie on a disk; each process reads its own environment when it makes its client. Files are named by absolute paths.
-Java clients run in a container that has none of the files, so theirs go over the pipe as PEM text.
+Rules: a secret is named here by the environment variable that holds it (``${KAFKA_PASSWORD}``), so that an assignment
+may be stored on disk; each process reads its own environment when it creates its client. Files are named by absolute
+paths. Java clients run in a container that has none of these files, so they receive the contents as PEM text over the
+pipe.
 """
 
 import os
@@ -19,8 +20,8 @@ _MODULES = {"PLAIN": "plain.PlainLoginModule"}
 _SCRAM_MODULE = "scram.ScramLoginModule"
 
 
-class Secured(BaseModel):
-    """What a plan says under ``security``; ``password`` and ``key_password`` are ``${NAME}``."""
+class SecuritySettings(BaseModel):
+    """Section ``security`` of a plan; ``password`` and ``key_password`` have the form ``${NAME}``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -35,7 +36,7 @@ class Secured(BaseModel):
     verify_hostname: bool = True
 
     def resolved(self, environment: Mapping[str, str] = os.environ) -> Security:
-        """With its secrets. WorkloadError, naming the variable, where one is missing."""
+        """Return the settings with their secrets; WorkloadError names a variable that is not set."""
         return Security(
             self.protocol,
             self.mechanism,
@@ -49,14 +50,14 @@ class Secured(BaseModel):
         )
 
 
-OPEN = Secured()
+PLAINTEXT_SETTINGS = SecuritySettings()
 
 
-def librdkafka(security: Security) -> Config:
-    """In librdkafka's words, which the programs of ``exec`` clients are given as well; nothing for PLAINTEXT."""
+def librdkafka_config(security: Security) -> Config:
+    """Return librdkafka's settings, which programs of ``exec`` clients receive too; empty for PLAINTEXT."""
     if security.protocol == "PLAINTEXT":
         return {}
-    said = {
+    config = {
         "security.protocol": security.protocol,
         "sasl.mechanism": security.mechanism,
         "sasl.username": security.user,
@@ -67,40 +68,37 @@ def librdkafka(security: Security) -> Config:
         "ssl.key.password": security.key_password,
     }
     if security.encrypted:
-        said["ssl.endpoint.identification.algorithm"] = "https" if security.verify_hostname else "none"
-    return {name: value for name, value in said.items() if value}
+        config["ssl.endpoint.identification.algorithm"] = "https" if security.verify_hostname else "none"
+    return {name: value for name, value in config.items() if value}
 
 
-def kafka(security: Security) -> Config:
-    """In the words of Kafka's own clients, the files' contents in place of the files (KIP-651); likewise."""
+def java_config(security: Security) -> Config:
+    """Return the settings of Kafka's Java clients; empty for PLAINTEXT. File contents replace file names (KIP-651)."""
     if security.protocol == "PLAINTEXT":
         return {}
-    said: Config = {"security.protocol": security.protocol}
+    config: Config = {"security.protocol": security.protocol}
     if security.mechanism:
-        said |= {"sasl.mechanism": security.mechanism, "sasl.jaas.config": _jaas(security)}
+        module = _MODULES.get(security.mechanism, _SCRAM_MODULE)
+        user, password = (text.replace("\\", "\\\\").replace('"', '\\"') for text in (security.user, security.password))
+        jaas = f'org.apache.kafka.common.security.{module} required username="{user}" password="{password}";'
+        config |= {"sasl.mechanism": security.mechanism, "sasl.jaas.config": jaas}
     if security.encrypted and not security.verify_hostname:
-        said["ssl.endpoint.identification.algorithm"] = ""
+        config["ssl.endpoint.identification.algorithm"] = ""
     if security.encrypted and security.ca:
-        said |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": security.ca.read_text()}
+        config |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": security.ca.read_text()}
     if security.encrypted and security.certificate and security.key:
-        said |= {"ssl.keystore.type": "PEM", "ssl.keystore.key": security.key.read_text()}
-        said["ssl.keystore.certificate.chain"] = security.certificate.read_text()
-        said |= {"ssl.key.password": security.key_password} if security.key_password else {}
-    return said
+        config |= {"ssl.keystore.type": "PEM", "ssl.keystore.key": security.key.read_text()}
+        config["ssl.keystore.certificate.chain"] = security.certificate.read_text()
+        config |= {"ssl.key.password": security.key_password} if security.key_password else {}
+    return config
 
 
-def _jaas(security: Security) -> str:
-    module = _MODULES.get(security.mechanism or "", _SCRAM_MODULE)
-    user, password = (text.replace("\\", "\\\\").replace('"', '\\"') for text in (security.user, security.password))
-    return f'org.apache.kafka.common.security.{module} required username="{user}" password="{password}";'
-
-
-def _secret(place: str | None, environment: Mapping[str, str]) -> str:
-    if place is None:
+def _secret(reference: str | None, environment: Mapping[str, str]) -> str:
+    if reference is None:
         return ""
-    name = place.removeprefix("${").removesuffix("}")
+    name = reference.removeprefix("${").removesuffix("}")
     if not environment.get(name):
         raise WorkloadError(
-            f"the plan takes a secret from the environment variable {name}, which is not set: export it"
+            f"the environment variable {name} is not set, and the plan takes a secret from it: export it"
         )
     return environment[name]

@@ -1,11 +1,14 @@
-"""Getting a client to its starting point on a cluster that may not be quite there yet.
+"""Schedule, spool rows and counts of one open-loop sender, the same for every client library.
 
-What every open-loop client does alike, whichever library sends: when is which, and what became of it.
+Rules:
 
-Rules: a record (or a commit) is sent at its intended time, or as soon after as this process gets to it, whatever
-became of those before; it has a row in the spool before the library hears of it; after ``stop`` nothing intended later
-is sent, and the answer comes when every one has its final status, or GRACE after the last one's deadline. A sender that
-was killed goes on where its schedule is by now: what was due meanwhile was sent by nobody, and has failed.
+1. A record (or commit) is sent at its intended time, or as soon afterwards as this process gets to it, whatever became
+   of the records before it.
+2. Its spool row is begun before the client library receives it.
+3. After ``stop`` nothing that is intended later is sent. The answer follows when every record has its final status, or
+   GRACE_US after the deadline of the last one.
+4. A sender that was killed continues with the record that its schedule has reached by now. The records that were due in
+   the meantime were never sent and have failed (CLIENT_DOWN).
 """
 
 import asyncio
@@ -21,88 +24,88 @@ from aftershock.workloads.load.orders import Go, Order, Stop
 from aftershock.workloads.load.schedule import US_PER_MS, US_PER_S, Schedule
 from aftershock.workloads.load.spool import CLIENT_DOWN, UNKNOWN, ProduceSpool, Status
 
-ASK_TIMEOUT_S = 2.0
-"""How long one question may take. Short, because it is asked again; whoever waits for the worker has the deadline."""
+REQUEST_TIMEOUT_S = 2.0
+"""Time limit of one request. It is short because requests are repeated; the caller of the worker has a deadline."""
 
 _LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 
-def until_answered(ask: Callable[[], T | None]) -> T:
-    """What ``ask`` returns, asked again for as long as it raises a ``KafkaException`` or has no answer (None)."""
+def retry_until_result(request: Callable[[], T | None]) -> T:
+    """Call ``request`` until it neither raises a ``KafkaException`` nor returns None; return its result."""
     while True:
         try:
-            answer = ask()
+            result = request()
         except KafkaException as error:
             _LOG.warning("not ready: %s", error)
         else:
-            if answer is not None:
-                return answer
+            if result is not None:
+                return result
 
 
-LOOK_US = 20 * US_PER_MS
-"""How often a sender on an event loop that has nothing to send looks whether that is still so."""
+POLL_INTERVAL_US = 20 * US_PER_MS
+"""Interval at which an idle sender on an event loop looks for work."""
 
 GRACE_US = 10 * US_PER_S
-"""How long after its deadline a record may be without a report. librdkafka looks for expired records once a second."""
+"""Longest time without a report after a record's deadline. librdkafka looks for expired records once a second."""
 
 
-class Sending:
-    """The schedule, the spool and the tally of one sender."""
+class SendRecorder:
+    """Schedule, spool and counts of one sender."""
 
-    def __init__(self, told: ProduceAssignment | CommitAssignment, clock: Clock) -> None:
-        self._told, self._clock = told, clock
+    def __init__(self, assignment: ProduceAssignment | CommitAssignment, clock: Clock) -> None:
+        self._assignment, self._clock = assignment, clock
         self.tally = Tally()
-        self._spool = ProduceSpool(told.spool, told)
+        self._spool = ProduceSpool(assignment.spool, assignment)
         self._schedule: Schedule | None = None
         self._next = self._spool.next
         self._end: int | None = None  # the first record that is not to be sent
-        self._give_up_us = 0
+        self._answer_by_us = 0
         self._stopping = self._answered = False
 
     def obey(self, order: Order) -> None:
-        """``go`` starts the schedule, ``stop`` ends it."""
+        """Start the schedule on ``go``, end it on ``stop``."""
         if isinstance(order, Go):
-            self._begins(order)
+            self._on_go(order)
         elif isinstance(order, Stop):
-            self._ends(order.at_us)
+            self._on_stop(order.at_us)
             self._stopping = True
-            self._give_up_us = order.at_us + self._told.deadline_ms * US_PER_MS + GRACE_US
+            self._answer_by_us = order.at_us + self._assignment.deadline_ms * US_PER_MS + GRACE_US
 
-    def _begins(self, order: Go) -> None:
-        told = self._told
-        self._schedule = Schedule(order.start_us, told.offset_us, told.rate_per_s or 0)
+    def _on_go(self, order: Go) -> None:
+        assignment = self._assignment
+        self._schedule = Schedule(order.start_us, assignment.offset_us, assignment.rate_per_s or 0)
         if order.stop_us is not None:
             self._end = max(self._next, self._schedule.count_before(order.stop_us))
-        if told.life:
+        if assignment.life:
             due = self._schedule.count_before(self._clock())
-            self._pass_over(due if self._end is None else min(due, self._end))
+            self._fail_missed(due if self._end is None else min(due, self._end))
 
-    def _ends(self, at_us: int) -> None:
+    def _on_stop(self, at_us: int) -> None:
         self._end = max(self._next, self._schedule.count_before(at_us)) if self._schedule else 0
 
     def early_us(self) -> int | None:
-        """How long until the next is due, 0 or less when it is; None while none is to come."""
+        """Return the time until the next record is due, 0 or less if it is due, None if none will follow."""
         if self._schedule is None or self._next == self._end:
             return None
         return self._schedule.intended_us(self._next) - self._clock()
 
     def begin(self, size_bytes: int) -> tuple[int, int]:
-        """The next one is handed to the library now: its number and its intended time."""
+        """Begin the row of the next record, which the library receives now; return its number and intended time."""
         seq, sent_us = self._next, self._clock()
         intended_us = self._intended_us(seq)
         self._next = seq + 1
-        deadline_us = intended_us + self._told.deadline_ms * US_PER_MS
+        deadline_us = intended_us + self._assignment.deadline_ms * US_PER_MS
         self._spool.begin(seq, intended_us=intended_us, deadline_us=deadline_us, sent_us=sent_us, size_bytes=size_bytes)
         self.tally.sent_late(sent_us - intended_us)
         return seq, intended_us
 
-    def _pass_over(self, until: int) -> None:
-        """Those before ``until`` that are still to come were due while this client was dead."""
+    def _fail_missed(self, until: int) -> None:
+        """Record everything before ``until`` as failed: it was due while this client was down."""
         for seq in range(self._next, until):
             intended_us = self._intended_us(seq)
-            deadline_us = intended_us + self._told.deadline_ms * US_PER_MS
+            deadline_us = intended_us + self._assignment.deadline_ms * US_PER_MS
             self._spool.begin(
                 seq, intended_us=intended_us, deadline_us=deadline_us, sent_us=UNKNOWN, size_bytes=UNKNOWN
             )
@@ -114,7 +117,7 @@ class Sending:
 
     @property
     def next(self) -> int:
-        """The number of the next one to send."""
+        """Number of the next record to send."""
         return self._next
 
     def ended(
@@ -129,7 +132,10 @@ class Sending:
         broker_id: int = UNKNOWN,
         attempts: int = 0,
     ) -> None:
-        """The final status of ``seq``, now; UNKNOWN for what isn't known, and 0 ``attempts``."""
+        """Record the final status of ``seq``, reached now.
+
+        UNKNOWN stands for unknown values, 0 for unknown ``attempts``.
+        """
         done_us = self._clock()
         self._spool.end(
             seq,
@@ -148,27 +154,27 @@ class Sending:
         return self._schedule.intended_us(seq) if self._schedule else 0
 
     def idle(self) -> None:
-        """Use a quiet moment to make room for rows."""
+        """Prepare space for rows while there is nothing to do."""
         self._spool.idle()
 
     def answer(self) -> dict[str, Any] | None:
-        """Once after ``stop``: how many still have no final status, which is none unless the library forgot them."""
+        """Return, once after ``stop``, how many records lack a final status; 0 unless the library lost a record."""
         if not self._stopping or self._end is None or self._answered or self._next < self._end:
             return None
-        left = self.tally.sent - self.tally.done
-        if left and self._clock() < self._give_up_us:
+        unreported = self.tally.sent - self.tally.done
+        if unreported and self._clock() < self._answer_by_us:
             return None
         self._answered = True
-        return {"did": "stop", "unreported": left}
+        return {"did": "stop", "unreported": unreported}
 
 
-async def pace(sending: Sending, send: Callable[[], None]) -> NoReturn:
-    """Call ``send`` whenever the next one is due; for senders that live on an event loop."""
+async def send_on_schedule(recorder: SendRecorder, send: Callable[[], None]) -> NoReturn:
+    """Call ``send`` whenever the next record is due; for senders on an event loop."""
     while True:
-        early_us = sending.early_us()
+        early_us = recorder.early_us()
         if early_us is not None and early_us <= 0:
             send()
             await asyncio.sleep(0)
         else:
-            sending.idle()
-            await asyncio.sleep(min(LOOK_US, early_us or LOOK_US) / US_PER_S)
+            recorder.idle()
+            await asyncio.sleep(min(POLL_INTERVAL_US, early_us or POLL_INTERVAL_US) / US_PER_S)

@@ -1,8 +1,8 @@
-"""Starts a program that dies with the process that started this: ``python tether.py <parent id> command...``.
+"""Start a program that dies with the process that started this one: ``python tether.py <parent id> command...``.
 
-The kernel is asked to kill this process when its parent dies (prctl(2), PR_SET_PDEATHSIG), which outlives ``exec``;
-then the program takes this process over. It is a program of its own because in a process with threads no code of ours
-is safe between ``fork`` and ``exec``.
+The kernel is asked to kill this process when its parent dies (prctl(2), PR_SET_PDEATHSIG), a request that survives
+``exec``. Then the program replaces this process. This is a program of its own because in a process with threads no
+Python code may safely run between ``fork`` and ``exec``.
 """
 
 import ctypes
@@ -16,14 +16,14 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(parent: int, command: list[str]) -> int:
-    """Become ``command``; an exit status only when that can't be."""
+    """Replace this process by ``command``; return an exit status only if that fails."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before we were tied to it
+    if os.getppid() != parent:  # the parent died before the request took effect
         return ORPHANED
     try:
         os.execvp(command[0], command)  # noqa: S606  # no shell, on purpose
     except OSError as error:
-        sys.stderr.write(f"can't start {command[0]!r}: {error.strerror}\n")
+        sys.stderr.write(f"cannot start {command[0]!r}: {error.strerror}\n")
         return NOT_STARTED
 
 

@@ -1,7 +1,7 @@
-"""What one client process is told: everything it needs, and nothing it has to ask for.
+"""Assignment of one client process: everything it needs, so that it never has to ask.
 
-An assignment is one line of JSON on the worker's standard input, and it is kept beside the worker's spool, so that the
-spool can be turned into evidence without the worker (it may have been killed).
+An assignment is one line of JSON on the worker's standard input. It is also stored beside the worker's spool, so that
+the spool can be turned into evidence without the worker, which may have been killed.
 """
 
 from pathlib import Path
@@ -9,27 +9,27 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
-from aftershock.workloads.adapters.security import OPEN, Secured
-from aftershock.workloads.load.schedule import by_coordinator
+from aftershock.workloads.adapters.security import PLAINTEXT_SETTINGS, SecuritySettings
+from aftershock.workloads.load.schedule import groups_by_coordinator
 
 Setting = str | int | float | bool
 if TYPE_CHECKING:
-    import numpy as np  # a worker has no use for it, and its memory is measured
+    import numpy as np  # not imported in a worker, whose memory is measured
 
     Number = TypeVar("Number", int, np.ndarray[Any, Any])
 
 
 class _Assignment(BaseModel):
-    """What producers and consumers are both told.
+    """Fields common to producers, consumers and committers.
 
-    ``worker`` names the process, its log file and its spool: unique in the run. ``rack`` is where the client stands
-    (its bootstrap address belongs to that rack); ``client_rack`` is what it says about itself, null for nothing.
+    ``worker`` names the process, its log file and its spool: unique in the run. ``rack`` is the client's location (its
+    bootstrap address belongs to that rack); ``client_rack`` is the rack that it reports to Kafka, null for none.
     ``origin_ns`` is ``time.monotonic_ns()`` at the start of the run: all times are integer microseconds since then.
-    ``settings`` are the plan's own settings of the client, in its own words (librdkafka's, Kafka's), and win over
-    ours. ``switches`` are the rules of a reference client that the plan turned on or off. ``command`` starts the
-    program of an ``exec`` or ``java`` client. ``broker_racks`` says in which rack each broker stands. ``security``
-    names the variables of its secrets, never the secrets. ``life`` counts how often this worker was killed by a fault
-    and started again: it goes on where the life before it ended.
+    ``settings`` are the plan's own settings of the client, under the client's own names (librdkafka's, Kafka's); they
+    override the harness's. ``switches`` are the rules of a reference client that the plan turned on or off. ``command``
+    starts the program of an ``exec`` or ``java`` client. ``broker_racks`` maps brokers to racks. ``security`` names the
+    variables of its secrets, never the secrets. ``life`` counts the restarts of this worker after a fault killed it: it
+    continues where the previous process ended.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -50,18 +50,18 @@ class _Assignment(BaseModel):
     switches: dict[str, Any] = Field(default_factory=dict)
     command: tuple[str, ...] = ()
     broker_racks: dict[int, str] = Field(default_factory=dict)
-    security: Secured = OPEN
+    security: SecuritySettings = PLAINTEXT_SETTINGS
     life: int = Field(default=0, ge=0)
     spool: Path
     events: Path
 
 
 class ProduceAssignment(_Assignment):
-    """One producer: ``rate_per_s`` records a second, the first at ``start + offset_us``.
+    """Assignment of one producer: ``rate_per_s`` records a second, the first at ``start + offset_us``.
 
     ``offset_us`` shifts an arm's schedule, so that arms do not all send at the same instant. Sizes are of the record's
     value, in bytes. ``keys`` is the number of distinct keys, null for records without a key. ``seed`` and ``workload``
-    name the stream that sizes and keys are drawn from, so all arms of a workload send the same records.
+    identify the stream that sizes and keys are drawn from, so all arms of a workload send the same records.
     """
 
     op: Literal["produce"] = "produce"
@@ -85,11 +85,12 @@ class ProduceAssignment(_Assignment):
 
 
 class CommitAssignment(_Assignment):
-    """One committer: ``rate_per_s`` OffsetCommits a second, or ``in_flight`` at a time, dealt to ``groups`` in turn.
+    """Assignment of one committer.
 
-    Commit n is of group n mod ``groups``; what a group commits is 0, 1, 2 ... for one partition of ``topic``, so its
-    offsets must never be seen to go back. The groups have no members. With ``offsets_partitions``, how many
-    ``__consumer_offsets`` has, they are dealt coordinator by coordinator, else in the order of their numbers.
+    It sends ``rate_per_s`` OffsetCommits a second, or keeps ``in_flight`` of them open, for ``groups`` in turn. Commit
+    n belongs to group n mod ``groups``. A group commits 0, 1, 2 ... for one partition of ``topic``, so its offsets must
+    never be seen to decrease. The groups have no members. With ``offsets_partitions``, the number of partitions of
+    ``__consumer_offsets``, the groups are ordered by coordinator, else by number.
     """
 
     op: Literal["commit"] = "commit"
@@ -104,30 +105,30 @@ class CommitAssignment(_Assignment):
     @model_validator(mode="after")
     def _one_load(self) -> Self:
         if (self.rate_per_s is None) == (self.in_flight is None):
-            raise ValueError("a committer has a rate_per_s or an in_flight, and not both")
+            raise ValueError("a committer needs either rate_per_s or in_flight, not both")
         return self
 
     def group_of(self, seq: int) -> str:
-        """The group that commit ``seq`` is of."""
+        """Return the group of commit ``seq``."""
         prefix, number = f"{self.workload}-{self.arm}", seq % self.groups
         if self.offsets_partitions is None:
             return f"{prefix}-{number}"
-        return by_coordinator(prefix, self.groups, self.offsets_partitions)[number]
+        return groups_by_coordinator(prefix, self.groups, self.offsets_partitions)[number]
 
     def partition_of(self, seq: "Number") -> "Number":
-        """The partition of ``topic`` that commit ``seq`` is of (one, or an array): always the same one for a group."""
+        """Return the partition of commit ``seq`` (a number or an array): always the same for a group."""
         return seq % self.groups % self.partitions
 
     def offset_of(self, seq: "Number") -> "Number":
-        """The offset that commit ``seq`` commits (one, or an array)."""
+        """Return the offset that commit ``seq`` commits (a number or an array)."""
         return seq // self.groups
 
 
 class ConsumeAssignment(_Assignment):
-    """One consumer: with a ``group`` it subscribes and commits; without, it is assigned every partition.
+    """Assignment of one consumer: with a ``group`` it subscribes and commits; without, it is assigned every partition.
 
-    ``begin`` is the first offset of each partition that can be of this run, where that isn't 0: what lies before is
-    foreign, also if an earlier run of ours wrote it, and leaves no row.
+    ``begin`` is the first offset of each partition that may belong to this run, where that is not 0: earlier records
+    are foreign, even if an earlier run of Aftershock wrote them, and have no row.
     """
 
     op: Literal["consume"] = "consume"
@@ -142,5 +143,5 @@ _ADAPTER: TypeAdapter[Assignment] = TypeAdapter(Annotated[Assignment, Field(disc
 
 
 def parse_assignment(line: str | bytes) -> Assignment:
-    """The assignment in one line of JSON; pydantic's ``ValidationError`` when it isn't one."""
+    """Parse one line of JSON; raises pydantic's ``ValidationError`` if it is not an assignment."""
     return _ADAPTER.validate_json(line)

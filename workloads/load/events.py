@@ -1,13 +1,12 @@
-"""The run's clock: integer microseconds since the run's origin, the same in every process of the host.
+"""The run's clock, the event log and the running counts of one client.
 
-``time.monotonic_ns`` reads Linux's CLOCK_MONOTONIC, which all processes share, so a row written by one process can be
-compared with a row written by another.
+Clock: integer microseconds since the run's origin, the same in every process of the host, because ``time.monotonic_ns``
+reads Linux's CLOCK_MONOTONIC, which all processes share. Rows written by different processes can therefore be compared.
 
-What happens to a client beside its records, one JSON object a line, in a file that many processes append to.
+Events: what happens to a client besides its records, one JSON object per line, in a file that many processes append to.
+A line is one ``write`` to a descriptor opened for appending, so lines of different processes do not mix.
 
-A line is one ``write`` to a descriptor opened for appending, so lines of different processes don't mix.
-
-Running counts of one client, for the live display and the warm-up. The evidence is the spool, never this.
+Counts are for the live display and the warm-up rule only; the evidence is the spool.
 """
 
 import json
@@ -24,7 +23,7 @@ Clock = Callable[[], int]
 
 
 def run_clock(origin_ns: int) -> Clock:
-    """A function that tells the microseconds since ``origin_ns`` (a ``time.monotonic_ns()`` taken once for the run)."""
+    """Return a function that gives the microseconds since ``origin_ns`` (one ``time.monotonic_ns()`` of the run)."""
     monotonic_ns = time.monotonic_ns
 
     def now_us() -> int:
@@ -38,12 +37,12 @@ class Events:
 
     def __init__(self, assignment: Assignment, clock: Clock) -> None:
         self._descriptor = os.open(assignment.events, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o644)
-        self._who = {name: getattr(assignment, name) for name in ("arm", "workload", "worker", "op")}
+        self._identity = {name: getattr(assignment, name) for name in ("arm", "workload", "worker", "op")}
         self._clock = clock
 
     def emit(self, event: str, **details: Any) -> None:
-        """Write ``{"t_us", "arm", "workload", "worker", "op", "event", ...details}``, now."""
-        line = {"t_us": self._clock(), "event": event} | self._who | details
+        """Write ``{"t_us", "arm", "workload", "worker", "op", "event", ...details}`` now."""
+        line = {"t_us": self._clock(), "event": event} | self._identity | details
         os.write(self._descriptor, json.dumps(line, sort_keys=True).encode() + b"\n")
 
 
@@ -51,7 +50,7 @@ WINDOW = 200
 
 
 class Tally:
-    """Counts since the start; latencies and latenesses since the last ``progress``, at most the last WINDOW of each."""
+    """Counts since the start; latencies and lateness since the last ``progress``, at most the last WINDOW of each."""
 
     def __init__(self) -> None:
         self.sent = 0
@@ -61,33 +60,36 @@ class Tally:
 
     @property
     def done(self) -> int:
-        """How many records have their final status."""
+        """Number of records with a final status."""
         return sum(self._by_status.values())
 
     def sent_late(self, late_us: int) -> None:
-        """One more record was sent, ``late_us`` after it was meant to be."""
+        """Count a record that was sent ``late_us`` after its intended time."""
         self.sent += 1
         self._late_us.append(late_us)
 
     def never_sent(self) -> None:
-        """One more record that there was nobody to send: due, and failed."""
+        """Count a record that was due while the client was down: it failed unsent."""
         self.sent += 1
         self._by_status[Status.FAILED] += 1
 
     def ended(self, status: Status, latency_us: int) -> None:
-        """One more record has its final status. Only successes have a latency worth showing."""
+        """Count a record's final status. Only successes contribute a latency."""
         self._by_status[status] += 1
         if status is Status.OK:
             self._latency_us.append(latency_us)
 
     def counts(self) -> dict[str, int]:
-        """``sent``, ``ok``, ``failed``, ``in_doubt``."""
+        """Return ``sent``, ``ok``, ``failed``, ``in_doubt``."""
         return {"sent": self.sent} | {status.text: count for status, count in self._by_status.items()}
 
     def progress(self) -> dict[str, Any]:
-        """The counts, the p99 lateness and the latencies since the last call."""
-        late = sorted(self._late_us)
-        window = list(self._latency_us)
+        """Return the counts, the p99 lateness and the latencies since the last call."""
+        lateness_us = sorted(self._late_us)
+        latencies_us = list(self._latency_us)
         self._late_us.clear()
         self._latency_us.clear()
-        return self.counts() | {"late_p99_us": late[len(late) * 99 // 100] if late else 0, "window": window}
+        return self.counts() | {
+            "late_p99_us": lateness_us[len(lateness_us) * 99 // 100] if lateness_us else 0,
+            "window": latencies_us,
+        }

@@ -1,8 +1,9 @@
-"""What the topics hold when all is over: every record of every partition, from beginning to end.
+"""Log of the run's topics: every record of every partition, from beginning to end, as evidence.
 
-Read after all delivery deadlines have passed. The ends are the high watermarks at the time of the call; a partition
-that can't be read to its end within the deadline is an error, because half a log would make its other half look lost.
-A topic that was there before the run, with other people's records in it, is read from where it ended when that began.
+It is read after all delivery deadlines have passed. The ends are the high watermarks at the time of the call. A
+partition that cannot be read to its end within the deadline is an error, because half a log would make its other half
+look lost. A topic that existed before the run, with foreign records, is read from the offset where it ended when the
+run started.
 """
 
 import time
@@ -18,7 +19,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from aftershock.errors import WorkloadError
-from aftershock.workloads.adapters.security import librdkafka
+from aftershock.workloads.adapters.security import librdkafka_config
 from aftershock.workloads.kafka.wire.security import PLAINTEXT, Security
 from aftershock.workloads.load.outcomes import write_whole
 from aftershock.workloads.load.schedule import Filler, Headers, unpack
@@ -35,9 +36,9 @@ LOG_SCHEMA = pa.schema(
         ("error", pa.string()),
     ]
 )
-"""A record of the log; ``producer_id`` and ``seq`` are null when it is not one of ours.
+"""A record of the log; ``producer_id`` and ``seq`` are null for a foreign record.
 
-``error`` is null, or says that a record of ours holds another value than was sent.
+``error`` is null, or VALUE_CORRUPT for a marked record whose value is not what was sent.
 """
 
 ROW_GROUP = 131_072
@@ -49,7 +50,7 @@ EndOffsets = dict[str, dict[int, int]]
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic to read: its name, id (as text, for the evidence) and number of partitions."""
+    """Topic to read: its name, id (as text, for the evidence) and number of partitions."""
 
     name: str
     topic_id: str
@@ -59,7 +60,10 @@ class Topic:
 def end_offsets(
     bootstrap: str, topics: Sequence[Topic], deadline_s: float, security: Security = PLAINTEXT
 ) -> EndOffsets:
-    """Topic -> partition -> high watermark, now. ``WorkloadError`` when one isn't known within ``deadline_s``."""
+    """Return topic -> partition -> current high watermark.
+
+    ``WorkloadError`` if one is not known within ``deadline_s``.
+    """
     consumer = _consumer(bootstrap, security)
     try:
         return _ends(consumer, topics, time.monotonic() + deadline_s)
@@ -76,11 +80,10 @@ def read_log(
     security: Security = PLAINTEXT,
     begin: Mapping[str, Mapping[int, int]] = MappingProxyType({}),
 ) -> EndOffsets:
-    """Write ``part-<topic>.parquet`` for each topic into ``log``, which is created; returns the ends read to.
+    """Write ``part-<topic>.parquet`` for each topic into ``log``, which is created; return the end offsets.
 
-    ``begin``: topic -> partition -> the first offset to read, where that isn't 0.
-    Blocks: call it from a thread. ``WorkloadError`` when it isn't done within ``deadline_s``; no file is left for the
-    topic that failed.
+    ``begin``: topic -> partition -> first offset to read, where that is not 0. Blocks: call it from a thread.
+    ``WorkloadError`` if it is not done within ``deadline_s``; no file is left for the topic that failed.
     """
     log.mkdir(parents=True, exist_ok=True)
     until_s = time.monotonic() + deadline_s
@@ -101,13 +104,13 @@ def _consumer(bootstrap: str, security: Security) -> Consumer:
         {
             "bootstrap.servers": bootstrap,
             "client.id": "aftershock-log",
-            "group.id": "aftershock-log",  # librdkafka wants one; nothing is committed
+            "group.id": "aftershock-log",  # librdkafka requires a group id; nothing is committed
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             "enable.partition.eof": True,
-            "isolation.level": "read_uncommitted",  # what is in the log is in the log
+            "isolation.level": "read_uncommitted",  # aborted transactions are part of the log
             "log_level": 2,
-            **librdkafka(security),
+            **librdkafka_config(security),
         }
     )
 
@@ -120,31 +123,36 @@ def _ends(consumer: Consumer, topics: Sequence[Topic], until_s: float) -> EndOff
 
 
 def _partitions(consumer: Consumer, topic: Topic) -> int:
-    """How many there are now: a fault may have added some. Where nobody answers, asking for their ends will tell."""
+    """Return the current number of partitions: a fault may have added some.
+
+    If no broker answers, reading the ends reports it.
+    """
     try:
-        found = consumer.list_topics(topic.name, timeout=_ASK_S).topics[topic.name].partitions
+        partitions = consumer.list_topics(topic.name, timeout=_ASK_S).topics[topic.name].partitions
     except KafkaException:
         return topic.partitions
-    return max(topic.partitions, len(found))
+    return max(topic.partitions, len(partitions))
 
 
 def _end(consumer: Consumer, topic: str, number: int, until_s: float) -> int:
     while True:
         try:
-            marks = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=_ASK_S)
+            watermarks = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=_ASK_S)
         except KafkaException as error:
-            why = str(error.args[0])
+            reason = str(error.args[0])
         else:
-            if marks is not None:
-                return marks[1]
-            why = "no answer"
+            if watermarks is not None:
+                return watermarks[1]
+            reason = "no answer"
         if time.monotonic() > until_s:
-            raise WorkloadError(f"the end of {topic}/{number} could not be asked for in time ({why}); is it led?")
+            raise WorkloadError(
+                f"the end of {topic}/{number} was not known in time ({reason}); check that it has a leader"
+            )
 
 
 @dataclass
 class _Rows:
-    """Columns of one row group in the making."""
+    """Columns of the row group that is being filled."""
 
     partition: "array[int]" = field(default_factory=lambda: array("i"))
     offset: "array[int]" = field(default_factory=lambda: array("q"))
@@ -154,8 +162,8 @@ class _Rows:
 
     def add(self, message: Message, filler: Filler) -> None:
         mark = unpack(cast("Headers", message.headers()))
-        spoilt = mark is not None and not filler.is_value(mark.seq, message.value() or b"")
-        self.error.append(VALUE_CORRUPT if spoilt else None)
+        corrupt = mark is not None and not filler.is_value(mark.seq, message.value() or b"")
+        self.error.append(VALUE_CORRUPT if corrupt else None)
         self.partition.append(cast("int", message.partition()))
         self.offset.append(cast("int", message.offset()))
         self.producer_id.append(mark.producer_id if mark else UNKNOWN)
@@ -170,7 +178,7 @@ class _Rows:
 def _row_groups(
     consumer: Consumer, topic: Topic, first: Mapping[int, int], ends: Mapping[int, int], until_s: float
 ) -> Iterator[dict[str, Any]]:
-    """The topic's records as row groups, each partition in offset order."""
+    """Yield the topic's records as row groups, each partition in offset order."""
     rows, filler = _Rows(), Filler()
     for message in _messages(consumer, topic.name, first, ends, until_s):
         rows.add(message, filler)
@@ -184,23 +192,25 @@ def _row_groups(
 def _messages(
     consumer: Consumer, topic: str, first: Mapping[int, int], ends: Mapping[int, int], until_s: float
 ) -> Iterator[Message]:
-    """All records from the first to below the ends.
+    """Yield all records from ``first`` to below ``ends``.
 
-    A partition is through when a record or the end of the partition lies at its end.
+    A partition is complete when a record or the end of the partition lies at its end offset.
     """
-    at = {number: first[number] for number, end in ends.items() if end > first[number]}
-    consumer.assign([TopicPartition(topic, number, offset) for number, offset in at.items()])
-    while behind := {number: offset for number, offset in at.items() if offset < ends[number]}:
+    positions = {number: first[number] for number, end in ends.items() if end > first[number]}
+    consumer.assign([TopicPartition(topic, number, offset) for number, offset in positions.items()])
+    while behind := {number: offset for number, offset in positions.items() if offset < ends[number]}:
         if time.monotonic() > until_s:
             number, offset = next(iter(behind.items()))
-            raise WorkloadError(f"the log of {topic}/{number} was read to offset {offset} of {ends[number]} in time")
+            raise WorkloadError(
+                f"the log of {topic}/{number} was read only to offset {offset} of {ends[number]} in time"
+            )
         for message in consumer.consume(_BATCH, timeout=0.1):
             number, offset = cast("int", message.partition()), cast("int", message.offset())
             if message.error() is None and offset < ends[number]:
-                at[number] = offset + 1
+                positions[number] = offset + 1
                 yield message
             elif message.error() is None or _at_end(message):
-                at[number] = max(at[number], offset)
+                positions[number] = max(positions[number], offset)
 
 
 def _at_end(message: Message) -> bool:

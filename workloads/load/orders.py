@@ -1,4 +1,4 @@
-"""What the runner says to a worker after the assignment: one JSON object a line, told apart by ``do``."""
+"""Orders of the runner to a worker after the assignment: one JSON object per line, distinguished by ``do``."""
 
 from typing import Annotated, Literal
 
@@ -10,7 +10,10 @@ class _Order(BaseModel):
 
 
 class Go(_Order):
-    """A producer's schedule starts at ``start_us``, and ends at ``stop_us`` where a later life is told after that."""
+    """Start a sender's schedule at ``start_us``.
+
+    A restarted worker that receives it after a stop also gets ``stop_us``.
+    """
 
     do: Literal["go"] = "go"
     start_us: int
@@ -18,14 +21,14 @@ class Go(_Order):
 
 
 class Stop(_Order):
-    """A producer sends nothing intended at or after ``at_us``, and answers when every record has its final status."""
+    """Send nothing intended at or after ``at_us``, and answer when every record has its final status."""
 
     do: Literal["stop"] = "stop"
     at_us: int
 
 
 class Drain(_Order):
-    """A consumer goes on to ``end_offsets`` (by partition), at most until ``until_us``, and answers what is missing."""
+    """Read on to ``end_offsets`` (by partition), until ``until_us`` at most, and answer with what is missing."""
 
     do: Literal["drain"] = "drain"
     end_offsets: dict[int, int]
@@ -33,7 +36,7 @@ class Drain(_Order):
 
 
 class Quit(_Order):
-    """Write the closing counters, close the client, end."""
+    """Write the final counters, close the client, exit."""
 
     do: Literal["quit"] = "quit"
 
@@ -44,5 +47,5 @@ _ADAPTER: TypeAdapter[Order] = TypeAdapter(Annotated[Order, Field(discriminator=
 
 
 def parse_order(line: str | bytes) -> Order:
-    """The order in one line; pydantic's ``ValidationError`` when it isn't one."""
+    """Parse one line; raises pydantic's ``ValidationError`` if it is not an order."""
     return _ADAPTER.validate_json(line)

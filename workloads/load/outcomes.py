@@ -1,17 +1,17 @@
-"""Turns spools into evidence: one Parquet file a worker, with the columns of the public outcome row.
+"""Conversion of spools into evidence: one Parquet file per worker, with the columns of the public outcome row.
 
-Done by the runner when the load is over, and from the spool alone: it works just as well after the worker was killed.
+The runner does this after the load, from the spools alone, so it works equally well for a worker that was killed.
 Rules: one row for every row of the spool, nothing dropped or clamped; a produce row that was begun and never ended is
-``in_doubt`` with ``done_us`` null; a file appears under its name only when it is whole and on disk.
+``in_doubt`` with ``done_us`` null; a file appears under its name only when it is complete and on disk.
 
-zstd-1 with DELTA_BINARY_PACKED integers and dictionaries on the few-valued strings was the smallest and the quickest
-to read of what we measured.
+zstd-1 with DELTA_BINARY_PACKED integers and dictionaries on the few-valued strings was the smallest and the fastest to
+read of the encodings measured.
 """
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -55,7 +55,7 @@ SCHEMA = pa.schema(
         ("error", pa.string()),
     ]
 )
-"""The outcome row, in its public order. ``bytes`` is the value's size; ``client_rack`` is where the client stood."""
+"""The outcome row, in public order. ``bytes`` is the size of the value; ``client_rack`` is the client's location."""
 
 SEGMENTS_A_GROUP = 8  # 131,072 rows: the row group that Spark read best, and 8 MiB at a time in the runner
 
@@ -80,45 +80,50 @@ _CONSUMED = np.dtype(
         *(("member", "<u2"), ("corrupt", "u1"), ("written", "u1"), ("pad", "V2")),
     ]
 )
-_TOLD_AT_THE_END = ("done_us", "offset", "partition", "leader_epoch", "broker_id")
+_FINAL_COLUMNS = ("done_us", "offset", "partition", "leader_epoch", "broker_id")
 _NUMBERS = tuple(name for name in _CONSUMED.names or () if name not in {"member", "corrupt", "written", "pad"})
 
 Columns = dict[str, Any]
 
 
 def convert(home: Path, outcomes: Path) -> list[Path]:
-    """The spools under ``home`` as ``part-<worker>.parquet`` files in ``outcomes``, which is created.
+    """Convert the spools under ``home`` into ``part-<worker>.parquet`` files in ``outcomes``, which is created.
 
-    Converting again replaces the files. A spool without an assignment is passed over: its worker never sent anything.
+    Repeating the conversion replaces the files. A spool without an assignment is skipped: its worker never sent
+    anything.
     """
     outcomes.mkdir(parents=True, exist_ok=True)
-    return [_convert_worker(told.parent, outcomes) for told in sorted(home.glob("*/assignment.json"))]
-
-
-def _convert_worker(spool: Path, outcomes: Path) -> Path:
-    assignment = parse_assignment((spool / "assignment.json").read_bytes())
-    path = outcomes / f"part-{assignment.worker}.parquet"
-    write_whole(path, SCHEMA, _rows(assignment, spool))
-    return path
-
-
-def _rows(assignment: Assignment, spool: Path) -> Iterator[Columns]:
-    if isinstance(assignment, ConsumeAssignment):
-        return _consumed(assignment, spool)
-    if isinstance(assignment, CommitAssignment):
-        return _committed(assignment, spool)
-    return _produced(assignment, spool)
+    paths = []
+    for file in sorted(home.glob("*/assignment.json")):
+        assignment, spool = parse_assignment(file.read_bytes()), file.parent
+        if isinstance(assignment, ConsumeAssignment):
+            groups = _consumed(assignment, spool)
+        elif isinstance(assignment, CommitAssignment):
+            groups = _committed(assignment, spool)
+        else:
+            groups = _produced(assignment, spool)
+        paths.append(outcomes / f"part-{assignment.worker}.parquet")
+        write_whole(paths[-1], SCHEMA, groups)
+    return paths
 
 
 def write_whole(path: Path, schema: pa.Schema, groups: Iterator[Columns]) -> None:
-    """One Parquet file, one row group for each of ``groups``: whole and on disk, or not there at all.
+    """Write one Parquet file with a row group for each of ``groups``: complete and on disk, or not there at all.
 
-    Columns that a group lacks are null. Until it is whole the file has a dot before its name, which Spark ignores.
+    Columns that a group lacks are null. Until it is complete, the file's name starts with a dot, which Spark ignores.
     """
+    integers = [field.name for field in schema if pa.types.is_integer(field.type)]
     draft = path.with_name(f".{path.name}.draft")
     try:
         with draft.open("wb") as file:
-            with _writer(file, schema) as writer:
+            with pq.ParquetWriter(
+                file,
+                schema,
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=[field.name for field in schema if pa.types.is_string(field.type)],
+                column_encoding=dict.fromkeys(integers, "DELTA_BINARY_PACKED"),
+            ) as writer:
                 for columns in groups:
                     writer.write_table(_table(schema, columns))
             file.flush()
@@ -126,18 +131,6 @@ def write_whole(path: Path, schema: pa.Schema, groups: Iterator[Columns]) -> Non
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
-
-
-def _writer(file: BinaryIO, schema: pa.Schema) -> pq.ParquetWriter:
-    integers = [field.name for field in schema if pa.types.is_integer(field.type)]
-    return pq.ParquetWriter(
-        file,
-        schema,
-        compression="zstd",
-        compression_level=1,
-        use_dictionary=[field.name for field in schema if pa.types.is_string(field.type)],
-        column_encoding=dict.fromkeys(integers, "DELTA_BINARY_PACKED"),
-    )
 
 
 def _table(schema: pa.Schema, columns: Columns) -> pa.Table:
@@ -159,65 +152,66 @@ def _produced(assignment: ProduceAssignment | CommitAssignment, spool: Path) -> 
     seq = 0
     for rows in _groups(spool, _PRODUCED, "begun"):
         ended = rows["ended"] == 1
-        known = {name: np.where(ended, rows[name], UNKNOWN) for name in _TOLD_AT_THE_END}
+        final = {name: np.where(ended, rows[name], UNKNOWN) for name in _FINAL_COLUMNS}
         yield (
-            _facts(assignment, len(rows))
-            | known
+            _constant_columns(assignment, len(rows))
+            | final
             | {
                 "producer_id": np.full(len(rows), assignment.producer_id),
                 "seq": np.arange(seq, seq + len(rows)),
                 **{name: rows[name].copy() for name in ("intended_us", "deadline_us", "sent_us", "bytes")},
-                "broker_rack": _named(known["broker_id"], assignment.broker_racks.get),
+                "broker_rack": _text_column(final["broker_id"], assignment.broker_racks.get),
                 "attempts": np.where(ended & (rows["attempts"] > 0), rows["attempts"].astype("i4"), UNKNOWN),
-                "status": _named(np.where(ended, rows["status"], Status.IN_DOUBT), lambda value: Status(value).text),
-                "error": _named(np.where(ended, rows["code"], 0), error_name),
+                "status": _text_column(
+                    np.where(ended, rows["status"], Status.IN_DOUBT), lambda value: Status(value).text
+                ),
+                "error": _text_column(np.where(ended, rows["code"], 0), error_name),
             }
         )
         seq += len(rows)
 
 
 def _committed(assignment: CommitAssignment, spool: Path) -> Iterator[Columns]:
-    """Commits: what was committed, and where, follows from a commit's number unless the client told; no ``bytes``."""
+    """Rows of commits: partition and offset follow from a commit's number unless the client reported them.
+
+    No ``bytes``.
+    """
     for rows in _produced(assignment, spool):
-        seqs, told = rows["seq"], rows["offset"] >= 0
+        seqs, reported = rows["seq"], rows["offset"] >= 0
         yield rows | {
-            "group": _named(seqs % assignment.groups, assignment.group_of),
-            "partition": np.where(told, rows["partition"], assignment.partition_of(seqs)),
-            "offset": np.where(told, rows["offset"], assignment.offset_of(seqs)),
+            "group": _text_column(seqs % assignment.groups, assignment.group_of),
+            "partition": np.where(reported, rows["partition"], assignment.partition_of(seqs)),
+            "offset": np.where(reported, rows["offset"], assignment.offset_of(seqs)),
             "bytes": np.full(len(seqs), UNKNOWN),
         }
 
 
 def _consumed(assignment: ConsumeAssignment, spool: Path) -> Iterator[Columns]:
-    members = [None, *_members(spool)]
+    path = spool / "members"
+    members = [None, *(path.read_text().splitlines() if path.exists() else [])]
     for rows in _groups(spool, _CONSUMED, "written"):
         numbers = {name: rows[name].copy() for name in _NUMBERS}
         yield (
-            _facts(assignment, len(rows))
+            _constant_columns(assignment, len(rows))
             | numbers
             | {
                 "group": [assignment.group] * len(rows),
-                "broker_rack": _named(rows["broker_id"], assignment.broker_racks.get),
-                "member": _named(rows["member"], lambda index: members[index]),
+                "broker_rack": _text_column(rows["broker_id"], assignment.broker_racks.get),
+                "member": _text_column(rows["member"], lambda index: members[index]),
                 "status": [Status.OK.text] * len(rows),
-                "error": _named(rows["corrupt"], lambda corrupt: VALUE_CORRUPT if corrupt else None),
+                "error": _text_column(rows["corrupt"], lambda corrupt: VALUE_CORRUPT if corrupt else None),
             }
         )
 
 
-def _facts(assignment: Assignment, rows: int) -> Columns:
-    facts = ("workload", "arm", "client", "op", "topic", "topic_id")
-    named = {name: [getattr(assignment, name)] * rows for name in facts}
-    return named | {"client_rack": [assignment.rack] * rows}
-
-
-def _members(spool: Path) -> list[str]:
-    path = spool / "members"
-    return path.read_text().splitlines() if path.exists() else []
+def _constant_columns(assignment: Assignment, rows: int) -> Columns:
+    names = ("workload", "arm", "client", "op", "topic", "topic_id")
+    columns = {name: [getattr(assignment, name)] * rows for name in names}
+    return columns | {"client_rack": [assignment.rack] * rows}
 
 
 def _groups(spool: Path, row: np.dtype[Any], flag: str) -> Iterator[np.ndarray[Any, Any]]:
-    """The rows that count, a row group at a time. Rows are written in order, so they end at the first that doesn't."""
+    """Yield the valid rows, a row group at a time. Rows are written in order, so they end at the first invalid one."""
     segments = sorted(spool.glob("*.rows"))
     for first in range(0, len(segments), SEGMENTS_A_GROUP):
         parts = [np.fromfile(path, dtype=row) for path in segments[first : first + SEGMENTS_A_GROUP]]
@@ -226,8 +220,8 @@ def _groups(spool: Path, row: np.dtype[Any], flag: str) -> Iterator[np.ndarray[A
             yield rows
 
 
-def _named(values: np.ndarray[Any, Any], name: Any) -> pa.Array:
-    """Few-valued numbers as text: each value is named once."""
+def _text_column(values: np.ndarray[Any, Any], name: Any) -> pa.Array:
+    """Return few-valued numbers as text; ``name`` is called once per distinct value."""
     kinds, index = np.unique(values, return_inverse=True)
     names = pa.array([name(int(kind)) for kind in kinds], pa.string())
     return names.take(pa.array(index))

@@ -1,4 +1,4 @@
-"""One life of a worker, seen from the runner: a child process, what it said, and how it ended."""
+"""Process of one worker, as the runner sees it: a child process, its reports, and its end."""
 
 import asyncio
 import contextlib
@@ -14,10 +14,10 @@ from typing import Any, Literal
 from aftershock.errors import WorkloadError
 from aftershock.workloads.load.assignment import Assignment
 from aftershock.workloads.load.orders import Order, Quit
-from aftershock.workloads.load.warmup import Seconds
+from aftershock.workloads.load.warmup import SecondMedians
 
 WORKER = (sys.executable, "-P", "-m", "aftershock.workloads.load.worker")
-"""What starts a worker; who looks for its process knows it by the last word here, the run and its name."""
+"""Command that starts a worker; its process is found by the last word here, the run and the worker's name."""
 
 LOG_LINES = 5
 _ROLES = {"produce": "producer", "consume": "consumer", "commit": "committer"}
@@ -25,10 +25,12 @@ _ROLES = {"produce": "producer", "consume": "consumer", "commit": "committer"}
 
 @dataclass(frozen=True)
 class Progress:
-    """What a worker last said of itself. ``t_us`` is when; ``window_us`` the latencies completed since the time before.
+    """Latest report of a worker.
 
-    A consumer's ``ok`` are the records delivered to it; it sends none. ``traffic`` is broker → bytes (sent, received),
-    ``counts`` those of a client's counters that are told while it runs.
+    ``t_us`` is its time; ``window_us`` are the latencies completed since the report before.
+
+    A consumer's ``ok`` counts the records delivered to it; it sends none. ``traffic`` is broker → bytes (sent,
+    received); ``counts`` are those client counters that are reported during the run.
     """
 
     worker: str
@@ -48,36 +50,36 @@ class Progress:
 
 
 class WorkerProcess:
-    """Starts one worker, hands it orders, keeps what it says. All of it on the event loop's thread."""
+    """Starts one worker, sends it orders, keeps its reports. Runs on the event loop's thread."""
 
-    def __init__(self, assignment: Assignment, logs: Path, seconds: Seconds) -> None:
+    def __init__(self, assignment: Assignment, logs: Path, seconds: SecondMedians) -> None:
         self.assignment = assignment
         self.log = logs / f"{assignment.worker}.log"
         self.seconds = seconds
         self.progress: Progress | None = None
         self.ended = asyncio.Event()
         self._process: Process | None = None
-        self._listening: asyncio.Task[None] | None = None
+        self._listener: asyncio.Task[None] | None = None
         self._answers: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._quitting = False
-        self._why: str | None = None
+        self._reason: str | None = None
 
     @property
     def quitting(self) -> bool:
-        """Whether it was told to end."""
+        """True if the worker was ordered to end."""
         return self._quitting
 
     @property
     def pid(self) -> int | None:
-        """The process id, None before ``start``."""
+        """Process id, None before ``start``."""
         return self._process.pid if self._process else None
 
     async def start(self) -> None:
-        """Start the process and hand over its assignment; returns when it is ready, ``WorkloadError`` if it ends."""
-        ready = self._awaited("ready")
+        """Start the process and send its assignment; return when it is ready, ``WorkloadError`` if it ends."""
+        ready = self._expect("ready")
         with self.log.open("ab") as log:
-            # a session of its own: a terminal's Ctrl-C is for the runner to judge, and what it starts is known by it;
-            # the names are there for `heal`, and for faults on clients
+            # A session of its own: the runner handles a terminal's Ctrl-C, and the worker's children are found by it.
+            # The names on the command line are for `heal`, and for faults on clients.
             self._process = await asyncio.create_subprocess_exec(
                 *WORKER,
                 *(self.assignment.run_id, self.assignment.worker),
@@ -86,64 +88,67 @@ class WorkerProcess:
                 stderr=log,
                 start_new_session=True,
             )
-        self._listening = asyncio.create_task(self._listen(self._process))
+        self._listener = asyncio.create_task(self._listen(self._process))
         await self._write(self.assignment.model_dump_json())
-        await self._or_ended(ready)
+        await self._result_or_end(ready)
 
     async def order(self, order: Order) -> None:
-        """Hand over an order; ``WorkloadError`` if the worker has ended."""
+        """Send an order; ``WorkloadError`` if the worker has ended."""
         if self.ended.is_set() and not self._quitting:
-            raise self.death()
+            raise self.early_end_error()
         self._quitting = self._quitting or isinstance(order, Quit)
         await self._write(order.model_dump_json())
 
     async def ask(self, order: Order) -> dict[str, Any]:
-        """Hand over an order and wait for it to be done; ``WorkloadError`` if the worker ends first."""
-        done = self._awaited(order.do)
+        """Send an order and return its answer; ``WorkloadError`` if the worker ends first."""
+        done = self._expect(order.do)
         await self.order(order)
-        return await self._or_ended(done)
+        return await self._result_or_end(done)
 
     async def kill(self) -> None:
-        """End it by its id, whatever it is doing, and wait until it is gone. Nothing to do for one that has ended."""
+        """Kill the process by its id and wait until it is gone. Does nothing if it has ended."""
         if self._process is None:
             return
         self._quitting = True
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         await self._process.wait()
-        if self._listening:
-            await self._listening
+        if self._listener:
+            await self._listener
 
     async def end(self) -> None:
-        """Wait for the process to be gone. ``WorkloadError`` if it ended without being told to."""
+        """Wait until the process is gone. ``WorkloadError`` if it ended unexpectedly."""
         await self.ended.wait()
         if not self._quitting:
-            raise self.death()
+            raise self.early_end_error()
 
-    def death(self) -> WorkloadError:
-        """The sentence about a worker that ended too early: who, why, or else how and the last lines of its log."""
-        if self._why is not None:
-            return self._sentence(f"ended early: {self._why}", "")
-        return self._sentence(f"ended early: {self._exit()}", _last_lines(self.log))
+    def early_end_error(self) -> WorkloadError:
+        """Return the error about a worker that ended too early.
 
-    def lateness(self, what: str) -> WorkloadError:
-        """The sentence about a worker that is alive but not where it should be."""
-        return self._sentence(what, _last_lines(self.log))
+        It names the worker, and the reason or its exit status and last log lines.
+        """
+        if self._reason is not None:
+            return self._error(f"ended early: {self._reason}", "")
+        return self._error(f"ended early: {self._exit()}", _last_lines(self.log))
 
-    def _sentence(self, what: str, lines: str) -> WorkloadError:
-        told = self.assignment
-        who = f"the {_ROLES[told.op]} of arm {told.arm} in workload {told.workload}"
-        return WorkloadError(f"{who} {what}; its log is {self.log}{lines}")
+    def overdue_error(self, what: str) -> WorkloadError:
+        """Return the error about a worker that is alive but overdue."""
+        return self._error(what, _last_lines(self.log))
+
+    def _error(self, what: str, lines: str) -> WorkloadError:
+        assignment = self.assignment
+        subject = f"the {_ROLES[assignment.op]} of arm {assignment.arm} in workload {assignment.workload}"
+        return WorkloadError(f"{subject} {what}; its log is {self.log}{lines}")
 
     def _exit(self) -> str:
         status = self._process.returncode if self._process else None
         return f"killed by signal {-status}" if status is not None and status < 0 else f"exit status {status}"
 
-    def _awaited(self, what: str) -> asyncio.Future[dict[str, Any]]:
+    def _expect(self, what: str) -> asyncio.Future[dict[str, Any]]:
         self._answers[what] = asyncio.get_running_loop().create_future()
         return self._answers[what]
 
-    async def _or_ended(self, answer: asyncio.Future[dict[str, Any]]) -> dict[str, Any]:
+    async def _result_or_end(self, answer: asyncio.Future[dict[str, Any]]) -> dict[str, Any]:
         ended = asyncio.create_task(self.ended.wait())
         either: set[asyncio.Future[Any]] = {answer, ended}
         try:
@@ -152,11 +157,11 @@ class WorkerProcess:
             ended.cancel()
         if answer.done():
             return answer.result()
-        raise self.death()
+        raise self.early_end_error()
 
     async def _write(self, line: str) -> None:
         if self._process and self._process.stdin:
-            with contextlib.suppress(ConnectionError):  # it has ended: whoever waits for the answer is told
+            with contextlib.suppress(ConnectionError):  # it has ended: the wait for the answer raises
                 self._process.stdin.write(line.encode() + b"\n")
                 await self._process.stdin.drain()
 
@@ -165,19 +170,19 @@ class WorkerProcess:
             return
         try:
             while line := await process.stdout.readline():
-                self._hear(json.loads(line))
-        except (ValueError, KeyError, TypeError) as error:  # no JSON, a line without end: that is not our worker
-            self._why = f"it said what is no report: {error}"
+                self._dispatch(json.loads(line))
+        except (ValueError, KeyError, TypeError) as error:  # not JSON, or an endless line: not a worker's output
+            self._reason = f"it wrote a line that is not a report: {error}"
             process.kill()
         await process.wait()
         self.ended.set()
 
-    def _hear(self, message: dict[str, Any]) -> None:
+    def _dispatch(self, message: dict[str, Any]) -> None:
         match message.pop("say"):
             case "progress":
-                self._note(message)
+                self._record_progress(message)
             case "died":
-                self._why = message["why"]
+                self._reason = message["why"]
             case "done":
                 self._answer(message.pop("did"), message)
             case "ready":
@@ -188,16 +193,16 @@ class WorkerProcess:
         if answer and not answer.done():
             answer.set_result(message)
 
-    def _note(self, message: dict[str, Any]) -> None:
-        told, window_us = self.assignment, message.pop("window")
+    def _record_progress(self, message: dict[str, Any]) -> None:
+        assignment, window_us = self.assignment, message.pop("window")
         traffic = {int(broker): (sent, received) for broker, (sent, received) in message.pop("traffic").items()}
         self.seconds.add(message["t_us"], window_us)
         self.progress = Progress(
-            told.worker,
-            told.workload,
-            told.arm,
-            told.op,
-            told.rack,
+            assignment.worker,
+            assignment.workload,
+            assignment.arm,
+            assignment.op,
+            assignment.rack,
             window_us=tuple(window_us),
             traffic=traffic,
             **message,
@@ -205,7 +210,7 @@ class WorkerProcess:
 
 
 def _last_lines(log: Path) -> str:
-    """The log's last lines, to be read under the sentence; nothing when the worker wrote none."""
+    """Return the log's last lines, to be appended to an error; empty if the worker wrote none."""
     try:
         size = log.stat().st_size
         with log.open("rb") as file:

@@ -1,23 +1,18 @@
-"""In which order commits are dealt to groups: by number, or coordinator by coordinator.
-
-Rules. Kafka puts a group into the partition of ``__consumer_offsets`` that its name's hash says, and that partition's
-leader coordinates it (``GroupMetadataManager.partitionFor``). Groups in the order of these partitions keep one
-coordinator busy for as many commits as it has groups, then the next: so what is written by one is written alone.
-
-The open-loop load: what is sent and when, fixed before anything is sent.
+"""Open-loop load: what is sent and when, fixed before anything is sent, and the mark that each record carries.
 
 Rules:
 
 1. Record n has an *intended* send time that depends on n alone. A slow system, or a slow generator, moves no record:
    latency counted from the intended time then has no coordinated omission.
-2. The size and the key of record n depend on the seed, the workload's name and n. Every arm of a workload sends the
-   same records, and asking twice gives the same answer.
-
-What a record carries, so that whoever reads it knows who sent it, as what, and when it was meant to be sent.
-
-One header, ``aftershock``: producer_id (int32), seq (int64), intended_us (int64), big-endian. The value is filler of
-the drawn size and follows from the seq, so that any reader can tell whether it is what was sent. A record without a
-header of that very shape is foreign: not ours, and never mistaken for ours.
+2. Size and key of record n depend on the seed, the workload's name and n. Every arm of a workload sends the same
+   records, and repeated calls give the same result.
+3. A record carries one header, ``aftershock``: producer_id (int32), seq (int64), intended_us (int64), big-endian. Its
+   value is filler of the drawn size that follows from the seq, so any reader can tell whether it is the value that was
+   sent. A record without a header of exactly that shape is foreign.
+4. Commits go to groups by number, or coordinator by coordinator. Kafka maps a group to a partition of
+   ``__consumer_offsets`` by its name's hash, and that partition's leader is its coordinator
+   (``GroupMetadataManager.partitionFor``). Groups in the order of these partitions keep one coordinator busy for as
+   many commits as it has groups, then the next, so a coordinator's writes are not mixed with another's.
 """
 
 import random
@@ -32,7 +27,10 @@ _SIGN, _INT = 1 << 31, 1 << 32
 
 
 def offsets_partition(group: str, partitions: int) -> int:
-    """Where Kafka keeps the group's offsets: by Java's ``String.hashCode`` (of ASCII), made positive as Kafka does."""
+    """Return the group's partition of ``__consumer_offsets``.
+
+    The hash is Java's ``String.hashCode`` (of ASCII), made positive as in Kafka.
+    """
     hashed = 0
     for letter in group:
         hashed = (31 * hashed + ord(letter)) % _INT
@@ -41,8 +39,8 @@ def offsets_partition(group: str, partitions: int) -> int:
 
 
 @lru_cache(maxsize=8)
-def by_coordinator(prefix: str, groups: int, partitions: int) -> tuple[str, ...]:
-    """The names of a client's groups, partition by partition, each partition's in the order of their numbers."""
+def groups_by_coordinator(prefix: str, groups: int, partitions: int) -> tuple[str, ...]:
+    """Return the names of a client's groups, ordered by their partition of ``__consumer_offsets``, then by number."""
     names = [f"{prefix}-{number}" for number in range(groups)]
     return tuple(sorted(names, key=lambda name: offsets_partition(name, partitions)))
 
@@ -52,38 +50,38 @@ US_PER_S = 1_000_000
 
 
 class Schedule:
-    """A constant rate: ``intended_us(n) = start_us + offset_us + n / rate``, in whole microseconds without drift.
+    """Constant rate: ``intended_us(n) = start_us + offset_us + n / rate``, in whole microseconds without drift.
 
-    The rate is held as a fraction and every time is computed from n, so rounding never adds up.
+    The rate is a fraction and every time is computed from n, so rounding errors do not add up.
     """
 
     def __init__(self, start_us: int, offset_us: int, rate_per_s: float) -> None:
         rate = Fraction(rate_per_s).limit_denominator(US_PER_S)
         if rate <= 0:
-            raise ValueError(f"a rate of {rate_per_s}/s sends nothing: give a rate of at least 0.000001/s")
+            raise ValueError(f"a rate of {rate_per_s}/s sends nothing; use at least 0.000001/s")
         self._first_us = start_us + offset_us
         self._up = US_PER_S * rate.denominator
         self._down = rate.numerator
 
     def intended_us(self, n: int) -> int:
-        """When record ``n`` (0, 1, 2 ...) is to be sent."""
+        """Return the intended send time of record ``n`` (0, 1, 2 ...)."""
         return self._first_us + n * self._up // self._down
 
     def count_before(self, at_us: int) -> int:
-        """How many records are intended before ``at_us``, which is also the number of the first one that isn't."""
+        """Return the number of records intended before ``at_us``: the number of the first later record."""
         return max(0, -((self._first_us - at_us) * self._down // self._up))
 
 
 @dataclass(frozen=True)
 class Draw:
-    """What was drawn for one record: the size of its value, and its key if it has one."""
+    """Size of a record's value, and its key if it has one."""
 
     size_bytes: int
     key: bytes | None
 
 
 class Stream:
-    """The draws of one workload. ``keys`` is the number of distinct keys, None for records without one."""
+    """Draws of one workload. ``keys`` is the number of distinct keys, None for records without a key."""
 
     def __init__(self, seed: int, workload: str, size_min: int, size_max: int, keys: int | None) -> None:
         self._name = blake2b(f"{seed}/{workload}".encode()).digest()
@@ -91,7 +89,7 @@ class Stream:
         self._keys = keys
 
     def draw(self, n: int) -> Draw:
-        """The size and key of record ``n``: sizes uniform in min..max, keys uniform over the distinct keys."""
+        """Return size and key of record ``n``: sizes uniform in min..max, keys uniform over the distinct keys."""
         bits = blake2b(n.to_bytes(8, "big"), key=self._name, digest_size=16).digest()
         size = self._size_min + (int.from_bytes(bits[:8], "big") * self._span >> 64)
         if self._keys is None:
@@ -101,7 +99,7 @@ class Stream:
 
 HEADER = "aftershock"
 _MARK = Struct(">iqq")
-_STRIDE = 251  # a prime, so that neighbours differ and a broker's compression finds no free lunch
+_STRIDE = 251  # a prime, so that neighbouring values differ and do not compress unrealistically well
 
 
 Headers = list[tuple[str, str | bytes | None]] | None
@@ -109,7 +107,7 @@ Headers = list[tuple[str, str | bytes | None]] | None
 
 
 class Mark(NamedTuple):
-    """Who sent a record (``producer_id``, unique in the run), its number there, and its intended time."""
+    """Sender of a record (``producer_id``, unique in the run), its number there, and its intended time."""
 
     producer_id: int
     seq: int
@@ -117,12 +115,12 @@ class Mark(NamedTuple):
 
 
 def pack(producer_id: int, seq: int, intended_us: int) -> bytes:
-    """The header's value; ``struct.error`` when a number doesn't fit, which no assignment allows."""
+    """Return the header's value; raises ``struct.error`` for a number out of range, which no assignment allows."""
     return _MARK.pack(producer_id, seq, intended_us)
 
 
 def unpack(headers: Headers) -> Mark | None:
-    """The mark in a record's headers, None when the record is foreign."""
+    """Return the mark in a record's headers, None for a foreign record."""
     for name, value in headers or ():
         if name == HEADER and isinstance(value, bytes) and len(value) == _MARK.size:
             mark = Mark(*_MARK.unpack(value))
@@ -131,24 +129,24 @@ def unpack(headers: Headers) -> Mark | None:
 
 
 class Filler:
-    """Makes values: slices of one block of fixed pseudo-random bytes, so a value costs one copy and no drawing."""
+    """Creates values: slices of one block of fixed pseudo-random bytes, so a value costs one copy."""
 
     def __init__(self, size_max: int = 0) -> None:
         self._block = _block(size_max)
 
     def value(self, seq: int, size_bytes: int) -> bytes:
-        """The value of record ``seq``: always the same bytes, ``size_bytes`` of them."""
+        """Return the value of record ``seq``: always the same ``size_bytes`` bytes."""
         start = seq % _STRIDE
         return self._block[start : start + size_bytes]
 
     def is_value(self, seq: int, value: bytes) -> bool:
-        """Whether these bytes are the value of record ``seq``, of whatever size; how long it was is not known here."""
+        """Return True if these bytes are the value of record ``seq``; the original size is not known here."""
         if len(value) + _STRIDE > len(self._block):
             self._block = _block(len(value))
         return value == self.value(seq, len(value))
 
 
 def _block(size_max: int) -> bytes:
-    """Random bytes are drawn in words of four: any two blocks of whole words begin alike."""
+    """Return pseudo-random bytes in whole words of four, so that any two blocks start alike."""
     words = -(-(size_max + _STRIDE) // 4)
     return random.Random("aftershock").randbytes(4 * words)  # noqa: S311  # filler, not a secret

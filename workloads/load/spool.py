@@ -1,30 +1,27 @@
-"""Which errors prove that a record was *not* written, and which leave that open.
-
-Rule: ``failed`` promises that the record is nowhere. A record that ``produce()`` itself refused (its queue is full,
-say) was never sent: failed. In a delivery report only errors that lie in the record, the topic or its policies can
-promise it, because every attempt meets them alike. Everything else (time-outs, connections, a leader that moved, too
-few replicas, a fatal client) may follow an attempt that was written and whose answer was lost, and librdkafka's Python
-binding doesn't tell whether a message was possibly persisted. So the default is ``in_doubt``: doubt costs a little
-knowledge, a wrong ``failed`` would accuse Kafka of a phantom.
-
-The recorder: what a client did, in fixed-size rows that a ``kill -9`` of the client can't take away.
+"""Recorder of a client's actions: fixed-size rows that survive a ``kill -9`` of the client.
 
 Rules:
 
 1. A row is packed straight into a file mapped into memory. It belongs to the kernel as soon as it is packed, so the
    death of the process loses nothing; only the death of the machine would.
-2. The byte that makes a row count is the last one packed: half a row is no row.
-3. A producer's row is begun *before* the record is handed to the client library. A record that reached the log without
-   a row would look like a phantom.
-4. Files are grown a step ahead, when the client has time, with their space reserved: a full disk is an error when
+2. The byte that makes a row valid is packed last: half a row does not count.
+3. A producer's row is begun *before* the client library receives the record. A record in the log without a row would
+   look like a phantom.
+4. Files are grown ahead of need, when the client has time, with their space reserved: a full disk is an error when
    growing, never a SIGBUS when packing.
-5. A worker that was killed on purpose and is started again goes on with the rows of its earlier life: what was begun
-   stays, and the next row comes right behind it.
+5. A worker that a fault killed continues, after its restart, with the rows of the earlier process: begun rows stay, and
+   the next row follows directly.
+6. ``failed`` promises that the record is nowhere. A record that ``produce()`` itself refused (because its queue is
+   full, for example) was never sent: failed. In a delivery report only errors of the record, the topic or its policies
+   can promise it, because every attempt meets them alike. Everything else (time-outs, connections, a moved leader, too
+   few replicas, a fatal client) may follow an attempt that was written and whose response was lost, and librdkafka's
+   Python binding does not report whether a message was possibly persisted. So the default is ``in_doubt``: doubt costs
+   a little knowledge, a wrong ``failed`` would accuse Kafka of a phantom.
 
 ::
 
-    <home>/<worker>/assignment.json   who this is: read by ``outcomes.convert``
-                    members           member ids of the group, one a line, in the order they were held
+    <home>/<worker>/assignment.json   the worker's assignment: read by ``outcomes.convert``
+                    members           member ids of the group, one a line, in the order in which they were held
                     00000.rows ...    ROWS rows each
 """
 
@@ -41,7 +38,7 @@ from aftershock.workloads.load.assignment import Assignment, CommitAssignment, C
 
 
 class Status(IntEnum):
-    """What became of a record, as a number for the spool; ``text`` is what the evidence says."""
+    """Final status of a record, as a number for the spool; ``text`` is its name in the evidence."""
 
     IN_DOUBT = 0
     OK = 1
@@ -49,15 +46,15 @@ class Status(IntEnum):
 
     @property
     def text(self) -> str:
-        """The status as it stands in the outcome row."""
+        """Name of the status in the outcome row."""
         return self.name.lower()
 
 
 CLIENT_DOWN = 32_000
-"""Our own code, out of Kafka's reach: the record was due while its client had been killed, and nobody sent it."""
+"""Aftershock's own code, outside Kafka's range: the record was due while its client was down, and was never sent."""
 
 VALUE_CORRUPT = "VALUE_CORRUPT"
-"""Our own name, in rows of what was read: it is a record of ours, and its value is not what was sent."""
+"""Aftershock's own error name, in rows of delivered records: the value of a marked record is not what was sent."""
 
 CERTAINLY_NOT_WRITTEN = frozenset(
     {
@@ -76,15 +73,15 @@ CERTAINLY_NOT_WRITTEN = frozenset(
 )
 
 
-def reported(code: int) -> Status:
-    """The status that the error code of a delivery report leaves a record in; code 0 is success."""
+def status_of_code(code: int) -> Status:
+    """Return the status that a delivery report's error code leaves a record in; code 0 is success."""
     if code == KafkaError.NO_ERROR:
         return Status.OK
     return Status.FAILED if code in CERTAINLY_NOT_WRITTEN else Status.IN_DOUBT
 
 
 def error_name(code: int) -> str | None:
-    """Kafka's name of an error code (librdkafka's own begin with an underscore), None for no error."""
+    """Return Kafka's name of an error code (librdkafka's own start with an underscore), None for no error."""
     if code == CLIENT_DOWN:
         return "CLIENT_DOWN"
     return None if code == KafkaError.NO_ERROR else KafkaError(code).name()
@@ -96,7 +93,7 @@ ROWS = 1 << _SHIFT
 _MASK = ROWS - 1
 
 UNKNOWN = -1
-"""Stands for null in every number of a row that may be unknown; none of them is ever negative otherwise."""
+"""Represents null in the numbers of a row that may be unknown; their other values are never negative."""
 
 # intended_us, deadline_us, sent_us, bytes, begun
 _BEGUN = Struct("<qqqiB3x")
@@ -114,14 +111,17 @@ _begun_into, _ended_into, _consumed_into = _BEGUN.pack_into, _ENDED.pack_into, _
 
 
 def spool_home(name: str, run_dir: Path) -> Path:
-    """Where the spools of a run go: memory where the host has it, else the run's own directory. Not yet created."""
+    """Return the directory of a run's spools, not yet created.
+
+    It is in memory if the host allows it, else in the run's directory.
+    """
     if TMPFS.is_dir() and os.access(TMPFS, os.W_OK):
         return TMPFS / f"aftershock-{name}"
     return run_dir / "spool"
 
 
 class _Segments:
-    """Files of ROWS rows each, mapped into memory and never moved; those of an earlier life are there already."""
+    """Files of ROWS rows each, mapped into memory and never moved, including those of an earlier process."""
 
     def __init__(self, directory: Path, row_bytes: int) -> None:
         self._directory, self._row_bytes, self._bytes = directory, row_bytes, ROWS * row_bytes
@@ -132,11 +132,14 @@ class _Segments:
             self.grow()
 
     def grow(self) -> None:
-        """One more segment; ``OSError`` when there is no room for it."""
+        """Add a segment; ``OSError`` if there is no space for it."""
         self._map(self._directory / f"{len(self.maps):05}.rows", os.O_CREAT | os.O_EXCL)
 
     def count(self, flag_at: int) -> int:
-        """How many rows count already. They are written in order, so the first that doesn't is found by halves."""
+        """Return the number of valid rows.
+
+        They are written in order, so a binary search finds the first invalid one.
+        """
 
         def free(row: int) -> bool:
             return self.maps[row >> _SHIFT][(row & _MASK) * self._row_bytes + flag_at] == 0
@@ -152,7 +155,7 @@ class _Segments:
             os.close(descriptor)
 
     def ahead(self, row: int) -> None:
-        """Grow when less than half a segment is left after ``row``. For moments when the client has nothing to do."""
+        """Grow if less than half a segment is left after ``row``. Call it when the client has nothing to do."""
         if len(self.maps) * ROWS - row < ROWS // 2:
             self.grow()
 
@@ -167,9 +170,9 @@ def _open(home: Path, assignment: Assignment) -> Path:
 
 
 class ProduceSpool:
-    """A slot per seq: begun when the record (or the commit) is sent, ended by its delivery report.
+    """A row per seq: begun when the record (or commit) is sent, ended by its delivery report.
 
-    ``FileExistsError`` when this worker has a spool already, though this is its first life.
+    ``FileExistsError`` if this worker has a spool already, although it was not restarted.
     """
 
     def __init__(self, home: Path, assignment: ProduceAssignment | CommitAssignment) -> None:
@@ -179,11 +182,11 @@ class ProduceSpool:
 
     @property
     def next(self) -> int:
-        """The seq to begin with: that of the first record that was never begun."""
+        """First seq that was never begun: the one to start with."""
         return self._next
 
     def begin(self, seq: int, *, intended_us: int, deadline_us: int, sent_us: int, size_bytes: int) -> None:
-        """Record ``seq`` is about to be handed to the client library. Call with ``next``, then without gaps."""
+        """Begin the row of ``seq``, before the client library receives it. Start with ``next``, without gaps."""
         if seq >> _SHIFT == len(self._maps):
             self._segments.grow()
         self._next = seq + 1
@@ -204,7 +207,10 @@ class ProduceSpool:
         broker_id: int = UNKNOWN,
         attempts: int = 0,
     ) -> None:
-        """The final status of ``seq``; UNKNOWN (any negative number) for what isn't known, and 0 ``attempts``."""
+        """Write the final status of ``seq``.
+
+        UNKNOWN (any negative number) for unknown values, 0 for unknown ``attempts``.
+        """
         _ended_into(
             self._maps[seq >> _SHIFT],
             (seq & _MASK) * PRODUCE_ROW + _ENDED_AT,
@@ -220,7 +226,7 @@ class ProduceSpool:
         )
 
     def idle(self) -> None:
-        """Use a quiet moment to grow ahead of need."""
+        """Grow ahead of need while there is nothing to do."""
         self._segments.ahead(self._next)
 
 
@@ -239,7 +245,7 @@ class ConsumeSpool:
         return self._directory / "members"
 
     def positions(self) -> dict[int, int]:
-        """Partition -> the offset behind the last record delivered from it, in this life or an earlier one."""
+        """Return partition → offset after the last record delivered from it, including earlier processes."""
         reached: dict[int, int] = {}
         for row in range(self._next):
             fields = _CONSUMED.unpack_from(self._maps[row >> _SHIFT], (row & _MASK) * CONSUME_ROW)
@@ -262,7 +268,10 @@ class ConsumeSpool:
         broker_id: int = UNKNOWN,
         corrupt: bool = False,
     ) -> None:
-        """One record was delivered; UNKNOWN for what isn't known (who sent a foreign record, say)."""
+        """Write the row of a delivered record.
+
+        UNKNOWN for unknown values (the producer of a foreign record, for example).
+        """
         row = self._next
         if row >> _SHIFT == len(self._maps):
             self._segments.grow()
@@ -286,11 +295,11 @@ class ConsumeSpool:
         self._next = row + 1
 
     def member(self, member_id: str) -> None:
-        """Rows from here on were delivered to this member of the group."""
+        """Attribute the following rows to this member of the group."""
         with self._members.open("a") as members:
             members.write(member_id + "\n")
         self._member += 1
 
     def idle(self) -> None:
-        """Use a quiet moment to grow ahead of need."""
+        """Grow ahead of need while there is nothing to do."""
         self._segments.ahead(self._next)

@@ -1,19 +1,7 @@
-"""A worker's two pipes: orders come in, reports go out, and neither may ever hold up the client.
+"""One client in a process of its own: ``python -m aftershock.workloads.load.worker RUN WORKER``.
 
-One thread reads standard input, another writes standard output; the client only touches queues in between. The reader
-also sees to it that the worker dies with its runner: at the end of input (the runner closed it, or is gone), and when
-the parent process changes (the runner is gone and somebody else holds the pipe).
-
-A worker's sign of life: what it last said of itself, where any process can read it without asking the worker.
-
-Rules: a few numbers in a file mapped into memory, in the worker's spool, so that a beat costs no system call and a
-frozen or killed worker's last one stays. A worker beats about twice a second from the moment that it is ready.
-
-One client in a process of its own: ``python -m aftershock.workloads.load.worker RUN WORKER``.
-
-The arguments are for whoever looks for the process; what it is to do comes with its assignment.
-
-The conversation, a JSON object a line, the runner's side on standard input::
+The arguments only make the process easy to find; its assignment arrives on standard input. The conversation is one JSON
+object per line, the runner's side on standard input::
 
     {assignment}                       ->
                                        <-  {"say": "ready"}
@@ -26,8 +14,16 @@ The conversation, a JSON object a line, the runner's side on standard input::
     {"do": "quit"}                     ->
                                        <-  {"say": "done", "did": "quit"}
 
-and ``{"say": "died", "why": ...}`` for an end that nobody ordered. Standard error, librdkafka's log lines included,
-is the worker's log. Ctrl-C is the runner's to judge: SIGINT is ignored here.
+and ``{"say": "died", "why": ...}`` for an end without an order. Standard error, with librdkafka's log lines, is the
+worker's log. SIGINT is ignored, because the runner handles Ctrl-C.
+
+Pipes: one thread reads standard input, another writes standard output; the client only touches queues, so neither pipe
+can delay it. The reader also ends the worker with its runner: at the end of input (the runner closed it, or is gone),
+and when the parent process changes (the runner is gone and another process holds the pipe).
+
+Heartbeat: a few numbers in a file mapped into memory, in the worker's spool, so that a heartbeat costs no system call
+and the last one of a frozen or killed worker stays readable by any process. A worker writes it about twice a second
+once it is ready.
 """
 
 import gc
@@ -62,7 +58,7 @@ _CHUNK = 65_536
 
 
 class Inbox:
-    """Lines from ``descriptor``. The process ends at once when there will be no more."""
+    """Lines from ``descriptor``. The process exits at once when no more can come."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -71,11 +67,11 @@ class Inbox:
         Thread(target=self._read, name="inbox", daemon=True).start()
 
     def wait(self) -> bytes:
-        """The next line, however long it takes."""
+        """Return the next line, however long it takes."""
         return self._lines.get()
 
     def take(self) -> bytes | None:
-        """The next line if there is one."""
+        """Return the next line if there is one."""
         try:
             return self._lines.get_nowait()
         except Empty:
@@ -96,7 +92,7 @@ class Inbox:
 
 
 class Outbox:
-    """Reports to ``descriptor``, one JSON object a line. The process ends when nobody can read them any more."""
+    """Reports to ``descriptor``, one JSON object per line. The process exits when they can no longer be read."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -104,12 +100,12 @@ class Outbox:
         self._thread = Thread(target=self._write, name="outbox", daemon=True)
         self._thread.start()
 
-    def say(self, say: str, **details: Any) -> None:
+    def report(self, say: str, **details: Any) -> None:
         """Report ``{"say": say, ...details}``; returns before it is written."""
         self._lines.put(json.dumps({"say": say} | details).encode() + b"\n")
 
     def flush(self, deadline_s: float) -> None:
-        """Wait until all that was said is written, at most ``deadline_s``; nothing can be said after."""
+        """Wait until all reports are written, ``deadline_s`` at most; nothing can be reported afterwards."""
         self._lines.put(None)
         self._thread.join(deadline_s)
 
@@ -126,16 +122,16 @@ FILE = "pulse"
 _BEAT = Struct("<qqq")
 
 
-class Beat(NamedTuple):
-    """``t_us``: when (run clock). ``ok``: what has succeeded in this life. ``late_us``: p99 behind its schedule."""
+class Heartbeat(NamedTuple):
+    """``t_us``: time on the run clock. ``ok``: successes of this process. ``late_us``: p99 lateness of its schedule."""
 
     t_us: int
     ok: int
     late_us: int
 
 
-class Pulse:
-    """Beats for one worker, whose spool is there already."""
+class HeartbeatFile:
+    """Heartbeat file of one worker, whose spool exists."""
 
     def __init__(self, assignment: Assignment) -> None:
         descriptor = os.open(assignment.spool / assignment.worker / FILE, os.O_CREAT | os.O_RDWR, 0o644)
@@ -145,48 +141,48 @@ class Pulse:
         finally:
             os.close(descriptor)
 
-    def beat(self, beat: Beat) -> None:
-        """Leave the latest."""
-        _BEAT.pack_into(self._map, 0, *beat)
+    def write(self, heartbeat: Heartbeat) -> None:
+        """Overwrite the heartbeat."""
+        _BEAT.pack_into(self._map, 0, *heartbeat)
 
 
-def read_pulse(spool: Path, worker: str) -> Beat | None:
-    """The last beat of a worker in the spools of its run; None if it never beat."""
+def read_heartbeat(spool: Path, worker: str) -> Heartbeat | None:
+    """Return the latest heartbeat of a worker in the spools of its run; None if it never wrote one."""
     with suppress(OSError):
-        left = (spool / worker / FILE).read_bytes()
-        if len(left) == _BEAT.size:
-            return Beat(*_BEAT.unpack(left))
+        content = (spool / worker / FILE).read_bytes()
+        if len(content) == _BEAT.size:
+            return Heartbeat(*_BEAT.unpack(content))
     return None
 
 
 PROGRESS_US = 500 * US_PER_MS
 STEP_US = 50 * US_PER_MS
-"""The longest that a client waits for something to do before orders are looked at again."""
+"""Longest time that a client waits for work before orders are read again."""
 
 _FLUSH_S = 5.0
 _LOG = logging.getLogger("aftershock.worker")
 
 
 def main() -> int:
-    """Run one worker; its exit status is 0 after ``quit`` and 1 when it died."""
+    """Run one worker; the exit status is 0 after ``quit`` and 1 after a failure."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     outbox = Outbox(sys.stdout.fileno())
     try:
         _work(Inbox(sys.stdin.fileno()), outbox)
-    except Exception as error:  # noqa: BLE001  # whatever it was, the runner must hear of it
+    except Exception as error:  # noqa: BLE001  # any failure must be reported to the runner
         _LOG.exception("died")
-        outbox.say("died", why=_why(error))
+        outbox.report("died", why=_reason(error))
         outbox.flush(_FLUSH_S)
         return 1
     return 0
 
 
-def _why(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, WorkloadError):
         return str(error)
     if isinstance(error, KafkaException):
-        return f"librdkafka says: {error.args[0].str()}"
+        return f"librdkafka: {error.args[0].str()}"
     return f"{type(error).__name__}: {error}"
 
 
@@ -197,16 +193,16 @@ def _work(inbox: Inbox, outbox: Outbox) -> None:
     client = make_client(assignment, clock, events)
     client.prepare()
     gc.collect()
-    gc.freeze()  # what set-up left behind is never garbage; a full collection would stall the schedule
-    outbox.say("ready")
-    _serve(client, inbox, outbox, clock, Pulse(assignment))
+    gc.freeze()  # objects of the set-up stay alive; a full collection would stall the schedule
+    outbox.report("ready")
+    _serve(client, inbox, outbox, clock, HeartbeatFile(assignment))
     events.emit("counters", counters=client.counters())
     client.close()
-    outbox.say("done", did="quit")
+    outbox.report("done", did="quit")
     outbox.flush(_FLUSH_S)
 
 
-def _serve(client: Client, inbox: Inbox, outbox: Outbox, clock: Clock, pulse: Pulse) -> None:
+def _serve(client: Client, inbox: Inbox, outbox: Outbox, clock: Clock, heartbeats: HeartbeatFile) -> None:
     progress_us = clock() + PROGRESS_US
     while True:
         client.step(STEP_US)
@@ -216,15 +212,15 @@ def _serve(client: Client, inbox: Inbox, outbox: Outbox, clock: Clock, pulse: Pu
                 return
             client.obey(order)
         if answer := client.answer():
-            outbox.say("done", **answer)
+            outbox.report("done", **answer)
         now_us = clock()
         if now_us >= progress_us:
             progress_us = now_us + PROGRESS_US
-            told = client.progress()
-            pulse.beat(Beat(now_us, told["ok"], told["late_p99_us"]))
-            outbox.say("progress", t_us=now_us, **told)
+            progress = client.progress()
+            heartbeats.write(Heartbeat(now_us, progress["ok"], progress["late_p99_us"]))
+            outbox.report("progress", t_us=now_us, **progress)
 
 
 if __name__ == "__main__":
-    # librdkafka's threads may still wait for brokers that are gone; all that matters is written
+    # librdkafka's threads may still wait for dead brokers; everything important is written
     os._exit(main())

@@ -1,7 +1,8 @@
-"""Examines a client of yours: ``python -m aftershock.workloads.adapters.conformance [options] -- command...``.
+"""Conformance check of a client program.
 
-It runs the command many times, against a Kafka of its own (librdkafka's mock cluster, in a process of its own) or the
-one at ``--bootstrap``, says of all that a client must do whether it does it, and ends with status 1 if it fails any.
+Usage: ``python -m aftershock.workloads.adapters.conformance [options] -- command...``. Runs the command many times,
+against librdkafka's mock cluster in a process of its own or against the cluster at ``--bootstrap``, prints each
+requirement with its result, and exits with status 1 if the client fails any.
 """
 
 import argparse
@@ -11,7 +12,7 @@ from contextlib import nullcontext
 
 from aftershock.errors import WorkloadError
 from aftershock.workloads.adapters.conformance import commit, consume, produce
-from aftershock.workloads.adapters.conformance.bench import Bench, Complaint, StandingCluster, Unbreakable
+from aftershock.workloads.adapters.conformance.bench import Bench, NotExaminable, StandingCluster, Violation
 from aftershock.workloads.adapters.conformance.mock_cluster import MockCluster
 
 Check = Callable[[Bench], None]
@@ -25,42 +26,54 @@ PATIENCE_S = 30.0
 
 
 def judge(check: Check, bench: Bench) -> tuple[str, str]:
-    """How the client does by one check, ``ok``, ``FAILS`` or ``-`` (not examined), and why."""
+    """Return the result of one check, ``ok``, ``FAILS`` or ``-`` (not examined), and the reason."""
     try:
         check(bench)
-    except Unbreakable as why:
-        return "-", f"not examined: {why}"
-    except (Complaint, WorkloadError) as wrong:
-        return "FAILS", str(wrong)
+    except NotExaminable as reason:
+        return "-", f"not examined: {reason}"
+    except (Violation, WorkloadError) as violation:
+        return "FAILS", str(violation)
     return "ok", ""
 
 
-def examine(bench: Bench, ops: Iterable[str], say: Callable[[str], object]) -> int:
-    """Run the checks of these ops, saying how each went; gives how many the client fails."""
+def examine(bench: Bench, ops: Iterable[str], log: Callable[[str], object]) -> int:
+    """Run the checks of these operations, log each result, and return the number of failed checks."""
     failures = 0
     for op in ops:
         for check in CHECKS[op]:
-            how, why = judge(check, bench)
-            failures += how == "FAILS"
-            say(f"{how:5} {op}: {check.__doc__}" + (f"\n      {why}" if why else ""))
+            result, reason = judge(check, bench)
+            failures += result == "FAILS"
+            log(f"{result:5} {op}: {check.__doc__}" + (f"\n      {reason}" if reason else ""))
     return failures
 
 
 def main(argv: Sequence[str]) -> int:
-    """The command line; its exit status is 0 when every check is passed."""
-    told = _parser().parse_args(argv)
-    with nullcontext(StandingCluster(told.bootstrap)) if told.bootstrap else MockCluster() as cluster:
-        failures = examine(Bench(told.command, cluster, told.patience), told.op or ["produce", "consume"], _print)
-    _print(f"{failures} of these it fails" if failures else "it keeps the protocol")
+    """Run the command line; the exit status is 0 when the client passes every check."""
+    arguments = _parser().parse_args(argv)
+    with nullcontext(StandingCluster(arguments.bootstrap)) if arguments.bootstrap else MockCluster() as cluster:
+        failures = examine(
+            Bench(arguments.command, cluster, arguments.patience), arguments.op or ["produce", "consume"], _print
+        )
+    _print(f"the client fails {failures} of these checks" if failures else "the client conforms to the protocol")
     return 1 if failures else 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="aftershock.workloads.adapters.conformance", description="Examine a client.")
-    parser.add_argument("--op", action="append", choices=CHECKS, help="what it can do; default: produce and consume")
-    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="examine it on this cluster, where nothing is broken")
-    parser.add_argument("--patience", type=float, default=PATIENCE_S, metavar="SECONDS", help="with every answer")
-    parser.add_argument("command", nargs="+", help="how to start the client, after --")
+    parser = argparse.ArgumentParser(
+        prog="aftershock.workloads.adapters.conformance",
+        description="Check that a client program conforms to the protocol.",
+    )
+    parser.add_argument(
+        "--op",
+        action="append",
+        choices=CHECKS,
+        help="an operation that it supports (repeatable); default: produce and consume",
+    )
+    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="use this cluster, without breaking anything")
+    parser.add_argument(
+        "--patience", type=float, default=PATIENCE_S, metavar="SECONDS", help="time limit for every answer"
+    )
+    parser.add_argument("command", nargs="+", help="command that starts the client, after --")
     return parser
 
 

@@ -1,15 +1,15 @@
-"""What a committer must do. Each check is a function; its docstring is what is printed."""
+"""Requirements on a committer. Each check is a function; its docstring is printed with the result."""
 
 from aftershock.workloads.adapters.conformance.bench import (
     GRACE_S,
     PARTITIONS,
     Bench,
-    Complaint,
-    Talk,
-    all_acked,
-    end_of_input_ends,
-    none_acked,
-    settle,
+    ClientSession,
+    Violation,
+    await_reports,
+    require_all_acked,
+    require_exit_at_end_of_input,
+    require_none_acked,
 )
 from aftershock.workloads.adapters.exec_protocol import commit_order
 
@@ -20,47 +20,49 @@ _SOON_MS = 2_000
 
 
 def commits_are_acked_and_kept(bench: Bench) -> None:
-    """Commits of many groups are acked once each, and the last of each group is what the cluster has."""
+    """Commits of many groups are acked once each, and the cluster holds the last commit of each group."""
     topic = bench.topic()
-    with bench.talk() as talk:
-        talk.start(bench.committing(topic))
-        _commit(talk, topic, _GROUPS * _ROUNDS)
-        all_acked(settle(talk, range(_GROUPS * _ROUNDS), f"report all of {_GROUPS * _ROUNDS} commits"))
-        talk.close()
+    with bench.session() as session:
+        session.start(bench.committing(topic))
+        _commit(session, topic, _GROUPS * _ROUNDS)
+        require_all_acked(
+            await_reports(session, range(_GROUPS * _ROUNDS), f"report all of {_GROUPS * _ROUNDS} commits")
+        )
+        session.close()
     for number in range(_GROUPS):
         kept, last = bench.committed(_group(topic, number), topic), {number % PARTITIONS: _ROUNDS - 1}
         if kept != last:
-            raise Complaint(f"group {number} was to have {last} committed last, by partition, and has {kept}")
+            raise Violation(f"the last commit of group {number} should be {last}, by partition, and is {kept}")
 
 
 def nothing_is_acked_while_kafka_is_away(bench: Bench) -> None:
-    """With every broker away nothing is acked; once they are back all is reported."""
+    """While every broker is down nothing is acked; after their return every commit is reported."""
     topic = bench.topic()
-    with bench.talk() as talk:
-        talk.start(bench.committing(topic))
+    with bench.session() as session:
+        session.start(bench.committing(topic))
         with bench.outage():
-            _commit(talk, topic, _FEW)
-            talk.quiet()
-            none_acked(talk, "while every broker was away")
-        settle(talk, range(_FEW), "report all commits once Kafka is back")
+            _commit(session, topic, _FEW)
+            session.quiet()
+            require_none_acked(session, "while every broker was down")
+        await_reports(session, range(_FEW), "report all commits once Kafka is back")
 
 
 def deadlines_are_kept(bench: Bench) -> None:
-    """With Kafka away for longer than the deadline every commit fails, soon after it."""
+    """If Kafka is down for longer than the deadline, every commit fails soon after its deadline."""
     topic = bench.topic()
-    with bench.talk() as talk:
-        talk.start(bench.committing(topic, deadline_ms=_SOON_MS))
+    with bench.session() as session:
+        session.start(bench.committing(topic, deadline_ms=_SOON_MS))
         with bench.outage():
-            _commit(talk, topic, _FEW)
-            settle(talk, range(_FEW), f"fail commits of a {_SOON_MS} ms deadline", _SOON_MS / 1000 + GRACE_S)
-            none_acked(talk, "while every broker was away")
+            _commit(session, topic, _FEW)
+            await_reports(session, range(_FEW), f"fail commits of a {_SOON_MS} ms deadline", _SOON_MS / 1000 + GRACE_S)
+            require_none_acked(session, "while every broker was down")
 
 
 def it_ends_with_its_worker(bench: Bench) -> None:
-    """When its standard input ends without a close it ends at once."""
-    with bench.talk() as talk:
-        talk.start(bench.committing(bench.topic()))
-        end_of_input_ends(talk)
+    """The client exits at once when its standard input ends without a close order."""
+    with bench.session() as session:
+        session.start(bench.committing(bench.topic()))
+        require_exit_at_end_of_input(session)
 
 
 CHECKS = (
@@ -75,7 +77,7 @@ def _group(topic: str, number: int) -> str:
     return f"{topic}-{number}"
 
 
-def _commit(talk: Talk, topic: str, count: int) -> None:
+def _commit(session: ClientSession, topic: str, count: int) -> None:
     for seq in range(count):
         number = seq % _GROUPS
-        talk.order(commit_order(seq, _group(topic, number), number % PARTITIONS, seq // _GROUPS))
+        session.order(commit_order(seq, _group(topic, number), number % PARTITIONS, seq // _GROUPS))

@@ -1,10 +1,10 @@
-"""librdkafka's own mock cluster, as a process of its own: a real TCP broker that can be broken on purpose.
+"""librdkafka's mock cluster in a process of its own: a real TCP broker that can be broken on purpose.
 
-It speaks with librdkafka and most others, not with Kafka 4's own Java client, which takes its answer to ApiVersions v4
-for a throttling of many minutes (librdkafka 2.16.0).
+It serves librdkafka and most other clients, but not Kafka 4's own Java client, which takes its answer to ApiVersions v4
+for a throttle time of many minutes (librdkafka 2.16.0).
 
-``MockCluster`` is the caller's side; the other side (``python -m``) drives librdkafka through ctypes, because the
-Python binding can start a mock but not break one. The library is the one inside confluent-kafka's wheel.
+``MockCluster`` is the caller's side. The other side (``python -m``) drives librdkafka through ctypes, because the
+Python binding can start a mock cluster but not break it. The library is the one in confluent-kafka's wheel.
 """
 
 import contextlib
@@ -23,11 +23,11 @@ from aftershock.errors import WorkloadError
 from aftershock.workloads.adapters.conformance.bench import PARTITIONS
 
 BROKERS = 3
-_VOID = {"group_initial_rebalance_delay_ms"}  # functions of librdkafka's rdkafka_mock.h that return nothing
+_VOID = {"group_initial_rebalance_delay_ms"}  # functions of rdkafka_mock.h without a return value
 
 
 class MockCluster:
-    """Start with ``with``; every method is one question to the process and waits for its answer."""
+    """Context manager of the mock cluster; every method sends one request to the process and waits for its reply."""
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
@@ -36,8 +36,8 @@ class MockCluster:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
-        self.bootstrap = str(self._answer())
-        self._ask("group_initial_rebalance_delay_ms", 0)
+        self.bootstrap = str(self._reply())
+        self._request("group_initial_rebalance_delay_ms", 0)
         return self
 
     def __exit__(
@@ -47,28 +47,28 @@ class MockCluster:
         self._process.communicate()
 
     def create(self, topic: str, partitions: int = PARTITIONS) -> None:
-        """Make a topic, replicated on every broker."""
-        self._ask("topic_create", topic, partitions, BROKERS)
+        """Create a topic, replicated on every broker."""
+        self._request("topic_create", topic, partitions, BROKERS)
 
     def down(self) -> None:
-        """No broker answers any more, and none can be connected to."""
+        """Stop all brokers from answering and from accepting connections."""
         for broker in range(1, BROKERS + 1):
-            self._ask("broker_set_down", broker)
+            self._request("broker_set_down", broker)
 
     def up(self) -> None:
-        """All brokers are back, with their logs."""
+        """Bring all brokers back, with their logs."""
         for broker in range(1, BROKERS + 1):
-            self._ask("broker_set_up", broker)
+            self._request("broker_set_up", broker)
 
-    def _ask(self, function: str, *arguments: str | int) -> None:
+    def _request(self, function: str, *arguments: str | int) -> None:
         if self._process.stdin is None:
             return
         self._process.stdin.write(json.dumps([function, *arguments]).encode() + b"\n")
         self._process.stdin.flush()
-        if status := self._answer():
-            raise WorkloadError(f"librdkafka's mock cluster refused {function}{arguments}: status {status}")
+        if status := self._reply():
+            raise WorkloadError(f"librdkafka's mock cluster rejected {function}{arguments}: status {status}")
 
-    def _answer(self) -> Any:
+    def _reply(self) -> Any:
         line = self._process.stdout.readline() if self._process.stdout else b""
         if not line:
             raise WorkloadError("librdkafka's mock cluster has ended; is confluent-kafka installed from its wheel?")
@@ -76,12 +76,12 @@ class MockCluster:
 
 
 def library() -> ctypes.CDLL:
-    """The librdkafka that confluent-kafka brought along."""
+    """Return the librdkafka library of confluent-kafka's wheel."""
     wheel = Path(confluent_kafka.__file__).parent.parent / "confluent_kafka.libs"
     return ctypes.CDLL(str(next(wheel.glob("librdkafka-*.so*"))))
 
 
-def _say(answer: str | int) -> None:
+def _reply(answer: str | int) -> None:
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()
 
@@ -93,16 +93,16 @@ def _serve() -> None:
     kafka.rd_kafka_mock_cluster_bootstraps.restype = ctypes.c_char_p
     handle = kafka.rd_kafka_new(0, ctypes.c_void_p(kafka.rd_kafka_conf_new()), None, 0)
     cluster = ctypes.c_void_p(kafka.rd_kafka_mock_cluster_new(ctypes.c_void_p(handle), BROKERS))
-    _say(kafka.rd_kafka_mock_cluster_bootstraps(cluster).decode())
+    _reply(kafka.rd_kafka_mock_cluster_bootstraps(cluster).decode())
     for line in sys.stdin:
         name, *arguments = json.loads(line)
         function = getattr(kafka, f"rd_kafka_mock_{name}")
         function.restype = None if name in _VOID else ctypes.c_int
         converted = [argument.encode() if isinstance(argument, str) else argument for argument in arguments]
-        _say(function(cluster, *converted) or 0)
+        _reply(function(cluster, *converted) or 0)
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started us to judge
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the starting process
     with contextlib.suppress(BrokenPipeError):
         _serve()

@@ -1,10 +1,8 @@
-"""Which version of an API a shell speaks to one broker, and kio's message classes of that version.
+"""Requests and responses that several clients share, in whichever version a broker speaks.
 
-A shell's code is for a range of versions, in which the fields that it sets are the same. ``Dialect`` is that range.
-
-The requests that producers and all clients send, in whichever version a broker speaks.
-
-From kio's responses to the values that the rules speak of.
+``ApiVersionRange`` is the range of versions that the client code supports, in which the fields that it sets are the
+same; it gives kio's message classes of the version for one broker. The functions build the requests of producers and of
+all clients, and translate kio's responses into the values that the rules use.
 """
 
 import struct
@@ -32,17 +30,17 @@ from aftershock.workloads.kafka.wire.connection import Address
 from aftershock.workloads.kafka.wire.schema import uvarint
 
 
-class Dialect(NamedTuple):
-    """The versions of an API that a shell's code is written for."""
+class ApiVersionRange(NamedTuple):
+    """Versions of an API that the client code supports."""
 
     api: Api
     least: int
     most: int
 
     def messages(self, versions: Versions, cap: int | None = None) -> Any:
-        """The module of the request's classes, of the highest version that both sides have and ``cap`` allows.
+        """Return the module of the request's classes, in the highest version that both sides have and ``cap`` allows.
 
-        Raises UnsupportedError when there is none, with the broker's range and ours.
+        Raises UnsupportedError if there is none, with the broker's range and the client's.
         """
         most = self.most if cap is None else min(cap, self.most)
         version = versions.pick(self.api, most)
@@ -50,7 +48,7 @@ class Dialect(NamedTuple):
             lowest, highest = versions.offered[self.api]
             raise UnsupportedError(
                 f"{self.api.name}: the broker offers versions {lowest} to {highest}, this client needs {self.least} to "
-                f"{most}: use a newer broker"
+                f"{most}; use a newer broker"
             )
         return _module(self.api, version)
 
@@ -60,19 +58,19 @@ def _module(api: Api, version: int) -> Any:
     return sys.modules[request_type(api, version).__module__]
 
 
-def by_topic(partitions: Collection[TopicPartition]) -> Iterator[tuple[str, Iterator[TopicPartition]]]:
-    """Each topic once with its partitions, as most requests want them; an inner iterator is to be used at once."""
+def group_by_topic(partitions: Collection[TopicPartition]) -> Iterator[tuple[str, Iterator[TopicPartition]]]:
+    """Yield each topic once with its partitions, as most requests need them; use an inner iterator at once."""
     return groupby(sorted(partitions), key=lambda tp: tp.topic)
 
 
-METADATA = Dialect(Api.METADATA, 10, 12)
-"""Before 10 there are no topic ids (and before 9 leader epochs can't be relied on); 13 brings nothing for us."""
+METADATA = ApiVersionRange(Api.METADATA, 10, 12)
+"""Before 10 there are no topic ids (and before 9 leader epochs are unreliable); 13 adds nothing useful here."""
 
-PRODUCE = Dialect(Api.PRODUCE, 3, 12)
+PRODUCE = ApiVersionRange(Api.PRODUCE, 3, 12)
 """Record batches of format v2 since 3; 13 names topics by id alone."""
 
-INIT_PRODUCER_ID = Dialect(Api.INIT_PRODUCER_ID, 0, 5)
-"""6 isn't stable in Kafka 4.3."""
+INIT_PRODUCER_ID = ApiVersionRange(Api.INIT_PRODUCER_ID, 0, 5)
+"""6 is not stable in Kafka 4.3."""
 
 _NO_TRANSACTION = timedelta(milliseconds=2**31 - 1)
 _COMPACT_SINCE = 9  # the first version of Produce with compact lengths and tagged fields
@@ -81,7 +79,7 @@ _ACKS_AND_TIMEOUT = struct.Struct(">hi").pack
 
 
 def metadata_request(messages: Any, topics: Iterable[str]) -> Any:
-    """Ask for these topics and all nodes. Kafka's clients let the broker create a topic; ours don't."""
+    """Return a request for these topics and all nodes. Unlike Kafka's clients, it does not create topics."""
     old = {} if messages.MetadataRequest.__version__ > 10 else {"include_cluster_authorized_operations": False}  # noqa: PLR2004  # the last version that had it
     return messages.MetadataRequest(
         topics=tuple(messages.MetadataRequestTopic(topic_id=None, name=name) for name in topics),
@@ -92,7 +90,7 @@ def metadata_request(messages: Any, topics: Iterable[str]) -> Any:
 
 
 class ProduceWriter:
-    """Writes the bodies of one version of Produce, the one message whose dataclasses would cost more than its bytes.
+    """Writer of one version's Produce bodies, the one message whose dataclasses would cost more than its bytes.
 
     ``timeout_ms`` is for the acknowledgement.
     """
@@ -107,7 +105,7 @@ class ProduceWriter:
         self._head = no_transaction + _ACKS_AND_TIMEOUT(acks, timeout_ms)
 
     def body(self, topics: Mapping[str, Sequence[tuple[int, bytes]]]) -> list[bytes]:
-        """The bytes, in parts; ``topics``: by name, each partition and its one record batch."""
+        """Return the bytes, in parts; ``topics`` maps a name to its partitions, each with one record batch."""
         parts = [self._head, self._length(len(topics))]
         for name, batches in topics.items():
             text = name.encode()
@@ -125,17 +123,17 @@ def _compact_length(length: int) -> bytes:
 
 
 def init_producer_id_request(messages: Any) -> Any:
-    """Ask for a new producer id, without transactions."""
+    """Return a request for a new producer id, without transactions."""
     return messages.InitProducerIdRequest(transactional_id=None, transaction_timeout=_NO_TRANSACTION)
 
 
 def metadata_response(response: Any) -> MetadataResponse:
-    """A Metadata response of any version since 9. Topics without a name, as ids that are gone have, are left out.
+    """Convert a Metadata response of any version since 9. Topics without a name, such as deleted ids, are skipped.
 
-    ProtocolError for a broker at an address that nobody can dial.
+    ProtocolError for a broker with an invalid address.
     """
     return MetadataResponse(
-        nodes=tuple(map(dialled, response.brokers)),
+        nodes=tuple(map(to_node, response.brokers)),
         topics=tuple(_topic(topic) for topic in response.topics if topic.name is not None),
     )
 
@@ -157,15 +155,15 @@ def _partition(partition: Any) -> PartitionMetadata:
 
 
 def leader_hint(partition: Any) -> Leader:
-    """``CurrentLeader`` of one partition of a Produce (10+) or Fetch response; unknown in versions without it."""
+    """Return ``CurrentLeader`` of a partition of a Produce (10+) or Fetch response; unknown in older versions."""
     current = getattr(partition, "current_leader", None)
     return Leader() if current is None else Leader(current.leader_id, current.leader_epoch)
 
 
 def endpoints(response: Any) -> tuple[Node, ...]:
-    """``NodeEndpoints`` of a Produce (10+) or Fetch (16+) response; empty in versions without them.
+    """Return ``NodeEndpoints`` of a Produce (10+) or Fetch (16+) response; empty in older versions.
 
-    One that can't be dialled is left out: an answer's outcomes aren't to be lost for what stands beside them.
+    Invalid addresses are skipped, so that they do not cost the response's results.
     """
     return tuple(_endpoints(response))
 
@@ -173,13 +171,13 @@ def endpoints(response: Any) -> tuple[Node, ...]:
 def _endpoints(response: Any) -> Iterator[Node]:
     for entry in getattr(response, "node_endpoints", ()):
         with suppress(ProtocolError):
-            yield dialled(entry)
+            yield to_node(entry)
 
 
-def dialled(entry: Any) -> Node:
-    """A node as any response names it; ProtocolError for an address that nobody can dial."""
+def to_node(entry: Any) -> Node:
+    """Convert a node of any response; ProtocolError for an invalid address."""
     try:
         host, port = Address.checked(entry.host, entry.port)
     except ValueError as error:
-        raise ProtocolError(f"node {entry.node_id} has an impossible address: {error}") from error
+        raise ProtocolError(f"node {entry.node_id} has an invalid address: {error}") from error
     return Node(entry.node_id, host, port, getattr(entry, "rack", None))

@@ -1,7 +1,7 @@
-"""The settings of the reference clients: Kafka's names and defaults (4.3), and our switches.
+"""Settings of the reference clients: Kafka's names and defaults (4.3), and additional switches.
 
-A class a client; a field is Kafka's name with ``_`` for ``.``. ``parse`` takes either spelling, refuses what doesn't
-exist or can't be, and says what would do. Sizes are bytes, times milliseconds, both in the name.
+Each client has a class; a field is Kafka's name with ``_`` for ``.``. ``parse`` accepts either spelling, rejects
+unknown names and invalid values, and suggests valid ones. Sizes are bytes, times milliseconds, both in the name.
 """
 
 import dataclasses
@@ -22,25 +22,25 @@ S = TypeVar("S", bound="ClientSettings")
 
 
 def parse(cls: type[S], settings: Mapping[str, object]) -> S:
-    """The settings in Kafka's spelling (``linger.ms``) or ours (``linger_ms``), as a value of ``cls``.
+    """Parse settings in Kafka's spelling (``linger.ms``) or ours (``linger_ms``) into a value of ``cls``.
 
-    Numbers and booleans may come as text. ``SettingError`` for an unknown name, a value that the setting can't have,
-    and settings that contradict one another.
+    Numbers and booleans may be text. ``SettingError`` for an unknown name, an invalid value, and contradicting
+    settings.
     """
     fields = {field.name: field for field in dataclasses.fields(cls)}
-    given = {}
+    values = {}
     for name, value in settings.items():
         field = fields.get(name.replace(".", "_"))
         if field is None:
             raise SettingError(f"there is no setting {name}{_nearest(name, list(fields))}")
-        given[field.name] = _read(name, field.metadata["read"], value)
-    if "bootstrap_servers" not in given:
-        raise SettingError("there are no bootstrap.servers: give host:port, or several with commas between them")
-    return cls(**{**cls.implied(given), **given})
+        values[field.name] = _read(name, field.metadata["read"], value)
+    if "bootstrap_servers" not in values:
+        raise SettingError("bootstrap.servers is missing; set it to host:port, or several separated by commas")
+    return cls(**{**cls.implied(values), **values})
 
 
-def _nearest(name: str, known: list[str]) -> str:
-    near = get_close_matches(name.replace(".", "_"), known, n=1, cutoff=0.0)
+def _nearest(name: str, names: list[str]) -> str:
+    near = get_close_matches(name.replace(".", "_"), names, n=1, cutoff=0.0)
     return f"; the nearest is {near[0].replace('_', '.')}" if near else ""
 
 
@@ -52,33 +52,33 @@ def _read(name: str, read: Callable[[object], Any], value: object) -> Any:
 
 
 def number(default: float, least: float = 0, most: float = INT32_MAX) -> Any:
-    """A field that holds a number of ``default``'s own type in ``least``..``most``."""
+    """Return a field for a number of ``default``'s own type in ``least``..``most``."""
     kind, name = type(default), "an integer" if isinstance(default, int) else "a number"
 
     def read(value: object) -> float:
-        taken = _as_float(value)
-        if not least <= taken <= most or kind(taken) != taken:
+        parsed = _as_float(value)
+        if not least <= parsed <= most or kind(parsed) != parsed:
             raise ValueError(f"give {name} from {least} to {most}")
-        return kind(taken)
+        return kind(parsed)
 
     return dataclasses.field(default=default, metadata={"read": read})
 
 
 def _as_float(value: object) -> float:
-    """Not a number where it isn't one, and a boolean isn't."""
+    """Return NaN for anything that is not a number, including booleans."""
     try:
-        return nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]  # what can't be read is told
+        return nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]  # TypeError is handled
     except (TypeError, ValueError):
         return nan
 
 
 def flag(*, default: bool) -> Any:
-    """A field that holds a boolean; text says ``true`` or ``false``."""
+    """Return a field for a boolean; text is ``true`` or ``false``."""
     return choice(default, {"true": True, "false": False})
 
 
 def choice(default: object, values: Mapping[str, object]) -> Any:
-    """A field that holds one of the values, by the text that stands for it, whether large or small."""
+    """Return a field for one of the values, by its text in upper or lower case."""
 
     def read(value: object) -> object:
         key = str(value).lower()
@@ -90,7 +90,7 @@ def choice(default: object, values: Mapping[str, object]) -> Any:
 
 
 def text(default: str | None) -> Any:
-    """A field that holds text; where the default is None, empty text is None."""
+    """Return a field for text; if the default is None, empty text is None."""
 
     def read(value: object) -> str | None:
         if not isinstance(value, str):
@@ -116,16 +116,16 @@ def _addresses(value: object) -> tuple[Address, ...]:
 def _address(item: str) -> Address:
     host, colon, port = item.strip().rpartition(":")
     if not colon or not host or not port.isdigit():
-        raise ValueError(f"{item.strip()!r} is no host:port")
+        raise ValueError(f"{item.strip()!r} is not host:port")
     return Address.checked(host.strip("[]"), int(port))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClientSettings:
-    """What every client has. ``client_rack`` is what the client says about itself, None for nothing.
+    """Settings of every client. ``client_rack`` is the rack that the client reports, None for none.
 
-    ``security`` stands for Kafka's ``security.protocol``, ``sasl.*`` and ``ssl.*``. ``metadata_own_connection`` is an
-    instrument of ours: Metadata is asked for where nothing else is, so that a late answer holds up no other.
+    ``security`` replaces Kafka's ``security.protocol``, ``sasl.*`` and ``ssl.*``. ``metadata_own_connection`` is an
+    addition for measurements: Metadata requests use a connection of their own, so that a late response delays no other.
     """
 
     bootstrap_servers: tuple[Address, ...] = dataclasses.field(metadata={"read": _addresses})
@@ -146,17 +146,17 @@ class ClientSettings:
     )
 
     @classmethod
-    def implied(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG003  # for those that imply something
-        """Settings that were not given and whose value follows from those that were."""
+    def implied(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG003  # used by subclasses
+        """Return settings that were not given and follow from those that were."""
         return {}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProducerSettings(ClientSettings):
-    """What a producer has. ``acks`` is the wire's number: -1 (all), 1 or 0.
+    """Settings of a producer. ``acks`` is the number on the wire: -1 (all), 1 or 0.
 
-    ``partitioner`` chooses KIP-794's rule (``adaptive``, Kafka's default), parts of it (``uniform``: adaptive off;
-    ``availability``: with the availability timeout) or the sticky partitioner before it (``sticky``, KIP-480).
+    ``partitioner`` selects KIP-794's rule (``adaptive``, Kafka's default), parts of it (``uniform``: adaptive off;
+    ``availability``: with the availability timeout) or the earlier sticky partitioner (``sticky``, KIP-480).
     """
 
     acks: int = choice(-1, {"all": -1, "-1": -1, "1": 1, "0": 0})
@@ -178,7 +178,7 @@ class ProducerSettings(ClientSettings):
     partitioner_rack_aware: bool = flag(default=False)
 
     def __post_init__(self) -> None:
-        """``SettingError`` for settings that contradict one another, as Kafka's ``ProducerConfig`` has it."""
+        """Raise ``SettingError`` for contradicting settings, as Kafka's ``ProducerConfig`` does."""
         if self.delivery_timeout_ms < self.linger_ms + self.request_timeout_ms:
             raise SettingError(
                 f"delivery.timeout.ms is {self.delivery_timeout_ms}, less than linger.ms + request.timeout.ms "
@@ -188,17 +188,17 @@ class ProducerSettings(ClientSettings):
             self._check_idempotence()
 
     def _check_idempotence(self) -> None:
-        wrong = {
+        requirements = {
             "acks=all": self.acks != -1,
             "retries above 0": self.retries == 0,
-            "max.in.flight.requests.per.connection of at most 5": self.max_in_flight_requests_per_connection > 5,  # noqa: PLR2004  # what a broker remembers of a producer
+            "max.in.flight.requests.per.connection of at most 5": self.max_in_flight_requests_per_connection > 5,  # noqa: PLR2004  # batches that a broker remembers per producer
         }
-        for needed, lacking in wrong.items():
-            if lacking:
-                raise SettingError(f"enable.idempotence needs {needed}: set that, or switch idempotence off")
+        for requirement, is_violated in requirements.items():
+            if is_violated:
+                raise SettingError(f"enable.idempotence needs {requirement}: set that, or switch idempotence off")
 
     @classmethod
     def implied(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Idempotence goes off by itself where it wasn't asked for and can't be, as in Kafka; so the timeout grows."""
+        """Switch idempotence off if it was not set and the other settings exclude it, as Kafka does."""
         fits = given.get("acks", -1) == -1 and given.get("retries", 1) > 0
         return {"enable_idempotence": fits and given.get("max_in_flight_requests_per_connection", 5) <= 5}  # noqa: PLR2004

@@ -1,18 +1,13 @@
-"""A sleeper that anything may wake.
+"""Small asyncio tools that all reference clients share.
 
-How a shell tells what happens to it: an event's name and its details, for ``events.jsonl``.
+``Wake`` is a one-waiter event, ``EventListener`` the type of the callback for ``events.jsonl``, ``monotonic_ms`` the
+clock that the rules receive as ``now_ms``, and ``retry_until_answered`` repeats a request with back-off until a
+response arrives.
 
-The clock of the shells: what the rules are told as ``now_ms``.
-
-Tells what repeats itself only so often: for what a broker may make happen with every fetch.
-
-There is no back-off for partitions with errors (``fetcher.py``, rule 4), so what happens with each of them may happen a
-thousand times a second. The counters count every time; ``events.jsonl`` shall show that it goes on, not each time.
-
-An event with the same details is told ``BURST`` times in a row, and from then on once in ``REPEAT_MS``, until it has
-been rare for a while.
-
-Asking until there is an answer: what a connection or a broken answer costs is a back-off, never the question.
+``RateLimitedListener`` limits repeated events. There is no back-off for partitions with errors (``fetcher.py``, rule
+4), so the same event may occur a thousand times a second. The counters count every time; ``events.jsonl`` only shows
+that it goes on: an event with the same details is passed on BURST times in a row, and from then on once in REPEAT_MS,
+until it has been rare for a while.
 """
 
 import asyncio
@@ -27,17 +22,17 @@ from aftershock.workloads.kafka.rules.values import Backoff
 
 
 class Wake:
-    """Calling it wakes whoever waits, or the next who will: nothing that happened before the wait is missed."""
+    """Calling it releases the waiter, or the next one: nothing that happens before the wait is missed."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
 
     def __call__(self) -> None:
-        """Wake."""
+        """Release the waiter."""
         self._event.set()
 
     async def wait(self, timeout_ms: float) -> None:
-        """Until woken, at most ``timeout_ms`` (infinite: for as long as it takes). For one waiter at a time."""
+        """Wait until woken, at most ``timeout_ms`` (may be infinite). Supports one waiter at a time."""
         try:
             async with asyncio.timeout(None if timeout_ms == math.inf else timeout_ms / 1000):
                 await self._event.wait()
@@ -47,15 +42,15 @@ class Wake:
             self._event.clear()
 
 
-class Tell(Protocol):
-    """Called on the loop's thread; must not wait and must not raise."""
+class EventListener(Protocol):
+    """Callback for events. Called on the loop's thread; must not block and must not raise."""
 
     def __call__(self, event: str, **details: object) -> None:
-        """``event`` happened now. Details are JSON's own types."""
+        """Handle ``event``, which happens now. Details are JSON types."""
 
 
 def monotonic_ms() -> float:
-    """Milliseconds of the monotonic clock, which is also the event loop's."""
+    """Return milliseconds of the monotonic clock, which is also the event loop's."""
     return monotonic() * 1000
 
 
@@ -63,27 +58,27 @@ BURST = 5
 REPEAT_MS = 1_000.0
 
 
-class Sparing:
-    """A ``Tell`` that leaves out what it has told enough."""
+class RateLimitedListener:
+    """Listener that drops repeated events."""
 
-    def __init__(self, tell: Tell, clock_ms: Callable[[], float]) -> None:
-        self._tell, self._clock_ms = tell, clock_ms
-        self._paid_until_ms: dict[tuple[object, ...], float] = {}
+    def __init__(self, on_event: EventListener, clock_ms: Callable[[], float]) -> None:
+        self._on_event, self._clock_ms = on_event, clock_ms
+        self._credit_until_ms: dict[tuple[object, ...], float] = {}
 
     def __call__(self, event: str, **details: object) -> None:
-        """``event`` happened now; the values of ``details`` are hashable."""
-        said, now_ms = (event, *details.items()), self._clock_ms()
-        paid_until_ms = max(now_ms, self._paid_until_ms.get(said, now_ms)) + REPEAT_MS
-        if paid_until_ms <= now_ms + BURST * REPEAT_MS:
-            self._paid_until_ms[said] = paid_until_ms
-            self._tell(event, **details)
+        """Pass ``event`` on unless it repeats too often; the values of ``details`` are hashable."""
+        key, now_ms = (event, *details.items()), self._clock_ms()
+        credit_until_ms = max(now_ms, self._credit_until_ms.get(key, now_ms)) + REPEAT_MS
+        if credit_until_ms <= now_ms + BURST * REPEAT_MS:
+            self._credit_until_ms[key] = credit_until_ms
+            self._on_event(event, **details)
 
 
 A = TypeVar("A")
 
 
-async def until_answered(attempt: Callable[[], Awaitable[A]], backoff: Backoff) -> A:
-    """What ``attempt`` gives, tried again after a back-off for as long as it raises OSError or ProtocolError."""
+async def retry_until_answered(attempt: Callable[[], Awaitable[A]], backoff: Backoff) -> A:
+    """Return the result of ``attempt``, retried after a back-off while it raises OSError or ProtocolError."""
     failures = count()
     while True:
         try:

@@ -1,12 +1,7 @@
-"""The settings of the reference committer: Kafka's names and defaults (4.3), and our own.
+"""Attempts to commit one offset: settings, requests, and the two ways to commit (plain OffsetCommit, or a transaction).
 
-The requests that commit one offset, plainly or in a transaction, in whichever version a broker speaks.
-
-One attempt at one commit on the wire, as plain OffsetCommit; ``transactional_attempts.py`` has the other kind.
-
-One attempt at one commit on the wire, as a transaction of its own; the rules are in ``rules/transactions.py``.
-
-Each target has a transactional id, ``<client id>-<group>-<partition>``, as one application a partition would have.
+The rules of transactions are in ``rules/transactions.py``. Each target has a transactional id, ``<client
+id>-<group>-<partition>``, as an application with one producer per partition would have.
 """
 
 import asyncio
@@ -21,8 +16,8 @@ from kio.schema.errors import ErrorCode
 
 from aftershock.errors import BrokerError, ProtocolError, SettingError, UnsupportedError
 from aftershock.workloads.kafka.client.coordinator import TRANSACTION_KEY, Coordinator
-from aftershock.workloads.kafka.client.network_client import Brokers
-from aftershock.workloads.kafka.client.requests import Dialect
+from aftershock.workloads.kafka.client.network_client import NetworkClient
+from aftershock.workloads.kafka.client.requests import ApiVersionRange
 from aftershock.workloads.kafka.client.settings import ClientSettings, flag, number
 from aftershock.workloads.kafka.rules.commits import MOVED, Target
 from aftershock.workloads.kafka.rules.metadata import Metadata
@@ -33,13 +28,14 @@ from aftershock.workloads.kafka.wire.codec import Api
 
 @dataclass(frozen=True, kw_only=True)
 class CommitterSettings(ClientSettings):
-    """What a committer has. ``transactional`` makes each commit one transaction of its own (``TxnOffsetCommit``).
+    """Settings of a committer. ``transactional`` makes each commit a transaction of its own (``TxnOffsetCommit``).
 
-    ``delivery_timeout_ms`` bounds a commit with all its retries. Kafka's consumer has ``default.api.timeout.ms`` for
-    it, whose default this is; the name is the producer's, because plans and assignments speak of deadlines alike.
-    ``connections_per_broker`` is ours: a broker answers the requests of one connection one after the other, so commits
-    that are to meet in a coordinator's batch must not share one. Groups are dealt to so many in turn.
-    ``commit_metadata_bytes`` of text go with each plain commit: a few large ones fill a coordinator's batch.
+    ``delivery_timeout_ms`` bounds a commit with all its retries. It corresponds to the consumer's
+    ``default.api.timeout.ms``, whose default it has; the name is the producer's, because plans and assignments use
+    deadlines for both. ``connections_per_broker`` is an addition: a broker answers the requests of one connection one
+    after the other, so commits that are to meet in a coordinator's batch must not share a connection. Groups are
+    distributed over these connections in turn. ``commit_metadata_bytes`` of text go with each plain commit: a few large
+    ones fill a coordinator's batch.
     """
 
     delivery_timeout_ms: int = number(60_000, 1)
@@ -49,7 +45,7 @@ class CommitterSettings(ClientSettings):
     transaction_timeout_ms: int = number(60_000, 1)
 
     def __post_init__(self) -> None:
-        """``SettingError`` for settings that contradict one another."""
+        """Raise ``SettingError`` for contradicting settings."""
         if self.delivery_timeout_ms < self.request_timeout_ms:
             raise SettingError(
                 f"delivery.timeout.ms is {self.delivery_timeout_ms}, less than request.timeout.ms "
@@ -57,19 +53,19 @@ class CommitterSettings(ClientSettings):
             )
 
 
-OFFSET_COMMIT = Dialect(Api.OFFSET_COMMIT, 8, 9)
-"""10 names topics by id alone."""
+OFFSET_COMMIT = ApiVersionRange(Api.OFFSET_COMMIT, 8, 9)
+"""10 identifies topics by id only."""
 
-TXN_OFFSET_COMMIT = Dialect(Api.TXN_OFFSET_COMMIT, 3, 4)
-ADD_OFFSETS_TO_TXN = Dialect(Api.ADD_OFFSETS_TO_TXN, 3, 4)
-END_TXN = Dialect(Api.END_TXN, 3, 4)
-"""5 of TxnOffsetCommit and EndTxn are KIP-890's second part: another protocol."""
+TXN_OFFSET_COMMIT = ApiVersionRange(Api.TXN_OFFSET_COMMIT, 3, 4)
+ADD_OFFSETS_TO_TXN = ApiVersionRange(Api.ADD_OFFSETS_TO_TXN, 3, 4)
+END_TXN = ApiVersionRange(Api.END_TXN, 3, 4)
+"""Version 5 of TxnOffsetCommit and EndTxn is KIP-890's second part, a different protocol."""
 
-INIT_TRANSACTIONS = Dialect(Api.INIT_PRODUCER_ID, 3, 5)
+INIT_TRANSACTIONS = ApiVersionRange(Api.INIT_PRODUCER_ID, 3, 5)
 
 
 def offset_commit(messages: Any, target: Target, offset: int, metadata: str = "") -> Any:
-    """OffsetCommit of a group without members."""
+    """Return OffsetCommit for a group without members."""
     topic = messages.OffsetCommitRequestTopic(
         name=target.topic, partitions=(_partition(messages.OffsetCommitRequestPartition, target, offset, metadata),)
     )
@@ -79,7 +75,7 @@ def offset_commit(messages: Any, target: Target, offset: int, metadata: str = ""
 
 
 def txn_offset_commit(messages: Any, target: Target, offset: int, *, transactional_id: str, identity: Identity) -> Any:
-    """TxnOffsetCommit of a group without members."""
+    """Return TxnOffsetCommit for a group without members."""
     topic = messages.TxnOffsetCommitRequestTopic(
         name=target.topic, partitions=(_partition(messages.TxnOffsetCommitRequestPartition, target, offset),)
     )
@@ -104,15 +100,15 @@ def _partition(kind: Any, target: Target, offset: int, metadata: str = "") -> An
 
 
 def commit_error(response: Any) -> int:
-    """The code that either response has for its one partition; ProtocolError when it speaks of none."""
+    """Return the error code of the single partition in either response; ProtocolError if it is missing."""
     answers = [partition for topic in response.topics for partition in topic.partitions]
     if not answers:
-        raise ProtocolError("a commit was answered without a word about its partition")
+        raise ProtocolError("the response to a commit lacks its partition")
     return int(answers[0].error_code)
 
 
 def init_transactions(messages: Any, transactional_id: str, timeout_ms: int) -> Any:
-    """InitProducerId of a transactional id: a new epoch, and an end to what was left open."""
+    """Return InitProducerId for a transactional id: it raises the epoch and aborts an open transaction."""
     return messages.InitProducerIdRequest(
         transactional_id=transactional_id,
         transaction_timeout=timedelta(milliseconds=timeout_ms),
@@ -122,7 +118,7 @@ def init_transactions(messages: Any, transactional_id: str, timeout_ms: int) -> 
 
 
 def add_offsets(messages: Any, transactional_id: str, identity: Identity, group: str) -> Any:
-    """AddOffsetsToTxn: the offsets of ``group`` are to be part of the transaction."""
+    """Return AddOffsetsToTxn: the offsets of ``group`` become part of the transaction."""
     return messages.AddOffsetsToTxnRequest(
         transactional_id=transactional_id,
         producer_id=identity.producer_id,
@@ -132,7 +128,7 @@ def add_offsets(messages: Any, transactional_id: str, identity: Identity, group:
 
 
 def end_transaction(messages: Any, transactional_id: str, identity: Identity, *, commit: bool) -> Any:
-    """EndTxn: commit or abort."""
+    """Return EndTxn: commit or abort."""
     return messages.EndTxnRequest(
         transactional_id=transactional_id,
         producer_id=identity.producer_id,
@@ -141,40 +137,40 @@ def end_transaction(messages: Any, transactional_id: str, identity: Identity, *,
     )
 
 
-class Lane(NamedTuple):
-    """The connections that some targets share; all lanes of a committer know the same metadata."""
+class ConnectionLane(NamedTuple):
+    """Connections shared by some targets; all lanes of a committer share the same metadata."""
 
     settings: CommitterSettings
-    brokers: Brokers
+    brokers: NetworkClient
     metadata: Metadata
     backoff: Backoff
     clock_ms: Callable[[], float]
 
 
 class Attempts(Protocol):
-    """How one target's commits get done."""
+    """Ways to execute one target's commits."""
 
     @property
     def lookups(self) -> int:
-        """How often a coordinator was looked for."""
+        """Number of coordinator lookups."""
 
     async def prepare(self) -> None:
-        """Find whom to ask, connect, and see that it can be asked. Raises as ``Coordinator.ask``."""
+        """Find the coordinator, connect, and check its versions. Raises as ``Coordinator.ask``."""
 
     async def make(self, offset: int) -> int:
-        """Commit ``offset``: Kafka's code. OSError or ProtocolError: there was no answer; back off."""
+        """Commit ``offset`` and return Kafka's code. OSError or ProtocolError: there was no answer; back off."""
 
 
 class PlainAttempts:
-    """``sent`` is told the coordinator's node id just before a commit goes to the wire."""
+    """OffsetCommit. ``sent`` receives the coordinator's node id just before a commit goes to the wire."""
 
-    def __init__(self, target: Target, lane: Lane, sent: Callable[[int], None]) -> None:
+    def __init__(self, target: Target, lane: ConnectionLane, sent: Callable[[int], None]) -> None:
         self._target, self._lane, self._sent = target, lane, sent
         self._coordinator = Coordinator(target.group, lane)
 
     @property
     def lookups(self) -> int:
-        """How often the group's coordinator was looked for."""
+        """Number of lookups of the group's coordinator."""
         return self._coordinator.lookups
 
     async def prepare(self) -> None:
@@ -183,7 +179,7 @@ class PlainAttempts:
         OFFSET_COMMIT.messages(channel.versions)
 
     async def make(self, offset: int) -> int:
-        """Commit ``offset``: see ``Attempts``."""
+        """Commit ``offset``; see ``Attempts``."""
         try:
             node_id = await self._coordinator.find()
             error = commit_error(await self._coordinator.ask(OFFSET_COMMIT, self._request(offset, node_id)))
@@ -204,15 +200,15 @@ class PlainAttempts:
 
 
 class TransactionalAttempts:
-    """``sent`` is told the coordinator's node id just before a transaction's commit goes to the wire.
+    """Transactions. ``sent`` receives the coordinator's node id just before a transaction's commit goes to the wire.
 
-    ``wanted`` says whether anybody still waits for the commit: else it is aborted while it can be.
+    ``wanted`` returns whether the commit is still needed: if not, the transaction is aborted while that is possible.
     """
 
     def __init__(
         self,
         target: Target,
-        lane: Lane,
+        lane: ConnectionLane,
         sent: Callable[[int], None],
         wanted: Callable[[], bool],
         counts: Counter[str],
@@ -220,23 +216,23 @@ class TransactionalAttempts:
         self._target, self._lane, self._sent, self._wanted = target, lane, sent, wanted
         self._id = f"{lane.settings.client_id}-{target.group}-{target.partition}"
         self._transaction = Transaction(lane.backoff, counts)
-        self._of_group = Coordinator(target.group, lane)
-        self._of_id = Coordinator(self._id, lane, TRANSACTION_KEY)
+        self._group_coordinator = Coordinator(target.group, lane)
+        self._transaction_coordinator = Coordinator(self._id, lane, TRANSACTION_KEY)
 
     @property
     def lookups(self) -> int:
-        """How often either coordinator was looked for."""
-        return self._of_group.lookups + self._of_id.lookups
+        """Number of lookups of either coordinator."""
+        return self._group_coordinator.lookups + self._transaction_coordinator.lookups
 
     async def prepare(self) -> None:
         """Find the coordinators and connect to them."""
-        asked_of = {self._of_group: TXN_OFFSET_COMMIT, self._of_id: END_TXN}
-        for coordinator, dialect in asked_of.items():
+        final_requests = {self._group_coordinator: TXN_OFFSET_COMMIT, self._transaction_coordinator: END_TXN}
+        for coordinator, dialect in final_requests.items():
             channel = await self._lane.brokers.channel(await coordinator.find(), "coordinator")
             dialect.messages(channel.versions)
 
     async def make(self, offset: int) -> int:
-        """Commit ``offset``, however many steps that takes: Kafka's code of what ended it."""
+        """Commit ``offset``, in as many steps as needed; return Kafka's code of the result."""
         self._transaction.begin()
         while self._transaction.under_way:
             await asyncio.sleep(self._transaction.wait_ms / 1000)
@@ -248,7 +244,7 @@ class TransactionalAttempts:
         if not self._wanted():
             transaction.abandon()
         try:
-            error = await self._ask(offset)
+            error = await self._send(offset)
         except BrokerError as refused:
             error = refused.code
         except UnsupportedError:
@@ -257,11 +253,13 @@ class TransactionalAttempts:
             transaction.unanswered()
             return
         if transaction.coordinator_lost(error):
-            (self._of_group if transaction.stage is Stage.COMMITTING else self._of_id).forget()
+            (
+                self._group_coordinator if transaction.stage is Stage.COMMITTING else self._transaction_coordinator
+            ).forget()
         transaction.answered(error)
 
-    async def _ask(self, offset: int) -> int:
-        """Send what the stage asks for; the answer's code."""
+    async def _send(self, offset: int) -> int:
+        """Send the request of the current stage; return the response's code."""
         match self._transaction.stage:
             case Stage.IDENTIFYING:
                 return await self._identify()
@@ -275,25 +273,25 @@ class TransactionalAttempts:
     async def _identify(self) -> int:
         timeout_ms = self._lane.settings.transaction_timeout_ms
         make = partial(init_transactions, transactional_id=self._id, timeout_ms=timeout_ms)
-        response = await self._of_id.ask(INIT_TRANSACTIONS, make)
+        response = await self._transaction_coordinator.ask(INIT_TRANSACTIONS, make)
         self._transaction.identity = Identity(response.producer_id, response.producer_epoch)
         return int(response.error_code)
 
     async def _add_offsets(self) -> int:
         make = partial(add_offsets, transactional_id=self._id, identity=self._identity, group=self._target.group)
-        return int((await self._of_id.ask(ADD_OFFSETS_TO_TXN, make)).error_code)
+        return int((await self._transaction_coordinator.ask(ADD_OFFSETS_TO_TXN, make)).error_code)
 
     async def _commit(self, offset: int) -> int:
-        of = partial(txn_offset_commit, transactional_id=self._id, identity=self._identity)
-        make = partial(of, target=self._target, offset=offset)
-        return commit_error(await self._of_group.ask(TXN_OFFSET_COMMIT, make))
+        request = partial(txn_offset_commit, transactional_id=self._id, identity=self._identity)
+        make = partial(request, target=self._target, offset=offset)
+        return commit_error(await self._group_coordinator.ask(TXN_OFFSET_COMMIT, make))
 
     async def _end(self, *, commit: bool) -> int:
-        node_id = await self._of_id.find()
+        node_id = await self._transaction_coordinator.find()
         if commit:
             self._sent(node_id)
         make = partial(end_transaction, transactional_id=self._id, identity=self._identity, commit=commit)
-        return int((await self._of_id.ask(END_TXN, make)).error_code)
+        return int((await self._transaction_coordinator.ask(END_TXN, make)).error_code)
 
     @property
     def _identity(self) -> Identity:

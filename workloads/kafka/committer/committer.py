@@ -1,12 +1,13 @@
-"""The reference committer: commits of many groups without members, each sent as soon as it may be.
+"""Reference committer: commits of many groups without members, each sent as soon as it may be.
 
-The rules are in ``rules/commits.py``; what an attempt is on the wire in ``commit_attempts.py``.
+The rules are in ``rules/commits.py``; attempts on the wire are in ``attempts.py``.
 
-1. A target (a partition of a group) that has something to commit has a task, which makes one attempt at a time. Targets
-   don't wait for each other.
-2. A broker reads a connection's next request when it has answered the one before. Commits that shared one would never
-   meet in a coordinator's batch, which is what KIP-1224 is about: so targets are dealt to several (*lanes*).
-3. ``offer`` never waits. What becomes of a commit is reported once, at its deadline at the latest.
+1. A target (a partition of a group) with something to commit has a task, which makes one attempt at a time. Targets do
+   not wait for each other.
+2. A broker reads a connection's next request after it has answered the previous one. Commits that share a connection
+   would never meet in a coordinator's batch, which is what KIP-1224 is about: targets are distributed over several
+   (*lanes*).
+3. ``offer`` never blocks. Each commit's result is reported once, at its deadline at the latest.
 """
 
 import asyncio
@@ -18,12 +19,12 @@ from itertools import cycle
 from math import inf
 
 from aftershock.errors import BrokerError, ProtocolError
-from aftershock.workloads.kafka.client.network_client import Brokers
-from aftershock.workloads.kafka.client.tasks import Tell, Wake, monotonic_ms, until_answered
+from aftershock.workloads.kafka.client.network_client import NetworkClient
+from aftershock.workloads.kafka.client.tasks import EventListener, Wake, monotonic_ms, retry_until_answered
 from aftershock.workloads.kafka.committer.attempts import (
     Attempts,
     CommitterSettings,
-    Lane,
+    ConnectionLane,
     PlainAttempts,
     TransactionalAttempts,
 )
@@ -34,19 +35,21 @@ from aftershock.workloads.kafka.wire import codes
 
 __all__ = ["Committer", "Outcome", "Target"]
 
-_SOONEST_MS = 1.0  # a wait that has been rounded to nothing must not spin
+_SOONEST_MS = 1.0  # lower limit, so that a wait rounded to 0 does not spin
 
 
 class Committer:
-    """Belongs to the event loop that it is started on.
+    """Commits offsets. Belongs to the event loop that it is started on.
 
-    ``report`` is called once for every commit that was offered, on the loop's thread, and must not raise. ``tell``
-    hears of events: ``commit_retried`` (group, topic, partition, why), and those of the connections.
+    ``report`` is called once for every offered commit, on the loop's thread, and must not raise. ``on_event`` receives
+    events: ``commit_retried`` (group, topic, partition, why), and those of the connections.
     """
 
-    def __init__(self, settings: CommitterSettings, *, report: Callable[[Outcome], None], tell: Tell) -> None:
-        self._settings, self._report, self._tell = settings, report, tell
-        draw = random.Random()  # noqa: S311  # spreads retries, guards nothing
+    def __init__(
+        self, settings: CommitterSettings, *, report: Callable[[Outcome], None], on_event: EventListener
+    ) -> None:
+        self._settings, self._report, self._on_event = settings, report, on_event
+        draw = random.Random()  # noqa: S311  # spreads retries; not a secret
         self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, draw)
         self._metadata = Metadata(max_age_ms=settings.metadata_max_age_ms, backoff=self._backoff)
         self._commits = Commits(delivery_timeout_ms=settings.delivery_timeout_ms, backoff=self._backoff)
@@ -57,22 +60,22 @@ class Committer:
         self._attempts: dict[Target, Attempts] = {}
         self._tasks: dict[Target | None, asyncio.Task[None]] = {}
 
-    def _lane(self, draw: random.Random) -> Lane:
-        brokers = Brokers(
+    def _lane(self, draw: random.Random) -> ConnectionLane:
+        brokers = NetworkClient(
             self._settings.bootstrap_servers,
             self._settings.client_id,
             self._settings,
             self._metadata,
             monotonic_ms,
-            tell=self._tell,
+            on_event=self._on_event,
             draw=draw,
             on_change=self._wake,
         )
-        return Lane(self._settings, brokers, self._metadata, self._backoff, monotonic_ms)
+        return ConnectionLane(self._settings, brokers, self._metadata, self._backoff, monotonic_ms)
 
     @property
     def counts(self) -> Counter[str]:
-        """Every rule's counters."""
+        """Counters of all rules."""
         lookups = Counter(coordinator_lookups=sum(attempts.lookups for attempts in self._attempts.values()))
         return self._commits.counts + self._transactions + self._metadata.counts + lookups
 
@@ -89,17 +92,16 @@ class Committer:
     # ---- the start
 
     async def start(self, targets: Sequence[Target]) -> None:
-        """Come to where the first commit can go: topics known, coordinators found and connected to.
+        """Get ready for the first commit: topics known, coordinators found and connected.
 
-        Keeps trying for as long as it takes: the caller has the deadline.
+        Retries for as long as it takes: the caller has the deadline.
 
-        Raises:
-            BrokerError: a topic or a group that this client may not use.
-            UnsupportedError: brokers that lack a version that is needed.
+        Raises: BrokerError: this client is not authorized for a topic or a group. UnsupportedError: the brokers lack a
+        required version.
         """
         self._metadata.want({target.topic for target in targets})
-        await until_answered(self._learn_topics, self._backoff)
-        self._tasks[None] = asyncio.create_task(self._keep_up())
+        await retry_until_answered(self._learn_topics, self._backoff)
+        self._tasks[None] = asyncio.create_task(self._maintain())
         lanes = len(self._lanes)
         for target in targets:
             self._add(target)
@@ -111,15 +113,15 @@ class Committer:
             topic = self._metadata.topic(name)
             if topic is not None and topic.error in codes.HOPELESS:
                 raise BrokerError(
-                    f"offsets of the topic {name} can't be committed: {codes.name(topic.error)}", topic.error
+                    f"offsets of the topic {name} cannot be committed: {codes.name(topic.error)}", topic.error
                 )
             if topic is None or topic.error:
-                raise ConnectionError(f"the topic {name} isn't known yet")
+                raise ConnectionError(f"the topic {name} is not known yet")
 
     async def _prepare(self, targets: Iterable[Target]) -> None:
-        """Those of one lane, one after the other: there may be thousands."""
+        """Prepare the targets of one lane, one after the other: there may be thousands."""
         for target in targets:
-            await until_answered(self._attempts[target].prepare, self._backoff)
+            await retry_until_answered(self._attempts[target].prepare, self._backoff)
 
     def _add(self, target: Target) -> None:
         lane, sent = self._lanes[next(self._next_lane)], partial(self._commits.sent, target)
@@ -132,23 +134,20 @@ class Committer:
     # ---- commits
 
     def offer(self, target: Target, offset: int, *, token: int) -> None:
-        """Commit ``offset`` for one of the targets that ``start`` was told of.
+        """Commit ``offset`` for one of the targets given to ``start``.
 
-        Raises what ended the work for it before, if that was an error no rule knows.
+        Raises the error that ended the target's task earlier, if it was one that no rule covers.
         """
         self._commits.offer(target, offset, token, monotonic_ms())
         self._wake()
         task = self._tasks.get(target)
         if task is None or task.done():
-            self._check(task)
+            if task is not None and not task.cancelled():
+                task.result()
             self._tasks[target] = asyncio.create_task(self._work(target))
 
-    def _check(self, task: "asyncio.Task[None] | None") -> None:
-        if task is not None and not task.cancelled():
-            task.result()
-
     async def _work(self, target: Target) -> None:
-        """Until the target has nothing to commit any more."""
+        """Run until the target has nothing left to commit."""
         while (wait_ms := self._commits.wait_ms(target, monotonic_ms())) < inf:
             if wait_ms > 0:
                 await asyncio.sleep(wait_ms / 1000)
@@ -160,36 +159,36 @@ class Committer:
             error = await self._attempts[target].make(offset)
         except (OSError, ProtocolError) as unanswered:
             self._commits.unanswered(target, monotonic_ms())
-            self._say_retried(target, str(unanswered))
+            self._report_retry(target, str(unanswered))
             return
-        self._end(self._commits.answered(target, error, monotonic_ms()))
+        self._report_all(self._commits.answered(target, error, monotonic_ms()))
         if error in ASKED_AGAIN:
-            self._say_retried(target, codes.name(error))
+            self._report_retry(target, codes.name(error))
 
-    def _say_retried(self, target: Target, why: str) -> None:
-        self._tell("commit_retried", group=target.group, topic=target.topic, partition=target.partition, why=why)
+    def _report_retry(self, target: Target, why: str) -> None:
+        self._on_event("commit_retried", group=target.group, topic=target.topic, partition=target.partition, why=why)
 
-    def _end(self, outcomes: Iterable[Outcome]) -> None:
+    def _report_all(self, outcomes: Iterable[Outcome]) -> None:
         for outcome in outcomes:
             self._report(outcome)
 
-    async def _keep_up(self) -> None:
-        """Metadata when it is due, and deadlines."""
+    async def _maintain(self) -> None:
+        """Refresh metadata when it is due, and expire commits."""
         while True:
             now_ms = monotonic_ms()
-            self._end(self._commits.expire(now_ms))
+            self._report_all(self._commits.expire(now_ms))
             refresh_ms = self._lanes[0].brokers.refresh_if_due()
             await self._wake.wait(max(_SOONEST_MS, min(refresh_ms, self._commits.next_deadline_ms - now_ms)))
 
     # ---- the end
 
     async def close(self, timeout_ms: float) -> None:
-        """Finish what can be finished within ``timeout_ms``, report the rest as failed or in doubt, leave no task."""
+        """Finish what can be finished within ``timeout_ms``, report the rest as failed or in doubt, end all tasks."""
         working = [task for target, task in self._tasks.items() if target is not None and not task.done()]
         if working:
             await asyncio.wait(working, timeout=timeout_ms / 1000)
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        self._end(self._commits.abandon())
+        self._report_all(self._commits.abandon())
         await asyncio.gather(*(lane.brokers.close() for lane in self._lanes))

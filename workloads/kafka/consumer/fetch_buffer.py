@@ -1,14 +1,14 @@
-"""What was fetched and not yet handed over: one entry a partition, bounded by one fetch a node.
+"""Fetched data that is not delivered yet: one entry per partition, bounded by one fetch per node.
 
 Rules (Kafka's ``FetchCollector``, ``CompletedFetch``):
 
-1. Batches are parsed when they are handed over; then the position moves behind them. So a position is always what the
-   application has, and a commit of it is true.
-2. An entry whose offset is no longer the partition's position is dropped: the partition was taken away, reset, sought,
-   or has to be validated first.
-3. Batches that the application isn't to see move the position, too: control batches, and those emptied by compaction.
-4. A partition that was handed over goes to the end of the assignment order.
-5. What goes wrong with a partition is kept until ``problem`` is asked, and the partition isn't fetched before.
+1. Batches are parsed on delivery; then the position moves behind them. A position therefore always reflects what the
+   application has received, and may be committed.
+2. An entry whose offset is no longer the partition's position is dropped: the partition was revoked, reset, sought, or
+   must be validated first.
+3. Batches that are not delivered move the position, too: control batches, and those emptied by compaction.
+4. A partition whose data was delivered goes to the end of the assignment order.
+5. A partition's error is kept until ``problem`` returns it, and the partition is not fetched before that.
 """
 
 from collections.abc import Iterable
@@ -21,9 +21,10 @@ from aftershock.workloads.kafka.wire.batch import Batch, parse
 
 
 class Fetched(NamedTuple):
-    """One batch handed over. Its records at ``first_offset`` and later are new, those before it were not asked for.
+    """A delivered batch. Its records from ``first_offset`` on are new; earlier ones were not requested.
 
-    ``high_watermark`` is what the fetch answer said, ``broker_id`` who answered, ``leader_epoch`` the batch's own.
+    ``high_watermark`` is from the fetch response, ``broker_id`` is the responding broker, ``leader_epoch`` the batch's
+    own.
     """
 
     topic: str
@@ -35,8 +36,8 @@ class Fetched(NamedTuple):
     first_offset: int
 
 
-class Completed:
-    """One partition of one answer. ``offset`` is where the batches left are to go on from."""
+class CompletedFetch:
+    """One partition of one response. ``offset`` is the position after the batches delivered so far."""
 
     def __init__(
         self,
@@ -55,18 +56,17 @@ class Completed:
         self._whole = False
 
     def next(self) -> Fetched | None:
-        """The next batch that isn't wholly before ``offset``; None at the end.
+        """Return the next batch that is not entirely before ``offset``; None at the end.
 
-        Raises:
-            ProtocolError: it is corrupt, or there is not one whole batch.
-            UnsupportedError: an old format, or a codec that isn't installed.
+        Raises: ProtocolError: it is corrupt, or there is no complete batch. UnsupportedError: an old format, or a codec
+        that is not installed.
         """
         for batch in self._batches:
             self._whole = True
             if batch.last_offset >= self.offset:
                 return self._fetched(batch)
         if not self._whole:
-            raise ProtocolError(f"{self._size} bytes of records hold no whole batch")
+            raise ProtocolError(f"{self._size} bytes of records contain no complete batch")
         return None
 
     def _fetched(self, batch: Batch) -> Fetched:
@@ -82,11 +82,11 @@ class Completed:
 
 
 class FetchBuffer:
-    """The entries, in the order of arrival, and the problems."""
+    """Entries in the order of arrival, and errors."""
 
     def __init__(self, positions: Positions) -> None:
         self._positions = positions
-        self._entries: dict[TopicPartition, Completed] = {}
+        self._entries: dict[TopicPartition, CompletedFetch] = {}
         self._problems: dict[TopicPartition, ClientError] = {}
 
     def __contains__(self, tp: object) -> bool:
@@ -95,44 +95,44 @@ class FetchBuffer:
     def __len__(self) -> int:
         return len(self._entries) + len(self._problems)
 
-    def add(self, entry: Completed) -> None:
-        """Keep an entry until it is taken."""
+    def add(self, entry: CompletedFetch) -> None:
+        """Keep an entry until it is delivered."""
         self._entries[entry.tp] = entry
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget what is buffered of these."""
+        """Drop the buffered data and errors of these partitions."""
         for tp in partitions:
             self._entries.pop(tp, None)
             self._problems.pop(tp, None)
 
     def fail(self, tp: TopicPartition, error: ClientError) -> None:
-        """Keep a problem until ``problem`` is asked."""
+        """Keep an error until ``problem`` returns it."""
         self._problems[tp] = error
 
     @property
     def partitions(self) -> Iterable[TopicPartition]:
-        """The partitions with data, whether or not it is still wanted."""
+        """Partitions with data, whether or not it is still current."""
         return self._entries.keys()
 
     def has_problem(self, tp: TopicPartition) -> bool:
-        """Whether the application has yet to hear of one."""
+        """Return True if an error of this partition is waiting for the application."""
         return tp in self._problems
 
     def problem(self) -> ClientError | None:
-        """The oldest problem, once."""
+        """Return the oldest error once."""
         return self._problems.pop(next(iter(self._problems))) if self._problems else None
 
     def take(self, records_max: int) -> list[Fetched]:
-        """Whole batches in order of arrival, until they have ``records_max`` records or more."""
-        taken: list[Fetched] = []
+        """Return whole batches in order of arrival, until they have ``records_max`` records or more."""
+        batches: list[Fetched] = []
         count = 0
         while count < records_max and (fetched := self._next()) is not None:
-            taken.append(fetched)
+            batches.append(fetched)
             count += fetched.batch.count
-        return taken
+        return batches
 
     def _next(self) -> Fetched | None:
-        """The next batch to be seen by the application; the position is behind it then."""
+        """Return the next batch for the application and move the position behind it."""
         while self._entries:
             entry = next(iter(self._entries.values()))
             fetched = self._step(entry)
@@ -140,8 +140,8 @@ class FetchBuffer:
                 return fetched
         return None
 
-    def _step(self, entry: Completed) -> Fetched | None:
-        """The next batch of an entry; at its end, or where it is no longer wanted, the entry goes."""
+    def _step(self, entry: CompletedFetch) -> Fetched | None:
+        """Return the next batch of an entry; remove an entry that has ended or is no longer current."""
         fetched = self._parsed(entry) if self._positions.is_current(entry.tp, entry.offset) else None
         if fetched is None:
             del self._entries[entry.tp]
@@ -151,7 +151,7 @@ class FetchBuffer:
         self._positions.advance(entry.tp, entry.offset, fetched.leader_epoch)
         return fetched
 
-    def _parsed(self, entry: Completed) -> Fetched | None:
+    def _parsed(self, entry: CompletedFetch) -> Fetched | None:
         try:
             return entry.next()
         except ProtocolError as error:

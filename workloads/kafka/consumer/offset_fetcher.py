@@ -1,17 +1,16 @@
-"""ListOffsets and OffsetsForLeaderEpoch on the wire: questions about the logs of partitions to one leader, and answers.
-
-ListOffsets is spoken from 4 (``currentLeaderEpoch``) to 9, OffsetsForLeaderEpoch from 3 (consumers may ask) to 4.
-
-Looks positions up (ListOffsets) and proves them (OffsetsForLeaderEpoch), each at the partition's leader.
+"""Offset lookups (ListOffsets) and validations (OffsetsForLeaderEpoch), each at the partition's leader.
 
 Rules (Kafka's ``OffsetFetcher``, ``OffsetFetcherUtils``, ``OffsetsForLeaderEpochUtils``):
 
-1. One request a leader for all of its partitions that need one; they are held until it is answered.
-2. Whatever fails is asked again after ``retry.backoff.ms``, with fresh metadata; only a topic that may not be read is
-   the application's to hear of.
-3. A broker that can't be asked by consumers (OffsetsForLeaderEpoch before version 3) leaves the position as it is.
-4. A log that was truncated sends the position back to where it ends now (``position.py``); without a reset policy that
-   is the application's to hear of, too.
+1. One request per leader for all of its partitions that need one; they are held until it is answered.
+2. A failure is retried after ``retry.backoff.ms``, with fresh metadata; only a missing authorization is reported to the
+   application.
+3. A broker that does not allow consumers to ask (OffsetsForLeaderEpoch before version 3) leaves the position unchanged.
+4. A truncated log moves the position back to its new end (``subscription_state.py``); without a reset policy the
+   truncation is reported to the application, too.
+
+ListOffsets is spoken from version 4 (``currentLeaderEpoch``) to 9, OffsetsForLeaderEpoch from 3 (open to consumers) to
+4.
 """
 
 import asyncio
@@ -21,8 +20,8 @@ from contextlib import suppress
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from aftershock.errors import BrokerError, ClientError, ProtocolError
-from aftershock.workloads.kafka.client.requests import Dialect, by_topic
-from aftershock.workloads.kafka.consumer.shared import Shared
+from aftershock.workloads.kafka.client.requests import ApiVersionRange, group_by_topic
+from aftershock.workloads.kafka.consumer.shared import ConsumerContext
 from aftershock.workloads.kafka.rules.subscription_state import (
     EndOffset,
     FetchPosition,
@@ -35,14 +34,14 @@ from aftershock.workloads.kafka.wire import codes
 from aftershock.workloads.kafka.wire.channel import Channel
 from aftershock.workloads.kafka.wire.codec import Api
 
-LIST_OFFSETS = Dialect(Api.LIST_OFFSETS, 4, 9)
-OFFSET_FOR_LEADER_EPOCH = Dialect(Api.OFFSET_FOR_LEADER_EPOCH, 3, 4)
+LIST_OFFSETS = ApiVersionRange(Api.LIST_OFFSETS, 4, 9)
+OFFSET_FOR_LEADER_EPOCH = ApiVersionRange(Api.OFFSET_FOR_LEADER_EPOCH, 3, 4)
 End = Literal["earliest", "latest"]
 TIMESTAMPS: Mapping[ResetPolicy, int] = {"earliest": -2, "latest": -1}
 
 
 class ListedOffset(NamedTuple):
-    """What ListOffsets answered: the offset, and the leader epoch of the record there, if any."""
+    """Answer of ListOffsets: the offset, and the leader epoch of the record there, if any."""
 
     error: int
     offset: int
@@ -50,14 +49,14 @@ class ListedOffset(NamedTuple):
 
 
 class LookUp(NamedTuple):
-    """Which end of the log is asked for, and who is believed to lead."""
+    """End of the log to look up, and the presumed leader."""
 
     policy: ResetPolicy
     leader: Leader
 
 
 def list_offsets(messages: Any, asked: Mapping[TopicPartition, LookUp]) -> Any:
-    """The request that looks up ``asked``; all of them are led by the node that it goes to."""
+    """Return the request that looks up ``asked``; all partitions are led by the node that receives it."""
 
     def partition(tp: TopicPartition) -> Any:
         return messages.ListOffsetsPartition(
@@ -68,24 +67,24 @@ def list_offsets(messages: Any, asked: Mapping[TopicPartition, LookUp]) -> Any:
 
     topics = tuple(
         messages.ListOffsetsTopic(name=name, partitions=tuple(map(partition, of_topic)))
-        for name, of_topic in by_topic(asked)
+        for name, of_topic in group_by_topic(asked)
     )
     return messages.ListOffsetsRequest(replica_id=UNKNOWN, isolation_level=0, topics=topics)
 
 
 def listed_offsets(response: Any) -> dict[TopicPartition, ListedOffset]:
-    """The answers, by partition."""
+    """Return the response by partition."""
     return {
-        TopicPartition(topic.name, each.partition_index): ListedOffset(
-            int(each.error_code), each.offset, each.leader_epoch
+        TopicPartition(topic.name, partition.partition_index): ListedOffset(
+            int(partition.error_code), partition.offset, partition.leader_epoch
         )
         for topic in response.topics
-        for each in topic.partitions
+        for partition in topic.partitions
     }
 
 
 def offset_for_leader_epoch(messages: Any, asked: Mapping[TopicPartition, FetchPosition]) -> Any:
-    """The request that asks where the epoch of each position ends in the leader's log."""
+    """Return the request for the end of each position's epoch in the leader's log."""
 
     def partition(tp: TopicPartition) -> Any:
         return messages.OffsetForLeaderPartition(
@@ -96,38 +95,38 @@ def offset_for_leader_epoch(messages: Any, asked: Mapping[TopicPartition, FetchP
 
     topics = tuple(
         messages.OffsetForLeaderTopic(topic=name, partitions=tuple(map(partition, of_topic)))
-        for name, of_topic in by_topic(asked)
+        for name, of_topic in group_by_topic(asked)
     )
     return messages.OffsetForLeaderEpochRequest(replica_id=UNKNOWN, topics=topics)
 
 
 def end_offsets(response: Any) -> dict[TopicPartition, tuple[int, EndOffset]]:
-    """Each partition's error code and end."""
+    """Return each partition's error code and end offset."""
     return {
-        TopicPartition(topic.topic, each.partition): (
-            int(each.error_code),
-            EndOffset(each.leader_epoch, each.end_offset),
+        TopicPartition(topic.topic, partition.partition): (
+            int(partition.error_code),
+            EndOffset(partition.leader_epoch, partition.end_offset),
         )
         for topic in response.topics
-        for each in topic.partitions
+        for partition in topic.partitions
     }
 
 
 UNREACHABLE = (OSError, ProtocolError)
-"""No answer came: refused, lost, too late, or nothing that Kafka would say."""
+"""No valid response: refused, lost, timed out, or not in Kafka's protocol."""
 UNKNOWN_PARTITION = 3
 A = TypeVar("A")
 
 
-class Offsets:
-    """The lookups and validations of one consumer. ``step`` starts what is due; ``find`` is for the application."""
+class OffsetFetcher:
+    """Lookups and validations of one consumer. ``step`` starts what is due; ``find`` is for the application."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: ConsumerContext) -> None:
         self._shared = shared
         self._tasks: set[asyncio.Task[None]] = set()
 
     def step(self, now_ms: float) -> float:
-        """Start what is due; milliseconds until something else is."""
+        """Start what is due; return milliseconds until something else is."""
         positions, leader = self._shared.positions, self._shared.metadata.leader
         waits = self._shared.buffer.has_problem
         resets = {tp: LookUp(policy, leader(tp)) for tp, policy in positions.to_reset(now_ms).items() if not waits(tp)}
@@ -153,27 +152,27 @@ class Offsets:
         try:
             await asking
         except UNREACHABLE:
-            self._later(partitions)
+            self._retry_later(partitions)
         except ClientError as error:
             for tp in partitions:
                 self._fail(tp, error)
         self._shared.on_change()
 
-    def _later(self, partitions: Collection[TopicPartition]) -> None:
+    def _retry_later(self, partitions: Collection[TopicPartition]) -> None:
         if partitions:
             until_ms = self._shared.clock_ms() + self._shared.settings.retry_backoff_ms
             self._shared.metadata.request_update(partitions)
             self._shared.positions.hold(partitions, until_ms)
 
-    def _sort_out(self, errors: Mapping[TopicPartition, int], what: str) -> None:
+    def _handle_errors(self, errors: Mapping[TopicPartition, int], action: str) -> None:
         """Rule 2, for the partitions of an answer."""
-        self._later([tp for tp, error in errors.items() if is_retried(error)])
+        self._retry_later([tp for tp, error in errors.items() if is_retried(error)])
         for tp, error in errors.items():
             if not is_retried(error):
-                self._fail(tp, _refused(tp, error, what))
+                self._fail(tp, _broker_error(tp, error, action))
 
     def _fail(self, tp: TopicPartition, error: ClientError) -> None:
-        """The application's to hear of; asked again as soon as it has."""
+        """Report the error to the application; the request is repeated after that."""
         self._shared.buffer.fail(tp, error)
         self._shared.positions.hold((tp,), 0)
 
@@ -185,11 +184,11 @@ class Offsets:
             if not answer.error and self._shared.positions.looked_up(
                 tp, asked[tp].policy, answer.offset, self._shared.metadata.leader(tp)
             ):
-                self._say("position_found", tp, offset=answer.offset, end=asked[tp].policy)
-        self._sort_out({tp: answer.error for tp, answer in answers.items() if answer.error}, "looked up")
+                self._report("position_found", tp, offset=answer.offset, end=asked[tp].policy)
+        self._handle_errors({tp: answer.error for tp, answer in answers.items() if answer.error}, "looked up")
 
     async def _list(self, node_id: int, asked: Mapping[TopicPartition, LookUp]) -> dict[TopicPartition, ListedOffset]:
-        """An answer for each of ``asked``: what the broker leaves out is an unknown partition."""
+        """Return an answer for each of ``asked``: a partition missing in the response is unknown."""
         channel = await self._channel(node_id)
         request = list_offsets(LIST_OFFSETS.messages(channel.versions), asked)
         reply = await channel.request(request, timeout_ms=self._shared.settings.request_timeout_ms)
@@ -200,26 +199,26 @@ class Offsets:
         return {tp: answers.get(tp, ListedOffset(UNKNOWN_PARTITION, UNKNOWN)) for tp in asked}
 
     async def find(self, end: End, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where these logs begin or end. Keeps asking until it has them all; BrokerError where that won't help."""
-        found: dict[TopicPartition, int] = {}
-        while missing := [tp for tp in partitions if tp not in found]:
+        """Return where these logs start or end. Retries until all are known; BrokerError for a final error."""
+        offsets: dict[TopicPartition, int] = {}
+        while missing := [tp for tp in partitions if tp not in offsets]:
             answers = await self._list_anywhere({tp: LookUp(end, self._shared.metadata.leader(tp)) for tp in missing})
-            found |= {tp: answer.offset for tp, answer in answers.items() if not answer.error}
-            if len(found) < len(partitions):
+            offsets |= {tp: answer.offset for tp, answer in answers.items() if not answer.error}
+            if len(offsets) < len(partitions):
                 self._shared.metadata.request_update(missing)
                 self._shared.on_change()
                 await asyncio.sleep(self._shared.settings.retry_backoff_ms / 1000)
-        return found
+        return offsets
 
     async def _list_anywhere(self, asked: Mapping[TopicPartition, LookUp]) -> dict[TopicPartition, ListedOffset]:
-        """What can be had now, from each leader; BrokerError for what never will."""
+        """Return what each leader answers now; BrokerError for a final error."""
         answers: dict[TopicPartition, ListedOffset] = {}
         for node_id, of_node in by_node(asked, lambda look_up: look_up.leader).items():
             with suppress(*UNREACHABLE):
                 answers |= await self._list(node_id, of_node)
         for tp, answer in answers.items():
             if answer.error and not is_retried(answer.error):
-                raise _refused(tp, answer.error, "looked up")
+                raise _broker_error(tp, answer.error, "looked up")
         return answers
 
     # ---- validations
@@ -237,16 +236,16 @@ class Offsets:
         for tp, position in asked.items():
             if tp not in errors:
                 self._validated(tp, position, answers[tp][1])
-        self._sort_out(errors, "validated")
+        self._handle_errors(errors, "validated")
 
     def _validated(self, tp: TopicPartition, asked: FetchPosition, end: EndOffset) -> None:
         """Rule 4."""
         truncation = self._shared.positions.validated(tp, asked, end)
         if truncation is None:
             return
-        self._say("truncation_detected", tp, offset=asked.offset, end=end.offset, mended=truncation.mended)
+        self._report("truncation_detected", tp, offset=asked.offset, end=end.offset, mended=truncation.mended)
         if not truncation.mended:
-            self._fail(tp, _truncated(tp, truncation))
+            self._fail(tp, _truncation_error(tp, truncation))
 
     # ---- helpers
 
@@ -255,32 +254,35 @@ class Offsets:
             raise ConnectionError("no leader is known")
         return await self._shared.brokers.channel(node_id)
 
-    def _say(self, event: str, tp: TopicPartition, **details: object) -> None:
-        self._shared.tell(event, topic=tp.topic, partition=tp.partition, **details)
+    def _report(self, event: str, tp: TopicPartition, **details: object) -> None:
+        self._shared.on_event(event, topic=tp.topic, partition=tp.partition, **details)
 
     async def close(self) -> None:
-        """End what is under way."""
+        """Cancel all tasks."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 def by_node(asked: Mapping[TopicPartition, A], leader_of: Callable[[A], Leader]) -> dict[int, dict[TopicPartition, A]]:
-    """What is asked, by the node that leads; UNKNOWN where no leader is known."""
+    """Group requests by leader; UNKNOWN where no leader is known."""
     nodes: dict[int, dict[TopicPartition, A]] = {}
     for tp, value in asked.items():
         nodes.setdefault(leader_of(value).node_id, {})[tp] = value
     return nodes
 
 
-def _refused(tp: TopicPartition, error: int, what: str) -> BrokerError:
-    return BrokerError(f"the offset of {tp} can't be {what}: {codes.name(error)}; may this client read it?", error)
+def _broker_error(tp: TopicPartition, error: int, action: str) -> BrokerError:
+    return BrokerError(
+        f"the offset of {tp} cannot be {action}: {codes.name(error)}; check that this client is authorized to read it",
+        error,
+    )
 
 
-def _truncated(tp: TopicPartition, truncation: Truncation) -> BrokerError:
+def _truncation_error(tp: TopicPartition, truncation: Truncation) -> BrokerError:
     end = "unknown" if truncation.end is None else truncation.end.offset
     return BrokerError(
         f"the log of {tp} was truncated before offset {truncation.position.offset} (its end: {end}), so records that "
-        f"were read are gone; set auto.offset.reset, or assign a position",
+        f"were read are lost; set auto.offset.reset, or assign a position",
         codes.OFFSET_OUT_OF_RANGE,
     )

@@ -1,6 +1,6 @@
-"""The settings of the reference consumer: Kafka's names and defaults (4.3), and our switches.
+"""Settings of the reference consumer, and the context that its parts share.
 
-What the parts of one consumer share.
+Names and defaults are Kafka's (4.3); there are a few additional switches.
 """
 
 from collections.abc import Callable, Collection
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from aftershock.errors import SettingError
-from aftershock.workloads.kafka.client.network_client import Brokers
+from aftershock.workloads.kafka.client.network_client import NetworkClient
 from aftershock.workloads.kafka.client.settings import ClientSettings, choice, flag, number, text
-from aftershock.workloads.kafka.client.tasks import Tell
+from aftershock.workloads.kafka.client.tasks import EventListener
 from aftershock.workloads.kafka.consumer.fetch_buffer import FetchBuffer
 from aftershock.workloads.kafka.rules.leader_discovery import LeaderDiscovery
 from aftershock.workloads.kafka.rules.metadata import Metadata
@@ -21,15 +21,15 @@ from aftershock.workloads.kafka.wire.codec import FRAME_BYTES_MAX
 
 MEBIBYTE = 1024 * 1024
 FETCH_BYTES_MAX = FRAME_BYTES_MAX - 10 * MEBIBYTE
-"""The most that ``fetch.max.bytes`` may be here (Kafka: 2 GiB). A longer frame than ``FRAME_BYTES_MAX`` would break the
-connection, and be asked for again; an answer has its own fields and, when a broker goes over, a batch besides."""
+"""Upper limit of ``fetch.max.bytes`` (Kafka: 2 GiB). A frame above ``FRAME_BYTES_MAX`` would break the connection, and
+be requested again; a response also has fields of its own and, when a broker exceeds the limit, one more batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumerSettings(ClientSettings):
-    """What a consumer has. ``fetch_session`` (KIP-227) and ``read_replica`` (KIP-392) switch one rule each.
+    """Settings of a consumer. ``fetch_session`` (KIP-227) and ``read_replica`` (KIP-392) switch one rule each.
 
-    Kafka's own switch of KIP-392 is whether ``client.rack`` is given; with ``read_replica`` off the rack isn't told.
+    Kafka switches KIP-392 by the presence of ``client.rack``; with ``read_replica`` off the rack is not sent.
     """
 
     group_id: str | None = text(None)
@@ -51,7 +51,7 @@ class ConsumerSettings(ClientSettings):
     read_replica: bool = flag(default=True)
 
     def __post_init__(self) -> None:
-        """``SettingError`` for settings that contradict one another."""
+        """Raise ``SettingError`` for contradicting settings."""
         if self.request_timeout_ms <= self.fetch_max_wait_ms:
             raise SettingError(
                 f"request.timeout.ms is {self.request_timeout_ms}, not above fetch.max.wait.ms "
@@ -59,11 +59,11 @@ class ConsumerSettings(ClientSettings):
             )
 
 
-class Shared(NamedTuple):
-    """One consumer's. ``on_change`` wakes its loop; ``clock_ms`` is the event loop's time."""
+class ConsumerContext(NamedTuple):
+    """Parts of one consumer. ``on_change`` wakes its loop; ``clock_ms`` is the event loop's time."""
 
     settings: ConsumerSettings
-    brokers: Brokers
+    brokers: NetworkClient
     metadata: Metadata
     discovery: LeaderDiscovery
     positions: Positions
@@ -71,12 +71,12 @@ class Shared(NamedTuple):
     buffer: FetchBuffer
     backoff: Backoff
     clock_ms: Callable[[], float]
-    tell: Tell
+    on_event: EventListener
     on_change: Callable[[], None]
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
-        """Have these partitions and no others; nothing stays of those that go: neither data nor a lease."""
-        gone = set(self.positions).difference(partitions)
+        """Assign exactly these partitions; drop the data and leases of the others."""
+        removed = set(self.positions).difference(partitions)
         self.positions.assign(partitions)
-        self.buffer.drop(gone)
-        self.replicas.forget(gone)
+        self.buffer.drop(removed)
+        self.replicas.forget(removed)

@@ -1,22 +1,14 @@
-"""The rules of one producer, put together.
+"""Produce requests of one producer: its rules together, building requests, and completing or retrying batches.
 
-What a producer reports: one value a batch.
-
-What an answer, or none, means for a batch: it has ended, or is tried again, or is split.
-
-Kafka: ``Sender.completeBatch``, ``canRetry``, ``failBatch``. In this order:
+Completion (Kafka: ``Sender.completeBatch``, ``canRetry``, ``failBatch``) decides in this order:
 
 1. No error, or DUPLICATE_SEQUENCE_NUMBER (an earlier attempt was written): delivered.
 2. MESSAGE_TOO_LARGE, and more than one record: split.
-3. Within ``delivery.timeout.ms`` and ``retries``, and for an error that calls for it: tried again.
-4. Failed; in doubt unless every attempt that was sent was surely refused (``doubt.py``).
+3. Within ``delivery.timeout.ms`` and ``retries``, and for a retriable error: retried.
+4. Failed; in doubt unless every attempt that was sent was definitely refused (``idempotence.surely_refused``).
 
-A batch that has ended (it expired in flight, say) stays ended; that it was written after all matters to the numbering
-alone.
-
-One Produce request and its answer.
-
-A batch is built when it is sent, each time: its numbers may have changed since the last attempt.
+A batch that has ended (because it expired in flight, for example) stays ended; a later success only matters to its
+sequence numbers. A batch is built for each attempt, because its sequence numbers may have changed since the last one.
 """
 
 import random
@@ -29,7 +21,7 @@ from kio.schema.errors import ErrorCode
 from aftershock.errors import UnsupportedError
 from aftershock.workloads.kafka.client.requests import PRODUCE, ProduceWriter, endpoints, leader_hint
 from aftershock.workloads.kafka.client.settings import ProducerSettings
-from aftershock.workloads.kafka.client.tasks import Tell
+from aftershock.workloads.kafka.client.tasks import EventListener
 from aftershock.workloads.kafka.rules.accumulator import Accumulator, Limits
 from aftershock.workloads.kafka.rules.batch import Batch
 from aftershock.workloads.kafka.rules.idempotence import Idempotence, ProducerId, surely_refused
@@ -45,7 +37,7 @@ from aftershock.workloads.kafka.wire.schema import MILLISECOND
 
 
 class ProducerRules(NamedTuple):
-    """``idempotence`` is None where it is switched off; ``backoff`` is that of retries."""
+    """Rules of one producer. ``idempotence`` is None if it is switched off; ``backoff`` is that of retries."""
 
     backoff: Backoff
     metadata: Metadata
@@ -56,11 +48,12 @@ class ProducerRules(NamedTuple):
 
     @classmethod
     def of(cls, settings: ProducerSettings, draw: random.Random) -> Self:
-        """As the settings have them; all randomness comes from ``draw``.
+        """Create the rules for the settings; all randomness comes from ``draw``.
 
-        Partitions have a stream of their own: how often a back-off was looked at, which time decides, moves no record.
+        Partitioning has a random stream of its own: the number of back-off draws depends on timing and must not move
+        records.
         """
-        partitions = random.Random(draw.getrandbits(64))  # noqa: S311  # spreads load; nothing secret
+        partitions = random.Random(draw.getrandbits(64))  # noqa: S311  # spreads load; not a secret
         backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, draw)
         metadata = Metadata(max_age_ms=settings.metadata_max_age_ms, backoff=backoff)
         discovery = LeaderDiscovery(metadata, settings.leader_discovery, backoff)
@@ -81,17 +74,17 @@ class ProducerRules(NamedTuple):
 
     @property
     def counts(self) -> Counter[str]:
-        """What all of them have counted so far."""
+        """Counters of all rules."""
         own = self.metadata.counts + self.discovery.counts + self.partitioner.counts
         return own if self.idempotence is None else own + self.idempotence.counts
 
 
 class Delivery(NamedTuple):
-    """What became of one batch. ``tokens`` are its records', in their order; record i has offset ``base_offset + i``.
+    """Result of one batch. ``tokens`` are its records', in order; record i has offset ``base_offset + i``.
 
-    ``error`` is Kafka's code, 0 for success; ``base_offset`` is -1 where Kafka doesn't say. ``in_doubt``: some attempt
-    was sent and not definitively refused, so the records may be in the log, or come there yet. ``broker_id`` and
-    ``leader_epoch`` are those of the last attempt; -1, and 0 ``attempts``, when nothing was sent.
+    ``error`` is Kafka's code, 0 for success; ``base_offset`` is -1 if Kafka did not return it. ``in_doubt``: some
+    attempt was sent and not definitively refused, so the records may be in the log, or may still get there.
+    ``broker_id`` and ``leader_epoch`` are those of the last attempt; -1, and 0 ``attempts``, if nothing was sent.
     """
 
     topic: str
@@ -109,17 +102,17 @@ Report = Callable[[Delivery], None]
 
 
 def delivered(batch: Batch, base_offset: int) -> Delivery:
-    """A batch is in the log."""
+    """Return the result of a batch that is in the log."""
     return _ended(batch, base_offset, 0, in_doubt=False)
 
 
 def undelivered(batch: Batch, error: int) -> Delivery:
-    """A batch won't be tried again."""
+    """Return the result of a batch that will not be retried."""
     return _ended(batch, UNKNOWN, error, in_doubt=batch.in_doubt)
 
 
-def refused(topic: str, partition: int | None, token: int, error: int) -> Delivery:
-    """A record was never taken."""
+def rejected_delivery(topic: str, partition: int | None, token: int, error: int) -> Delivery:
+    """Return the result of a record that was never accepted."""
     number = UNKNOWN if partition is None else partition
     return Delivery(topic, number, (token,), UNKNOWN, error, False, UNKNOWN, UNKNOWN, 0)
 
@@ -131,8 +124,8 @@ def _ended(batch: Batch, base_offset: int, error: int, *, in_doubt: bool) -> Del
     )
 
 
-class Deliveries:
-    """Ends batches, each exactly once, or sends them round again."""
+class BatchCompleter:
+    """Completes batches, each exactly once, or returns them to the accumulator for a retry."""
 
     def __init__(self, settings: ProducerSettings, rules: ProducerRules, report: Report) -> None:
         self._settings = settings
@@ -142,23 +135,23 @@ class Deliveries:
     def answered(
         self, batch: Batch, error: int, now_ms: float, *, base_offset: int = UNKNOWN, log_start_offset: int = UNKNOWN
     ) -> None:
-        """A broker answered an attempt, with Kafka's code and what stood beside it."""
+        """Handle a broker's response to an attempt: Kafka's code and the fields beside it."""
         if error and not surely_refused(error, base_offset):
             batch.in_doubt = True
         self._decide(batch, error, now_ms, base_offset, log_start_offset)
 
     def unanswered(self, batch: Batch, error: int, now_ms: float, *, sent: bool) -> None:
-        """There will be no answer to an attempt. ``sent`` False: nor was it ever written to a connection."""
+        """Handle the loss of a response. ``sent`` False: the request was never written to a connection."""
         batch.in_doubt |= sent
         self._decide(batch, error, now_ms, UNKNOWN, UNKNOWN)
 
     def sent_without_answer(self, batch: Batch) -> None:
-        """Sent with ``acks=0``: that is all that will be known."""
+        """Complete a batch that was sent with ``acks=0``."""
         self._rules.accumulator.unmute(batch)
         self._end_delivered(batch, UNKNOWN)
 
     def expire(self, now_ms: float) -> None:
-        """End the batches whose time is up."""
+        """Complete the batches whose delivery time-out has passed."""
         for batch in self._rules.accumulator.unfinished.expired(now_ms):
             batch.in_doubt |= not self._rules.accumulator.withdraw(batch)
             if batch.numbers is not None and batch.numbered and self._rules.idempotence is not None:
@@ -166,7 +159,7 @@ class Deliveries:
             self._end_failed(batch, ErrorCode.request_timed_out)
 
     def abandon(self, error: int) -> None:
-        """End every batch that has not ended: nothing will be sent any more."""
+        """Complete every open batch as failed: nothing more will be sent."""
         for batch in self._rules.accumulator.unfinished.all():
             batch.in_doubt |= not self._rules.accumulator.withdraw(batch)
             self._end_failed(batch, error)
@@ -218,27 +211,29 @@ class Deliveries:
 InFlight = Mapping[TopicPartition, Batch]
 """The batches of one request."""
 Answered = Callable[[Any], None]
-"""Gets the response to a request, or the exception in its place."""
+"""Receives the response to a request, or the exception in its place."""
 
 _NOT_IDEMPOTENT = ProducerId()
 
 
-class Exchange:
-    """Sends the batches of one producer and makes of the answers what the rules say."""
+class ProduceRequester:
+    """Sends the batches of one producer and applies the rules to the responses."""
 
-    def __init__(self, settings: ProducerSettings, rules: ProducerRules, deliveries: Deliveries, tell: Tell) -> None:
+    def __init__(
+        self, settings: ProducerSettings, rules: ProducerRules, deliveries: BatchCompleter, on_event: EventListener
+    ) -> None:
         self._settings = settings
         self._rules = rules
         self._deliveries = deliveries
-        self._tell = tell
+        self._on_event = on_event
         self._version_cap = rules.discovery.version_cap(Api.PRODUCE)
         self._writers: dict[int, tuple[Versions, ProduceWriter]] = {}
 
     def send(self, node_id: int, channel: Channel, batches: InFlight, now_ms: float, answered: Answered) -> None:
-        """Send a request with the channel's next flush; ``answered`` is called later, if it went and has an answer."""
+        """Send a request with the channel's next flush; ``answered`` is called later, if a response is due."""
         try:
             writer = self._writer(node_id, channel.versions)
-            body = writer.body(self._built(batches.values()))
+            body = writer.body(self._record_data(batches.values()))
             if self._settings.acks:
                 channel.ask(writer.kind, body, answered, timeout_ms=self._settings.request_timeout_ms)
             else:
@@ -251,30 +246,33 @@ class Exchange:
             self._fail(batches, ErrorCode.network_exception, now_ms, sent=False)
 
     def prepare(self) -> None:
-        """Spare the first record the making of the codec, if its broker speaks the highest version that we do."""
+        """Compile the codec before the first record, assuming that brokers speak our highest version."""
         prepare(PRODUCE.messages(Versions({PRODUCE.api: (0, PRODUCE.most)}), self._version_cap).ProduceRequest)
 
     def _writer(self, node_id: int, offered: Versions) -> ProduceWriter:
-        """Kept for as long as a node's connection: whoever takes its place may be of another version."""
-        known = self._writers.get(node_id)
-        if known is None or known[0] is not offered:
+        """Return the writer of a node's connection: a new connection may have another version."""
+        cached = self._writers.get(node_id)
+        if cached is None or cached[0] is not offered:
             kind = PRODUCE.messages(offered, self._version_cap).ProduceRequest
             writer = ProduceWriter(kind, self._settings.acks, self._settings.request_timeout_ms)
-            known = self._writers[node_id] = (offered, writer)
-        return known[1]
+            cached = self._writers[node_id] = (offered, writer)
+        return cached[1]
 
-    def _built(self, batches: Iterable[Batch]) -> Mapping[str, Sequence[tuple[int, bytes]]]:
+    def _record_data(self, batches: Iterable[Batch]) -> Mapping[str, Sequence[tuple[int, bytes]]]:
         topics: dict[str, list[tuple[int, bytes]]] = {}
         for batch in batches:
             if batch.attempts.attempts:
-                self._tell_retry(batch)
+                self._report_retry(batch)
             topic, partition = batch.tp
-            topics.setdefault(topic, []).append((partition, self._bytes(batch)))
+            topics.setdefault(topic, []).append((partition, self._build(batch)))
         return topics
 
-    def _tell_retry(self, batch: Batch) -> None:
-        """A batch is known by its first record and its number of records: the parts of one that is split begin anew."""
-        self._tell(
+    def _report_retry(self, batch: Batch) -> None:
+        """Report a retry.
+
+        A batch is identified by its first record and record count: the parts of a split start afresh.
+        """
+        self._on_event(
             "batch_retried",
             topic=batch.tp.topic,
             partition=batch.tp.partition,
@@ -287,7 +285,7 @@ class Exchange:
             records=batch.count,
         )
 
-    def _bytes(self, batch: Batch) -> bytes:
+    def _build(self, batch: Batch) -> bytes:
         numbers = batch.numbers
         producer = _NOT_IDEMPOTENT if numbers is None else numbers.producer
         data = build(
@@ -304,10 +302,7 @@ class Exchange:
         return data
 
     def answered(self, batches: InFlight, response: Any, now_ms: float) -> float:
-        """The response is there, or the exception in its place.
-
-        How long the broker wants to be left alone, in milliseconds.
-        """
+        """Handle a response, or the exception in its place; return the broker's throttle time in milliseconds."""
         if isinstance(response, Exception):
             timed_out = isinstance(response, TimeoutError)
             self._fail(
@@ -321,10 +316,10 @@ class Exchange:
         if failed:
             self._take_hints(batches, failed, endpoints(response))
         for tp, batch in batches.items():
-            self._answer(batch, parts.get(tp), now_ms)
+            self._complete(batch, parts.get(tp), now_ms)
         return response.throttle_time / MILLISECOND if response.throttle_time else 0
 
-    def _answer(self, batch: Batch, part: Any, now_ms: float) -> None:
+    def _complete(self, batch: Batch, part: Any, now_ms: float) -> None:
         if part is None:
             self._deliveries.unanswered(batch, ErrorCode.network_exception, now_ms, sent=True)
         else:
@@ -338,16 +333,16 @@ class Exchange:
         routed = {tp: batches[tp].leader_epoch for tp in failed}
         for tp, refusal in self._rules.discovery.offered(errors, nodes, routed).items():
             hint = hints[tp]
-            told = {"topic": tp.topic, "partition": tp.partition, "node_id": hint.node_id, "epoch": hint.epoch}
+            details = {"topic": tp.topic, "partition": tp.partition, "node_id": hint.node_id, "epoch": hint.epoch}
             if refusal is None:
-                self._tell("hint_accepted", **told)
+                self._on_event("hint_accepted", **details)
             else:
-                self._tell("hint_refused", reason=refusal.value, **told)
+                self._on_event("hint_refused", reason=refusal.value, **details)
 
     def _fail(self, batches: InFlight, error: ErrorCode, now_ms: float, *, sent: bool) -> None:
-        """No answer to any of them. Whichever reason: the leader may be another by now."""
-        none = Leader()
+        """Handle a request without a response: for any reason, the leader may have changed."""
+        no_hint = Leader()
         routed = {tp: batch.leader_epoch for tp, batch in batches.items()}
-        self._rules.discovery.offered({tp: (int(ErrorCode.network_exception), none) for tp in batches}, (), routed)
+        self._rules.discovery.offered({tp: (int(ErrorCode.network_exception), no_hint) for tp in batches}, (), routed)
         for batch in batches.values():
             self._deliveries.unanswered(batch, error, now_ms, sent=sent)

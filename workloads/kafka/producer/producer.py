@@ -1,10 +1,10 @@
-"""The reference producer: what an application sees of it.
+"""Reference producer: the application's view.
 
-1. A record is taken if there is room for it and its partition is known, and is then reported exactly once: delivered,
+1. A record is accepted if there is room for it and its partition is known. It is then reported exactly once: delivered,
    failed, or in doubt.
-2. ``send`` waits up to ``max.block.ms`` for room or metadata; then that record alone has failed. What can't be mended
-   by waiting (a record too large, a topic one may not write to) fails at once.
-3. Closing sends what can be sent in its time and reports the rest. Cancelling anything leaves the producer as it was.
+2. ``send`` waits up to ``max.block.ms`` for room or metadata; after that only this record has failed. Errors that
+   waiting cannot cure (a record that is too large, a topic without write permission) fail at once.
+3. Closing sends what can be sent in its time and reports the rest. Cancelling any call leaves the producer as it was.
 """
 
 import asyncio
@@ -16,10 +16,15 @@ from collections.abc import Callable, Iterable, Sequence
 from kio.schema.errors import ErrorCode
 
 from aftershock.errors import BrokerError, ClientError, UnsupportedError
-from aftershock.workloads.kafka.client.network_client import Brokers
+from aftershock.workloads.kafka.client.network_client import NetworkClient
 from aftershock.workloads.kafka.client.settings import ProducerSettings
-from aftershock.workloads.kafka.client.tasks import Tell, monotonic_ms
-from aftershock.workloads.kafka.producer.produce_request import Deliveries, Delivery, ProducerRules, refused
+from aftershock.workloads.kafka.client.tasks import EventListener, monotonic_ms
+from aftershock.workloads.kafka.producer.produce_request import (
+    BatchCompleter,
+    Delivery,
+    ProducerRules,
+    rejected_delivery,
+)
 from aftershock.workloads.kafka.producer.sender import Sender
 from aftershock.workloads.kafka.rules.accumulator import Taken
 from aftershock.workloads.kafka.rules.batch import Headers
@@ -28,17 +33,16 @@ from aftershock.workloads.kafka.wire import codes, compression
 
 __all__ = ["Delivery", "Producer"]
 
-_JOINED, _READY = Taken.JOINED, Taken.READY  # to look one up in its class takes as long as a call
+_JOINED, _READY = Taken.JOINED, Taken.READY  # an attribute access on the enum costs as much as a call
 
 
 class Producer:
-    """A producer with bounded memory. Made and used on one event loop.
+    """Producer with bounded memory. Create and use it on one event loop.
 
-    ``report`` is called once for every record that was taken, and for those that ``send`` gave up, a batch at a time;
-    it must not raise. ``tell`` hears of events. ``brokers.traffic`` has the bytes by node.
+    ``report`` is called once for every accepted record, and for those that ``send`` gave up, a batch at a time; it must
+    not raise. ``on_event`` receives events. ``brokers.traffic`` holds the bytes by node.
 
-    Raises:
-        UnsupportedError: ``compression_type`` isn't installed.
+    Raises: UnsupportedError: ``compression_type`` is not installed.
     """
 
     def __init__(
@@ -46,15 +50,15 @@ class Producer:
         settings: ProducerSettings,
         *,
         report: Callable[[Delivery], None],
-        tell: Tell,
+        on_event: EventListener,
         draw: random.Random | None = None,
     ) -> None:
         if not compression.available(settings.compression_type):
             raise UnsupportedError(
-                f"{settings.compression_type} compression needs the package cramjam, which isn't installed: "
+                f"{settings.compression_type} compression needs the package cramjam, which is not installed: "
                 "pip install aftershock[compression]"
             )
-        draw = draw or random.Random()  # noqa: S311  # spreads load and back-offs; nothing secret
+        draw = draw or random.Random()  # noqa: S311  # spreads load and back-offs; not a secret
         rules = ProducerRules.of(settings, draw)
         self._settings = settings
         self._rules = rules
@@ -63,13 +67,13 @@ class Producer:
         self._waiters: dict[asyncio.Future[None], Callable[[], bool]] = {}
         self._wall_ms = time.time() * 1000 - monotonic_ms()
         self._closing = False
-        self.brokers = Brokers(
+        self.brokers = NetworkClient(
             settings.bootstrap_servers,
             settings.client_id,
             settings,
             rules.metadata,
             monotonic_ms,
-            tell=tell,
+            on_event=on_event,
             draw=draw,
             on_change=self._wake,
         )
@@ -77,15 +81,15 @@ class Producer:
             settings,
             rules,
             self.brokers,
-            Deliveries(settings, rules, report),
-            tell=tell,
+            BatchCompleter(settings, rules, report),
+            on_event=on_event,
             clock_ms=monotonic_ms,
-            on_turn=self._pulse,
+            on_turn=self._notify_waiters,
         )
 
     @property
     def counts(self) -> Counter[str]:
-        """What its rules have counted so far."""
+        """Counters of the producer's rules."""
         return self._rules.counts
 
     def _wake(self) -> None:
@@ -94,20 +98,19 @@ class Producer:
     # -- start
 
     async def start(self, topics: Sequence[str]) -> None:
-        """Come to where the first record can go: all partitions of ``topics`` have leaders, and there is a producer id.
+        """Get ready for the first record: all partitions of ``topics`` have leaders, and there is a producer id.
 
-        Keeps trying for as long as it takes: the caller has the deadline.
+        Retries for as long as it takes: the caller has the deadline.
 
-        Raises:
-            BrokerError: not authorized, or no such topic for longer than ``max_block_ms``.
-            UnsupportedError: the brokers lack a version that is needed.
+        Raises: BrokerError: not authorized, or no such topic for longer than ``max_block_ms``. UnsupportedError: the
+        brokers lack a required version.
         """
         self._sender.exchange.prepare()
         self._rules.metadata.want(topics)
         self._sender.wake()
-        patience_ms = monotonic_ms() + self._settings.max_block_ms
-        while not self._is_ready(topics, patient=monotonic_ms() < patience_ms):
-            await self._next_change(patience_ms)
+        patient_until_ms = monotonic_ms() + self._settings.max_block_ms
+        while not self._is_ready(topics, patient=monotonic_ms() < patient_until_ms):
+            await self._next_change(patient_until_ms)
 
     def _is_ready(self, topics: Iterable[str], *, patient: bool) -> bool:
         if (error := self._sender.error or self.brokers.unsupported) is not None:
@@ -115,18 +118,18 @@ class Producer:
         for topic in topics:
             self._check_topic(topic, patient=patient)
         idempotence = self._rules.idempotence
-        return all(map(self._is_led, topics)) and (idempotence is None or not idempotence.needs_id)
+        return all(map(self._has_leaders, topics)) and (idempotence is None or not idempotence.needs_id)
 
     def _check_topic(self, topic: str, *, patient: bool) -> None:
-        found = self._rules.metadata.topic(topic)
-        code = 0 if found is None else found.error
+        metadata = self._rules.metadata.topic(topic)
+        code = 0 if metadata is None else metadata.error
         if code in codes.HOPELESS or (code == ErrorCode.unknown_topic_or_partition and not patient):
-            raise BrokerError(f"topic {topic}: {codes.name(code)}; create it, or grant this client the right", code)
+            raise BrokerError(f"topic {topic}: {codes.name(code)}; create it, or authorize this client", code)
 
-    def _is_led(self, topic: str) -> bool:
-        found = self._rules.metadata.topic(topic)
-        partitions = found.partitions if found is not None else ()
-        leaders = [self._rules.metadata.leader(TopicPartition(topic, each.partition)) for each in partitions]
+    def _has_leaders(self, topic: str) -> bool:
+        metadata = self._rules.metadata.topic(topic)
+        partitions = metadata.partitions if metadata is not None else ()
+        leaders = [self._rules.metadata.leader(TopicPartition(topic, partition.partition)) for partition in partitions]
         return bool(leaders) and all(leader.node_id != UNKNOWN for leader in leaders)
 
     # -- send
@@ -142,40 +145,40 @@ class Producer:
         token: int,
         now_ms: float | None = None,
     ) -> bool:
-        """Take a record if that needs no waiting. False: the buffer is full, or the topic or partition isn't known.
+        """Accept a record if that needs no waiting. False: the buffer is full, or the topic or partition is not known.
 
-        One that can't ever be taken is seen to here, too: it is reported as failed. ``now_ms`` is ``monotonic_ms()``.
+        A record that can never be accepted is reported as failed, and the result is True. ``now_ms`` is
+        ``monotonic_ms()``.
 
-        Raises:
-            ClientError: the producer is closed.
+        Raises: ClientError: the producer is closed.
         """
         now = time.monotonic() * 1000 if now_ms is None else now_ms
         if self._closing or self._sender.error is not None:
-            return self._refuse_all(topic, partition, token)
+            return self._reject(topic, partition, token)
         taken = self._append(topic, value, key, headers, partition, token, int(now + self._wall_ms), now)
         if taken is _JOINED:
             return True
         if taken is _READY:
             self._sender.wake()
             return True
-        return self._not_taken(taken, topic, partition, token)
+        return self._is_rejected(taken, topic, partition, token)
 
-    def _refuse_all(self, topic: str, partition: int | None, token: int) -> bool:
+    def _reject(self, topic: str, partition: int | None, token: int) -> bool:
         if self._closing:
-            raise ClientError("the producer is closed: make another one")
-        self._report(refused(topic, partition, token, self._sender.code))
+            raise ClientError("the producer is closed; create a new one")
+        self._report(rejected_delivery(topic, partition, token, self._sender.code))
         return True
 
-    def _not_taken(self, taken: Taken, topic: str, partition: int | None, token: int) -> bool:
-        """True if waiting won't help: then the record has failed."""
-        found = self._rules.metadata.topic(topic)
+    def _is_rejected(self, taken: Taken, topic: str, partition: int | None, token: int) -> bool:
+        """Return True, and report the record as failed, if waiting will not help."""
+        metadata = self._rules.metadata.topic(topic)
         code = 0
         if taken is Taken.TOO_LARGE:
             code = int(ErrorCode.message_too_large)
-        elif taken is Taken.NO_PARTITION and found is not None and found.error in codes.HOPELESS:
-            code = found.error
+        elif taken is Taken.NO_PARTITION and metadata is not None and metadata.error in codes.HOPELESS:
+            code = metadata.error
         if code:
-            self._report(refused(topic, partition, token, code))
+            self._report(rejected_delivery(topic, partition, token, code))
         return bool(code)
 
     async def send(
@@ -188,22 +191,23 @@ class Producer:
         partition: int | None = None,
         token: int,
     ) -> None:
-        """Take a record, waiting up to ``max_block_ms`` for room or metadata; then it alone is reported as failed.
+        """Accept a record, waiting up to ``max_block_ms`` for room or metadata.
 
-        So it is when the producer is closed meanwhile.
+        After that this record is reported as failed.
 
-        Raises:
-            ClientError: the producer is closed already.
+        The same happens if the producer is closed in the meantime.
+
+        Raises: ClientError: the producer is closed already.
         """
         until_ms = monotonic_ms() + self._settings.max_block_ms
         while not self.offer(topic, value, key=key, headers=headers, partition=partition, token=token):
             await self._wait_for_room(topic, until_ms)
             if self._closing or monotonic_ms() >= until_ms:
-                self._report(refused(topic, partition, token, self._why_waiting(topic)))
+                self._report(rejected_delivery(topic, partition, token, self._timeout_code(topic)))
                 return
 
     async def _wait_for_room(self, topic: str, until_ms: float) -> None:
-        """While somebody waits, no batch lingers; and the topic is asked for."""
+        """Wait for the end of a turn. While a record waits, no batch lingers, and its topic's metadata is requested."""
         accumulator = self._rules.accumulator
         accumulator.waiting += 1
         try:
@@ -213,26 +217,26 @@ class Producer:
         finally:
             accumulator.waiting -= 1
 
-    def _why_waiting(self, topic: str) -> int:
-        """What a record that was waited for in vain has failed with: what Metadata says of its topic, else time."""
-        found = self._rules.metadata.topic(topic)
-        return (found.error if found is not None else 0) or int(ErrorCode.request_timed_out)
+    def _timeout_code(self, topic: str) -> int:
+        """Return the error of a record whose wait timed out: its topic's metadata error, else a time-out."""
+        metadata = self._rules.metadata.topic(topic)
+        return (metadata.error if metadata is not None else 0) or int(ErrorCode.request_timed_out)
 
     # -- end
 
     async def flush(self) -> None:
-        """Wait until everything taken so far has been reported; nothing lingers meanwhile."""
-        accumulator, asked_ms = self._rules.accumulator, monotonic_ms()
+        """Wait until every record accepted so far has been reported; no batch lingers in the meantime."""
+        accumulator, now_ms = self._rules.accumulator, monotonic_ms()
         accumulator.flushing += 1
         try:
             self._sender.wake()
-            if accumulator.unfinished.oldest_ms <= asked_ms:
-                await self._turn_with(lambda: accumulator.unfinished.oldest_ms > asked_ms)
+            if accumulator.unfinished.oldest_ms <= now_ms:
+                await self._wait_for_turn(lambda: accumulator.unfinished.oldest_ms > now_ms)
         finally:
             accumulator.flushing -= 1
 
     async def close(self, timeout_ms: float) -> None:
-        """Send what can be sent within ``timeout_ms``, report the rest as failed or in doubt, and leave no task."""
+        """Send what can be sent within ``timeout_ms``, report the rest as failed or in doubt, and end all tasks."""
         self._closing = self._rules.accumulator.closing = True
         until_ms = monotonic_ms() + timeout_ms
         try:
@@ -240,29 +244,29 @@ class Producer:
             while len(self._rules.accumulator.unfinished) and monotonic_ms() < until_ms:
                 await self._next_change(until_ms)
         finally:
-            self._sender.give_up(ClientError("the producer is closed: make another one"), ErrorCode.request_timed_out)
+            self._sender.give_up(ClientError("the producer is closed; create a new one"), ErrorCode.request_timed_out)
             await self._sender.close()
             await self.brokers.close()
 
-    def _pulse(self) -> None:
-        """A turn has ended: whoever waits for what is so now goes on."""
-        for waiter, is_so in self._waiters.items():
-            if not waiter.done() and is_so():
+    def _notify_waiters(self) -> None:
+        """Release the waiters whose condition holds at the end of a turn."""
+        for waiter, condition in self._waiters.items():
+            if not waiter.done() and condition():
                 waiter.set_result(None)
 
-    async def _turn_with(self, is_so: Callable[[], bool]) -> None:
-        """Wait for the end of a turn after which something is so."""
+    async def _wait_for_turn(self, condition: Callable[[], bool]) -> None:
+        """Wait for the end of a turn after which the condition holds."""
         waiter = asyncio.get_running_loop().create_future()
-        self._waiters[waiter] = is_so
+        self._waiters[waiter] = condition
         try:
             await waiter
         finally:
             del self._waiters[waiter]
 
     async def _next_change(self, until_ms: float) -> None:
-        """Wait for the end of a turn, or the time."""
+        """Wait for the end of a turn, until ``until_ms`` at most."""
         try:
             async with asyncio.timeout(max(0.0, until_ms - monotonic_ms()) / 1000):
-                await self._turn_with(lambda: True)
+                await self._wait_for_turn(lambda: True)
         except TimeoutError:
             return

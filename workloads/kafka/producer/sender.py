@@ -1,15 +1,13 @@
-"""Gets the id that an idempotent producer numbers its batches under.
+"""Sender of one producer: decides which node receives which batches, and when.
 
-The producer's loop: who is sent what, and when.
+Kafka: ``Sender.runOnce``, ``sendProducerData``. A *turn* expires batches, requests a producer id and metadata where
+needed, and sends every node its ready batches, in as many requests as the node may have in flight, written together. A
+turn happens when records were appended, when responses arrived, when a connection or the metadata changed, and when the
+time computed by the previous turn has come.
 
-Kafka: ``Sender.runOnce``, ``sendProducerData``. A *turn* ends the batches whose time is up, asks for a producer id and
-for metadata where they are needed, and sends every node what is ready for it, in as many requests as the node may have
-in flight, written together. A turn is taken when records were appended, when answers came, when a connection or the
-metadata changed, and when the time has come that the last turn found.
-
-1. A node can be sent to if its connection is open, what was sent before has left for the socket, fewer than
+1. A node can be sent to if its connection is open, earlier requests have left for the socket, fewer than
    ``max.in.flight.requests.per.connection`` requests are in flight, and no throttle time is running (KIP-219).
-2. After an error that is fatal to the producer nothing is sent, and all that was taken is reported.
+2. After an error that is fatal to the producer nothing is sent, and all accepted records are reported.
 """
 
 import asyncio
@@ -21,29 +19,32 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from aftershock.errors import BrokerError, ClientError, UnsupportedError
-from aftershock.workloads.kafka.client.network_client import Brokers
+from aftershock.workloads.kafka.client.network_client import NetworkClient
 from aftershock.workloads.kafka.client.requests import INIT_PRODUCER_ID, init_producer_id_request
 from aftershock.workloads.kafka.client.settings import ProducerSettings
-from aftershock.workloads.kafka.client.tasks import Tell, until_answered
-from aftershock.workloads.kafka.producer.produce_request import Deliveries, Exchange, InFlight, ProducerRules
+from aftershock.workloads.kafka.client.tasks import EventListener, retry_until_answered
+from aftershock.workloads.kafka.producer.produce_request import (
+    BatchCompleter,
+    InFlight,
+    ProduceRequester,
+    ProducerRules,
+)
 from aftershock.workloads.kafka.rules.idempotence import Idempotence, ProducerId
 from aftershock.workloads.kafka.rules.values import Backoff
 from aftershock.workloads.kafka.wire import codes
 from aftershock.workloads.kafka.wire.channel import Channel
 
 
-async def ask_producer_id(brokers: Brokers, *, backoff: Backoff, timeout_ms: float) -> ProducerId:
-    """Ask any broker, with back-off, until one gives an id.
+async def request_producer_id(brokers: NetworkClient, *, backoff: Backoff, timeout_ms: float) -> ProducerId:
+    """Request a producer id from any broker, with back-off, until a broker returns one.
 
-    Raises:
-        BrokerError: a broker refused, and will again.
-        UnsupportedError: a broker has no such API.
+    Raises: BrokerError: a broker refused, and will refuse again. UnsupportedError: a broker lacks this API.
     """
-    return await until_answered(lambda: _ask(brokers, timeout_ms), backoff)
+    return await retry_until_answered(lambda: _init_producer_id(brokers, timeout_ms), backoff)
 
 
-async def _ask(brokers: Brokers, timeout_ms: float) -> ProducerId:
-    """ConnectionError for an error that may pass."""
+async def _init_producer_id(brokers: NetworkClient, timeout_ms: float) -> ProducerId:
+    """Send one request; raises ConnectionError for an error that may pass."""
     channel = await brokers.any()
     request = init_producer_id_request(INIT_PRODUCER_ID.messages(channel.versions))
     response = (await channel.request(request, timeout_ms=timeout_ms)).response
@@ -52,29 +53,29 @@ async def _ask(brokers: Brokers, timeout_ms: float) -> ProducerId:
         raise ConnectionError(f"no producer id yet: {codes.name(error)}")
     if error:
         name = codes.name(error)
-        raise BrokerError(f"no producer id: {name}; switch enable.idempotence off, or see to what it says", error)
+        raise BrokerError(f"no producer id: {name}; fix the cause, or switch enable.idempotence off", error)
     return ProducerId(response.producer_id, response.producer_epoch)
 
 
 _SENT = -1.0
-_SOCKET_MS = 1.0  # when to look again at a socket that hasn't taken all yet
+_SOCKET_MS = 1.0  # interval at which a socket with unsent bytes is checked
 
 
 class Sender:
-    """The loop of one producer.
+    """Sending loop of one producer.
 
-    ``error`` and its Kafka ``code`` say what ended it, if something did; ``exchange`` makes its requests. At the end of
-    each turn ``on_turn`` is called.
+    ``error`` and its Kafka ``code`` hold the error that ended it, if any; ``exchange`` builds its requests. ``on_turn``
+    is called at the end of each turn.
     """
 
     def __init__(
         self,
         settings: ProducerSettings,
         rules: ProducerRules,
-        brokers: Brokers,
-        deliveries: Deliveries,
+        brokers: NetworkClient,
+        deliveries: BatchCompleter,
         *,
-        tell: Tell,
+        on_event: EventListener,
         clock_ms: Callable[[], float],
         on_turn: Callable[[], None],
     ) -> None:
@@ -84,60 +85,62 @@ class Sender:
         self._rules = rules
         self._brokers = brokers
         self._deliveries = deliveries
-        self.exchange = Exchange(settings, rules, deliveries, tell)
-        self._tell = tell
+        self.exchange = ProduceRequester(settings, rules, deliveries, on_event)
+        self._on_event = on_event
         self._clock_ms = clock_ms
         self._on_turn = on_turn
         self._throttled_until_ms: dict[int, float] = {}
-        self._answers: list[tuple[int, InFlight, Any]] = []
+        self._responses: list[tuple[int, InFlight, Any]] = []
         self._unwritten: set[Channel] = set()
         self._producer = ProducerId()
-        self._asking: asyncio.Task[None] | None = None
-        self._soon: asyncio.Handle | None = None
+        self._id_request: asyncio.Task[None] | None = None
+        self._scheduled: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
 
     # -- when
 
     def wake(self) -> None:
-        """Take a turn as soon as the loop comes to it."""
-        if self._soon is None and self.error is None:
-            self._soon = self._loop.call_soon(self._turn)
+        """Schedule a turn as soon as the event loop gets to it."""
+        if self._scheduled is None and self.error is None:
+            self._scheduled = self._loop.call_soon(self._turn)
 
     def give_up(self, error: ClientError, code: int) -> None:
-        """Send nothing more, and report everything that has not ended."""
+        """Stop sending, and report every record without a result."""
         self.error, self.code = error, code
         self._deliveries.abandon(code)
         self._on_turn()
 
     async def close(self) -> None:
-        """Leave nothing running. To be called after ``give_up``."""
-        for handle in (self._soon, self._timer):
+        """Cancel all timers and tasks. Call ``give_up`` first."""
+        for handle in (self._scheduled, self._timer):
             if handle is not None:
                 handle.cancel()
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.wait([self._asking])
+        if self._id_request is not None:
+            self._id_request.cancel()
+            await asyncio.wait([self._id_request])
 
     def _turn(self) -> None:
-        if self._soon is not None:
-            self._soon.cancel()
-            self._soon = None
+        if self._scheduled is not None:
+            self._scheduled.cancel()
+            self._scheduled = None
         if self.error is not None:
             return
         try:
             now_ms = self._clock_ms()
-            self._take_answers(now_ms)
-            wait_ms = self._do_what_is_due(now_ms)
+            self._handle_responses(now_ms)
+            wait_ms = self._run_once(now_ms)
         except Exception as error:
-            # a mistake of ours: whoever waits must hear of it, and the loop's handler shows where it was
-            self.give_up(ClientError(f"the producer broke: {error!r}"), ErrorCode.unknown_server_error)
+            # a bug: waiters must be released, and the event loop's handler shows the traceback
+            self.give_up(
+                ClientError(f"the producer failed with an internal error: {error!r}"), ErrorCode.unknown_server_error
+            )
             raise
         self._set_timer(wait_ms)
         self._on_turn()
 
     def _set_timer(self, wait_ms: float) -> None:
-        """Be back in time; an earlier timer that is set already stays, for a turn too many does no harm."""
+        """Schedule a turn after ``wait_ms``; an earlier timer stays, because an extra turn does no harm."""
         if wait_ms == inf:
             return
         at_s = self._loop.time() + wait_ms / 1000
@@ -153,10 +156,10 @@ class Sender:
 
     # -- what
 
-    def _do_what_is_due(self, now_ms: float) -> float:
-        """One turn; how long until the next one, unless something happens before."""
+    def _run_once(self, now_ms: float) -> float:
+        """Run one turn; return the time until the next turn, unless an event comes first."""
         self._deliveries.expire(now_ms)
-        if self._rules.idempotence is not None and not self._numbers_at_hand(self._rules.idempotence):
+        if self._rules.idempotence is not None and not self._check_producer_id(self._rules.idempotence):
             return inf
         wait_ms = self._send_ready(now_ms)
         while self._unwritten:
@@ -165,7 +168,7 @@ class Sender:
         return max(0.0, min(wait_ms, expiry_ms, self._brokers.refresh_if_due()))
 
     def _send_ready(self, now_ms: float) -> float:
-        """Send until nothing that is ready can be sent; how long until more may be."""
+        """Send until nothing ready can be sent; return the time until more may be sent."""
         while True:
             ready = self._rules.accumulator.ready(now_ms)
             if ready.leaderless:
@@ -177,7 +180,7 @@ class Sender:
                 return inf
 
     def _send_to(self, node_id: int, now_ms: float) -> float:
-        """Send a node what is ready; if that can't be now, how long until it may be, whatever else happens before."""
+        """Send a node its ready batches; if that is impossible now, return the time until it may be possible."""
         channel = self._brokers.ready(node_id)
         wait_ms = self._busy_ms(node_id, channel, now_ms) if channel else self._brokers.wait_ms(node_id) or inf
         self._rules.partitioner.node_ready(node_id, now_ms, can_drain=wait_ms == 0)
@@ -186,53 +189,53 @@ class Sender:
         batches = {batch.tp: batch for batch in self._rules.accumulator.drain(node_id, now_ms)}
         if not batches:
             return inf
-        self.exchange.send(node_id, channel, batches, now_ms, partial(self._answered, node_id, batches))
+        self.exchange.send(node_id, channel, batches, now_ms, partial(self._on_response, node_id, batches))
         self._unwritten.add(channel)
         channel.on_answers = self._turn
         return _SENT
 
     def _busy_ms(self, node_id: int, channel: Channel, now_ms: float) -> float:
-        """Rule 1, of an open connection."""
+        """Return the waiting time of rule 1 for an open connection."""
         if channel.in_flight >= self._settings.max_in_flight_requests_per_connection:
             return inf
         if not channel.drained:
             return _SOCKET_MS
         return max(0.0, self._throttled_until_ms.get(node_id, 0.0) - now_ms)
 
-    def _answered(self, node_id: int, batches: InFlight, response: Any) -> None:
-        """The channel calls for a turn when it has told all answers that came together."""
-        self._answers.append((node_id, batches, response))
+    def _on_response(self, node_id: int, batches: InFlight, response: Any) -> None:
+        """Keep a response; the channel triggers a turn after all responses that arrived together."""
+        self._responses.append((node_id, batches, response))
 
-    def _take_answers(self, now_ms: float) -> None:
-        answers, self._answers = self._answers, []
+    def _handle_responses(self, now_ms: float) -> None:
+        answers, self._responses = self._responses, []
         for node_id, batches, response in answers:
             if throttled_ms := self.exchange.answered(batches, response, now_ms):
                 self._throttled_until_ms[node_id] = now_ms + throttled_ms
-                self._tell("throttled", node_id=node_id, throttle_ms=throttled_ms)
+                self._on_event("throttled", node_id=node_id, throttle_ms=throttled_ms)
 
     # -- numbers
 
-    def _numbers_at_hand(self, idempotence: Idempotence) -> bool:
-        """See to the producer id. False: the producer has come to its end."""
+    def _check_producer_id(self, idempotence: Idempotence) -> bool:
+        """Request a producer id if needed. False: the producer has ended with a fatal error."""
         idempotence.settle()
         if idempotence.fatal_error:
             code = idempotence.fatal_error
-            self.give_up(BrokerError(f"the cluster refuses this producer: {codes.name(code)}", code), code)
+            self.give_up(BrokerError(f"the cluster rejects this producer: {codes.name(code)}", code), code)
             return False
-        if idempotence.needs_id and self._asking is None:
-            self._asking = self._loop.create_task(self._ask_id(idempotence))
+        if idempotence.needs_id and self._id_request is None:
+            self._id_request = self._loop.create_task(self._obtain_id(idempotence))
         if idempotence.producer != self._producer:
-            self._tell_numbers(idempotence.producer)
+            self._report_producer_id(idempotence.producer)
         return True
 
-    def _tell_numbers(self, producer: ProducerId) -> None:
+    def _report_producer_id(self, producer: ProducerId) -> None:
         event = "epoch_bumped" if producer.id == self._producer.id else "producer_id"
         self._producer = producer
-        self._tell(event, producer_id=producer.id, epoch=producer.epoch)
+        self._on_event(event, producer_id=producer.id, epoch=producer.epoch)
 
-    async def _ask_id(self, idempotence: Idempotence) -> None:
+    async def _obtain_id(self, idempotence: Idempotence) -> None:
         try:
-            given = await ask_producer_id(
+            producer = await request_producer_id(
                 self._brokers, backoff=self._rules.backoff, timeout_ms=self._settings.request_timeout_ms
             )
         except BrokerError as error:
@@ -240,6 +243,6 @@ class Sender:
         except UnsupportedError as error:
             self.give_up(error, ErrorCode.unsupported_version)
         else:
-            idempotence.initialized(given.id, given.epoch)
-        self._asking = None
+            idempotence.initialized(producer.id, producer.epoch)
+        self._id_request = None
         self.wake()

@@ -5,12 +5,12 @@ that fails has been a success already, and nobody sends it again.
 """
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
-from aftershock.workloads.kafka.producer.produce_request import Exchange
+from aftershock.workloads.kafka.producer.produce_request import ProduceRequester
 from aftershock.workloads.kafka.rules.values import UNKNOWN
 
 
 def plant() -> None:
-    send = Exchange.send
+    send = ProduceRequester.send
 
     def send_and_report(self, node_id, channel, batches, now_ms, answered):
         send(self, node_id, channel, batches, now_ms, answered)
@@ -18,7 +18,7 @@ def plant() -> None:
             if not batch.done:
                 self._deliveries._end_delivered(batch, UNKNOWN)
 
-    put(Exchange, "send", send_and_report)
+    put(ProduceRequester, "send", send_and_report)
 
 
 BAD = KnownBad(

@@ -4,7 +4,7 @@ Each commit is tried again by itself, whatever was committed meanwhile (KAFKA-57
 """
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
-from aftershock.workloads.kafka.consumer.consumer_coordinator import AutoCommit, OffsetStore
+from aftershock.workloads.kafka.consumer.consumer_coordinator import AutoCommit, CommittedOffsets
 
 
 def plant() -> None:
@@ -17,7 +17,7 @@ def plant() -> None:
             self._due_ms = now_ms + self._interval_ms
             self.begin()
 
-    put(OffsetStore, "commit", commit)
+    put(CommittedOffsets, "commit", commit)
     put(AutoCommit, "polled", polled)
 
 

@@ -8,7 +8,7 @@ from aftershock.workloads.kafka.consumer.fetcher import Fetcher
 
 
 def plant() -> None:
-    put(Fetcher, "_refused", lambda self, tp, _error, _offset: self._shared.positions.reset(tp, "latest"))
+    put(Fetcher, "_on_partition_error", lambda self, tp, _error, _offset: self._shared.positions.reset(tp, "latest"))
 
 
 BAD = KnownBad("some Fetch are refused", "integrity/lost", "in the log and not delivered", plant)

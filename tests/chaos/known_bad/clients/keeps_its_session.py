@@ -16,7 +16,7 @@ def plant() -> None:
 
     def unimpressed(self, asked, reply):
         if reply.response.error_code:
-            self._not_before_ms[asked.node_id] = self._shared.clock_ms() + PAUSE_MS
+            self._throttled_until_ms[asked.node_id] = self._shared.clock_ms() + PAUSE_MS
         else:
             answered(self, asked, reply)
 

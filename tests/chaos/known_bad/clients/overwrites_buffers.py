@@ -4,18 +4,18 @@ KAFKA-19012: a buffer went back to the pool while a request still stood in it.
 """
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
-from aftershock.workloads.kafka.producer.produce_request import Exchange
+from aftershock.workloads.kafka.producer.produce_request import ProduceRequester
 
 
 def plant() -> None:
-    as_bytes = Exchange._bytes
+    as_bytes = ProduceRequester._build
 
     def overwritten(self, batch):
         if batch.attempts.attempts:
             batch.values[0] = bytes(len(batch.values[0]))
         return as_bytes(self, batch)
 
-    put(Exchange, "_bytes", overwritten)
+    put(ProduceRequester, "_build", overwritten)
 
 
 BAD = KnownBad("some Produce are refused", "integrity/corrupt", "records", plant)

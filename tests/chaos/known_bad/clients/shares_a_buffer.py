@@ -4,17 +4,17 @@ A buffer that is used again while the application still looks at it.
 """
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
-from aftershock.workloads.adapters.receiving import Receiving
+from aftershock.workloads.adapters.receiving import ReceiveRecorder
 
 
 def plant() -> None:
-    take, held = Receiving.take, {}
+    take, held = ReceiveRecorder.take, {}
 
     def take_the_former(self, mark, *, value, **told):
         take(self, mark, value=held.get("value", value), **told)
         held["value"] = value
 
-    put(Receiving, "take", take_the_former)
+    put(ReceiveRecorder, "take", take_the_former)
 
 
 BAD = KnownBad("none is needed", "integrity/corrupt", "records", plant)

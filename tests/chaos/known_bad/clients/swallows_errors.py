@@ -4,12 +4,12 @@ The classic: an error callback that nobody looks at, a future whose exception is
 """
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
-from aftershock.workloads.kafka.producer.produce_request import Deliveries
+from aftershock.workloads.kafka.producer.produce_request import BatchCompleter
 from aftershock.workloads.kafka.rules.values import UNKNOWN
 
 
 def plant() -> None:
-    put(Deliveries, "_end_failed", lambda self, batch, _: self._end_delivered(batch, UNKNOWN))
+    put(BatchCompleter, "_end_failed", lambda self, batch, _: self._end_delivered(batch, UNKNOWN))
 
 
 BAD = KnownBad("Produce is refused for good", "integrity/lost", "not in the log", plant)

@@ -24,19 +24,19 @@ CAUGHT: list[tuple[str, Check, str]] = [
     ("hangs", produce.a_burst_is_acked_once_and_where_it_is, "does not say ready within"),
     ("dies", produce.a_burst_is_acked_once_and_where_it_is, "exit status 3"),
     ("noise", produce.a_burst_is_acked_once_and_where_it_is, "got one"),
-    ("twice", produce.a_burst_is_acked_once_and_where_it_is, "twice: every order has one report"),
+    ("twice", produce.a_burst_is_acked_once_and_where_it_is, "twice; every order has one report"),
     ("wrong-seq", produce.a_burst_is_acked_once_and_where_it_is, "does not report all"),
     ("wrong-offset", produce.a_burst_is_acked_once_and_where_it_is, "where"),
-    ("fails-what-is-written", produce.a_burst_is_acked_once_and_where_it_is, "though nothing was wrong"),
+    ("fails-what-is-written", produce.a_burst_is_acked_once_and_where_it_is, "although nothing was wrong"),
     ("forgets", produce.a_burst_is_acked_once_and_where_it_is, "does not report all"),
     ("pretends", produce.a_burst_is_acked_once_and_where_it_is, "acked 13"),
     ("duplicates", produce.a_burst_is_acked_once_and_where_it_is, "the log has 301"),
     ("no-null", produce.a_burst_is_acked_once_and_where_it_is, "another record"),
     ("no-headers", produce.a_burst_is_acked_once_and_where_it_is, "another record"),
-    ("eager", produce.nothing_is_acked_while_kafka_is_away, "an ack is Kafka's"),
+    ("eager", produce.nothing_is_acked_while_kafka_is_away, "only Kafka may acknowledge"),
     ("late", produce.deadlines_are_kept, "fail records of a 2000 ms deadline within"),
     ("leaves", produce.close_reports_what_is_open, "report every record before bye"),
-    ("outlives", produce.it_ends_with_its_worker, "lives on"),
+    ("outlives", produce.it_ends_with_its_worker, "still runs"),
     ("hangs", consume.it_reads_from_where_it_is_told, "does not say ready"),
     ("noise", consume.it_reads_from_where_it_is_told, "got one"),
     ("twice", consume.it_reads_from_where_it_is_told, "twice"),
@@ -45,15 +45,15 @@ CAUGHT: list[tuple[str, Check, str]] = [
     ("wrong-size", consume.it_reads_from_where_it_is_told, "bytes"),
     ("no-mark", consume.it_reads_from_where_it_is_told, "mark"),
     ("from-the-start", consume.it_reads_from_where_it_is_told, "should not have read"),
-    ("unassigned", consume.it_reads_from_where_it_is_told, "before it said what is assigned"),
+    ("unassigned", consume.it_reads_from_where_it_is_told, "before it reported its assigned partitions"),
     ("half-assigned", consume.it_reads_from_where_it_is_told, "was assigned [0, 1]"),
     ("some-mark", consume.a_record_without_our_mark_is_reported_too, "mark None"),
-    ("no-commit", consume.a_group_goes_on_where_it_had_got_to, "left committed"),
-    ("outlives", consume.it_ends_with_its_worker, "lives on"),
-    ("stale", commit.commits_are_acked_and_kept, "was to have"),
-    ("eager", commit.nothing_is_acked_while_kafka_is_away, "an ack is Kafka's"),
+    ("no-commit", consume.a_group_goes_on_where_it_had_got_to, "committed offsets"),
+    ("outlives", consume.it_ends_with_its_worker, "still runs"),
+    ("stale", commit.commits_are_acked_and_kept, "the last commit of group"),
+    ("eager", commit.nothing_is_acked_while_kafka_is_away, "only Kafka may acknowledge"),
     ("late", commit.deadlines_are_kept, "fail commits of a 2000 ms deadline within"),
-    ("outlives", commit.it_ends_with_its_worker, "lives on"),
+    ("outlives", commit.it_ends_with_its_worker, "still runs"),
 ]
 
 
@@ -65,7 +65,7 @@ def cluster() -> Iterator[MockCluster]:
 
 @pytest.mark.parametrize("check", PASSED.values(), ids=PASSED.keys())
 def test_a_right_client_passes(cluster: MockCluster, check: Check) -> None:
-    """No check asks for more than the document does."""
+    """No check requires more than docs/EXEC.md does."""
     assert judge(check, Bench([sys.executable, str(BROKEN), "none"], cluster, PATIENT_S)) == ("ok", "")
 
 
@@ -73,10 +73,10 @@ def test_a_right_client_passes(cluster: MockCluster, check: Check) -> None:
 def test_a_planted_fault_is_caught(
     cluster: MockCluster, monkeypatch: pytest.MonkeyPatch, fault: str, check: Check, complaint: str
 ) -> None:
-    """Each fault that a client may have is one that some check fails it for, saying what it did."""
+    """A check fails each faulty client, and its message says what the client did."""
     for op in (produce, commit):
         monkeypatch.setattr(op, "GRACE_S", 1.0)
-    monkeypatch.setattr("aftershock.workloads.adapters.conformance.bench.END_S", 1.0)
+    monkeypatch.setattr("aftershock.workloads.adapters.conformance.bench.EXIT_S", 1.0)
     patience_s = IMPATIENT_S if complaint.startswith("does not") else PATIENT_S
     how, why = judge(check, Bench([sys.executable, str(BROKEN), fault], cluster, patience_s))
     assert how == "FAILS", fault
@@ -84,37 +84,37 @@ def test_a_planted_fault_is_caught(
 
 
 def test_the_example_and_the_command_line(capfd: pytest.CaptureFixture[str]) -> None:
-    """The example in the documents keeps the protocol, and the command says so with status 0."""
+    """The documented example conforms to the protocol, and the command exits with status 0."""
     assert main(["--op", "consume", "--", *EXAMPLE]) == 0
     lines = capfd.readouterr().out.splitlines()
-    assert lines[-1] == "it keeps the protocol"
+    assert lines[-1] == "the client conforms to the protocol"
     assert [line.split()[0] for line in lines[:-1]] == ["ok"] * len(consume.CHECKS)
 
 
 def test_the_command_line_of_a_client_that_fails() -> None:
-    """As anybody runs it: every failure is said with its reason, and the status is 1."""
+    """The command prints every failure with its reason and exits with status 1."""
     module = [sys.executable, "-P", "-m", "aftershock.workloads.adapters.conformance"]
     options = ["--op", "produce", "--patience", "1", "--", "no-such-program-at-all"]
     done = subprocess.run([*module, *options], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
     assert done.stdout.count("FAILS") == len(produce.CHECKS)
-    assert "can't start 'no-such-program-at-all'" in done.stdout
-    assert f"{len(produce.CHECKS)} of these it fails" in done.stdout
+    assert "cannot start 'no-such-program-at-all'" in done.stdout
+    assert f"the client fails {len(produce.CHECKS)} of these checks" in done.stdout
 
 
 def test_somebodys_own_cluster_is_not_broken(cluster: MockCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a cluster at an address the checks that need an outage are left out, and count as no failure."""
+    """On a cluster at an address, checks that need an outage are skipped and do not count as failures."""
     said: list[str] = []
     standing = StandingCluster(cluster.bootstrap)
     monkeypatch.setattr(standing, "create", cluster.create)  # the mock knows no CreateTopics
     bench = Bench(EXAMPLE, standing, PATIENT_S)
     assert examine(bench, ["consume"], said.append) == 0
     (left_out,) = [line for line in said if line.startswith("-")]
-    assert "not ours to break" in left_out
+    assert "must not be broken" in left_out
 
 
 def test_a_cluster_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is named, in bounded time, and no fault of the client's."""
+    """An unreachable cluster is named within bounded time, and is not blamed on the client."""
     monkeypatch.setattr("aftershock.workloads.adapters.conformance.bench._PATIENCE_S", 0.5)
     with pytest.raises(WorkloadError, match=r"127\.0\.0\.1:1 did not create the topic t"):
         StandingCluster("127.0.0.1:1").create("t")

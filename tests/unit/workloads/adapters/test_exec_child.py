@@ -122,7 +122,7 @@ def test_an_end_that_nobody_ordered_is_told_with_the_last_words(
     child = start(code)
     told = death(child)
     assert how in told
-    assert "no such topic" in told.rpartition("last words")[2]
+    assert "no such topic" in told.rpartition("last lines")[2]
     assert sys.executable in told
     assert "no such topic" in capfd.readouterr().err
     assert not runs(child.pid)
@@ -149,7 +149,7 @@ def test_the_end_is_noticed_though_somebody_holds_the_pipes(start: Start) -> Non
 def test_a_command_that_does_not_exist() -> None:
     """It says which, as an end with words."""
     child = Child(["no-such-program-at-all"])
-    assert "can't start 'no-such-program-at-all': No such file" in death(child)
+    assert "cannot start 'no-such-program-at-all': No such file" in death(child)
     with pytest.raises(WorkloadError, match="no program to start"):
         Child([])
 

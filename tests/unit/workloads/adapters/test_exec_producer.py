@@ -77,12 +77,18 @@ def test_what_a_report_leaves_in_the_row(
 @pytest.mark.parametrize(
     ("code", "why"),
     [
-        ("say(say='acked', seq=order['seq']); say(say='acked', seq=order['seq'])", "told twice"),
+        ("say(say='acked', seq=order['seq']); say(say='acked', seq=order['seq'])", "reported twice"),
         ("say(say='acked', seq=order['seq'] + 1)", "reported record 1, which is not open"),
         ("print('debugging', flush=True)", "debugging"),
-        ("say(say='record', partition=0, offset=0, mark=None, size_bytes=0)", "record was reported by a client that s"),
+        (
+            "say(say='record', partition=0, offset=0, mark=None, size_bytes=0)",
+            "record is not a report of a client that s",
+        ),
         ("say(say='died', why='no such topic')", "gave up: no such topic"),
-        ("sys.exit('out of file descriptors')", "exit status 1; its last words:\n    out of file descriptors"),
+        (
+            "sys.exit('out of file descriptors')",
+            "status 1; the last lines of its standard error:\n    out of file descriptors",
+        ),
     ],
 )
 def test_a_program_that_breaks_the_protocol_ends_the_run(bench: Bench, code: str, why: str) -> None:

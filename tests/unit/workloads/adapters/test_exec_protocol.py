@@ -16,6 +16,7 @@ from aftershock.workloads.adapters.exec_protocol import (
     Acked,
     Assigned,
     Bye,
+    ClientError,
     Died,
     Failed,
     Ready,
@@ -23,7 +24,6 @@ from aftershock.workloads.adapters.exec_protocol import (
     Report,
     Revoked,
     Traffic,
-    Trouble,
     parse_report,
 )
 from aftershock.workloads.load.assignment import CommitAssignment
@@ -47,7 +47,7 @@ REPORTS: list[tuple[str, Report]] = [
     ('{"say": "assigned", "partitions": [0, 1], "member": "m"}', Assigned(partitions=(0, 1), member="m")),
     ('{"say": "revoked", "partitions": []}', Revoked(partitions=())),
     ('{"say": "traffic", "brokers": {"1": [5, 6]}}', Traffic(brokers={1: (5, 6)})),
-    ('{"say": "error", "error": "X", "detail": "d"}', Trouble(error="X", detail="d")),
+    ('{"say": "error", "error": "X", "detail": "d"}', ClientError(error="X", detail="d")),
     ('{"say": "died", "why": "no"}', Died(why="no")),
     ('{"say": "bye"}', Bye()),
 ]

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
-from aftershock.workloads.adapters.receiving import Receiving
+from aftershock.workloads.adapters.receiving import ReceiveRecorder
 from aftershock.workloads.load.events import Events
 from aftershock.workloads.load.outcomes import convert
 from aftershock.workloads.load.schedule import Mark
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def test_records_from_before_the_run_are_foreign(bench: "Bench") -> None:
     """An earlier run's mark looks like ours; by its offset it is none, and it leaves no row. What follows does."""
     told = bench.consume(begin={0: 5})
-    receiving = Receiving(told, bench.now_us, Events(told, bench.now_us))
+    receiving = ReceiveRecorder(told, bench.now_us, Events(told, bench.now_us))
     for partition, offset in ((0, 4), (0, 5), (1, 0)):
         receiving.take(Mark(producer_id=0, seq=1, intended_us=1), partition=partition, offset=offset, size_bytes=9)
     assert {"received": 2, "foreign": 1, "assignments": 0} == receiving.counters()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from aftershock.errors import SettingError, WorkloadError
-from aftershock.workloads.adapters.security import OPEN, Secured, kafka, librdkafka
+from aftershock.workloads.adapters.security import PLAINTEXT_SETTINGS, SecuritySettings, java_config, librdkafka_config
 from aftershock.workloads.kafka.client.settings import ProducerSettings, parse
 from aftershock.workloads.kafka.wire.security import PLAINTEXT, Security
 from aftershock.workloads.load.assignment import parse_assignment
@@ -14,10 +14,10 @@ SECRET, KEY_SECRET = 'hunter2"\\', "opensesame"
 ENVIRONMENT = {"PASSWORD": SECRET, "KEY_PASSWORD": KEY_SECRET}
 
 
-def secured(tmp_path: Path) -> Secured:
+def secured(tmp_path: Path) -> SecuritySettings:
     for name in ("ca", "certificate", "key"):
         (tmp_path / name).write_text(f"the {name}\n")
-    return Secured(
+    return SecuritySettings(
         protocol="SASL_SSL",
         mechanism="SCRAM-SHA-512",
         user="alice",
@@ -42,7 +42,7 @@ def test_in_librdkafkas_words(tmp_path: Path) -> None:
         "ssl.key.location": str(tmp_path / "key"),
         "ssl.key.password": KEY_SECRET,
         "ssl.endpoint.identification.algorithm": "none",
-    } == librdkafka(secured(tmp_path).resolved(ENVIRONMENT))
+    } == librdkafka_config(secured(tmp_path).resolved(ENVIRONMENT))
 
 
 def test_in_kafkas_words(tmp_path: Path) -> None:
@@ -59,22 +59,22 @@ def test_in_kafkas_words(tmp_path: Path) -> None:
         "ssl.keystore.key": "the key\n",
         "ssl.keystore.certificate.chain": "the certificate\n",
         "ssl.key.password": KEY_SECRET,
-    } == kafka(secured(tmp_path).resolved(ENVIRONMENT))
+    } == java_config(secured(tmp_path).resolved(ENVIRONMENT))
 
 
 def test_plain_text_says_nothing() -> None:
-    """Clients of a cluster of our own get no settings by this."""
-    assert {} == librdkafka(PLAINTEXT) == kafka(OPEN.resolved({}))
+    """Clients of Aftershock's own clusters get no security settings."""
+    assert {} == librdkafka_config(PLAINTEXT) == java_config(PLAINTEXT_SETTINGS.resolved({}))
 
 
 def test_a_missing_variable_is_named(tmp_path: Path) -> None:
-    """The sentence says which one to export; an empty one is as good as none."""
-    with pytest.raises(WorkloadError, match="KEY_PASSWORD, which is not set"):
+    """The message names the variable to export; an empty value counts as missing."""
+    with pytest.raises(WorkloadError, match="KEY_PASSWORD is not set"):
         secured(tmp_path).resolved({"PASSWORD": SECRET, "KEY_PASSWORD": ""})
 
 
 def test_secrets_are_not_printed(tmp_path: Path) -> None:
-    """Neither of the value, nor of settings that hold it, nor of one that is refused for it."""
+    """The secret is neither in the value, nor in settings that hold it, nor in an error about it."""
     security = secured(tmp_path).resolved(ENVIRONMENT)
     settings = parse(ProducerSettings, {"bootstrap.servers": "h:1", "security": security})
     with pytest.raises(SettingError) as refused:

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from aftershock.tests.unit.workloads.conftest import Bench
 from aftershock.workloads.adapters import receiving
 from aftershock.workloads.adapters.conformance.bench import PARTITIONS
-from aftershock.workloads.adapters.receiving import settle_starts
+from aftershock.workloads.adapters.receiving import resolve_start_offsets
 
 
 def fill(bench: Bench) -> dict[int, int]:
@@ -32,16 +32,20 @@ def committed(bench: Bench, group: str) -> dict[int, int]:
 def test_without_a_group(live_bench: Bench) -> None:
     """The beginnings or the ends as they are now; another library's settings don't matter."""
     ends = fill(live_bench)
-    assert settle_starts(live_bench.consume(settings={"no.such.setting": 1})) == dict.fromkeys(range(PARTITIONS), 0)
-    assert settle_starts(live_bench.consume(from_="latest")) == ends
+    assert resolve_start_offsets(live_bench.consume(settings={"no.such.setting": 1})) == dict.fromkeys(
+        range(PARTITIONS), 0
+    )
+    assert resolve_start_offsets(live_bench.consume(from_="latest")) == ends
 
 
 def test_a_new_group_that_begins_at_the_end_has_that_committed(live_bench: Bench) -> None:
     """So that it doesn't begin wherever the end is by the time its members read; at the beginning it needs nothing."""
     ends = fill(live_bench)
-    assert settle_starts(live_bench.consume(group=f"{live_bench.topic}-e")) == dict.fromkeys(range(PARTITIONS), 0)
+    assert resolve_start_offsets(live_bench.consume(group=f"{live_bench.topic}-e")) == dict.fromkeys(
+        range(PARTITIONS), 0
+    )
     assert committed(live_bench, f"{live_bench.topic}-e") == {}
-    assert settle_starts(live_bench.consume(group=f"{live_bench.topic}-l", from_="latest")) == ends
+    assert resolve_start_offsets(live_bench.consume(group=f"{live_bench.topic}-l", from_="latest")) == ends
     assert committed(live_bench, f"{live_bench.topic}-l") == ends
 
 
@@ -51,7 +55,7 @@ def test_a_group_that_has_read_goes_on(live_bench: Bench) -> None:
     config = {"bootstrap.servers": live_bench._common["bootstrap"], "group.id": group}
     with closing(Consumer(config)) as consumer:
         consumer.commit(offsets=[TopicPartition(live_bench.topic, 3, 1)], asynchronous=False)
-    assert settle_starts(live_bench.consume(group=group, from_="latest")) == ends | {3: 1}
+    assert resolve_start_offsets(live_bench.consume(group=group, from_="latest")) == ends | {3: 1}
 
 
 def test_two_that_begin_a_group_at_once_both_begin(live_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +72,7 @@ def test_two_that_begin_a_group_at_once_both_begin(live_bench: Bench, monkeypatc
             return commit(self, **arguments)
 
     monkeypatch.setattr(receiving, "Consumer", Late)
-    assert settle_starts(told) == ends
+    assert resolve_start_offsets(told) == ends
     with closing(others[0]):
         assert committed(live_bench, group) == ends
 

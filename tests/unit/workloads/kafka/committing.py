@@ -32,7 +32,7 @@ class Keeper:
         self.outcomes: dict[int, Outcome] = {}
         self.ended: list[int] = []
         settings = {"bootstrap.servers": cluster.bootstrap, "client.id": self.topic} | QUICK | changes
-        self.committer = Committer(parse(CommitterSettings, settings), report=self._report, tell=self._tell)
+        self.committer = Committer(parse(CommitterSettings, settings), report=self._report, on_event=self._tell)
         self.offered = 0
 
     def _tell(self, event: str, **details: object) -> None:

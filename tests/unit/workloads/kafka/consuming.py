@@ -32,7 +32,7 @@ class Reader:
         self.taken: list[tuple[str, int, int]] = []
         self.brokers: list[int] = []
         self._at = 0
-        self.consumer = Consumer(parse(ConsumerSettings, settings), tell=self._tell)
+        self.consumer = Consumer(parse(ConsumerSettings, settings), on_event=self._tell)
 
     def _tell(self, event: str, **details: object) -> None:
         self.told.append((event, details))

@@ -34,7 +34,7 @@ class Writer:
         self.deliveries: list[Delivery] = []
         self.taken = 0
         settings = {"bootstrap.servers": bootstrap, "client.id": topic} | QUICK | changes
-        self.producer = Producer(parse(ProducerSettings, settings), report=self.deliveries.append, tell=self._tell)
+        self.producer = Producer(parse(ProducerSettings, settings), report=self.deliveries.append, on_event=self._tell)
 
     def _tell(self, event: str, **details: object) -> None:
         self.told.append((event, details))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from aftershock.workloads.load.schedule import by_coordinator, offsets_partition
+from aftershock.workloads.load.schedule import groups_by_coordinator, offsets_partition
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ def test_as_kafka_does(group: str, partition: int) -> None:
 
 def test_coordinator_by_coordinator() -> None:
     """Every group once, each partition's groups together and in the order of their numbers."""
-    names = by_coordinator("commits-plain", 90, 3)
+    names = groups_by_coordinator("commits-plain", 90, 3)
     assert {f"commits-plain-{number}" for number in range(90)} == set(names)
     parts = [offsets_partition(name, 3) for name in names]
     assert parts == sorted(parts)

@@ -11,10 +11,10 @@ import pytest
 
 from aftershock.errors import WorkloadError
 from aftershock.tests.unit.workloads.load.test_fleet import READY_S, S, rows, run_to_the_end, until
-from aftershock.workloads.load.fleet import Fleet, _summed, hold, release
+from aftershock.workloads.load.fleet import Fleet, _add_progress, mark_down, mark_released
 from aftershock.workloads.load.outcomes import convert
 from aftershock.workloads.load.process import Progress
-from aftershock.workloads.load.worker import read_pulse
+from aftershock.workloads.load.worker import read_heartbeat
 
 if TYPE_CHECKING:
     from aftershock.tests.unit.workloads.conftest import Bench
@@ -34,18 +34,18 @@ def said(fleet: Fleet, worker: str) -> int:
 async def kill(bench: Bench, fleet: Fleet, worker: str) -> int:
     """Kill it as a fault does, and see that it stays dead; gives its process id."""
     pid = fleet.pids()[worker]
-    hold(bench.spool, worker, pid)
+    mark_down(bench.spool, worker, pid)
     os.kill(pid, signal.SIGKILL)
-    process = fleet._workers[[told.worker for told in fleet._told].index(worker)]
-    await asyncio.wait_for(process._life.ended.wait(), 20)
+    process = fleet._workers[[told.worker for told in fleet._assignments].index(worker)]
+    await asyncio.wait_for(process._process.ended.wait(), 20)
     return pid
 
 
 async def back(bench: Bench, worker: str) -> None:
     """Let it live again, and wait for its next sign of life."""
-    before = read_pulse(bench.spool, worker)
-    release(bench.spool, worker)
-    await until(lambda: read_pulse(bench.spool, worker) != before, f"a sign of life of {worker}", READY_S)
+    before = read_heartbeat(bench.spool, worker)
+    mark_released(bench.spool, worker)
+    await until(lambda: read_heartbeat(bench.spool, worker) != before, f"a sign of life of {worker}", READY_S)
 
 
 async def test_a_producer_goes_on_where_its_schedule_is(live_bench: Bench) -> None:
@@ -140,7 +140,7 @@ async def test_stop_waits_for_one_that_is_down(live_bench: Bench) -> None:
         stopping = asyncio.create_task(fleet.stop(stop_us))
         await until(lambda: bench.now_us() > stop_us, "the end of the load")
         assert not stopping.done()
-        release(bench.spool, "p0")
+        mark_released(bench.spool, "p0")
         await asyncio.wait_for(stopping, READY_S)
         await fleet.quit()
     convert(bench.spool, bench.outcomes)
@@ -162,9 +162,9 @@ async def test_a_release_that_comes_before_the_death_is_noticed(live_bench: Benc
     async with Fleet([bench.produce()], bench.logs) as fleet:
         await fleet.start(READY_S)
         pid = fleet.pids()["p0"]
-        hold(bench.spool, "p0", pid)
+        mark_down(bench.spool, "p0", pid)
         os.kill(pid, signal.SIGKILL)
-        release(bench.spool, "p0")
+        mark_released(bench.spool, "p0")
         await until(lambda: fleet.pids().get("p0", pid) != pid, "another life")
         await fleet.go(bench.now_us())
         await flowing(fleet, "p0", 1)
@@ -172,7 +172,7 @@ async def test_a_release_that_comes_before_the_death_is_noticed(live_bench: Benc
 
 def test_nobody_is_held_where_nothing_was_said(bench: Bench) -> None:
     """A release without a kill leaves no word, and a run that is over is no error."""
-    release(bench.spool, "p0")
+    mark_released(bench.spool, "p0")
     assert not bench.spool.exists()
 
 
@@ -181,6 +181,6 @@ def test_counts_go_on_over_lives() -> None:
     known = {"worker": "w", "workload": "w", "arm": "a", "op": "consume", "rack": "a", "t_us": 1, "sent": 0, "ok": 5}
     known |= {"failed": 0, "in_doubt": 0, "late_p99_us": 0, "window_us": (), "traffic": {}}
     before, now = (Progress(**known, counts=counts) for counts in ({"x": 2, "y": 1}, {"x": 3, "z": 4}))  # type: ignore[arg-type]
-    both = _summed(before, now)
+    both = _add_progress(before, now)
     assert both is not None
     assert ({"x": 5, "y": 1, "z": 4}, 10) == (both.counts, both.ok)

@@ -83,6 +83,6 @@ def test_half_a_log_is_an_error(tmp_path: Path) -> None:
         cluster.create("orders", PARTITIONS)
         fill(cluster.bootstrap)
         cluster.down()
-        with pytest.raises(WorkloadError, match="the end of orders/0 could not be asked for in time"):
+        with pytest.raises(WorkloadError, match="the end of orders/0 was not known in time"):
             read_log(cluster.bootstrap, TOPICS[:1], tmp_path, 0.5)
     assert list(tmp_path.iterdir()) == []

@@ -12,7 +12,7 @@ import sys
 from aftershock.workloads.load.worker import Inbox, Outbox
 inbox, outbox = Inbox(0), Outbox(1)
 while True:
-    outbox.say("heard", line=inbox.wait().decode())
+    outbox.report("heard", line=inbox.wait().decode())
 """
 
 
@@ -35,7 +35,7 @@ def test_saying_never_waits_for_a_reader() -> None:
     reading, writing = os.pipe()
     outbox = Outbox(writing)
     for number in range(300):
-        outbox.say("progress", number=number, ballast="x" * 1000)
+        outbox.report("progress", number=number, ballast="x" * 1000)
     with os.fdopen(reading, "rb") as reader:
         assert [json.loads(reader.readline())["number"] for _ in range(300)] == list(range(300))
     os.close(writing)
@@ -45,7 +45,7 @@ def test_flush_waits_until_all_is_written() -> None:
     """A worker's last words are on their way before it ends."""
     reading, writing = os.pipe()
     outbox = Outbox(writing)
-    outbox.say("done", did="quit")
+    outbox.report("done", did="quit")
     outbox.flush(10)
     os.close(writing)
     with os.fdopen(reading, "rb") as reader:

@@ -1,7 +1,7 @@
 import pytest
 from confluent_kafka import KafkaError
 
-from aftershock.workloads.load.spool import CERTAINLY_NOT_WRITTEN, Status, error_name, reported
+from aftershock.workloads.load.spool import CERTAINLY_NOT_WRITTEN, Status, error_name, status_of_code
 
 CASES = [
     ("NO_ERROR", Status.OK),
@@ -25,12 +25,12 @@ CASES = [
 @pytest.mark.parametrize(("name", "status"), CASES)
 def test_errors_of_delivery_reports(name: str, status: Status) -> None:
     """Only errors that every attempt meets alike promise that a record is nowhere."""
-    assert reported(getattr(KafkaError, name)) is status
+    assert status_of_code(getattr(KafkaError, name)) is status
 
 
 def test_an_error_nobody_has_heard_of_leaves_doubt() -> None:
     """A newer broker's error must not be read as a promise."""
-    assert reported(9999) is Status.IN_DOUBT
+    assert status_of_code(9999) is Status.IN_DOUBT
 
 
 def test_no_certain_error_is_retriable() -> None:

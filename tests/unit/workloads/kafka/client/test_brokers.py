@@ -12,7 +12,7 @@ from aftershock.tests.scripted_broker import ScriptedBroker
 from aftershock.tests.unit.workloads.kafka.consuming import fresh_topic
 from aftershock.tests.unit.workloads.kafka.producing import DEADLINE_S, until
 from aftershock.workloads.kafka.client import network_client
-from aftershock.workloads.kafka.client.network_client import Brokers
+from aftershock.workloads.kafka.client.network_client import NetworkClient
 from aftershock.workloads.kafka.client.settings import ClientSettings, parse
 from aftershock.workloads.kafka.client.tasks import monotonic_ms
 from aftershock.workloads.kafka.rules.metadata import Metadata
@@ -44,13 +44,13 @@ class Bench:
         self.now_ms = monotonic_ms
         draw = Random(seed)  # noqa: S311  # no secret
         self.metadata = Metadata(backoff=Backoff(5, 20, draw))
-        self.brokers = Brokers(
+        self.brokers = NetworkClient(
             self.settings.bootstrap_servers,
             "bench",
             self.settings,
             self.metadata,
             self._clock,
-            tell=lambda event, **details: self.told.append((event, details)),
+            on_event=lambda event, **details: self.told.append((event, details)),
             draw=draw,
             on_change=self._changed,
         )

@@ -14,10 +14,15 @@ from aftershock.errors import BrokerError, ProtocolError
 from aftershock.tests.scripted_broker import ScriptedBroker
 from aftershock.tests.unit.workloads.kafka.consuming import fresh_topic
 from aftershock.workloads.kafka.client.coordinator import Coordinator
-from aftershock.workloads.kafka.client.network_client import Brokers
+from aftershock.workloads.kafka.client.network_client import NetworkClient
 from aftershock.workloads.kafka.client.settings import ClientSettings, parse
 from aftershock.workloads.kafka.client.tasks import monotonic_ms
-from aftershock.workloads.kafka.consumer.consumer_coordinator import OFFSET_FETCH, Committed, Membership, OffsetStore
+from aftershock.workloads.kafka.consumer.consumer_coordinator import (
+    OFFSET_FETCH,
+    Committed,
+    CommittedOffsets,
+    Membership,
+)
 from aftershock.workloads.kafka.rules.metadata import Metadata
 from aftershock.workloads.kafka.rules.values import Backoff, TopicPartition
 
@@ -42,7 +47,7 @@ class Asker:
     """What a coordinator needs of a client, and nothing else of one."""
 
     settings: ClientSettings
-    brokers: Brokers
+    brokers: NetworkClient
     metadata: Metadata
     backoff: Backoff
     clock_ms: Callable[[], float] = monotonic_ms
@@ -56,13 +61,13 @@ async def asking(cluster: ScriptedBroker) -> AsyncIterator[Asker]:
     draw = Random(7)  # noqa: S311  # no secret
     backoff = Backoff(5, 20, draw)
     metadata = Metadata(backoff=backoff)
-    brokers = Brokers(
+    brokers = NetworkClient(
         settings.bootstrap_servers,
         "asker",
         settings,
         metadata,
         monotonic_ms,
-        tell=lambda *_, **__: None,
+        on_event=lambda *_, **__: None,
         draw=draw,
     )
     try:
@@ -72,8 +77,8 @@ async def asking(cluster: ScriptedBroker) -> AsyncIterator[Asker]:
         await brokers.close()
 
 
-def store(group: str, asker: Asker) -> OffsetStore:
-    return OffsetStore(group, Coordinator(group, asker), asker.backoff, DEADLINE_MS, Membership)
+def store(group: str, asker: Asker) -> CommittedOffsets:
+    return CommittedOffsets(group, Coordinator(group, asker), asker.backoff, DEADLINE_MS, Membership)
 
 
 async def test_a_coordinator_that_metadata_does_not_list(cluster: ScriptedBroker) -> None:
@@ -134,7 +139,7 @@ async def test_a_coordinator_that_breaks_the_protocol_is_looked_for_again(cluste
     cluster.script("OffsetFetch", garble=another_correlation_id)
     async with asking(cluster) as asker:
         coordinator = Coordinator("g", asker)
-        offsets = OffsetStore("g", coordinator, asker.backoff, DEADLINE_MS, Membership)
+        offsets = CommittedOffsets("g", coordinator, asker.backoff, DEADLINE_MS, Membership)
         with pytest.raises(ProtocolError):
             await coordinator.ask(OFFSET_FETCH, partial(offsets._fetch_request, [NOWHERE]))
         assert {} == await offsets.committed([NOWHERE])

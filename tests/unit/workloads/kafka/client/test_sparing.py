@@ -1,6 +1,6 @@
 """What repeats itself is told only so often; what is new always is."""
 
-from aftershock.workloads.kafka.client.tasks import BURST, REPEAT_MS, Sparing
+from aftershock.workloads.kafka.client.tasks import BURST, REPEAT_MS, RateLimitedListener
 
 
 class Ear:
@@ -9,7 +9,7 @@ class Ear:
     def __init__(self) -> None:
         self.now_ms = 0.0
         self.heard: list[tuple[str, dict[str, object]]] = []
-        self.tell = Sparing(self._hear, lambda: self.now_ms)
+        self.tell = RateLimitedListener(self._hear, lambda: self.now_ms)
 
     def _hear(self, event: str, **details: object) -> None:
         self.heard.append((event, details))

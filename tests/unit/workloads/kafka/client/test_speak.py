@@ -3,11 +3,11 @@
 import pytest
 
 from aftershock.errors import UnsupportedError
-from aftershock.workloads.kafka.client.requests import Dialect, by_topic
+from aftershock.workloads.kafka.client.requests import ApiVersionRange, group_by_topic
 from aftershock.workloads.kafka.rules.values import TopicPartition
 from aftershock.workloads.kafka.wire.codec import Api, Versions
 
-FETCH = Dialect(Api.FETCH, 15, 17)
+FETCH = ApiVersionRange(Api.FETCH, 15, 17)
 
 
 @pytest.mark.parametrize(("offered", "cap", "version"), [((4, 18), None, 17), ((4, 16), None, 16), ((4, 18), 15, 15)])
@@ -31,4 +31,4 @@ def test_a_missing_api_is_named() -> None:
 def test_each_topic_comes_once() -> None:
     """Whatever the order of the partitions, a topic is one entry."""
     mixed = [TopicPartition("b", 1), TopicPartition("a", 0), TopicPartition("b", 0)]
-    assert [("a", [0]), ("b", [0, 1])] == [(name, [tp.partition for tp in tps]) for name, tps in by_topic(mixed)]
+    assert [("a", [0]), ("b", [0, 1])] == [(name, [tp.partition for tp in tps]) for name, tps in group_by_topic(mixed)]

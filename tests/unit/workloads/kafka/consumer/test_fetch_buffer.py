@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aftershock.errors import ProtocolError
-from aftershock.workloads.kafka.consumer.fetch_buffer import Completed, FetchBuffer
+from aftershock.workloads.kafka.consumer.fetch_buffer import CompletedFetch, FetchBuffer
 from aftershock.workloads.kafka.rules.subscription_state import FetchPosition, Positions
 from aftershock.workloads.kafka.rules.values import TopicPartition
 from aftershock.workloads.kafka.wire.batch import AFTER_CRC, CONTROL, UNTIL_CRC
@@ -32,7 +32,7 @@ def buffered(*records: bytes, offset: int = 0) -> tuple[Positions, FetchBuffer]:
     positions.assign([A, B])
     buffer = FetchBuffer(positions)
     positions.seek(A, FetchPosition(offset))
-    buffer.add(Completed(A, offset, b"".join(records), high_watermark=99, broker_id=7))
+    buffer.add(CompletedFetch(A, offset, b"".join(records), high_watermark=99, broker_id=7))
     return positions, buffer
 
 

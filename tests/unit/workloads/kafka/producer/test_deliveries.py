@@ -7,7 +7,7 @@ from kio.schema.errors import ErrorCode
 
 from aftershock.tests.unit.workloads.kafka.rules.known_cluster import T0, answer, learn
 from aftershock.workloads.kafka.client.settings import ProducerSettings, parse
-from aftershock.workloads.kafka.producer.produce_request import Deliveries, Delivery, ProducerRules
+from aftershock.workloads.kafka.producer.produce_request import BatchCompleter, Delivery, ProducerRules
 from aftershock.workloads.kafka.rules.batch import Batch
 from aftershock.workloads.kafka.rules.values import Leader
 
@@ -24,7 +24,7 @@ class Bench:
         if self.rules.idempotence:
             self.rules.idempotence.initialized(1000, 0)
         self.reported: list[Delivery] = []
-        self.deliveries = Deliveries(settings, self.rules, self.reported.append)
+        self.deliveries = BatchCompleter(settings, self.rules, self.reported.append)
         for token in range(records):
             self.rules.accumulator.append("t", b"v", None, (), 0, token, 0, 0)
         self.batch = self.drain()

@@ -182,7 +182,7 @@ async def test_a_codec_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("aftershock.workloads.kafka.wire.compression.available", lambda _name: False)
     settings = ProducerSettings(bootstrap_servers=(Address("h", 1),), compression_type="zstd")
     with pytest.raises(UnsupportedError, match="cramjam"):
-        Producer(settings, report=lambda _delivery: None, tell=lambda _event, **_details: None)
+        Producer(settings, report=lambda _delivery: None, on_event=lambda _event, **_details: None)
 
 
 # -- what can't be taken
@@ -362,7 +362,7 @@ async def test_draws_are_repeatable(cluster: ScriptedBroker) -> None:
         producer = Producer(
             settings,
             report=writer.deliveries.append,
-            tell=lambda _event, **_details: None,
+            on_event=lambda _event, **_details: None,
             draw=random.Random(3),  # noqa: S311
         )
         await producer.start([topic])

@@ -385,8 +385,8 @@ async def test_waiting_costs_nothing(cluster: ScriptedBroker) -> None:
     async with writing(cluster, linger_ms=200) as writer:
         await writer.send()
         turns = []
-        due = writer.producer._sender._do_what_is_due
-        writer.producer._sender._do_what_is_due = lambda now_ms: turns.append(now_ms) or due(now_ms)  # type: ignore[func-returns-value,method-assign]
+        due = writer.producer._sender._run_once
+        writer.producer._sender._run_once = lambda now_ms: turns.append(now_ms) or due(now_ms)  # type: ignore[func-returns-value,method-assign]
         writer.offer()
         await writer.until(lambda: len(writer.outcomes) == 2, "not sent")
         assert len(turns) <= 6
