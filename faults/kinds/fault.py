@@ -1,14 +1,14 @@
-"""What every fault has: its words in a plan, its band in the plots, and how it strikes.
+"""Base classes of every fault kind: ``Fault`` (what a plan says) and ``Injection`` (one live use of it).
 
-A kind is one file with two classes. The *fault* is what the plan says (a frozen pydantic model). ``aim`` resolves its
-targets against the cluster as it is now and gives a *strike*: one live use of the fault, with its targets and its
-undo already known, before anything is touched. The executor journals those, and then lets the strike inject, hold and
-confirm.
+A kind is one class of each. The fault is a frozen pydantic model whose fields are the parameters of the kind. Its
+``resolve_targets`` looks the targets up in the cluster as it is now and returns an injection, whose targets and undo
+are known before anything is touched. The executor journals both, then calls ``inject``, ``hold`` and, after the undo,
+``confirm_healed``.
 """
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol
 
@@ -26,32 +26,34 @@ READ_BACK_US = 1_000_000  # while a fault lasts, its witness is read again about
 Draws = Mapping[str, Any]
 Report = Callable[[Witness], None]
 Impact = Literal["nodes", "one node", "links", "moments", "leaders", "unknown"]
-"""What a fault takes from its targets while it lasts, so that the verdict knows what is owed nevertheless.
+"""What a fault makes unavailable while it lasts; the obligations of clients are derived from it.
 
 ``nodes``: these brokers serve nobody, and the heal ends with them in every ISR; ``one node``: the same of one of them
 at a time; ``links``: nothing ever crosses them; ``moments``: what crosses them is late by a second at most;
-``leaders``: its topics get other leaders among the same replicas; ``unknown``: nothing is owed of whatever it touches.
+``leaders``: its topics get other leaders among the same replicas; ``unknown``: clients have no obligation wherever the
+fault acts.
 """
 FAMILIES = ("link", "rack and group", "process", "Kafka", "disk", "client", "protocol", "other")
 Family = Literal["link", "rack and group", "process", "Kafka", "disk", "client", "protocol", "other"]
 TargetKind = Literal["brokers", "links", "topics", "clients", "requests"]
 FieldPath = tuple[str, ...]
-"""Where something stands in a fault: ``("move", "from")``."""
+"""The place of a value in a fault: ``("move", "from")``."""
 FaultId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}$")]
 
 
 @dataclass(frozen=True)
 class Band:
-    """How a fault is drawn: the colour of its band (sRGB hex) and the word on it."""
+    """Appearance of a fault in plots: the colour of its band (sRGB hex) and its label."""
 
     colour: str
     label: str
 
 
 class ExclusiveResource(NamedTuple):
-    """What a fault must have to itself while it lasts: ``what`` of each of its targets ``among`` the brokers, say.
+    """A resource of each target that two faults can't use at once: ``what`` (``process``) of each of ``among``.
 
-    ``by_plan``: a plan with both is refused; else only an injection by hand into what is in force.
+    ``by_plan``: a plan in which two faults overlap on it is refused; otherwise only an injection by hand is refused
+    while a fault in force uses it.
     """
 
     what: str
@@ -60,28 +62,28 @@ class ExclusiveResource(NamedTuple):
 
 
 class PlanContext(Protocol):
-    """The rest of the plan, as far as it can be read: what a fault's own words are judged against."""
+    """The readable parts of the plan around a fault, against which the fault is validated."""
 
     @property
     def cluster(self) -> Cluster | None:
-        """None where it can't be read, or is not the plan's to say."""
+        """None if it can't be read, or if the plan runs on an attached cluster."""
 
     @property
     def topics(self) -> Mapping[int, Topic]:
-        """By their index in the plan."""
+        """Topics by their index in the plan."""
 
     @property
     def workloads(self) -> Mapping[int, Workload]:
-        """Likewise."""
+        """Workloads by their index in the plan."""
 
     @property
     def unreadable_workloads(self) -> bool:
-        """Whether there are more."""
+        """True if ``workloads`` lacks some that can't be read."""
 
 
 @dataclass(frozen=True)
 class InjectionContext:
-    """What a strike is given: the cluster, the run's clock, and the fault's id."""
+    """Environment of an injection: the cluster, the run's clock, and the fault's id."""
 
     world: World
     clock: Clock
@@ -96,47 +98,59 @@ class Injection(ABC):
 
     @abstractmethod
     async def inject(self) -> None:
-        """Do the harm. FaultError if it could not be done; the undo is performed then as well."""
+        """Put the fault in force. FaultError if that fails; the undo is performed then as well."""
 
     @abstractmethod
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Report what is seen, at least once, and return at ``until_us`` (None: when seen once).
+        """Report at least one witness and return at ``until_us`` (None: after the first).
 
-        A witness that fails is reported with ``ok=False``, not raised.
+        A witness that fails is reported with ``ok=False``, not raised. A rehearsal calls ``hold`` without ``inject``.
         """
 
-    async def confirm_healed(self) -> None:  # noqa: B027 -- most harm is gone when its undo returns
-        """Return once the cluster shows that the undo took hold; FaultError after a deadline."""
+    async def confirm_healed(self) -> None:  # noqa: B027 -- optional: the executor reads every undo back (verify_undo)
+        """Return once the cluster shows more than the undo itself, such as links that answer; FaultError if not."""
 
     @property
     def undo_after(self) -> Undo:
-        """What is left to undo once the action is done, for a fault without ``for``: nothing, it stays."""
+        """The undo once ``inject`` has returned, for a fault without ``for``: nothing, as its effect stays."""
         return NOTHING
 
 
+async def report_each_second(
+    read: Callable[[], Awaitable[Witness]], report: Report, clock: Clock, until_us: int | None
+) -> None:
+    """Read and report a witness about once a second until ``until_us``; a single time if that is None."""
+    while True:
+        report(await read())
+        now_us = clock.now_us()
+        if until_us is None or now_us >= until_us:
+            return
+        await clock.sleep_until_us(min(now_us + READ_BACK_US, until_us))
+
+
 class Fault(BaseModel, ABC):
-    """One thing that goes wrong. Its parameters are its fields, so schema, docs and check come from here."""
+    """One fault of a plan. Its parameters are its fields, from which schema, docs and validation are derived."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     family: ClassVar[Family] = "other"
     band: ClassVar[Band]
     proof: ClassVar[str]
-    """What its witness sees, for the catalogue."""
+    """Observation of its witness, for the catalogue."""
     remedy: ClassVar[str]
-    """What its heal brings back, for the catalogue."""
+    """Effect of its heal, for the catalogue."""
     permanent_effect: ClassVar[str | None] = None
-    """What no heal brings back, for a kind without an inverse: a cluster that met it is not handed to another test."""
+    """Effect that no heal reverts, for a kind without an inverse; such a cluster is not leased to another test."""
     exposure_target: ClassVar[TargetKind]
-    """Which of its targets traffic must have gone to for the fault to have been met."""
+    """Kind of target that client traffic must reach for the fault to count as exposed."""
     drops_traffic: ClassVar[bool] = False
-    """Whether it ends all traffic to its targets: then what went there right before counts as having met it."""
+    """True if it ends all traffic to its targets: traffic right before it counts as exposure then."""
     closes_connections: ClassVar[bool] = False
-    """Whether connections to its targets are closed as it begins: else whoever waits on one waits for a timeout."""
+    """True if connections to its targets are closed as it begins; otherwise pending requests run into timeouts."""
     exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = ()
     for_rule: ClassVar[Literal["needed", "optional", "refused"]]
     allowance_ms: ClassVar[int]
-    """How long injecting and healing may take beyond ``for``; the compiler leaves this much room."""
+    """Time that injecting and healing may take beyond ``for``; the compiler reserves it."""
 
     kind: str
     id: FaultId | None = None
@@ -145,62 +159,62 @@ class Fault(BaseModel, ABC):
 
     @model_serializer(mode="wrap")
     def _with_kind(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {"kind": self.kind, **handler(self)}  # also when defaults are left out: `kind` says which fault it is
+        return {"kind": self.kind, **handler(self)}  # `kind` is written even when defaults are left out
 
     def parameters(self) -> dict[str, Any]:
-        """What makes this fault different from others of its kind, in the plan's own words."""
+        """Return the kind's own parameters, as the plan writes them."""
         plain = self.model_dump(mode="json", by_alias=True, exclude_none=True)
         return {key: value for key, value in plain.items() if key not in ("kind", "id", "at", "for")}
 
     def impact(self) -> Impact:
-        """What is missing while it lasts. A kind that does not say is given the benefit of every doubt."""
+        """Return what is unavailable while the fault lasts; ``unknown``, the default, excuses clients most."""
         return "unknown"
 
     def effective_exposure_target(self) -> TargetKind:
-        """``met_by``, for a kind where it depends on what the plan says."""
+        """Return ``exposure_target``, or another one if it depends on the parameters."""
         return self.exposure_target
 
     def draw(self, source: random.Random) -> dict[str, Any]:
-        """Every random choice this fault needs, drawn from a stream of its own. Most need none but ``any`` roles."""
-        anys = sorted(place for place, text in self.roles().items() if needs_draw(parse(text)))
-        return {"any." + ".".join(place): source.random() for place in anys}
+        """Return every random choice of this fault, drawn from its own stream. By default those of ``any`` roles."""
+        random_roles = sorted(path for path, role in self.roles().items() if needs_draw(parse(role)))
+        return {"any." + ".".join(path): source.random() for path in random_roles}
 
     def roles(self) -> dict[FieldPath, str]:
-        """The roles it names, by where they stand in the fault: ``{("broker",): "leader of orders/0"}``."""
+        """Return the roles it names, by their place in the fault: ``{("broker",): "leader of orders/0"}``."""
         return {}
 
     def links(self) -> dict[FieldPath, str]:
-        """The links it names, likewise."""
+        """Return the link selectors it names, by their place."""
         return {}
 
     def racks(self) -> dict[FieldPath, str]:
-        """The racks it names, likewise."""
+        """Return the racks it names, by their place."""
         return {}
 
     def topics(self) -> dict[FieldPath, str]:
-        """The topics it names, likewise."""
+        """Return the topics it names, by their place."""
         return {}
 
     def clients(self) -> dict[FieldPath, str]:
-        """The arms it names, likewise."""
+        """Return the client selectors it names, by their place."""
         return {}
 
-    def nodes(self, plan: PlanContext) -> frozenset[int]:  # noqa: ARG002 -- a rack's nodes are known from the plan
-        """The nodes it is sure to hit, as far as the plan alone can tell: a role may be played by anybody."""
-        return frozenset(int(text) for text in self.roles().values() if text.isdecimal())
+    def nodes(self, plan: PlanContext) -> frozenset[int]:  # noqa: ARG002 -- a rack's nodes follow from the plan
+        """Return the nodes it certainly targets. Roles are resolved at run time, so only node ids count."""
+        return frozenset(int(role) for role in self.roles().values() if role.isdecimal())
 
     def kafka_versions(self) -> tuple[str, ...]:
-        """The Kafka versions whose images it needs: they are had before the load, not in its midst."""
+        """Return the Kafka versions whose images it needs; images are pulled before the load starts."""
         return ()
 
-    def problems(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- most have nothing to add
-        """What of it doesn't fit the rest of the plan, beyond names; places are counted from the fault itself."""
+    def problems(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- most kinds have no further rules
+        """Yield conflicts with the rest of the plan, beyond unknown names; paths start at the fault."""
         yield from ()
 
-    def surprises(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- as above
-        """What is allowed, but may not be what was meant; likewise."""
+    def surprises(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- most kinds have no warnings
+        """Yield warnings about valid but unlikely parameters; paths start at the fault."""
         yield from ()
 
     @abstractmethod
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """Resolve the targets as the cluster is now. FaultError, with a sentence, when there is nothing to hit."""
+        """Resolve the targets in the cluster as it is now. FaultError, with a sentence, if there are none."""

@@ -19,7 +19,6 @@ from pydantic_core import PydanticCustomError
 
 from aftershock.errors import FaultError
 from aftershock.faults.kinds.fault import (
-    READ_BACK_US,
     Band,
     Draws,
     ExclusiveResource,
@@ -31,6 +30,7 @@ from aftershock.faults.kinds.fault import (
     PlanContext,
     Report,
     TargetKind,
+    report_each_second,
 )
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.runtime.record import Targets, Undo, Witness
@@ -145,12 +145,8 @@ class ConfigInjection(Injection):
 
     async def hold(self, until_us: int | None, report: Report) -> None:
         """Report each second whether they are in force."""
-        while True:
-            report(await settings_witness([self.change], self.context))
-            now_us = self.context.clock.now_us()
-            if until_us is None or now_us >= until_us:
-                return
-            await self.context.clock.sleep_until_us(min(now_us + READ_BACK_US, until_us))
+        read = partial(settings_witness, [self.change], self.context)
+        await report_each_second(read, report, self.context.clock, until_us)
 
     async def confirm_healed(self) -> None:
         """Wait until the earlier values are in force."""

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 from aftershock.errors import AftershockError, FaultError
 from aftershock.faults.kinds.fault import (
-    READ_BACK_US,
     Draws,
     ExclusiveResource,
     Fault,
@@ -14,6 +13,7 @@ from aftershock.faults.kinds.fault import (
     InjectionContext,
     Report,
     TargetKind,
+    report_each_second,
 )
 from aftershock.faults.runtime.probing import unanswered_reason
 from aftershock.faults.runtime.record import Targets, Undo, Verb, Witness
@@ -53,12 +53,7 @@ class NodeInjection(Injection):
 
     async def hold(self, until_us: int | None, report: Report) -> None:
         """Report each second whether it is still down: an engine's restart policy would shorten the fault."""
-        while True:
-            report(await self.read_back())
-            now_us = self.context.clock.now_us()
-            if until_us is None or now_us >= until_us:
-                return
-            await self.context.clock.sleep_until_us(min(now_us + READ_BACK_US, until_us))
+        await report_each_second(self.read_back, report, self.context.clock, until_us)
 
     async def read_back(self) -> Witness:
         """Read the container's state from the engine."""

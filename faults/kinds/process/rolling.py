@@ -27,7 +27,6 @@ from pydantic_core import PydanticCustomError
 
 from aftershock.errors import AftershockError, FaultError
 from aftershock.faults.kinds.fault import (
-    READ_BACK_US,
     Band,
     Draws,
     ExclusiveResource,
@@ -39,6 +38,7 @@ from aftershock.faults.kinds.fault import (
     PlanContext,
     Report,
     TargetKind,
+    report_each_second,
 )
 from aftershock.faults.kinds.process.base import RETURN_DEADLINE_MS, out_of_service_reason
 from aftershock.faults.plan.document import Problem
@@ -257,7 +257,12 @@ class RollingUpgradeInjection(RollingInjection):
         if self.finalize:
             highest = min((await self._supported_levels()).values())
             await self.context.world.raise_feature(METADATA_VERSION, highest)
-            await wait_until(lambda: self._not_raised(highest), self.context.clock, RAISED_DEADLINE_MS)
+
+            async def not_raised() -> str | None:
+                level = (await self.context.world.features()).get(METADATA_VERSION)
+                return None if level == highest else f"{METADATA_VERSION} is {level}, and {highest} was asked for"
+
+            await wait_until(not_raised, self.context.clock, RAISED_DEADLINE_MS)
 
     async def hold(self, until_us: int | None, report: Report) -> None:
         """Report the turns, the versions and the finalised level; then each second the levels that brokers support."""
@@ -265,11 +270,7 @@ class RollingUpgradeInjection(RollingInjection):
             report(witness)
         report(await self._versions())
         report(await self._finalised())
-        while True:
-            report(await self._levels())
-            if until_us is None or (now_us := self.context.clock.now_us()) >= until_us:
-                return
-            await self.context.clock.sleep_until_us(min(now_us + READ_BACK_US, until_us))
+        await report_each_second(self._levels, report, self.context.clock, until_us)
 
     async def confirm_healed(self) -> None:
         """Wait until each node is in service; FaultError if it reports another version than before."""
@@ -308,10 +309,6 @@ class RollingUpgradeInjection(RollingInjection):
         return await retry_refused(
             lambda: supported_metadata_levels(self.context), self.context.clock, READ_DEADLINE_MS
         )
-
-    async def _not_raised(self, wanted: int) -> str | None:
-        level = (await self.context.world.features()).get(METADATA_VERSION)
-        return None if level == wanted else f"{METADATA_VERSION} is {level}, and {wanted} was asked for"
 
 
 class RollingUpgrade(RollingFault):

@@ -1,7 +1,7 @@
-"""``lose_rack``: all nodes of a rack die at once, as when its power goes; they are started together by the heal.
+"""``lose_rack``: all nodes of a rack die at once, as in a power failure; the heal starts them together.
 
-It is a ``kill`` of each, brokers and isolated controllers alike. Clients that stand in the rack go on: theirs are the
-losses to be seen. SIGKILL keeps the page cache, so nothing that was written is lost (``kill``).
+It is a ``kill`` of each node, brokers and isolated controllers alike. Clients in the rack keep running, so the losses
+they see are those of the nodes. SIGKILL keeps the page cache, so nothing that was written is lost (see ``kill``).
 """
 
 import asyncio
@@ -11,7 +11,6 @@ from pydantic import Field
 
 from aftershock.errors import FaultError
 from aftershock.faults.kinds.fault import (
-    READ_BACK_US,
     Band,
     Draws,
     ExclusiveResource,
@@ -24,16 +23,17 @@ from aftershock.faults.kinds.fault import (
     PlanContext,
     Report,
     TargetKind,
+    report_each_second,
 )
 from aftershock.faults.kinds.process.base import node_duties, require_running
 from aftershock.faults.kinds.process.kill import KillInjection
-from aftershock.faults.runtime.probing import probe_all, count_answers
+from aftershock.faults.runtime.probing import count_answers, probe_all
 from aftershock.faults.runtime.record import Targets, Witness, all_of
 from aftershock.faults.targets.values import BrokerId
 
 
 class LoseRackInjection(Injection):
-    """The nodes of one rack, each a kill."""
+    """A kill of each node of one rack."""
 
     def __init__(self, context: InjectionContext, rack: str, kills: list[KillInjection], roles: dict[str, Any]) -> None:
         self.context = context
@@ -43,32 +43,27 @@ class LoseRackInjection(Injection):
         self.undo = all_of(kill.undo for kill in kills)
 
     async def inject(self) -> None:
-        """Kill all at once and see them dead."""
+        """Kill all nodes at once, and wait until they are dead."""
         await asyncio.gather(*(kill.inject() for kill in self.kills))
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """None of its brokers answers, and every container reads back as exited, to the end."""
-        clock = self.context.clock
+        """Witness that no broker answers, then that every container is exited, until the end."""
         report(await self._silence())
-        while True:
-            report(await self._read_back())
-            if until_us is None or (now_us := clock.now_us()) >= until_us:
-                return
-            await clock.sleep_until_us(min(now_us + READ_BACK_US, until_us))
+        await report_each_second(self._read_back, report, self.context.clock, until_us)
 
     async def confirm_healed(self) -> None:
-        """Each of them is in service again."""
+        """Wait until every node is in service again."""
         await asyncio.gather(*(kill.see_back() for kill in self.kills))
 
     async def _silence(self) -> Witness:
-        ways = [link for link in self.context.world.links() if link.broker in self.targets.brokers]
-        clients = [link for link in ways if link.channel == "client"]
+        links = [link for link in self.context.world.links() if link.broker in self.targets.brokers]
+        clients = [link for link in links if link.channel == "client"]
         answered = count_answers(await probe_all(clients, self.context))["answered"]
         what = f"requests answered over the clients' links into rack {self.rack}"
         return Witness(what, asked=0, observed=answered, unit="answers", n=len(clients), ok=not answered)
 
     async def _read_back(self) -> Witness:
-        dead = [told.ok for told in await asyncio.gather(*(kill.read_back() for kill in self.kills))]
+        dead = [witness.ok for witness in await asyncio.gather(*(kill.read_back() for kill in self.kills))]
         what = f"nodes of rack {self.rack} whose containers, read back, are exited"
         return Witness(what, len(dead), sum(dead), "nodes", len(dead), ok=all(dead))
 
@@ -91,24 +86,24 @@ class LoseRack(Fault):
     rack: Annotated[str, Field(description="the rack whose nodes die")]
 
     def racks(self) -> dict[FieldPath, str]:
-        """The rack."""
+        """Return the rack."""
         return {("rack",): self.rack}
 
     def impact(self) -> Impact:
-        """All of them; the heal sees them in every ISR."""
+        """Return ``nodes``: none serves, and the heal ends with all of them in every ISR."""
         return "nodes"
 
     def nodes(self, plan: PlanContext) -> frozenset[int]:
-        """All that stand in the rack."""
+        """Return all nodes of the rack."""
         homes = plan.cluster.node_racks if plan.cluster else {}
         return frozenset(node for node, rack in homes.items() if rack == self.rack)
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:  # noqa: ARG002 -- nothing is drawn
-        """FaultError if the rack has no nodes, or if one of them doesn't run."""
+        """Resolve the rack's nodes; FaultError if there are none, or if one doesn't run."""
         world = context.world
         victims = [BrokerId(node) for node, rack in sorted(world.racks().items()) if rack == self.rack]
         if not victims:
-            raise FaultError(f"no node stands in rack {self.rack}, so there is nothing to lose")
+            raise FaultError(f"rack {self.rack} has no node, so there is nothing to lose")
         states = await world.partitions()
         roles: dict[str, Any] = {"asked": f"rack {self.rack}", "nodes": {}}
         kills = []
