@@ -1,4 +1,4 @@
-"""The corpus: plans that failed once, each a file that ``aftershock run`` takes as it is; they run first, every night.
+"""Corpus of failing plans: each is a file that ``aftershock run`` accepts, and all run first, every night.
 
 ::
 
@@ -6,8 +6,8 @@
     name: explore-7-3
     …
 
-Rules: the first line, a comment to YAML, says where the plan is from; the rest is the plan. A file that can't be read,
-is of another schema or holds no valid plan is named with the reason and left out; the others count.
+The first line, a comment to YAML, has the plan's origin; the rest is the plan. A file that can't be read, has another
+schema version or holds no valid plan is reported with the reason and skipped; the others still run.
 """
 
 import json
@@ -27,8 +27,8 @@ _MARK = "# corpus: "
 
 
 @dataclass(frozen=True)
-class Found:
-    """Where a plan is from: the seed it was compiled with, what failed, and the run that shows it."""
+class Origin:
+    """Origin of a plan: its seed, the failed checks, and the run with the evidence."""
 
     seed: int
     night: str
@@ -42,75 +42,77 @@ class Entry:
 
     path: Path
     text: str
-    found: Found
+    found: Origin
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """What could be read, newest first, and a sentence for each file that could not."""
+    """Readable plans, newest first, and a sentence for each unreadable file."""
 
     entries: tuple[Entry, ...] = ()
     skipped: tuple[str, ...] = ()
 
 
-def keep(folder: Path, text: str, found: Found) -> Path:
-    """Add a plan, in the place of itself if it is there already. EvidenceError where it can't be written."""
+def keep(folder: Path, text: str, found: Origin) -> Path:
+    """Add a plan, or replace an earlier copy of it. EvidenceError if it can't be written."""
     path = folder / f"{found.night}-{_digest(text)}.yaml"
-    same = [other for other in folder.glob(f"*-{_digest(text)}.yaml") if other != path]
+    duplicates = [other for other in folder.glob(f"*-{_digest(text)}.yaml") if other != path]
     head = json.dumps({"schema_version": SCHEMA_VERSION, **asdict(found)})
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(path, f"{_MARK}{head}\n{text}")
-        for other in same:
+        for other in duplicates:
             other.unlink()
-    except OSError as refused:
-        raise EvidenceError(f"{path}: can't be written ({refused.strerror}); name another --out") from refused
+    except OSError as error:
+        raise EvidenceError(f"{path}: can't be written ({error.strerror}); choose another --out") from error
     return path
 
 
 def read(folder: Path) -> Corpus:
-    """All that is there; a folder that isn't there has none."""
+    """Read all plans; a missing folder has none."""
     entries, skipped = [], []
     for path in sorted(folder.glob("*.yaml"), reverse=True):
         try:
             entries.append(_entry(path))
-        except (PlanError, ValueError, KeyError, TypeError, OSError) as wrong:
-            skipped.append(f"{path}: skipped: {_reason(wrong)}")
+        except (PlanError, ValueError, KeyError, TypeError, OSError) as error:
+            skipped.append(f"{path}: skipped: {_reason(error)}")
     return Corpus(tuple(entries), tuple(skipped))
 
 
 def _digest(text: str) -> str:
-    """Of the plan alone: what it is called is no part of what it does."""
-    return sha256("\n".join(_told(text)).encode()).hexdigest()[:10]
+    """Hash the plan without its name and description."""
+    return sha256("\n".join(_plan_lines(text)).encode()).hexdigest()[:10]
 
 
-def _told(text: str) -> Iterator[str]:
+def _plan_lines(text: str) -> Iterator[str]:
     yield from (line for line in text.splitlines() if not line.startswith(("name:", "why:")))
 
 
 def _entry(path: Path) -> Entry:
     head, _, text = path.read_text(encoding="utf-8").partition("\n")
     if not head.startswith(_MARK):
-        raise ValueError(f"its first line is no `{_MARK.strip()} {{…}}`; add the plan again, or take it out")
-    said = json.loads(head.removeprefix(_MARK))
-    if said["schema_version"] != SCHEMA_VERSION:
-        raise ValueError(_of_another(said["schema_version"]))
+        raise ValueError(f"its first line must be `{_MARK.strip()} {{…}}`; add the plan again, or remove the file")
+    header = json.loads(head.removeprefix(_MARK))
+    if header["schema_version"] != SCHEMA_VERSION:
+        raise ValueError(_schema_problem(header["schema_version"]))
     load_plan(text)
-    known = {field.name: said[field.name] for field in fields(Found)}
-    return Entry(path, text, Found(**known | {"failed": _texts(said["failed"]), "seed": int(said["seed"])}))
+    origin_fields = {field.name: header[field.name] for field in fields(Origin)}
+    return Entry(
+        path, text, Origin(**origin_fields | {"failed": _texts(header["failed"]), "seed": int(header["seed"])})
+    )
 
 
-def _of_another(version: Any) -> str:
+def _schema_problem(version: Any) -> str:
     is_newer = isinstance(version, int) and version > SCHEMA_VERSION
-    what = "upgrade Aftershock" if is_newer else "run it once more with `aftershock run`, and add it again if it fails"
-    return f"it is of schema {version}, and this Aftershock reads {SCHEMA_VERSION}: {what}"
+    advice = "upgrade Aftershock" if is_newer else "run it again with `aftershock run`, and add it again if it fails"
+    return f"it has schema version {version}, but this Aftershock reads {SCHEMA_VERSION}: {advice}"
 
 
-def _texts(said: Sequence[Any]) -> tuple[str, ...]:
-    return tuple(map(str, said))
+def _texts(header: Sequence[Any]) -> tuple[str, ...]:
+    return tuple(map(str, header))
 
 
-def _reason(wrong: Exception) -> str:
-    if isinstance(wrong, PlanError):
-        return f"no plan that can be run any more: {wrong.problems[0]}"
-    return f"{wrong} is missing" if isinstance(wrong, KeyError) else str(wrong)
+def _reason(error: Exception) -> str:
+    if isinstance(error, PlanError):
+        return f"the plan is no longer valid: {error.problems[0]}"
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)

@@ -1,17 +1,14 @@
-"""A trial as its record and its judged runs have it: what the terminal, JSON, the page and the table are made from.
+"""Output of trials, from their records and judged runs: terminal text, JSON, the HTML page, and tables for the docs.
 
-Rules: from what is stored alone, so that ``aftershock verdict`` on a run and the same command again give the same. A
-part with fewer blocks than the trial wants is named, for its interval is wider; a run of another plan than today's
-isn't looked at.
+Everything comes from stored evidence, so ``aftershock verdict`` on a run and a repetition of the command give the same
+output. A part with fewer blocks than the full number is named, because its interval is wider. A run of a plan that has
+changed since is ignored.
 
-The report page of a trial, ``kip-951.html`` beside its runs: one file, without a script.
-
-A trial in 80 columns, and as a document.
-
-The result tables of ``docs/KIPS.md``, and their digest in the README, from the trials stored under a folder.
-
-``python -m aftershock.harness.labs.kip.output OUT PAGE README``. Rules: nothing is run; a trial without any run has one
-line that says so; what stands between the two marks is replaced, and nothing else of a page.
+* ``kip-951.html`` beside the runs is one file without a script.
+* The terminal's text has 80 columns.
+* ``python -m aftershock.harness.labs.kip.output OUT PAGE README`` writes the result tables of ``docs/KIPS.md``, and
+  their digest in the README, without running anything. A trial without runs has one line that says so. Only the text
+  between the two marks of a page is replaced.
 """
 
 import sys
@@ -30,15 +27,15 @@ from aftershock.results.evidence.stored import read_judged_run
 from aftershock.results.report.page import filled
 from aftershock.results.report.several import link
 from aftershock.results.trials import statement
-from aftershock.results.trials import statement as shown
+from aftershock.results.trials import statement as statement_format
 from aftershock.results.trials.claim import Verdict, stated, verdict
 from aftershock.results.trials.part import Part
 from aftershock.results.trials.statement import Statement, Word
 
 
 @dataclass(frozen=True)
-class Told:
-    """All there is to say of a trial. ``shortened``: parts with fewer blocks than wanted, in words."""
+class TrialResult:
+    """A trial's result. ``shortened``: sentences about parts with fewer blocks than the full number."""
 
     kip: int
     title: str
@@ -50,38 +47,40 @@ class Told:
 
     @property
     def about(self) -> tuple[str, ...]:
-        """The hosts and versions of its runs, each once."""
-        return tuple(dict.fromkeys(_about(part.run.run) for part in self.parts.values()))
+        """Hosts and versions of its runs, without duplicates."""
+        return tuple(dict.fromkeys(_environment(part.run.run) for part in self.parts.values()))
 
 
-def tell(trial: Trial, home: Path) -> Told:
-    """Read and judge what ``home`` holds. EvidenceError where a run's documents are damaged."""
-    kept = runner.read(home, trial.kip)
-    runs = {part: done for part in trial.parts if (done := kept.done(part, None, home))}
-    parts = {part.name: Part(part.name, read_judged_run(home / done.run)) for part, done in runs.items()}
-    left_out = {part.name: _why(part, kept) for part in trial.parts if part not in runs}
+def read_result(trial: Trial, home: Path) -> TrialResult:
+    """Read and judge the trial's runs in ``home``. EvidenceError if a run's documents are damaged."""
+    record = runner.read(home, trial.kip)
+    runs = {part: finished for part in trial.parts if (finished := record.done(part, None, home))}
+    parts = {part.name: Part(part.name, read_judged_run(home / finished.run)) for part, finished in runs.items()}
+    left_out = {part.name: _reason_left_out(part, record) for part in trial.parts if part not in runs}
     statements = stated(trial.claims, parts, left_out)
     shortened = tuple(
-        _short(part, done.blocks) for part, done in runs.items() if (done.blocks or 0) < (part.blocks or 0)
+        _shortened_text(part, finished.blocks)
+        for part, finished in runs.items()
+        if (finished.blocks or 0) < (part.blocks or 0)
     )
-    return Told(trial.kip, trial.title, verdict(statements), statements, parts, left_out, shortened)
+    return TrialResult(trial.kip, trial.title, verdict(statements), statements, parts, left_out, shortened)
 
 
-def _why(part: Planned, kept: Record) -> str:
+def _reason_left_out(part: Planned, record: Record) -> str:
     changed = "its plan or seed has changed since"
-    return kept.left_out.get(part.name) or (changed if kept.stale(part) else "not asked for yet")
+    return record.left_out.get(part.name) or (changed if record.stale(part) else "not requested yet")
 
 
-def _short(part: Planned, blocks: int | None) -> str:
+def _shortened_text(part: Planned, blocks: int | None) -> str:
     return f"{part.name}: {blocks} of {part.blocks} blocks"
 
 
-def _about(run: Mapping[str, Any]) -> str:
+def _environment(run: Mapping[str, Any]) -> str:
     host, profile = run.get("host") or {}, run.get("profile") or {}
     versions = {"kafka": "unknown", **(run.get("versions") or {})}
-    said = [f"Kafka {versions['kafka']}", f"profile {profile.get('name', 'unknown')}"]
-    host_said = [f"{host.get('cores', '?')} cores", f"{host.get('memory_bytes', 0) / 2**30:.0f} GiB"]
-    return ", ".join([*said, *host_said, str(host.get("kernel", "unknown")), f"Aftershock {run.get('git')}"])
+    content = [f"Kafka {versions['kafka']}", f"profile {profile.get('name', 'unknown')}"]
+    host_text = [f"{host.get('cores', '?')} cores", f"{host.get('memory_bytes', 0) / 2**30:.0f} GiB"]
+    return ", ".join([*content, *host_text, str(host.get("kernel", "unknown")), f"Aftershock {run.get('git')}"])
 
 
 _HEADERS: dict[Word, str] = {
@@ -92,26 +91,26 @@ _HEADERS: dict[Word, str] = {
 }
 
 
-def write(trial: Trial, told: Told, home: Path) -> Path:
-    """Writes the page and returns its path."""
-    runs = [(name, part.run.run_id, link(part.home / "report.html", home)) for name, part in told.parts.items()]
-    sound = {name: part for name, part in told.parts.items() if part.doubt() is None}
+def write(trial: Trial, result: TrialResult, home: Path) -> Path:
+    """Write the page and return its path."""
+    runs = [(name, part.run.run_id, link(part.home / "report.html", home)) for name, part in result.parts.items()]
+    usable = {name: part for name, part in result.parts.items() if part.doubt() is None}
     page = filled(
         "trial.html",
-        kip=told.kip,
-        title=told.title,
-        verdict=told.verdict,
-        status=_HEADERS[told.verdict.word],
-        statements=told.statements,
-        plots=trial.plots(sound),
+        kip=result.kip,
+        title=result.title,
+        verdict=result.verdict,
+        status=_HEADERS[result.verdict.word],
+        statements=result.statements,
+        plots=trial.plots(usable),
         runs=runs,
-        left_out=list(told.left_out.items()),
-        shortened=told.shortened,
-        about=told.about,
+        left_out=list(result.left_out.items()),
+        shortened=result.shortened,
+        about=result.about,
         figure=statement.figure,
         word=statement.word,
     )
-    return write_whole(home / f"kip-{told.kip}.html", page)
+    return write_whole(home / f"kip-{result.kip}.html", page)
 
 
 SCHEMA_VERSION = 1
@@ -119,64 +118,64 @@ WIDTH = 80
 _INDENT = 14
 
 
-def text(told: Told) -> str:
-    """The verdict, each statement with its figures, then what was not run, shortened, and where."""
+def text(result: TrialResult) -> str:
+    """Return the verdict, each statement with its figures, parts left out or shortened, and the environment."""
     return "\n".join(
         [
-            *_wrapped(f"KIP-{told.kip} {told.title}: {told.verdict.word.upper()}", ""),
-            *_wrapped(told.verdict.why, "  "),
-            *(line for statement in told.statements for line in _statement(statement)),
+            *_wrapped(f"KIP-{result.kip} {result.title}: {result.verdict.word.upper()}", ""),
+            *_wrapped(result.verdict.why, "  "),
+            *(line for statement in result.statements for line in _statement(statement)),
             "",
-            *_lines("not run", [f"{name}: {why}" for name, why in told.left_out.items()]),
-            *_lines("shorter", [f"{said}, so the interval is wider" for said in told.shortened]),
-            *_lines("measured on", told.about),
-            *_lines("runs", [f"{name}: {part.run.run_id}" for name, part in told.parts.items()]),
+            *_lines("not run", [f"{name}: {why}" for name, why in result.left_out.items()]),
+            *_lines("shorter", [f"{content}, so the interval is wider" for content in result.shortened]),
+            *_lines("measured on", result.about),
+            *_lines("runs", [f"{name}: {part.run.run_id}" for name, part in result.parts.items()]),
         ]
     )
 
 
-def document(told: Sequence[Told]) -> dict[str, Any]:
-    """What ``--json`` prints: every number, of every trial."""
-    return {"schema_version": SCHEMA_VERSION, "trials": [_trial(each) for each in told]}
+def document(results: Sequence[TrialResult]) -> dict[str, Any]:
+    """Return the ``--json`` document: all figures of all trials."""
+    return {"schema_version": SCHEMA_VERSION, "trials": [_trial(result) for result in results]}
 
 
-def _trial(told: Told) -> dict[str, Any]:
+def _trial(result: TrialResult) -> dict[str, Any]:
     return {
-        "kip": told.kip,
-        "title": told.title,
-        "verdict": told.verdict.word,
-        "why": told.verdict.why,
-        "statements": [asdict(statement) for statement in told.statements],
-        "runs": {name: part.run.run_id for name, part in told.parts.items()},
-        "not_run": dict(told.left_out),
-        "shortened": list(told.shortened),
-        "measured_on": list(told.about),
+        "kip": result.kip,
+        "title": result.title,
+        "verdict": result.verdict.word,
+        "why": result.verdict.why,
+        "statements": [asdict(statement) for statement in result.statements],
+        "runs": {name: part.run.run_id for name, part in result.parts.items()},
+        "not_run": dict(result.left_out),
+        "shortened": list(result.shortened),
+        "measured_on": list(result.about),
     }
 
 
 def _statement(statement: Statement) -> Iterator[str]:
     yield ""
-    yield from _row(statement.role, statement.claim)
+    yield from _text_row(statement.role, statement.claim)
     if statement.published:
-        yield from _row("published", statement.published)
-    yield from _row("ours", shown.figure(statement.ours))
+        yield from _text_row("published", statement.published)
+    yield from _text_row("ours", statement_format.figure(statement.ours))
     if statement.bound:
-        yield from _row("word", f"{statement.word} (asked: {statement.bound})")
-    yield from _row("why", statement.why)
+        yield from _text_row("word", f"{statement.word} (asked: {statement.bound})")
+    yield from _text_row("why", statement.why)
 
 
-def _row(name: str, said: str) -> list[str]:
-    return _wrapped(said, f"  {name:<{_INDENT - 2}}")
+def _text_row(name: str, content: str) -> list[str]:
+    return _wrapped(content, f"  {name:<{_INDENT - 2}}")
 
 
-def _lines(name: str, said: Sequence[str]) -> Iterator[str]:
-    for number, line in enumerate(said):
-        yield from _row("" if number else name, line)
+def _lines(name: str, content: Sequence[str]) -> Iterator[str]:
+    for number, line in enumerate(content):
+        yield from _text_row("" if number else name, line)
 
 
-def _wrapped(said: str, first: str) -> list[str]:
-    later = " " * (_INDENT if first.strip() else len(first))
-    return textwrap.wrap(said, WIDTH, initial_indent=first, subsequent_indent=later, break_on_hyphens=False)
+def _wrapped(content: str, prefix: str) -> list[str]:
+    later = " " * (_INDENT if prefix.strip() else len(prefix))
+    return textwrap.wrap(content, WIDTH, initial_indent=prefix, subsequent_indent=later, break_on_hyphens=False)
 
 
 BEGIN = "<!-- results: written by `make kips` from stored evidence -->"
@@ -184,56 +183,66 @@ END = "<!-- results end -->"
 _HEAD = "| | claim | published | ours | asked | word |\n| --- | --- | --- | --- | --- | --- |"
 
 
-def digest(trials: list[Told]) -> str:
-    """A row a trial: its first claim, its word, and how many claims hold. In Markdown."""
-    rows = [_row_table(told) for told in trials]
+def digest(trials: list[TrialResult]) -> str:
+    """Return a Markdown table with a row for each trial: first claim, word, and the number of confirmed claims."""
+    rows = [_row_table(result) for result in trials]
     return "\n".join(["| KIP | its first claim | published | ours | the trial |", "|" + " --- |" * 5, *rows])
 
 
-def table(trials: list[Told]) -> str:
-    """A heading and a table a trial, in Markdown."""
-    return "\n".join(line for told in trials for line in _trial_table(told))
+def table(trials: list[TrialResult]) -> str:
+    """Return a Markdown heading and table for each trial."""
+    return "\n".join(line for result in trials for line in _trial_table(result))
 
 
-def put(page: str, results: str) -> str:
-    """The page with new results between its marks. AftershockError where it has none."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
+def replace_results(page: str, results: str) -> str:
+    """Return the page with new results between its marks. AftershockError if a mark is missing."""
+    before, begin, remainder = page.partition(BEGIN)
+    _, end, after = remainder.partition(END)
     if not (begin and end):
         raise AftershockError(f"the page lacks {BEGIN} and {END}: put both where the table belongs")
     return f"{before}{BEGIN}\n\n{results}\n\n{END}{after}"
 
 
 def main(out: str, page: str, readme: str) -> None:
-    """Replace the results in ``page``, and their digest in ``readme``, by those under ``out``."""
-    told = [tell(trial, home_of(trial, Path(out))) for trial in TRIALS.values()]
-    for path, results in ((Path(page), table(told)), (Path(readme), digest(told))):
-        write_whole(path, put(path.read_text(encoding="utf-8"), results))
+    """Replace the results in ``page`` and their digest in ``readme`` with those under ``out``."""
+    trial_results = [read_result(trial, home_of(trial, Path(out))) for trial in TRIALS.values()]
+    for path, results in ((Path(page), table(trial_results)), (Path(readme), digest(trial_results))):
+        write_whole(path, replace_results(path.read_text(encoding="utf-8"), results))
 
 
-def _row_table(told: Told) -> str:
-    first, words = told.statements[0], [one.word for one in told.statements if one.role == "claim"]
-    whole = f"{told.verdict.word}: {words.count('confirmed')} of {len(words)} claims confirmed"
-    ours = statement.figure(first.ours), whole if told.parts else "not run"
-    return _cells((f"{told.kip}, {told.title}", first.claim, first.published, *ours))
+def _row_table(result: TrialResult) -> str:
+    first_claim = result.statements[0]
+    words = [claim.word for claim in result.statements if claim.role == "claim"]
+    whole = f"{result.verdict.word}: {words.count('confirmed')} of {len(words)} claims confirmed"
+    ours = statement.figure(first_claim.ours), whole if result.parts else "not run"
+    return _cells((f"{result.kip}, {result.title}", first_claim.claim, first_claim.published, *ours))
 
 
 def _cells(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def _trial_table(told: Told) -> Iterator[str]:
-    if not told.parts:
-        yield f"### KIP-{told.kip}, {told.title}: not run yet\n"
+def _trial_table(result: TrialResult) -> Iterator[str]:
+    if not result.parts:
+        yield f"### KIP-{result.kip}, {result.title}: not run yet\n"
         return
-    yield f"### KIP-{told.kip}, {told.title}: {told.verdict.word}\n"
-    yield f"{told.verdict.why}.\n"
+    yield f"### KIP-{result.kip}, {result.title}: {result.verdict.word}\n"
+    yield f"{result.verdict.why}.\n"
     yield _HEAD
-    for one in told.statements:
-        yield _cells((one.role, one.claim, one.published, statement.figure(one.ours), one.bound, statement.word(one)))
+    for claim_row in result.statements:
+        yield _cells(
+            (
+                claim_row.role,
+                claim_row.claim,
+                claim_row.published,
+                statement.figure(claim_row.ours),
+                claim_row.bound,
+                statement.word(claim_row),
+            )
+        )
     yield ""
-    yield from (f"* not run: {name}: {why}" for name, why in told.left_out.items())
-    yield from (f"* {said}" for said in (*told.shortened, *told.about))
+    yield from (f"* not run: {name}: {why}" for name, why in result.left_out.items())
+    yield from (f"* {content}" for content in (*result.shortened, *result.about))
     yield ""
 
 

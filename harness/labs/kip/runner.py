@@ -1,21 +1,17 @@
-"""Which parts a budget pays for, and how long each may be. Pure.
+"""Execution of trials within a budget: which parts run and how long, what was already run, and running what is missing.
 
-Rules. Only blocks are saved, and never below six: with fewer no test can say anything. The parts that decide a trial
-come first, the most telling of each KIP before the second of any, and they are lengthened up to what is wanted before
-anything is spent on what is only reported. A part that is read only beside one that was left out is left out as well.
-A part that doesn't fit at its shortest is left out, and those after it are still tried; what is left over lengthens all
-that were taken alike. The same budget gives the same answer, whatever was already run.
-
-``trial.json``: which judged run each part of a trial has, so that what was run isn't run again.
-
-Rules. It is written whole after each part, and only once that is judged: a trial that was interrupted goes on with the
-part it was in. A run counts for a part while its plan, changes, seed and version are the same (``digest``) and its
-folder is there; take the folder away to have the part run again. What has more blocks than were asked for counts, too.
-
-Runs the parts of a trial that are missing, one after the other, through the same code as ``aftershock run``.
-
-Rules. Each part is judged before the next begins, and only then recorded. A part whose cluster, fault or client failed
-is left out with the reason, and the others go on; without an engine, or with a plan that is none, nothing does.
+* **Budget.** Only blocks are saved, never below six: with fewer no test can decide. The parts that decide a trial come
+  first, each KIP's most informative part before the second of any, and are extended to full length before time goes to
+  parts that are only reported. A part that is used only together with a part that was left out is left out too. A part
+  that doesn't fit at its shortest is left out, and later parts are still tried; the remaining time extends all selected
+  parts equally. The same budget gives the same answer, whatever was already run.
+* **Record.** ``trial.json`` holds the judged run of each part. It is written atomically after each part's verdict, so
+  an interrupted trial continues with its current part. A run counts while the part's plan, changes, seed and version
+  are the same (``digest``) and its folder exists; remove the folder to run the part again. A run with more blocks than
+  requested counts, too.
+* **Running.** Missing parts run one after another, through the code of ``aftershock run``. Each is judged and recorded
+  before the next begins. A part whose cluster, fault or client fails is left out with the reason, and the others
+  continue; a missing engine or an invalid plan ends the trial.
 """
 
 import hashlib
@@ -43,73 +39,77 @@ _STEPS = 200
 
 @dataclass(frozen=True)
 class Allotted:
-    """``blocks`` of each part that is run; ``left_out``: why others are not."""
+    """Blocks of each selected part; ``left_out``: reasons for the other parts."""
 
     blocks: Mapping[Planned, int | None]
     left_out: Mapping[Planned, str]
     takes_s: float
 
 
-def afforded(trials: Sequence[Trial], budget_s: float | None) -> Allotted:
-    """What to run of these trials within ``budget_s``; None: all of it. AftershockError where no part fits."""
-    deciding = _in_turn([[part for part in trial.parts if trial.hangs_on(part)] for trial in trials])
-    others = _in_turn([[part for part in trial.parts if not trial.hangs_on(part)] for trial in trials])
-    first = _worth_it(trials, deciding, budget_s)
-    then = _worth_it(trials, others, None if budget_s is None else budget_s - first.takes_s, first.blocks)
-    blocks = {**first.blocks, **then.blocks}
+def plan_within_budget(trials: Sequence[Trial], budget_s: float | None) -> Allotted:
+    """Select parts of the trials within ``budget_s``; None: all parts. AftershockError if no part fits."""
+    decisive = _round_robin([[part for part in trial.parts if trial.decides_on(part)] for trial in trials])
+    reported = _round_robin([[part for part in trial.parts if not trial.decides_on(part)] for trial in trials])
+    decisive_share = _useful_parts(trials, decisive, budget_s)
+    reported_share = _useful_parts(
+        trials, reported, None if budget_s is None else budget_s - decisive_share.takes_s, decisive_share.blocks
+    )
+    blocks = {**decisive_share.blocks, **reported_share.blocks}
     if budget_s is not None and not blocks:
-        raise AftershockError(_too_small(budget_s, [*deciding, *others]))
-    left_out = {part: f"budget {_minutes(budget_s or 0)}" for part in [*deciding, *others] if part not in blocks}
-    return Allotted(blocks, left_out, first.takes_s + then.takes_s)
+        raise AftershockError(_too_small(budget_s, [*decisive, *reported]))
+    left_out = {part: f"budget {_minutes(budget_s or 0)}" for part in [*decisive, *reported] if part not in blocks}
+    return Allotted(blocks, left_out, decisive_share.takes_s + reported_share.takes_s)
 
 
-def _worth_it(
-    trials: Sequence[Trial], parts: Sequence[Planned], budget_s: float | None, there: Collection[Planned] = ()
+def _useful_parts(
+    trials: Sequence[Trial], parts: Sequence[Planned], budget_s: float | None, available: Collection[Planned] = ()
 ) -> Allotted:
-    """As ``allot``, without those that no claim could read beside what is ``there``; their time is the others'."""
-    found = allot(parts, budget_s)
-    taken = {*there, *found.blocks}
-    idle = {part for part in found.blocks if not any(trial.reads(part, taken) for trial in trials)}
-    return _worth_it(trials, [part for part in parts if part not in idle], budget_s, there) if idle else found
+    """Like ``allot``, without parts that no claim can use together with ``available``; others get their time."""
+    allotted = allot(parts, budget_s)
+    selected = {*available, *allotted.blocks}
+    useless = {part for part in allotted.blocks if not any(trial.is_readable(part, selected) for trial in trials)}
+    if not useless:
+        return allotted
+    return _useful_parts(trials, [part for part in parts if part not in useless], budget_s, available)
 
 
 def allot(parts: Sequence[Planned], budget_s: float | None) -> Allotted:
-    """The same of parts that are alike in what hangs on them, in order."""
+    """Distribute a budget to parts of equal importance, in order."""
     if budget_s is None:
-        return _allotted(parts, 1.0)
-    taken: list[Planned] = []
+        return _with_share(parts, 1.0)
+    selected: list[Planned] = []
     for part in parts:
-        if _takes_s([*taken, part], 0.0) <= budget_s:
-            taken.append(part)
+        if _duration_s([*selected, part], 0.0) <= budget_s:
+            selected.append(part)
     shares = (step / _STEPS for step in range(_STEPS, -1, -1))
-    return _allotted(taken, next((share for share in shares if _takes_s(taken, share) <= budget_s), 0.0))
+    return _with_share(selected, next((share for share in shares if _duration_s(selected, share) <= budget_s), 0.0))
 
 
-def _in_turn(of_trials: Sequence[Sequence[Planned]]) -> list[Planned]:
-    """The first of each, then the second of each, and so on."""
-    return [part for each in zip_longest(*of_trials) for part in each if part is not None]
+def _round_robin(parts_by_trial: Sequence[Sequence[Planned]]) -> list[Planned]:
+    """Return the first part of each trial, then the second of each, and so on."""
+    return [part for group in zip_longest(*parts_by_trial) for part in group if part is not None]
 
 
-def _allotted(taken: Sequence[Planned], share: float) -> Allotted:
-    return Allotted({part: _blocks(part, share) for part in taken}, {}, _takes_s(taken, share))
+def _with_share(selected: Sequence[Planned], share: float) -> Allotted:
+    return Allotted({part: _blocks(part, share) for part in selected}, {}, _duration_s(selected, share))
 
 
 def _blocks(part: Planned, share: float) -> int | None:
-    """From the fewest that can tell (share 0) to all that the trial wants (1)."""
+    """Scale from the fewest blocks that can decide (share 0) to the full number (1)."""
     if part.blocks is None:
         return None
-    fewest = min(part.blocks, BLOCKS_MIN)
-    return fewest + math.floor((part.blocks - fewest) * share)
+    blocks_min = min(part.blocks, BLOCKS_MIN)
+    return blocks_min + math.floor((part.blocks - blocks_min) * share)
 
 
-def _takes_s(parts: Iterable[Planned], share: float) -> float:
+def _duration_s(parts: Iterable[Planned], share: float) -> float:
     return sum(part.around_s + part.block_s * (_blocks(part, share) or 0) for part in parts)
 
 
 def _too_small(budget_s: float, parts: Sequence[Planned]) -> str:
-    least_s = min(_takes_s([part], 0.0) for part in parts)
-    what = f"a budget of {_minutes(budget_s)} pays for no part with {BLOCKS_MIN} blocks, and fewer can't tell anything"
-    return f"{what}: give --budget {math.ceil(least_s / 60)}m or more"
+    least_s = min(_duration_s([part], 0.0) for part in parts)
+    problem = f"a budget of {_minutes(budget_s)} is too small for any part with {BLOCKS_MIN} blocks, the minimum"
+    return f"{problem}: use --budget {math.ceil(least_s / 60)}m or more"
 
 
 def _minutes(seconds: float) -> str:
@@ -123,7 +123,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Done:
-    """A part that was run. ``run``: the name of its folder, beside ``trial.json``."""
+    """A finished part. ``run``: the name of its folder, beside ``trial.json``."""
 
     digest: str
     blocks: int | None
@@ -132,7 +132,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Record:
-    """``left_out``: why parts were not run when the trial was last asked for; ``seed``: with which one that was."""
+    """Record of a trial. ``left_out``: reasons for parts that the last call did not run; ``seed``: of that call."""
 
     kip: int
     parts: Mapping[str, Done] = field(default_factory=dict)
@@ -140,91 +140,91 @@ class Record:
     seed: int = SEED
 
     def done(self, part: Planned, blocks: int | None, home: Path) -> Done | None:
-        """The run that the part has with at least so many blocks, if it counts."""
-        found = self.parts.get(part.name)
-        if found is None or self.stale(part) or not (home / found.run / "verdict.json").is_file():
+        """Return the part's run if it counts and has at least ``blocks`` blocks."""
+        finished = self.parts.get(part.name)
+        if finished is None or self.stale(part) or not (home / finished.run / "verdict.json").is_file():
             return None
-        return found if (found.blocks or 0) >= (blocks or 0) else None
+        return finished if (finished.blocks or 0) >= (blocks or 0) else None
 
     def stale(self, part: Planned) -> bool:
-        """Whether what it has is of another plan, or of another seed."""
+        """True if the part's run has another plan or another seed."""
         return part.name in self.parts and self.parts[part.name].digest != digest(part, self.seed)
 
-    def having(self, part: Planned, blocks: int | None, run: str) -> "Record":
-        """With this run of the part."""
+    def with_run(self, part: Planned, blocks: int | None, run: str) -> "Record":
+        """Return a copy with this run of the part."""
         return replace(self, parts={**self.parts, part.name: Done(digest(part, self.seed), blocks, run)})
 
 
 def digest(part: Planned, seed: int) -> str:
-    """Of all that decides what the part is, but for its number of blocks."""
+    """Hash everything that defines the part except its number of blocks."""
     plan = dump(load_plan(find(part.plan), part.changes).plan)
-    told = {**plan, "blocks": None, "why": None, "seed": seed, "kafka": part.kafka}
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+    document = {**plan, "blocks": None, "why": None, "seed": seed, "kafka": part.kafka}
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def read(home: Path, kip: int) -> Record:
-    """The record in ``home``; an empty one where there is none. EvidenceError where it can't be read."""
+    """Read the record in ``home``; empty without a file. EvidenceError if it can't be read."""
     path = home / NAME
     if not path.exists():
         return Record(kip)
     try:
         return _record(read_object(path))
-    except (KeyError, TypeError, EvidenceError) as broken:
-        raise EvidenceError(f"{path}: not as it was written ({broken}); remove it, and the parts run again") from broken
+    except (KeyError, TypeError, EvidenceError) as error:
+        raise EvidenceError(f"{path}: not as it was written ({error}); remove it, and the parts run again") from error
 
 
 def write(home: Path, record: Record) -> None:
-    """Keep it."""
-    told = {"schema_version": SCHEMA_VERSION, **asdict(record)}
-    write_whole(home / NAME, json.dumps(told, indent=1, sort_keys=True) + "\n")
+    """Write the record atomically."""
+    document = {"schema_version": SCHEMA_VERSION, **asdict(record)}
+    write_whole(home / NAME, json.dumps(document, indent=1, sort_keys=True) + "\n")
 
 
-def _record(told: Mapping[str, Any]) -> Record:
-    parts = {name: Done(**done) for name, done in told["parts"].items()}
-    return Record(told["kip"], parts, dict(told["left_out"]), told.get("seed", SEED))
+def _record(document: Mapping[str, Any]) -> Record:
+    parts = {name: Done(**done) for name, done in document["parts"].items()}
+    return Record(document["kip"], parts, dict(document["left_out"]), document.get("seed", SEED))
 
 
 Perform: TypeAlias = Callable[[Request], Path]
-"""Runs and judges a plan, and gives its run directory."""
+"""Runs and judges a plan; returns its run directory."""
 
 
 def home_of(trial: Trial, out: Path) -> Path:
-    """Where a trial's runs and its record are."""
+    """Return the folder of a trial's runs and record."""
     return out / "kips" / str(trial.kip)
 
 
 def run_missing(
-    trial: Trial, allotted: Allotted, out: Path, seed: int, perform: Perform, say: Callable[[str], None]
+    trial: Trial, allotted: Allotted, out: Path, seed: int, perform: Perform, log: Callable[[str], None]
 ) -> Record:
-    """Run what the budget pays for and has no run yet; the record afterwards, which is on disk as well."""
+    """Run the selected parts that have no run yet; return the final record, which is also on disk."""
     home = home_of(trial, out)
     home.mkdir(parents=True, exist_ok=True)
-    found = replace(read(home, trial.kip), left_out=_left_out(trial, allotted), seed=seed)
-    write(home, found)
-    due = [part for part in trial.parts if part in allotted.blocks]
-    for number, part in enumerate(due, 1):
+    record = replace(read(home, trial.kip), left_out=_reasons_left_out(trial, allotted), seed=seed)
+    write(home, record)
+    parts = [part for part in trial.parts if part in allotted.blocks]
+    for number, part in enumerate(parts, 1):
         blocks = allotted.blocks[part]
-        what = f"KIP-{trial.kip}, part {number} of {len(due)}: {part.name}"
-        if found.done(part, blocks, home):
-            say(f"{what}: was run before")
+        label = f"KIP-{trial.kip}, part {number} of {len(parts)}: {part.name}"
+        if record.done(part, blocks, home):
+            log(f"{label}: finished earlier")
             continue
-        say(f"{what}: {_length(part, blocks)}")
-        found = _with(found, part, blocks, home, perform, say)
-        write(home, found)
-    return found
+        log(f"{label}: {_length(part, blocks)}")
+        record = _run_part(record, part, blocks, home, perform, log)
+        write(home, record)
+    return record
 
 
-def _with(
-    found: Record, part: Planned, blocks: int | None, home: Path, perform: Perform, say: Callable[[str], None]
+def _run_part(
+    record: Record, part: Planned, blocks: int | None, home: Path, perform: Perform, log: Callable[[str], None]
 ) -> Record:
-    """The record with one more part, or with why it failed."""
+    """Return the record with one more part, or with the reason of its failure."""
     try:
-        run = perform(_request(part, blocks, home, found.seed))
+        run = perform(_request(part, blocks, home, record.seed))
     except (ClusterError, FaultError, WorkloadError) as error:
         why = f"it failed: {str(error).splitlines()[0]}"
-        say(f"{part.name} is left out: {why}")
-        return replace(found, left_out={**found.left_out, part.name: why})
-    return found.having(part, blocks, run.name)
+        log(f"{part.name} is left out: {why}")
+        return replace(record, left_out={**record.left_out, part.name: why})
+    return record.with_run(part, blocks, run.name)
 
 
 def _request(part: Planned, blocks: int | None, home: Path, seed: int) -> Request:
@@ -242,11 +242,11 @@ def _request(part: Planned, blocks: int | None, home: Path, seed: int) -> Reques
     )
 
 
-def _left_out(trial: Trial, allotted: Allotted) -> Mapping[str, str]:
+def _reasons_left_out(trial: Trial, allotted: Allotted) -> Mapping[str, str]:
     return {part.name: allotted.left_out[part] for part in trial.parts if part in allotted.left_out}
 
 
 def _length(part: Planned, blocks: int | None) -> str:
     seconds = part.around_s + part.block_s * (blocks or 0)
-    said = f"about {seconds / 60:.0f} min"
-    return said if blocks is None else f"{blocks} of {part.blocks} blocks, {said}"
+    duration = f"about {seconds / 60:.0f} min"
+    return duration if blocks is None else f"{blocks} of {part.blocks} blocks, {duration}"

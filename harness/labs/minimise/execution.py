@@ -1,10 +1,8 @@
-"""Runs candidates on warm clusters of a pool of their own, and judges them in one Spark session.
+"""Execution and output of a minimisation: runs candidates on warm clusters, and writes the reduced plan and its log.
 
-So a candidate costs little beyond its load: no launch, no JVM to start. The pool dies with this process.
-
-What a search leaves: the small plan with its evidence, the log of what was tried, and all of it for programs.
-
-The plan is written each time it gets smaller, whole or not at all, so there is always the best one so far.
+The candidates share a pool and a Spark session, so a candidate costs little beyond its load: no launch, no JVM start.
+The pool ends with this process. The plan is written after every reduction, atomically, so the best plan so far is
+always on disk.
 """
 
 import json
@@ -23,27 +21,27 @@ from aftershock.faults.search.candidates import Document
 from aftershock.faults.search.sequential_test import Repeats
 from aftershock.harness.cluster import engine
 from aftershock.harness.labs import corpus
-from aftershock.harness.labs.minimise.search import Minimised, Ran, Source, Word, alike
+from aftershock.harness.labs.minimise.search import CandidateRun, Minimised, Source, Word, same_failure
 from aftershock.harness.pytest import leased_run
-from aftershock.harness.pytest.leased_run import Errand
+from aftershock.harness.pytest.leased_run import LeasedJob
 from aftershock.harness.pytest.session import Suite
-from aftershock.harness.run.run import Job, prepare, undisturbed
+from aftershock.harness.run.run import Job, defer_interrupts, prepare
 from aftershock.harness.run.rundir import RunDir
 from aftershock.harness.safety.heal import sweep
-from aftershock.harness.safety.lease import judged_on
+from aftershock.harness.safety.lease import lease_kind
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.judge import Judge
 
 
 class WarmClusters:
-    """A `Performer`; its clusters and its Spark session end with the block.
+    """A `Performer` with its own pool and Spark session, which end with the block.
 
     Args:
-        source: the run that is made small.
-        folder: where its pool, its runs and its logs are.
-        spark: a Spark master, if not here.
-        command: what the runs say they come from.
-        allow_exec: the plan may start programs of the user's own.
+        source: the run to minimise.
+        folder: holds its pool, runs and logs.
+        spark: a Spark master; default: Spark runs in this process.
+        command: recorded in the runs as their origin.
+        allow_exec: allow the plan to start the user's own programs.
     """
 
     def __init__(self, source: Source, folder: Path, spark: str | None, command: str, *, allow_exec: bool) -> None:
@@ -51,160 +49,162 @@ class WarmClusters:
         self._folder, self._spark = folder, spark
         self._suite = Suite(folder, os.getpid(), keep_failed=False)
         self._open = ExitStack()
-        self._alone = False
+        self._swept = False
 
     def __enter__(self) -> Self:
         log = self._open.enter_context((self._folder / "progress.log").open("a", encoding="utf-8"))
         self._console = Console(file=log, highlight=False, force_terminal=False, width=200)
         self._open.callback(self._close_pool)
-        self._judge = self._open.enter_context(Judge(self._folder / "spark.log", self._spark, self._say))
+        self._judge = self._open.enter_context(Judge(self._folder / "spark.log", self._spark, self._log))
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, broken: BaseException | None, at: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._open.__exit__(kind, broken, at)
+        self._open.__exit__(kind, error, traceback)
 
-    def __call__(self, document: Document) -> Ran:
-        """Drive it and judge it; a run that broke down is told, not raised.
+    def __call__(self, document: Document) -> CandidateRun:
+        """Drive and judge a candidate. A run that breaks down is returned as ``broke``.
 
-        Raises EngineError, LeaseError or EvidenceError where no other candidate would fare better.
+        Raises EngineError, LeaseError or EvidenceError for errors that would affect every candidate.
         """
         source = self._source
-        self._make_room()
-        job = prepare(dump_yaml(document), (), source.seed, self._say, rehearse=source.rehearse, allow_exec=self._allow_exec)
-        begun: list[RunDir] = []
-        kind = judged_on([each.slo for each in job.checked.plan.objectives])
-        errand = Errand(job, kind, self._suite, self._command, lambda: self._begin(job, begun), self._console)
+        self._remove_remains()
+        job = prepare(
+            dump_yaml(document), (), source.seed, self._log, rehearse=source.rehearse, allow_exec=self._allow_exec
+        )
+        run_dirs: list[RunDir] = []
+        kind = lease_kind([each.slo for each in job.checked.plan.objectives])
+        leased_job = LeasedJob(job, kind, self._suite, self._command, lambda: self._begin(job, run_dirs), self._console)
         try:
-            home = leased_run.drive(errand)
+            home = leased_run.drive(leased_job)
         except (ClusterError, FaultError, WorkloadError) as error:
-            return Ran("broke", str(error).split("\n")[0], begun[-1].run_id if begun else "")
-        return Ran(*self._judged(home), home.run_id)
+            return CandidateRun("broke", str(error).split("\n")[0], run_dirs[-1].run_id if run_dirs else "")
+        return CandidateRun(*self._word_of(home), home.run_id)
 
-    def _make_room(self) -> None:
-        """Remove what a search that was killed left standing; LeaseError if it is not dead."""
-        if not self._alone:
+    def _remove_remains(self) -> None:
+        """Remove the clusters of an earlier search that was killed. LeaseError if it is still alive."""
+        if not self._swept:
             leased_run.pool_of(self._suite)
-            sweep(engine.connect(), self._say)
-            self._alone = True
+            sweep(engine.connect(), self._log)
+            self._swept = True
 
-    def _judged(self, home: RunDir) -> tuple[Word, str]:
+    def _word_of(self, home: RunDir) -> tuple[Word, str]:
         try:
-            return alike(self._judge(home.path), self._source.checks)
+            return same_failure(self._judge(home.path), self._source.checks)
         except EvidenceError as error:
             return "broke", str(error)
 
-    def _begin(self, job: Job, begun: list[RunDir]) -> RunDir:
+    def _begin(self, job: Job, run_dirs: list[RunDir]) -> RunDir:
         parent = self._folder / "runs"
-        begun.append(RunDir.create(parent, job.timeline.name, job.timeline.seed, self._command))
-        begun[-1].tell(minimises=self._source.run_id)
-        return begun[-1]
+        run_dirs.append(RunDir.create(parent, job.timeline.name, job.timeline.seed, self._command))
+        run_dirs[-1].update(minimises=self._source.run_id)
+        return run_dirs[-1]
 
     def _close_pool(self) -> None:
         if (self._folder / "pool").exists():
-            with undisturbed(self._say):
-                leased_run.pool_of(self._suite).close(self._say)
+            with defer_interrupts(self._log):
+                leased_run.pool_of(self._suite).close(self._log)
 
-    def _say(self, line: str) -> None:
+    def _log(self, line: str) -> None:
         self._console.print(line, markup=False)
 
 
-_NAME_MAX = 34  # with what is added, a plan's name has 40 characters at most
+_NAME_MAX = 34  # plus "-small": a plan's name has at most 40 characters
 _ENDINGS = {
-    "minimal": "nothing more can be left out",
-    "smaller": "the budget was over before all was tried; the same command goes on",
-    "unsteady": "what is left does not come back reliably; run it again before you rely on it",
-    "flake": "a flake: the plan does not come back reliably, so no smaller one could be trusted",
-    "undecided": "the repetitions could not be judged; tried.md says why: mend that, and give the same command again",
-    "unchanged": "the budget was over before anything smaller failed; the same command goes on",
+    "minimal": "nothing more can be removed",
+    "smaller": "the budget ended before all reductions were tried; the same command continues",
+    "unsteady": "the reduced plan does not fail reliably; repeat it before you rely on it",
+    "flake": "a flake: the plan does not fail reliably, so no smaller plan could be trusted",
+    "undecided": "the repetitions could not be judged; fix the causes in tried.md, and repeat the command",
+    "unchanged": "the budget ended before a smaller plan failed; the same command continues",
 }
 
 
-def write(found: Minimised, folder: Path) -> None:
-    """Everything; the plan only where there is a smaller one."""
-    if found.is_smaller:
-        write_whole(folder / "plan.yaml", plan_text(found))
-    write_whole(folder / "tried.md", _tried(found))
-    write_whole(folder / "result.json", json.dumps(to_json(found, folder), indent=1) + "\n")
+def write(result: Minimised, folder: Path) -> None:
+    """Write all files; ``plan.yaml`` only if there is a smaller plan."""
+    if result.is_smaller:
+        write_whole(folder / "plan.yaml", plan_text(result))
+    write_whole(folder / "tried.md", _log_text(result))
+    write_whole(folder / "result.json", json.dumps(to_json(result, folder), indent=1) + "\n")
 
 
-def keep(found: Minimised, folder: Path, corpus_folder: Path, night: date) -> Path | None:
-    """Add a small plan that comes back to the corpus, which runs first every night; what is no such plan is not added.
+def keep(result: Minimised, folder: Path, corpus_folder: Path, night: date) -> Path | None:
+    """Add a reduced plan that fails reliably to the corpus, which runs first every night; skip any other plan.
 
-    A rehearsal is none: the corpus would inject.
+    Rehearsals are skipped too, because corpus runs inject faults.
     """
-    steady = found.is_smaller and found.after.word == "steady" and found.ending in ("minimal", "smaller")
-    if not steady or found.source.rehearse:
+    steady = result.is_smaller and result.after.word == "steady" and result.ending in ("minimal", "smaller")
+    if not steady or result.source.rehearse:
         return None
-    last = str(folder / "runs" / found.last_failing)
-    made_of = corpus.Found(found.source.seed, night.isoformat(), found.source.checks, last)
-    return corpus.keep(corpus_folder, plan_text(found), made_of)
+    last = str(folder / "runs" / result.last_failing)
+    origin = corpus.Origin(result.source.seed, night.isoformat(), result.source.checks, last)
+    return corpus.keep(corpus_folder, plan_text(result), origin)
 
 
-def plan_text(found: Minimised) -> str:
-    """The small plan: it says in its ``why`` what it was made of, and in its first line how it is run."""
-    source, document = found.source, found.document
-    before, after = found.faults
-    again = f" It failed again in {found.after}." if found.after.n else ""
+def plan_text(result: Minimised) -> str:
+    """Return the reduced plan: its ``why`` has the origin, its first line the command to run it."""
+    source, document = result.source, result.document
+    before, after = result.faults
+    again = f" It failed again in {result.after}." if result.after.n else ""
     why = (
-        f"{document.get('why') or ''} Made by `aftershock minimise` of {source.run_id}, {_faults(before)} then and "
-        f"{after} now: FAILs {', '.join(source.checks)}.{again} Last seen in run {found.last_failing}."
+        f"{document.get('why') or ''} Made by `aftershock minimise` from {source.run_id}, with {after} of "
+        f"{_fault_count(before)}: FAILs {', '.join(source.checks)}.{again} Last seen in run {result.last_failing}."
     )
-    said = {**document, "name": f"{str(document['name'])[:_NAME_MAX]}-small", "why": why.strip()}
-    ordered: Document = {key: said[key] for key in ("name", "why", *said)}
+    renamed = {**document, "name": f"{str(document['name'])[:_NAME_MAX]}-small", "why": why.strip()}
+    ordered: Document = {key: renamed[key] for key in ("name", "why", *renamed)}
     rehearse = " --rehearse" if source.rehearse else ""
     return f"# aftershock run plan.yaml --seed {source.seed}{rehearse}\n{dump_yaml(ordered)}"
 
 
-def text(found: Minimised, folder: Path) -> str:
-    """What the command prints."""
-    before, after = found.faults
+def text(result: Minimised, folder: Path) -> str:
+    """Return the command's output."""
+    before, after = result.faults
     lines = [
-        f"{found.source.run_id}: {_ENDINGS[found.ending]}",
-        f"fails: {', '.join(found.source.checks)}",
-        f"came back: {found.before}" + (f"; made small: {found.after}" if found.is_smaller else ""),
-        f"runs: {found.ran}, {found.took_s / 60:.1f} minutes",
+        f"{result.source.run_id}: {_ENDINGS[result.ending]}",
+        f"fails: {', '.join(result.source.checks)}",
+        f"failed again: {result.before}" + (f"; reduced plan: {result.after}" if result.is_smaller else ""),
+        f"runs: {result.ran}, {result.took_s / 60:.1f} minutes",
     ]
-    if found.is_smaller:
-        none = "; it fails without any, so they are not to blame" if after == 0 else ""
+    if result.is_smaller:
+        none = "; it fails without faults, so they are not the cause" if after == 0 else ""
         lines += [f"faults: {before} -> {after}{none}", f"plan: {folder / 'plan.yaml'}"]
-        lines += [f"last failing run: {folder / 'runs' / found.last_failing}"]
+        lines += [f"last failing run: {folder / 'runs' / result.last_failing}"]
     return "\n".join([*lines, f"tried: {folder / 'tried.md'}"])
 
 
-def to_json(found: Minimised, folder: Path) -> dict[str, Any]:
-    """The same as a document."""
-    before, after = found.faults
+def to_json(result: Minimised, folder: Path) -> dict[str, Any]:
+    """Return the same as a document."""
+    before, after = result.faults
     return {
         "schema_version": 1,
-        "run_id": found.source.run_id,
-        "ending": found.ending,
-        "checks": list(found.source.checks),
-        "seed": found.source.seed,
+        "run_id": result.source.run_id,
+        "ending": result.ending,
+        "checks": list(result.source.checks),
+        "seed": result.source.seed,
         "faults": {"before": before, "after": after},
-        "came_back": {"before": _counted(found.before), "after": _counted(found.after)},
-        "runs": found.ran,
-        "took_s": found.took_s,
-        "plan": str(folder / "plan.yaml") if found.is_smaller else None,
-        "last_failing_run": str(folder / "runs" / found.last_failing) if found.last_failing else None,
+        "came_back": {"before": _repeats_json(result.before), "after": _repeats_json(result.after)},
+        "runs": result.ran,
+        "took_s": result.took_s,
+        "plan": str(folder / "plan.yaml") if result.is_smaller else None,
+        "last_failing_run": str(folder / "runs" / result.last_failing) if result.last_failing else None,
     }
 
 
-def _tried(found: Minimised) -> str:
-    at_stake = ", ".join(found.source.checks)
-    head = f"# What was tried to make {found.source.run_id} small\n\nFails the same way: {at_stake}\n"
+def _log_text(result: Minimised) -> str:
+    at_stake = ", ".join(result.source.checks)
+    head = f"# What was tried to make {result.source.run_id} small\n\nFails the same way: {at_stake}\n"
     rows = ["| # | tried | outcome | took | run | why |", "|---|---|---|---|---|---|"]
-    for number, one in enumerate(found.tried, 1):
-        why = one.why.replace("|", "/").replace("\n", " ")
-        rows.append(f"| {number} | {one.said} | {one.word} | {one.took_s:.0f} s | {one.run} | {why} |")
-    return f"{head}\n{_ENDINGS[found.ending].capitalize()}.\n\n" + "\n".join(rows) + "\n"
+    for number, outcome in enumerate(result.tried, 1):
+        why = outcome.why.replace("|", "/").replace("\n", " ")
+        rows.append(f"| {number} | {outcome.said} | {outcome.word} | {outcome.took_s:.0f} s | {outcome.run} | {why} |")
+    return f"{head}\n{_ENDINGS[result.ending].capitalize()}.\n\n" + "\n".join(rows) + "\n"
 
 
-def _counted(repeats: Repeats) -> dict[str, Any]:
+def _repeats_json(repeats: Repeats) -> dict[str, Any]:
     low, high = repeats.interval
     return {"failed": repeats.failed, "n": repeats.n, "low": round(low, 3), "high": round(high, 3)}
 
 
-def _faults(count: int) -> str:
+def _fault_count(count: int) -> str:
     return "1 fault" if count == 1 else f"{count} faults"

@@ -1,6 +1,7 @@
-"""``python -m aftershock.harness.nightly [--budget 30m] [--seed N] [--out DIR]``: what ``ci/nightly`` calls.
+"""Command line of the nightly: ``python -m aftershock.harness.labs.nightly [--budget 30m] [--seed N] [--out DIR]``.
 
-Exits with the worst of its steps: 3 ERROR, 1 FAIL, 2 INCONCLUSIVE, 0 PASS; 130 interrupted.
+``ci/nightly`` calls it. The exit code is that of the worst step: 3 ERROR, 1 FAIL, 2 INCONCLUSIVE, 0 PASS; 130
+interrupted.
 """
 
 import argparse
@@ -10,30 +11,34 @@ from pathlib import Path
 
 from aftershock.errors import AftershockError
 from aftershock.faults.plan.units import parse_duration_ms
-from aftershock.harness.labs.explore.search import shown
-from aftershock.harness.labs.nightly.night import STEPS, Night, allot, do, go
+from aftershock.harness.labs.explore.search import format_duration
+from aftershock.harness.labs.nightly.night import STEPS, Night, allot, run_command, run_night
 
 
 def main() -> int:
-    """The night's exit code."""
+    """Run the night and return its exit code."""
     today = datetime.now(UTC).date()
-    parser = argparse.ArgumentParser(prog="ci/nightly", description="The night's work.")
-    parser.add_argument("--budget", metavar="TIME", help="30m, say; by default all of it, for as long as it takes")
-    parser.add_argument("--seed", type=int, default=int(today.strftime("%Y%m%d")), help="default: the day, 20261122")
-    parser.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="the folder that holds the runs")
-    asked = parser.parse_args()
+    parser = argparse.ArgumentParser(prog="ci/nightly", description="Run tonight's steps.")
+    parser.add_argument(
+        "--budget", metavar="TIME", help="time budget, for example 30m; default: all steps at full length"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=int(today.strftime("%Y%m%d")), help="default: the date, for example 20261122"
+    )
+    parser.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="folder for the runs")
+    arguments = parser.parse_args()
     try:
-        allotted = allot(STEPS, parse_duration_ms(asked.budget) / 1000 if asked.budget else None)
-        _say(f"about {shown(allotted.takes_s)} in all, but for what was done before")
-        return go(Night(asked.out, today, asked.seed), allotted, do, _say)
+        allotted = allot(STEPS, parse_duration_ms(arguments.budget) / 1000 if arguments.budget else None)
+        _log(f"about {format_duration(allotted.takes_s)} in total, less finished steps")
+        return run_night(Night(arguments.out, today, arguments.seed), allotted, run_command, _log)
     except (AftershockError, ValueError) as error:
-        _say(str(error))
+        _log(str(error))
         return 3
     except KeyboardInterrupt:
         return 130
 
 
-def _say(line: str) -> None:
+def _log(line: str) -> None:
     sys.stderr.write(f"nightly: {line}\n")
 
 

@@ -1,32 +1,21 @@
-"""What a night has to do, and what of it a budget pays for. Pure.
+"""One night: its steps, their time within a budget, and the closing reports. Every step is a repeatable command.
 
-Rules. Steps are taken in their order, the most telling first; one that doesn't fit at its shortest is left out, with
-its reason, and those after it are still tried. What is left over then lengthens those that can use it, in proportion to
-what they want. Without a budget all are done, each for as long as it wants.
+* **Steps** run in their order, most informative first. With a budget, a step that doesn't fit at its shortest is left
+  out with the reason, and later steps are still tried; the remaining time then extends steps in proportion to their
+  wishes. Without a budget all steps run at full length.
+* **Progress** is in ``nightly.json``, so an interrupted night continues where it was. A night is a day and a seed;
+  another day or seed starts from the beginning. A failed step does not end the night, and a finished step does not run
+  again that night. Ctrl-C ends the current step and the night.
+* **Closing**, whatever happened: the index of tonight's runs, their figures in the ledger, the trend, whether tonight
+  is worse than the nights before, the matrix of fault and client, and, after a failure, ``regression.patch``.
+* **Comparison.** A trend needs weeks. Two nights can be distinguished at once block by block, but nights differ
+  anyway; so tonight counts as worse only if it is worse than each of the last three nights.
+* **Regression patch**, for ``git apply``: the plans that failed, frozen, and a test for each. The test is red until its
+  cause is fixed. ::
 
-What of a night is done, in ``nightly.json``, so that one that was interrupted goes on where it was.
-
-A night is a day and a seed; another day, or another seed, begins anew.
-
-``regression.patch``: what a red night offers, for ``git apply``: the plans that failed, frozen, and a test for each.
-
-::
-
-    tests/regressions/<name>/plan.yaml         as it failed
-                             timeline.json     what that seed made of it
-                             test_<name>.py    holds the two together, and runs the plan
-
-The test is red until what it found is mended. Pure: entries of the corpus in, the patch as text out.
-
-One night, from the first step to the summary. Every step is a command that anybody can repeat.
-
-Rules. A step that fails ends nothing; one that is done is not done again tonight. In the end, whatever happened: the
-index of tonight's runs, what they measured in the ledger, the trend, whether tonight is worse than the nights before,
-the matrix of fault and client, and where something failed ``regression.patch``. Ctrl-C ends the step that runs, and the
-night.
-
-A trend needs weeks. Block by block two nights can be told apart at once, but nights differ anyway; so tonight is called
-worse only where it is so than each of the last three.
+      tests/regressions/<name>/plan.yaml         as it failed
+                               timeline.json     its timeline with that seed
+                               test_<name>.py    compares the two, and runs the plan
 """
 
 import json
@@ -53,7 +42,7 @@ from aftershock.faults.timeline.compile import compile_plan
 from aftershock.harness.labs import corpus
 from aftershock.harness.labs.corpus import Entry
 from aftershock.harness.labs.explore import search
-from aftershock.harness.labs.explore.search import shown
+from aftershock.harness.labs.explore.search import format_duration
 from aftershock.harness.run.runs import Run, runs_in
 from aftershock.results.evidence.files import read_json, write_whole
 
@@ -62,7 +51,7 @@ CLOSING_S = 120.0  # report, trend and summary
 
 @dataclass(frozen=True)
 class Step:
-    """A command of ours, and what it takes, least and most; ``{out}``, ``{seed}`` and ``{seconds}`` are the night's."""
+    """A command with its shortest and longest duration; ``{out}``, ``{seed}`` and ``{seconds}`` are filled in."""
 
     name: str
     command: tuple[str, ...]
@@ -70,7 +59,7 @@ class Step:
     most_s: float
 
     def words(self, out: str, seed: int, seconds: float) -> list[str]:
-        """The command line."""
+        """Return the command line."""
         return [word.format(out=out, seed=seed, seconds=int(seconds)) for word in self.command]
 
 
@@ -81,9 +70,9 @@ _NAMED = ("--seed", "{seed}", "--out", "{out}")
 
 
 CONTROLS = {"leader-rotation": "metadata"}
-"""Plans that are compared with those of other nights, block by block, and the arm by whose values they are divided."""
+"""Plans that are compared with other nights, block by block, and the control arm that normalises their values."""
 COMPARED = (*(f"{op}.latency {q} in fault" for op in ("produce", "consume") for q in ("p50", "p95")), "recovery")
-"""By what: medians are steady from night to night, and what a fault itself costs is not."""
+"""Metrics of the comparison: medians are stable from night to night, the cost of a fault itself is not."""
 _BLOCKS = ("--set", "blocks=8")
 
 
@@ -110,39 +99,39 @@ STEPS = (
 
 @dataclass(frozen=True)
 class Allotted:
-    """How many seconds each step has, in their order; ``left_out``: why others have none."""
+    """Seconds for each step, in order; ``left_out``: reasons for steps that do not run."""
 
     seconds: Mapping[Step, float]
     left_out: Mapping[Step, str]
 
     @property
     def takes_s(self) -> float:
-        """All of it."""
+        """Duration of the night."""
         return sum(self.seconds.values()) + CLOSING_S
 
 
 def allot(steps: Sequence[Step], budget_s: float | None) -> Allotted:
-    """What to do. AftershockError where the budget pays for no step at all."""
+    """Distribute the budget. AftershockError if it is too small for any step."""
     if budget_s is None:
         return Allotted({step: step.most_s for step in steps}, {})
-    taken: list[Step] = []
+    selected: list[Step] = []
     left_s = budget_s - CLOSING_S
     for step in steps:
         if step.least_s <= left_s:
-            taken.append(step)
+            selected.append(step)
             left_s -= step.least_s
-    if not taken:
+    if not selected:
         least_s = min(step.least_s for step in steps) + CLOSING_S
-        what = f"a budget of {shown(budget_s)} pays for no step of a night"
-        raise AftershockError(f"{what}: give --budget {int(least_s / 60) + 1}m or more")
-    wanted_s = sum(step.most_s - step.least_s for step in taken)
-    share = min(1.0, left_s / wanted_s) if wanted_s else 0.0
-    left_out = {step: f"a budget of {shown(budget_s)}" for step in steps if step not in taken}
-    return Allotted({step: step.least_s + share * (step.most_s - step.least_s) for step in taken}, left_out)
+        problem = f"a budget of {format_duration(budget_s)} is too small for any step of a night"
+        raise AftershockError(f"{problem}: use --budget {int(least_s / 60) + 1}m or more")
+    extra_s = sum(step.most_s - step.least_s for step in selected)
+    share = min(1.0, left_s / extra_s) if extra_s else 0.0
+    left_out = {step: f"a budget of {format_duration(budget_s)}" for step in steps if step not in selected}
+    return Allotted({step: step.least_s + share * (step.most_s - step.least_s) for step in selected}, left_out)
 
 
 def worst(codes: Sequence[int]) -> int:
-    """The worst of exit codes: 3 ERROR, 1 FAIL, 2 INCONCLUSIVE, 0; any other is an ERROR."""
+    """Return the worst of the exit codes: 3 ERROR, 1 FAIL, 2 INCONCLUSIVE, 0; any other is an ERROR."""
     order = (0, 2, 1)
     return max(
         (code if code in order else 3 for code in codes), key=lambda c: order.index(c) if c in order else 3, default=0
@@ -155,32 +144,34 @@ NAME = "nightly.json"
 
 @dataclass(frozen=True)
 class Record:
-    """``done``: the exit code of each step that is over."""
+    """Progress of a night. ``done``: exit codes of the finished steps."""
 
     night: date
     seed: int
     done: Mapping[str, int] = field(default_factory=dict)
 
-    def having(self, step: str, code: int) -> "Record":
-        """With one more step."""
+    def with_step(self, step: str, code: int) -> "Record":
+        """Return a copy with one more step."""
         return replace(self, done={**self.done, step: code})
 
 
 def read(out: Path, night: date, seed: int) -> Record:
-    """Tonight's record; an empty one where there is none, or none that can be read."""
+    """Read tonight's record; empty if it is missing or unreadable."""
     new = Record(night, seed)
     try:
-        said = json.loads((out / NAME).read_bytes())
-        known = (said["schema_version"], said["night"], said["seed"]) == (SCHEMA_VERSION, night.isoformat(), seed)
-        return replace(new, done={str(step): int(code) for step, code in said["done"].items()}) if known else new
+        document = json.loads((out / NAME).read_bytes())
+        identity = document["schema_version"], document["night"], document["seed"]
+        if identity != (SCHEMA_VERSION, night.isoformat(), seed):
+            return new
+        return replace(new, done={str(step): int(code) for step, code in document["done"].items()})
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return new
 
 
 def write(out: Path, record: Record) -> None:
-    """Write it whole."""
-    told = {"night": record.night.isoformat(), "seed": record.seed, "done": dict(record.done)}
-    write_whole(out / NAME, json.dumps({"schema_version": SCHEMA_VERSION, **told}, indent=1) + "\n")
+    """Write the record atomically."""
+    document = {"night": record.night.isoformat(), "seed": record.seed, "done": dict(record.done)}
+    write_whole(out / NAME, json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=1) + "\n")
 
 
 REGRESSION_PATCH = "regression.patch"
@@ -201,7 +192,7 @@ SEED = {seed}
 
 
 def test_the_plan_is_still_the_one_that_failed() -> None:
-    """The same plan and seed still strike whom they struck, when they did."""
+    """The plan and seed still give the same faults, targets and times."""
     checked = load_plan(HERE / "plan.yaml")
     now = compile_plan(checked.plan, SEED, checked.source, checked.slo_positions)
     assert from_json((HERE / "timeline.json").read_bytes()).steps == from_json(now.to_json()).steps
@@ -210,29 +201,30 @@ def test_the_plan_is_still_the_one_that_failed() -> None:
 @pytest.mark.engine
 @pytest.mark.nightly
 def test_{name}(chaos: Chaos) -> None:
-    """It failed {failed}; it must not again."""
+    """The run failed {failed}; it must not fail again."""
     chaos.run(HERE / "plan.yaml", seed=SEED{allowed})
 '''
 
 
 def patch(entries: Iterable[Entry]) -> str:
-    """New files for each; "" for none."""
-    return "".join(_added(path, text) for entry in entries for path, text in _files(entry))
+    """Return the patch with new files for each entry; "" for none."""
+    return "".join(_patch_of_new_file(path, text) for entry in entries for path, text in _regression_files(entry))
 
 
-def _files(entry: Entry) -> Iterator[tuple[str, str]]:
+def _regression_files(entry: Entry) -> Iterator[tuple[str, str]]:
     checked = load_plan(entry.text)
     frozen = compile_plan(checked.plan, entry.found.seed, "plan.yaml", checked.slo_positions)
     name = re.sub(r"\W+", "_", entry.path.stem)
-    own = any(arm.client == "exec" for workload in checked.plan.workloads for arm in workload.arms.values())
-    said = {"name": name, "seed": entry.found.seed, "night": entry.found.night, "failed": ", ".join(entry.found.failed)}
+    uses_exec = any(arm.client == "exec" for workload in checked.plan.workloads for arm in workload.arms.values())
+    origin = entry.found
+    values = {"name": name, "seed": origin.seed, "night": origin.night, "failed": ", ".join(origin.failed)}
     yield f"{_FOLDER}/{name}/plan.yaml", entry.text
     yield f"{_FOLDER}/{name}/timeline.json", frozen.to_json().decode()
-    yield f"{_FOLDER}/{name}/test_{name}.py", _TEST.format(**said, allowed=", allow_exec=True" if own else "")
+    yield f"{_FOLDER}/{name}/test_{name}.py", _TEST.format(**values, allowed=", allow_exec=True" if uses_exec else "")
 
 
-def _added(path: str, text: str) -> str:
-    """One file in git's format for a patch."""
+def _patch_of_new_file(path: str, text: str) -> str:
+    """Return one new file in git's patch format."""
     lines = text.splitlines()
     head = (
         f"diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n@@ -0,0 +1,{len(lines)} @@\n"
@@ -245,122 +237,125 @@ _INTERRUPTED = 130
 _TRENDING = ("demo", "leader-rotation", "broker-loss")
 _NIGHTS_BEFORE = 3
 WORSE = "worse"
-Do = Callable[[Sequence[str]], int]
+RunCommand = Callable[[Sequence[str]], int]
 
 
 @dataclass(frozen=True)
 class Night:
-    """Where and when."""
+    """Folder, day and seed of a night."""
 
     out: Path
     today: date
     seed: int
 
 
-def do(words: Sequence[str]) -> int:
-    """Runs a command with this Python, what it says going where ours does; its exit code.
+def run_command(words: Sequence[str]) -> int:
+    """Run a command with this Python, on our output streams; return its exit code.
 
-    It is in a process group of its own: a signal reaches it once, through us, and we wait until it has tidied up.
-    Raises KeyboardInterrupt then, as for one that ends with 130.
+    The command has its own process group: a signal reaches it once, through this process, which waits for its clean-up
+    and then raises KeyboardInterrupt. Exit code 130 raises KeyboardInterrupt too.
     """
     process = subprocess.Popen([sys.executable, *words], process_group=0)
-    heard: list[int] = []
+    received: list[int] = []
 
     def pass_on(number: int, _: object) -> None:
-        heard.append(number)
+        received.append(number)
         process.send_signal(number)
 
-    before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
+    earlier = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         code = process.wait()
     finally:
-        for number, handler in before.items():
+        for number, handler in earlier.items():
             signal.signal(number, handler)
-    if heard or code == _INTERRUPTED:
+    if received or code == _INTERRUPTED:
         raise KeyboardInterrupt
     return code
 
 
-def go(night: Night, allotted: Allotted, run: Do, say: Callable[[str], None]) -> int:
-    """Do what is left of tonight; the night's exit code."""
+def run_night(night: Night, allotted: Allotted, execute: RunCommand, log: Callable[[str], None]) -> int:
+    """Run the remaining steps of tonight; return the night's exit code."""
     night.out.mkdir(parents=True, exist_ok=True)
     done = read(night.out, night.today, night.seed)
     left_s = allotted.takes_s - sum(s for step, s in allotted.seconds.items() if step.name in done.done)
     for step, why in allotted.left_out.items():
-        say(f"{step.name}: left out: {why} is too small for it")
+        log(f"{step.name}: left out: {why} is too small")
     for step, seconds in allotted.seconds.items():
         if step.name in done.done:
-            say(f"{step.name}: was done before, exit {done.done[step.name]}")
+            log(f"{step.name}: finished earlier, exit {done.done[step.name]}")
             continue
-        say(f"{step.name}: about {shown(seconds)} of {shown(left_s)} to go")
-        done = done.having(step.name, run(step.words(str(night.out), night.seed, seconds)))
+        log(f"{step.name}: about {format_duration(seconds)} of {format_duration(left_s)} to go")
+        done = done.with_step(step.name, execute(step.words(str(night.out), night.seed, seconds)))
         write(night.out, done)
         left_s -= seconds
-    closed, words = _closed(night, run), _compared(night, run)
+    closed, words = _finish_night(night, execute), _compare_plans(night, execute)
     codes = [*done.done.values(), *closed, *(1 for word in words.values() if word == WORSE)]
-    tell(_summary(night, allotted, done.done, words), night.out, os.environ)
-    offer(night, say)
+    write_summary(_summary(night, allotted, done.done, words), night.out, os.environ)
+    write_regression_patch(night, log)
     return worst(codes)
 
 
-def _closed(night: Night, run: Do) -> list[int]:
-    """Tonight's runs on one page, their figures beside those of the nights before; old runs go."""
-    out, today = str(night.out), _of_today(night)
-    if today:  # what was interrupted is told, and no error of tonight
-        run([*AFTERSHOCK, "report", *(str(one.path) for one in today), "--out", out])
-    added = [word for one in reversed(_figures(night)) for word in ("--add", str(one.path))]
-    trend = run([*AFTERSHOCK, "trend", "--ledger", out, "--out", out, *added])
-    codes = [0 if trend == 2 else trend]  # noqa: PLR2004 -- a few nights decide nothing
+def _finish_night(night: Night, execute: RunCommand) -> list[int]:
+    """Write tonight's index, add its figures to the ledger, update the trend and prune old runs; return exit codes."""
+    out, today = str(night.out), _runs_of_today(night)
+    if today:  # the index lists interrupted runs; they are no error of tonight
+        execute([*AFTERSHOCK, "report", *(str(run.path) for run in today), "--out", out])
+    added = [word for run in reversed(_trend_runs(night)) for word in ("--add", str(run.path))]
+    trend = execute([*AFTERSHOCK, "trend", "--ledger", out, "--out", out, *added])
+    codes = [0 if trend == 2 else trend]  # noqa: PLR2004 -- INCONCLUSIVE: a few nights are not enough
     homes = [night.out, *sorted(night.out.glob("kips/*"))]
-    return [*codes, *(run([*AFTERSHOCK, "runs", "prune", "--older-than", "30d", "--out", str(home)]) for home in homes)]
+    return [
+        *codes,
+        *(execute([*AFTERSHOCK, "runs", "prune", "--older-than", "30d", "--out", str(home)]) for home in homes),
+    ]
 
 
-def _of_today(night: Night) -> list[Run]:
-    return [one for one in runs_in(night.out) if one.started_at.date() == night.today]
+def _runs_of_today(night: Night) -> list[Run]:
+    return [run for run in runs_in(night.out) if run.started_at.date() == night.today]
 
 
-def _figures(night: Night) -> list[Run]:
-    """Tonight's own: what others ran today is no night's figure."""
-    return [one for one in _of_today(night) if _trends(one) and _facts(one).get("seed") == night.seed]
+def _trend_runs(night: Night) -> list[Run]:
+    """Return tonight's own runs for the trend, without other runs of the day."""
+    return [run for run in _runs_of_today(night) if _is_trend_run(run) and _facts(run).get("seed") == night.seed]
 
 
-def _trends(one: Run) -> bool:
-    """Whether it is one of the plans that are run each night, judged, and not rehearsed."""
-    return one.plan in _TRENDING and not _facts(one).get("rehearse") and (one.path / "verdict.json").is_file()
+def _is_trend_run(run: Run) -> bool:
+    """True for a judged run, no rehearsal, of a plan that runs every night."""
+    return run.plan in _TRENDING and not _facts(run).get("rehearse") and (run.path / "verdict.json").is_file()
 
 
-def _facts(one: Run) -> dict[str, Any]:
-    return dict(read_json(one.path / "run.json"))
+def _facts(run: Run) -> dict[str, Any]:
+    return dict(read_json(run.path / "run.json"))
 
 
-def _compared(night: Night, run: Do) -> Mapping[str, str]:
-    """Plan → whether tonight is worse than each of the last three nights, or why that can't be said."""
-    return {one.plan: _beside(one, night, run) for one in _figures(night) if one.plan in CONTROLS}
+def _compare_plans(night: Night, execute: RunCommand) -> Mapping[str, str]:
+    """Map each plan to the result of its comparison with the last three nights, or to the reason for none."""
+    return {run.plan: _compare_with_nights(run, night, execute) for run in _trend_runs(night) if run.plan in CONTROLS}
 
 
-def _beside(tonight: Run, night: Night, run: Do) -> str:
-    nights = [one for one in runs_in(night.out) if one.plan == tonight.plan and _trends(one)]
-    alike = (one for one in nights if one.started_at < tonight.started_at and _blocks(one) == _blocks(tonight))
-    before = list(islice(alike, _NIGHTS_BEFORE))
-    if len(before) < _NIGHTS_BEFORE:
-        return f"there are {len(before)}"
-    by = ("--control", CONTROLS[tonight.plan], *(word for metric in COMPARED for word in ("--metric", metric)))
-    codes = {run([*AFTERSHOCK, "compare", str(one.path), str(tonight.path), *by]) for one in before}
+def _compare_with_nights(tonight: Run, night: Night, execute: RunCommand) -> str:
+    nights = [run for run in runs_in(night.out) if run.plan == tonight.plan and _is_trend_run(run)]
+    comparable = (run for run in nights if run.started_at < tonight.started_at and _blocks(run) == _blocks(tonight))
+    earlier = list(islice(comparable, _NIGHTS_BEFORE))
+    if len(earlier) < _NIGHTS_BEFORE:
+        return f"only {len(earlier)} earlier nights"
+    options = ("--control", CONTROLS[tonight.plan], *(word for metric in COMPARED for word in ("--metric", metric)))
+    codes = {execute([*AFTERSHOCK, "compare", str(run.path), str(tonight.path), *options]) for run in earlier}
     if codes - {0, 1, 2}:
-        return "they are no comparison"
+        return "not comparable"
     return WORSE if codes == {1} else "not worse"
 
 
-def _blocks(one: Run) -> int:
-    """In how many it ran. One that was run in other blocks, by hand perhaps, is no night to compare with."""
-    return len(read_json(one.path / "timeline.json")["blocks_ms"])
+def _blocks(run: Run) -> int:
+    """Return the run's number of blocks. Only runs with the same number, not manual ones for example, compare."""
+    return len(read_json(run.path / "timeline.json")["blocks_ms"])
 
 
 def _summary(night: Night, allotted: Allotted, done: Mapping[str, int], compared: Mapping[str, str]) -> str:
-    """Markdown: each step with the line that repeats it, tonight beside other nights, then the matrix."""
+    """Return Markdown: each step with its command, tonight compared with other nights, and the matrix."""
     rows = [["step", "exit", "again"], ["---"] * 3]
     rows += [
-        [step.name, str(done.get(step.name, "-")), f"`{_again(step, night, s)}`"]
+        [step.name, str(done.get(step.name, "-")), f"`{_repeat_command(step, night, s)}`"]
         for step, s in allotted.seconds.items()
     ]
     steps = "".join(f"| {' | '.join(row)} |\n" for row in rows)
@@ -368,38 +363,38 @@ def _summary(night: Night, allotted: Allotted, done: Mapping[str, int], compared
     lines = search.read(night.out / search.NAME).lines
     nights = "".join(f"* {plan} beside each of the last three nights: {word}\n" for plan, word in compared.items())
     title = f"# Night of {night.today}, seed {night.seed}"
-    return f"{title}\n\n{steps}\n{nights}* {_alarms(night.out)}\n\n{summary(cells, lines, night.today)}"
+    return f"{title}\n\n{steps}\n{nights}* {_run_totals(night.out)}\n\n{summary(cells, lines, night.today)}"
 
 
-def _alarms(out: Path) -> str:
-    """What became of all the nights' runs. Their clients have no defect that we planted, so a FAIL is news."""
-    count = Counter(one.status for one in runs_in(out))
+def _run_totals(out: Path) -> str:
+    """Return totals of all nights' runs. Their clients have no planted defects, so each FAIL needs attention."""
+    count = Counter(run.status for run in runs_in(out))
     return f"of {count.total()} runs in {out}: " + ", ".join(f"{n} {status}" for status, n in sorted(count.items()))
 
 
-def _again(step: Step, night: Night, seconds: float) -> str:
+def _repeat_command(step: Step, night: Night, seconds: float) -> str:
     words = step.words(str(night.out), night.seed, seconds)
-    known = (
+    command = (
         ["aftershock", *words[len(AFTERSHOCK) :]]
         if tuple(words[: len(AFTERSHOCK)]) == AFTERSHOCK
         else ["python", *words]
     )
-    return shlex.join(known)
+    return shlex.join(command)
 
 
-def tell(text: str, out: Path, environment: Mapping[str, str]) -> None:
-    """To ``nightly.md``, and to the step summary where GitHub's runner asks for one."""
+def write_summary(text: str, out: Path, environment: Mapping[str, str]) -> None:
+    """Write ``nightly.md``, and the step summary on a GitHub runner."""
     write_whole(out / SUMMARY, text)
     if environment.get("GITHUB_ACTIONS") == "true" and (page := environment.get("GITHUB_STEP_SUMMARY")):
         with Path(page).open("a", encoding="utf-8") as file:
             file.write(text)
 
 
-def offer(night: Night, say: Callable[[str], None]) -> None:
-    """Write the patch for what tonight put into the corpus; an old one goes."""
+def write_regression_patch(night: Night, log: Callable[[str], None]) -> None:
+    """Write the patch for tonight's additions to the corpus; remove an old patch."""
     path, tonight = night.out / REGRESSION_PATCH, night.today.isoformat()
     path.unlink(missing_ok=True)
     new = [entry for entry in corpus.read(night.out / corpus.NAME).entries if entry.found.night == tonight]
     if new:
         write_whole(path, patch(new))
-        say(f"{len(new)} plans failed tonight; to keep them as tests: git apply {path}")
+        log(f"{len(new)} plans failed tonight; to keep them as tests: git apply {path}")

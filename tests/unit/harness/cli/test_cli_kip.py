@@ -33,7 +33,7 @@ def kept(out: Path, both_ms: float, checks: tuple[Check, ...] = ()) -> Path:
         values = {f"moves/{arm}": [(3000.0 if alike else one) * wave for wave in WAVES * 5] for arm, one in ms.items()}
         window = WINDOWS.get(planned.name, "fault/move")
         made = part(planned.name, values, window=window, checks=checks)
-        found = found.having(planned, planned.blocks, written(made, home_of(KIP_951, out)).name)
+        found = found.with_run(planned, planned.blocks, written(made, home_of(KIP_951, out)).name)
     runner.write(home_of(KIP_951, out), found)
     return out
 
@@ -68,9 +68,9 @@ def test_a_starved_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("952",), "there is no trial of `952`: name one of"),
+        (("952",), "there is no trial of `952`: use one of"),
         (("951", "--budget", "soon"), "--budget soon is not a duration"),
-        (("951", "--budget", "30s"), "give --budget 2m or more"),
+        (("951", "--budget", "30s"), "use --budget 2m or more"),
     ],
 )
 def test_refused(

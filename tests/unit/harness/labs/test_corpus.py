@@ -6,10 +6,10 @@ import pytest
 
 from aftershock.faults.plan.check import load_plan
 from aftershock.faults.plans import find
-from aftershock.harness.labs.corpus import Found, keep, read
+from aftershock.harness.labs.corpus import Origin, keep, read
 
 PLAN = find("demo").read_text()
-FOUND = Found(7, "2026-11-22", ("integrity/lost",), "runs/20261122-020000-demo-0a0a")
+FOUND = Origin(7, "2026-11-22", ("integrity/lost",), "runs/20261122-020000-demo-0a0a")
 
 
 def test_what_is_kept_is_read_and_can_be_run(tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_what_is_kept_is_read_and_can_be_run(tmp_path: Path) -> None:
 
 def test_the_same_plan_is_kept_once(tmp_path: Path) -> None:
     """Under whatever name, with its latest evidence; another plan stands beside it, the newest first."""
-    later = Found(8, "2026-11-23", ("integrity/order",), "elsewhere")
+    later = Origin(8, "2026-11-23", ("integrity/order",), "elsewhere")
     keep(tmp_path, PLAN, FOUND)
     keep(tmp_path, PLAN.replace("name: demo", "name: other"), later)
     assert [later] == [entry.found for entry in read(tmp_path).entries]
@@ -33,18 +33,18 @@ def test_the_same_plan_is_kept_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (PLAN, "its first line is no `# corpus: {…}`"),
+        (PLAN, "its first line must be `# corpus: {…}`"),
         (
             '# corpus: {"schema_version": 0}\n' + PLAN,
-            "it is of schema 0, and this Aftershock reads 1: run it once more",
+            "it has schema version 0, but this Aftershock reads 1: run it again",
         ),
         (
             '# corpus: {"schema_version": 2}\n' + PLAN,
-            "it is of schema 2, and this Aftershock reads 1: upgrade Aftershock",
+            "it has schema version 2, but this Aftershock reads 1: upgrade Aftershock",
         ),
         ('# corpus: {"schema_version": 1}\n' + PLAN, "'seed' is missing"),
         ("# corpus: {half\n" + PLAN, "Expecting property name"),
-        ('# corpus: {"schema_version": 1, "seed": 1}\nname: [', "no plan that can be run any more: plan.yaml:1:"),
+        ('# corpus: {"schema_version": 1, "seed": 1}\nname: [', "the plan is no longer valid: plan.yaml:1:"),
     ],
 )
 def test_what_can_not_be_read_is_skipped(tmp_path: Path, text: str, why: str) -> None:

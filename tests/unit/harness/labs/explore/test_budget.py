@@ -5,7 +5,7 @@ import pytest
 from aftershock.faults.plan.check import load_plan
 from aftershock.faults.timeline.compile import compile_plan
 from aftershock.faults.timeline.timeline import Timeline
-from aftershock.harness.labs.explore.search import BESIDE_S, CLOSING_S, LAUNCH_S, Budget, load_s, shown
+from aftershock.harness.labs.explore.search import CLOSING_S, LAUNCH_S, OVERHEAD_S, Budget, format_duration, load_s
 
 PLAN = """
 name: mine
@@ -39,19 +39,19 @@ def test_what_a_plan_may_take() -> None:
 def test_a_first_run_pays_for_the_cluster() -> None:
     """It fits to the second, with what it takes to put the cluster away, and no more a second later."""
     clock = Clock()
-    budget = Budget(LOAD_S + BESIDE_S + LAUNCH_S + CLOSING_S + 10, clock)
+    budget = Budget(LOAD_S + OVERHEAD_S + LAUNCH_S + CLOSING_S + 10, clock)
     clock.now_s += 10
     assert budget.fits(timeline())
     clock.now_s += 1
     assert not budget.fits(timeline())
-    assert LOAD_S + BESIDE_S + LAUNCH_S - 1 == budget.left_s
+    assert LOAD_S + OVERHEAD_S + LAUNCH_S - 1 == budget.left_s
 
 
 def test_what_was_seen_takes_the_place_of_the_guess() -> None:
     """The worst of what lay beside a load, with a margin; the first run's, with the launch in it, is none."""
     budget = Budget(1_000, Clock())
     budget.seen(300, 50)
-    assert LOAD_S + BESIDE_S == budget.needs_s(timeline())
+    assert LOAD_S + OVERHEAD_S == budget.needs_s(timeline())
     budget.seen(70, 50)
     assert LOAD_S + 20 * 1.25 == budget.needs_s(timeline())
     budget.seen(90, 50)
@@ -63,7 +63,7 @@ def test_a_run_without_a_verdict_says_nothing_of_the_others() -> None:
     """It took its time, and that is all."""
     budget = Budget(300 + CLOSING_S, Clock())
     budget.seen(10, None)
-    assert (LOAD_S + BESIDE_S, 30) == (budget.needs_s(timeline()), budget.more())
+    assert (LOAD_S + OVERHEAD_S, 30) == (budget.needs_s(timeline()), budget.more())
 
 
 def test_how_many_more() -> None:
@@ -78,4 +78,4 @@ def test_how_many_more() -> None:
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0 s"), (59.4, "59 s"), (61, "1 m 01 s"), (-3, "0 s")])
 def test_how_time_is_told(seconds: float, text: str) -> None:
     """Minutes and seconds."""
-    assert text == shown(seconds)
+    assert text == format_duration(seconds)

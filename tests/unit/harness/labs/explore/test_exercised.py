@@ -7,7 +7,7 @@ from typing import Any
 from aftershock.faults.plan.check import load_plan
 from aftershock.faults.search.coverage import CoverageLine
 from aftershock.faults.timeline.compile import compile_plan
-from aftershock.harness.labs.explore.search import lines_in_vain, lines_of
+from aftershock.harness.labs.explore.search import lines_of, lines_without_verdict
 from aftershock.results.checks.check import Check, Status, Verdict
 from aftershock.results.evidence.stored import JudgedRun
 
@@ -107,7 +107,7 @@ def test_recovery_is_the_clients_own() -> None:
 
 def test_a_run_without_a_verdict_has_tried() -> None:
     """All that its plan would have exercised, by the plan's own times."""
-    found = lines_in_vain(PLAN, TIMELINE, 3, "none-7-3", date(2026, 11, 22), "a node died")
+    found = lines_without_verdict(PLAN, TIMELINE, 3, "none-7-3", date(2026, 11, 22), "a node died")
     assert 6 == len(found)
     assert {("ERROR", False, "a node died")} == {(line.verdict, line.exercised, line.why) for line in found}
     assert {"steady", "recovering"} == {line.cell.phase for line in found}

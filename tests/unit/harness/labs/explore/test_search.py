@@ -14,13 +14,20 @@ from aftershock.errors import AftershockError, ClusterError
 from aftershock.faults.kinds.fault import Fault
 from aftershock.faults.plan.check import load_plan
 from aftershock.faults.plans import find
-from aftershock.faults.search.coverage import tallies, workers_of
-from aftershock.faults.search.swarm import Frame, draw, frame_of
+from aftershock.faults.search.coverage import tally_cells, workers_of
+from aftershock.faults.search.swarm import Frame, draw_plan, frame_of
 from aftershock.faults.timeline.expand import window_ms
 from aftershock.harness.labs import corpus
-from aftershock.harness.labs.corpus import Corpus, Found
+from aftershock.harness.labs.corpus import Corpus, Origin
 from aftershock.harness.labs.explore import search as ledger
-from aftershock.harness.labs.explore.search import ERRORS_MAX, Asked, Budget, Ledger, Search, first_fits
+from aftershock.harness.labs.explore.search import (
+    ERRORS_MAX,
+    Budget,
+    Ledger,
+    Search,
+    SearchRequest,
+    require_budget_for_first_run,
+)
 from aftershock.harness.labs.explore.stage import document, exit_code, text
 from aftershock.harness.run.run import Job
 from aftershock.results.checks.check import Check, Status, Verdict
@@ -88,7 +95,7 @@ def _check(name: str, kind: str, status: Status = Status.PASS) -> Check:
 
 
 def search(stage: Stage, total_s: float, said: list[str], seed: int = 7) -> Search:
-    asked = Asked(frame(), seed, stage.out, TODAY, allow_exec=False)
+    asked = SearchRequest(frame(), seed, stage.out, TODAY, allow_exec=False)
     return Search(asked, Budget(total_s, lambda: stage.now_s), stage, said.append)
 
 
@@ -103,12 +110,12 @@ def test_it_runs_until_nothing_fits(tmp_path: Path) -> None:
     found = one.go(Ledger(), Corpus())
     assert 5 <= len(one.ran) <= 10
     assert stage.now_s <= 1_000
-    assert said[-1].endswith(": that is it")
+    assert said[-1].endswith(": the search ends")
     assert any("room for about" in line for line in said)
     assert found == read(tmp_path)
     assert len(one.ran) == found.drawn(7)
     goals = {
-        draw(frame(), tallies([line for line in found.lines if (line.number or 0) < n], TODAY), 7, n).goal
+        draw_plan(frame(), tally_cells([line for line in found.lines if (line.number or 0) < n], TODAY), 7, n).goal
         for n in range(len(one.ran))
     }
     assert goals <= {line.cell for line in found.lines if line.exercised}
@@ -133,21 +140,21 @@ def test_what_fails_goes_to_the_corpus_and_runs_first(tmp_path: Path) -> None:
     failed = next(ran for ran in one.ran if ran.status is Status.FAIL)
     assert (kept.path, ("integrity/lost",), str(failed.home)) == (failed.plan, kept.found.failed, kept.found.evidence)
     assert 1 == exit_code(one.ran)
-    assert f"again: aftershock run {kept.path} --seed 7" in text(one.asked, found, one.ran)
+    assert f"again: aftershock run {kept.path} --seed 7" in text(one.request, found, one.ran)
 
     later = search(Stage(tmp_path), 700, said, seed=9)
     after = later.go(read(tmp_path), corpus.read(tmp_path / corpus.NAME))
     assert ("explore-7-1", Status.PASS, kept.path) == (later.ran[0].name, later.ran[0].status, later.ran[0].plan)
     assert 0 == exit_code(later.ran)
-    assert f"{kept.path} passed this time" in text(later.asked, after, later.ran)
+    assert f"{kept.path} passed this time" in text(later.request, after, later.ran)
     assert len(later.ran) - 1 == after.drawn(9)
 
 
 def test_the_corpus_has_half_of_the_budget(tmp_path: Path) -> None:
     """The newest first; what doesn't fit waits, and new plans still get their time."""
     for number in range(8):
-        drawn = draw(frame(), {}, 3, number)
-        corpus.keep(tmp_path / corpus.NAME, drawn.text, Found(3, f"2026-11-0{number + 1}", ("x",), "run"))
+        drawn = draw_plan(frame(), {}, 3, number)
+        corpus.keep(tmp_path / corpus.NAME, drawn.text, Origin(3, f"2026-11-0{number + 1}", ("x",), "run"))
     stage, said = Stage(tmp_path), []
     one = search(stage, 1_000, said)
     one.go(Ledger(), corpus.read(tmp_path / corpus.NAME))
@@ -155,14 +162,14 @@ def test_the_corpus_has_half_of_the_budget(tmp_path: Path) -> None:
     assert first == [f"explore-3-{number}" for number in range(7, 7 - len(first), -1)]
     assert 1 <= len(first) < 8
     assert any(ran.name.startswith("explore-7-") for ran in one.ran)
-    assert any("has had its half of the budget" in line for line in said)
+    assert any("has used its half of the budget" in line for line in said)
 
 
 def test_the_newest_of_the_corpus_runs_in_a_short_search(tmp_path: Path) -> None:
     """Also where it takes more than half of the time there is; the next ones wait."""
     for number in range(2):
-        drawn = draw(frame(), {}, 3, number)
-        corpus.keep(tmp_path / corpus.NAME, drawn.text, Found(3, f"2026-11-0{number + 1}", ("x",), "run"))
+        drawn = draw_plan(frame(), {}, 3, number)
+        corpus.keep(tmp_path / corpus.NAME, drawn.text, Origin(3, f"2026-11-0{number + 1}", ("x",), "run"))
     one = search(Stage(tmp_path), 260, [])
     one.go(Ledger(), corpus.read(tmp_path / corpus.NAME))
     assert "explore-3-1" == one.ran[0].name
@@ -176,7 +183,7 @@ def test_a_cell_that_nobody_met_was_not_exercised(tmp_path: Path) -> None:
     found = one.go(Ledger(), Corpus())
     assert {(False, "seen")} == {(line.exercised, line.why) for line in found.lines}
     assert len(one.ran) == len({job.checked.text for job in one.stage.jobs})  # type: ignore[attr-defined]
-    assert len(frame().cells) == len(document(one.asked, found, one.ran)["never"])
+    assert len(frame().cells) == len(document(one.request, found, one.ran)["never"])
 
 
 def test_errors_are_tried_and_three_in_a_row_end_it(tmp_path: Path) -> None:
@@ -197,7 +204,7 @@ def test_a_corpus_plan_that_starts_programs_is_skipped(tmp_path: Path) -> None:
     own = (
         find("explore").read_text().replace("reference: {client: reference}", "reference: {client: exec, command: [x]}")
     )
-    path = corpus.keep(tmp_path / corpus.NAME, own, Found(1, "2026-11-01", ("x",), "run"))
+    path = corpus.keep(tmp_path / corpus.NAME, own, Origin(1, "2026-11-01", ("x",), "run"))
     said: list[str] = []
     one = search(Stage(tmp_path), 400, said)
     one.go(Ledger(), corpus.read(tmp_path / corpus.NAME))
@@ -208,9 +215,9 @@ def test_a_corpus_plan_that_starts_programs_is_skipped(tmp_path: Path) -> None:
 
 def test_a_budget_too_small_is_a_sentence(tmp_path: Path) -> None:
     """It says what the first run may take, and what to give."""
-    asked = Asked(frame(), 7, tmp_path, TODAY, allow_exec=False)
-    with pytest.raises(AftershockError, match=r"a budget of 40 s is too small for the first run.*give --budget .m"):
-        first_fits(asked, Ledger(), Budget(40, lambda: 0.0))
+    asked = SearchRequest(frame(), 7, tmp_path, TODAY, allow_exec=False)
+    with pytest.raises(AftershockError, match=r"a budget of 40 s is too small for the first run.*use --budget .m"):
+        require_budget_for_first_run(asked, Ledger(), Budget(40, lambda: 0.0))
     assert not list(tmp_path.iterdir())
 
 

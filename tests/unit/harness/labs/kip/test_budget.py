@@ -3,7 +3,7 @@
 import pytest
 
 from aftershock.errors import AftershockError
-from aftershock.harness.labs.kip.runner import afforded, allot
+from aftershock.harness.labs.kip.runner import allot, plan_within_budget
 from aftershock.harness.labs.kip.trials import Planned, Trial
 from aftershock.results.trials.claim import Claim, Parts
 from aftershock.results.trials.statement import Judged, Role
@@ -57,9 +57,9 @@ def test_half_of_a_pair_is_not_run() -> None:
     pair = Claim("", "", "", "", "report", ("half", "other"), _never)
     single = Claim("", "", "", "", "report", ("alone",), _never)
     asked = Trial(951, "", (pair, single), (half, other, alone), lambda _: ())
-    assert {alone: None} == afforded([asked], 150.0).blocks
-    assert {half: None, other: None} == afforded([asked], 250.0).blocks
-    assert {half: None, other: None, alone: None} == afforded([asked], None).blocks
+    assert {alone: None} == plan_within_budget([asked], 150.0).blocks
+    assert {half: None, other: None} == plan_within_budget([asked], 250.0).blocks
+    assert {half: None, other: None, alone: None} == plan_within_budget([asked], None).blocks
 
 
 def _never(parts: Parts) -> Judged:
@@ -68,19 +68,19 @@ def _never(parts: Parts) -> Judged:
 
 def test_too_small() -> None:
     """A budget that pays for nothing is refused, with one that would do."""
-    with pytest.raises(AftershockError, match=r"budget of 1m pays for no part .* give --budget 2m or more"):
-        afforded([trial(1, *PARTS)], 60)
+    with pytest.raises(AftershockError, match=r"budget of 1m is too small for any part .* use --budget 2m or more"):
+        plan_within_budget([trial(1, *PARTS)], 60)
 
 
 def test_in_turn() -> None:
     """Of several trials the first parts come first, so that a small budget asks each KIP its main question."""
-    found = afforded([trial(1, LONG, SHORT), trial(2, WHOLE)], 400)
+    found = plan_within_budget([trial(1, LONG, SHORT), trial(2, WHOLE)], 400)
     assert [LONG, WHOLE] == list(found.blocks)
     assert {SHORT: "budget 6.67m"} == found.left_out
 
 
 def test_what_decides_comes_first() -> None:
     """What is only reported gets what the claims leave, not before."""
-    found = afforded([trial(1, LONG, SHORT, deciding=1)], 300 + 60 + 119)
+    found = plan_within_budget([trial(1, LONG, SHORT, deciding=1)], 300 + 60 + 119)
     assert ({LONG: 40}, {SHORT: "budget 7.98m"}) == (found.blocks, found.left_out)
-    assert {LONG: 40, SHORT: 6} == afforded([trial(1, LONG, SHORT, deciding=1)], 300 + 60 + 120).blocks
+    assert {LONG: 40, SHORT: 6} == plan_within_budget([trial(1, LONG, SHORT, deciding=1)], 300 + 60 + 120).blocks

@@ -6,7 +6,7 @@ from aftershock.errors import AftershockError
 from aftershock.faults.plan.check import load_plan
 from aftershock.faults.plans import find
 from aftershock.faults.timeline.compile import compile_plan
-from aftershock.harness.labs.kip.trials import TRIALS, Planned, Trial, chosen
+from aftershock.harness.labs.kip.trials import TRIALS, Planned, Trial, select_trials
 from aftershock.results.compare.comparison import BLOCKS_MIN
 
 PARTS = [(trial, part) for trial in TRIALS.values() for part in trial.parts]
@@ -37,7 +37,7 @@ def test_trials(trial: Trial) -> None:
 
 def test_chosen() -> None:
     """By number, however it is written, or all of them; anything else is a sentence."""
-    assert [951] == [trial.kip for trial in chosen("KIP-951")] == [trial.kip for trial in chosen("951")]
-    assert list(TRIALS) == [trial.kip for trial in chosen("all")]
-    with pytest.raises(AftershockError, match="no trial of `95`: name one of"):
-        chosen("95")
+    assert [951] == [trial.kip for trial in select_trials("KIP-951")] == [trial.kip for trial in select_trials("951")]
+    assert list(TRIALS) == [trial.kip for trial in select_trials("all")]
+    with pytest.raises(AftershockError, match="no trial of `95`: use one of"):
+        select_trials("95")

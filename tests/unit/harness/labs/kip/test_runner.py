@@ -9,8 +9,8 @@ import pytest
 
 from aftershock.errors import ClusterError, EngineError, EvidenceError
 from aftershock.harness.labs.kip import output, runner
-from aftershock.harness.labs.kip.output import tell
-from aftershock.harness.labs.kip.runner import afforded, home_of, run_missing
+from aftershock.harness.labs.kip.output import read_result
+from aftershock.harness.labs.kip.runner import home_of, plan_within_budget, run_missing
 from aftershock.harness.labs.kip.trials import Planned, Trial
 from aftershock.harness.run.run import Request
 from aftershock.results.trials.claim import Claim, Parts
@@ -55,7 +55,7 @@ class Fake:
 @pytest.fixture
 def go(tmp_path: Path) -> Callable[..., runner.Record]:
     def run(fake: Fake, budget_s: float | None = None, seed: int = 1) -> runner.Record:
-        return run_missing(TRIAL, afforded([TRIAL], budget_s), tmp_path, seed, fake, lambda _: None)
+        return run_missing(TRIAL, plan_within_budget([TRIAL], budget_s), tmp_path, seed, fake, lambda _: None)
 
     return run
 
@@ -64,11 +64,11 @@ def test_all_parts_are_run_once(go: Callable[..., runner.Record], tmp_path: Path
     """Each in its order, with its changes and blocks; asked again, nothing is run, and the answer is the same."""
     first, again = Fake(), Fake()
     go(first)
-    before = output.text(tell(TRIAL, home_of(TRIAL, tmp_path)))
+    before = output.text(read_result(TRIAL, home_of(TRIAL, tmp_path)))
     go(again)
     assert [("timing.steady=5s", "blocks=8"), ("timing.steady=6s", "blocks=8")] == [r.changes for r in first.requests]
     assert [] == again.requests
-    assert before == output.text(tell(TRIAL, home_of(TRIAL, tmp_path)))
+    assert before == output.text(read_result(TRIAL, home_of(TRIAL, tmp_path)))
     assert "CONFIRMED" in before
 
 
@@ -85,7 +85,7 @@ def test_interrupted(go: Callable[..., runner.Record], tmp_path: Path) -> None:
 def test_a_part_that_fails(go: Callable[..., runner.Record], tmp_path: Path) -> None:
     """The others go on, its claim says why it is open, and it has another chance the next time."""
     go(Fake(ClusterError("broker 2 did not come up\nsee its log")))
-    told = tell(TRIAL, home_of(TRIAL, tmp_path))
+    told = read_result(TRIAL, home_of(TRIAL, tmp_path))
     assert ("inconclusive", "confirmed") == tuple(each.word for each in told.statements)
     assert "not run: it failed: broker 2 did not come up" == told.statements[0].why
     then = Fake()
@@ -103,11 +103,11 @@ def test_another_plan_is_another_part(go: Callable[..., runner.Record], tmp_path
     """A run of other settings doesn't count; neither does one whose folder was taken away."""
     go(Fake())
     changed = Trial(951, "made up", TRIAL.claims, (ONE, Planned("b", OTHER.plan, 8, 6.0, 60.0)), TRIAL.plots)
-    told = tell(changed, home_of(TRIAL, tmp_path))
+    told = read_result(changed, home_of(TRIAL, tmp_path))
     assert {"b": "its plan or seed has changed since"} == told.left_out
     (home_of(TRIAL, tmp_path) / told.parts["a"].run.run_id / "verdict.json").unlink()
     then = Fake()
-    run_missing(changed, afforded([changed], None), tmp_path, 1, then, lambda _: None)
+    run_missing(changed, plan_within_budget([changed], None), tmp_path, 1, then, lambda _: None)
     assert 2 == len(then.requests)
 
 
@@ -117,13 +117,15 @@ def test_another_seed_is_another_trial(go: Callable[..., runner.Record], tmp_pat
     then = Fake()
     go(then, seed=2)
     assert [2, 2] == [request.seed for request in then.requests]
-    assert {"run-2", "run-3"} == {each.run.run_id for each in tell(TRIAL, home_of(TRIAL, tmp_path)).parts.values()}
+    assert {"run-2", "run-3"} == {
+        each.run.run_id for each in read_result(TRIAL, home_of(TRIAL, tmp_path)).parts.values()
+    }
 
 
 def test_budget(go: Callable[..., runner.Record], tmp_path: Path) -> None:
     """Shorter parts are said to be, left-out ones too; more time later runs what is short, and less runs nothing."""
     go(Fake(), 100)
-    told = tell(TRIAL, home_of(TRIAL, tmp_path))
+    told = read_result(TRIAL, home_of(TRIAL, tmp_path))
     assert ("a: 6 of 8 blocks",) == told.shortened
     assert {"b": "budget 1.67m"} == told.left_out
     said = output.text(told)
@@ -150,7 +152,7 @@ def test_what_is_shown(go: Callable[..., runner.Record], tmp_path: Path) -> None
     """80 columns, one document with every figure, a page without a script, a row a statement in the table."""
     go(Fake(ratio=1.5))
     home = home_of(TRIAL, tmp_path)
-    told = tell(TRIAL, home)
+    told = read_result(TRIAL, home)
     assert 80 >= max(map(len, output.text(told).splitlines()))
     document = json.loads(json.dumps(output.document([told])))["trials"][0]
     assert ("contradicted", 8) == (document["verdict"], document["statements"][0]["ours"]["n"])
@@ -165,4 +167,4 @@ def test_what_is_shown(go: Callable[..., runner.Record], tmp_path: Path) -> None
 def test_put() -> None:
     """Only what stands between the marks is replaced."""
     page = f"before\n{output.BEGIN}\nold\n{output.END}\nafter"
-    assert f"before\n{output.BEGIN}\n\nnew\n\n{output.END}\nafter" == output.put(page, "new")
+    assert f"before\n{output.BEGIN}\n\nnew\n\n{output.END}\nafter" == output.replace_results(page, "new")

@@ -5,7 +5,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aftershock.harness.labs.minimise.search import Cache, Minimised, Ran, Source, Story, Word, planned_s
+from aftershock.harness.labs.minimise.search import (
+    Cache,
+    CandidateRun,
+    Minimisation,
+    Minimised,
+    Source,
+    Word,
+    planned_s,
+)
 from aftershock.tests.unit.faults.search.following import SEED, ids, plan, slow
 
 CHECK = "slo/lost"
@@ -29,12 +37,12 @@ class Pretend:
     ran: list[Mapping[str, Any]] = field(default_factory=list)
     now_s: float = 0.0
 
-    def __call__(self, document: Mapping[str, Any]) -> Ran:
+    def __call__(self, document: Mapping[str, Any]) -> CandidateRun:
         self.ran.append(document)
         if len(self.ran) == self.kill_at:
             raise Killed
         self.now_s += planned_s(document, SEED) + BEYOND_S
-        return Ran(self.rule(document), "as the rule has it", f"run-{len(self.ran)}")
+        return CandidateRun(self.rule(document), "as the rule has it", f"run-{len(self.ran)}")
 
 
 def culprit(*names: str) -> Callable[[Mapping[str, Any]], Word]:
@@ -52,5 +60,5 @@ def search(folder: Path, pretend: Pretend, budget_s: float = 3600.0) -> tuple[Mi
     said: list[str] = []
     improved: list[Minimised] = []
     cache = Cache(folder / "cache.jsonl", said.append)
-    found = Story(source(), cache, pretend, lambda: pretend.now_s, said.append, improved.append).play(budget_s)
+    found = Minimisation(source(), cache, pretend, lambda: pretend.now_s, said.append, improved.append).play(budget_s)
     return found, said, improved

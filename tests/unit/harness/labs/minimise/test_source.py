@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from aftershock.errors import AftershockError
-from aftershock.faults.plan.document import dump
-from aftershock.harness.labs.minimise.search import alike, source_of
+from aftershock.faults.plan.document import dump_yaml
+from aftershock.harness.labs.minimise.search import same_failure, source_of
 from aftershock.results.checks.check import Check, Status, Verdict
 from aftershock.tests.unit.faults.search.following import plan, slow
 
@@ -28,7 +28,7 @@ def verdict(*checks: Check) -> Verdict:
 def home(tmp_path: Path) -> Path:
     home = tmp_path / "run-0"
     home.mkdir()
-    (home / "plan.yaml").write_text(dump(PLAN))
+    (home / "plan.yaml").write_text(dump_yaml(PLAN))
     facts = {"run_id": "run-0", "seed": 7, "rehearse": False, "status": "complete", "versions": {"kafka": "4.3.1"}}
     (home / "run.json").write_text(json.dumps(facts))
     failed = check(GAP, Status.FAIL), check("harness/host", Status.INCONCLUSIVE), check(LOST, Status.FAIL, gate=False)
@@ -64,9 +64,9 @@ def test_what_a_test_expected_and_another_kafka_belong_to_it(home: Path) -> None
 @pytest.mark.parametrize(
     ("status", "says"),
     [
-        (Status.PASS, "run-0 passed, so there is nothing to make small; name a run that failed"),
-        (Status.INCONCLUSIVE, "run-0 was INCONCLUSIVE, not FAIL; mend what its checks say, and run it again first"),
-        (Status.ERROR, "run-0 could not be judged; mend what its checks say"),
+        (Status.PASS, "run-0 passed, so there is nothing to minimise; name a failed run"),
+        (Status.INCONCLUSIVE, "run-0 was INCONCLUSIVE, not FAIL; fix the causes in its checks, and run it again first"),
+        (Status.ERROR, "run-0 could not be judged; fix the causes in its checks"),
     ],
 )
 def test_another_verdict_is_refused(status: Status, says: str, home: Path) -> None:
@@ -78,16 +78,16 @@ def test_another_verdict_is_refused(status: Status, says: str, home: Path) -> No
 
 def test_what_can_not_be_made_small_is_refused(home: Path) -> None:
     """No such check, no verdict, a plan of other times, a cluster that isn't ours: a sentence each."""
-    with pytest.raises(AftershockError, match=f"--check {LOST}: that did not FAIL; what did: {GAP}"):
+    with pytest.raises(AftershockError, match=f"--check {LOST}: did not FAIL in this run; failed checks: {GAP}"):
         source_of(home, [LOST])
-    (home / "plan.yaml").write_text(dump({**PLAN, "fautls": []}))
+    (home / "plan.yaml").write_text(dump_yaml({**PLAN, "fautls": []}))
     with pytest.raises(AftershockError, match=r"can't be run again by this version: .*fautls"):
         source_of(home)
-    (home / "plan.yaml").write_text(dump({**PLAN, "cluster": {"attach": {"bootstrap": "localhost:9092"}}}))
-    with pytest.raises(AftershockError, match="ran on a cluster of yours"):
+    (home / "plan.yaml").write_text(dump_yaml({**PLAN, "cluster": {"attach": {"bootstrap": "localhost:9092"}}}))
+    with pytest.raises(AftershockError, match="ran on an attached cluster"):
         source_of(home)
     (home / "verdict.json").write_text('{"status": "FAIL"}')
-    with pytest.raises(AftershockError, match="no verdict of this version"):
+    with pytest.raises(AftershockError, match="not a verdict of this version"):
         source_of(home)
     (home / "verdict.json").unlink()
     with pytest.raises(AftershockError, match=r"run-0 has no verdict \(it is complete"):
@@ -109,4 +109,4 @@ def test_what_can_not_be_made_small_is_refused(home: Path) -> None:
 )
 def test_what_fails_the_same_way(checks: list[Check], word: str) -> None:
     """All of the checks at stake, each for any arm; one that passed, or that nobody is judged by, decides."""
-    assert word == alike(verdict(*checks), (GAP, LOST))[0]
+    assert word == same_failure(verdict(*checks), (GAP, LOST))[0]

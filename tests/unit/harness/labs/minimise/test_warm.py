@@ -10,8 +10,8 @@ from aftershock.errors import ClusterError, EngineError, EvidenceError
 from aftershock.harness.cluster import engine
 from aftershock.harness.labs.minimise import execution
 from aftershock.harness.labs.minimise.execution import WarmClusters
-from aftershock.harness.labs.minimise.search import Ran
-from aftershock.harness.pytest.leased_run import Errand
+from aftershock.harness.labs.minimise.search import CandidateRun
+from aftershock.harness.pytest.leased_run import LeasedJob
 from aftershock.harness.run.rundir import RunDir
 from aftershock.results import judge as judge_module
 from aftershock.results.checks.check import Check, Status, Verdict
@@ -26,7 +26,7 @@ class Stage:
         self.kinds: list[str] = []
         self.swept = 0
 
-    def drive(self, errand: Errand) -> RunDir:
+    def drive(self, errand: LeasedJob) -> RunDir:
         home = errand.begin()
         self.kinds.append(errand.kind)
         if self.broken:
@@ -96,5 +96,5 @@ def test_no_engine_ends_it(stage: Stage, tmp_path: Path) -> None:
         perform(source().document)
 
 
-def _said(ran: Ran) -> tuple[str, str]:
+def _said(ran: CandidateRun) -> tuple[str, str]:
     return ran.word, ran.why

@@ -17,7 +17,7 @@ def test_a_small_plan_with_its_evidence(tmp_path: Path) -> None:
     checked = load_plan(tmp_path / "plan.yaml")
     assert "# aftershock run plan.yaml --seed 7" == checked.text.splitlines()[0]
     assert ("big-small", ["f7"]) == (checked.plan.name, [*ids(dump(checked.plan))])
-    for told in ("run-0, 12 faults then and 1 now", CHECK, "2 of 2", found.last_failing):
+    for told in ("from run-0, with 1 of 12 faults", CHECK, "2 of 2", found.last_failing):
         assert told in checked.plan.why
     rows = (tmp_path / "tried.md").read_text().splitlines()
     assert found.ran == len([row for row in rows if row.startswith("|")]) - 2
@@ -37,11 +37,11 @@ def test_a_flake_leaves_no_plan(tmp_path: Path) -> None:
     write(found, tmp_path)
     assert not (tmp_path / "plan.yaml").exists()
     assert "a flake" in text(found, tmp_path)
-    assert "came back: 0 of 2 (95 % interval 0.00 to 0.66)" in text(found, tmp_path)
+    assert "failed again: 0 of 2 (95 % interval 0.00 to 0.66)" in text(found, tmp_path)
     assert to_json(found, tmp_path)["plan"] is None
 
 
 def test_no_fault_is_to_blame(tmp_path: Path) -> None:
     """What fails with no fault at all says so."""
     found, _, _ = search(tmp_path, Pretend(lambda _: "fails"))
-    assert "faults: 12 -> 0; it fails without any, so they are not to blame" in text(found, tmp_path)
+    assert "faults: 12 -> 0; it fails without faults, so they are not the cause" in text(found, tmp_path)

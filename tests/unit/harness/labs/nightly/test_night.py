@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from aftershock.faults.plans import find
-from aftershock.faults.search.coverage import Cell, Line
+from aftershock.faults.search.coverage import Cell, CoverageLine
 from aftershock.harness.labs import corpus
-from aftershock.harness.labs.corpus import Found
+from aftershock.harness.labs.corpus import Origin
 from aftershock.harness.labs.explore import search
 from aftershock.harness.labs.nightly import night as record
 from aftershock.harness.labs.nightly import night as regression
-from aftershock.harness.labs.nightly.night import COMPARED, STEPS, SUMMARY, Night, allot, go, tell
+from aftershock.harness.labs.nightly.night import COMPARED, STEPS, SUMMARY, Night, allot, run_night, write_summary
 
 TODAY = date(2026, 11, 22)
 ALL = allot(STEPS, None)
@@ -45,7 +45,7 @@ def test_a_step_that_fails_ends_nothing(tmp_path: Path) -> None:
     """All are run, then trend and pruning; the worst is the night's. The trend's 2 is no concern of a young ledger."""
     (tmp_path / "kips" / "951").mkdir(parents=True)
     run, said = Commands({"explore": 1, "kip": 2, "trend": 2}), []
-    assert 1 == go(night(tmp_path), ALL, run, said.append)
+    assert 1 == run_night(night(tmp_path), ALL, run, said.append)
     steps = ["explore", "run", "run", "kip", "run", "run", "run", "run", "-m"]
     assert [*steps, "trend", "runs", "runs"] == run.seen
     assert said[0].startswith("explore: about 20 m 00 s of ")
@@ -54,19 +54,19 @@ def test_a_step_that_fails_ends_nothing(tmp_path: Path) -> None:
 def test_an_interrupted_night_goes_on(tmp_path: Path) -> None:
     """What was done is not done again, and its exit code still counts; another seed begins anew."""
     with pytest.raises(KeyboardInterrupt):
-        go(night(tmp_path), ALL, Commands({"explore": 1, "kip": 130}), print)
+        run_night(night(tmp_path), ALL, Commands({"explore": 1, "kip": 130}), print)
     assert {"explore": 1, "leader-rotation": 0, "demo": 0} == record.read(tmp_path, TODAY, 7).done
     rest = Commands({})
-    assert 1 == go(night(tmp_path), ALL, rest, print)
+    assert 1 == run_night(night(tmp_path), ALL, rest, print)
     assert ["kip", "run"] == rest.seen[:2]
     assert {} == record.read(tmp_path, TODAY, 8).done
 
 
 NIGHT = """
 import sys
-from aftershock.harness.labs.nightly.night import do
+from aftershock.harness.labs.nightly.night import run_command
 try:
-    do(["-c", sys.argv[1]])
+    run_command(["-c", sys.argv[1]])
 except KeyboardInterrupt:
     print("night over")
 """
@@ -100,9 +100,9 @@ def test_a_broken_record_begins_anew(tmp_path: Path) -> None:
 def test_the_summary_is_a_matrix(tmp_path: Path) -> None:
     """Steps with the line that repeats each; fault by client with verdict and recovery; what was never seen."""
     cell = Cell("kill", "leader", "steady", "confluent produce acks=all")
-    line = Line(TODAY, "r1", 7, 0, cell, exercised=True, why="", verdict="PASS", recovered_s=3.25)
+    line = CoverageLine(TODAY, "r1", 7, 0, cell, exercised=True, why="", verdict="PASS", recovered_s=3.25)
     search.append(tmp_path / search.NAME, [line])
-    go(night(tmp_path), ALL, Commands({"explore": 1}), print)
+    run_night(night(tmp_path), ALL, Commands({"explore": 1}), print)
     told = (tmp_path / SUMMARY).read_text()
     assert f"| explore | 1 | `aftershock explore --budget 1200s --seed 7 --out {tmp_path}` |" in told
     assert "| fault | confluent | reference |" in told
@@ -127,8 +127,8 @@ def run_of(out: Path, number: int, seed: int, blocks: int = 8, **more: object) -
     [
         (3, (1, 1, 1), "worse", 1),
         (3, (1, 2, 1), "not worse", 0),
-        (3, (1, 3, 1), "they are no comparison", 0),
-        (2, (), "there are 2", 0),
+        (3, (1, 3, 1), "not comparable", 0),
+        (2, (), "only 2 earlier nights", 0),
     ],
 )
 def test_tonight_beside_other_nights(nights: int, codes: tuple[int, ...], word: str, code: int, tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_tonight_beside_other_nights(nights: int, codes: tuple[int, ...], word: 
         asked.append(words[3:])
         return next(answers)
 
-    assert code == go(night(tmp_path), ALL, run, print)
+    assert code == run_night(night(tmp_path), ALL, run, print)
     by = ["--control", "metadata", *(word for metric in COMPARED for word in ("--metric", metric))]
     assert [[str(one), str(tonight), *by] for one in reversed(before)][: len(codes)] == asked
     told = (tmp_path / SUMMARY).read_text()
@@ -157,21 +157,21 @@ def test_tonight_beside_other_nights(nights: int, codes: tuple[int, ...], word: 
 def test_github_is_told_where_it_asks(tmp_path: Path) -> None:
     """And nobody else."""
     page = tmp_path / "page"
-    tell("night\n", tmp_path, {"GITHUB_STEP_SUMMARY": str(page)})
+    write_summary("night\n", tmp_path, {"GITHUB_STEP_SUMMARY": str(page)})
     assert not page.exists()
-    tell("night\n", tmp_path, {"GITHUB_STEP_SUMMARY": str(page), "GITHUB_ACTIONS": "true"})
+    write_summary("night\n", tmp_path, {"GITHUB_STEP_SUMMARY": str(page), "GITHUB_ACTIONS": "true"})
     assert "night\n" == page.read_text()
 
 
 def test_a_red_night_offers_a_patch(tmp_path: Path) -> None:
     """Of what failed tonight, and of no other night; a green one leaves none."""
     folder, said = tmp_path / corpus.NAME, list[str]()
-    corpus.keep(folder, find("broker-loss").read_text(), Found(1, "2026-11-01", ("integrity/lost",), "run"))
+    corpus.keep(folder, find("broker-loss").read_text(), Origin(1, "2026-11-01", ("integrity/lost",), "run"))
     (tmp_path / regression.REGRESSION_PATCH).write_text("of another night")
-    go(night(tmp_path), ALL, Commands({}), said.append)
+    run_night(night(tmp_path), ALL, Commands({}), said.append)
     assert not (tmp_path / regression.REGRESSION_PATCH).exists()
-    corpus.keep(folder, find("demo").read_text(), Found(1, TODAY.isoformat(), ("integrity/lost",), "run"))
-    go(night(tmp_path), ALL, Commands({}), said.append)
+    corpus.keep(folder, find("demo").read_text(), Origin(1, TODAY.isoformat(), ("integrity/lost",), "run"))
+    run_night(night(tmp_path), ALL, Commands({}), said.append)
     patch = (tmp_path / regression.REGRESSION_PATCH).read_text()
     assert "+name: demo" in patch
     assert "+name: broker-loss" not in patch

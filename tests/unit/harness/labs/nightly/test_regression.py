@@ -6,11 +6,11 @@ from pathlib import Path
 
 from aftershock.faults.plan.check import load_plan
 from aftershock.faults.plans import find
-from aftershock.faults.search.swarm import draw, frame_of
-from aftershock.harness.labs.corpus import Found, keep, read
+from aftershock.faults.search.swarm import draw_plan, frame_of
+from aftershock.harness.labs.corpus import Origin, keep, read
 from aftershock.harness.labs.nightly.night import patch
 
-FOUND = Found(7, "2026-11-22", ("integrity/lost", "obligation/produce"), "runs/x")
+FOUND = Origin(7, "2026-11-22", ("integrity/lost", "obligation/produce"), "runs/x")
 
 
 def test_nothing_failed_is_no_patch() -> None:
@@ -23,7 +23,7 @@ def test_git_applies_it_and_its_test_runs(tmp_path: Path) -> None:
 
     A plan that strikes somebody else makes that test fail.
     """
-    drawn = draw(frame_of(load_plan(find("explore"))), {}, 7, 3)
+    drawn = draw_plan(frame_of(load_plan(find("explore"))), {}, 7, 3)
     keep(tmp_path / "corpus", drawn.text, FOUND)
     (entry,) = read(tmp_path / "corpus").entries
     (tmp_path / "regression.patch").write_text(patch([entry]))

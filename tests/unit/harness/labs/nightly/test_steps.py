@@ -43,7 +43,7 @@ def test_half_an_hour_is_worth_its_while() -> None:
 def test_a_budget_too_small_is_a_sentence() -> None:
     """It says what to give."""
     with pytest.raises(
-        AftershockError, match="a budget of 1 m 00 s pays for no step of a night: give --budget 5m or more"
+        AftershockError, match="a budget of 1 m 00 s is too small for any step of a night: use --budget 5m or more"
     ):
         allot(STEPS, 60)
 
