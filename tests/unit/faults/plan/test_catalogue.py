@@ -1,4 +1,4 @@
-"""The catalogue says of every kind what it does, takes, proves, heals and leaves, in the words of a plan."""
+"""The catalogue documents every kind: effect, parameters, witness, heal and permanent effects."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ DOCS = Path(__file__).parents[4] / "docs"
 
 
 def said(kind: str) -> dict[str, str]:
-    """What there is to say of one kind, by its word."""
+    """Return the facts about one kind by their label."""
     (entry,) = entries([KINDS[kind]])
     return dict((*entry.parameters, *entry.rows))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_parameter_is_listed(kind: str) -> None:
-    """Each field of each kind but those that all faults have, and then `for`, proof, heal, and how it is met."""
+    """Every field of each kind except the common ones is listed, then `for`, proof, heal and exposure."""
     common = {"kind", "id", "at", "for"}
     fields = [field.alias or name for name, field in KINDS[kind].model_fields.items()]
     left = ["leaves"] if KINDS[kind].permanent_effect else []
@@ -36,7 +36,7 @@ def test_every_parameter_is_listed(kind: str) -> None:
 
 
 def test_every_kind_is_printed_once_in_its_family() -> None:
-    """Families in their order, kinds in theirs, nothing wider than the page."""
+    """Families and kinds keep their order, and no line is wider than the page."""
     lines = catalogue().splitlines()
     named = [match[1] for line in lines if (match := re.match(r"([a-z_]+): ", line))]
     assert list(KINDS) == named
@@ -49,7 +49,7 @@ def test_every_kind_is_printed_once_in_its_family() -> None:
 
 
 def test_types_and_defaults() -> None:
-    """Durations carry their unit, choices and bounds are spelled out, what must be there is called needed."""
+    """Durations have units, choices and bounds are listed, and required parameters are marked as needed."""
     assert "DURATION; needed" == said("latency")["delay"]
     assert said("latency")["every"].startswith("DURATION; default 500ms")
     assert said("cut")["ways"].startswith("both | in | out; default both; ")
@@ -59,31 +59,31 @@ def test_types_and_defaults() -> None:
 
 
 def test_for() -> None:
-    """Whether `for` is needed is what the plan's check holds a fault to."""
+    """The text about `for` matches the rule that the plan's check applies."""
     words = {"needed": "needed", "optional": "optional: with it, the heal restores", "refused": "refused"}
     for kind, fault in KINDS.items():
         assert said(kind)["for"].startswith(words[fault.for_rule])
 
 
 def test_the_words_are_explained() -> None:
-    """The words in capitals that the rows use are defined at the end."""
+    """The type names in capitals are defined at the end."""
     assert list(WORDS) == [
         line.split()[0] for line in catalogue().split("\n\n")[-1].splitlines() if not line.startswith(" ")
     ]
 
 
 def test_the_page_is_what_the_code_prints() -> None:
-    """docs/FAULTS.md is written by `make docs`: run it after a change to a kind."""
+    """docs/FAULTS.md is up to date; run `make docs` after a change to a kind."""
     assert (DOCS / "FAULTS.md").read_text(encoding="utf-8") == page()
 
 
 def test_the_page_has_every_kind_of_ours() -> None:
-    """A section each, and none twice."""
+    """Every kind has exactly one section."""
     assert list(BUILT_IN) == re.findall(r"^### `(\w+)`$", page(), re.MULTILINE)
 
 
 def test_the_plans_on_the_page_are_valid() -> None:
-    """What a reader copies from the page passes the check."""
+    """The plans on the page pass the check."""
     blocks = re.findall(r"```yaml\nfaults:\n(.*?)```", page(), re.DOTALL)
     assert len(blocks) == 2
     for block in blocks:

@@ -1,9 +1,18 @@
-"""Every problem of a plan at once, each with its place and a remedy."""
+"""Every problem of a plan is reported at once, each with its position and a remedy."""
+
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from aftershock.errors import PlanError
+from aftershock.faults.plan import check, parsing
 from aftershock.faults.plan.check import load_plan
+from aftershock.faults.plan.document import Problem
+from aftershock.faults.plan.parsing import read_draft
+from aftershock.faults.timeline.compile import compile_checked
+from aftershock.results.slo import Slo
+from aftershock.results.slo import parse as parse_slo
 from aftershock.tests.unit.faults.conftest import FRAME
 
 # ruff: noqa: E501 -- a row of a table, and a sentence that is expected, are kept whole
@@ -34,7 +43,7 @@ slo:
   - "recovery < 5s after kk"
 """
 
-WHAT_IS_SAID = """\
+EXPECTED_PROBLEMS = """\
 plan.yaml:2:38: unknown key `profil`; did you mean `profile`?
 plan.yaml:4:49: replication 5 exceeds the cluster's 3 brokers; lower it or add brokers
 plan.yaml:5:80: min.insync.replicas 4 exceeds replication 3, so no record can be produced; lower it
@@ -60,8 +69,8 @@ def problems(text: str) -> list[str]:
 
 
 def test_golden() -> None:
-    """Ten mistakes and more, in every part of a plan: all at once, in the order of the file, word for word."""
-    assert "\n".join(problems(TEN_MISTAKES)) == WHAT_IS_SAID
+    """More than ten mistakes in all parts of a plan are reported at once, in the order of the file, word for word."""
+    assert "\n".join(problems(TEN_MISTAKES)) == EXPECTED_PROBLEMS
 
 
 @pytest.mark.parametrize(
@@ -105,21 +114,21 @@ def test_golden() -> None:
     ],
 )  # fmt: skip
 def test_each_mistake_alone(wrong: str, right: str, said: str) -> None:
-    """One mistake in a good plan is one sentence, at its place, and nothing cascades from it."""
+    """One mistake in a valid plan gives exactly one sentence, with its position."""
     text = FRAME + "  []\n"
     assert wrong in text
     assert problems(text.replace(wrong, right, 1)) == [f"plan.yaml:{said}"]
 
 
 def test_the_frame_is_a_good_plan() -> None:
-    """The plan those mistakes are planted in has none of its own."""
+    """The plan for these mistakes is valid without them."""
     checked = load_plan(FRAME + "  []\n")
     assert checked.warnings == ()
     assert checked.text == FRAME + "  []\n"
 
 
 def test_single_rack() -> None:
-    """Where there is one rack with one broker, links between racks and `any broker except` make no sense."""
+    """With one rack and one broker, links between racks and `any broker except` are refused."""
     frame = FRAME.replace("name: test", "name: x\ncluster: {racks: {a: 1}}").replace("replication: 3", "replication: 1")
     text = frame.replace("min.insync.replicas: 2", "min.insync.replicas: 1") + (
         '  - {kind: latency, at: 0s, for: 8s, delay: 5ms, link: "rack(a) -> rack(*)"}\n'
@@ -141,7 +150,7 @@ workloads:
 
 
 def test_a_group_of_two_workloads() -> None:
-    """Of one topic and one arm's name it would be one group; of another topic, or with another name, it isn't."""
+    """Two workloads share a group only if topic, group and arm name are equal."""
     (problem,) = problems(GROUPED % "orders, group: readers")
     assert problem.endswith(
         ":5:52: `first` also consumes orders in the group readers-two, so each would get a part of it: give it a group of its own"
@@ -151,7 +160,7 @@ def test_a_group_of_two_workloads() -> None:
 
 
 def test_names_used_twice() -> None:
-    """Topics, workloads and fault ids (also the ones given by us) are unique."""
+    """Topics, workloads and fault ids (generated ones included) are unique."""
     text = (
         FRAME.replace("workloads:", "  - {name: orders, partitions: 1, replication: 1}\nworkloads:").replace(
             "min.insync.replicas: 2", ""
@@ -162,3 +171,28 @@ def test_names_used_twice() -> None:
         "the topic `orders` is defined twice: rename one of them",
         "the fault id `kill-2` is defined twice: rename one of them",
     ]
+
+
+def test_a_plan_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks, warnings and compiler share one draft: each SLO is parsed once, and the plan is read once."""
+    parsed: list[str] = []
+    read: list[object] = []
+
+    def count_parse(text: str) -> Slo:
+        parsed.append(text)
+        return parse_slo(text)
+
+    def count_read(data: Mapping[str, Any]) -> tuple[parsing.Draft, list[Problem]]:
+        read.append(data)
+        return read_draft(data)
+
+    monkeypatch.setattr(parsing, "parse_slo", count_parse)
+    monkeypatch.setattr(parsing, "read_draft", count_read)
+    monkeypatch.setattr(check, "read_draft", count_read)
+    faults = (
+        "  - {at: 0s, choose: [{fault: {for: 8s, kind: kill, broker: 1}}, {fault: {for: 8s, kind: kill, broker: 2}}]}\n"
+    )
+    checked = load_plan(FRAME + faults + "slo: ['lost == 0', 'produce.gap < 1s']\n")
+    timeline = compile_checked(checked, 7)
+    assert ["lost == 0", "produce.gap < 1s"] == [objective.text for objective in timeline.slo] == parsed
+    assert 1 == len(read)

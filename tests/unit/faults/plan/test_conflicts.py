@@ -1,4 +1,4 @@
-"""Faults that fight, and faults that nobody would notice."""
+"""Conflicting faults and grey failures."""
 
 import pytest
 
@@ -33,7 +33,7 @@ TURN = "{at: 0s, for: 8s, kind: reassign, topic: orders, rotate: 1}"
     ],
 )
 def test_fight(first: str, second: str) -> None:
-    """Two on one node id, or two moves of one topic, at the same time: refused at the later one."""
+    """Two faults with one exclusive target at the same time are refused at the later one."""
     with pytest.raises(PlanError, match=r"plan.yaml:11:5: this \w+ conflicts with"):
         timeline_of(first, second)
 
@@ -57,7 +57,7 @@ def test_fight(first: str, second: str) -> None:
     ],
 )
 def test_peace(first: str, second: str) -> None:
-    """One after the other, on other nodes, by role, and latencies that add up are all welcome."""
+    """Sequential faults, faults on other nodes or by role, and several latencies are allowed."""
     assert len(timeline_of(first, second).steps) == 2
 
 
@@ -88,7 +88,7 @@ MOVED = {"brokers": [1, 2], "links": [], "topics": ["orders"]}
     ],
 )
 def test_clash(kind: str, targets: object, other: str, other_targets: object, what: str) -> None:
-    """Two faults in force on one node, topic or severed link: said by name, whichever came first."""
+    """Two faults in force on one node, topic or cut link conflict, in either order."""
     assert what == conflict_in_force(kind, targets, other, other_targets)  # type: ignore[arg-type]
     assert what == conflict_in_force(other, other_targets, kind, targets)  # type: ignore[arg-type]
 
@@ -104,5 +104,5 @@ def test_clash(kind: str, targets: object, other: str, other_targets: object, wh
     ],
 )
 def test_no_clash(kind: str, targets: object, other: str, other_targets: object) -> None:
-    """Another node, latencies that add up, a move among nodes that are down: faults that may overlap."""
+    """Faults on different nodes, several latencies, and a move among nodes that are down may overlap."""
     assert conflict_in_force(kind, targets, other, other_targets) is None  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""YAML with positions, from strangers."""
+"""YAML documents with positions, from untrusted sources."""
 
 from pathlib import Path
 
@@ -19,13 +19,13 @@ yes_: true
 
 
 def test_plain_data() -> None:
-    """Only plain Python comes out, and dates stay text."""
+    """The data holds only plain Python values, and dates stay text."""
     expected = {"name": "x", "list": [{"a": 1, "b": [2, 3.5]}, "two"], "when": "2020-01-01", "none": None, "yes_": True}
     assert load(GOOD).data == expected
 
 
 def test_what_is_dumped_is_read_again() -> None:
-    """Texts that look like numbers, dates or YAML stay texts; keys keep their order; a long line stays one."""
+    """Text that looks like numbers, dates or YAML stays text; keys keep their order; long lines are not wrapped."""
     tricky = ["2", "true", "2020-01-01", "~", "a: b", "- x", "client(a) <-> broker", "lost == 0", "#", "x" * 300]
     data = {"racks": {"b": 1, "a": 2}, "list": [{"id": text} for text in tricky], "none": None, "no": False}
     assert load(dump_yaml(data)).data == data
@@ -44,12 +44,12 @@ def test_what_is_dumped_is_read_again() -> None:
     ],
 )
 def test_positions(loc: tuple[str | int, ...], position: str) -> None:
-    """Line and column of a value, from 1; of its nearest parent where there is none."""
+    """Positions are line and column from 1; a missing value has the position of its nearest parent."""
     assert load(GOOD).position(loc) == position
 
 
 def test_key_position() -> None:
-    """The key stands before its value."""
+    """A key's position differs from its value's."""
     assert load(GOOD).key_position(("list", 0, "b")) == "plan.yaml:3:12"
     assert load(GOOD).key_position(("list", 0)) == "plan.yaml:3:5"
 
@@ -77,20 +77,20 @@ def test_key_position() -> None:
     ],
 )
 def test_refused(text: str, problem: str) -> None:
-    """What is no plan, or could hurt, is refused with its place and what to do."""
+    """Invalid and dangerous documents are refused with position and remedy."""
     with pytest.raises(PlanError, match=problem):
         load(text)
 
 
 def test_all_problems_of_form_at_once() -> None:
-    """Two doubled keys are two problems."""
+    """Two repeated keys are two problems."""
     with pytest.raises(PlanError) as caught:
         load("a: 1\na: 2\nb: {c: 1, c: 2}")
     assert len(caught.value.problems) == 2
 
 
 def test_files(tmp_path: Path) -> None:
-    """A file is called by its name; one that can't be read, or isn't text, gets a sentence."""
+    """Messages use the file's name; an unreadable or binary file gives a sentence."""
     good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
     good.write_text("a: 1")
     bad.write_bytes(b"a: \xff\xfe")

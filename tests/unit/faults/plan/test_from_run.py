@@ -1,4 +1,4 @@
-"""What was injected by hand, written as a plan, runs: every such plan passes the plan's check."""
+"""Manual injections written as a plan: every such plan passes the check."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ EVERY_KIND = [
 
 @dataclass
 class Evidence:
-    """Events and a journal as an injection leaves them; times in s."""
+    """Events and a journal of injections; times in s."""
 
     said: str = CLUSTER
     events: list[dict[str, Any]] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Evidence:
 
 @pytest.mark.parametrize("words", [words for words in EVERY_KIND if words != MOVE], ids=lambda words: words["kind"])
 async def test_round_trip_of_every_kind(stage: Stage, words: dict[str, Any]) -> None:
-    """A fault that was really executed comes back as a plan that checks, with the same words, duration and roles.
+    """An executed fault gives a valid plan with the same parameters, duration and roles.
 
     But for a move, which finds nobody to move to where every broker has a replica.
     """
@@ -87,26 +87,26 @@ async def test_round_trip_of_every_kind(stage: Stage, words: dict[str, Any]) -> 
 
 
 def test_a_cut_short_fault_lasts_what_it_lasted() -> None:
-    """Ctrl-C at 2 s of 5: `for: 2s`; one that ran its time keeps the words it was asked for."""
+    """Ctrl-C after 2 s of 5 gives `for: 2s`; a complete fault keeps its requested duration."""
     evidence = Evidence().injected(EVERY_KIND[6], 100.0, 102.04).injected(EVERY_KIND[6], 110.0, 114.93)
     assert [(0, 2_000), (10_000, 5_000)] == [(fault.at, fault.for_) for fault in evidence.faults()]
     assert ["pause-1", "pause-2"] == [fault.id for fault in evidence.faults()]
 
 
 def test_a_fault_cut_short_at_once() -> None:
-    """However short it was, it lasts a tenth of a second: a plan knows no fault of no length."""
+    """A fault lasts at least a tenth of a second, since plans have no faults of zero length."""
     assert [100] == [fault.for_ for fault in Evidence().injected(EVERY_KIND[6], 1.0, 1.01).faults()]
 
 
 def test_injections_never_in_force_are_omitted() -> None:
-    """An injection that failed is not in the plan, and is named."""
+    """A failed injection is not in the plan, and is listed as omitted."""
     evidence = Evidence().injected(EVERY_KIND[6], 1.0, 3.0, took=False).injected(EVERY_KIND[3], 5.0, 10.0)
     assert ["kill-1"] == [fault.id for fault in evidence.faults()]
     assert ("pause-1",) == evidence.written().omitted
 
 
 def test_nothing_by_hand() -> None:
-    """No injection, or none that took hold: a sentence that says which."""
+    """Without an injection that was in force, an error says why."""
     with pytest.raises(EvidenceError, match=r"has no manual injections, .*: use `aftershock inject`"):
         Evidence().written()
     with pytest.raises(EvidenceError, match="pause-1 never took effect"):
@@ -114,12 +114,12 @@ def test_nothing_by_hand() -> None:
 
 
 def test_still_open() -> None:
-    """A fault that nobody has healed yet lasts what it was asked for."""
+    """A fault that is still in force keeps its requested duration."""
     assert [5_000] == [fault.for_ for fault in Evidence().injected(EVERY_KIND[6], 1.0, None).faults()]
 
 
 def test_topics_are_those_of_the_cluster_and_those_named() -> None:
-    """The cluster's own topics as they were last seen, config kept; made later and named: added; else not."""
+    """The cluster's own topics are in their latest state; later topics are only added if a fault names them."""
     grown, other = {**ORDERS, "partitions": 12}, {"name": "other", "partitions": 1, "replication": 2}
     text = CLUSTER + "topics: [{name: orders, partitions: 6, replication: 3, config: {retention.ms: 60000}}]"
     evidence = Evidence(text, topics=(grown, other, {**other, "name": "unnamed"}))
@@ -130,21 +130,21 @@ def test_topics_are_those_of_the_cluster_and_those_named() -> None:
 
 
 def test_a_cluster_without_topics() -> None:
-    """A fault that names none, on a cluster that has none: the plan brings a topic, which its brokers can hold."""
+    """Without any topic, the plan gets a default one that fits the number of brokers."""
     evidence = Evidence("cluster: {racks: {a: 1, b: 1}}", topics=()).injected({**EVERY_KIND[1]}, 1.0, 6.0)
     (topic,) = evidence.plan().plan.topics
     assert 2 == topic.replication
 
 
 def test_internal_topics_stay_out() -> None:
-    """A role on an internal topic is kept; Kafka makes that topic, the plan doesn't."""
+    """A role on an internal topic is kept, without adding the topic to the plan."""
     evidence = Evidence(topics=()).injected({"kind": "kill", "for": "5s", "broker": "leader of __x/0"}, 1.0, 6.0)
     assert ["orders"] == [topic.name for topic in evidence.plan().plan.topics]
 
 
 @pytest.mark.parametrize(("group", "named"), [("mine", "mine-baseline"), ("readers-baseline", "readers-baseline")])
 def test_a_group_gets_a_consumer(group: str, named: str) -> None:
-    """A coordinator needs a group: the plan has a consumer in it, and the role its name in a run."""
+    """For a coordinator, the plan gets a consumer in that group, and the role uses the group's name in a run."""
     evidence = Evidence().injected({**EVERY_KIND[6], "broker": f"any broker except coordinator of {group}"}, 1.0, 6.0)
     plan = evidence.plan().plan
     assert f"any broker except coordinator of {named}" == plan.faults[0].parameters()["broker"]
@@ -152,7 +152,7 @@ def test_a_group_gets_a_consumer(group: str, named: str) -> None:
 
 
 def test_into_a_plan() -> None:
-    """By hand into a run of a plan: the whole plan as it was, and the fault at its time from the end of steady."""
+    """An injection into a run gives the whole plan plus the fault at its time from the end of steady."""
     text = find("demo").read_text()
     marks = Marks(0, 20_000_000, 30_000_000, 90_000_000)
     evidence = Evidence(text).injected({**EVERY_KIND[1]}, 65.0, 70.0)
@@ -164,20 +164,20 @@ def test_into_a_plan() -> None:
 
 
 def test_after_a_plan() -> None:
-    """On a cluster kept after its run: when the plan's own faults are over, not minutes of idleness later."""
+    """An injection after the load follows the plan's own faults without idle time."""
     evidence = Evidence(find("demo").read_text()).injected({**EVERY_KIND[1]}, 900.0, 905.0)
     fault = evidence.faults(Marks(0, 20_000_000, 30_000_000, 90_000_000))[-1]
     assert 20_000 < fault.at < 40_000
 
 
 def test_idleness_is_cut() -> None:
-    """A night between two injections is a minute in the plan."""
+    """Idle time between two injections is cut to a minute."""
     evidence = Evidence().injected(EVERY_KIND[6], 0.0, 5.0).injected(EVERY_KIND[3], 40_000.0, 40_005.0)
     assert [0, 65_000] == [fault.at for fault in evidence.faults()]
 
 
 def test_what_a_plan_takes_for_a_fight_is_moved_apart() -> None:
-    """Two restarts 7 s apart were none, but a plan leaves 10 s for each: the second moves."""
+    """Two restarts 7 s apart conflict in a plan, which reserves 10 s for each: the second one moves."""
     restart = {"kind": "restart", "broker": "2"}
     evidence = Evidence().injected(restart, 0.0, None).injected(restart, 7.0, None)
     assert [0, 10_000] == [fault.at for fault in evidence.faults()]
@@ -196,7 +196,7 @@ def test_what_a_plan_takes_for_a_fight_is_moved_apart() -> None:
     )
 )
 def test_whatever_was_injected_the_plan_checks(injections: list[tuple[dict[str, Any], int, int]]) -> None:
-    """Any faults at any time, overlapping or not, make a plan that the check takes, and no fault is lost."""
+    """Any faults at any time, overlapping or not, give a valid plan with all of them."""
     evidence = Evidence()
     for words, at_ms, lasted_ms in injections:
         evidence.injected(words, at_ms / 1000, (at_ms + lasted_ms) / 1000)
@@ -204,7 +204,7 @@ def test_whatever_was_injected_the_plan_checks(injections: list[tuple[dict[str, 
 
 
 def test_into_a_composed_plan() -> None:
-    """An injection is put after what the plan's own faults came to by the run's seed; these stay as they were said."""
+    """An injection follows the plan's own faults as drawn by the run's seed; these stay as written."""
     text = f"""{find("demo").read_text().partition("faults:")[0]}
 faults:
   - {{at: 5s, repeat: 3, every: 20s, fault: {{for: 4s, kind: pause, broker: {{range: [1, 3]}}}}}}

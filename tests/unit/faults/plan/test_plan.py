@@ -1,4 +1,4 @@
-"""Python objects and YAML are the same thing."""
+"""Plans as Python objects and as YAML are equivalent."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ plans = st.fixed_dictionaries(
 
 @given(plans)
 def test_yaml_and_back_is_the_identity(data: dict[str, Any]) -> None:
-    """Plan -> YAML text -> our own reader -> Plan is the same plan, whatever its parts."""
+    """Plan -> YAML text -> reader -> Plan is the identity."""
     plan = Plan.model_validate(data)
     text = StringIO()
     YAML(typ="safe", pure=True).dump(dump(plan), text)
@@ -99,7 +99,7 @@ def test_yaml_and_back_is_the_identity(data: dict[str, Any]) -> None:
 
 
 def test_built_in_python() -> None:
-    """Objects built in Python make the plan that YAML makes."""
+    """Python objects give the same plan as YAML."""
     built = Plan(
         name="test",
         topics=(Topic(name="orders", partitions=3, replication=3),),
@@ -126,7 +126,7 @@ faults:
 
 
 def test_python_plan_is_checked_alike() -> None:
-    """The same problems as in YAML, at Python's own places."""
+    """The problems equal those of YAML, with Python positions."""
     plan = Plan(
         name="test",
         topics=(Topic(name="orders", partitions=3, replication=5),),
@@ -144,13 +144,13 @@ def test_python_plan_is_checked_alike() -> None:
 
 
 def test_frozen() -> None:
-    """A plan can't change under the run that was compiled from it."""
+    """A plan is immutable."""
     with pytest.raises(ValidationError, match="frozen"):
         Cluster().kafka = "4.1.2"  # type: ignore[misc]
 
 
 def test_dangerous_settings_pass_no_check() -> None:
-    """A plan built in Python can't load code either."""
+    """The rules for client settings also hold for plans built in Python."""
     arms = {"risky": Arm(settings={"plugin.library.paths": "evil.so"})}
     workload = Workload(name="w", produce=Produce(topic="t", rate="1/s"), arms=arms)  # type: ignore[arg-type]
     with pytest.raises(PlanError, match="loads code"):
@@ -169,13 +169,13 @@ def test_dangerous_settings_pass_no_check() -> None:
     ],
 )
 def test_an_arm_speaks_the_words_of_its_client(said: dict[str, Any], why: str) -> None:
-    """A switch where it would do nothing, and a program without a command, are refused."""
+    """A switch of another client, and a program without a command, are refused."""
     with pytest.raises(ValidationError, match=why):
         Arm.model_validate(said)
 
 
 def test_the_words_of_leader_discovery() -> None:
-    """``response`` is every rule of KIP-951, ``metadata`` none, and each can be said by itself."""
+    """``response`` enables every rule of KIP-951, ``metadata`` none, and each can be set by itself."""
     on, off = Arm(client="reference", leader_discovery="response"), Arm(client="reference", leader_discovery="metadata")  # type: ignore[arg-type]
     assert {True} == set(on.switches["leader_discovery"].values())
     assert {False} == set(off.switches["leader_discovery"].values())
@@ -187,12 +187,12 @@ def test_the_words_of_leader_discovery() -> None:
 
 
 def test_brokers_are_numbered_as_listed() -> None:
-    """Broker ids go rack after rack, in the order of the plan."""
+    """Brokers are numbered rack after rack, in the order of the plan."""
     assert Cluster(racks={"b": 2, "a": 1}).broker_racks == {1: "b", 2: "b", 3: "a"}
 
 
 def test_schema_covers_every_kind() -> None:
-    """The JSON Schema names each kind of fault by its discriminator, and YAML's own keys."""
+    """The JSON Schema contains each kind of fault by its discriminator, with YAML's keys."""
     schema = plan_schema()
     kinds = schema["properties"]["faults"]["items"]["oneOf"][0]["discriminator"]["mapping"]
     assert set(kinds) == set(KINDS)

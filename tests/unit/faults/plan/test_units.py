@@ -1,4 +1,4 @@
-"""Durations, rates, sizes and bandwidths: exact both ways, and refused with a remedy."""
+"""Durations, rates, sizes and bandwidths: exact parsing and formatting, and refusals with a remedy."""
 
 import pytest
 from hypothesis import given
@@ -21,7 +21,7 @@ from aftershock.faults.plan.units import (
     [("50ms", 50), ("4s", 4000), ("2m", 120_000), ("1.5s", 1500), ("0s", 0), (" 3 s ", 3000), ("1h", 3_600_000)],
 )
 def test_durations(text: str, ms: int) -> None:
-    """Every notation of the design, exactly."""
+    """Every notation of the design parses exactly."""
     assert parse_duration_ms(text) == ms
 
 
@@ -29,27 +29,27 @@ def test_durations(text: str, ms: int) -> None:
     "value", [10, 1.5, "10", "s", "-1s", "1.0001s", "0.5ms", "25h", True, None, "1 minute", "1e3s"]
 )
 def test_no_durations(value: object) -> None:
-    """Without a unit, negative, finer than a millisecond or longer than a day: refused with what to give."""
+    """Durations without a unit, negative, finer than a millisecond or longer than a day are refused with a remedy."""
     with pytest.raises(PydanticCustomError, match="is not a duration: give"):
         parse_duration_ms(value)
 
 
 @given(st.integers(0, 86_400_000))
 def test_duration_round_trip(ms: int) -> None:
-    """What is formatted parses back to the same."""
+    """A formatted duration parses back to the same value."""
     assert parse_duration_ms(format_duration(ms)) == ms
 
 
 @given(st.integers(0, 999_999_999_999_999))
 def test_rate_round_trip(millionths: int) -> None:
-    """What parses, formats to text that parses to the same float."""
+    """A formatted rate parses back to the same float."""
     rate = parse_rate_per_s(f"{millionths // 1_000_000}.{millionths % 1_000_000:06d}/s")
     assert parse_rate_per_s(format_rate(rate)) == rate
 
 
 @pytest.mark.parametrize("value", [60, "60", "60/m", "/s", "-1/s", None])
 def test_no_rates(value: object) -> None:
-    """A bare number says nothing of its unit."""
+    """A rate without a unit is refused."""
     with pytest.raises(PydanticCustomError, match="is not a rate: give a number per second"):
         parse_rate_per_s(value)
 
@@ -59,13 +59,13 @@ def test_no_rates(value: object) -> None:
     [(1000, 1000), ("1000", 1000), ("10kB", 10_000), ("1MB", 1_000_000), ("2KiB", 2048), ("1.5kB", 1500)],
 )
 def test_sizes(value: object, size: int) -> None:
-    """A size may be a bare number of bytes; prefixes are what they say."""
+    """A size may be a bare number of bytes; prefixes are decimal or binary as written."""
     assert parse_size_bytes(value) == size
 
 
 @pytest.mark.parametrize("value", [True, -1, 1.5, "1.5", "0.0001kB", "1GB", "kB", None])
 def test_no_sizes(value: object) -> None:
-    """Parts of a byte and unknown units are refused."""
+    """Fractions of a byte and unknown units are refused."""
     with pytest.raises(PydanticCustomError, match="is not a size: give"):
         parse_size_bytes(value)
 
@@ -74,13 +74,13 @@ def test_no_sizes(value: object) -> None:
     ("text", "rate"), [("100kB/s", 100_000), ("1.5MB/s", 1_500_000), ("1 KiB / s", 1024), ("1500B/s", 1500)]
 )
 def test_bandwidths(text: str, rate: int) -> None:
-    """Bytes a second, whole, and back to text that parses to the same."""
+    """Bandwidths are whole bytes per second, and their text parses back to the same value."""
     assert parse_bytes_per_s(text) == rate
     assert parse_bytes_per_s(format_bytes_per_s(rate)) == rate
 
 
 @pytest.mark.parametrize("value", [100_000, "100kB", "100/s", "1kb/s", "0.0001kB/s", "-1kB/s", None])
 def test_no_bandwidths(value: object) -> None:
-    """Without both units, or parts of a byte: refused with what to give."""
+    """A bandwidth without both units, or with fractions of a byte, is refused with a remedy."""
     with pytest.raises(PydanticCustomError, match="is not a bandwidth: give bytes per second"):
         parse_bytes_per_s(value)

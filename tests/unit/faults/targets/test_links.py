@@ -1,4 +1,4 @@
-"""Links: which proxies and which streams a selector names."""
+"""Link selectors: the proxies and streams that they name."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     ],
 )  # fmt: skip
 async def test_resolved(stage: Stage, text: str, expected: str) -> None:
-    """Every form of the grammar names exactly these streams: what flows from rack a to b leaves b's links as answers."""
+    """Every form of the grammar names exactly these streams; traffic from rack a to b includes the answers on b's links."""
     stretches = await links.resolve(text, stage.world, {})
     assert " ".join(f"{s.link.proxy}:{s.stream.removesuffix('stream')}" for s in stretches) == expected
 
@@ -68,6 +68,6 @@ def test_no_link(text: str, why: str) -> None:
 
 
 async def test_brokers_of_one_rack(stage: Stage) -> None:
-    """A role that turns out to stand in the same rack: no link, and it says why."""
+    """A role that resolves to a broker in the same rack has no link, and the message says why."""
     with pytest.raises(FaultError, match="nodes of one rack have no link between them"):
         await links.resolve("replication(a) -> broker(leader of orders/0)", stage.world, {})

@@ -50,13 +50,13 @@ def test_no_role(text: str) -> None:
     ],
 )
 async def test_resolved(stage: Stage, text: str, broker: int) -> None:
-    """Each role is the broker that plays it now."""
+    """Each role resolves to its current broker."""
     assert await roles.resolve(text, stage.world, {}, "broker") == broker
 
 
 @pytest.mark.parametrize(("drawn", "broker"), [(0.0, 1), (0.49, 1), (0.5, 3), (0.999, 3)])
 async def test_any_is_drawn(stage: Stage, drawn: float, broker: int) -> None:
-    """The drawn number picks among the sorted ids that are left."""
+    """The drawn number selects one of the sorted remaining ids."""
     assert await roles.resolve("any broker except 2", stage.world, {"any.broker": drawn}, "broker") == broker
 
 

@@ -1,4 +1,4 @@
-"""The compiler is pure: same input, same bytes; one stream of draws a step."""
+"""The compiler is pure: equal inputs give equal bytes; each step has its own random stream."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def plan_with(steps: list[dict[str, Any]]) -> Plan:
 
 
 def draws(steps: list[dict[str, Any]], seed: int) -> list[str]:
-    """What each step drew, with what it says, as a multiset: canonical and sorted."""
+    """Return the draws and parameters of each step as a canonical, sorted multiset."""
     timeline = compile_plan(plan_with(steps), seed, "p.yaml", [])
     return sorted(
         json.dumps([s.kind, s.at_ms, s.for_ms, dict(s.parameters), dict(s.draws)], sort_keys=True)
@@ -59,7 +59,7 @@ def draws(steps: list[dict[str, Any]], seed: int) -> list[str]:
 @settings(deadline=None)
 @given(faults, st.integers(0, 2**63))
 def test_same_input_same_bytes(steps: list[dict[str, Any]], seed: int) -> None:
-    """Twice compiled is the same, byte for byte, also after a detour over JSON."""
+    """Compiling twice gives the same bytes, also after a round trip through JSON."""
     first = compile_plan(plan_with(steps), seed, "p.yaml", []).to_json()
     second = compile_plan(plan_with(steps), seed, "p.yaml", []).to_json()
     assert first == second
@@ -71,7 +71,7 @@ def test_same_input_same_bytes(steps: list[dict[str, Any]], seed: int) -> None:
 def test_adding_a_step_moves_no_other_draws(
     steps: list[dict[str, Any]], new: dict[str, Any], place: int, seed: int
 ) -> None:
-    """A step added anywhere leaves what every other step drew as it was."""
+    """A step added anywhere changes no draw of the other steps."""
     added = [*steps[:place], new, *steps[place:]]
     before, after = draws(steps, seed), draws(added, seed)
     for one in before:
@@ -80,7 +80,7 @@ def test_adding_a_step_moves_no_other_draws(
 
 
 def test_explicit_id_names_the_stream() -> None:
-    """With an id of its own, a step keeps its first draws even if its words change."""
+    """A step with an explicit id keeps its draws even if its parameters change."""
     base = {"kind": "latency", "id": "slow", "at": "0s", "for": "2s", "link": "client(a) -> broker", "jitter": "5ms"}
     first = compile_plan(plan_with([{**base, "delay": "50ms"}]), 7, "p", []).steps[0]
     longer = compile_plan(plan_with([{**base, "delay": "50ms", "for": "4s"}]), 7, "p", []).steps[0]
@@ -88,7 +88,7 @@ def test_explicit_id_names_the_stream() -> None:
 
 
 def test_seed_matters() -> None:
-    """Another seed draws otherwise, and identical steps draw each for itself."""
+    """Different seeds give different draws, and identical steps have separate draws."""
     step = {
         "kind": "latency",
         "at": "0s",
@@ -106,7 +106,7 @@ def test_seed_matters() -> None:
 @settings(deadline=None)
 @given(latencies)
 def test_jitter_is_within_bounds(step: dict[str, Any]) -> None:
-    """One delay for every started half second, each within delay ± jitter."""
+    """There is one delay for every started half second, each within delay ± jitter."""
     (compiled,) = compile_plan(plan_with([step]), 3, "p", []).steps
     fault = plan_with([step]).faults[0]
     drawn = compiled.draws.get("delay_ms", [])
@@ -118,7 +118,7 @@ def test_jitter_is_within_bounds(step: dict[str, Any]) -> None:
 @settings(deadline=None)
 @given(faults)
 def test_step_is_its_fault_again(steps: list[dict[str, Any]]) -> None:
-    """A step read from a timeline is the fault of the plan, its id settled."""
+    """A step read from a timeline equals the plan's fault with its final id."""
     plan = plan_with(steps)
     timeline = compile_plan(plan, 0, "p", [])
     said = {fault.model_copy(update={"id": None}).model_dump_json() for fault in plan.faults}
@@ -128,7 +128,7 @@ def test_step_is_its_fault_again(steps: list[dict[str, Any]]) -> None:
 
 
 def test_ids_count_the_steps_of_a_kind() -> None:
-    """`<kind>-<n>` is the n-th of its kind in the plan, named ones counted."""
+    """`<kind>-<n>` is the n-th fault of its kind in the plan, including faults with an explicit id."""
     kill = {"kind": "kill", "at": "0s", "for": "1s", "broker": 1}
     move = {"kind": "reassign", "at": "0s", "topic": "orders", "rotate": 1}
     plan = plan_with([kill, move, {**kill, "id": "mine", "broker": 2}, {**kill, "broker": 3}])
@@ -136,7 +136,7 @@ def test_ids_count_the_steps_of_a_kind() -> None:
 
 
 def test_what_is_watched_is_told_apart() -> None:
-    """An SLO with `gate: report` is one line of the timeline like the others, and says so; older ones gate."""
+    """An SLO with `gate: report` keeps its gate in the timeline; without a gate it is part of the verdict."""
     slos = "slo:\n  - lost == 0\n  - {slo: order == 0, gate: report}\n  - {slo: duplicate == 0}\n"
     checked = load_plan(FRAME + "  []\n" + slos)
     timeline = compile_plan(checked.plan, 7, checked.source, checked.slo_positions)
@@ -151,7 +151,7 @@ def test_what_is_watched_is_told_apart() -> None:
 
 
 def test_the_contract() -> None:
-    """The document's keys, units and defaults are those that results read."""
+    """The document has the keys, units and defaults that results read."""
     timeline = timeline_of(
         "{at: 2s, for: 8s, kind: kill, broker: 2}", "{at: 1s, kind: reassign, topic: orders, rotate: 1}"
     )

@@ -1,4 +1,4 @@
-"""The timeline as text."""
+"""The timeline as text lanes."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,7 +24,7 @@ dead                                     ============------------
 
 
 def test_picture() -> None:
-    """Phases on top, a lane a fault, an axis in seconds."""
+    """Phases are on top, each fault has a lane, and the axis is in seconds."""
     timeline = timeline_of(
         '{id: slow, at: 0s, for: 6s, kind: latency, link: "client(a) -> broker", delay: 50ms}',
         "{id: dead, at: 5s, for: 8s, kind: kill, broker: 1}",
@@ -34,7 +34,7 @@ def test_picture() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 4_000_000), st.integers(1, 4_000_000)), max_size=4))
 def test_never_wider_than_a_terminal(steps: list[tuple[int, int]]) -> None:
-    """However long the plan and its names, no line is longer than 80 columns."""
+    """No line is longer than 80 columns, for any plan and any names."""
     faults = [
         f'{{id: a-very-long-name-for-a-fault-{n}, at: {at}ms, for: {lasting}ms, kind: latency, delay: 5ms, link: "client(a) -> broker"}}'
         for n, (at, lasting) in enumerate(steps)

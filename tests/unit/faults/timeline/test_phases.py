@@ -1,4 +1,4 @@
-"""Phases are cut from the journal's real times."""
+"""Phases are computed from the journal's actual times."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def test_from_intended_to_healed() -> None:
 
 
 def test_without_for() -> None:
-    """Without `for`: until timing.fault after the action was done, whenever its last line was written."""
+    """The window of a fault without `for` ends timing.fault after the end of its action."""
     journal = lines("turn", intended=21, injected=24, witnessed=24.5, healed=24.6)
     assert cut(journal, MOVE) == [*BEFORE, ("fault", "turn", 21, 29), ("recovery", None, 29, 60)]
 
 
 def test_overlaps_and_gaps() -> None:
-    """Windows may overlap; recovery fills what none covers, also between two."""
+    """Windows may overlap; recovery is all time that no window covers."""
     journal = [
         *lines("dead", intended=21, healed=30),
         *lines("turn", intended=25, injected=26),
@@ -60,12 +60,12 @@ def test_overlaps_and_gaps() -> None:
 
 
 def test_resolution_failed() -> None:
-    """What failed before anything was touched has no window."""
+    """A fault that failed before it changed anything has no window."""
     assert cut(lines("dead", failed=21), KILL) == BEFORE
 
 
 def test_never_healed() -> None:
-    """What was never healed lasts to the end of the load, and there is no recovery."""
+    """A fault that was never healed lasts to the end of the load, without recovery."""
     assert cut(lines("dead", intended=21, injected=22, failed=30), KILL) == [*BEFORE, ("fault", "dead", 21, 60)]
 
 
@@ -76,12 +76,12 @@ def test_failed_action_without_for() -> None:
 
 
 def test_no_faults() -> None:
-    """Without faults there is warm-up and steady."""
+    """A run without faults has warm-up and steady only."""
     assert cut([]) == BEFORE
 
 
 async def test_of_a_real_execution(stage: Stage) -> None:
-    """Cut from what the executor wrote: the windows cover all time after the first fault, without holes."""
+    """Phases of an executor's journal cover all time after the first fault without gaps."""
     await stage.clock.sleep_until_us(20 * S)
     await stage.play(KILL, "{id: turn, at: 20s, kind: reassign, topic: orders, rotate: 1}")
     rows = phases(stage.journal.as_json(), MARKS, timeline_of(KILL, MOVE))

@@ -1,4 +1,4 @@
-"""Timelines read back."""
+"""Timelines read back from JSON."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from aftershock.tests.unit.faults.conftest import timeline_of
 
 
 def test_round_trip() -> None:
-    """What was written reads back as the same bytes."""
+    """A written timeline reads back as the same bytes."""
     data = timeline_of(
         '{at: 0s, for: 4s, kind: latency, link: "client(a) -> broker", delay: 9ms, jitter: 3ms}'
     ).to_json()
@@ -25,6 +25,6 @@ def test_round_trip() -> None:
     ],
 )
 def test_invalid_timeline(data: bytes, why: str) -> None:
-    """Torn, foreign or future files get a sentence."""
+    """Truncated, foreign or future files give a sentence."""
     with pytest.raises(PlanError, match=why):
         from_json(data)

@@ -1,4 +1,4 @@
-"""Which librdkafka settings plans may use."""
+"""Client settings that plans may use."""
 
 import confluent_kafka
 import pytest
@@ -36,18 +36,18 @@ from aftershock.faults.plan.references import LIBRDKAFKA_SETTINGS, PLAN_KEY_FOR,
     ],
 )
 def test_refused(setting: str, why: str) -> None:
-    """What loads code, runs commands, touches files, or is the harness's own is refused with the reason."""
+    """Settings that load code, run commands, touch files or belong to the harness are refused with the reason."""
     assert why in str(refusal(setting))
 
 
 def test_everything_not_allowed_is_refused() -> None:
-    """The rule is a list of what is allowed, so even an unheard-of name is refused."""
+    """The rule is an allowlist, so unknown names are refused."""
     assert refusal("x") is not None
     assert not LIBRDKAFKA_SETTINGS & PLAN_KEY_FOR.keys()
 
 
 def test_share_groups_are_for_kafkas_own_client() -> None:
-    """`share` is a setting of ours, and of the one client here that has share groups."""
+    """`share` is a setting of the Java client only, which has share groups."""
     assert refusal("share", "java") is None
     assert all(refusal("share", client) for client in ("confluent", "reference"))
 
@@ -62,10 +62,10 @@ def is_unknown(setting: str) -> bool:
 
 @pytest.mark.parametrize("setting", sorted(LIBRDKAFKA_SETTINGS))
 def test_librdkafka_knows_it(setting: str) -> None:
-    """Each allowed name is one that librdkafka has: it may refuse the value, not the name."""
+    """librdkafka knows each allowed name: it may refuse the value, but not the name."""
     assert not is_unknown(setting)
 
 
 def test_librdkafka_tells_unknown_names() -> None:
-    """The oracle of the test above does tell: a made-up name is unknown."""
+    """The oracle of the previous test rejects an invented name."""
     assert is_unknown("retry.backof.ms")

@@ -1,4 +1,4 @@
-"""Faults composed: when each step begins, what it is called, what is drawn, and what is wrong with the rest."""
+"""Composed faults: start and id of each step, draws, and problems."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def problems(*faults: str, slo: str = "") -> list[str]:
     ],
 )  # fmt: skip
 def test_times_and_ids(fault: str, expected: list[tuple[str, float]] | None) -> None:
-    """`at` counts from where the container puts its element; each round around a fault adds its number to the id."""
+    """`at` counts from the element's start in its container; each round appends its number to the id."""
     timeline = timeline_of(fault)
     if expected is not None:
         assert expected == begun(timeline)
@@ -75,14 +75,14 @@ def test_times_and_ids(fault: str, expected: list[tuple[str, float]] | None) -> 
 
 
 def test_ids_depend_on_no_draw() -> None:
-    """Every alternative counts when faults are numbered, so a step has one name whatever else was drawn."""
+    """Every alternative counts in the numbering, so an id does not depend on draws."""
     plan = (f"choose: [{{fault: {KILL}}}, {{fault: {{wait: 0s}}}}]", "{at: 20s, for: 4s, kind: kill, broker: 2}")
     drawn = [begun(timeline_of(*plan, seed=seed)) for seed in range(20)]
     assert {(("kill-1", 0), ("kill-2", 20)), (("kill-2", 20),)} == {tuple(steps) for steps in drawn}
 
 
 def test_weights() -> None:
-    """Three to one, within what 400 draws allow (four standard deviations)."""
+    """Weights of three to one hold within four standard deviations of 400 draws."""
     plan = f"choose: [{{weight: 3, fault: {KILL}}}, {{weight: 1, fault: {PAUSE}}}]"
     seen = Counter(timeline_of(plan, seed=seed).steps[0].kind for seed in range(400))
     assert 300 - 35 < seen["kill"] < 300 + 35
@@ -96,7 +96,7 @@ def test_weights() -> None:
     ],
 )
 def test_ranges_are_drawn_within(words: str, key: str, low: int, high: int) -> None:
-    """Over the seeds every drawn value is within its ends, and they differ; the same seed draws the same."""
+    """Drawn values lie within their range and differ between seeds; one seed always draws the same values."""
     fault = f"{{for: 4s, {SLOW}, {words}}}"
     drawn = [getattr(timeline_of(fault, seed=seed).steps[0].fault(), key) for seed in range(60)]
     assert all(low <= value <= high for value in drawn)
@@ -105,7 +105,7 @@ def test_ranges_are_drawn_within(words: str, key: str, low: int, high: int) -> N
 
 
 def test_ranges_of_time() -> None:
-    """`at`, `for` and `wait` may be ranges, and what comes after is moved by them."""
+    """`at`, `for` and `wait` may be ranges, and later elements move with them."""
     plan = f"then: [{{for: {{range: [2s, 6s]}}, kind: kill, broker: 1}}, {{wait: {{range: [1s, 3s]}}}}, {PAUSE}]"
     ends = {begun(timeline_of(plan, seed=seed))[1][1] for seed in range(40)}
     assert 3 <= min(ends) < max(ends) <= 9
@@ -116,7 +116,7 @@ def test_ranges_of_time() -> None:
 
 
 def test_rounds_draw_each_for_itself() -> None:
-    """Ten rounds of one range are not ten times the same value, and choose again each round."""
+    """Each round draws its ranges and choices again."""
     plan = f"{{repeat: 10, every: 5s, fault: {{for: 4s, {SLOW}, delay: {{range: [1ms, 500ms]}}}}}}"
     assert len({step.parameters["delay"] for step in timeline_of(plan).steps}) > 5
     choice = f"{{repeat: 20, every: 10s, fault: {{choose: [{{fault: {KILL}}}, {{fault: {PAUSE}}}]}}}}"
@@ -146,7 +146,7 @@ def plan_with(faults: list[dict[str, Any]]) -> Plan:
 
 
 def drawn(faults: list[dict[str, Any]], seed: int) -> list[str]:
-    """What each step drew, its own number left out, as a sorted multiset."""
+    """Return the draws of all steps, without their numbers, as a sorted multiset."""
     steps = compile_plan(plan_with(faults), seed, "p", []).steps
     return sorted(json.dumps([s.kind, s.at_ms, s.for_ms, dict(s.parameters), dict(s.draws)], sort_keys=True) for s in steps)  # fmt: skip
 
@@ -156,14 +156,14 @@ def drawn(faults: list[dict[str, Any]], seed: int) -> list[str]:
 def test_adding_an_element_moves_no_other_draws(
     faults: list[dict[str, Any]], new: dict[str, Any], place: int, seed: int
 ) -> None:
-    """Whatever is composed, an element added anywhere in the list leaves what every other one drew as it was."""
+    """An element added anywhere in the list changes no draw of the other elements."""
     before, after = drawn(faults, seed), drawn([*faults[:place], new, *faults[place:]], seed)
     for step in before:
         after.remove(step)  # raises if it isn't there any more
 
 
 def test_adding_within_a_container_moves_no_other_draws() -> None:
-    """A step put in front of one with an id, in the same `then`, moves that in time but not what it draws."""
+    """A new step before a step with an id in one `then` moves it in time but does not change its draws."""
     ranged = f"{{id: slow, for: 4s, {SLOW}, delay: {{range: [1ms, 500ms]}}, jitter: 1ms}}"
     (alone,) = timeline_of(f"then: [{ranged}]").steps
     _, second = timeline_of(f"then: [{KILL}, {ranged}]").steps
@@ -173,7 +173,7 @@ def test_adding_within_a_container_moves_no_other_draws() -> None:
 @settings(max_examples=40, deadline=None)  # each compiles two plans
 @given(st.lists(elements, max_size=3))
 def test_yaml_and_back_is_the_identity(faults: list[dict[str, Any]]) -> None:
-    """A composed plan, dumped and read again, is the same plan, and gives the same bytes."""
+    """A composed plan survives a round trip through YAML, and compiles to the same bytes."""
     plan = plan_with(faults)
     again = Plan.model_validate(load(text_of(dump(plan))).data)
     assert plan == again
@@ -181,7 +181,7 @@ def test_yaml_and_back_is_the_identity(faults: list[dict[str, Any]]) -> None:
 
 
 def test_built_in_python() -> None:
-    """Objects built in Python make the plan that YAML makes, and are checked alike."""
+    """Python objects give the same plan as YAML, and pass the same checks."""
     kill, pause = Kill(for_="4s", broker=1), Pause(for_="4s", broker=2)
     ranged = Ranged(**{"kind": "pause", "for": {"range": ["1s", "3s"]}, "broker": 3})
     choose = Choose(choose=(Choice(fault=Wait(wait="0s")), Choice(weight=2, fault=ranged)))
@@ -194,7 +194,7 @@ def test_built_in_python() -> None:
 
 
 def test_every_problem_at_once() -> None:
-    """Misspelt keys, bad values, unknown kinds and names: in every alternative, at both ends, each at its place."""
+    """Unknown keys, kinds and names and invalid values are reported in every alternative and at both ends of ranges."""
     said = problems(
         "{at: 5, together: [{for: 4s, kind: kil, broker: 1}, {for: 4s, kind: kill, broker: 9}]}",
         "then: [{kind: kill, broker: 1}, {wait: 1}, {wait: 2s}]",
@@ -238,7 +238,7 @@ def test_every_problem_at_once() -> None:
 
 
 def test_too_many_steps() -> None:
-    """Five hundred is the most, however deep they are nested; said at once, not after an hour of expanding."""
+    """More than 500 steps, at any nesting, are refused without expanding them."""
     nested = PAUSE
     for _ in range(8):
         nested = f"{{repeat: 500, every: 20s, fault: {nested}}}"
@@ -247,26 +247,26 @@ def test_too_many_steps() -> None:
 
 
 def test_a_day_at_most() -> None:
-    """Durations that add up to more than a day are refused: a timeline could not say them."""
+    """Durations that add up to more than a day are refused."""
     (problem,) = problems(f"then: [{{wait: 24h}}, {KILL}]")
     assert problem.startswith("plan.yaml:10:25: this ends more than a day after steady")
 
 
 def test_too_many_ranges() -> None:
-    """More than four ranges in one fault would be more than sixteen corners to check."""
+    """More than four ranges in one fault, with more than sixteen corners, are refused."""
     ranged = ", ".join(f"k{n}: {{range: [1, 2]}}" for n in range(5))
     (problem,) = problems(f"{{kind: kill, for: 4s, broker: 1, {ranged}}}")
     assert "5 ranges in one fault exceed the limit of 4" in problem
 
 
 def test_rounds_that_fight() -> None:
-    """A round that begins before the last one is over conflicts with it: said once, by the check."""
+    """Overlapping rounds of one fault conflict; the check reports it once."""
     (problem,) = problems(f"{{repeat: 5, every: 2s, fault: {KILL}}}")
     assert "plan.yaml:10:35: this kill conflicts with `kill-1-1`, which lasts until 4s on node 1" in problem
 
 
 def test_a_fight_that_is_drawn() -> None:
-    """Where draws decide, the check says nothing and the compiler refuses the seeds that fight, with the place."""
+    """Conflicts that depend on draws are reported by the compiler for the seed, with their position."""
     text = (
         FRAME
         + f"  - choose: [{{fault: {KILL}}}, {{fault: {PAUSE}}}]\n  - {{at: 1s, for: 2s, kind: pause, broker: 1}}\n"
@@ -286,20 +286,20 @@ def test_a_fight_that_is_drawn() -> None:
 
 
 def test_what_is_sure_is_judged_by_the_check() -> None:
-    """A choice elsewhere in the plan doesn't hide a fight between two faults that are sure."""
+    """A choice elsewhere in the plan does not hide a conflict between two certain faults."""
     (problem,) = problems(f"{{at: 60s, choose: [{{fault: {KILL}}}, {{fault: {PAUSE}}}]}}", KILL, "{at: 1s, for: 2s, kind: pause, broker: 1}")  # fmt: skip
     assert "plan.yaml:12:5: this pause conflicts with `kill-2`" in problem
 
 
 def test_slos_name_rounds() -> None:
-    """A round is named by its number, all of them by the fault itself; one that never comes is unknown."""
+    """An SLO may name one round or the whole fault; a round that does not exist is unknown."""
     nap = "{repeat: 3, every: 9s, fault: {id: nap, for: 4s, kind: pause, broker: 2}}"
     slo = 'slo: ["produce.gap < 9s in fault/nap-3", "recovery < 9s after nap-9", "produce.gap < 9s in fault/nap"]\n'
     assert ["plan.yaml:11:42: the plan has no fault `nap-9`; did you mean `nap-3`?"] == problems(nap, slo=slo)
 
 
 def test_slo_of_an_alternative_that_was_not_drawn() -> None:
-    """The check can't know; the compiler refuses the seed, and two alternatives may share an id to avoid that."""
+    """The compiler refuses an SLO about a fault that was not drawn; alternatives may share an id to avoid that."""
     slo = 'slo: ["recovery < 9s after loss"]\n'
     one = FRAME + "  - choose: [{fault: {id: loss, for: 4s, kind: pause, broker: 2}}, {fault: {for: 4s, kind: kill, broker: 1}}]\n" + slo  # fmt: skip
     both = one.replace("{fault: {for:", "{fault: {id: loss, for:")
@@ -317,7 +317,7 @@ def test_slo_of_an_alternative_that_was_not_drawn() -> None:
 
 
 def test_changes_reach_inside() -> None:
-    """`--set` names an element by id or index, however deep, and may give a range."""
+    """`--set` addresses a nested element by id or index, and may set a range."""
     text = FRAME + f"  - then: [{KILL}, {{repeat: 2, fault: {{id: nap, for: 2s, kind: pause, broker: 2}}}}]\n"
     changes = ("faults.0.then.0.for=6s", "faults.0.then.1.repeat=3", "faults.0.then.1.fault.for={range: [1s, 2s]}")
     checked = load_plan(text, changes)
@@ -327,7 +327,7 @@ def test_changes_reach_inside() -> None:
 
 
 def test_thirty_steps_in_lanes() -> None:
-    """Rounds share a lane and a line, and nothing is wider than a terminal."""
+    """Rounds share a lane and a line of description, and no line is wider than a terminal."""
     picture = lanes(timeline_of("{repeat: 30, every: 6s, fault: {id: nap, for: 2s, kind: pause, broker: 2}}"))
     assert max(map(len, picture.splitlines())) <= WIDTH
     assert ["nap-1..30"] == [line.split()[0] for line in picture.splitlines() if line.startswith("nap")]
@@ -335,7 +335,7 @@ def test_thirty_steps_in_lanes() -> None:
 
 
 def test_the_schema_knows_it() -> None:
-    """Editors are told of every way to compose, and that a value may be a range, but for kind and id."""
+    """The JSON Schema contains every composition, and ranges for all values except kind and id."""
     schema = plan_schema()
     assert {"Together", "Then", "Repeat", "Choose", "Wait", "Range"} <= schema["$defs"].keys()
     assert "/Ranged" not in json.dumps(schema)
@@ -345,6 +345,6 @@ def test_the_schema_knows_it() -> None:
 
 
 def test_by_hand_nothing_is_drawn() -> None:
-    """A range on the command line is refused: an injection is one fault, at once."""
+    """A range on the command line is refused, because nothing is drawn there."""
     with pytest.raises(PlanError, match="inject latency: ranges are only allowed in plans"):
         parse_inject("latency", ["delay={range: [1ms, 2ms]}", "link=client(a) -> broker"], "4s", Cluster(), (), "x")

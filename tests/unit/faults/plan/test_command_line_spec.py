@@ -1,4 +1,4 @@
-"""What a cluster for ad-hoc work reads of a plan: two parts, judged as in a plan, the rest named."""
+"""Cluster specs: two parts of a plan, checked as in a plan; other keys are listed as ignored."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from aftershock.faults.plans import find
 
 
 def test_two_parts() -> None:
-    """A document of a cluster and topics is read whole, with nothing left over."""
-    outline = read_cluster_spec("cluster: {racks: {a: 2, b: 1}}\ntopics: [{name: t, partitions: 3, replication: 2}]")
-    assert {"a": 2, "b": 1} == outline.cluster.racks
-    assert [("t", 3, 2)] == [(topic.name, topic.partitions, topic.replication) for topic in outline.topics]
-    assert () == outline.ignored
+    """A document with a cluster and topics has no ignored keys."""
+    spec = read_cluster_spec("cluster: {racks: {a: 2, b: 1}}\ntopics: [{name: t, partitions: 3, replication: 2}]")
+    assert {"a": 2, "b": 1} == spec.cluster.racks
+    assert [("t", 3, 2)] == [(topic.name, topic.partitions, topic.replication) for topic in spec.topics]
+    assert () == spec.ignored
 
 
 @pytest.mark.parametrize("text", ["cluster: {}", "topics: []", "cluster: {profile: fast}\ntopics:"])
 def test_both_are_optional(text: str) -> None:
-    """Without topics, or without a word about the cluster, the defaults stand."""
+    """Absent parts have their defaults."""
     assert ClusterSpec() == read_cluster_spec(text)
 
 
 def test_a_whole_plan_serves() -> None:
-    """Of a plan that ships the rest is ignored, and named in its order."""
-    outline = read_cluster_spec(find("demo"))
-    assert ["orders"] == [topic.name for topic in outline.topics]
-    assert ("name", "why", "workloads", "timing", "faults", "slo") == outline.ignored
+    """The other keys of a whole plan are ignored and listed in order."""
+    spec = read_cluster_spec(find("demo"))
+    assert ["orders"] == [topic.name for topic in spec.topics]
+    assert ("name", "why", "workloads", "timing", "faults", "slo") == spec.ignored
 
 
 def test_nothing_of_the_rest_is_judged() -> None:
-    """Mistakes in workloads, faults and SLOs don't keep a cluster from being launched."""
+    """Mistakes in workloads, faults and SLOs are not reported."""
     text = (
         "name: NO\ntopics: [{name: t, partitions: 1, replication: 1}]\nworkloads: 3\nfaults: [{kind: nope}]\nslo: [x]"
     )
@@ -40,7 +40,7 @@ def test_nothing_of_the_rest_is_judged() -> None:
 
 
 def test_every_problem_with_its_place() -> None:
-    """A misspelt key of the document, one inside a part, too much replication: three sentences with line and column."""
+    """Unknown keys and an excessive replication are reported with line and column."""
     text = "topcs: []\ncluster: {rakcs: {a: 1}}\ntopics:\n  - {name: t, partitions: 1, replication: 4}\n"
     with pytest.raises(PlanError) as caught:
         read_cluster_spec(text)
@@ -52,19 +52,19 @@ def test_every_problem_with_its_place() -> None:
 
 @pytest.mark.parametrize("topics", ["0", "{t: 3}", "orders"])
 def test_topics_that_are_no_list(topics: str) -> None:
-    """Only absent topics are none; anything else that is no list is a mistake."""
+    """Topics may be absent, but must otherwise be a list."""
     with pytest.raises(PlanError, match="`topics` must be a list"):
         read_cluster_spec(f"topics: {topics}")
 
 
 def test_written_and_read_again() -> None:
-    """What is kept beside the cluster says the same again, the version that really runs included."""
-    outline = read_cluster_spec(
+    """A written spec reads back equal, including the resolved version."""
+    spec = read_cluster_spec(
         "cluster: {racks: {b: 1, a: 2}, config: {num.io.threads: 2}}\ntopics: [{name: t, partitions: 3, replication: 2,"
         " config: {min.insync.replicas: 1}}]"
     ).on("4.3.1")
-    again = read_cluster_spec(outline.to_yaml())
-    assert outline == again
+    again = read_cluster_spec(spec.to_yaml())
+    assert spec == again
     assert ["b", "a"] == list(again.cluster.racks)
     assert "4.3.1" == again.cluster.kafka
     assert Cluster().kafka != again.cluster.kafka

@@ -1,4 +1,4 @@
-"""SLOs that the plan can't feed, or that match nothing."""
+"""SLOs without enough samples, or without any match in the plan."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def said(*slos: str, faults: str = FAULTS, frame: str = FRAME) -> list[str]:
     ],
 )
 def test_fed(slo: str) -> None:
-    """60/s for 10 s of steady, 15 + 5 s of fault in all: these have enough."""
+    """At 60/s for 10 s of steady and 15 + 5 s of faults, these SLOs have enough samples."""
     assert said(slo) == []
 
 
@@ -91,12 +91,12 @@ def test_fed(slo: str) -> None:
     ],
 )  # fmt: skip
 def test_not_fed(slo: str, sentence: str) -> None:
-    """Too few records for its quantile, or names that aren't there: refused, with what would do."""
+    """Too few samples or unknown names are refused, with a remedy."""
     assert said(slo) == [f"plan.yaml:14:5: {sentence}"]
 
 
 def test_windows_without_faults() -> None:
-    """Without faults there is neither a fault window nor recovery."""
+    """A plan without faults has neither a fault window nor recovery."""
     problems = said("produce.latency p95 < 1s in fault", "produce.gap < 1s in recovery", faults="  []\n")
     assert len(problems) == 2
     assert all("matches nothing" in problem for problem in problems)
@@ -112,14 +112,14 @@ def test_nobody_on_that_side() -> None:
 
 
 def test_consumers_get_what_all_arms_produce() -> None:
-    """Two producing arms at 60/s feed each consuming arm 120/s: enough for p99 in ten seconds."""
+    """Two producing arms at 60/s give each consuming arm 120/s: enough for p99 in ten seconds."""
     two = FRAME.replace("timing:", "    arms: {one: {}, two: {}}\ntiming:")
     assert said("consume.latency p99 < 1s in steady", frame=two) == []
     assert len(said("produce.latency p99 < 1s in steady", frame=two)) == 1
 
 
 def test_commits_are_fed_by_the_commits_of_an_arm() -> None:
-    """A plan's commits feed what is asked of commits, and of nothing else; without them it matches nothing."""
+    """Commits are the samples of commit SLOs only; without commits such an SLO matches nothing."""
     commits = "  - {name: positions, commit: {groups: 5, rate: 30/s}, arms: {ours: {}}}\ntiming:"
     frame = FRAME.replace("timing:", commits)
     fed = ("commit.latency p95 < 100ms in steady", "commit.success >= 99% for ours", "commit.gap < 5s in fault/slow")
@@ -134,13 +134,13 @@ def test_commits_are_fed_by_the_commits_of_an_arm() -> None:
 
 
 def test_a_closed_loop_feeds_what_the_cluster_takes() -> None:
-    """How many that will be the plan can't tell, so nothing is refused for being too few."""
+    """The rate of a closed loop is unknown, so no SLO is refused for too few samples."""
     commits = "  - {name: p, commit: {groups: 5, in_flight: 5}, arms: {ours: {client: reference}}}\ntiming:"
     assert said("commit.latency p99.9 < 1s in steady for each broker", frame=FRAME.replace("timing:", commits)) == []
 
 
 def test_judged_although_a_fault_is_misspelt() -> None:
-    """A fault of unknown kind makes no SLO that names it look wrong."""
+    """An SLO that names a fault of unknown kind is not reported as well."""
     problems = said(
         "recovery < 5s after kill-1", "produce.latency p95 < 1s in fault", faults="  - {kind: kil, at: 0s}\n"
     )
@@ -160,7 +160,7 @@ REFERENCE = FRAME.replace("timing:", "    arms: {baseline: {client: reference}}\
     ],
 )
 def test_subjects_that_only_some_clients_tell(slo: str) -> None:
-    """librdkafka says of no record which broker took it: refused before the run, and not open after it."""
+    """librdkafka does not report a record's broker, so such an SLO is refused before the run."""
     assert said(slo, frame=REFERENCE) == []
     (problem,) = said(slo)
     assert "`baseline` is a confluent client, which does not report the" in problem
@@ -168,7 +168,7 @@ def test_subjects_that_only_some_clients_tell(slo: str) -> None:
 
 
 def test_keys_lead_to_few_partitions() -> None:
-    """Two keys reach two of six partitions at most: the others would be judged by nothing."""
+    """Two keys reach at most two of six partitions, so the others have no samples."""
     keyed = FRAME.replace("rate: 60/s", "rate: 600/s, keys: 2")
     (problem,) = said("produce.latency p90 < 1s in steady for each partition", frame=keyed)
     assert "2 keys reach at most 2 of the 6 partitions of orders" in problem
@@ -176,7 +176,7 @@ def test_keys_lead_to_few_partitions() -> None:
 
 
 def test_arms_are_compared_with_confidence_by_blocks() -> None:
-    """One fault is one event, however many records met it: too few blocks are refused before the run."""
+    """A comparison with confidence needs several blocks, since one fault is one event."""
     two = FRAME.replace("timing:", "    arms: {one: {}, two: {}}\ntiming:")
     slo = "p95(one) <= 0.7 * p95(two) of produce.latency in fault with 95% confidence"
     (problem,) = said(slo, frame=two)
@@ -186,7 +186,7 @@ def test_arms_are_compared_with_confidence_by_blocks() -> None:
 
 
 def test_a_name_means_every_block() -> None:
-    """In blocks a fault's own id stands for all of its rounds, which feed an SLO together; one of them can be named."""
+    """With blocks, a fault's id includes all of its rounds; a single round can be named, too."""
     blocks = FRAME.replace("faults:", "blocks: 6\nfaults:")
     enough = "produce.latency p99 < 1s in fault/slow"
     assert said(enough, "produce.latency p95 < 1s in fault/slow-3", "recovery < 5s after slow", frame=blocks) == []
@@ -216,7 +216,7 @@ def test_report_only_slos_are_checked_alike(entry: str, why: str) -> None:
     ],
 )
 def test_an_entry_that_is_none(entry: str, sentence: str) -> None:
-    """A line of text, or one with its gate; anything else is refused where it stands."""
+    """An SLO is a line of text, or such a line with its gate; anything else is refused at its position."""
     with pytest.raises(PlanError) as refused:
         load_plan(FRAME + FAULTS + f"slo:\n  - {entry}\n")
     assert sentence in str(refused.value)
@@ -233,14 +233,14 @@ def test_an_entry_that_is_none(entry: str, sentence: str) -> None:
     ],
 )
 def test_what_can_not_fail_is_warned_of(slo: str, sentence: str) -> None:
-    """A limit beyond what is looked at, or a division into one: allowed, but it may surprise."""
+    """A limit beyond the observed time, or a division among one subject, gives a warning."""
     one_rack = REFERENCE.replace("timing:", "cluster: {racks: {a: 3}}\ntiming:") if "rack" in slo else FRAME
     (warning,) = load_plan(one_rack + FAULTS + f'slo: ["{slo}"]\n').warnings
     assert sentence in warning
 
 
 def test_what_can_fail_is_not_warned_of() -> None:
-    """A second less is within what is looked at."""
+    """A limit within the observed time gives no warning."""
     slos = [
         "produce.gap < 5s in every 5s of run",
         "consume.unavailable < 10s in steady",

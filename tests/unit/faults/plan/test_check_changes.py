@@ -1,4 +1,4 @@
-"""Changes from the command line."""
+"""Changes of a plan by `--set`."""
 
 import pytest
 
@@ -10,7 +10,7 @@ PLAN = FRAME + "  - {id: dead, at: 0s, for: 8s, kind: kill, broker: 1}\nslo: ['l
 
 
 def test_applied() -> None:
-    """By key, by index, by name, by id; below config and settings the rest is one key; absent parts are made."""
+    """Parts are addressed by key, index, name or id; below config and settings the rest is one key."""
     changes = (
         "timing.steady=4s",
         "workloads.0.produce.rate=80/s",
@@ -34,19 +34,19 @@ def test_applied() -> None:
 
 
 def test_problems_are_at_the_change() -> None:
-    """A bad value is reported where it came from."""
+    """An invalid value is reported at its `--set` option."""
     with pytest.raises(PlanError, match=r"^--set timing.steady: `steady`: 4 is not a duration"):
         load_plan(PLAN, ["timing.steady=4"])
 
 
 def test_slo_positions_survive() -> None:
-    """An SLO stands where it stood; one that was changed stands on the command line."""
+    """An unchanged SLO keeps its position; a changed one is positioned on the command line."""
     assert load_plan(PLAN, ["timing.steady=4s"]).slo_positions == ("plan.yaml:11:7",)
     assert load_plan(PLAN, ["slo.0=lost <= 1"]).slo_positions == ("--set slo.0",)
 
 
 def test_no_changes() -> None:
-    """What can't be applied is reported, all at once."""
+    """All invalid changes are reported at once."""
     with pytest.raises(PlanError) as caught:
         load_plan(PLAN, ["steady", "=3", "workloads.9.name=x", "faults.zz.for=3s", "name.x=1", "why=[", "slo.x=1"])
     assert len(caught.value.problems) == 7

@@ -1,4 +1,4 @@
-"""A plan for an attached cluster: what it may say, what is refused, and that no secret is repeated."""
+"""Plans for attached clusters: permitted faults, refusals, and secrets."""
 
 import json
 
@@ -30,7 +30,7 @@ def written(attach: str = REACHED, fault: str = LATENCY, settings: str = "{}") -
 
 
 def said(text: str) -> str:
-    """What is wrong with a plan, whole."""
+    """Return all problems of a plan as one text."""
     with pytest.raises(PlanError) as refused:
         load_plan(text)
     return str(refused.value)
@@ -47,7 +47,7 @@ def said(text: str) -> str:
     ],
 )
 def test_what_may_be_done(fault: str) -> None:
-    """Link faults on named proxies, Kafka's own on the plan's topics, and those on our own clients."""
+    """Link faults on named proxies, Kafka faults on the plan's topics, and client faults are allowed."""
     plan = load_plan(written(REACHED + f", security: {SECURE}", fault)).plan
     check(plan)
     assert plan.cluster.attach is not None
@@ -78,7 +78,7 @@ def test_what_may_be_done(fault: str) -> None:
     ],
 )
 def test_what_is_refused(fault: str, why: str) -> None:
-    """With the reason, at its place, before anything is dialled."""
+    """A fault that needs more is refused with the reason, before any connection is opened."""
     assert why in said(written(fault=fault))
 
 
@@ -97,14 +97,14 @@ def test_what_is_refused(fault: str, why: str) -> None:
     ],
 )
 def test_half_an_attachment_is_refused(attach: str, why: str) -> None:
-    """What belongs together is said together."""
+    """Keys that depend on one another must be given together."""
     assert why in said(written(attach, "{kind: reassign, topic: orders, rotate: 1, at: 0s}"))
 
 
 @pytest.mark.parametrize("password", ["hunter2", "12345", "[hunter2]", "{env: hunter2}", "'${hunter2'", "null-hunter2"])
 @pytest.mark.parametrize("key", ["password", "key_password"])
 def test_a_literal_secret_is_refused_and_not_repeated(key: str, password: str) -> None:
-    """Whatever its type; the sentence says where a secret belongs."""
+    """A literal secret of any type is refused; the message says how to provide it, and does not repeat it."""
     told = said(written(REACHED + f", security: {{protocol: SSL, {key}: {password}}}"))
     assert "a plan must not contain a secret" in told
     assert "hunter2" not in told
@@ -112,24 +112,24 @@ def test_a_literal_secret_is_refused_and_not_repeated(key: str, password: str) -
 
 
 def test_security_in_one_word_is_not_repeated() -> None:
-    """Somebody may think that it goes like this."""
+    """A secret in a one-line `security` is not repeated either."""
     assert "hunter2" not in said(written(REACHED + ", security: 'alice:hunter2'"))
 
 
 def test_a_programs_settings_may_not_hold_them_either() -> None:
-    """It is given them as the others are."""
+    """Security settings of an `exec` program come from `attach.security` only."""
     assert "passed to the program from `attach.security`" in said(written(settings="{sasl.password: hunter2}"))
 
 
 def test_one_cluster_or_the_other() -> None:
-    """How to launch one means nothing where there is one, and `cluster up` launches."""
+    """`attach` excludes the keys for launching, and `cluster up` only launches."""
     assert "`racks` is for launching" in said(written().replace("cluster: {attach", "cluster: {racks: {a: 1}, attach"))
     with pytest.raises(PlanError, match="`attach` only works with `aftershock run`"):
         read_cluster_spec("cluster: {attach: {bootstrap: 'k:1'}}\n")
 
 
 def test_the_timeline_names_variables_and_nothing_that_is_not_so() -> None:
-    """Its cluster is the attachment alone: racks and versions of a launched one would be lies."""
+    """The timeline's cluster holds only the attachment: racks and versions of a launch would be wrong."""
     checked = load_plan(written(REACHED + f", rack: x, security: {SECURE}", LATENCY.replace("client(a)", "client(x)")))
     timeline = json.loads(compile_plan(checked.plan, 0, checked.source, checked.slo_positions).to_json())
     assert ["attach"] == list(timeline["cluster"])

@@ -1,4 +1,4 @@
-"""One fault from the command line is read and judged as a plan's is."""
+"""A fault from the command line is read and checked like a fault of a plan."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def problems(kind: str, *pairs: str, lasting: str | None = "10s", cluster: Clust
     ],
 )
 def test_every_kind(kind: str, pairs: list[str], lasting: str | None) -> None:
-    """Each kind's parameters come out as a plan's would, with the id given and at once."""
+    """Each kind's parameters equal those in a plan, with the given id and `at: 0s`."""
     fault = said(kind, *pairs, lasting=lasting).fault
     assert (kind, f"{kind}-1", 0) == (fault.kind, fault.id, fault.at)
     assert (None if lasting is None else 10_000) == fault.for_
@@ -45,13 +45,13 @@ def test_every_kind(kind: str, pairs: list[str], lasting: str | None) -> None:
 
 
 def test_dotted_keys_nest() -> None:
-    """`move.from=1 move.to=2` is `move: {from: 1, to: 2}`, without a shell's quotes."""
+    """`move.from=1 move.to=2` is `move: {from: 1, to: 2}` without shell quotes."""
     nested = said("reassign", "topic=t", "move.from=1", "move.to=2").fault
     assert said("reassign", "topic=t", "move={from: 1, to: 2}").fault == nested
 
 
 def test_mistakes_all_at_once() -> None:
-    """An unknown key with a suggestion, a topic and a rack that aren't there: each where it stands."""
+    """An unknown key (with a suggestion) and the missing key are reported together, each with its position."""
     assert ["inject pause brokr: unknown key `brokr`; did you mean `broker`?", "inject pause broker: "] == [
         problem[: len(expected)]
         for problem, expected in zip(
@@ -86,19 +86,19 @@ def test_mistakes_all_at_once() -> None:
     ],
 )
 def test_bad_input(kind: str, pairs: list[str], lasting: str | None, expected: str) -> None:
-    """Whatever can be known to be wrong without touching the cluster is one sentence with its place."""
+    """Every mistake that can be detected without the cluster is one sentence with its position."""
     (problem,) = problems(kind, *pairs, lasting=lasting)
     assert problem.startswith(f"inject {kind}")
     assert expected in problem
 
 
 def test_one_rack_has_no_way_out() -> None:
-    """An impossible link is refused before anything is asked of the cluster."""
+    """An impossible link is refused before the cluster is contacted."""
     (problem,) = problems("cut", "link=rack(a) -> rack(*)", cluster=Cluster(racks={"a": 2}))
     assert "the cluster has one rack" in problem
 
 
 def test_a_grey_failure_is_a_warning() -> None:
-    """A pause that the controller would not notice is allowed, and said."""
+    """A pause that the controller would not notice is allowed, with a warning."""
     (warning,) = said("pause", "broker=1", lasting="1s").warnings
     assert warning.startswith("inject pause --for: a pause of 1s is a grey failure")
