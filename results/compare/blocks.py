@@ -1,14 +1,14 @@
-"""One number a block: what comparisons are made of, read from what Spark measured or from ``analysis.json``.
+"""Measures for comparisons: one number per block, read from Spark's measurements or from ``analysis.json``.
 
 ::
 
-    produce.latency p95 [in WINDOW]     also of consume, commit; .service; pNN(.N) or max; without a window: in fault
-    produce.gap                         also of consume, commit: the longest time without a success in the whole block
-    recovery [after FAULT]              from inject until all is calm; of several faults in a block the slowest
+    produce.latency p95 [in WINDOW]     also consume, commit; .service; pNN(.N) or max; without a window: in fault
+    produce.gap                         also consume, commit: the longest time without a success in the whole block
+    recovery [after FAULT]              from the injection to the first calm period; the slowest of several faults
 
-Rules: microseconds, lower is better, None is slower than any. A quantile needs as many records in *every* block as it
-does anywhere, 10/(1-q). What is over within Kafka's first back-off (``retry.backoff.ms``, 100 ms) counts as that long:
-the client never met the fault, and below it ratios are noise.
+Rules: microseconds, lower is better, None is slower than any value. A quantile needs 10/(1-q) records in *every* block,
+as everywhere. A recovery within Kafka's first back-off (``retry.backoff.ms``, 100 ms) counts as 100 ms: the client
+never met the fault, and ratios below it are noise.
 """
 
 import math
@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 from aftershock.errors import AftershockError
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.phases import RUN
-from aftershock.results.measure.facts import MAX, Calm, Cut, Slice
+from aftershock.results.measure.facts import MAX, Cut, RecoveryCriterion, Slice
 
 BACK_OFF_US = 100_000
 RECOVERY = "recovery"
@@ -33,7 +33,7 @@ _RECOVERY = re.compile(r"recovery(?:\s+after\s+(\S+))?")
 
 @dataclass(frozen=True)
 class Measure:
-    """What is compared. ``q`` None: a gap or a recovery, of which there is one a block; ``after``: one fault alone."""
+    """A measure to compare. ``q`` None: a gap or a recovery, one value per block; ``after``: only this fault."""
 
     metric: str
     q: float | None = None
@@ -50,12 +50,12 @@ class Measure:
 
     @property
     def cut(self) -> Cut:
-        """What has to be measured for it."""
+        """The cut to measure."""
         return Cut(self.metric, self.window, each="block")
 
     @property
     def needs(self) -> int:
-        """The fewest records a block; a gap or a recovery is there or it is not."""
+        """The least number of records per block; 0 for a gap or a recovery."""
         if self.q is None or self.q == MAX:
             return 0 if self.q is None else 1
         return math.ceil(10 / (1 - Fraction(repr(self.q))))
@@ -63,7 +63,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class Block:
-    """Its value in microseconds, None where it was slower than any, of ``n`` records."""
+    """The value of one block in microseconds, from ``n`` records; None is slower than any value."""
 
     value_us: float | None
     n: int
@@ -73,15 +73,15 @@ Blocks: TypeAlias = Mapping[int, Block]
 
 
 def parse(text: str) -> Measure:
-    """The measure that ``text`` names. Raises AftershockError."""
-    said = text.strip()
-    if found := _LATENCY.fullmatch(said):
-        metric, q, window = found.groups()
+    """Parse a measure. Raises AftershockError."""
+    stripped = text.strip()
+    if match := _LATENCY.fullmatch(stripped):
+        metric, q, window = match.groups()
         return Measure(metric, MAX if q == "max" else float(Decimal(q[1:]) / 100), window or "fault")
-    if _GAP.fullmatch(said):
-        return Measure(said)
-    if found := _RECOVERY.fullmatch(said):
-        return Measure(RECOVERY, after=found[1])
+    if _GAP.fullmatch(stripped):
+        return Measure(stripped)
+    if match := _RECOVERY.fullmatch(stripped):
+        return Measure(RECOVERY, after=match[1])
     raise AftershockError(
         f"{text!r} can't be compared; write a metric like 'produce.latency p95 in fault', 'produce.gap' or "
         "'recovery after kill-1'"
@@ -89,14 +89,14 @@ def parse(text: str) -> Measure:
 
 
 def standing(sides: Iterable[str]) -> tuple[Measure, ...]:
-    """What is compared unless asked otherwise, of clients that do these things: recovery, and p95 under the fault."""
-    does = tuple(sides)
-    recovery = (Measure(RECOVERY),) if "produce" in does else ()
-    return (*recovery, *(Measure(f"{side}.latency", 0.95, "fault") for side in does))
+    """Return the default measures for clients with these sides: recovery, and p95 latency under the fault."""
+    names = tuple(sides)
+    recovery = (Measure(RECOVERY),) if "produce" in names else ()
+    return (*recovery, *(Measure(f"{side}.latency", 0.95, "fault") for side in names))
 
 
 def block_cuts(evidence: Evidence) -> tuple[Cut, ...]:
-    """What is measured of every run with blocks, so that its arms can be compared afterwards without Spark."""
+    """Return the cuts measured in every run with blocks, so that its arms can be compared later without Spark."""
     if not any(phase.block for phase in evidence.phases):
         return ()
     sides = dict.fromkeys(side for client in evidence.clients for side in sides_of(client))
@@ -107,46 +107,45 @@ def block_cuts(evidence: Evidence) -> tuple[Cut, ...]:
 
 
 def sides_of(client: Client) -> tuple[str, ...]:
-    """What the client does: ``produce``, ``consume``, ``commit``."""
+    """Return the client's sides: ``produce``, ``consume``, ``commit``."""
     topics = {"produce": client.produces_to, "consume": client.consumes_from, "commit": client.commits_to}
     return tuple(side for side, topic in topics.items() if topic is not None)
 
 
 def of_slices(slices: Sequence[Slice], q: float | None) -> dict[int, Block]:
-    """The blocks of a cut; ``q`` None of a gap."""
+    """Return the blocks of a cut; ``q`` is None for a gap."""
     return {
-        number: _gap(one.seen.slowest_us, one.seen.n) if q is None else Block(one.seen.at.get(q), one.seen.n)
-        for one in slices
-        if (number := _number(one.subject))
+        number: _gap(part.seen.slowest_us, part.seen.n) if q is None else Block(part.seen.at.get(q), part.seen.n)
+        for part in slices
+        if (number := _number(part.subject))
     }
 
 
 def stored(analysis: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], measure: Measure, client: str) -> Blocks:
-    """The blocks that ``analysis.json`` holds of a client (``workload/arm``); none where it was not measured.
+    """Return the blocks of a client (``workload/arm``) in ``analysis.json``; empty if the measure was not taken.
 
-    A run without blocks is one.
+    A run without blocks counts as one block.
     """
     blocked = any(step.get("block") for step in steps)
     if measure.metric == RECOVERY:
-        return _recoveries(analysis, steps, measure, client, others=0 if blocked else 1)
-    if not blocked:
-        return _whole(analysis, measure, client)
-    rows = (row for row in analysis.get("cuts", ()) if _is(row, measure.cut) and row["client"] == client)
-    found = {_number(one["subject"]): _block(one, measure) for row in rows for one in row["slices"]}
-    return {number: block for number, block in found.items() if number and block}
-
-
-def _whole(analysis: Mapping[str, Any], measure: Measure, client: str) -> dict[int, Block]:
-    """The one block that a run without blocks is."""
-    rows = analysis["gaps" if measure.q is None else "distributions"]
-    wanted = (measure.metric, client, measure.window)
-    found = (row for row in rows if (row["metric"], row["client"], row["window"]) == wanted)
-    blocks = [_block({"slowest_us": row.get("longest_us"), **row}, measure) for row in found]
-    return {number: block for number, block in enumerate(blocks, 1) if block}
+        return _recoveries(analysis, steps, measure, client, default_block=0 if blocked else 1)
+    blocks: dict[int, Block | None] = {}
+    if blocked:
+        wanted = (measure.metric, measure.window, "block", None, client)
+        for row in analysis.get("cuts", ()):
+            if (row["metric"], row["window"], row["each"], row.get("every_us"), row["client"]) == wanted:
+                blocks |= {_number(part["subject"]): _block(part, measure) for part in row["slices"]}
+    else:
+        key = (measure.metric, client, measure.window)
+        table = analysis["gaps" if measure.q is None else "distributions"]
+        rows = [row for row in table if (row["metric"], row["client"], row["window"]) == key]
+        for number, row in enumerate(rows, 1):
+            blocks[number] = _block({"slowest_us": row.get("longest_us"), **row}, measure)
+    return {number: block for number, block in blocks.items() if number and block}
 
 
 def _block(row: Mapping[str, Any], measure: Measure) -> Block | None:
-    """None where the quantile was not measured."""
+    """Return the block's value, or None if the quantile was not measured."""
     if measure.q is None:
         return _gap(row["slowest_us"], row["n"])
     key = repr(measure.q)
@@ -154,55 +153,37 @@ def _block(row: Mapping[str, Any], measure: Measure) -> Block | None:
 
 
 def _gap(longest_us: int | None, successes: int) -> Block:
-    """Where nothing succeeded there was no end to it."""
+    """Return the block of a gap; without a success the gap never ended."""
     return Block(longest_us if successes else None, successes)
 
 
 def _recoveries(
-    analysis: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], measure: Measure, client: str, others: int
+    analysis: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], measure: Measure, client: str, default_block: int
 ) -> dict[int, Block]:
-    """``others``: the block of a step that is in none."""
+    """Return the slowest recovery of each block, by the default criterion; an SLO's own criteria are left out."""
     block_of = {
-        step["id"]: int(step.get("block") or others)
+        step["id"]: int(step.get("block") or default_block)
         for step in steps
         if measure.after in (None, step["id"], step.get("entry", step["id"]))
     }
+    default = RecoveryCriterion("")
     blocks: dict[int, Block] = {}
     for row in analysis.get("recoveries", ()):
         number = block_of.get(row["fault"], 0)
-        if row["client"] == client and number and _standard(row):
-            blocks[number] = _slower(blocks.get(number), _recovered(row))
+        criterion = RecoveryCriterion(
+            "", row.get("q", default.q), row.get("factor", default.factor), row.get("for_us", default.for_us)
+        )
+        if row["client"] == client and number and criterion == default:
+            value_us = row["recovered_us"]
+            block = Block(None if value_us is None else max(value_us, BACK_OFF_US), row["n"])
+            other = blocks.get(number, block)
+            values_us = [block.value_us, other.value_us]
+            slowest_us = None if None in values_us else max(value for value in values_us if value is not None)
+            blocks[number] = Block(slowest_us, min(block.n, other.n))
     return blocks
 
 
-def _recovered(row: Mapping[str, Any]) -> Block:
-    value_us = row["recovered_us"]
-    return Block(None if value_us is None else max(value_us, BACK_OFF_US), row["n"])
-
-
-def _slower(one: Block | None, other: Block) -> Block:
-    if one is None:
-        return other
-    values_us = [each.value_us for each in (one, other)]
-    slowest_us = None if None in values_us else max(value for value in values_us if value is not None)
-    return Block(slowest_us, min(one.n, other.n))
-
-
-def _standard(row: Mapping[str, Any]) -> bool:
-    """Whether it is of the standing calm, not of one that an SLO has defined."""
-    usual = Calm("")
-    return (row.get("q", usual.q), row.get("factor", usual.factor), row.get("for_us", usual.for_us)) == (
-        usual.q,
-        usual.factor,
-        usual.for_us,
-    )
-
-
-def _is(row: Mapping[str, Any], cut: Cut) -> bool:
-    return (row["metric"], row["window"], row["each"], row.get("every_us")) == (cut.metric, cut.window, "block", None)
-
-
 def _number(subject: str) -> int:
-    """``block=3`` as 3; 0 is what is in no block."""
+    """Return 3 for ``block=3``; 0 for any other subject."""
     name, _, number = subject.partition("=")
     return int(number) if name == "block" and number.isdecimal() else 0

@@ -1,27 +1,25 @@
-"""The nightly ledger: one JSON line a metric a night, in git or any directory; no server, and merges join lines.
+"""The nightly ledger and the list of known issues.
 
-::
+**Ledger.** One JSON line per metric and night, in git or any directory; it needs no server, and merges join lines::
 
     {"schema_version": 1, "night": "2026-11-21", "run_id": "...", "plan": "nightly", "workload": "orders",
      "arm": "kip951", "metric": "produce.latency p99", "window": "fault", "value": 412.5, "unit": "ms", "n": 9600,
      "ratio_to": 1310.0, "host": "ci-2", "kafka": "4.3.1", "git": "4653788"}
 
-Rules: lines are only appended, and a run that is there already is not added again. ``value`` is null where it was
-slower than any (censored); ``ratio_to`` is the control arm's value of the same run, null for the control itself. A line
-that can't be read is named and left out; the others count.
+Lines are only appended, and a run is added only once. ``value`` is null if it was slower than any (censored);
+``ratio_to`` is the control arm's value in the same run, null for the control itself. A line that can't be read is
+reported and left out; the others count.
 
-Regressions that are known, each with the day on which that ends: ``known-issues.toml`` beside the ledger.
-
-::
+**Known issues.** ``known-issues.toml`` beside the ledger lists known regressions, each with its last day::
 
     [[issue]]
-    metric = "produce.latency p99*"     # a glob on the metric; "plan" and "arm" likewise, where only some are meant
+    metric = "produce.latency p99*"     # a glob on the metric; "plan" and "arm" likewise, if only some are meant
     reason = "KAFKA-19999: leaders move twice"
     from = 2026-11-01
     until = 2026-12-15
 
-Rules: an issue excuses what changed from ``from`` on, as long as the last night is not past ``until``; after that it
-excuses nothing, and is named as expired.
+An issue excuses a change since ``from`` as long as the last night is not after ``until``; after that it excuses nothing
+and is reported as expired.
 """
 
 import json
@@ -49,7 +47,7 @@ _TEXTS = ("run_id", "plan", "workload", "arm", "metric", "window", "unit")
 
 @dataclass(frozen=True)
 class Line:
-    """One metric of one night."""
+    """One metric of one run."""
 
     night: date
     run_id: str
@@ -67,119 +65,100 @@ class Line:
     git: str | None
 
     def to_json(self) -> str:
-        """The line, without its newline."""
+        """Return the line without its newline."""
         return json.dumps({"schema_version": SCHEMA_VERSION, **asdict(self), "night": self.night.isoformat()})
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """What could be read, in order of nights, and a sentence for each line that could not."""
+    """The readable lines in order of nights, and a sentence for each unreadable line."""
 
     lines: tuple[Line, ...] = ()
     broken: tuple[str, ...] = ()
 
 
 def ledger_in(place: Path) -> Path:
-    """The file that ``place``, a file or a directory, stands for."""
+    """Return the ledger file for a file or a directory."""
     return place / NAME if place.is_dir() else place
 
 
 def read_ledger(path: Path) -> Ledger:
-    """The ledger; an empty one where there is no file yet. Raises EvidenceError where the file can't be read."""
+    """Read the ledger, empty if the file does not exist. Raises EvidenceError if the file can't be read."""
     lines, broken = files.read_ledger_lines(path, _parsed, SCHEMA_VERSION, "a ledger", _OPTION)
     return Ledger(tuple(sorted(lines, key=lambda line: (line.night, line.run_id))), tuple(broken))
 
 
 def add(path: Path, runs: Iterable[JudgedRun]) -> list[str]:
-    """Append the runs' nights, and say of each what was done. Raises EvidenceError where the file can't be written."""
-    there = {line.run_id for line in read_ledger(path).lines}
-    said, lines = [], []
+    """Append the lines of runs and return a report per run. Raises EvidenceError if the file can't be written."""
+    present = {line.run_id for line in read_ledger(path).lines}
+    reports, lines = [], []
     for run in runs:
         doubt = run.doubt()
-        found = [] if doubt or run.run_id in there else list(lines_of(run))
-        why = doubt or ("it is there already" if run.run_id in there else "it measured nothing")
-        said.append(f"{run.run_id}: {len(found)} lines added" if found else f"{run.run_id}: not added: {why}")
-        there.add(run.run_id)
-        lines += found
+        new = [] if doubt or run.run_id in present else list(lines_of(run))
+        why = doubt or ("it is there already" if run.run_id in present else "it measured nothing")
+        reports.append(f"{run.run_id}: {len(new)} lines added" if new else f"{run.run_id}: not added: {why}")
+        present.add(run.run_id)
+        lines += new
     if lines:
         files.append_ledger_lines(path, (line.to_json() for line in lines), _OPTION)
-    return said
+    return reports
 
 
 def lines_of(run: JudgedRun) -> Iterator[Line]:
-    """What the ledger keeps of a run: p50 and p99 by window, the longest gap under faults, recovery from each fault."""
+    """Yield a run's lines: p50 and p99 by window, the longest gap under faults, recovery from each fault."""
     for workload in run.timeline["workloads"]:
         control, *others = run.arms(workload)
-        measured = {arm: _measured(run, f"{workload['name']}/{arm}") for arm in (control, *others)}
-        for arm, metrics in measured.items():
+        values = {arm: _measured(run, f"{workload['name']}/{arm}") for arm in (control, *others)}
+        night = date.fromisoformat(str(run.run["started_at"])[:10])
+        host, versions = (run.run.get(part) or {} for part in ("host", "versions"))
+        about = host.get("hostname"), versions.get("kafka"), run.run.get("git")
+        for arm, metrics in values.items():
             for key, (value, unit, n) in sorted(metrics.items()):
-                beside = None if arm == control else measured[control].get(key, (None, "", 0))[0]
-                yield _line(run, workload["name"], arm, key, value, unit, n, beside)
-
-
-def _line(
-    run: JudgedRun,
-    workload: str,
-    arm: str,
-    key: tuple[str, str],
-    value: float | None,
-    unit: str,
-    n: int,
-    beside: float | None,
-) -> Line:
-    night = date.fromisoformat(str(run.run["started_at"])[:10])
-    host, kafka = (run.run.get(part) or {} for part in ("host", "versions"))
-    about = host.get("hostname"), kafka.get("kafka"), run.run.get("git")
-    return Line(night, run.run_id, run.verdict.plan, workload, arm, *key, value, unit, n, beside, *about)
+                ratio_to = None if arm == control else values[control].get(key, (None, "", 0))[0]
+                names = run.run_id, run.verdict.plan, workload["name"], arm
+                yield Line(night, *names, *key, value, unit, n, ratio_to, *about)
 
 
 def _measured(run: JudgedRun, client: str) -> dict[tuple[str, str], tuple[float | None, str, int]]:
-    """By (metric, window): value, unit and n."""
-    found = {}
+    """Return value, unit and n by (metric, window); a recovery is the slowest of a fault's rounds and blocks."""
+    values: dict[tuple[str, str], tuple[float | None, str, int]] = {}
     for row in run.analysis["distributions"]:
-        side, _, what = row["metric"].partition(".")
-        if row["client"] == client and what == "latency" and row["window"] in _WINDOWS:
+        side, _, kind = row["metric"].partition(".")
+        if row["client"] == client and kind == "latency" and row["window"] in _WINDOWS:
             for name, (q, needs) in _QUANTILES.items():
                 if row["n"] >= needs:
-                    found[f"{side}.latency {name}", row["window"]] = _scaled(row["at"].get(q), 1e3), "ms", row["n"]
+                    values[f"{side}.latency {name}", row["window"]] = _scaled(row["at"].get(q), 1e3), "ms", row["n"]
     for row in run.analysis["gaps"]:
         if row["client"] == client and row["window"] == "fault":
             longest_us = row["longest_us"] if row["n"] else None
-            found[row["metric"], "fault"] = _scaled(longest_us, 1e6), "s", row["n"]
-    return found | _recoveries(run, client)
-
-
-def _recoveries(run: JudgedRun, client: str) -> dict[tuple[str, str], tuple[float | None, str, int]]:
-    """The slowest of a fault's rounds and blocks."""
+            values[row["metric"], "fault"] = _scaled(longest_us, 1e6), "s", row["n"]
     entries = {step["id"]: step.get("entry") or step["id"] for step in run.timeline["steps"]}
     by_entry: dict[str, list[Mapping[str, Any]]] = {}
     for row in run.analysis["recoveries"]:
         if row["client"] == client and row["fault"] in entries:
             by_entry.setdefault(entries[row["fault"]], []).append(row)
-    return {("recovery", f"fault/{entry}"): _slowest(rows) for entry, rows in by_entry.items()}
-
-
-def _slowest(rows: list[Mapping[str, Any]]) -> tuple[float | None, str, int]:
-    times_us = [row["recovered_us"] for row in rows]
-    slowest_us = None if None in times_us else max(BACK_OFF_US, *times_us)
-    return _scaled(slowest_us, 1e6), "s", min(row["n"] for row in rows)
+    for entry, rows in by_entry.items():
+        times_us = [row["recovered_us"] for row in rows]
+        slowest_us = None if None in times_us else max(BACK_OFF_US, *times_us)
+        values["recovery", f"fault/{entry}"] = _scaled(slowest_us, 1e6), "s", min(row["n"] for row in rows)
+    return values
 
 
 def _scaled(us: float | None, by: float) -> float | None:
     return us / by if us else None
 
 
-def _parsed(said: dict[str, Any]) -> Line:
-    wrong = [name for name in _TEXTS if not isinstance(said[name], str)]
-    if wrong or not isinstance(said["n"], int):
+def _parsed(row: dict[str, Any]) -> Line:
+    wrong = [name for name in _TEXTS if not isinstance(row[name], str)]
+    if wrong or not isinstance(row["n"], int):
         raise ValueError(f"{(wrong or ['n'])[0]} is of the wrong type")
-    values = {name: _positive(said, name) for name in ("value", "ratio_to")}
-    known: dict[str, Any] = {field.name: said.get(field.name) for field in fields(Line)}
-    return Line(**known | values | {"night": date.fromisoformat(said["night"])})
+    values = {name: _positive(row, name) for name in ("value", "ratio_to")}
+    columns: dict[str, Any] = {field.name: row.get(field.name) for field in fields(Line)}
+    return Line(**columns | values | {"night": date.fromisoformat(row["night"])})
 
 
-def _positive(said: Mapping[str, Any], name: str) -> float | None:
-    value = said[name]
+def _positive(row: Mapping[str, Any], name: str) -> float | None:
+    value = row[name]
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
@@ -203,26 +182,26 @@ class Issue:
     arm: str = "*"
 
     def covers(self, plan: str, arm: str, metric: str, changed: date) -> bool:
-        """Whether it speaks of a change of that night."""
-        said = ((plan, self.plan), (arm, self.arm), (metric, self.metric))
-        return self.begin <= changed <= self.until and all(fnmatchcase(name, glob) for name, glob in said)
+        """Return True if the issue covers a change of that night."""
+        pairs = ((plan, self.plan), (arm, self.arm), (metric, self.metric))
+        return self.begin <= changed <= self.until and all(fnmatchcase(name, glob) for name, glob in pairs)
 
     def expired(self, last: date) -> bool:
-        """Whether it excuses nothing any more."""
+        """Return True if the issue excuses nothing any more."""
         return last > self.until
 
 
 def read_known_issues(path: Path) -> tuple[Issue, ...]:
-    """The issues; none where there is no file. Raises EvidenceError where it is damaged, for an excuse must be sure."""
+    """Read the issues, empty if the file does not exist. Raises EvidenceError if it is damaged."""
     if not path.exists():
         return ()
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as broken:
-        raise EvidenceError(f"{path}: not readable as TOML ({broken}); mend it") from broken
+    except (OSError, ValueError) as error:
+        raise EvidenceError(f"{path}: not readable as TOML ({error}); correct the file") from error
     entries = document.get("issue", [])
     if document.keys() - {"issue"} or not isinstance(entries, list):
-        raise EvidenceError(f"{path}: only [[issue]] tables belong here; mend it")
+        raise EvidenceError(f"{path}: only [[issue]] tables belong here; correct the file")
     return tuple(_issue(path, number, entry) for number, entry in enumerate(entries, 1))
 
 

@@ -1,17 +1,15 @@
-"""Whether a nightly series has changed, when, and by how much: change points, not thresholds.
+"""Trends of nightly series: change points, not thresholds; and their output.
 
-Rules. PELT with a kernel (``ruptures``, rbf) on logarithms of an arm's ratio to its control, so that what slows both on
-a night cancels; on logarithms of the value itself where there is no control. Penalty 6 and segments of at least 3
-nights raised no alarm in simulations without a shift. A change under 10 % is none. Before 24 nights that penalty finds
-nothing whatever happens, so the answer is inconclusive; the last 120 nights are looked at, and a change counts while it
-is among the last 45 (one of x1.2 may take 27 nights to be seen). A censored night has no value: it is
-counted, and while one is among the last three nights the series is inconclusive.
+**Detection.** PELT with an rbf kernel (``ruptures``) on logarithms of an arm's ratio to its control, so that an effect
+on both cancels; without a control on logarithms of the value itself. Penalty 6 and segments of at least 3 nights raised
+no alarm in simulations without a shift. A change under 10 % is ignored. Before 24 nights that penalty never finds a
+change, so the result is inconclusive. The last 120 nights are examined, and a change counts while it is among the last
+45 (one of x1.2 may take 27 nights to be detected). A censored night has no value: it is counted, and while one is among
+the last three nights the series is inconclusive.
 
-Trends as text for a terminal, as a JSON document, and the ledger as CSV for Apache Otava.
-
-Rules of the CSV: a row a night, a column a series, ``time`` first, ``run`` and ``commit`` as attributes. Otava wants a
-number in every cell, so a night without a value gets the one before it (the first ones, the one after), which is what
-Otava itself does with points that are missing.
+**Output** as text for a terminal, as JSON, and the ledger as CSV for Apache Otava: a row per night, a column per
+series, ``time`` first, ``run`` and ``commit`` as attributes. Otava needs a number in every cell, so a night without a
+value gets the previous one (the first nights get the next one), as Otava itself does with missing points.
 """
 
 import csv
@@ -44,7 +42,7 @@ Word: TypeAlias = Literal["regressed", "known", "improved", "steady", "inconclus
 
 @dataclass(frozen=True)
 class Point:
-    """A night of a series: the value (a ratio where the series is of ratios), None if censored, and its last line."""
+    """A night of a series: its value (a ratio in a series of ratios), None if censored, and its last line."""
 
     value: float | None
     line: Line
@@ -52,7 +50,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Change:
-    """A shift that lasted: its first night, medians of the stretches before and after, and what else changed then."""
+    """A lasting shift: its first night, the medians before and after, and other changes of that night."""
 
     night: date
     before: float
@@ -63,13 +61,13 @@ class Change:
 
     @property
     def ratio(self) -> float:
-        """How many times what it was."""
+        """The value after by the value before."""
         return self.after / self.before
 
 
 @dataclass(frozen=True)
 class Trend:
-    """What became of one series. ``relative``: its values are ratios to the control arm's."""
+    """The result for one series. ``relative``: its values are ratios to the control arm's."""
 
     plan: str
     client: str
@@ -86,31 +84,31 @@ class Trend:
 
 
 def trends(lines: Sequence[Line], issues: Sequence[Issue] = ()) -> tuple[Trend, ...]:
-    """Every series of the ledger, in order of its name. An issue has expired by the ledger's own last night."""
+    """Return the trend of every series, in order of name. Issues expire by the last night of the ledger."""
     last = max((line.night for line in lines), default=date.min)
     return tuple(_trend(own, issues, last) for own in series(lines))
 
 
 def points(own: Sequence[Line]) -> tuple[list[Point], bool]:
-    """The nights of one series in order, and whether they are ratios: if any has one. Then a night without is None."""
+    """Return the nights of one series, and True if they are ratios. Then a night without a ratio is None."""
     relative = any(line.ratio_to is not None for line in own)
     nights = (list(lines) for _, lines in groupby(own, key=lambda line: line.night))
     return [Point(_mean(lines, relative=relative), lines[-1]) for lines in nights], relative
 
 
 def change_points(values: Sequence[float]) -> list[int]:
-    """Where a new level begins: indices into ``values``, none of them 0."""
-    from ruptures import Pelt  # noqa: PLC0415 - two seconds that only this function needs
+    """Return the indices at which a new level begins, never 0."""
+    from ruptures import Pelt  # noqa: PLC0415 - the import takes two seconds
 
     if len(values) < 2 * SEGMENT_MIN:
         return []
     signal = np.log(np.asarray(values))
-    *found, _ = Pelt(model="rbf", min_size=SEGMENT_MIN, jump=1).fit(signal).predict(pen=PENALTY)
-    return [int(index) for index in found]
+    *indices, _ = Pelt(model="rbf", min_size=SEGMENT_MIN, jump=1).fit(signal).predict(pen=PENALTY)
+    return [int(index) for index in indices]
 
 
 def series(lines: Sequence[Line]) -> Iterator[list[Line]]:
-    """The lines of each series, by night."""
+    """Yield the lines of each series in order of nights."""
     ordered = sorted(lines, key=lambda line: (*_key(line), line.night, line.run_id))
     return (list(own) for _, own in groupby(ordered, key=_key))
 
@@ -120,7 +118,7 @@ def _key(line: Line) -> tuple[str, ...]:
 
 
 def _mean(lines: Sequence[Line], *, relative: bool) -> float | None:
-    """Several runs of one night are one night."""
+    """Return the geometric mean of a night's runs, None if one has no value."""
     pairs = [(line.value, line.ratio_to if relative else 1.0) for line in lines]
     ratios = [value / other for value, other in pairs if value is not None and other is not None]
     return geometric_mean(ratios) if len(ratios) == len(pairs) else None
@@ -131,48 +129,38 @@ def _trend(own: Sequence[Line], issues: Sequence[Issue], last: date) -> Trend:
     nights = nights[-NIGHTS_MAX:]
     known = [point for point in nights if point.value is not None]
     line, censored = own[-1], len(nights) - len(known)
-    named = (line.plan, f"{line.workload}/{line.arm}", line.metric, line.window, line.unit, relative)
-    unsure = _unsure(nights, len(known))
-    if unsure:
-        return Trend(*named, "inconclusive", len(known), censored, *unsure)
-    change = _last_change(known)
-    if change is None:
-        return Trend(*named, "steady", len(known), censored, "no lasting change of a tenth or more")
-    status, why = _judged(change, line, issues, last)
-    advice = f"compare {change.run_before} {change.run_after}" if status == "regressed" else None
-    return Trend(*named, status, len(known), censored, why, advice and f"aftershock {advice}", change)
-
-
-def _unsure(nights: Sequence[Point], known: int) -> tuple[str, str] | None:
+    names = (line.plan, f"{line.workload}/{line.arm}", line.metric, line.window, line.unit, relative)
     missing = [point.line.run_id for point in nights[-_FRESH:] if point.value is None]
     if missing:
-        return f"{len(missing)} of the last {_FRESH} nights are censored", f"see the verdict of {missing[-1]}"
-    if known < NIGHTS_MIN:
-        return f"too few nights: {known} of {NIGHTS_MIN}", f"{NIGHTS_MIN - known} more nights"
-    return None
+        why = f"{len(missing)} of the last {_FRESH} nights are censored"
+        return Trend(*names, "inconclusive", len(known), censored, why, f"see the verdict of {missing[-1]}")
+    if len(known) < NIGHTS_MIN:
+        why, advice = f"too few nights: {len(known)} of {NIGHTS_MIN}", f"{NIGHTS_MIN - len(known)} more nights"
+        return Trend(*names, "inconclusive", len(known), censored, why, advice)
+    change = _last_change(known)
+    if change is None:
+        return Trend(*names, "steady", len(known), censored, "no lasting change of a tenth or more")
+    status, why = _rated(change, line, issues, last)
+    command = f"aftershock compare {change.run_before} {change.run_after}" if status == "regressed" else None
+    return Trend(*names, status, len(known), censored, why, command, change)
 
 
 def _last_change(known: Sequence[Point]) -> Change | None:
-    """The last of the recent ones that is large enough."""
+    """Return the last recent change that is large enough."""
     values = [point.value for point in known if point.value is not None]
     bounds = [0, *change_points(values), len(values)]
     for before, at, after in reversed(list(zip(bounds, bounds[1:], bounds[2:], strict=False))):
-        change = _change(known, values, (before, at, after))
+        last, first = known[at - 1].line, known[at].line
+        about = (("host", last.host, first.host), ("Kafka", last.kafka, first.kafka), ("revision", last.git, first.git))
+        besides = tuple(f"{name} {old} to {new}" for name, old, new in about if old != new)
+        levels = median(values[before:at]), median(values[at:after])
+        change = Change(first.night, *levels, last.run_id, first.run_id, besides)
         if len(values) - at <= RECENT_NIGHTS and abs(math.log(change.ratio)) >= math.log(FLOOR):
             return change
     return None
 
 
-def _change(known: Sequence[Point], values: Sequence[float], bounds: tuple[int, int, int]) -> Change:
-    start, at, end = bounds
-    one, other = known[at - 1].line, known[at].line
-    about = (("host", one.host, other.host), ("Kafka", one.kafka, other.kafka), ("revision", one.git, other.git))
-    besides = tuple(f"{name} {was} to {now}" for name, was, now in about if was != now)
-    levels = median(values[start:at]), median(values[at:end])
-    return Change(other.night, *levels, one.run_id, other.run_id, besides)
-
-
-def _judged(change: Change, line: Line, issues: Sequence[Issue], last: date) -> tuple[Word, str]:
+def _rated(change: Change, line: Line, issues: Sequence[Issue], last: date) -> tuple[Word, str]:
     why = f"{change.ratio:.2f} times what it was, since {change.night}"
     why += f" ({', '.join(change.besides)})" if change.besides else ""
     if change.ratio < 1:
@@ -189,31 +177,35 @@ SCHEMA_VERSION = 1
 WIDTH = 80
 
 
-def exit_code(found: Sequence[Trend], broken: Sequence[str]) -> int:
-    """1 where a series regressed, else 2 where one is inconclusive, a line was broken or there is nothing, else 0."""
-    words = {trend.status for trend in found}
+def exit_code(series_trends: Sequence[Trend], broken: Sequence[str]) -> int:
+    """Return 1 if a series regressed, else 2 if one is inconclusive, a line is broken or there is none, else 0."""
+    words = {trend.status for trend in series_trends}
     if "regressed" in words:
         return 1
-    return 2 if "inconclusive" in words or broken or not found else 0
+    return 2 if "inconclusive" in words or broken or not series_trends else 0
 
 
-def text(found: Sequence[Trend], broken: Sequence[str]) -> str:
-    """For a terminal, without a newline at its end: the count, then every series that is not steady."""
-    if not found and not broken:
+def text(series_trends: Sequence[Trend], broken: Sequence[str]) -> str:
+    """Format for a terminal, without a final newline: the counts, then every series that is not steady."""
+    if not series_trends and not broken:
         return "the ledger is empty; add judged runs: aftershock trend --add RUN"
-    counts = {status: sum(trend.status == status for trend in found) for status in _order(found)}
-    head = f"{len(found)} series: " + ", ".join(f"{count} {status}" for status, count in counts.items())
-    told = [_told(trend) for status in counts for trend in found if trend.status == status and trend.change]
-    return "\n".join([head, *told, *map(_filled_in, [*_unsure_trend_text(found), *broken])])
+    counts = {status: sum(trend.status == status for trend in series_trends) for status in _order(series_trends)}
+    head = f"{len(series_trends)} series: " + ", ".join(f"{count} {status}" for status, count in counts.items())
+    changed = [_text(trend) for status in counts for trend in series_trends if trend.status == status and trend.change]
+    return "\n".join([head, *map(_wrapped, [*changed, *_unsure_texts(series_trends), *broken])])
 
 
-def document(found: Sequence[Trend], broken: Sequence[str]) -> dict[str, Any]:
-    """What ``--json`` prints."""
-    return {"schema_version": SCHEMA_VERSION, "series": [_row(trend) for trend in found], "broken": list(broken)}
+def document(series_trends: Sequence[Trend], broken: Sequence[str]) -> dict[str, Any]:
+    """Return the document of ``--json``."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "series": [_row(trend) for trend in series_trends],
+        "broken": list(broken),
+    }
 
 
 def otava(lines: Sequence[Line]) -> tuple[str, int]:
-    """The CSV, and how many cells had to be filled."""
+    """Return the CSV and the number of filled cells."""
     columns = {_column(own[0]): {point.line.night: point for point in points(own)[0]} for own in series(lines)}
     nights = sorted({line.night for line in lines})
     values = {
@@ -230,35 +222,35 @@ def otava(lines: Sequence[Line]) -> tuple[str, int]:
     return out.getvalue(), sum(values[name].count(None) for name in full)
 
 
-def _order(found: Sequence[Trend]) -> list[str]:
+def _order(series_trends: Sequence[Trend]) -> list[str]:
     words = ("regressed", "known", "improved", "inconclusive", "steady")
-    return [word for word in words if any(trend.status == word for trend in found)]
+    return [word for word in words if any(trend.status == word for trend in series_trends)]
 
 
-def _unsure_trend_text(found: Sequence[Trend]) -> Iterator[str]:
-    """The reasons, each with the series that it holds of, or how many those are."""
-    unsure = [trend for trend in found if trend.status == "inconclusive"]
+def _unsure_texts(series_trends: Sequence[Trend]) -> Iterator[str]:
+    """Yield each reason with the name of its series, or with their number."""
+    unsure = [trend for trend in series_trends if trend.status == "inconclusive"]
     for why, advice in dict.fromkeys((trend.why, trend.next) for trend in unsure):
-        those = [trend for trend in unsure if (trend.why, trend.next) == (why, advice)]
-        yield f"inconclusive: {f'{len(those)} series' if len(those) > 1 else _name(those[0])}: {why}; next: {advice}"
+        alike = [trend for trend in unsure if (trend.why, trend.next) == (why, advice)]
+        yield f"inconclusive: {f'{len(alike)} series' if len(alike) > 1 else _name(alike[0])}: {why}; next: {advice}"
 
 
 def _name(trend: Trend) -> str:
     return f"{trend.plan} {trend.client} {trend.metric} in {trend.window}"
 
 
-def _filled_in(sentence: str) -> str:
+def _wrapped(sentence: str) -> str:
     return fill(printable(sentence), WIDTH, subsequent_indent="  ")
 
 
-def _told(trend: Trend) -> str:
+def _text(trend: Trend) -> str:
     unit = "of the control's" if trend.relative else trend.unit
-    what = f"{trend.status}: {_name(trend)}: {trend.why}"
+    sentence = f"{trend.status}: {_name(trend)}: {trend.why}"
     if trend.change is not None:
-        what += f"; {trend.change.before:.4g} to {trend.change.after:.4g} {unit}"
+        sentence += f"; {trend.change.before:.4g} to {trend.change.after:.4g} {unit}"
     if trend.censored:
-        what += f"; {trend.censored} nights are censored"
-    return _filled_in(what + (f"; next: {trend.next}" if trend.next else ""))
+        sentence += f"; {trend.censored} nights are censored"
+    return sentence + (f"; next: {trend.next}" if trend.next else "")
 
 
 def _row(trend: Trend) -> Mapping[str, Any]:
@@ -274,11 +266,9 @@ def _column(line: Line) -> str:
 
 
 def _filled(column: Sequence[float | None]) -> list[float]:
-    first = next(value for value in column if value is not None)
-    return list(_carried(column, first))
-
-
-def _carried(column: Sequence[float | None], value: float) -> Iterator[float]:
-    for each in column:
-        value = value if each is None else each
-        yield value
+    current = next(value for value in column if value is not None)
+    values = []
+    for value in column:
+        current = current if value is None else value
+        values.append(current)
+    return values

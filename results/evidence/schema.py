@@ -1,7 +1,7 @@
-"""The declared shapes of the evidence tables (design 5.3) and of the verdict's rows: the one place they are written.
+"""Declared schemas of the evidence tables (design 5.3) and of the result tables, in one place.
 
-Rules: a column may be added or widened, never renamed; Spark always reads with these schemas, so that an older file
-gives null for a newer column and nothing is inferred.
+Rules: a column may be added or widened, never renamed. Spark always reads with these schemas, so an older file gives
+null for a newer column, and no type is inferred.
 """
 
 from pyspark.sql.types import (
@@ -67,7 +67,7 @@ LOG = _table(
 
 METRICS = _table({"t_us": _LONG, "broker_id": _INT, "name": _TEXT, "value": _DOUBLE})
 
-# what each replica held after the last heal, a row each stretch of offsets
+# The content of each replica after the last heal, a row per range of offsets.
 REPLICAS = _table(
     {
         "topic": _TEXT,
@@ -82,7 +82,7 @@ REPLICAS = _table(
     }
 )
 
-# what group coordinators wrote of groups' progress, a row each entry; share coordinators tell no ``committed``
+# Entries that group coordinators wrote about the groups' progress; share coordinators write no ``committed``.
 OFFSETS = _table(
     {
         "broker_id": _INT,
@@ -100,7 +100,7 @@ OFFSETS = _table(
 
 TABLES = {"outcomes": OUTCOMES, "log": LOG, "metrics": METRICS, "replicas": REPLICAS, "offsets": OFFSETS}
 
-# silver: how often each latency was seen, by what a check may ask for; null latency is censored
+# Silver: the count of each latency by everything that a check may select; null latency is censored.
 LATENCY_HIST = _table(
     {
         "client": _TEXT,
@@ -117,7 +117,7 @@ LATENCY_HIST = _table(
     }
 )
 
-# gold: the verdict's rows
+# Gold: the checks of the verdict.
 CHECKS = _table(
     {
         "id": _TEXT,

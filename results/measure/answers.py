@@ -1,9 +1,10 @@
-"""From the rows that Spark's jobs gave to a run's ``Facts``. Pure: nothing here knows Spark but by its rows' names.
+"""Conversion of the rows of Spark jobs to the ``Facts`` of a run, and the search for recovery. Pure.
 
-What recovery is looked for, how fast is calm, and where it may have begun. Pure; Spark's part is in ``recovery.py``.
+Spark appears here only through the column names of its rows. Every function takes rows as sequences with ``row[name]``.
 
-Rules: calm is a client's own pace in steady times a factor. Where in time it may begin, and where it must, is told by
-counts of slots, with certainty; between the two the records decide.
+**Recovery.** A client is calm if all its records succeed at its own pace in ``steady`` times a factor. ``recovery.py``
+counts records in slots of time. From these counts ``where_to_look`` derives with certainty where a calm period may
+begin and where it must begin; between the two, the records themselves decide, in a second job.
 """
 
 from collections import defaultdict
@@ -17,22 +18,22 @@ import numpy as np
 import numpy.typing as npt
 
 from aftershock.results.checks.obligations.stalls import SECOND_US
-from aftershock.results.evidence.phases import RUN, Interval
+from aftershock.results.evidence.phases import RUN
 from aftershock.results.measure.facts import (
     MAX,
-    Calm,
     Distribution,
-    Failed,
+    FailureSpan,
     Finding,
     Host,
-    Longest,
+    LongestGap,
+    MeasurementRequest,
     Outage,
     Perf,
     RackFlow,
     Recovered,
-    Slow,
+    RecoveryCriterion,
+    SlowRecord,
     Stall,
-    Wanted,
 )
 from aftershock.results.measure.latency import Histogram
 from aftershock.results.measure.recovery import GAP_SLOT_US
@@ -43,202 +44,211 @@ PERF_METRIC, PERF_QS = "produce.service", (0.5, 0.95, 0.99, 0.999)
 
 Key = tuple[str, str, str]
 Shares: TypeAlias = npt.NDArray[np.float64]
-Spread = Mapping[Key, Distribution]
+Distributions = Mapping[Key, Distribution]
 Answers = dict[int, list[Any]]
-"""Rows by the number of their run."""
+"""Rows by run number."""
 
 
 def by_run(rows: Iterable[Any]) -> Answers:
-    """Sorts rows out."""
-    sorted_out: dict[int, list[Any]] = defaultdict(list)
+    """Group rows by their column ``run``."""
+    grouped: dict[int, list[Any]] = defaultdict(list)
     for row in rows:
-        sorted_out[row["run"]].append(row)
-    return sorted_out
+        grouped[row["run"]].append(row)
+    return grouped
 
 
-def distribution(row: Any, asked: Sequence[float], qs: Collection[float]) -> Distribution:
-    """Of a row of ``latency.quantiles`` for ``asked``; of those ``qs`` alone."""
-    at = {q: row[f"q{index}"] for index, q in enumerate(asked) if q in qs}
+def distribution(row: Any, queried: Sequence[float], qs: Collection[float]) -> Distribution:
+    """Read a row of ``latency.quantiles`` that has the quantiles ``queried``, and keep those in ``qs``."""
+    at = {q: row[f"q{index}"] for index, q in enumerate(queried) if q in qs}
     return Distribution(row["n"], row["censored"], row["slowest_us"], at, row["mean_us"])
 
 
-def banded(told: Distribution, seen: Histogram, qs: Iterable[float], confidences: Iterable[float]) -> Distribution:
-    """``told`` with its bands: the values at the ranks between which the quantiles of what was sampled lie.
+def banded(
+    distribution: Distribution, histogram: Histogram, qs: Iterable[float], confidences: Iterable[float]
+) -> Distribution:
+    """Add confidence bands: the values at the ranks between which the population's quantiles lie.
 
-    How many of n samples lie below a quantile is binomial (order statistics; see Hahn and Meeker, Statistical
-    Intervals, 5.2). It says how far chance in sampling may have moved the figure, and nothing of anything else.
+    The number of n samples below a quantile is binomial (order statistics; see Hahn and Meeker, Statistical Intervals,
+    5.2). A band shows how far random sampling may have moved the figure, and covers no other error.
     """
-    asked = [(q, confidence) for q in qs if q < MAX for confidence in confidences]
-    ps = [[(1 + side * confidence) / 2 for _, confidence in asked] for side in (-1, 1)]
-    ends = binomial_quantiles(np.array(ps), told.n, np.array([q for q, _ in asked])).tolist()
-    bands = {one: (seen.at_rank(low), seen.at_rank(high + 1)) for one, low, high in zip(asked, *ends, strict=True)}
-    return replace(told, bands=bands)
+    keys = [(q, confidence) for q in qs if q < MAX for confidence in confidences]
+    ps = [[(1 + side * confidence) / 2 for _, confidence in keys] for side in (-1, 1)]
+    ranks = binomial_quantiles(np.array(ps), distribution.n, np.array([q for q, _ in keys])).tolist()
+    bands = {
+        key: (histogram.at_rank(low), histogram.at_rank(high + 1)) for key, low, high in zip(keys, *ranks, strict=True)
+    }
+    return replace(distribution, bands=bands)
 
 
 def binomial_quantiles(p: Shares, n: int, q: Shares) -> Longs:
-    """The fewest of ``n`` that no more than so many are with a probability of at least ``p``, each being so with ``q``.
+    """Return quantile ``p`` of the binomial distribution of ``n`` trials with probability ``q``.
 
-    (``scipy.stats`` has it as well, and takes a second to import.)
+    Equal to ``scipy.stats.binom.ppf``, which takes a second to import.
     """
-    from scipy.special import bdtr, bdtrik  # noqa: PLC0415 - a quarter of a second, in which Spark starts
+    from scipy.special import bdtr, bdtrik  # noqa: PLC0415 - a quarter of a second, while Spark starts
 
     near = np.ceil(bdtrik(p, n, q)) if n else np.zeros(np.broadcast(p, q).shape)
-    found: Longs = (near - ((near > 0) & (bdtr(near - 1, n, q) >= p))).astype(np.int64)
-    return found
+    exact: Longs = (near - ((near > 0) & (bdtr(near - 1, n, q) >= p))).astype(np.int64)
+    return exact
 
 
-def rack_flows(found: Iterable[RackFlow]) -> tuple[RackFlow, ...]:
-    """What went between racks, in the order of its names."""
+def rack_flows(flows: Iterable[RackFlow]) -> tuple[RackFlow, ...]:
+    """Return the traffic between racks, sorted by names."""
 
     def name(flow: RackFlow) -> tuple[str, ...]:
         return flow.op, flow.client, flow.window, flow.client_rack or "", flow.broker_rack or ""
 
-    return tuple(sorted(found, key=name))
+    return tuple(sorted(flows, key=name))
 
 
-def slowest(rows: Iterable[Any]) -> dict[tuple[str, str], tuple[Slow, ...]]:
-    """The slowest by op and client, the worst first."""
-    told: dict[tuple[str, str], list[Slow]] = defaultdict(list)
+def slowest(rows: Iterable[Any]) -> dict[tuple[str, str], tuple[SlowRecord, ...]]:
+    """Return the slowest records by op and client, the slowest first."""
+    slowest: dict[tuple[str, str], list[SlowRecord]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: (row["op"], row["client"], row["place"])):
-        told[row["op"], row["client"]].append(Slow(*[row[one.name] for one in fields(Slow)]))
-    return {key: tuple(some) for key, some in told.items()}
+        slowest[row["op"], row["client"]].append(SlowRecord(*[row[field.name] for field in fields(SlowRecord)]))
+    return {key: tuple(records) for key, records in slowest.items()}
 
 
 def host(row: Any) -> Host:
-    """How the host fared."""
-    return Host(*[row[one.name] for one in fields(Host)])
+    """Return the host's punctuality and load."""
+    return Host(*[row[field.name] for field in fields(Host)])
 
 
-def backwards(seen: Mapping[Key, Histogram], scene: Scene) -> int:
-    """Records and phases in which the clock went backwards."""
+_BACKWARDS_METRICS = ("produce.service", "consume.latency", "commit.service")
+"""One metric of each kind of row: a negative value shows that the clock went backwards."""
+
+
+def backwards(histograms: Mapping[Key, Histogram], scene: Scene) -> int:
+    """Return the number of records and phases in which the clock went backwards."""
     phases = sum(phase.end_us < phase.start_us for phase in scene.evidence.phases)
-    told = (one for (metric, _, window), one in seen.items() if window in ("warmup", RUN) and metric in _TAKEN)
-    return phases + sum(one.backwards for one in told)
+    return phases + sum(
+        histogram.backwards
+        for (metric, _, window), histogram in histograms.items()
+        if window in ("warmup", RUN) and metric in _BACKWARDS_METRICS
+    )
 
 
-_TAKEN = ("produce.service", "consume.latency", "commit.service")
-"""Where it shows that something was done before it was begun: one metric of each kind of row."""
+def longest(
+    rows: Iterable[Any], scene: Scene, spread: Distributions, slot_us: int = GAP_SLOT_US
+) -> dict[Key, LongestGap]:
+    """Return the longest gap of each client and window from rows of ``recovery.success_stretches``.
 
-
-def longest(rows: Iterable[Any], scene: Scene, spread: Spread, slot_us: int = GAP_SLOT_US) -> dict[Key, Longest]:
-    """Gaps by window, of rows of ``recovery.stretches``; a shorter one than a slot counts as one.
-
-    Where records were due and none succeeded, the gap is as long as the window.
+    A gap shorter than a slot counts as a slot. If records were due and none succeeded, the gap is the window. The ends
+    of a window count as successes; a segment without a success is part of one gap.
     """
     due = {(f"{metric.split('.')[0]}.gap", client, window) for metric, client, window in spread}
-    silent = {key: Longest(0, max(end - start for start, end in scene.windows[key[2]])) for key in due}
-    mine: dict[tuple[str, str], dict[int, Any]] = defaultdict(dict)
+    silent = {key: LongestGap(0, max(end - start for start, end in scene.windows[key[2]])) for key in due}
+    stretches_of: dict[tuple[str, str], dict[int, Any]] = defaultdict(dict)
     for row in rows:
-        mine[row["metric"], row["client"]][row["segment"]] = row
-    found = {
-        (*whose, window): _longest(some, spans, scene, slot_us)
-        for whose, some in mine.items()
-        for window, spans in scene.windows.items()
-    }
-    return silent | {key: gap for key, gap in found.items() if gap.n}
-
-
-def _longest(stretches: Mapping[int, Any], spans: Iterable[Interval], scene: Scene, slot_us: int) -> Longest:
-    """The window's ends count as successes would; a part of it without any is one gap."""
-    gaps, n = [], 0
-    for start_us, end_us in spans:
-        at_us = start_us
-        for segment in scene.segments.of([(start_us, end_us)]):
-            if row := stretches.get(segment):
-                gaps += [row["first_us"] - at_us, row["gap_us"]]
-                at_us, n = row["last_us"], n + row["n"]
-        gaps.append(end_us - at_us)
-    return Longest(n, max(slot_us, *gaps))
+        stretches_of[row["metric"], row["client"]][row["segment"]] = row
+    observed = {}
+    for (metric, client), stretches in stretches_of.items():
+        for window, spans in scene.windows.items():
+            gaps, n = [], 0
+            for start_us, end_us in spans:
+                last_us = start_us
+                for segment in scene.segments.of([(start_us, end_us)]):
+                    if row := stretches.get(segment):
+                        gaps += [row["first_us"] - last_us, row["gap_us"]]
+                        last_us, n = row["last_us"], n + row["n"]
+                gaps.append(end_us - last_us)
+            if n:
+                observed[metric, client, window] = LongestGap(n, max(slot_us, *gaps))
+    return silent | observed
 
 
 def findings(rows: Iterable[Any]) -> dict[Key, Finding]:
-    """What integrity rules found."""
-
-    def one(row: Any) -> Finding:
+    """Return the findings of the integrity rules by rule, side and client."""
+    by_key = {}
+    for row in rows:
         samples = tuple((record["producer_id"], record["seq"]) for record in row["samples"] or ())
-        return Finding(row["rule"], row["side"], row["client"], row["examined"], row["broken"], samples)
-
-    return {(each.rule, each.side, each.client): each for each in map(one, rows)}
+        key = row["rule"], row["side"], row["client"]
+        by_key[key] = Finding(*key, row["examined"], row["broken"], samples)
+    return by_key
 
 
 def stalls(rows: Iterable[Any]) -> tuple[Stall, ...]:
-    """The stalls, in order of side, client, partition and time."""
-    found = [Stall(*[row[name] for name in ("side", "client", "partition", "start_us", "end_us")]) for row in rows]
-    return tuple(sorted(found, key=lambda one: (one.side, one.client, _number(one.partition), one.start_us)))
+    """Return the stalls in order of side, client, partition and time."""
+    all_stalls = [Stall(*[row[name] for name in ("side", "client", "partition", "start_us", "end_us")]) for row in rows]
+    return tuple(
+        sorted(all_stalls, key=lambda stall: (stall.side, stall.client, _order(stall.partition), stall.start_us))
+    )
 
 
-def _number(partition: int | None) -> int:
+def _order(partition: int | None) -> int:
+    """Return a sort key: the whole side (None) comes before its partitions."""
     return -1 if partition is None else partition
 
 
-def failures(rows: Iterable[Any]) -> dict[tuple[str, str], tuple[Failed, ...]]:
-    """What failed, by side and client, in order of time."""
-    failed: dict[tuple[str, str], list[Failed]] = defaultdict(list)
+def failures(rows: Iterable[Any]) -> dict[tuple[str, str], tuple[FailureSpan, ...]]:
+    """Return the failures by side and client, in order of time."""
+    by_client: dict[tuple[str, str], list[FailureSpan]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: (row["side"], row["client"], row["from_s"], row["to_s"])):
-        one = Failed(row["from_s"] * SECOND_US, (row["to_s"] + 1) * SECOND_US, row["n"])
-        failed[row["side"], row["client"]].append(one)
-    return {key: tuple(some) for key, some in failed.items()}
+        span = FailureSpan(row["from_s"] * SECOND_US, (row["to_s"] + 1) * SECOND_US, row["n"])
+        by_client[row["side"], row["client"]].append(span)
+    return {key: tuple(spans) for key, spans in by_client.items()}
 
 
-def unavailable(found: Sequence[Stall], scene: Scene, spread: Spread) -> dict[Key, tuple[Outage, ...]]:
-    """How long each partition stood still in each window in which something was due."""
+def unavailable(stalls: Sequence[Stall], scene: Scene, spread: Distributions) -> dict[Key, tuple[Outage, ...]]:
+    """Return how long each partition was stalled, for each window in which records were due."""
     due = {(metric.split(".")[0], client, window) for metric, client, window in spread if metric.endswith(".latency")}
-    return {key: tuple(_outages(key, found, scene)) for key in sorted(due)}
+    outages = {}
+    for side, client, window in sorted(due):
+        durations_us: dict[int | None, list[int]] = defaultdict(list)
+        for stall in stalls:
+            if (stall.side, stall.client) == (side, client):
+                overlaps = [min(stall.end_us, end) - max(stall.start_us, start) for start, end in scene.windows[window]]
+                durations_us[stall.partition] += [us for us in overlaps if us > 0]
+        outages[side, client, window] = tuple(
+            Outage(partition, sum(durations), max(durations), len(durations))
+            for partition, durations in sorted(durations_us.items(), key=lambda item: _order(item[0]))
+            if durations
+        )
+    return outages
 
 
-def _outages(key: Key, found: Sequence[Stall], scene: Scene) -> list[Outage]:
-    side, client, window = key
-    lasted: dict[int | None, list[int]] = defaultdict(list)
-    for stall in found:
-        if (stall.side, stall.client) == (side, client):
-            shared = [min(stall.end_us, end) - max(stall.start_us, start) for start, end in scene.windows[window]]
-            lasted[stall.partition] += [us for us in shared if us > 0]
-    return [
-        Outage(partition, sum(some), max(some), len(some))
-        for partition, some in sorted(lasted.items(), key=lambda item: _number(item[0]))
-        if some
-    ]
+def perf(histograms: Mapping[Key, Histogram], stretches: Iterable[Any], scene: Scene) -> dict[str, Perf]:
+    """Return the figures of ``kafka-producer-perf-test`` per client, from the end of warm-up to its last success.
 
-
-def perf(seen: Mapping[Key, Histogram], stretches: Iterable[Any], scene: Scene) -> dict[str, Perf]:
-    """The figures of ``kafka-producer-perf-test`` for each client, from warm-up's end to its last success."""
-    last: dict[str, int] = defaultdict(int)
+    The quantiles are of acknowledged records; the tool counts ranks from 0 and truncates them to integers.
+    """
+    last_us: dict[str, int] = defaultdict(int)
     for row in stretches:
         if row["metric"] == "produce.gap":
-            last[row["client"]] = max(last[row["client"]], row["last_us"])
-    return {
-        client: _perf(one, seen["produce.latency", client, RUN].bytes, last[client] - scene.judged_from_us)
-        for (metric, client, window), one in sorted(seen.items(), key=itemgetter(0))
-        if (metric, window) == (PERF_METRIC, RUN) and one.valued
-    }
-
-
-def _perf(seen: Histogram, bytes_: int, lasted_us: int) -> Perf:
-    """Its quantiles are of what was acknowledged: the tool's index counts from 0, and is cut to whole numbers."""
-    n, seconds = seen.valued, max(lasted_us, 1) / 1e6
-    took_us = [seen.mean_us, seen.slowest_us, *(seen.at_rank(min(n, int(q * n) + 1)) for q in PERF_QS)]
-    return Perf(n, seconds, n / seconds, bytes_ / 2**20 / seconds, *((us or 0) / 1e3 for us in took_us))
+            last_us[row["client"]] = max(last_us[row["client"]], row["last_us"])
+    figures = {}
+    for (metric, client, window), service in sorted(histograms.items(), key=itemgetter(0)):
+        if (metric, window) == (PERF_METRIC, RUN) and service.valued:
+            n, seconds = service.valued, max(last_us[client] - scene.judged_from_us, 1) / 1e6
+            megabytes = histograms["produce.latency", client, RUN].bytes / 2**20
+            took_us = [
+                service.mean_us,
+                service.slowest_us,
+                *(service.at_rank(min(n, int(q * n) + 1)) for q in PERF_QS),
+            ]
+            figures[client] = Perf(n, seconds, n / seconds, megabytes / seconds, *((us or 0) / 1e3 for us in took_us))
+    return figures
 
 
 SLOT_US = 100_000
 Counts: TypeAlias = npt.NDArray[np.int64]
 
 
-def calms_of(scene: Scene, wanted: Wanted) -> list[Calm]:
-    """As is usual, for every fault that began, and as the SLOs have it."""
+def criteria_of(scene: Scene, request: MeasurementRequest) -> list[RecoveryCriterion]:
+    """Return the default criterion of every fault that began, and those of the SLOs."""
     begun = [step["id"] for step in scene.evidence.steps if scene.inject_us(step["id"]) is not None]
-    asked = [calm for calm in wanted.recoveries if calm.fault in begun]
-    return list(dict.fromkeys([*map(Calm, begun), *asked]))
+    requested = [criterion for criterion in request.recoveries if criterion.fault in begun]
+    return list(dict.fromkeys([*map(RecoveryCriterion, begun), *requested]))
 
 
-def usual(calm: Calm) -> bool:
-    """Whether it is as calm as is looked for where nobody says how."""
-    return calm == Calm(calm.fault)
+def is_default(criterion: RecoveryCriterion) -> bool:
+    """Return True for the criterion that applies unless an SLO defines another."""
+    return criterion == RecoveryCriterion(criterion.fault)
 
 
 @dataclass(frozen=True)
 class Pace:
-    """What calm is for a client: for ``for_us`` none fails, and of n at most ``allowed`` take over ``limit_us``."""
+    """A client is calm if, for ``for_us``, no record fails and at most ``allowed(n)`` take longer than ``limit_us``."""
 
     run: int
     client: str
@@ -249,48 +259,49 @@ class Pace:
 
     @property
     def row(self) -> tuple[str, int, int, int, int]:
-        """``client end_us limit_us num den``, as the tables have it."""
+        """``client end_us limit_us num den``, as in the tables for Spark."""
         return self.client, self.end_us, self.limit_us, *self.q.as_integer_ratio()
 
     def allowed(self, n: "Counts") -> "Counts":
-        """How many of n may be slow: nearest-rank quantile <= limit is the same as at least ceil(q n) within it."""
-        found: Counts = n * (self.q.denominator - self.q.numerator) // self.q.denominator
-        return found
+        """Return how many of n may be slow: nearest-rank quantile <= limit means at least ceil(q n) within it."""
+        slow: Counts = n * (self.q.denominator - self.q.numerator) // self.q.denominator
+        return slow
 
 
 @dataclass(frozen=True)
-class Sought:
-    """The ``number``-th calm of a run, looked for at a client's pace."""
+class RecoverySearch:
+    """A search for the recovery of one client by one criterion. ``at_us`` is the injection."""
 
-    number: int
-    calm: Calm
+    criterion: RecoveryCriterion
     pace: Pace
     at_us: int
 
 
-def sought(scenes: Sequence[Scene], calms: Sequence[Sequence[Calm]], spread: Sequence[Spread]) -> list[Sought]:
-    """Each calm for each client that has a pace: where steady has too little to tell, there is none."""
-    found = []
+def recovery_searches(
+    scenes: Sequence[Scene], criteria: Sequence[Sequence[RecoveryCriterion]], spread: Sequence[Distributions]
+) -> list[RecoverySearch]:
+    """Return a search per criterion and client; a client with too few records in ``steady`` has none.
+
+    The limit is computed in integers: in floats 1.1 * 3000 is more than 3300.
+    """
+    searches = []
     for run, scene in enumerate(scenes):
-        for number, calm in enumerate(calms[run]):
+        for criterion in criteria[run]:
             for client in scene.evidence.clients:
-                limit_us = _limit_us(calm, spread[run].get(("produce.latency", client.key, "steady")))
-                at_us = scene.inject_us(calm.fault)
-                if limit_us is not None and at_us is not None:
-                    pace = Pace(run, client.key, scene.end_us, limit_us, Fraction(repr(calm.q)), calm.for_us)
-                    found.append(Sought(number, calm, pace, at_us))
-    return found
-
-
-def _limit_us(calm: Calm, steady: Distribution | None) -> int | None:
-    """The slowest that counts as calm, in whole microseconds. Not as floats: 1.1 * 3000 is over 3300."""
-    at_us = steady.at[calm.q] if steady and steady.n >= quantile_needs(calm.q) else None
-    return None if at_us is None else int(Fraction(repr(calm.factor)) * at_us)
+                steady = spread[run].get(("produce.latency", client.key, "steady"))
+                steady_us = steady.at[criterion.q] if steady and steady.n >= quantile_needs(criterion.q) else None
+                at_us = scene.inject_us(criterion.fault)
+                if steady_us is not None and at_us is not None:
+                    limit_us = int(Fraction(repr(criterion.factor)) * steady_us)
+                    q = Fraction(repr(criterion.q))
+                    pace = Pace(run, client.key, scene.end_us, limit_us, q, criterion.for_us)
+                    searches.append(RecoverySearch(criterion, pace, at_us))
+    return searches
 
 
 @dataclass(frozen=True)
 class Look:
-    """Where the records have to be looked at one by one: calm begins from ``look_us`` on, before ``until_us``."""
+    """A time to examine record by record: calm begins at ``look_us`` or later, before ``until_us``."""
 
     look_us: int
     until_us: int
@@ -298,7 +309,7 @@ class Look:
 
 @dataclass(frozen=True, eq=False)
 class Slots:
-    """What was counted at a pace (``recovery.pace_slots``), a row each slot and segment, which is -1 outside of all."""
+    """Counts at a pace (``recovery.pace_slots``), a row per slot and segment; segment -1 is outside all segments."""
 
     segment: Counts
     slot: Counts
@@ -307,8 +318,8 @@ class Slots:
     slow: Counts
 
 
-def where_to_look(one: Sought, slots: Slots | None) -> list[Look]:
-    """The slots in which calm may begin, up to the first in which it must; where they are near each other, as one look.
+def where_to_look(search: RecoverySearch, slots: Slots | None) -> list[Look]:
+    """Return the slots in which calm may begin, up to the first in which it must; near slots are joined.
 
     ::
 
@@ -316,36 +327,36 @@ def where_to_look(one: Sought, slots: Slots | None) -> list[Look]:
         surely in it           |---------|       records of the slots that lie wholly in any such stretch
         perhaps in it    |--------------------|  records of the slots that one may reach into
 
-    It may if none failed of those surely in it, and the slow ones of them are few enough for all that are perhaps in
-    it; it must if none failed of all, and all that are slow are few enough for those surely in it. ``slots`` are those
-    of the pace, if it has any.
+    Calm may begin in a slot if none of the records surely in the stretch failed, and the slow ones among them are few
+    enough for all records perhaps in it. It must begin there if none of the records perhaps in it failed, and the slow
+    ones among them are few enough for those surely in it. ``slots`` are None if the client has no records.
     """
     if slots is None:
         return []
-    slot_us, pace = slot_us_of(one.pace.for_us), one.pace
+    slot_us, pace = slot_us_of(search.pace.for_us), search.pace
     first = slots.slot.min()
-    sums = {name: _running(getattr(slots, name), slots.slot - first) for name in ("n", "failed", "slow")}
+    sums = {name: _cumulative(getattr(slots, name), slots.slot - first) for name in ("n", "failed", "slow")}
     at = np.flatnonzero(np.diff(sums["n"]))
-    surely = {name: _within(of, at + 1, at + pace.for_us // slot_us) for name, of in sums.items()}
-    perhaps = {name: _within(of, at, at + 2 + (pace.for_us - 2) // slot_us) for name, of in sums.items()}
+    surely = {name: _within(running, at + 1, at + pace.for_us // slot_us) for name, running in sums.items()}
+    perhaps = {name: _within(running, at, at + 2 + (pace.for_us - 2) // slot_us) for name, running in sums.items()}
     start_us = (at + first) * slot_us
-    after, whole = start_us + slot_us > one.at_us, start_us >= one.at_us
+    after, whole = start_us + slot_us > search.at_us, start_us >= search.at_us
     may = after & (surely["failed"] == 0) & (surely["slow"] <= pace.allowed(perhaps["n"]))
     may &= start_us + pace.for_us <= pace.end_us
     must = whole & (perhaps["failed"] == 0) & (perhaps["slow"] <= pace.allowed(surely["n"]))
     must &= start_us + slot_us + pace.for_us <= pace.end_us
     begins_us = start_us[may & (start_us <= min(start_us[must], default=pace.end_us))]
-    apart = np.split(begins_us, np.flatnonzero(np.diff(begins_us) > pace.for_us) + 1)
-    return [Look(max(int(some[0]), one.at_us), int(some[-1]) + slot_us) for some in apart if len(some)]
+    groups = np.split(begins_us, np.flatnonzero(np.diff(begins_us) > pace.for_us) + 1)
+    return [Look(max(int(group[0]), search.at_us), int(group[-1]) + slot_us) for group in groups if len(group)]
 
 
 def slot_us_of(for_us: int) -> int:
-    """A tenth of a second, or a quarter of what is looked for."""
+    """Return the slot length: a tenth of a second, or a quarter of the calm period if that is shorter."""
     return max(1, min(SLOT_US, for_us // 4))
 
 
-def _running(counted: Counts, at: Counts) -> Counts:
-    """How many there were before each slot, and before the end."""
+def _cumulative(counted: Counts, at: Counts) -> Counts:
+    """Return the counts before each slot, and before the end."""
     counts = np.zeros(at.max() + 2, dtype=np.int64)
     np.add.at(counts, at + 1, counted)
     return np.cumsum(counts)
@@ -353,21 +364,21 @@ def _running(counted: Counts, at: Counts) -> Counts:
 
 def _within(running: Counts, start: Counts, end: Counts) -> Counts:
     last = len(running) - 1
-    found: Counts = running[np.minimum(end, last)] - running[np.minimum(start, last)]
-    return found
+    counts: Counts = running[np.minimum(end, last)] - running[np.minimum(start, last)]
+    return counts
 
 
 def recovered(
-    looked: Iterable[tuple[Sought, int | None]], slots: Mapping[Pace, Slots], scene: Scene
-) -> dict[tuple[Calm, str], Recovered]:
-    """The answers of one run by calm and client, with how much there was to look at, and how long."""
-    # an inject is the edge of a segment; what is in none was before all
+    results: Iterable[tuple[RecoverySearch, int | None]], slots: Mapping[Pace, Slots], scene: Scene
+) -> dict[tuple[RecoveryCriterion, str], Recovered]:
+    """Return the recoveries of one run by criterion and client, with the records and the time examined."""
+    # An injection is the edge of a segment; a record outside all segments was before all of them.
     starts_us = np.array([*(start for start, _ in scene.segments.spans), -1])
-    found = {}
-    for one, recovered_us in looked:
-        seen = slots.get(one.pace)
-        begun = seen.n[starts_us[seen.segment] >= one.at_us] if seen else ()
-        observed_us = max(0, scene.end_us - one.at_us - one.calm.for_us)
-        if len(begun):
-            found[one.calm, one.pace.client] = Recovered(int(sum(begun)), recovered_us, observed_us)
-    return found
+    recoveries = {}
+    for search, recovered_us in results:
+        counts = slots.get(search.pace)
+        after = counts.n[starts_us[counts.segment] >= search.at_us] if counts else ()
+        observed_us = max(0, scene.end_us - search.at_us - search.criterion.for_us)
+        if len(after):
+            recoveries[search.criterion, search.pace.client] = Recovered(int(sum(after)), recovered_us, observed_us)
+    return recoveries

@@ -1,9 +1,8 @@
-"""What SLOs ask beyond the standing measurements: a window by subject (``for each partition``), by slots, or both.
+"""Cuts: windows that an SLO divides by subject (``for each partition``), by time slots, or both.
 
-Rules: exact, from the records; nothing is dropped: what doesn't tell its subject is ``unknown``. A record belongs to
-the part of the window that its intended time lies in, a success (``.gap``) to the one that it came in.
-
-The slices of what SLOs ask for beyond the standing measurements, from the rows of ``cuts.py``. Pure.
+Rules: exact, from the records; nothing is dropped: a row without its subject counts as ``unknown``. A record belongs to
+the part of the window around its intended time, a success of ``.gap`` to the part in which it happened. The first half
+builds the queries, the second half converts their rows to slices, without Spark.
 """
 
 from collections import defaultdict
@@ -30,7 +29,7 @@ SLICE = ("run", "cut", "client", "subject", "part")
 
 @dataclass(frozen=True)
 class Part:
-    """Some of a cut's window: all of it, a block of it, or a slot, which alone has a ``start_us``."""
+    """Part of a cut's window: all of it, one block, or one slot; only a slot has a ``start_us``."""
 
     spans: tuple[Interval, ...]
     start_us: int | None = None
@@ -38,10 +37,13 @@ class Part:
 
 
 def parts_of(cut: Cut, scene: Scene) -> list[Part]:
-    """The parts in order, of blocks first and then of time; a slot that would be cut short is left out."""
+    """Return the parts in order of block and time; an incomplete slot is left out."""
     window = scene.windows.get(cut.window, ())
     blocks = scene.blocks if cut.each == "block" else {None: window}
-    named = [(name, merged([_shared(a, b) for a in window for b in spans])) for name, spans in blocks.items()]
+    named = [
+        (name, merged([(max(a[0], b[0]), min(a[1], b[1])) for a in window for b in spans]))
+        for name, spans in blocks.items()
+    ]
     if cut.every_us is None:
         return [Part(spans, block=name) for name, spans in named if spans]
     every_us = cut.every_us
@@ -53,23 +55,19 @@ def parts_of(cut: Cut, scene: Scene) -> list[Part]:
     ]
 
 
-def _shared(one: Interval, other: Interval) -> Interval:
-    return max(one[0], other[0]), min(one[1], other[1])
-
-
 def asked(cuts: Mapping[int, Sequence[Cut]], *, of_gaps: bool) -> Iterator[tuple[int, int, str, str, str | None]]:
-    """Rows of ``ASKED``, of cuts by run: those of gaps, or those of latencies."""
-    for run, some in cuts.items():
-        for number, cut in enumerate(some):
+    """Yield rows of ``ASKED`` for the cuts of each run: either of gaps or of latencies."""
+    for run, of_run in cuts.items():
+        for number, cut in enumerate(of_run):
             op, kind = cut.metric.split(".", 1)
             if (kind == "gap") == of_gaps:
                 yield run, number, op, "latency" if kind == "success" else kind, cut.each
 
 
 def slots(cuts: Mapping[int, Sequence[Cut]], scenes: Sequence[Scene]) -> Iterator[tuple[object, ...]]:
-    """Rows of ``PARTS``: every slot of a second with the parts that reach into it."""
-    for run, some in cuts.items():
-        for number, cut in enumerate(some):
+    """Yield rows of ``PARTS``: every slot of one second with the parts that overlap it."""
+    for run, of_run in cuts.items():
+        for number, cut in enumerate(of_run):
             for index, part in enumerate(parts_of(cut, scenes[run])):
                 for start, end in part.spans:
                     for slot in range(start // SLOT_US, (end - 1) // SLOT_US + 1):
@@ -77,7 +75,7 @@ def slots(cuts: Mapping[int, Sequence[Cut]], scenes: Sequence[Scene]) -> Iterato
 
 
 def latencies(samples: DataFrame, asked: DataFrame, parts: DataFrame, dims: Dims) -> DataFrame:
-    """``run cut client subject part latency_us n``: the histogram of every slice."""
+    """Return ``run cut client subject part latency_us n``: the histogram of every slice."""
     of_cuts = samples.where("owed").join(F.broadcast(asked), ["run", "op"])
     placed = _placed(with_segment(of_cuts, "intended_us", dims), "intended_us", parts, "inner")
     took = F.when(
@@ -100,9 +98,9 @@ def latencies(samples: DataFrame, asked: DataFrame, parts: DataFrame, dims: Dims
 
 
 def gaps(samples: DataFrame, asked: DataFrame, parts: DataFrame) -> DataFrame:
-    """``run cut client subject part start_us n longest_us``: every interval of every slice that had a success.
+    """Return ``run cut client subject part start_us n longest_us``: every interval of every slice with a success.
 
-    A subject with successes elsewhere is there with part null, so that its silence can be told.
+    A subject with successes only elsewhere has a row with part null, so that its silence can be reported.
     """
     good = samples.where(ok() & F.col("done_us").isNotNull())
     placed = _placed(good.join(F.broadcast(asked), ["run", "op"]), "done_us", parts, "left")
@@ -116,15 +114,15 @@ def gaps(samples: DataFrame, asked: DataFrame, parts: DataFrame) -> DataFrame:
 
 
 def _placed(rows: DataFrame, time: str, parts: DataFrame, how: str) -> DataFrame:
-    """``rows`` of cuts with the ``part`` that column ``time`` lies in, its ``block`` and its interval."""
-    told = parts.withColumnsRenamed({"run": "part_run", "cut": "part_cut"})
+    """Add the ``part`` around column ``time``, with its ``block`` and interval, to the ``rows`` of cuts."""
+    renamed = parts.withColumnsRenamed({"run": "part_run", "cut": "part_cut"})
     within = (F.col(time) >= F.col("start_us")) & (F.col(time) < F.col("end_us"))
     here = (F.col("run") == F.col("part_run")) & (F.col("cut") == F.col("part_cut")) & (slot_of(time) == F.col("slot"))
-    return rows.join(F.broadcast(told), here & within, how)
+    return rows.join(F.broadcast(renamed), here & within, how)
 
 
 def _subject() -> Column:
-    """What the row is told apart by, in the words of the verdict."""
+    """Return the subject of a row in the words of the verdict."""
     place = F.concat("topic", F.lit("/"), "partition")
     by = {
         "rack": F.concat(F.lit("rack="), "broker_rack"),
@@ -132,74 +130,66 @@ def _subject() -> Column:
         "broker": F.concat(F.lit("broker="), "broker_id"),
         "producer": F.concat(F.lit("producer="), "producer_id"),
         "epoch": F.concat(place, F.lit("@"), "leader_epoch"),
-        "block": F.lit(""),  # its part says which
+        "block": F.lit(""),  # the part names the block
     }
-    told = F.when(F.col("each").isNull(), F.lit(""))
-    for each, subject in by.items():
-        told = told.when(F.col("each") == each, F.coalesce(subject, F.lit(UNKNOWN)))
-    return told.alias("subject")
+    subject = F.when(F.col("each").isNull(), F.lit(""))
+    for word, name in by.items():
+        subject = subject.when(F.col("each") == word, F.coalesce(name, F.lit(UNKNOWN)))
+    return subject.alias("subject")
 
 
-Seen = dict[str, dict[tuple[str, int], Distribution]]
-"""By client, subject and part."""
+Distributions = dict[str, dict[tuple[str, int], Distribution]]
+"""By client, then by subject and number of the part."""
 
 
 def sliced(
-    cuts: Sequence[Cut], rows: Mapping[str, Sequence[Any]], scene: Scene, asked: Sequence[float], qs: Collection[float]
+    cuts: Sequence[Cut],
+    rows: Mapping[str, Sequence[Any]],
+    scene: Scene,
+    queried: Sequence[float],
+    qs: Collection[float],
 ) -> dict[tuple[Cut, str], tuple[Slice, ...]]:
-    """All slices of a run, of the answers named ``latencies`` and ``cut_gaps``, by what was asked and the client."""
-    found: dict[tuple[Cut, str], tuple[Slice, ...]] = {}
+    """Return all slices of a run by cut and client, from the rows of the jobs ``latencies`` and ``cut_gaps``.
+
+    ``queried`` are the quantiles of the query, ``qs`` those to keep.
+    """
+    slices: dict[tuple[Cut, str], tuple[Slice, ...]] = {}
     for number, cut in enumerate(cuts):
+        parts = parts_of(cut, scene)
         if cut.metric.endswith(".gap"):
-            seen = _gaps(cut, [row for row in rows["cut_gaps"] if row["cut"] == number], scene, qs)
+            by_client = _gaps(cut, [row for row in rows["cut_gaps"] if row["cut"] == number], scene, parts, qs)
         else:
-            seen = _latencies([row for row in rows["latencies"] if row["cut"] == number], asked, qs)
-        found |= {(cut, client): _slices(cut, scene, some) for client, some in sorted(seen.items())}
-    return found
+            by_client = defaultdict(dict)
+            for row in rows["latencies"]:
+                if row["cut"] == number:
+                    by_client[row["client"]][row["subject"], row["part"]] = distribution(row, queried, qs)
+        for key, of_client in sorted(by_client.items()):
+            slices[cut, key] = tuple(
+                Slice(parts[part].block or subject, parts[part].start_us, seen)
+                for (subject, part), seen in sorted(of_client.items())
+            )
+    return slices
 
 
-def _slices(cut: Cut, scene: Scene, some: Mapping[tuple[str, int], Distribution]) -> tuple[Slice, ...]:
-    """Parts are in the order of ``parts_of``."""
-    parts = parts_of(cut, scene)
-    return tuple(
-        Slice(parts[part].block or subject, parts[part].start_us, one) for (subject, part), one in sorted(some.items())
-    )
-
-
-def _latencies(rows: Iterable[Any], asked: Sequence[float], qs: Collection[float]) -> Seen:
-    """The distribution of every slice in which something was due."""
-    seen: Seen = defaultdict(dict)
+def _gaps(cut: Cut, rows: Iterable[Any], scene: Scene, parts: Sequence[Part], qs: Collection[float]) -> Distributions:
+    """Return the longest gap of every slice; without a success it is the slice's own length."""
+    by_client: dict[str, dict[str, dict[tuple[int, int], Any]]] = defaultdict(lambda: defaultdict(dict))
     for row in rows:
-        seen[row["client"]][row["subject"], row["part"]] = distribution(row, asked, qs)
-    return seen
-
-
-def _gaps(cut: Cut, rows: Iterable[Any], scene: Scene, qs: Collection[float]) -> Seen:
-    """The longest gap of every slice; where a subject had no success, the slice's own length."""
-    found: dict[str, dict[str, dict[tuple[int, int], Any]]] = defaultdict(lambda: defaultdict(dict))
-    for row in rows:
-        found[row["client"]][row["subject"]][row["part"], row["start_us"]] = row
+        by_client[row["client"]][row["subject"]][row["part"], row["start_us"]] = row
     if cut.each in (None, "block"):
-        for client in _doing(cut.metric.split(".")[0], scene):
-            found[client].setdefault("", {})
-    return {
-        client: {
-            (subject, number): _gap(part, number, some, qs)
-            for subject, some in subjects.items()
-            for number, part in enumerate(parts_of(cut, scene))
-        }
-        for client, subjects in found.items()
-    }
-
-
-def _doing(op: str, scene: Scene) -> list[str]:
-    """The clients that do this."""
-    side = {"produce": "produces_to", "consume": "consumes_from", "commit": "commits_to"}[op]
-    return [client.key for client in scene.evidence.clients if getattr(client, side)]
-
-
-def _gap(part: Part, number: int, some: Mapping[tuple[int, int], Any], qs: Collection[float]) -> Distribution:
-    seen = [(some.get((number, start)), end - start) for start, end in part.spans]
-    longest_us = max(row["longest_us"] if row else length for row, length in seen)
-    n = sum(row["n"] for row, _ in seen if row)
-    return Distribution(n, 0, longest_us, dict.fromkeys(sorted({*qs, MAX}), longest_us))
+        op = cut.metric.split(".")[0]
+        topic = {"produce": "produces_to", "consume": "consumes_from", "commit": "commits_to"}[op]
+        for client in scene.evidence.clients:
+            if getattr(client, topic):
+                by_client[client.key].setdefault("", {})
+    gaps: Distributions = {}
+    for key, subjects in by_client.items():
+        gaps[key] = {}
+        for subject, intervals in subjects.items():
+            for number, part in enumerate(parts):
+                rows_of = [(intervals.get((number, start)), end - start) for start, end in part.spans]
+                longest_us = max(row["longest_us"] if row else length for row, length in rows_of)
+                n = sum(row["n"] for row, _ in rows_of if row)
+                at = dict.fromkeys(sorted({*qs, MAX}), longest_us)
+                gaps[key][subject, number] = Distribution(n, 0, longest_us, at)
+    return gaps

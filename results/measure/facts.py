@@ -1,9 +1,9 @@
-"""What the SLOs of a run want measured besides what always is: quantiles, cuts through a selection, recoveries.
+"""Measurements of a run as plain values, and the measurements that its SLOs request.
 
-What Spark measured, as plain values: all that the checks and the report are told of the records.
-
-Rules: everything here is a measurement, none a judgement; times are microseconds; clients are named ``workload/arm``;
-where nothing was seen there is an empty measurement, never an exception. What is asked for is in ``wanted.py``.
+``Facts`` is everything that the checks and the report get from the records. Every value here is a measurement, not a
+judgement; times are microseconds; clients are named ``workload/arm``. Where nothing was observed there is an empty
+measurement, never an exception. ``MeasurementRequest`` lists what the SLOs need besides the standing measurements:
+quantiles, cuts through a selection, and recovery criteria.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,11 +15,11 @@ Each = Literal["rack", "partition", "broker", "producer", "epoch", "block"]
 
 @dataclass(frozen=True, order=True)
 class Cut:
-    """A selection that the standing measurements lack: a metric in a window, told apart by subject, by time, or both.
+    """A metric in a window, divided by subject, by time, or both.
 
-    ``metric``: ``produce.latency`` and its like (``.success`` is the distribution of latency), ``.gap``,
+    ``metric``: a latency such as ``produce.latency`` (for ``.success`` its distribution is used), ``.gap``,
     ``consume.lag``, ``consume.freshness``. ``every_us``: slots of this length from the start of each of the window's
-    intervals; a last one that is cut short is left out. A rack is the broker's.
+    intervals; an incomplete last slot is left out. A rack is the broker's.
     """
 
     metric: str
@@ -29,8 +29,8 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Calm:
-    """When a client counts as recovered from a fault: for ``for_us`` all succeed, quantile ``q`` <= factor x steady."""
+class RecoveryCriterion:
+    """Recovery of a client from a fault: for ``for_us`` all records succeed and quantile ``q`` <= factor x steady."""
 
     fault: str
     q: float = 0.95
@@ -39,13 +39,13 @@ class Calm:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """All that a run's SLOs ask for. ``confidences``: of the bands around each of ``qs``."""
+class MeasurementRequest:
+    """All measurements that a run's SLOs request. ``confidences``: of the bands around each of ``qs``."""
 
     qs: tuple[float, ...] = ()
     confidences: tuple[float, ...] = (0.95,)
     cuts: tuple[Cut, ...] = ()
-    recoveries: tuple[Calm, ...] = ()
+    recoveries: tuple[RecoveryCriterion, ...] = ()
 
 
 MAX = 1.0
@@ -56,8 +56,8 @@ Band = tuple[int | None, int | None]
 class Distribution:
     """Latencies of one metric, client and window. ``at`` maps quantiles (1.0: max) to a value, None where censored.
 
-    ``mean_us`` is of those that are not censored. ``bands`` maps (quantile, confidence) to the order statistics between
-    which the quantile lies with that confidence, as far as drawing samples goes; None is the end that is not known.
+    ``mean_us`` is the mean of the values that are not censored. ``bands`` maps (quantile, confidence) to the order
+    statistics between which the quantile lies with that confidence, with respect to sampling; None is an unknown end.
     """
 
     n: int = 0
@@ -72,8 +72,8 @@ class Distribution:
 class Slice:
     """A part of a selection: ``rack=a``, ``orders/3``, ``broker=2``, ``orders/3@5``, ``unknown``, or "" for all of it.
 
-    The times are those of its slot, None where the selection is not cut into slots. What ``seen`` holds is the metric's
-    own: latencies, the longest gap (``slowest_us``), or records of lag.
+    ``start_us`` is the start of its slot, None without slots. ``seen`` holds values of the metric: latencies, the
+    longest gap (``slowest_us``), or records of lag.
     """
 
     subject: str
@@ -82,8 +82,8 @@ class Slice:
 
 
 @dataclass(frozen=True)
-class Longest:
-    """The longest time without a success, of ``n`` successes; None where nothing was due or the window never was."""
+class LongestGap:
+    """The longest time without a success, and ``n`` successes; None if nothing was due or the window is empty."""
 
     n: int = 0
     longest_us: int | None = None
@@ -91,7 +91,7 @@ class Longest:
 
 @dataclass(frozen=True)
 class Recovered:
-    """``recovered_us`` from inject to calm, None if calm never came in the ``observed_us`` there were to look at."""
+    """Time from the injection to the first calm period, None if none came within the ``observed_us`` examined."""
 
     n: int
     recovered_us: int | None
@@ -100,7 +100,7 @@ class Recovered:
 
 @dataclass(frozen=True)
 class Finding:
-    """How many records an integrity rule examined and found broken, for one client."""
+    """Number of records that an integrity rule examined, and that violate it, for one client."""
 
     rule: str
     side: str
@@ -111,8 +111,8 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Crossed:
-    """Bytes that clients sent through the proxies of a fault, of ``n`` samples of counters."""
+class ProxyTraffic:
+    """Bytes that clients sent through the proxies of a fault, from ``n`` samples of counters."""
 
     bytes: int = 0
     n: int = 0
@@ -120,7 +120,7 @@ class Crossed:
 
 @dataclass(frozen=True)
 class Host:
-    """How punctual and how busy the host was: counts of 100 ms ticks, means of shares (None: not sampled)."""
+    """Punctuality and load of the host: counts of 100 ms ticks, means of shares (None: not sampled)."""
 
     ticks: int = 0
     late_ticks: int = 0
@@ -130,7 +130,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Bin:
-    """One bin of the plot: latencies of the records intended in it; the rack is None where rows don't tell it."""
+    """One bin of the plot: latencies of the records intended in it; the rack is None if unknown."""
 
     metric: str
     client: str
@@ -145,7 +145,7 @@ class Bin:
 
 @dataclass(frozen=True)
 class Stall:
-    """A time in which records waited and none succeeded; ``partition`` None: of the client's whole side."""
+    """A time in which records waited and none succeeded; ``partition`` None: the client's whole side."""
 
     side: str
     client: str
@@ -155,8 +155,8 @@ class Stall:
 
 
 @dataclass(frozen=True)
-class Failed:
-    """``n`` records that failed: wanted and given up between these two moments, to the second."""
+class FailureSpan:
+    """``n`` records that failed: intended and abandoned between these two times, to the second."""
 
     start_us: int
     end_us: int
@@ -165,7 +165,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class Outage:
-    """The time that a partition (None: the client's whole side) spent in stalls of a second or more, in one window."""
+    """Time that a partition (None: the client's whole side) spent in stalls of a second or more, in one window."""
 
     partition: int | None
     total_us: int
@@ -175,7 +175,7 @@ class Outage:
 
 @dataclass(frozen=True)
 class Lag:
-    """At the end of a second: records acknowledged and not yet delivered, and how old the oldest of them was."""
+    """At the end of a second: records acknowledged and not yet delivered, and the age of the oldest."""
 
     at_us: int
     records: int
@@ -184,7 +184,7 @@ class Lag:
 
 @dataclass(frozen=True)
 class RackFlow:
-    """What went between a client's rack and a broker's in a window; a rack is None where the rows don't tell it."""
+    """Traffic between a client's rack and a broker's rack in a window; a rack is None if unknown."""
 
     op: str
     client: str
@@ -198,8 +198,8 @@ class RackFlow:
 
 
 @dataclass(frozen=True)
-class Slow:
-    """One of a client's slowest: a record or commit that took long, or failed. ``done_us`` None: it never ended."""
+class SlowRecord:
+    """One of a client's slowest records or commits, or a failed one. ``done_us`` None: it never ended."""
 
     producer_id: int | None
     seq: int | None
@@ -218,7 +218,7 @@ class Slow:
 
 @dataclass(frozen=True)
 class Perf:
-    """As ``kafka-producer-perf-test`` counts: acknowledged records alone, each from its sending; MB are 2**20 bytes."""
+    """Figures as of ``kafka-producer-perf-test``: acknowledged records only, from sending; a MB is 2**20 bytes."""
 
     records: int
     seconds: float
@@ -234,59 +234,68 @@ class Perf:
 
 @dataclass(frozen=True)
 class Facts:
-    """All of it. The accessors give an empty measurement where nothing was seen.
+    """All measurements of a run. The accessors return an empty measurement where nothing was observed.
 
-    ``distributions``, ``longest`` and ``spectra`` are by (metric, client, window), ``recoveries`` by (fault, client),
-    ``findings`` by (rule, side, client), ``cuts`` by what was asked and the client, ``calms`` likewise; ``failures``
-    are by (side, client), ``unavailable`` by (side, client, window) and there for every window in which something was
-    due; ``slowest`` by (op, client); ``lag`` and ``perf`` by client.
+    =============================================  ==========================================================
+    ``distributions``, ``longest``, ``spectra``    by (metric, client, window)
+    ``recoveries`` (default criterion)             by (fault, client)
+    ``calms`` (every criterion)                    by (criterion, client)
+    ``cuts``                                       by (cut, client)
+    ``findings``                                   by (rule, side, client)
+    ``failures``                                   by (side, client)
+    ``unavailable``                                by (side, client, window), for windows with records due
+    ``slowest``                                    by (op, client)
+    ``lag``, ``perf``                              by client
+    ``crossed`` (traffic through proxies)          by fault
+    ``produced`` (records, partition known)        by (a fault's window, topic, partition)
+    =============================================  ==========================================================
 
-    ``produced`` counts records by (a fault's window, topic, partition); the partition is known once acknowledged.
-    ``spectra`` are points (quantile, latency) for a plot on an axis of nines. ``backwards`` counts rows that were done
-    before they were sent or wanted, and phases that end before they start: a clock that went backwards.
+    ``spectra`` are points (quantile, latency) for a plot on an axis of nines. ``backwards`` counts rows that ended
+    before they were sent or intended, and phases that end before they start: the clock went backwards.
     """
 
     distributions: Mapping[tuple[str, str, str], Distribution] = field(default_factory=dict)
-    longest: Mapping[tuple[str, str, str], Longest] = field(default_factory=dict)
+    longest: Mapping[tuple[str, str, str], LongestGap] = field(default_factory=dict)
     recoveries: Mapping[tuple[str, str], Recovered] = field(default_factory=dict)
     findings: Mapping[tuple[str, str, str], Finding] = field(default_factory=dict)
-    crossed: Mapping[str, Crossed] = field(default_factory=dict)
+    crossed: Mapping[str, ProxyTraffic] = field(default_factory=dict)
     produced: Mapping[tuple[str, str, int], int] = field(default_factory=dict)
     host: Host = field(default_factory=Host)
     bins: tuple[Bin, ...] = ()
     bin_us: int = 1_000_000
     stalls: tuple[Stall, ...] = ()
-    failures: Mapping[tuple[str, str], tuple[Failed, ...]] = field(default_factory=dict)
+    failures: Mapping[tuple[str, str], tuple[FailureSpan, ...]] = field(default_factory=dict)
     cuts: Mapping[tuple[Cut, str], tuple[Slice, ...]] = field(default_factory=dict)
-    calms: Mapping[tuple[Calm, str], Recovered] = field(default_factory=dict)
+    calms: Mapping[tuple[RecoveryCriterion, str], Recovered] = field(default_factory=dict)
     spectra: Mapping[tuple[str, str, str], tuple[tuple[float, int | None], ...]] = field(default_factory=dict)
     racks: tuple[RackFlow, ...] = ()
-    slowest: Mapping[tuple[str, str], tuple[Slow, ...]] = field(default_factory=dict)
+    slowest: Mapping[tuple[str, str], tuple[SlowRecord, ...]] = field(default_factory=dict)
     unavailable: Mapping[tuple[str, str, str], tuple[Outage, ...]] = field(default_factory=dict)
     lag: Mapping[str, tuple[Lag, ...]] = field(default_factory=dict)
     perf: Mapping[str, Perf] = field(default_factory=dict)
     backwards: int = 0
 
     def distribution(self, metric: str, client: str, window: str) -> Distribution:
-        """Latencies of a metric (``produce.latency``), a client and a window (``run``, ``fault/kill-1``)."""
+        """Return the latencies of a metric (``produce.latency``), a client and a window (``run``, ``fault/kill-1``)."""
         return self.distributions.get((metric, client, window), Distribution())
 
     def produced_in(self, window: str, partitions: Mapping[str, Sequence[int]]) -> int:
-        """Records produced to these partitions (by topic) and intended in the window."""
+        """Return the number of records produced to these partitions (by topic) and intended in the window."""
         return sum(
             self.produced.get((window, topic, number), 0) for topic, numbers in partitions.items() for number in numbers
         )
 
     def finding(self, rule: str, side: str, client: str) -> Finding:
-        """What an integrity rule found for a client, as producer (``produce``) or reader (``consume``)."""
+        """Return the finding of an integrity rule for a client as producer (``produce``) or reader (``consume``)."""
         return self.findings.get((rule, side, client), Finding(rule, side, client, 0, 0))
 
-    def recovered(self, calm: Calm, client: str) -> Recovered | None:
-        """How long a client took until it was calm as asked; None where there was nothing to compare with."""
-        return self.calms.get((calm, client)) or (
-            self.recoveries.get((calm.fault, client)) if calm == Calm(calm.fault) else None
+    def recovered(self, criterion: RecoveryCriterion, client: str) -> Recovered | None:
+        """Return a client's recovery by a criterion; None if ``steady`` had too few records for a baseline."""
+        default = criterion == RecoveryCriterion(criterion.fault)
+        return self.calms.get((criterion, client)) or (
+            self.recoveries.get((criterion.fault, client)) if default else None
         )
 
     def slices(self, cut: Cut, client: str) -> tuple[Slice, ...]:
-        """The slices of a client that a cut asked for, in order of subject and time."""
+        """Return the slices of a cut for a client, in order of subject and time."""
         return self.cuts.get((cut, client), ())

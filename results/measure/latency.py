@@ -1,25 +1,16 @@
-"""A histogram of latencies, and what is read off it: quantiles, ranks, the points of a plot. Pure.
+"""Exact latency histograms: counted by Spark, read by NumPy.
 
-Rules: exact; quantiles are nearest-rank, an observed value, and no sketch (those miss the tail of a fault by 12-100 %).
-What is censored is slower than any value.
+**Rules.** Latency counts from the intended send time, so there is no coordinated omission. A record that failed, is in
+doubt, or was acknowledged and never consumed is censored: null, and slower than any value. Quantiles are nearest-rank,
+an observed value; sketches miss the tail of a fault by 12-100 %. Latency is integer microseconds, so a histogram of
+distinct values is small and loses nothing.
 
-What is read off a run's silver: a histogram for each metric, client and window, and what went between racks. Pure.
+**Silver** is the histogram by elementary segment; a window is the sum of its segments. Spark counts it once
+(``silver``). It is as long as there are distinct latencies, so NumPy reads it (``Silver``, ``Histogram``): that takes a
+second, where four more Spark jobs took a minute.
 
-Silver (``latency.py: silver``) is how often each latency was seen in each elementary segment; a window is the sum of
-its segments. It is as long as there are different latencies, so it is read here and not by Spark: a second of NumPy
-where four more jobs on it took a minute.
-
-The bins of a run's plots, read off a histogram by bin (``latency.py: by_bin``, or ``silver``). Pure.
-
-Rules: quantiles are nearest-rank, of latencies rounded down by half a percent at most; the censored are slower than
-any. All bins are read at once: there are thousands, small.
-
-Exact quantiles. Latency is integer microseconds, so the histogram of distinct values is small and loses nothing.
-
-Rules: latency counts from the intended send time (no coordinated omission). A record that failed, is in doubt, or was
-acknowledged and never consumed is censored: null, and slower than any threshold. Quantiles are nearest-rank, an
-observed value; no sketches (they miss the tail of a fault by 12-100 %). The records are counted once, by elementary
-segment: that histogram is *silver*, every window is a sum over it, and ``silver.py`` reads it.
+**Bins** of a run's plots come from a histogram by bin (``by_bin``, or ``silver`` itself in a short run). Their
+latencies are rounded down by at most half a percent. All bins are read at once: there are thousands of small ones.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,17 +29,17 @@ from pyspark.sql import functions as F
 
 from aftershock.results.evidence.phases import RUN, Interval
 from aftershock.results.measure.facts import Bin, Distribution, RackFlow
-from aftershock.results.measure.names import RACKS, WHOSE, number
+from aftershock.results.measure.names import CLIENT_COLUMNS, RACKS, hash_of
 from aftershock.results.measure.samples import client, ok, with_segment
 from aftershock.results.measure.tables import KINDS, SIDES, Dims, Longs, Mask, Scene, firsts, longs, numbered
 
 Many = TypeVar("Many", int, Longs)
-_HALVED = 4  # points for each halving of what is slower
+_HALVED = 4  # points per halving of the slower part
 
 
 @dataclass(frozen=True, eq=False)
 class Histogram:
-    """``seen[i]`` samples took ``latency_us[i]``, which rises; ``censored`` more have no value, and no ``bytes``."""
+    """``seen[i]`` samples took ``latency_us[i]`` (ascending); ``censored`` more have neither value nor ``bytes``."""
 
     latency_us: Longs
     seen: Longs
@@ -57,67 +48,67 @@ class Histogram:
 
     @cached_property
     def _upto(self) -> Longs:
-        """How many took no longer."""
+        """Number of samples that took no longer than each value."""
         return np.cumsum(self.seen)
 
     @cached_property
     def valued(self) -> int:
-        """How many have a value."""
+        """Number of samples with a value."""
         return int(self.seen.sum())
 
     @property
     def n(self) -> int:
-        """How many there are."""
+        """Number of all samples."""
         return self.valued + self.censored
 
     @property
     def slowest_us(self) -> int | None:
-        """The greatest value, if there is any."""
+        """The greatest value, if any."""
         return int(self.latency_us[-1]) if self.valued else None
 
     @property
     def mean_us(self) -> float | None:
-        """Of those that have a value."""
+        """The mean of the samples with a value."""
         return int(self.latency_us @ self.seen) / self.valued if self.valued else None
 
     @property
     def backwards(self) -> int:
-        """How many took less than no time."""
+        """Number of negative values."""
         return int(self.seen[self.latency_us < 0].sum())
 
     def at_rank(self, rank: int) -> int | None:
-        """The value at this rank, from 1; None where that is a censored one, or there is no such rank."""
+        """Return the value at this rank, from 1; None for a censored sample or a rank that does not exist."""
         if not 1 <= rank <= self.valued:
             return None
         return int(self.latency_us[np.searchsorted(self._upto, rank)])
 
     def at(self, q: float) -> int | None:
-        """The nearest-rank quantile; 1.0 is the maximum."""
+        """Return the nearest-rank quantile; 1.0 is the maximum."""
         return self.at_rank(rank_of(q, self.n))
 
     def distribution(self, qs: Iterable[float]) -> Distribution:
-        """What checks are told of it."""
+        """Return the summary for the checks."""
         return Distribution(self.n, self.censored, self.slowest_us, {q: self.at(q) for q in qs}, self.mean_us)
 
     def points(self) -> tuple[tuple[float, int | None], ...]:
-        """``(share, latency_us)`` to draw it by: that share took no longer. Four for each halving of what is slower.
+        """Return points ``(share, latency_us)`` of a plot: that share took no longer. Four per halving of the rest.
 
-        The slowest that is not censored is always there, and so is the end.
+        The slowest value is always included, and so is the end of the censored samples.
         """
         chosen = self._halvings(self._upto) > self._halvings(self._upto - self.seen)
         chosen[-1:] = True
         upto, latency_us = self._upto[chosen].tolist(), self.latency_us[chosen].tolist()
         end: list[tuple[float, int | None]] = [(1.0, None)] if self.censored else []
-        return (*((some / self.n, one) for some, one in zip(upto, latency_us, strict=True)), *end)
+        return (*((count / self.n, value) for count, value in zip(upto, latency_us, strict=True)), *end)
 
     def _halvings(self, upto: Longs) -> npt.NDArray[np.float64]:
-        """How often the slower part has halved, in quarters; of none that is slower, more than any."""
+        """Return how often the slower part has halved, in quarters; without a slower part the greatest number."""
         halved: npt.NDArray[np.float64] = np.floor(_HALVED * np.log2(self.n / np.maximum(self.n - upto, 0.5)))
         return halved
 
 
 def rank_of(q: float, n: Many) -> Many:
-    """The rank of a quantile among ``n``, from 1. In whole numbers: as floats 0.07 * 100 is more than 7."""
+    """Return the rank of a quantile among ``n``, from 1, in integers: in floats 0.07 * 100 is more than 7."""
     part, whole = _ratio(q)
     return -(-n * part // whole)
 
@@ -128,9 +119,9 @@ def _ratio(q: float) -> tuple[int, int]:
 
 
 def histogram(latency_us: Longs, n: Longs, sizes: Longs) -> Histogram:
-    """Of counts ``n`` and their ``sizes`` in bytes by latencies in rising order, the censored behind them without one.
+    """Build a histogram from counts ``n`` and ``sizes`` in bytes, by ascending latency.
 
-    One latency may be there several times.
+    Counts of censored samples follow without a latency. A latency may occur several times.
     """
     valued = len(latency_us)
     first = np.flatnonzero(np.diff(latency_us, prepend=latency_us[:1] - 1))
@@ -139,8 +130,8 @@ def histogram(latency_us: Longs, n: Longs, sizes: Longs) -> Histogram:
 
 
 SPECTRA = (RUN, "steady", "fault", "recovery")
-"""The windows of which a whole spectrum is told, and what went between racks."""
-FAULTS_DRAWN_MAX = 4  # of more, a spectrum each would be most of an analysis
+"""The windows with a spectrum and with traffic between racks."""
+FAULTS_DRAWN_MAX = 4  # with more faults, their spectra would be most of ``analysis.json``
 _CENSORED = np.iinfo(np.int64).max
 
 Key = tuple[str, str, str]
@@ -148,7 +139,7 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """The rows of one metric and client by rising latency, the censored last: the first ``valued`` have one."""
+    """The rows of one metric and client by ascending latency; the first ``valued`` rows are not censored."""
 
     metric: str
     client: str
@@ -160,19 +151,19 @@ class Group:
     racks: Longs
 
     def histogram(self, chosen: Mask) -> Histogram:
-        """Of the rows that are chosen."""
+        """Return the histogram of the chosen rows."""
         return histogram(self.latency_us[: self.valued][chosen[: self.valued]], self.n[chosen], self.bytes[chosen])
 
 
 @dataclass(frozen=True, eq=False)
 class Silver:
-    """A run's silver by groups, and the pairs of racks (client's, broker's) that its rows name by number."""
+    """A run's silver by groups, and the pairs of racks (client, broker) by the numbers in its rows."""
 
     groups: tuple[Group, ...]
     racks: tuple[tuple[str | None, str | None], ...]
 
     def by_window(self, scene: Scene) -> dict[Key, Histogram]:
-        """The histogram of each metric, client and window that has any samples."""
+        """Return the histogram of each metric, client and window with samples."""
         return {
             (group.metric, group.client, window): group.histogram(inside)
             for window, spans in scene.windows.items()
@@ -180,21 +171,22 @@ class Silver:
         }
 
     def rack_flows(self, scene: Scene) -> Iterator[RackFlow]:
-        """What went between racks in each of ``SPECTRA``."""
+        """Yield the traffic between racks in each window of ``SPECTRA``."""
         for window in SPECTRA:
             for group, inside in self._inside(scene, scene.windows.get(window, ())):
-                if group.metric.endswith(".latency"):
-                    yield from self._between_racks(group, window, inside)
-
-    def _between_racks(self, group: Group, window: str, inside: Mask) -> Iterator[RackFlow]:
-        for pair in np.unique(group.racks[inside]).tolist():
-            chosen = inside & (group.racks == pair)
-            told, size = group.histogram(chosen), int(group.bytes[chosen].sum())
-            op, (near, far) = group.metric.split(".")[0], self.racks[pair]
-            yield RackFlow(op, group.client, near, far, window, told.n, size, told.at(0.5), told.at(0.99))
+                if not group.metric.endswith(".latency"):
+                    continue
+                for pair in np.unique(group.racks[inside]).tolist():
+                    chosen = inside & (group.racks == pair)
+                    histogram, size = group.histogram(chosen), int(group.bytes[chosen].sum())
+                    op, (client_rack, broker_rack) = group.metric.split(".")[0], self.racks[pair]
+                    p50_us, p99_us = histogram.at(0.5), histogram.at(0.99)
+                    yield RackFlow(
+                        op, group.client, client_rack, broker_rack, window, histogram.n, size, p50_us, p99_us
+                    )
 
     def _inside(self, scene: Scene, spans: tuple[Interval, ...]) -> Iterator[tuple[Group, Mask]]:
-        """The groups that have rows in some intervals, and which; what lies in no segment (-1) is in none."""
+        """Yield each group with rows in some intervals, and a mask of them; segment -1 is in no interval."""
         within = np.zeros(len(scene.segments.spans) + 1, dtype=np.bool_)
         within[scene.segments.of(spans)] = True
         for group in self.groups:
@@ -204,29 +196,36 @@ class Silver:
 
 
 def drawn(key: Key, scene: Scene) -> bool:
-    """Whether its whole spectrum is told: that of the phases, and of each fault where there are few."""
+    """Return True if the report draws a spectrum: for the phases, and for each fault if there are few."""
     window = key[2]
-    of_few = window.startswith("fault/") and len(scene.evidence.steps) <= FAULTS_DRAWN_MAX
-    return key[0].endswith(".latency") and (window in SPECTRA or of_few)
+    few_faults = window.startswith("fault/") and len(scene.evidence.steps) <= FAULTS_DRAWN_MAX
+    return key[0].endswith(".latency") and (window in SPECTRA or few_faults)
 
 
 def silver_of(rows: pa.Table) -> Silver:
-    """Of the rows of one run."""
-    (metric, metrics), (client, clients), (near, nears), (far, fars) = (
+    """Group the silver rows of one run."""
+    (metric, metrics), (client, clients), (near, near_racks), (far, far_racks) = (
         numbered(rows[name]) for name in ("metric", "client", "client_rack", "broker_rack")
     )
     latency_us = longs(rows["latency_us"], _CENSORED)
-    columns = (longs(rows["segment"], -1), latency_us, longs(rows["n"]), longs(rows["bytes"]), near * len(fars) + far)
-    whose = (metric * len(clients) + client).astype(np.min_scalar_type(len(metrics) * len(clients)))  # short: fast
-    order = np.argsort(whose, kind="stable")
-    parts = np.split(order, np.flatnonzero(np.diff(whose[order])) + 1)
+    columns = (
+        longs(rows["segment"], -1),
+        latency_us,
+        longs(rows["n"]),
+        longs(rows["bytes"]),
+        near * len(far_racks) + far,
+    )
+    # A short integer type sorts faster.
+    key = (metric * len(clients) + client).astype(np.min_scalar_type(len(metrics) * len(clients)))
+    order = np.argsort(key, kind="stable")
+    parts = np.split(order, np.flatnonzero(np.diff(key[order])) + 1)
     groups = []
     for part in filter(len, parts):
         rising = part[np.argsort(latency_us[part])]
         valued = int(np.searchsorted(latency_us[rising], _CENSORED))
-        told = metrics[metric[rising[0]]], clients[client[rising[0]]]
-        groups.append(Group(*told, valued, *(column[rising] for column in columns)))
-    return Silver(tuple(groups), tuple(product(nears, fars)))
+        names = metrics[metric[rising[0]]], clients[client[rising[0]]]
+        groups.append(Group(*names, valued, *(column[rising] for column in columns)))
+    return Silver(tuple(groups), tuple(product(near_racks, far_racks)))
 
 
 PLOTTED_BITS = 8
@@ -234,7 +233,7 @@ _NONE = np.iinfo(np.int64).min
 
 
 def bins(rows: pa.Table, bin_us: int) -> tuple[Bin, ...]:
-    """The bins, panel by panel, in order of time."""
+    """Return the bins by plot, in order of time."""
     (metric, metrics), (client, clients), (rack, racks) = (
         numbered(rows[name]) for name in ("metric", "client", "client_rack")
     )
@@ -244,15 +243,15 @@ def bins(rows: pa.Table, bin_us: int) -> tuple[Bin, ...]:
     first = firsts(key[order] for key in (metric, client, rack, number))
     if not len(first):
         return ()
-    n, whose, took_us = longs(rows["n"])[order], order[first], took_us[order]
+    n, row, took_us = longs(rows["n"])[order], order[first], took_us[order]
     upto, totals = np.cumsum(n), np.add.reduceat(n, first)
 
     def at(q: float) -> Iterable[int | None]:
         return _or_none(took_us[np.searchsorted(upto, upto[first] - n[first] + rank_of(q, totals))].tolist())
 
-    found = zip(
-        *([names[key] for key in keys[whose]] for keys, names in ((metric, metrics), (client, clients), (rack, racks))),
-        (number[whose] * bin_us).tolist(),
+    columns = zip(
+        *([names[key] for key in keys[row]] for keys, names in ((metric, metrics), (client, clients), (rack, racks))),
+        (number[row] * bin_us).tolist(),
         totals.tolist(),
         np.add.reduceat(n * censored[order], first).tolist(),
         at(0.5),
@@ -260,11 +259,11 @@ def bins(rows: pa.Table, bin_us: int) -> tuple[Bin, ...]:
         _or_none(np.maximum.reduceat(slowest_us[order], first).tolist()),
         strict=True,
     )
-    return tuple(sorted(starmap(Bin, found), key=lambda one: (one.metric, one.client, one.rack or "", one.start_us)))
+    return tuple(sorted(starmap(Bin, columns), key=lambda b: (b.metric, b.client, b.rack or "", b.start_us)))
 
 
 def of_silver(rows: pa.Table) -> pa.Table:
-    """The same rows as ``by_bin`` would have counted together, of a silver that tells bins apart."""
+    """Return the rows that ``by_bin`` would count, from a silver with bins."""
     binned = rows.filter(pc.is_valid(rows["bin"]))
     took_us = binned["latency_us"].combine_chunks()
     exact = longs(binned["latency_us"], 1)
@@ -273,8 +272,8 @@ def of_silver(rows: pa.Table) -> pa.Table:
     return binned.drop_columns("latency_us").append_column("slowest_us", took_us).append_column("latency_us", rounded)
 
 
-def _or_none(found: Iterable[int]) -> Iterable[int | None]:
-    return (None if one == _NONE else one for one in found)
+def _or_none(values: Iterable[int]) -> Iterable[int | None]:
+    return (None if value == _NONE else value for value in values)
 
 
 BINS = "run int, bin_us bigint"
@@ -282,47 +281,47 @@ _BIN = "intended_us div bin_us"
 
 
 def silver(samples: DataFrame, dims: Dims, bins: DataFrame | None = None) -> DataFrame:
-    """``run whose kind segment racks bin latency_us n bytes`` (``names.py: named``); null latency is censored.
+    """Return ``run client_hash kind segment racks bin latency_us n bytes``; null latency is censored.
 
-    Metrics: those of ``latencies``, and of ``sendings``. Racks, bins and bytes are told of latency alone.
+    It has the metrics of ``latencies`` and of ``sendings``. Only latency has racks, bins and bytes.
     """
-    return excused(latencies(samples, dims, bins).unionByName(sendings(samples, dims)), dims, "whose", "kind")
+    return excused(latencies(samples, dims, bins).unionByName(sendings(samples, dims)), dims, "client_hash", "kind")
 
 
 def latencies(samples: DataFrame, dims: Dims, bins: DataFrame | None = None) -> DataFrame:
-    """Of ``silver`` the ``produce.latency`` and ``commit.latency`` (done - intended), and ``consume.latency``.
+    """Count ``produce.latency``, ``commit.latency`` and ``consume.latency`` (done - intended) for ``silver``.
 
-    That is of the first delivery; the racks of a record that a reader never saw are where the plan wants it to stand.
-    With ``bins`` (``BINS``) those of a plot are told apart.
+    ``consume.latency`` is of the first delivery; a record that a reader never got has the rack planned for the reader.
+    With ``bins`` (``BINS``) the bins of a plot are counted separately.
     """
     took, bin_ = F.when(ok(), F.col("done_us") - F.col("intended_us")), F.lit(None).cast("bigint")
     rows = _placed(samples.where(F.col("op").isin(*SIDES)), dims)
     if bins is not None:
         rows, bin_ = rows.join(F.broadcast(bins), "run"), F.expr(_BIN)
-    told = rows.withColumns({"racks": number(*RACKS), "bin": bin_, "latency_us": took})
-    counted = told.groupBy("run", "whose", "segment", "racks", "bin", "latency_us")
+    measured = rows.withColumns({"racks": hash_of(*RACKS), "bin": bin_, "latency_us": took})
+    counted = measured.groupBy("run", "client_hash", "segment", "racks", "bin", "latency_us")
     return counted.agg(F.count("*").alias("n"), F.sum("bytes").alias("bytes")).withColumn("kind", _number("latency"))
 
 
 def sendings(samples: DataFrame, dims: Dims) -> DataFrame:
-    """The others: ``produce.service`` (done - sent) and ``produce.lateness`` (sent - intended), the same of ``commit``.
+    """Count ``produce.service`` (done - sent), ``produce.lateness`` (sent - intended), and the same for ``commit``.
 
-    Counted apart, for half as much tells them apart. Lateness is the generator's own fault.
+    They are counted separately, because they need half as many grouping columns. Lateness is caused by the generator.
     """
     service, lateness = F.when(ok(), F.col("done_us") - F.col("sent_us")), F.col("sent_us") - F.col("intended_us")
     rows = _placed(samples.where(F.col("op").isin("produce", "commit")), dims)
     each = F.posexplode(F.array(service, lateness)).alias("second", "latency_us")
-    both = rows.select("run", "whose", "segment", each)
-    counted = both.groupBy("run", "whose", "segment", "second", "latency_us").agg(F.count("*").alias("n"))
+    both = rows.select("run", "client_hash", "segment", each)
+    counted = both.groupBy("run", "client_hash", "segment", "second", "latency_us").agg(F.count("*").alias("n"))
     kind = F.when(F.col("second") == 0, _number("service")).otherwise(_number("lateness"))
-    untold = {name: F.lit(None).cast("bigint") for name in ("bin", "bytes")}
-    nowhere = number(F.lit(None), F.lit(None))
-    return counted.withColumns({"kind": kind, "racks": nowhere, **untold}).drop("second")
+    absent = {name: F.lit(None).cast("bigint") for name in ("bin", "bytes")}
+    no_racks = hash_of(F.lit(None), F.lit(None))
+    return counted.withColumns({"kind": kind, "racks": no_racks, **absent}).drop("second")
 
 
 def _placed(samples: DataFrame, dims: Dims) -> DataFrame:
-    """The measurements, each with its segment and ``whose`` it is."""
-    return with_segment(samples.where("owed"), "intended_us", dims).withColumn("whose", number(*WHOSE))
+    """Return the samples that are measurements, with ``segment`` and ``client_hash``."""
+    return with_segment(samples.where("owed"), "intended_us", dims).withColumn("client_hash", hash_of(*CLIENT_COLUMNS))
 
 
 def _number(kind: str) -> Column:
@@ -330,22 +329,22 @@ def _number(kind: str) -> Column:
 
 
 def excused(hist: DataFrame, dims: Dims, *by: str) -> DataFrame:
-    """Without what is no measurement of the client (``Dims.excused``), by segment and by names or their numbers."""
+    """Remove samples that do not measure the client (``Dims.excused``), by segment and by names or their hashes."""
     metric = F.concat_ws(".", "op", F.elt(F.col("kind") + 1, *map(F.lit, KINDS)))
-    spoilt = dims.excused.withColumns({"metric": metric, "client": client(), "whose": number(*WHOSE)})
+    excuses = dims.excused.withColumns({"metric": metric, "client": client(), "client_hash": hash_of(*CLIENT_COLUMNS)})
     key = ["run", *by, "segment"]
-    return hist.join(F.broadcast(spoilt.select(*key)), key, "left_anti")
+    return hist.join(F.broadcast(excuses.select(*key)), key, "left_anti")
 
 
 def latency_histogram(rows: DataFrame, dims: Sequence[str]) -> DataFrame:
-    """``dims`` and ``latency_us`` with ``n``, how often that value was seen: exact, and mergeable."""
+    """Return ``dims``, ``latency_us`` and its count ``n``: exact and mergeable."""
     return rows.groupBy(*dims, "latency_us").agg(F.count("*").alias("n"))
 
 
 def quantiles(hist: DataFrame, dims: Sequence[str], qs: Sequence[float]) -> DataFrame:
-    """``dims n censored slowest_us mean_us q0 q1 ...``: the nearest-rank quantile of each of ``qs``, null if censored.
+    """Return ``dims n censored slowest_us mean_us q0 q1 ...``: the nearest-rank quantiles ``qs``, null if censored.
 
-    ``q`` 1.0 is the maximum. The rank is ceil(q * n) in whole numbers: as floats 0.07 * 100 is more than 7.
+    ``q`` 1.0 is the maximum. The rank is ceil(q * n) in integers: in floats 0.07 * 100 is more than 7.
     """
     upto = Window.partitionBy(*dims).orderBy(F.col("latency_us").asc_nulls_last())
     total = F.sum("n").over(Window.partitionBy(*dims))
@@ -368,9 +367,9 @@ def _at_rank(q: float) -> Column:
 
 
 def by_bin(samples: DataFrame, dims: Dims, bins: DataFrame) -> DataFrame:
-    """``run whose kind racks segment bin latency_us n slowest_us``; bin 3 starts at ``3 * bin_us`` of ``BINS``.
+    """Return ``run client_hash kind racks segment bin latency_us n slowest_us``; bin 3 starts at ``3 * bin_us``.
 
-    It is for plots, so latencies are rounded (``plotted.py``), which leaves few; null is censored.
+    The result is for plots, so latencies are rounded as in ``of_silver``, which leaves few rows; null is censored.
     """
     rows = _placed(samples.where("intended_us is not null"), dims).join(F.broadcast(bins), "run")
     took = F.when(ok(), F.col("done_us") - F.col("intended_us"))
@@ -379,10 +378,10 @@ def by_bin(samples: DataFrame, dims: Dims, bins: DataFrame) -> DataFrame:
     hist = (
         rows.withColumn("took_us", took)
         .groupBy(
-            *("run", "whose", number("client_rack", F.lit(None)).alias("racks"), "segment"),
+            *("run", "client_hash", hash_of("client_rack", F.lit(None)).alias("racks"), "segment"),
             F.expr(_BIN).alias("bin"),
             F.call_function("shiftleft", F.call_function("shiftright", "took_us", finer), finer).alias("latency_us"),
         )
         .agg(F.count("*").alias("n"), F.max("took_us").alias("slowest_us"))
     )
-    return excused(hist.withColumn("kind", _number("latency")), dims, "whose", "kind")
+    return excused(hist.withColumn("kind", _number("latency")), dims, "client_hash", "kind")

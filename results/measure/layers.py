@@ -1,8 +1,8 @@
-"""What judging leaves for questions that come later, as Parquet in the run's directory: silver and gold.
+"""Silver and gold: Parquet files in the run directory for later queries.
 
-Silver is the exact histogram of latencies, of which every figure of latency in the verdict is a sum; gold is the
-verdict's checks. Rules: one file each, whole or not there; written here and not by Spark, whose workers may stand where
-this folder does not. A histogram is as long as there are different latencies, never as the evidence.
+Silver is the exact histogram of latencies; every latency figure of the verdict is a sum over it. Gold is the checks of
+the verdict. Rules: one file each, written whole or not at all, by this process and not by Spark, whose executors may
+not see the run directory. The size of a histogram depends on the number of distinct latencies, not on the evidence.
 """
 
 from collections.abc import Sequence
@@ -32,53 +32,53 @@ _ARROW = {
 
 
 def write_silver(rows: pa.Table, evidence: Evidence) -> None:
-    """A run's histogram (``latency.py: silver``), as ``measure`` hands it over. In order: the same file."""
+    """Write a run's histogram (``latency.silver``), sorted, so that the same rows give the same file."""
     _write(evidence.home / SILVER, _timed(_summed(rows), Scene(evidence)).cast(_schema(LATENCY_HIST)))
 
 
 def write_gold(home: Path, checks: Sequence[Check]) -> None:
-    """The checks of the run at ``home``."""
+    """Write the checks of the run at ``home``."""
     _write(home / GOLD, pa.Table.from_pylist([check.to_json() for check in checks], _schema(CHECKS)))
 
 
 def _summed(rows: pa.Table) -> pa.Table:
-    """In order, and each latency once, whatever bins it was seen in."""
+    """Sort the rows and sum the bins of each latency."""
     ranks = [_rank(rows[name]) for name in reversed(_ORDER)]
     order = np.lexsort(ranks)
     first = firsts(rank[order] for rank in ranks)
     ordered = rows.take(order)
-    once = ordered.take(first)
+    distinct = ordered.take(first)
     for name in ("n", "bytes"):
         sums = np.add.reduceat(longs(ordered[name]), first) if len(first) else first
-        told = pa.array(sums, mask=once[name].is_null().to_numpy())
-        once = once.set_column(once.column_names.index(name), name, told)
-    return once
+        values = pa.array(sums, mask=distinct[name].is_null().to_numpy())
+        distinct = distinct.set_column(distinct.column_names.index(name), name, values)
+    return distinct
 
 
 def _rank(column: pa.ChunkedArray) -> Longs:
-    """Numbers in the order of the values, null the last."""
+    """Return integers in the order of the values, null last."""
     if pa.types.is_integer(column.type):
         return longs(column, np.iinfo(np.int64).max)
     code, values = numbered(column)
-    ordered = sorted(values, key=lambda one: (one is None, one))
-    return np.array([ordered.index(one) for one in values], np.int64)[code]
+    ordered = sorted(values, key=lambda value: (value is None, value))
+    return np.array([ordered.index(value) for value in values], np.int64)[code]
 
 
 def _timed(rows: pa.Table, scene: Scene) -> pa.Table:
-    """With each segment's times and windows in the place of a join that everybody would have to write."""
+    """Add each segment's times and windows, so that queries need no join."""
     segments = scene.segments
     named = [
         sorted(name for name, spans in scene.windows.items() if number in segments.of(spans))
         for number in range(len(segments.spans))
     ]
-    told = pa.table(
+    times = pa.table(
         {
             "start_us": pa.array([start for start, _ in segments.spans], pa.int64()),
             "end_us": pa.array([end for _, end in segments.spans], pa.int64()),
             "windows": pa.array(named, pa.list_(pa.string())),
         }
     ).take(rows["segment"])
-    columns = {name: rows[name] for name in rows.column_names} | {name: told[name] for name in told.column_names}
+    columns = {name: rows[name] for name in rows.column_names} | {name: times[name] for name in times.column_names}
     return pa.table([columns[name] for name in LATENCY_HIST.names], names=LATENCY_HIST.names)
 
 
@@ -92,13 +92,16 @@ def _kind(kind: DataType) -> pa.DataType:
 
 def _write(path: Path, rows: pa.Table) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    content, whole = pa.BufferOutputStream(), [field.name for field in rows.schema if pa.types.is_integer(field.type)]
+    content, integers = (
+        pa.BufferOutputStream(),
+        [field.name for field in rows.schema if pa.types.is_integer(field.type)],
+    )
     pq.write_table(
         rows,
         content,
         compression="zstd",
         compression_level=1,
-        use_dictionary=[name for name in rows.column_names if name not in whole],
-        column_encoding=dict.fromkeys(whole, "DELTA_BINARY_PACKED"),
+        use_dictionary=[name for name in rows.column_names if name not in integers],
+        column_encoding=dict.fromkeys(integers, "DELTA_BINARY_PACKED"),
     )
     write_whole(path, content.getvalue().to_pybytes())

@@ -1,7 +1,7 @@
-"""Whose a record is and between which racks it went, as numbers: what millions of rows are counted by.
+"""64-bit hashes in place of the names of clients and racks, used as grouping keys of millions of rows.
 
-Rules: a 64-bit hash in the place of names takes half of the time. Which names there are, plan and run tell; where a
-number is none of theirs (of a client that the plan lacks, say), the records themselves are asked, once.
+Grouping by a hash takes half of the time of grouping by names. The names come from the plans and ``run.json``; only if
+a hash belongs to none of them (for example of a client that the plan lacks) one query reads the names from the records.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,74 +14,71 @@ from pyspark.sql import functions as F
 
 from aftershock.results.measure.tables import KINDS, SIDES, Dims, Longs, longs, numbered
 
-WHOSE, RACKS = ("op", "workload", "arm"), ("client_rack", "broker_rack")
+CLIENT_COLUMNS, RACKS = ("op", "workload", "arm"), ("client_rack", "broker_rack")
 
 Names = tuple[str | None, ...]
 
 
-def number(*names: Column | str) -> Column:
-    """What stands for some names; null is a name too."""
+def hash_of(*names: Column | str) -> Column:
+    """Return the hash of some names; null counts as a name."""
     return F.xxhash64(*[F.coalesce(name, F.lit("\0")) for name in names])
 
 
-def named(rows: pa.Table, samples: DataFrame, dims: Dims) -> pa.Table:
-    """``metric client client_rack broker_rack`` in the place of the numbers ``whose``, ``kind`` and ``racks``.
+def with_names(rows: pa.Table, samples: DataFrame, dims: Dims) -> pa.Table:
+    """Replace the columns ``client_hash``, ``kind`` and ``racks`` by ``metric client client_rack broker_rack``.
 
-    Where there are no ``racks``, nothing is said of them.
+    Without a column ``racks`` there are no columns for racks.
     """
-    whose, told = numbered(rows["whose"])
-    clients = _told(told, WHOSE, _owners(dims), samples, dims)
+    client, hashes = numbered(rows["client_hash"])
+    clients = _names_of(hashes, CLIENT_COLUMNS, _planned_clients(dims), samples, dims)
     metrics = [f"{op}.{kind}" for op, *_ in clients for kind in KINDS]
     columns = {
-        "metric": _column(metrics, whose * len(KINDS) + longs(rows["kind"])),
-        "client": _column(["/".join(filter(None, names)) for _, *names in clients], whose),
+        "metric": _column(metrics, client * len(KINDS) + longs(rows["kind"])),
+        "client": _column(["/".join(filter(None, names)) for _, *names in clients], client),
     }
     if "racks" in rows.column_names:
-        racks, told = numbered(rows["racks"])
-        pairs = _told(told, RACKS, _pairs(dims), samples, dims)
-        columns["client_rack"] = _column([near for near, _ in pairs], racks)
-        columns["broker_rack"] = _column([far for _, far in pairs], racks)
-    rest = rows.select([name for name in rows.column_names if name not in ("whose", "kind", "racks")])
+        racks, hashes = numbered(rows["racks"])
+        known = (pair for run in dims.evidences for pair in product([None, *sorted(run.racks)], repeat=2))
+        pairs = _names_of(hashes, RACKS, known, samples, dims)
+        columns["client_rack"] = _column([client_rack for client_rack, _ in pairs], racks)
+        columns["broker_rack"] = _column([broker_rack for _, broker_rack in pairs], racks)
+    rest = rows.select([name for name in rows.column_names if name not in ("client_hash", "kind", "racks")])
     return pa.table(columns | dict(zip(rest.column_names, rest.columns, strict=True)))
 
 
-def owners(dims: Dims) -> DataFrame:
-    """``whose op workload arm`` of every client of the plans."""
-    return _numbered(_table(_owners(dims), WHOSE, dims), WHOSE).withColumnRenamed("number", "whose")
+def client_names(dims: Dims) -> DataFrame:
+    """Return ``client_hash op workload arm`` of every client of the plans."""
+    return _hashed(_table(_planned_clients(dims), CLIENT_COLUMNS, dims), CLIENT_COLUMNS, "client_hash")
 
 
-def _owners(dims: Dims) -> Iterable[Names]:
-    return ((op, each.workload, each.arm) for one in dims.evidences for each in one.clients for op in SIDES)
+def _planned_clients(dims: Dims) -> Iterable[Names]:
+    return ((op, client.workload, client.arm) for run in dims.evidences for client in run.clients for op in SIDES)
 
 
-def _pairs(dims: Dims) -> Iterable[Names]:
-    return (pair for one in dims.evidences for pair in product([None, *sorted(one.racks)], repeat=2))
-
-
-def _told(
-    numbers: Sequence[int], names: Sequence[str], likely: Iterable[Names], samples: DataFrame, dims: Dims
+def _names_of(
+    hashes: Sequence[int], columns: Sequence[str], planned: Iterable[Names], samples: DataFrame, dims: Dims
 ) -> list[Names]:
-    """The names that each number stands for."""
-    known = _names(_table(likely, names, dims), names)
-    if not known.keys() >= {*numbers}:
-        known |= _names(samples.select(*names).distinct(), names)
-    return [known[one] for one in numbers]
+    """Return the names of each hash."""
+    known = _by_hash(_table(planned, columns, dims), columns)
+    if not known.keys() >= {*hashes}:
+        known |= _by_hash(samples.select(*columns).distinct(), columns)
+    return [known[value] for value in hashes]
 
 
-def _table(likely: Iterable[Names], names: Sequence[str], dims: Dims) -> DataFrame:
-    return dims.table(dict.fromkeys(likely), ", ".join(f"{name} string" for name in names))
+def _table(rows: Iterable[Names], columns: Sequence[str], dims: Dims) -> DataFrame:
+    return dims.table(dict.fromkeys(rows), ", ".join(f"{name} string" for name in columns))
 
 
-def _names(table: DataFrame, names: Sequence[str]) -> dict[int, Names]:
-    return {of_them: tuple(them) for of_them, *them in _numbered(table, names).collect()}
+def _by_hash(table: DataFrame, columns: Sequence[str]) -> dict[int, Names]:
+    return {value: tuple(names) for value, *names in _hashed(table, columns, "hash").collect()}
 
 
-def _numbered(table: DataFrame, names: Sequence[str]) -> DataFrame:
-    return table.select(number(*names).alias("number"), *names)
+def _hashed(table: DataFrame, columns: Sequence[str], name: str) -> DataFrame:
+    return table.select(hash_of(*columns).alias(name), *columns)
 
 
-def _column(values: Sequence[str | None], at: Longs) -> pa.DictionaryArray:
-    """The values at some places of a list, where one may stand more than once."""
-    apart = list(dict.fromkeys(values))
-    places = np.array([apart.index(one) for one in values], np.int32)
-    return pa.DictionaryArray.from_arrays(places[at], pa.array(apart, pa.string()))
+def _column(values: Sequence[str | None], indices: Longs) -> pa.DictionaryArray:
+    """Return a column of the values at ``indices``; ``values`` may contain duplicates."""
+    distinct = list(dict.fromkeys(values))
+    codes = np.array([distinct.index(value) for value in values], np.int32)
+    return pa.DictionaryArray.from_arrays(codes[indices], pa.array(distinct, pa.string()))

@@ -1,22 +1,22 @@
-"""How long nothing succeeded, and how long it took until all was well again. Both exact, from every record.
+"""Gaps between successes and time to recovery, both exact, from every record.
 
 ::
 
-      inject            first 2 s in which all succeed and p95 <= 2 x steady
+      injection         first 2 s in which every record succeeds and p95 <= 2 x steady
         |  x  x x  x  xx |. . . . . . . . .|
         |----recovery--->|
 
-Rules: a gap is clipped to its window, whose ends count as successes would; recovery looks at windows that start at a
-record's intended time and end before the load does. A gap is looked for between successes or, where these are many,
-between slots of a millisecond, of which only the first and the last success count: a gap of a millisecond or more is
-exact, and a shorter one counts as one (``answers.longest``), for nobody sorts 40 million records. Where calm may begin
-is known from counts (``calms.py``), and only there are the records looked at one by one.
+Rules: a gap is clipped to its window, whose ends count as successes. A recovery period starts at a record's intended
+time and ends before the load does. Gaps are measured between successes or, if there are many, between slots of a
+millisecond, of which only the first and the last success count: a gap of a millisecond or more is exact, and a shorter
+one counts as a millisecond (``answers.longest``), because sorting 40 million records is too slow. ``answers.py``
+derives from counts where a calm period may begin, and only there records are examined one by one.
 """
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from aftershock.results.measure.names import WHOSE, number
+from aftershock.results.measure.names import CLIENT_COLUMNS, hash_of
 from aftershock.results.measure.samples import client, ok, with_segment
 from aftershock.results.measure.tables import KINDS, Dims
 
@@ -26,15 +26,15 @@ LOOKS = (
     "run int, calm int, client string, end_us bigint, limit_us bigint, num bigint, den bigint, "
     "at_us bigint, look_us bigint, until_us bigint"
 )
-_LANE, _ENDS = ("run", "whose", "segment"), ("first_us", "last_us")
+_LANE, _ENDS = ("run", "client_hash", "segment"), ("first_us", "last_us")
 _CALM, _COUNTED = ("run", "calm", "client"), ("n", "failed", "slow")
 _LOOK = (*_CALM, "look_us")
 
 
 def successes(samples: DataFrame, dims: Dims, slot_us: int | None) -> DataFrame:
-    """``run whose segment first_us last_us n`` by slots, none of which reaches over a segment; None: each by itself."""
+    """Return ``run client_hash segment first_us last_us n`` by slots within segments; ``slot_us`` None: per success."""
     rows = with_segment(samples.where(ok() & F.col("done_us").isNotNull()), "done_us", dims)
-    named = rows.withColumn("whose", number(*WHOSE))
+    named = rows.withColumn("client_hash", hash_of(*CLIENT_COLUMNS))
     if slot_us is None:
         return named.select(*_LANE, *[F.col("done_us").alias(name) for name in _ENDS], F.lit(1).alias("n"))
     slots = named.groupBy(*_LANE, F.expr(f"done_us div {slot_us}").alias("slot"))
@@ -42,18 +42,18 @@ def successes(samples: DataFrame, dims: Dims, slot_us: int | None) -> DataFrame:
     return slots.agg(F.min("done_us").alias(first), F.max("done_us").alias(last), F.count("*").alias("n")).drop("slot")
 
 
-def stretches(slots: DataFrame) -> DataFrame:
-    """``run whose kind segment first_us last_us n gap_us`` (``names.py: named``): what each segment has of successes.
+def success_stretches(slots: DataFrame) -> DataFrame:
+    """Return ``run client_hash kind segment first_us last_us n gap_us``: the successes of each segment.
 
     ``gap_us`` is the longest time between two of them.
     """
-    # sorted by one number, which tells apart what three columns do
-    told = longest(slots.withColumn("lane", F.xxhash64(*_LANE)), ("lane", *_LANE)).drop("lane")
-    return told.withColumn("kind", F.lit(KINDS.index("gap")))
+    # Sorting by one hash is faster than by three columns.
+    joined = longest(slots.withColumn("lane", F.xxhash64(*_LANE)), ("lane", *_LANE)).drop("lane")
+    return joined.withColumn("kind", F.lit(KINDS.index("gap")))
 
 
 def longest(stretches: DataFrame, by: tuple[str, ...]) -> DataFrame:
-    """Stretches of time (``first_us last_us n``, and their own longest ``gap_us``) joined to one for each ``by``."""
+    """Join stretches of time (``first_us last_us n``, and optionally ``gap_us``) to one per group ``by``."""
     inner = F.col("gap_us") if "gap_us" in stretches.columns else F.lit(0).cast("bigint")
     between = F.col("first_us") - F.lag("last_us").over(Window.partitionBy(*by).orderBy("first_us"))
     return (
@@ -69,9 +69,9 @@ def longest(stretches: DataFrame, by: tuple[str, ...]) -> DataFrame:
 
 
 def pace_slots(samples: DataFrame, paces: DataFrame, dims: Dims, slot_us: int) -> DataFrame:
-    """``run pace segment slot n failed slow``: the records of the load by slots of their intended time.
+    """Return ``run pace segment slot n failed slow``: the records of the load by slots of their intended time.
 
-    ``paces`` (``PACES``): a client, until when it is looked at, and the latency over which a record is slow.
+    ``paces`` (``PACES``): a client, the end of the time examined, and the latency above which a record is slow.
     """
     slot = F.expr(f"intended_us div {slot_us}").alias("slot")
     rows = with_segment(_paced(samples, paces), "intended_us", dims)
@@ -79,18 +79,18 @@ def pace_slots(samples: DataFrame, paces: DataFrame, dims: Dims, slot_us: int) -
 
 
 def first_calm(samples: DataFrame, looks: DataFrame, for_us: int) -> DataFrame:
-    """``run calm client recovered_us``: the first record from which on all is calm ``for_us`` long, since ``at_us``.
+    """Return ``run calm client recovered_us``: time from ``at_us`` to the first record that starts a calm ``for_us``.
 
-    ``looks`` (``LOOKS``): that record is looked for from ``look_us`` until ``until_us``, one by one, in each look of a
-    calm; what lies within ``for_us`` of all of these is counted at once. Calm is: none fails, of n at most
-    ``n * (den - num) div den`` are slow, and the load goes on until then.
+    ``looks`` (``LOOKS``): candidates are the records from ``look_us`` until ``until_us``, each by itself; records that
+    lie within ``for_us`` of all candidates are counted together. A period is calm if no record fails, at most
+    ``n * (den - num) div den`` of n are slow, and the load lasts until its end.
     """
     intended, until = F.col("intended_us"), F.col("until_us")
     rows = _paced(samples, looks).where((intended >= F.col("look_us")) & (intended < until + for_us))
     common = (intended >= until) & (intended < F.col("look_us") + for_us)
     moment = F.when(common, until).otherwise(intended).alias("intended_us")
     moments = rows.groupBy(*_LOOK, moment, (intended < until).alias("begins")).agg(*_counts())
-    # nearest-rank quantile <= limit is the same as: at least ceil(q n) are within it
+    # nearest-rank quantile <= limit means: at least ceil(q n) records are within it
     calm = (F.col("failed") == 0) & (F.col("slow") <= F.expr("(n * (den - num)) div den"))
     calm = calm & (F.col("intended_us") + for_us <= F.col("end_us"))
     begun = _ahead(moments, for_us).join(F.broadcast(looks), list(_LOOK)).where(calm)
@@ -98,32 +98,31 @@ def first_calm(samples: DataFrame, looks: DataFrame, for_us: int) -> DataFrame:
 
 
 def _ahead(moments: DataFrame, for_us: int) -> DataFrame:
-    """Those ``moments`` at which calm may have begun (``begins``), with what was counted in the ``for_us`` from there.
+    """Return the ``moments`` at which calm may begin (``begins``), with the counts of the ``for_us`` from there.
 
-    It is the difference of two running sums, before the first of them and after the last: over a frame that slides,
-    Spark would add up all of it again for every row.
+    The counts are differences of two running sums. Over a sliding frame Spark would sum the whole frame for every row.
     """
     before, its, after = (
         F.struct((F.col("intended_us") + later_us).alias("sum_us"), F.lit(turn).alias("turn"))
         for turn, later_us in ((-1, 0), (0, 0), (1, for_us - 1))
     )
     turns = F.when(F.col("begins"), F.array(before, its, after)).otherwise(F.array(its))
-    asked = moments.withColumn("ask", F.explode(turns)).select("*", "ask.*")
+    exploded = moments.withColumn("ask", F.explode(turns)).select("*", "ask.*")
     until_here = Window.partitionBy(*_LOOK).orderBy("sum_us", "turn").rowsBetween(Window.unboundedPreceding, 0)
     sums = {name: F.col("turn") * F.sum(F.when(F.col("turn") == 0, F.col(name))).over(until_here) for name in _COUNTED}
-    begun = asked.withColumns(sums).where("begins and turn <> 0")
+    begun = exploded.withColumns(sums).where("begins and turn <> 0")
     return begun.groupBy(*_LOOK, "intended_us").agg(*[F.sum(name).alias(name) for name in _COUNTED])
 
 
 def _paced(samples: DataFrame, paces: DataFrame) -> DataFrame:
-    """Every produced record of the load, for each pace of its client: whether it failed, and whether it was slow."""
+    """Return every produced record of the load for each pace of its client, with ``failed`` and ``slow``."""
     produced = samples.where("op = 'produce'").withColumn("client", client())
     kept = produced.select("run", "client", "intended_us", "done_us", ok().alias("ok"))
-    met = kept.join(F.broadcast(paces), ["run", "client"]).where("intended_us < end_us")
+    paced = kept.join(F.broadcast(paces), ["run", "client"]).where("intended_us < end_us")
     fast = F.col("ok") & (F.col("done_us") - F.col("intended_us") <= F.col("limit_us"))
-    return met.withColumns({"failed": ~F.col("ok"), "slow": ~F.coalesce(fast, F.lit(False))})
+    return paced.withColumns({"failed": ~F.col("ok"), "slow": ~F.coalesce(fast, F.lit(False))})
 
 
 def _counts() -> list[Column]:
-    """Of ``_paced``: how many there are, and how many of them failed and were slow."""
+    """Count the rows of ``_paced``, and the failed and slow ones among them."""
     return [F.count("*").alias("n"), *[F.count(F.when(F.col(flag), True)).alias(flag) for flag in ("failed", "slow")]]

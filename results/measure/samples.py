@@ -1,15 +1,14 @@
-"""Every record produced, delivered and owed, every commit: one row each, whatever was asked of it later.
+"""Samples: one row per record produced, per delivery due, and per commit; and sums over samples and metrics.
 
-Rules: produce and commit rows are taken as they were recorded. A delivery counts once, the first: in a block that the
-gate cleared there is no other, and its row is taken as it is; elsewhere the ledger tells. An acknowledged record that a
-reader was owed and never got is a row too, without ``done_us``. Nothing else is dropped.
+**Samples.** Produce and commit rows are taken as recorded. Only the first delivery of a record counts: in a block that
+the gate cleared there is no other, so its row is taken as it is; elsewhere the ledger has it. An acknowledged record
+that a reader must get and never got is a row without ``done_us``. Nothing else is dropped.
 
-What crossed the links, what was produced where, and how the host fared: sums over the runs' tables.
+**Sums.** Bytes through the proxies of a fault, records produced per partition, and the punctuality of the host. The
+bytes of a counter between two samples count for a span only if both samples lie in it (with the caller's grace); a
+negative difference, from a counter that was reset, counts as 0.
 
-Rules: a counter's bytes between two samples are counted for a span only if both samples lie in it (with the grace its
-caller allows); a counter never shrinks by us, so a negative difference is none.
-
-The slowest records and commits of each client, for the story of the run: failed ones first, then by latency.
+**Slowest** records and commits of each client, for the story of a run: failed ones first, then by latency.
 """
 
 from collections.abc import Sequence
@@ -26,7 +25,7 @@ from aftershock.results.measure.tables import SLOT_US, Dims
 from aftershock.results.spark.tables import Tables
 
 MISSING = "missing"
-"""The status of a delivery that never was."""
+"""The status of a delivery that never happened."""
 
 _COLUMNS = (
     *("run", "op", "workload", "arm", "producer_id", "seq", "topic", "partition", "offset", "broker_id"),
@@ -35,30 +34,32 @@ _COLUMNS = (
 )
 
 
-def samples(read: Tables, dims: Dims, blocks: DataFrame, book: DataFrame | None) -> DataFrame:
-    """The rows, with the columns of ``OUTCOMES`` that tell of one; ``book`` (the ledger) is None where all is clean.
+def samples(read: Tables, dims: Dims, blocks: DataFrame, ledger: DataFrame | None) -> DataFrame:
+    """Return the samples with the columns of ``OUTCOMES`` and ``owed``; ``ledger`` is None if all blocks are clean.
 
-    ``owed`` is false for what a reader got and was not owed: it is a success, and no measurement.
+    ``owed`` is false for a delivery that the reader need not get: it is a success, but not a measurement.
     """
-    if book is None:
+    if ledger is None:
         return read.outcomes.select(*_COLUMNS, F.lit(True).alias("owed"))
-    told = F.col("op").isin("produce", "commit")
-    taken = read.outcomes.where(told).unionByName(cleared(read.outcomes.where(~told), blocks))
-    owed = taken.select(*_COLUMNS, F.lit(True).alias("owed"))
-    return owed.unionByName(_of_book(book, dims), allowMissingColumns=True)
+    as_recorded = F.col("op").isin("produce", "commit")
+    rows = read.outcomes.where(as_recorded).unionByName(cleared(read.outcomes.where(~as_recorded), blocks))
+    owed = rows.select(*_COLUMNS, F.lit(True).alias("owed"))
+    return owed.unionByName(_of_ledger(ledger, dims), allowMissingColumns=True)
 
 
-def _of_book(book: DataFrame, dims: Dims) -> DataFrame:
-    """The first deliveries of suspect records, and what never was delivered."""
+def _of_ledger(ledger: DataFrame, dims: Dims) -> DataFrame:
+    """Return the first deliveries of suspect records, and the missing ones."""
     readers = dims.readers.select(
         *("run", "client", F.col("topic").alias("reads"), "from_us", F.col("rack").alias("stands"), "workload", "arm")
     )
-    each = book.drop("client").join(F.broadcast(readers), "run")
+    records = ledger.drop("client").join(F.broadcast(readers), "run")
     due = acked() & (F.col("topic") == F.col("reads")) & (F.col("intended_us") >= F.col("from_us"))
     first = F.col("delivery.first")
     return (
-        each.withColumn("owed", F.coalesce(due, F.lit(False)))
-        .withColumn("delivery", F.get(F.filter("deliveries", lambda one: one["reader"] == F.col("client")), F.lit(0)))
+        records.withColumn("owed", F.coalesce(due, F.lit(False)))
+        .withColumn(
+            "delivery", F.get(F.filter("deliveries", lambda delivery: delivery["reader"] == F.col("client")), F.lit(0))
+        )
         .where(F.col("owed") | F.col("delivery").isNotNull())
         .select(
             *(
@@ -86,22 +87,22 @@ def _of_book(book: DataFrame, dims: Dims) -> DataFrame:
 
 
 def ok() -> Column:
-    """Whether it succeeded: acknowledged, delivered, committed."""
+    """Return True for a success: acknowledged, delivered or committed."""
     return (F.col("op") == "consume") & F.col("done_us").isNotNull() | acked()
 
 
 def client() -> Column:
-    """``workload/arm``: how clients are named."""
+    """Return the client's name, ``workload/arm``."""
     return F.concat_ws("/", "workload", "arm")
 
 
 def slot_of(time: str) -> Column:
-    """The slot of a second that a moment lies in."""
+    """Return the slot of one second around a time."""
     return F.expr(f"try_cast({time} div {SLOT_US} as int)")
 
 
 def with_segment(rows: DataFrame, time: str, dims: Dims) -> DataFrame:
-    """``rows`` with ``segment``, the one that column ``time`` lies in; null outside of all."""
+    """Add ``segment``, the segment around column ``time``, null outside all segments."""
     slots = dims.slots.select(
         F.col("run").alias("slot_run"),
         "slot",
@@ -121,7 +122,7 @@ PASSAGES = "run int, fault string, proxies string, start_us bigint, end_us bigin
 
 @dataclass(frozen=True)
 class Passage:
-    """Which proxies (a regular expression over whole names) to look at, and from when to when, for one fault."""
+    """The proxies of one fault (a regular expression for whole names), and the time in which their traffic counts."""
 
     fault: str
     proxies: str
@@ -129,27 +130,27 @@ class Passage:
     to_us: int
 
 
-def crossed(metrics: DataFrame, passages: DataFrame) -> DataFrame:
-    """``run fault bytes n``: what clients sent into each passage's proxies (``PASSAGES``) within its time.
+def proxy_bytes(metrics: DataFrame, passages: DataFrame) -> DataFrame:
+    """Return ``run fault bytes n``: bytes that clients sent into the proxies of each passage (``PASSAGES``).
 
-    ``n`` are samples of counters.
+    ``n`` counts the samples of counters.
     """
-    one = Window.partitionBy("run", "name").orderBy("t_us")
+    series = Window.partitionBy("run", "name").orderBy("t_us")
     counters = metrics.where(F.col("name").startswith(SENT)).select(
         "run",
         F.split_part("name", F.lit("/"), F.lit(2)).alias("proxy"),
-        F.lag("t_us").over(one).alias("from_us"),
+        F.lag("t_us").over(series).alias("from_us"),
         F.col("t_us").alias("to_us"),
-        F.greatest(F.col("value") - F.lag("value").over(one), F.lit(0.0)).alias("bytes"),
+        F.greatest(F.col("value") - F.lag("value").over(series), F.lit(0.0)).alias("bytes"),
     )
     within = (F.col("from_us") >= F.col("start_us")) & (F.col("to_us") <= F.col("end_us"))
     named = F.expr("proxy rlike concat('^(?:', proxies, ')$')")
-    met = counters.join(F.broadcast(passages), "run").where(within & named)
-    return met.groupBy("run", "fault").agg(F.sum("bytes").cast("bigint").alias("bytes"), _n())
+    matched = counters.join(F.broadcast(passages), "run").where(within & named)
+    return matched.groupBy("run", "fault").agg(F.sum("bytes").cast("bigint").alias("bytes"), _n())
 
 
 def produced(samples: DataFrame, dims: Dims) -> DataFrame:
-    """``run window topic partition n``: records that were produced, by the fault's window they were meant for."""
+    """Return ``run window topic partition n``: records produced, by the fault's window of their intended time."""
     rows = with_segment(samples.where("op = 'produce' and partition is not null"), "intended_us", dims)
     counted = rows.groupBy("run", "segment", "topic", "partition").agg(_n())
     of_faults = dims.segment_windows.where(F.col("window").startswith("fault/"))
@@ -162,7 +163,7 @@ def _n() -> Column:
 
 
 def host(metrics: DataFrame, dims: Dims) -> DataFrame:
-    """``run ticks late_ticks cpu_busy steal`` (means, 0..1, null where not sampled) after warm-up; no row if none."""
+    """Return ``run ticks late_ticks cpu_busy steal`` (means, 0..1, null if not sampled) after warm-up."""
     judged = metrics.join(F.broadcast(dims.ends), "run").where("t_us >= judged_from_us and t_us < end_us")
 
     def value_of(name: str) -> Column:
@@ -177,30 +178,32 @@ def host(metrics: DataFrame, dims: Dims) -> DataFrame:
 
 
 def _mean(share: Column) -> Column:
-    """Of decimals: a sum of floats hangs on the order of the rows."""
+    """Average decimals: a sum of floats depends on the order of the rows."""
     return F.avg(share.cast("decimal(18,9)")).cast("double")
 
 
 SLOWEST_MAX = 10
 Limit = tuple[int, str, str, int]
-"""Run, op, client, and the latency in microseconds that the slowest took at least."""
+"""Run, op, client, and a latency in microseconds that the slowest records reach."""
 
 
 def slowest(samples: DataFrame, limits: Sequence[Limit], dims: Dims) -> DataFrame:
-    """Ten rows of ``samples`` a run, op and client, of those intended after warm-up, with ``place`` from 1.
+    """Return the ten slowest ``samples`` per run, op and client, intended after warm-up, with ``place`` from 1.
 
-    ``limits`` spare the sort the rows that can't be among them.
+    ``limits`` exclude rows from the sort that can't be among them.
     """
     took = F.when(ok(), F.col("done_us") - F.col("intended_us"))
 
     def slow(least_us: Column | int) -> Column:
         return F.coalesce(F.col("took_us") >= least_us, F.lit(True))
 
-    least = {op: min(at_least_us for _, one, _, at_least_us in limits if one == op) for _, op, *_ in limits}
-    some = reduce(or_, [(F.col("op") == op) & slow(least_us) for op, least_us in least.items()], F.lit(False))
-    named = samples.where("owed").withColumn("took_us", took).where(some).withColumn("client", client())
-    told = F.broadcast(dims.table(limits, "run int, op string, client string, at_least_us bigint"))
-    few = with_segment(named.join(told, ["run", "op", "client"]).where(slow(F.col("at_least_us"))), "intended_us", dims)
+    least = {op: min(least_us for _, other, _, least_us in limits if other == op) for _, op, *_ in limits}
+    slow_rows = reduce(or_, [(F.col("op") == op) & slow(least_us) for op, least_us in least.items()], F.lit(False))
+    named = samples.where("owed").withColumn("took_us", took).where(slow_rows).withColumn("client", client())
+    table = F.broadcast(dims.table(limits, "run int, op string, client string, at_least_us bigint"))
+    few = with_segment(
+        named.join(table, ["run", "op", "client"]).where(slow(F.col("at_least_us"))), "intended_us", dims
+    )
     judged = dims.segment_windows.where(F.col("window") == RUN).select("run", "segment")
     after = few.join(F.broadcast(judged), ["run", "segment"], "left_semi")
     order = Window.partitionBy("run", "op", "client").orderBy(

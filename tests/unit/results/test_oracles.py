@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from aftershock.results.evidence.evidence import Client, Evidence, Phase
 from aftershock.results.evidence.phases import merged
 from aftershock.results.measure.answers import longest
-from aftershock.results.measure.facts import Calm, Distribution
-from aftershock.results.measure.lag import Twice, measure_lags
+from aftershock.results.measure.facts import RecoveryCriterion, Distribution
+from aftershock.results.measure.lag import FollowUpJobs, measure_lags
 from aftershock.results.measure.latency import latency_histogram, quantiles
-from aftershock.results.measure.names import named
-from aftershock.results.measure.recovery import stretches, successes
+from aftershock.results.measure.names import with_names
+from aftershock.results.measure.recovery import success_stretches, successes
 from aftershock.results.measure.tables import Dims, Scene, segments_of
 from aftershock.results.spark.tables import Tables
 
@@ -90,7 +90,7 @@ def test_a_gap_is_the_longest_silence_in_its_window(
     samples = spark.createDataFrame(
         made, "run int, op string, workload string, arm string, done_us bigint, status string"
     )
-    rows = named(stretches(successes(samples, known, slot_us)).toArrow(), samples, known).to_pylist()
+    rows = with_names(success_stretches(successes(samples, known, slot_us)).toArrow(), samples, known).to_pylist()
     found = longest(rows, known.scenes[0], {}, slot_us or 1)
     for case, times in enumerate(cases):
         for window, spans in known.scenes[0].windows.items():
@@ -151,8 +151,8 @@ def test_recovery_is_the_first_calm_two_seconds(
     phases = [("fault", f"f{number}", at_us, END_US) for number, at_us in enumerate(injects)]
     known = of_phases(spark, *phases, clients=len(cases))
     steady = {("produce.latency", f"w/c{case}", "steady"): STEADY for case in range(len(cases))}
-    calms = [Calm(f"f{number}") for number in range(len(injects))]
-    (found,) = Twice(known, spark.createDataFrame(rows, SAMPLES)).recoveries([calms], [steady])
+    calms = [RecoveryCriterion(f"f{number}") for number in range(len(injects))]
+    (found,) = FollowUpJobs(known, spark.createDataFrame(rows, SAMPLES)).recoveries([calms], [steady])
     for calm, at_us in zip(calms, injects, strict=True):
         for case, records in enumerate(cases):
             n = sum(at_us <= intended < END_US for intended, _ in records)

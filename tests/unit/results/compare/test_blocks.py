@@ -13,7 +13,7 @@ from aftershock.results.compare.blocks import Block, Measure, block_cuts
 from aftershock.results.compare.comparison import Question, confident, rows
 from aftershock.results.evidence.analysis import document
 from aftershock.results.evidence.evidence import Evidence, read
-from aftershock.results.measure.facts import Facts, Wanted
+from aftershock.results.measure.facts import Facts, MeasurementRequest
 from aftershock.results.measure.measure import measure
 from aftershock.results.spark.tables import columns
 from aftershock.tests.unit.results.evidence_factory import Made, S
@@ -48,9 +48,8 @@ def blocked(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Evidence:
 
 @pytest.fixture(scope="module")
 def measured(spark: "SparkSession", blocked: Evidence) -> Facts:
-    return measure(spark, [blocked], {str(blocked.run["run_id"]): Wanted((0.9,), cuts=block_cuts(blocked))})[
-        str(blocked.run["run_id"])
-    ]
+    run_id = str(blocked.run["run_id"])
+    return measure(spark, [blocked], {run_id: MeasurementRequest((0.9,), cuts=block_cuts(blocked))})[run_id]
 
 
 def _window(block: int, start_s: int, end_s: int) -> dict[str, int]:

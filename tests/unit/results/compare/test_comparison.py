@@ -14,7 +14,7 @@ from aftershock.results.checks.check import Status
 from aftershock.results.compare import runs
 from aftershock.results.compare.blocks import BACK_OFF_US, Block, Measure, block_cuts, parse
 from aftershock.results.compare.comparison import Confident, Question, Row, confident, rows, worst
-from aftershock.results.compare.runs import Asked, arms_of, between
+from aftershock.results.compare.runs import Options, arms_of, between
 from aftershock.results.evidence.evidence import Evidence, Phase
 from aftershock.results.measure.facts import Cut, Distribution, Facts, Slice
 from aftershock.tests.noise import pairs
@@ -182,7 +182,7 @@ def test_nothing_is_shown_under_doubt(tmp_path: Path, spoil: str) -> None:
 
 def two(tmp_path: Path, base: dict[str, Any], changed: dict[str, Any], **asked: Any) -> Any:
     paths = [write(tmp_path / name, made) for name, made in (("r1", base), ("r2", changed))]
-    return between(paths[0], paths[1], Asked(**asked))
+    return between(paths[0], paths[1], Options(**asked))
 
 
 def test_two_runs_by_block(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_control_divides_the_night_out(tmp_path: Path) -> None:
     changed = documents({"baseline": [v * 2 for v in BASE], "kip951": SAME}, run_id="r2")
     (found,) = two(tmp_path, base, changed, control="baseline")
     assert ("orders/kip951 in r2", "equivalent") == (found.ours, found.verdict)
-    assert "every block is divided by baseline's in the same block, so what slows both is not seen" in found.notes
+    assert "every block is divided by baseline's in the same block, so an effect on both is not seen" in found.notes
 
 
 def test_other_numbers_of_blocks_have_no_pairs(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from aftershock.results.evidence.evidence import Evidence, Phase
 from aftershock.results.evidence.schema import METRICS, OUTCOMES
-from aftershock.results.measure.samples import PASSAGES, crossed, host, produced
+from aftershock.results.measure.samples import PASSAGES, proxy_bytes, host, produced
 from aftershock.results.measure.tables import Dims, Scene, dims
 from aftershock.results.spark.tables import small
 from aftershock.tests.unit.results.evidence_factory import Made, S
@@ -41,7 +41,7 @@ def test_bytes_count_only_within_their_time(spark: "SparkSession") -> None:
     rows += [(t * S, None, "host.cpu_busy", 0.5) for t in range(10)]
     passages = [(0, "a", "client_a-k1", 2 * S, 5 * S), (0, "b", "client_.*-k(?:11)", 0, 9 * S)]
     passages += [(0, "c", "client_b-k1", 0, 9 * S), (1, "d", "client_a-k1", 0, 9 * S)]
-    found = crossed(metrics(spark, rows), small(spark, passages, PASSAGES)).collect()
+    found = proxy_bytes(metrics(spark, rows), small(spark, passages, PASSAGES)).collect()
     assert {row["fault"]: row["bytes"] for row in found} == {"a": 30, "b": 9000}
 
 
@@ -49,7 +49,7 @@ def test_connections_that_close_are_not_taken_for_workload_traffic(spark: "Spark
     """Toxiproxy's own counters grow when a *probe* closes its connection: they prove no exposure."""
     rows = [(t * S, 1, "toxiproxy.received_bytes/client_a-k1/upstream", float(10 * t)) for t in range(10)]
     passage = small(spark, [(0, "a", "client_a-k1", 0, 9 * S)], PASSAGES)
-    assert [] == crossed(metrics(spark, rows), passage).collect()
+    assert [] == proxy_bytes(metrics(spark, rows), passage).collect()
 
 
 def test_records_are_counted_by_the_windows_they_were_meant_for(spark: "SparkSession", made: Made) -> None:
@@ -104,8 +104,8 @@ def test_nothing_is_collected_while_a_transform_is_built(
             latency.latency_histogram(rows.withColumn("latency_us", rows.done_us), ["run"]), ["run"], [0.5]
         ),
         latency.by_bin(rows, known, small(spark, [], latency.BINS)),
-        recovery.stretches(recovery.successes(rows, known, None)),
-        recovery.stretches(recovery.successes(rows, known, S)),
+        recovery.success_stretches(recovery.successes(rows, known, None)),
+        recovery.success_stretches(recovery.successes(rows, known, S)),
         recovery.pace_slots(rows, small(spark, [], recovery.PACES), known, S),
         recovery.first_calm(rows, small(spark, [], recovery.LOOKS), S),
         stalls.slots(waits, S),
@@ -117,7 +117,7 @@ def test_nothing_is_collected_while_a_transform_is_built(
         cuts.gaps(rows, asked, parts),
         samples.slowest(rows, [], known),
         samples.produced(rows, known),
-        samples.crossed(read.metrics, small(spark, [], PASSAGES)),
+        samples.proxy_bytes(read.metrics, small(spark, [], PASSAGES)),
         samples.host(read.metrics, known),
         findings.findings(read, known, blocks, book, findings.in_doubt(read, known)),
     ]

@@ -1,11 +1,11 @@
-"""Filters on the times of records are coarse: they keep all that is asked for, and are short."""
+"""Filters on the times of records are coarse: they keep every requested record, and are short."""
 
 from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aftershock.results.measure.lag import HULLS_MAX, Span, hulls
+from aftershock.results.measure.gate import HULLS_MAX, Span, hulls
 
 AT = st.integers(-50, 50)
 SPAN = st.tuples(st.none() | AT, st.none() | AT)

@@ -10,7 +10,7 @@ import pytest
 from aftershock.results.checks.check import Check, Status
 from aftershock.results.evidence.evidence import Evidence, read
 from aftershock.results.judge import evaluate
-from aftershock.results.measure.facts import Calm, Cut, Facts, Longest, Outage, Wanted
+from aftershock.results.measure.facts import RecoveryCriterion, Cut, Facts, LongestGap, Outage, MeasurementRequest
 from aftershock.results.measure.layers import SILVER, write_silver
 from aftershock.results.measure.measure import measure
 from aftershock.results.spark import conf
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 BASELINE, PATIENT = "orders/baseline", "orders/patient"
 BY_PARTITION, BY_RACK = Cut("produce.latency", "run", "partition"), Cut("produce.service", "steady", "rack")
 SECONDS, SILENCE = Cut("consume.latency", "fault/kill-1", None, S), Cut("produce.gap", "fault", "partition")
-ASKED = Wanted((0.5, 0.95), (0.95,), (BY_PARTITION, BY_RACK, SECONDS, SILENCE), (Calm("kill-1", 0.5, 1.5, 1_000_000),))
+ASKED = MeasurementRequest((0.5, 0.95), (0.95,), (BY_PARTITION, BY_RACK, SECONDS, SILENCE), (RecoveryCriterion("kill-1", 0.5, 1.5, 1_000_000),))
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ def test_an_outage_as_long_as_its_window_is_a_gap(odd: Measured) -> None:
     found = odd.facts["silent"]
     gaps = {key[:2]: gap for key, gap in found.longest.items() if key[2] == "fault/kill-1"}
     metrics, clients = ("produce.gap", "consume.gap"), (BASELINE, PATIENT)
-    assert gaps == {(metric, client): Longest(0, 8 * S) for metric in metrics for client in clients}
+    assert gaps == {(metric, client): LongestGap(0, 8 * S) for metric in metrics for client in clients}
     stood = {outage.partition: outage for outage in found.unavailable["produce", BASELINE, "fault/kill-1"]}
     assert {None, *range(6)} == stood.keys()
     assert all(7_800_000 < one.total_us == one.longest_us <= 8 * S for one in stood.values())
@@ -281,7 +281,7 @@ def test_figures_for_the_report(odd: Measured, made: Made) -> None:
 def test_a_client_recovers_as_the_slo_has_it(odd: Measured) -> None:
     """A pace of one's own, p50 within 1.5 x steady for a second, beside the usual one."""
     found = odd.facts["clean"]
-    usual, asked = (found.recovered(calm, BASELINE) for calm in (Calm("kill-1"), ASKED.recoveries[0]))
+    usual, asked = (found.recovered(calm, BASELINE) for calm in (RecoveryCriterion("kill-1"), ASKED.recoveries[0]))
     assert usual
     assert usual == found.recoveries["kill-1", BASELINE]
     assert asked

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aftershock.results.evidence.evidence import Evidence
-from aftershock.results.measure.names import RACKS, WHOSE, named, number
+from aftershock.results.measure.names import RACKS, CLIENT_COLUMNS, with_names, hash_of
 from aftershock.results.measure.tables import KINDS, dims
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def rows(spark: "SparkSession", names: list[Names]) -> "DataFrame":
 
 def numbers(names: "DataFrame") -> "pa.Table":
     """A row each, with a number in the place of its names and of its racks, and of each kind in turn."""
-    whose, racks = number(*WHOSE).alias("whose"), number(*RACKS).alias("racks")
+    whose, racks = hash_of(*CLIENT_COLUMNS).alias("client_hash"), hash_of(*RACKS).alias("racks")
     told = names.coalesce(1).select(whose, racks).toArrow()
     at = range(told.num_rows)
     return told.append_column("kind", [[n % len(KINDS) for n in at]]).append_column("n", [list(at)])
@@ -59,7 +59,7 @@ def test_what_the_plan_names_is_told_from_the_plan(
     known = rows(spark, PLANNED)
     found = numbers(known)
     monkeypatch.setattr(type(known), "distinct", lambda _: pytest.fail("the records were read"))
-    assert told(PLANNED) == named(found, known, dims(spark, [evidence])).to_pylist()
+    assert told(PLANNED) == with_names(found, known, dims(spark, [evidence])).to_pylist()
 
 
 def test_what_the_plan_lacks_is_told_from_the_records(spark: "SparkSession", evidence: Evidence) -> None:
@@ -71,10 +71,10 @@ def test_what_the_plan_lacks_is_told_from_the_records(spark: "SparkSession", evi
     ]
     mixed = PLANNED[:2] + strangers
     known = rows(spark, mixed)
-    assert told(mixed) == named(numbers(known), known, dims(spark, [evidence])).to_pylist()
+    assert told(mixed) == with_names(numbers(known), known, dims(spark, [evidence])).to_pylist()
 
 
 def test_nothing_counted_is_no_names(spark: "SparkSession", evidence: Evidence) -> None:
     """As of a run in which nobody sent."""
     known = rows(spark, [])
-    assert [] == named(numbers(known), known, dims(spark, [evidence])).to_pylist()
+    assert [] == with_names(numbers(known), known, dims(spark, [evidence])).to_pylist()
