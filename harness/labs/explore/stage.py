@@ -9,14 +9,14 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from aftershock.faults.search.coverage import Cell, matrix, tally_cells, uncovered_cells
+from aftershock.faults.search.coverage import matrix, tally_cells, uncovered_cells
 from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.ownership import owner
 from aftershock.harness.cluster.pool import Pool
@@ -41,18 +41,18 @@ class PlanStage:
 
     def run(self, job: Job) -> tuple[Path, Verdict]:
         """Return the run directory and the verdict. Raises the errors of ``leased_run.drive`` and ``Judge``."""
-        slos = [each.slo for each in job.checked.plan.objectives if each.gate == "verdict"]
+        slos = [objective.slo for objective in job.checked.plan.objectives if objective.gate == "verdict"]
         kind = lease_kind(slos) if slos else "integrity"  # record counts can be judged on a shared host
-        errand = LeasedJob(
-            job, kind, self._suite, f"explore {job.timeline.name}", lambda: self._begun(job), self._console
+        leased_job = LeasedJob(
+            job, kind, self._suite, f"explore {job.timeline.name}", lambda: self._create_run_dir(job), self._console
         )
-        home = drive(errand, self._pool).path
+        home = drive(leased_job, self._pool).path
         verdict = self._judge(home)
         if verdict.status is Status.FAIL:
             write_report(home)
         return home, verdict
 
-    def _begun(self, job: Job) -> RunDir:
+    def _create_run_dir(self, job: Job) -> RunDir:
         command = shlex.join(["aftershock", *sys.argv[1:]])
         return RunDir.create(self._suite.out, job.timeline.name, job.timeline.seed, command)
 
@@ -76,9 +76,9 @@ def stage(out: Path, spark: str | None, progress: Progress, console: Console) ->
 _SCHEMA_VERSION = 1
 
 
-def exit_code(ran: Sequence[ExploredRun]) -> int:
+def exit_code(runs: Sequence[ExploredRun]) -> int:
     """Return 1 for a FAIL, 3 for only errors or a search ended by errors, 2 without a decision, 0 otherwise."""
-    statuses = [each.status for each in ran]
+    statuses = [run.status for run in runs]
     if Status.FAIL in statuses:
         return 1
     if Status.ERROR in statuses and (set(statuses) == {Status.ERROR} or set(statuses[-ERRORS_MAX:]) == {Status.ERROR}):
@@ -86,56 +86,57 @@ def exit_code(ran: Sequence[ExploredRun]) -> int:
     return 0 if Status.PASS in statuses else 2
 
 
-def text(asked: SearchRequest, read: Ledger, ran: Sequence[ExploredRun]) -> str:
+def text(request: SearchRequest, coverage: Ledger, runs: Sequence[ExploredRun]) -> str:
     """Return the terminal's text, without a final newline."""
-    cells, found = asked.frame.cells, tally_cells(read.lines, asked.today)
-    lacking = uncovered_cells(cells, found, asked.today)
-    fresh = len(cells) - sum(map(len, lacking.values()))
-    counts = ", ".join(f"{n} {status.value}" for status, n in _counted(ran).items()) or "none"
-    ran_said = f"{len(ran)} {'run' if len(ran) == 1 else 'runs'}: {counts}"
-    cells_said = f"{len(cells)} cells of fault, role, phase and workload: {fresh} exercised"
-    lacking_said = ", ".join(f"{len(of_it)} {word}" for word, of_it in lacking.items())
-    lines = [matrix(cells, found, asked.today), "", ran_said, f"{cells_said}, {lacking_said}"]
-    return "\n".join([*lines, *(line for each in ran for line in _failure(asked, each))])
+    cells, tallies = request.frame.cells, tally_cells(coverage.lines, request.today)
+    uncovered = uncovered_cells(cells, tallies, request.today)
+    exercised = len(cells) - sum(map(len, uncovered.values()))
+    by_status = {status: n for status in Status if (n := sum(run.status is status for run in runs))}
+    counts = ", ".join(f"{n} {status.value}" for status, n in by_status.items()) or "none"
+    uncovered_text = ", ".join(f"{len(group)} {word}" for word, group in uncovered.items())
+    lines = [
+        matrix(cells, tallies, request.today),
+        "",
+        f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}: {counts}",
+        f"{len(cells)} cells of fault, role, phase and workload: {exercised} exercised, {uncovered_text}",
+    ]
+    for run in runs:
+        if run.status is Status.FAIL:
+            lines.append(f"{run.name} FAILED {', '.join(run.failed)}; evidence: {run.home}")
+            lines.append(f"  again: {repeat_command(request, run)}")
+        if run.status is Status.ERROR:
+            lines.append(f"{run.name} has no verdict: {run.why}")
+        if run.plan and run.status is Status.PASS:
+            lines.append(f"{run.plan} passed this time; remove it when its cause is fixed for good")
+    return "\n".join(lines)
 
 
-def document(asked: SearchRequest, read: Ledger, ran: Sequence[ExploredRun]) -> dict[str, Any]:
+def document(request: SearchRequest, coverage: Ledger, runs: Sequence[ExploredRun]) -> dict[str, Any]:
     """Return the JSON document; ``never`` and ``stale`` list every cell."""
-    lacking = uncovered_cells(asked.frame.cells, tally_cells(read.lines, asked.today), asked.today)
+    cells = request.frame.cells
+    uncovered = uncovered_cells(cells, tally_cells(coverage.lines, request.today), request.today)
     return {
         "schema_version": _SCHEMA_VERSION,
-        "seed": asked.seed,
-        "runs": [_run(each) for each in ran],
-        "cells": len(asked.frame.cells),
-        "never": [_cell(cell) for cell in lacking["NEVER"]],
-        "stale": [_cell(cell) for cell in lacking["STALE"]],
-        "broken_lines": list(read.broken),
+        "seed": request.seed,
+        "runs": [
+            {
+                "name": run.name,
+                "status": run.status.value,
+                "failed": list(run.failed),
+                "why": run.why,
+                "run": str(run.home) if run.home else None,
+                "plan": str(run.plan) if run.plan else None,
+            }
+            for run in runs
+        ],
+        "cells": len(cells),
+        "never": [dict(cell._asdict()) for cell in uncovered["NEVER"]],
+        "stale": [dict(cell._asdict()) for cell in uncovered["STALE"]],
+        "broken_lines": list(coverage.broken),
     }
 
 
-def repeat_command(asked: SearchRequest, one: ExploredRun) -> str:
+def repeat_command(request: SearchRequest, run: ExploredRun) -> str:
     """Return the command that repeats a run."""
-    options = ["--allow-exec"] if asked.allow_exec else []
-    return shlex.join(["aftershock", "run", str(one.plan), "--seed", str(one.seed), *options])
-
-
-def _failure(asked: SearchRequest, one: ExploredRun) -> Iterable[str]:
-    if one.status is Status.FAIL:
-        yield f"{one.name} FAILED {', '.join(one.failed)}; evidence: {one.home}\n  again: {repeat_command(asked, one)}"
-    if one.status is Status.ERROR:
-        yield f"{one.name} has no verdict: {one.why}"
-    if one.plan and one.status is Status.PASS:
-        yield f"{one.plan} passed this time; remove it when its cause is fixed for good"
-
-
-def _counted(ran: Sequence[ExploredRun]) -> dict[Status, int]:
-    return {status: n for status in Status if (n := sum(each.status is status for each in ran))}
-
-
-def _run(one: ExploredRun) -> dict[str, Any]:
-    paths = {"run": str(one.home) if one.home else None, "plan": str(one.plan) if one.plan else None}
-    return {"name": one.name, "status": one.status.value, "failed": list(one.failed), "why": one.why, **paths}
-
-
-def _cell(cell: Cell) -> dict[str, str]:
-    return dict(cell._asdict())
+    options = ["--allow-exec"] if request.allow_exec else []
+    return shlex.join(["aftershock", "run", str(run.plan), "--seed", str(run.seed), *options])
