@@ -1,17 +1,14 @@
-"""Kinds of faults that other packages bring, through the entry point group ``aftershock.faults``.
+"""Catalogue of all fault kinds: the built-in ones, and those of other packages.
 
-An entry is named as its kind and leads to its class::
+The built-in kinds are found in the modules below this folder. Other packages add kinds through the entry point group
+``aftershock.faults``, in which an entry has the name of its kind and refers to the class::
 
     [project.entry-points."aftershock.faults"]
     doze = "example_fault:Doze"
 
-Rules: what can't be loaded, or is no kind, is refused with a sentence that names its package, and troubles no plan
-that doesn't use it. Nobody may take the name of one of ours, nor two packages the same name. ``docs/EXTEND.md`` says
-how to write one.
-
-The catalogue: every kind of fault there is.
-
-Ours are found in the modules of this folder, one file a kind; other packages bring theirs (``entry_points.py``).
+An entry that can't be loaded or is not a valid kind is refused with a sentence that names its package, and affects only
+plans that use it. An entry can't take the name of a built-in kind; of two packages with the same kind name, the first
+in alphabetical order provides it. ``docs/EXTEND.md`` describes how to write a kind.
 """
 
 import inspect
@@ -27,67 +24,67 @@ from pydantic import Field
 from aftershock.faults.kinds.fault import FAMILIES, Band, Fault
 
 GROUP = "aftershock.faults"
-_NEEDED = ("band", "proof", "remedy", "exposure_target", "for_rule", "allowance_ms")
+_REQUIRED = ("band", "proof", "remedy", "exposure_target", "for_rule", "allowance_ms")
 _FOR_RULES = ("needed", "optional", "refused")
+_FOLDER = Path(__file__).parent
 
 
 @dataclass(frozen=True)
-class Brought:
-    """``packages``: who brings each kind; ``refused``: why a kind can't be used, by the name of its entry."""
+class ExternalKinds:
+    """Kinds of other packages. ``packages``: the package of each kind; ``refused``: reasons by the entry's name."""
 
     kinds: Mapping[str, type[Fault]] = field(default_factory=dict)
     packages: Mapping[str, str] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
 
 
-def brought(entries: Iterable[EntryPoint], ours: Iterable[str]) -> Brought:
-    """What these entries bring beside our own kinds."""
+def load_external_kinds(entries: Iterable[EntryPoint], built_in: Iterable[str]) -> ExternalKinds:
+    """Load the kinds of these entry points; those that can't be used are in ``refused``."""
     kinds: dict[str, type[Fault]] = {}
     packages: dict[str, str] = {}
     refused: dict[str, str] = {}
-    taken = dict.fromkeys(ours, "Aftershock itself")
-    for entry in sorted(entries, key=lambda each: (each.name, _package(each))):
-        if entry.name in taken:
-            why = f"`{entry.name}` is a kind of {taken[entry.name]}: it needs another name"
-            refused.setdefault(f"{entry.name} of {_package(entry)}", _sentence(entry, why))
+    provider = dict.fromkeys(built_in, "Aftershock itself")
+    for entry in sorted(entries, key=lambda entry: (entry.name, _package(entry))):
+        if entry.name in provider:
+            reason = f"`{entry.name}` is a kind of {provider[entry.name]}: it needs another name"
+            refused.setdefault(f"{entry.name} of {_package(entry)}", _refusal(entry, reason))
             continue
-        taken[entry.name] = f"the package {_package(entry)}"
-        found = _loaded(entry)
-        if isinstance(found, str):
-            refused[entry.name] = _sentence(entry, found)
+        provider[entry.name] = f"the package {_package(entry)}"
+        kind = _load(entry)
+        if isinstance(kind, str):
+            refused[entry.name] = _refusal(entry, kind)
         else:
-            kinds[entry.name], packages[entry.name] = found, _package(entry)
-    return Brought(kinds, packages, refused)
+            kinds[entry.name], packages[entry.name] = kind, _package(entry)
+    return ExternalKinds(kinds, packages, refused)
 
 
-def _loaded(entry: EntryPoint) -> type[Fault] | str:
-    """The class, or why it can't be used."""
+def _load(entry: EntryPoint) -> type[Fault] | str:
+    """Return the class, or the reason why it can't be used."""
     try:
-        found = entry.load()
-    except Exception as error:  # noqa: BLE001 -- whatever a stranger's module raises, our plans go on
+        kind = entry.load()
+    except Exception as error:  # noqa: BLE001 -- an error in another package's module must not stop other plans
         return f"{entry.value} can't be loaded ({type(error).__name__}: {error})"
-    if not (isinstance(found, type) and issubclass(found, Fault)):
+    if not (isinstance(kind, type) and issubclass(kind, Fault)):
         return f"{entry.value} is no subclass of aftershock.faults.kinds.fault.Fault"
     try:
-        return _flaw(entry, found) or found
-    except Exception as error:  # noqa: BLE001 -- as above: its schema is built here
+        return _defect(entry, kind) or kind
+    except Exception as error:  # noqa: BLE001 -- building the schema runs code of the other package, as above
         return f"{entry.value} can't be described ({type(error).__name__}: {error})"
 
 
-def _flaw(entry: EntryPoint, found: type[Fault]) -> str | None:
-    """What a class lacks for a kind; None: nothing."""
-    if found.model_fields["kind"].default != entry.name:
-        return f'{entry.value} must say `kind: Literal["{entry.name}"] = "{entry.name}"`, as its entry is named'
-    missing = [name for name in _NEEDED if not hasattr(found, name)]
+def _defect(entry: EntryPoint, kind: type[Fault]) -> str | None:
+    if kind.model_fields["kind"].default != entry.name:
+        return f'{entry.value} must have the field `kind: Literal["{entry.name}"] = "{entry.name}"`, like its entry'
+    missing = [name for name in _REQUIRED if not hasattr(kind, name)]
     if missing:
         return f"{entry.value} lacks the class variables {', '.join(missing)}"
-    if inspect.isabstract(found):
-        return f"{entry.value} lacks the methods {', '.join(sorted(found.__abstractmethods__))}"
-    if found.family not in FAMILIES or found.for_rule not in _FOR_RULES or not isinstance(found.band, Band):
+    if inspect.isabstract(kind):
+        return f"{entry.value} lacks the methods {', '.join(sorted(kind.__abstractmethods__))}"
+    if kind.family not in FAMILIES or kind.for_rule not in _FOR_RULES or not isinstance(kind.band, Band):
         return f"{entry.value} needs a family of {', '.join(FAMILIES)}, a for_rule of {', '.join(_FOR_RULES)}, a Band"
-    if not found.__doc__:
-        return f"{entry.value} needs a docstring: its first line is what the catalogue says of it"
-    found.model_json_schema(by_alias=True)
+    if not kind.__doc__:
+        return f"{entry.value} needs a docstring: its first line is the summary in the catalogue"
+    kind.model_json_schema(by_alias=True)
     return None
 
 
@@ -95,21 +92,18 @@ def _package(entry: EntryPoint) -> str:
     return f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unknown package"
 
 
-def _sentence(entry: EntryPoint, why: str) -> str:
-    return f"the package {_package(entry)} brings a kind `{entry.name}` that can't be used: {why}; mend or uninstall it"
-
-
-_HOME = Path(__file__).parent
+def _refusal(entry: EntryPoint, reason: str) -> str:
+    return f"the package {_package(entry)} has a kind `{entry.name}` that can't be used: {reason}; fix or uninstall it"
 
 
 def kind_of(fault: type[Fault]) -> str | None:
-    """The word for this kind of fault; None for a class that only others build on."""
-    word = fault.model_fields["kind"].default
-    return word if isinstance(word, str) else None
+    """Return the name of this kind, as plans write it; None for a base class."""
+    name = fault.model_fields["kind"].default
+    return name if isinstance(name, str) else None
 
 
-def _ours() -> Iterator[type[Fault]]:
-    for path in sorted(_HOME.glob("*/*.py")):
+def _built_in_kinds() -> Iterator[type[Fault]]:
+    for path in sorted(_FOLDER.glob("*/*.py")):
         module = f"aftershock.faults.kinds.{path.parent.name}.{path.stem}"
         for name, value in vars(import_module(module)).items():
             local = isinstance(value, type) and issubclass(value, Fault) and value.__module__ == module
@@ -122,12 +116,12 @@ def _by_family(kinds: Iterable[type[Fault]]) -> dict[str, type[Fault]]:
     return {str(kind_of(kind)): kind for kind in ordered}
 
 
-OURS: dict[str, type[Fault]] = _by_family(_ours())
-"""Those of this folder, by the word for each, family by family."""
-BROUGHT: Brought = brought(entry_points(group=GROUP), OURS)
-"""Those of other packages, and what is wrong with some."""
-KINDS: dict[str, type[Fault]] = _by_family([*OURS.values(), *BROUGHT.kinds.values()])
-"""All that a plan may use."""
+BUILT_IN: dict[str, type[Fault]] = _by_family(_built_in_kinds())
+"""Built-in kinds by name, family by family."""
+EXTERNAL: ExternalKinds = load_external_kinds(entry_points(group=GROUP), BUILT_IN)
+"""Kinds of installed packages, and the refused ones."""
+KINDS: dict[str, type[Fault]] = _by_family([*BUILT_IN.values(), *EXTERNAL.kinds.values()])
+"""All kinds that a plan may use."""
 
 if TYPE_CHECKING:
     AnyFault = Fault

@@ -1,16 +1,16 @@
-"""One client's connection and the one to its broker: what becomes of each request and of its answer.
+"""Requests and responses of one client connection, with the rules applied to them.
 
 ::
 
-    client ──▶ requests (Cutter) ──▶ drop, delay, double, refuse ──▶ to_broker (Lane) ──▶ broker
-           ◀── to_client (Lane) ◀── change, delay, drop, break ◀── responses (Cutter) ◀──
+    client ──▶ requests (FrameSplitter) ──▶ drop, delay, duplicate, refuse ──▶ to_broker (DelayQueue) ──▶ broker
+           ◀── to_client (DelayQueue) ◀── change, delay, drop, truncate ◀── responses (FrameSplitter) ◀──
 
 A broker answers a connection's requests in their order, and clients rely on it. So every request that will be answered
-stands in ``_pending`` until it is, with the rules that its answer has met. An answer to something else (which no broker
-sends) passes as it is.
+is in ``_pending`` until then, with the rules that apply to its response. A response to any other request (which no
+broker sends) passes unchanged.
 
-When a message is dropped, none after it may arrive as if nothing had been: TCP loses no message out of the middle. So
-the connection is closed, or keeps silent from there on until the rule goes, and is closed then.
+After a dropped message, no later message may arrive as if nothing had been lost: TCP loses no message out of the middle
+of a stream. So the connection is closed, or keeps silent until the rule is removed, and is closed then.
 """
 
 from collections import deque
@@ -20,60 +20,71 @@ from dataclasses import dataclass
 from aftershock.errors import ProtocolError
 from aftershock.faults.wire_proxy.messages import (
     CORRELATION,
-    Head,
+    RequestHead,
     decoded_request,
     decoded_response,
     read_head,
     response_frame,
 )
-from aftershock.faults.wire_proxy.responses import READ_ONLY, Place, altered, refusal
-from aftershock.faults.wire_proxy.rules import Book, Hit, Live
-from aftershock.faults.wire_proxy.streams import Cutter, Lane, Piece
+from aftershock.faults.wire_proxy.responses import READ_ONLY, BrokerView, altered_response, refusal
+from aftershock.faults.wire_proxy.rules import ActiveRule, ActiveRules, Hit
+from aftershock.faults.wire_proxy.streams import DelayQueue, FrameSplitter, Piece
 
-PENDING_MAX = 100_000  # a client has some requests in flight; who has more unanswered isn't listening
+PENDING_MAX = 100_000  # far above a client's requests in flight; with more unanswered it doesn't read responses
 
 
 @dataclass
 class Request:
-    """A request that is wanted whole: its head, and the rules that may meet it."""
+    """A request that is needed whole: its header, and the rules that may apply to it."""
 
-    head: Head
-    candidates: tuple[Live, ...]
+    head: RequestHead
+    candidates: tuple[ActiveRule, ...]
 
 
 @dataclass
 class Pending:
-    """A request to be answered. ``made_up``: by this; ``is_double``: the answer to a copy, which nobody waits for."""
+    """A request without a response yet.
 
-    head: Head
+    ``built``: the response that the proxy sends instead of the broker; ``is_copy``: the response to a duplicate is
+    discarded.
+    """
+
+    head: RequestHead
     hits: tuple[Hit, ...] = ()
-    made_up: bytes | None = None
-    is_double: bool = False
+    built: bytes | None = None
+    is_copy: bool = False
 
 
 class Conversation:
-    """See above. ``end`` closes both connections at once."""
+    """Both directions of one client connection. ``end`` closes both connections at once."""
 
-    def __init__(self, book: Book, place: Place, to_broker: Lane, to_client: Lane, end: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        book: ActiveRules,
+        broker_view: BrokerView,
+        to_broker: DelayQueue,
+        to_client: DelayQueue,
+        end: Callable[[], None],
+    ) -> None:
         self._book = book
-        self._place = place
+        self._broker_view = broker_view
         self._to_broker = to_broker
         self._to_client = to_client
         self._end = end
-        self._requests = Cutter(self._judge_request, self._take_request, to_broker.send)
-        self._responses = Cutter(self._judge_response, self._take_response, to_client.send)
+        self._requests = FrameSplitter(self._judge_request, self._take_request, to_broker.send)
+        self._responses = FrameSplitter(self._judge_response, self._take_response, to_client.send)
         self._pending: deque[Pending] = deque()
         self.client_id: str | None = None
         self.silenced_by: set[str] = set()
-        """The rules that keep it silent."""
+        """Names of the rules that keep it silent."""
 
     def from_client(self, data: bytes) -> None:
-        """Bytes from the client. Raises ProtocolError: give it up."""
+        """Handle bytes from the client. ProtocolError: the connection must be closed."""
         if not self._to_broker.muted:
             self._requests.feed(data)
 
     def from_broker(self, data: bytes) -> None:
-        """Likewise from the broker."""
+        """Handle bytes from the broker, likewise."""
         if not self._to_client.muted:
             self._responses.feed(data)
 
@@ -108,17 +119,17 @@ class Conversation:
         self._await_answer(Pending(head, hits))
         for copy in range(copies):
             if copy:
-                self._await_answer(Pending(head, is_double=True))
+                self._await_answer(Pending(head, is_copy=True))
             self._to_broker.send(frame, delay_ms)
         return None
 
-    def _refuse(self, hit: Hit, head: Head, answer: bytes) -> None:
+    def _refuse(self, hit: Hit, head: RequestHead, answer: bytes) -> None:
         hit.done()
         if not head.answered:
-            self._end()  # as a broker does, which has no other way to tell (``KafkaApis.handleProduceRequest``)
+            self._end()  # like a broker, which has no other way to report an error (``KafkaApis.handleProduceRequest``)
             return
-        self._await_answer(Pending(head, made_up=answer))
-        self._send_made_up()
+        self._await_answer(Pending(head, built=answer))
+        self._send_built()
 
     def _await_answer(self, pending: Pending) -> None:
         if pending.head.answered and not self._to_client.muted:
@@ -131,13 +142,13 @@ class Conversation:
         if not self._pending or self._pending[0].head.correlation_id != correlation_id:
             return None
         pending = self._pending.popleft()
-        one_behind_is_made_up = bool(self._pending) and self._pending[0].made_up is not None
-        return pending if pending.hits or pending.is_double or one_behind_is_made_up else None
+        one_behind_is_built = bool(self._pending) and self._pending[0].built is not None
+        return pending if pending.hits or pending.is_copy or one_behind_is_built else None
 
     def _take_response(self, frame: Piece, pending: Pending) -> None:
-        if not pending.is_double:
+        if not pending.is_copy:
             self._answer(frame, pending)
-        self._send_made_up()
+        self._send_built()
 
     def _answer(self, frame: Piece, pending: Pending) -> None:
         delay_ms, serial_ms = 0, 0
@@ -159,36 +170,36 @@ class Conversation:
             self._to_client.send(frame, delay_ms)
         return None
 
-    def _changed(self, frame: Piece, hit: Hit, head: Head) -> Piece:
+    def _changed(self, frame: Piece, hit: Hit, head: RequestHead) -> Piece:
         response = decoded_response(frame, head)
         if response is None:
             hit.untouched()
             return frame
-        changed = altered(response, hit.rule, hit.named, self._place)
+        changed = altered_response(response, hit.rule, hit.named, self._broker_view)
         if changed is response:
             return frame
         hit.done()
         return response_frame(changed, head.correlation_id)
 
-    def _send_made_up(self) -> None:
-        while self._pending and (answer := self._pending[0].made_up) is not None:
+    def _send_built(self) -> None:
+        while self._pending and (answer := self._pending[0].built) is not None:
             self._pending.popleft()
             self._to_client.send(answer)
 
-    def _lose(self, hit: Hit, lane: Lane) -> None:
+    def _lose(self, hit: Hit, queue: DelayQueue) -> None:
         hit.done()
         if hit.rule.connection == "closed":
             self._end()
             return
-        lane.muted = True
+        queue.muted = True
         self.silenced_by.add(hit.rule.name)
 
-    def _break_off(self, hit: Hit, frame: Piece, lane: Lane) -> None:
+    def _break_off(self, hit: Hit, frame: Piece, queue: DelayQueue) -> None:
         hit.done()
-        lane.send(frame[: len(frame) // 2])
-        lane.finish()
+        queue.send(frame[: len(frame) // 2])
+        queue.finish()
 
 
-def _reads(live: Live, head: Head) -> bool:
-    """Whether the rule must see what the request says."""
+def _reads(live: ActiveRule, head: RequestHead) -> bool:
+    """Return True if the rule needs the decoded request."""
     return live.named.topic is not None or (live.rule.do == "answer_error" and head.key not in READ_ONLY)

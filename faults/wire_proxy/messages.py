@@ -1,27 +1,20 @@
-"""Kafka's APIs and error codes by the names that Kafka gives them: ``OffsetCommit``, ``NOT_LEADER_OR_FOLLOWER``.
+"""Kafka messages as the wire proxy needs them: request headers, whole frames, topics in a message, and built messages.
 
-How a request begins: what stands before its body in every version, and the ``acks`` of a Produce.
+Request headers. API key, version, correlation id and client id have the same places in versions 1 and 2 of the request
+header (``RequestHeader.json`` of Kafka 4.3 keeps the client id's length short for that reason). ``acks`` of a Produce
+matters because a Produce with ``acks=0`` has no response: a proxy that waited for it would take the next request's
+response for it.
 
-API key, version, correlation id and client id stand in the same places in versions 1 and 2 of the request header
-(``RequestHeader.json`` of Kafka 4.3 keeps the client id's length short for that very reason). ``acks`` matters because
-a Produce with ``acks=0`` has no answer: whoever waits for one takes the next request's answer for it.
+Whole frames are decoded and encoded by the reference clients' codec. kio knows the versions of the Kafka release it
+was generated from; unknown tags or bytes would be lost by decoding and encoding again. So a response that does not
+encode to the same bytes is returned as None, and must pass unchanged.
 
-Whole frames, read and written: the codec of the reference clients, and what it can't do left alone.
+Topics in a message have a name, or an id in versions with topic ids (KIP-516). A Fetch of a session names only changed
+partitions (KIP-227), so it may be about any partition.
 
-kio knows the versions of the Kafka that it was made from; a tag or a byte that it doesn't know would be lost by
-decoding and encoding again. So a message that doesn't come out as it went in is given back as None: nobody may change
-it.
-
-Which topics and partitions a message names, whatever its version calls them.
-
-A topic goes by its name, or by its id where the version has ids (KIP-516). A Fetch of a session names only what has
-changed (KIP-227), so it may be about any partition.
-
-Messages made up: what a field holds of which nothing is said.
-
-That is the schema's default, else nothing at all: an empty list, an absent text, 0, and -1 for what is 64 bits wide,
-which is Kafka's "unknown" for offsets, timestamps and producer ids. (A base offset of 0 beside an error would say that
-the records were appended.)
+Built messages have the schema's default for every field without a given value, or else an empty value: an empty list or
+text, 0, and -1 for 64-bit integers, which is Kafka's "unknown" for offsets, timestamps and producer ids. (A base offset
+of 0 beside an error would mean that the records were appended.)
 """
 
 import base64
@@ -67,8 +60,8 @@ _SHORT = struct.Struct(">h")
 _PRODUCE_FLEXIBLE_SINCE = 9
 
 
-class Head(NamedTuple):
-    """What a request's first bytes say. ``answered``: whether the broker will answer it."""
+class RequestHead(NamedTuple):
+    """Header of a request. ``answered``: False if the broker sends no response (``acks=0``)."""
 
     key: int
     version: int
@@ -77,8 +70,8 @@ class Head(NamedTuple):
     answered: bool
 
 
-def read_head(data: Data, at: int) -> Head:
-    """The head of the request whose message begins at ``at``; IndexError or struct.error if it ends within it."""
+def read_head(data: Data, at: int) -> RequestHead:
+    """Read the header of the message at ``at``; IndexError or struct.error if it is incomplete."""
     key, version, correlation_id, size = _FIXED.unpack_from(data, at)
     at += _FIXED.size
     end = at + max(0, size)
@@ -86,13 +79,13 @@ def read_head(data: Data, at: int) -> Head:
         raise IndexError
     client_id = None if size < 0 else str(data[at:end], "utf-8", "replace")
     answered = key != PRODUCE or _acks(data, end, flexible=version >= _PRODUCE_FLEXIBLE_SINCE) != 0
-    return Head(key, version, correlation_id, client_id, answered)
+    return RequestHead(key, version, correlation_id, client_id, answered)
 
 
 def _acks(data: Data, at: int, *, flexible: bool) -> int:
-    """Behind the header's tags, if it has any, and the transactional id."""
+    """Read ``acks``, which follows the header's tagged fields and the transactional id."""
     if flexible:
-        at = _behind_tags(data, at)
+        at = _skip_tags(data, at)
         size, at = read_uvarint(data, at)
         at += max(0, size - 1)
     else:
@@ -102,7 +95,7 @@ def _acks(data: Data, at: int, *, flexible: bool) -> int:
     return acks
 
 
-def _behind_tags(data: Data, at: int) -> int:
+def _skip_tags(data: Data, at: int) -> int:
     count, at = read_uvarint(data, at)
     for _ in range(count):
         _, at = read_uvarint(data, at)
@@ -117,8 +110,8 @@ Piece = bytes | memoryview
 _UNSUPPORTED = ErrorCode.unsupported_version.to_bytes(2)
 
 
-def decoded_request(frame: Piece, head: Head) -> Any | None:
-    """The body of a request; None if it can't be read."""
+def decoded_request(frame: Piece, head: RequestHead) -> Any | None:
+    """Decode the body of a request; None if that fails."""
     try:
         kind = load_request_schema(head.key, head.version)
         _, at = decode(kind.__header_schema__, frame, PREFIX.size)
@@ -127,13 +120,13 @@ def decoded_request(frame: Piece, head: Head) -> Any | None:
         return None
 
 
-def decoded_response(frame: Piece, head: Head) -> Any | None:
-    """The body of the response to a request; None if it can't be read, or not be written again as it is."""
+def decoded_response(frame: Piece, head: RequestHead) -> Any | None:
+    """Decode the body of a response; None if that fails, or if encoding it again changes its bytes."""
     try:
         kind = load_response_schema(head.key, head.version)
         _, at = decode(kind.__header_schema__, frame, PREFIX.size)
         if head.key == API_VERSIONS and frame[at : at + 2] == _UNSUPPORTED:
-            kind = load_response_schema(API_VERSIONS, 0)  # KIP-511: whatever was asked, this is how it is refused
+            kind = load_response_schema(API_VERSIONS, 0)  # KIP-511: a refusal has version 0, whichever was requested
         response = decode(kind, frame, at)[0]
         return response if encode(response) == frame[at:] else None
     except (ProtocolError, KioIndexError, ValueError):
@@ -141,7 +134,7 @@ def decoded_response(frame: Piece, head: Head) -> Any | None:
 
 
 def response_frame(response: Any, correlation_id: int) -> bytes:
-    """A response with its header and its length prefix."""
+    """Encode a response with its header and its length prefix."""
     header = encode(response.__header_schema__(correlation_id=correlation_id))
     body = encoded_parts(response)
     return b"".join((PREFIX.pack(len(header) + sum(map(len, body))), header, *body))
@@ -151,31 +144,31 @@ TOPIC_FIELDS = ("name", "topic", "topic_id")
 NUMBER_FIELDS = ("index", "partition_index", "partition")
 
 
-class Named(NamedTuple):
-    """The topic, and the partition, that a rule is about; None: any. ``topic_id`` as Kafka writes it."""
+class RuleSubject(NamedTuple):
+    """Topic and partition of a rule; None: any. ``topic_id`` as Kafka writes it."""
 
     topic: str | None
     topic_id: str | None
     partition: int | None
 
     def is_topic(self, item: Any) -> bool:
-        """Whether an item of a message is about the topic."""
+        """Return True if an item of a message is about the topic."""
         if self.topic is None:
             return True
-        known = {self.topic, _uuid(self.topic_id)} - {None}
-        return any(getattr(item, name) in known for name in TOPIC_FIELDS if _has(item, name))
+        identifiers = {self.topic, _uuid(self.topic_id)} - {None}
+        return any(getattr(item, name) in identifiers for name in TOPIC_FIELDS if _has(item, name))
 
     def is_partition(self, item: Any) -> bool:
-        """Whether an item within a topic's is about the partition; it is, if it names none."""
+        """Return True if an item within a topic's is about the partition, or names no partition."""
         number = number_of(item)
         return self.partition is None or number is None or number == self.partition
 
 
-ANY = Named(None, None, None)
+ANY = RuleSubject(None, None, None)
 
 
 def topics_in(message: Any) -> Iterator[tuple[str, Any]]:
-    """The items that name a topic, each with the field of the message it is in."""
+    """Yield the items that name a topic, each with the name of its field."""
     for field in fields(message):
         value = getattr(message, field.name)
         if isinstance(value, tuple):
@@ -183,15 +176,15 @@ def topics_in(message: Any) -> Iterator[tuple[str, Any]]:
 
 
 def partitions_in(topic: Any) -> Iterator[Any]:
-    """What is said of each partition within a topic's item: an item of its own, or merely its number."""
+    """Yield the item of each partition within a topic's item; some APIs have only its number."""
     for field in fields(topic):
         value = getattr(topic, field.name)
         if isinstance(value, tuple):
             yield from (item for item in value if isinstance(item, int) or number_of(item) is not None)
 
 
-def about(request: Any, named: Named) -> bool:
-    """Whether a request names that topic and partition, or may be about them without a word."""
+def is_about(request: Any, named: RuleSubject) -> bool:
+    """Return True if a request names the subject, or may be about it without naming it."""
     if named.topic is None or _is_of_session(request):
         return True
     for _, topic in topics_in(request):
@@ -206,7 +199,7 @@ def about(request: Any, named: Named) -> bool:
 
 
 def number_of(item: Any) -> int | None:
-    """The partition that an item is about."""
+    """Return the partition number of an item, if it has one."""
     if isinstance(item, int):
         return item
     return next((getattr(item, name) for name in NUMBER_FIELDS if _has(item, name)), None)
@@ -217,7 +210,7 @@ def _is_of_session(request: Any) -> bool:
 
 
 def names_topic(item: Any) -> bool:
-    """Whether an item is about a topic."""
+    """Return True if an item is about a topic."""
     return is_dataclass(item) and any(_has(item, name) for name in TOPIC_FIELDS)
 
 
@@ -243,9 +236,9 @@ _ZEROS: dict[str, Any] = {
 }
 
 
-def made(kind: type[Entity], said: dict[str, Any]) -> Any:
-    """An entity that says this, as far as it has room for it."""
-    plain = {field.name: said.get(field.name, _default(field)) for field in plain_fields(kind)}
+def build_entity(kind: type[Entity], values: dict[str, Any]) -> Any:
+    """Build an entity with those of the values for which it has a field."""
+    plain = {field.name: values.get(field.name, _default(field)) for field in plain_fields(kind)}
     return kind(**plain, **{field.name: field.default for field in tagged_fields(kind)})
 
 
@@ -255,16 +248,16 @@ def _default(field: Field) -> Any:
     if field.is_array:
         return None if field.nullable else ()
     if not isinstance(field.kind, str):
-        return None if field.nullable else made(field.kind, {})
+        return None if field.nullable else build_entity(field.kind, {})
     return None if field.nullable else _ZEROS.get(field.kind, 0)
 
 
 def struct_of(field: Field) -> type[Entity] | None:
-    """What the items of a list are, where they are structs."""
+    """Return the item type of a list of structs, else None."""
     return field.kind if field.is_array and not isinstance(field.kind, str) else None
 
 
 def number_field(kind: type[Entity]) -> str | None:
-    """How a struct calls its partition, if it is about one."""
+    """Return the name of a struct's partition field, if it has one."""
     names = {field.name for field in plain_fields(kind)}
     return next((name for name in NUMBER_FIELDS if name in names), None)

@@ -1,16 +1,15 @@
-"""Listens where clients are sent, dials where they should have gone, and keeps every pair of connections going.
+"""The wire proxy: it listens for clients, dials the brokers for them, and applies rules to what they exchange.
 
-One listener a way (rack and broker). A connection is read no faster than its other side takes what is read from it.
-A way whose end refuses takes connections and closes them at once: that much differs from no proxy at all.
+There is one listener for each route (a rack's clients to one broker). A connection is read no faster than its other
+side accepts the data. If the broker's side refuses a connection, the proxy accepts the client's and closes it at once;
+that is the only difference from a cluster without the proxy.
 
-How a proxy is told its rules and asked what they did: JSON lines over a loopback port, one answer a question.
-
-::
+``Control`` receives commands as lines of JSON over a loopback port, with one answer each::
 
     {"do": "add", "rule": {...}}       {"do": "remove", "name": "..."}       {"do": "rules"}
     {"is": null}                       {"is": null}                          {"is": {name: {counter: number}}}
 
-What can't be done is answered with ``{"error": "..."}``.
+A command that fails is answered with ``{"error": "..."}``.
 """
 
 import asyncio
@@ -21,19 +20,19 @@ from typing import Any, NamedTuple, cast
 
 from aftershock.errors import ProtocolError
 from aftershock.faults.wire_proxy.conversation import Conversation
-from aftershock.faults.wire_proxy.responses import Place
-from aftershock.faults.wire_proxy.rules import Book, Rule, rule_from
-from aftershock.faults.wire_proxy.streams import Lane, Piece
+from aftershock.faults.wire_proxy.responses import BrokerView
+from aftershock.faults.wire_proxy.rules import ActiveRules, Rule, rule_from
+from aftershock.faults.wire_proxy.streams import DelayQueue, Piece
 from aftershock.workloads.kafka.wire.connection import Address
 
 LOOPBACK = "127.0.0.1"
 _DIAL_S = 10.0
 _RENEGOTIATED = frozenset({"cap_versions"})
-"""Versions are agreed on once a connection: these rules close those that there are, so that it is done again."""
+"""Versions are negotiated once a connection: adding or removing such a rule closes the existing connections."""
 
 
-class Way(NamedTuple):
-    """From the clients of a rack to a broker. ``upstream``: where Toxiproxy takes them."""
+class Route(NamedTuple):
+    """Route from the clients of a rack to a broker. ``upstream``: the address of its Toxiproxy listener."""
 
     name: str
     rack: str
@@ -42,58 +41,58 @@ class Way(NamedTuple):
 
 
 class Proxy:
-    """All ways of a cluster, and the rules that are in force on all of them."""
+    """All routes of a cluster, and the rules in force on all of them."""
 
-    def __init__(self, ways: Sequence[Way]) -> None:
-        self._ways = ways
+    def __init__(self, routes: Sequence[Route]) -> None:
+        self._routes = routes
         self._servers: list[asyncio.Server] = []
         self._pairs: set[Pair] = set()
-        self.book = Book()
+        self.book = ActiveRules()
         self.addresses: dict[str, Address] = {}
-        """Where clients find each way, by its name."""
+        """Listening address of each route, by its name."""
 
     async def open(self) -> None:
-        """Listen on a free port of loopback for each way."""
+        """Listen on a free loopback port for each route."""
         loop = asyncio.get_running_loop()
-        for way in self._ways:
-            server = await loop.create_server(partial(self._accept, way), LOOPBACK, 0)
+        for route in self._routes:
+            server = await loop.create_server(partial(self._accept, route), LOOPBACK, 0)
             self._servers.append(server)
-            self.addresses[way.name] = Address(*server.sockets[0].getsockname())
+            self.addresses[route.name] = Address(*server.sockets[0].getsockname())
 
-    def _accept(self, way: Way) -> "Side":
-        return Pair(self, way).client
+    def _accept(self, route: Route) -> "Side":
+        return Pair(self, route).client
 
     def close(self) -> None:
-        """Listen no more, and close every connection."""
+        """Stop listening, and close every connection."""
         for server in self._servers:
             server.close()
         for pair in list(self._pairs):
             pair.end()
 
     def add_rule(self, rule: Rule) -> None:
-        """Put a rule in force. ValueError if there is one of that name."""
+        """Put a rule in force. ValueError if the name is in use."""
         self.book.add(rule)
         self._make_reconnect(rule)
 
     def remove_rule(self, name: str) -> None:
-        """Take a rule away; no error if it is gone. Connections that it keeps silent are closed."""
+        """Remove a rule; no error if it is gone. Connections that it keeps silent are closed."""
         rule = self.book.remove(name)
         if rule is not None:
             self._make_reconnect(rule)
         for pair in [pair for pair in self._pairs if name in pair.conversation.silenced_by]:
             pair.end()
 
-    def place(self, way: Way) -> Place:
-        """Where answers on this way come from, and where its clients find the other brokers."""
-        same_rack = {each.broker: self.addresses[each.name] for each in self._ways if each.rack == way.rack}
-        return Place(way.broker, same_rack)
+    def broker_view(self, route: Route) -> BrokerView:
+        """Return the broker of this route, and the addresses at which its clients reach the other brokers."""
+        same_rack = {other.broker: self.addresses[other.name] for other in self._routes if other.rack == route.rack}
+        return BrokerView(route.broker, same_rack)
 
     def opened(self, pair: "Pair") -> None:
-        """A client has connected."""
+        """Register a connected client."""
         self._pairs.add(pair)
 
     def ended(self, pair: "Pair") -> None:
-        """Both its connections are closed."""
+        """Unregister a pair whose connections are closed."""
         self._pairs.discard(pair)
 
     def _make_reconnect(self, rule: Rule) -> None:
@@ -103,20 +102,22 @@ class Proxy:
 
 
 class Pair:
-    """A client's connection, and the one dialled for it."""
+    """A client's connection, and the connection to the broker dialled for it."""
 
-    def __init__(self, proxy: Proxy, way: Way) -> None:
+    def __init__(self, proxy: Proxy, route: Route) -> None:
         self._proxy = proxy
-        self._way = way
+        self._route = route
         self._ended = False
         self._dialling: asyncio.Task[None] | None = None
         self.client, self.broker = Side(self), Side(self)
-        self._to_client = Lane(self.client.write, self.client.close, partial(self.broker.hold_back, "delayed"))
-        self._to_broker = Lane(self.broker.write, self.broker.close, partial(self.client.hold_back, "delayed"))
-        self.conversation = Conversation(proxy.book, proxy.place(way), self._to_broker, self._to_client, self.end)
+        self._to_client = DelayQueue(self.client.write, self.client.close, partial(self.broker.hold_back, "delayed"))
+        self._to_broker = DelayQueue(self.broker.write, self.broker.close, partial(self.client.hold_back, "delayed"))
+        self.conversation = Conversation(
+            proxy.book, proxy.broker_view(route), self._to_broker, self._to_client, self.end
+        )
 
     def connected(self, side: "Side") -> None:
-        """A side has its socket; the client's isn't read before the broker's is there."""
+        """Handle a new socket; the client's is not read before the broker's exists."""
         if self._ended:
             side.abort()
         elif side is self.client:
@@ -127,7 +128,7 @@ class Pair:
             self.client.hold_back("dialling", False)
 
     def received(self, side: "Side", data: bytes) -> None:
-        """Bytes from one of the two."""
+        """Handle bytes from one side."""
         try:
             if side is self.client:
                 self.conversation.from_client(data)
@@ -136,42 +137,44 @@ class Pair:
         except ProtocolError:
             self.end()
 
-    def crowded(self, side: "Side", is_crowded: bool) -> None:  # noqa: FBT001 -- as asyncio tells it
-        """One of the two takes no more for now, or takes more again: the other isn't read meanwhile."""
+    def crowded(self, side: "Side", is_crowded: bool) -> None:  # noqa: FBT001 -- as in asyncio's callbacks
+        """Pause reading from the other side while this one accepts no more data."""
         (self.broker if side is self.client else self.client).hold_back("crowded", is_crowded)
 
     def lost(self, side: "Side") -> None:
-        """One of the two has ended: the other ends when it has been given what is on its way to it."""
-        ours, theirs = (self._to_client, self._to_broker) if side is self.client else (self._to_broker, self._to_client)
-        ours.abandon()
+        """Handle the end of one side: the other ends when it has received what is on its way to it."""
+        to_lost, to_other = (
+            (self._to_client, self._to_broker) if side is self.client else (self._to_broker, self._to_client)
+        )
+        to_lost.abandon()
         if self.client.is_open or self.broker.is_open:
-            theirs.finish()
+            to_other.finish()
         else:
             self.end()
 
     def end(self) -> None:
-        """Close both at once."""
+        """Close both sides at once."""
         if self._ended:
             return
         self._ended = True
         self._proxy.ended(self)
         if self._dialling:
             self._dialling.cancel()
-        for lane in (self._to_client, self._to_broker):
-            lane.abandon()
+        for queue in (self._to_client, self._to_broker):
+            queue.abandon()
         for side in (self.client, self.broker):
             side.abort()
 
     async def _dial(self) -> None:
         try:
             async with asyncio.timeout(_DIAL_S):
-                await asyncio.get_running_loop().create_connection(lambda: self.broker, *self._way.upstream)
+                await asyncio.get_running_loop().create_connection(lambda: self.broker, *self._route.upstream)
         except OSError:
             self.end()
 
 
 class Side(asyncio.Protocol):
-    """One of the two sockets. Methods that aren't described here are asyncio's."""
+    """One of the two sockets. Methods without a docstring are asyncio's callbacks."""
 
     def __init__(self, pair: Pair) -> None:
         self._pair = pair
@@ -180,12 +183,12 @@ class Side(asyncio.Protocol):
         self.is_open = False
 
     def write(self, piece: Piece) -> None:
-        """Send it; what can't leave at once is kept by the transport, which then says so."""
+        """Write a piece; the transport buffers what it can't send, and then calls ``pause_writing``."""
         if self._transport:
             self._transport.write(piece)
 
     def close(self) -> None:
-        """Close when all that was written has left."""
+        """Close when everything written has been sent."""
         if self._transport:
             self._transport.close()
 
@@ -194,8 +197,8 @@ class Side(asyncio.Protocol):
         if self._transport:
             self._transport.abort()
 
-    def hold_back(self, reason: str, is_held: bool) -> None:  # noqa: FBT001 -- what it says is in its name
-        """Don't read while there is any reason not to."""
+    def hold_back(self, reason: str, is_held: bool) -> None:  # noqa: FBT001 -- used as a callback
+        """Add or remove a reason to pause reading; reading continues when none is left."""
         was_held = bool(self._held_by)
         (self._held_by.add if is_held else self._held_by.discard)(reason)
         if self._transport and was_held != bool(self._held_by):
@@ -224,20 +227,20 @@ LINE_BYTES_MAX = 1 << 20
 
 
 class Control:
-    """Listens for orders to one proxy."""
+    """Receiver of commands for one proxy."""
 
     def __init__(self, proxy: Proxy) -> None:
         self._proxy = proxy
         self._server: asyncio.Server
 
     async def open(self) -> int:
-        """Listen; gives the port."""
+        """Listen, and return the port."""
         self._server = await asyncio.start_server(self._serve, LOOPBACK, 0, limit=LINE_BYTES_MAX)
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -245,25 +248,25 @@ class Control:
             while line := await reader.readline():
                 writer.write(json.dumps(self._answer(line)).encode() + b"\n")
                 await writer.drain()
-        except (ConnectionError, ValueError):  # gone, or a line that is none
+        except (ConnectionError, ValueError):  # the peer is gone, or the line is too long
             return
         finally:
             writer.close()
 
     def _answer(self, line: bytes) -> dict[str, Any]:
         try:
-            return {"is": self._obey(json.loads(line))}
+            return {"is": self._execute(json.loads(line))}
         except (ValueError, KeyError, TypeError) as error:
             return {"error": str(error)}
 
-    def _obey(self, order: dict[str, Any]) -> object:
-        match order["do"]:
+    def _execute(self, command: dict[str, Any]) -> object:
+        match command["do"]:
             case "add":
-                self._proxy.add_rule(rule_from(order["rule"]))
+                self._proxy.add_rule(rule_from(command["rule"]))
             case "remove":
-                self._proxy.remove_rule(order["name"])
+                self._proxy.remove_rule(command["name"])
             case "rules":
                 return self._proxy.book.counters()
-            case other:
-                raise ValueError(f"{other!r} is no order")
+            case unknown:
+                raise ValueError(f"unknown command {unknown!r}; use add, remove or rules")
         return None

@@ -1,10 +1,7 @@
-"""Answers of a broker, changed: another error, no hints or false ones, fewer versions.
+"""Responses of a broker, changed (errors, hints, versions), and error responses built without a broker.
 
-Each function gives a changed copy of a decoded response, or the very same object where there was nothing to change.
-
-An answer that no broker gave: the response to a request, made up, with an error in it.
-
-It names what the request named, each topic and each partition of it, and holds nothing else (``making.py``).
+Each changing function returns a changed copy of a decoded response, or the same object if there was nothing to change.
+A built response names each topic and partition that the request named, with the error, and nothing else.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,8 +14,8 @@ from kio.static.protocol import Entity, RequestPayload
 from aftershock.faults.wire_proxy.messages import (
     API_KEYS,
     TOPIC_FIELDS,
-    Named,
-    made,
+    RuleSubject,
+    build_entity,
     names_topic,
     number_field,
     number_of,
@@ -33,20 +30,20 @@ from aftershock.workloads.kafka.wire.schema import plain_fields, tagged_fields
 
 Change = Callable[[Any], Any]
 ERROR_FIELDS = ("error_code", "partition_error_code")
-_OF_THE_WHOLE = frozenset({70, 71, 106})
-"""FETCH_SESSION_ID_NOT_FOUND and its like are said of a whole Fetch, never of one partition of it."""
+_WHOLE_RESPONSE_ERRORS = frozenset({70, 71, 106})
+"""Errors of fetch sessions, such as FETCH_SESSION_ID_NOT_FOUND, apply to a whole Fetch, never to a partition."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where an answer comes from, and where clients find each broker."""
+class BrokerView:
+    """The broker of a connection, and the addresses at which the connection's client reaches all brokers."""
 
     broker: int
     addresses: Mapping[int, Address]
 
 
-def altered(response: Any, rule: Rule, named: Named, place: Place) -> Any:
-    """What the rule makes of an answer."""
+def altered_response(response: Any, rule: Rule, named: RuleSubject, place: BrokerView) -> Any:
+    """Apply the rule to a response."""
     match rule.do:
         case "answer_error":
             return with_error(response, rule.error, named)
@@ -58,31 +55,31 @@ def altered(response: Any, rule: Rule, named: Named, place: Place) -> Any:
             return response
 
 
-def with_error(response: Any, code: int, named: Named) -> Any:
-    """The error on each topic or whatever else is answered one by one, else on each partition, else on the whole."""
+def with_error(response: Any, code: int, named: RuleSubject) -> Any:
+    """Set the error on each outermost item with an error field, or else on the whole response."""
     kind: type[Entity] = type(response)
-    if code not in _OF_THE_WHOLE and _has_room_below(kind):
-        return _each(response, named, ERROR_FIELDS, lambda item: _failed(item, code))
+    if code not in _WHOLE_RESPONSE_ERRORS and _has_item_errors(kind):
+        return _each(response, named, ERROR_FIELDS, lambda item: _with_item_error(item, code))
     return replace(response, error_code=code) if hasattr(response, "error_code") else response
 
 
-def _failed(item: Any, code: int) -> Any:
+def _with_item_error(item: Any, code: int) -> Any:
     emptied = {"records": b""} if hasattr(item, "records") else {}
     return replace(item, **{name: code for name in ERROR_FIELDS if hasattr(item, name)}, **emptied)
 
 
 @cache
-def _has_room_below(kind: type[Entity]) -> bool:
+def _has_item_errors(kind: type[Entity]) -> bool:
     structs = [field.kind for field in plain_fields(kind) if field.is_array and not isinstance(field.kind, str)]
     return any(
-        _has_room_below(struct) or any(field.name in ERROR_FIELDS for field in plain_fields(struct))
+        _has_item_errors(struct) or any(field.name in ERROR_FIELDS for field in plain_fields(struct))
         for struct in structs
         if not isinstance(struct, str)
     )
 
 
 def _with_versions(response: Any, caps: Mapping[int, int | None]) -> Any:
-    """An API whose lowest version is above its cap isn't offered at all."""
+    """Cap the offered versions; an API whose lowest version is above its cap isn't offered."""
     offered = []
     for entry in response.api_keys:
         cap = caps.get(entry.api_key, entry.max_version)
@@ -91,33 +88,33 @@ def _with_versions(response: Any, caps: Mapping[int, int | None]) -> Any:
     return response if tuple(offered) == response.api_keys else replace(response, api_keys=tuple(offered))
 
 
-def _with_hint(response: Any, hint: Hint, rule: Rule, named: Named, place: Place) -> Any:
+def _with_hint(response: Any, hint: Hint, rule: Rule, named: RuleSubject, place: BrokerView) -> Any:
     strip = rule.do == "strip_hints"
     match hint:
         case "session_id":
-            known = getattr(response, "session_id", 0)
-            return replace(response, session_id=0 if strip else rule.session_id) if known else response
+            session_id = getattr(response, "session_id", 0)
+            return replace(response, session_id=0 if strip else rule.session_id) if session_id else response
         case "node_endpoints":
             endpoints = getattr(response, "node_endpoints", ())
-            false = () if strip else _leading_to(endpoints, place.addresses.get(rule.broker))
+            false = () if strip else _with_endpoint(endpoints, place.addresses.get(rule.broker))
             return response if false == endpoints else replace(response, node_endpoints=false)
         case "current_leader":
             broker = None if strip else rule.broker
-            return _each(response, named, ("current_leader",), lambda item: _led_by(item, broker))
+            return _each(response, named, ("current_leader",), lambda item: _with_leader(item, broker))
         case "preferred_replica":
             broker = -1 if strip else rule.broker
-            sent_to = -1 if broker == place.broker else broker
-            return _each(response, named, ("preferred_read_replica",), lambda item: _sent_to(item, sent_to))
+            replica = -1 if broker == place.broker else broker
+            return _each(response, named, ("preferred_read_replica",), lambda item: _with_replica(item, replica))
 
 
-def _leading_to(endpoints: tuple[Any, ...], address: Address | None) -> tuple[Any, ...]:
+def _with_endpoint(endpoints: tuple[Any, ...], address: Address | None) -> tuple[Any, ...]:
     if address is None:
         return endpoints
     return tuple(replace(endpoint, host=address.host, port=address.port) for endpoint in endpoints)
 
 
-def _led_by(item: Any, broker: int | None) -> Any:
-    """The hint names another leader in the same epoch, or (None) is gone; where there is none, none is made up."""
+def _with_leader(item: Any, broker: int | None) -> Any:
+    """Name another leader in the same epoch, or none (None); a response without the hint stays as it is."""
     kind: type[Entity] = type(item)
     none = next(field.default for field in tagged_fields(kind) if field.name == "current_leader")
     if item.current_leader == none:
@@ -126,28 +123,28 @@ def _led_by(item: Any, broker: int | None) -> Any:
     return item if false == item.current_leader else replace(item, current_leader=false)
 
 
-def _sent_to(item: Any, broker: int) -> Any:
-    """A broker that names a preferred replica sends no records (``ReplicaManager.readFromLog`` of Kafka 4.3)."""
+def _with_replica(item: Any, broker: int) -> Any:
+    """Name a preferred replica, without records, as a broker does (``ReplicaManager.readFromLog`` of Kafka 4.3)."""
     if item.error_code or item.preferred_read_replica == broker:
         return item
     emptied = {"records": b""} if broker >= 0 else {}
     return replace(item, preferred_read_replica=broker, **emptied)
 
 
-def _each(entity: Any, named: Named, attributes: tuple[str, ...], change: Change) -> Any:
-    """``entity`` with the outermost items changed that have one of the attributes and are about what is named."""
+def _each(entity: Any, named: RuleSubject, attributes: tuple[str, ...], change: Change) -> Any:
+    """Change the outermost items that have one of the attributes and are about the rule's subject."""
     kind: type[Entity] = type(entity)
     changes = {}
     for field in plain_fields(kind):
         if field.is_array and not isinstance(field.kind, str):
             old = getattr(entity, field.name) or ()
             new = tuple(_changed(item, named, attributes, change) for item in old)
-            if any(one is not other for one, other in zip(old, new, strict=True)):
+            if any(before is not after for before, after in zip(old, new, strict=True)):
                 changes[field.name] = new
     return replace(entity, **changes) if changes else entity
 
 
-def _changed(item: Any, named: Named, attributes: tuple[str, ...], change: Change) -> Any:
+def _changed(item: Any, named: RuleSubject, attributes: tuple[str, ...], change: Change) -> Any:
     if (names_topic(item) and not named.is_topic(item)) or not named.is_partition(item):
         return item
     if any(hasattr(item, name) for name in attributes):
@@ -172,32 +169,33 @@ READ_ONLY = frozenset(
         "ConsumerGroupDescribe",
     )
 )
-"""APIs that change nothing at a broker: its own answer, with an error put in, serves better than one made up."""
+"""APIs that change nothing at a broker: its own response with an error is more faithful than a built one."""
 
 
 def refusal(request: Any, code: int) -> Any:
-    """The response that says ``code`` of all that the request names, or of the whole where it names nothing."""
-    asked: type[RequestPayload] = type(request)
-    kind = response_type(asked)
+    """Build the response with the error for everything that the request names, or for the whole if it names nothing."""
+    request_kind: type[RequestPayload] = type(request)
+    kind = response_type(request_kind)
     topics = tuple(topic for _, topic in topics_in(request))
-    said: dict[str, Any] = {}
+    items: dict[str, Any] = {}
     for field in plain_fields(kind):
         struct = struct_of(field)
-        if struct and topics and any(each.name in TOPIC_FIELDS for each in plain_fields(struct)):
-            said[field.name] = tuple(_topic(struct, topic, code) for topic in topics)
-    return made(kind, said or dict.fromkeys(ERROR_FIELDS, code))
+        if struct and topics and any(subfield.name in TOPIC_FIELDS for subfield in plain_fields(struct)):
+            items[field.name] = tuple(_topic(struct, topic, code) for topic in topics)
+    return build_entity(kind, items or dict.fromkeys(ERROR_FIELDS, code))
 
 
 def _topic(kind: type[Entity], topic: Any, code: int) -> Any:
     names = TOPIC_FIELDS if isinstance(topic, str) else [name for name in TOPIC_FIELDS if hasattr(topic, name)]
-    said: dict[str, Any] = {name: topic if isinstance(topic, str) else getattr(topic, name) for name in names}
+    values: dict[str, Any] = {name: topic if isinstance(topic, str) else getattr(topic, name) for name in names}
     for field in plain_fields(kind):
         struct = struct_of(field)
         if struct and number_field(struct):
-            said[field.name] = _partitions(struct, [number_of(each) for each in partitions_in(topic)], code)
-    return made(kind, {**said, **dict.fromkeys(ERROR_FIELDS, code)})
+            numbers = [number_of(partition) for partition in partitions_in(topic)]
+            values[field.name] = _partitions(struct, numbers, code)
+    return build_entity(kind, {**values, **dict.fromkeys(ERROR_FIELDS, code)})
 
 
 def _partitions(kind: type[Entity], numbers: Sequence[int | None], code: int) -> tuple[Any, ...]:
     errors = dict.fromkeys(ERROR_FIELDS, code)
-    return tuple(made(kind, {str(number_field(kind)): number, **errors}) for number in numbers)
+    return tuple(build_entity(kind, {str(number_field(kind)): number, **errors}) for number in numbers)

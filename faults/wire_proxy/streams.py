@@ -1,14 +1,13 @@
-"""Cuts a stream of bytes into frames: most are passed on as they come, some are wanted whole.
+"""Byte streams of one connection: splitting into frames on the way in, delays on the way out.
 
-A frame is judged once, as soon as its head is there. What is passed on isn't kept: a run of frames leaves as the piece
-it came in. What is kept is a head that isn't whole yet, or a frame that a rule wants, and it grows with the bytes that
-came, never with the length that was announced.
+``FrameSplitter`` examines each frame once, as soon as its header is complete. Most frames are passed on without being
+kept: a run of frames leaves as the piece it came in. Only an incomplete header, or a frame that a rule needs whole, is
+kept, and the memory for it grows with the received bytes, never with the announced length.
 
-One direction's way out: pieces leave in their order, each not before its time.
-
-A delay holds up what follows on the same connection, as a slow network or a slow request handler does: Kafka's answers
-come in the order of its requests, so one can't be late alone. Delayed pieces wait side by side, so each is late by its
-own delay; those sent ``serially`` wait one after the other.
+``DelayQueue`` sends pieces in their order, each not before its time. A delay holds up what follows on the same
+connection, as a slow network or a slow request handler does: Kafka's responses come in the order of its requests, so a
+single response can't be late alone. Delayed pieces wait side by side, so each is late by its own delay; those sent
+serially wait one after the other.
 """
 
 import asyncio
@@ -24,15 +23,15 @@ T = TypeVar("T")
 Piece = bytes | memoryview
 
 
-class Cutter(Generic[T]):
+class FrameSplitter(Generic[T]):
     """One direction of a connection.
 
     Args:
-        judge: called with the bytes there are and where a message begins in them; gives None for a frame to pass on,
-            else something that ``take`` is given together with the whole frame. Where the message's head isn't all
-            there it raises IndexError or struct.error, having done nothing, and is called again.
-        take: gets each frame that is wanted whole, length prefix included.
-        pass_on: gets all else.
+        judge: called with the available bytes and the offset of a message in them. It returns None for a frame to pass
+            on, else a value that ``take`` gets together with the whole frame. If the message's header is incomplete it
+            raises IndexError or struct.error without side effects, and is called again with more bytes.
+        take: gets each frame that is needed whole, with its length prefix.
+        pass_on: gets everything else.
     """
 
     def __init__(
@@ -44,14 +43,14 @@ class Cutter(Generic[T]):
         self._judge = judge
         self._take = take
         self._pass_on = pass_on
-        self._left = 0  # bytes of a frame that is being passed on
+        self._left = 0  # remaining bytes of a frame that is being passed on
         self._kept: list[Piece] = []
         self._kept_bytes = 0
-        self._needed = 0  # fewer kept bytes than this are of no use
-        self._wanted: T | None = None  # the judgement of the frame that the kept bytes begin with
+        self._needed = 0  # minimum number of kept bytes to continue with
+        self._wanted: T | None = None  # result of ``judge`` for the frame at the start of the kept bytes
 
     def feed(self, data: bytes) -> None:
-        """Pass on and take what ``data`` completes. Raises ProtocolError: give the connection up."""
+        """Process the frames that ``data`` completes. ProtocolError: the connection must be closed."""
         piece: Piece = data
         if self._kept:
             self._keep(data)
@@ -85,14 +84,14 @@ class Cutter(Generic[T]):
             self._keep(memoryview(piece)[at:])
 
     def _end_of_frame(self, piece: Piece, at: int) -> int | None:
-        """Where it ends, be it beyond the bytes there are; None while its length isn't known."""
+        """Return the frame's end, which may be beyond the available bytes; None while its length is unknown."""
         if len(piece) - at < PREFIX.size:
             self._needed = PREFIX.size
             return None
         return at + PREFIX.size + checked_length(piece, at, FRAME_BYTES_MAX)
 
     def _judged(self, piece: Piece, at: int, end: int) -> bool:
-        """Whether there was enough of it to judge."""
+        """Return True if the header was complete."""
         try:
             self._wanted = self._judge(piece, at + PREFIX.size)
         except (IndexError, struct.error):
@@ -113,11 +112,14 @@ class Cutter(Generic[T]):
 
 TimedPiece = bytes | memoryview
 QUEUED_BYTES_MAX = 1 << 20
-"""With more than this waiting, whoever sends is to be held up."""
+"""While more than this waits, the sender is not read."""
 
 
-class Lane:
-    """Writes to one socket. ``write`` and ``close`` are its; ``crowded`` is told when too much waits, and when not."""
+class DelayQueue:
+    """Delayed writes to one socket.
+
+    ``write`` and ``close`` are the socket's; ``crowded`` is called with True when too much waits, else with False.
+    """
 
     def __init__(
         self, write: Callable[[TimedPiece], None], close: Callable[[], None], crowded: Callable[[bool], None]
@@ -131,10 +133,10 @@ class Lane:
         self._serial_until_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self.muted = False
-        """What is sent from now on is thrown away."""
+        """True if everything sent from now on is discarded."""
 
     def send(self, piece: TimedPiece, delay_ms: int = 0) -> None:
-        """Let it leave so much later, behind what waits already."""
+        """Send a piece after the delay, behind what already waits."""
         if self.muted:
             return
         if not delay_ms and not self._queue:
@@ -143,13 +145,13 @@ class Lane:
         self._put(piece, self._loop.time() + delay_ms / 1000)
 
     def send_serially(self, piece: TimedPiece, delay_ms: int) -> None:
-        """Let it leave so much later than the last one that was sent this way, or than now."""
+        """Send a piece one delay after the previous serial piece, or after now if that is later."""
         if not self.muted:
             self._serial_until_s = max(self._loop.time(), self._serial_until_s) + delay_ms / 1000
             self._put(piece, self._serial_until_s)
 
     def finish(self) -> None:
-        """Close when all that waits has left; what is sent after this is thrown away."""
+        """Close when everything waiting has been sent; later pieces are discarded."""
         self.muted = True
         if self._queue:
             self._queue.append((0.0, None))
@@ -157,7 +159,7 @@ class Lane:
             self._close()
 
     def abandon(self) -> None:
-        """Nothing leaves any more."""
+        """Discard everything waiting, and all later pieces."""
         self.muted = True
         self._queue.clear()
         if self._timer:
@@ -172,7 +174,7 @@ class Lane:
             self._timer = self._loop.call_at(self._queue[0][0], self._release)
 
     def _release(self) -> None:
-        """Write all that is due; the one in front decides when the next look is."""
+        """Write all pieces that are due, and set the timer for the next one."""
         self._timer = None
         while self._queue and self._queue[0][0] <= self._loop.time():
             _, piece = self._queue.popleft()

@@ -26,7 +26,7 @@ from toxiproxy.exceptions import InvalidToxic, NotFound, ProxyExists
 
 from aftershock.errors import ClusterError, FaultError
 from aftershock.faults.targets.values import Toxic
-from aftershock.faults.wire_proxy.proxy import LOOPBACK, Way
+from aftershock.faults.wire_proxy.proxy import LOOPBACK, Route
 from aftershock.harness.cluster import ownership
 from aftershock.harness.cluster.topology import Proxy
 from aftershock.results.evidence.files import write_whole
@@ -152,7 +152,7 @@ class WireProxy:
         self.addresses = {name: Address(LOOPBACK, port) for name, port in ports.items()}
 
     @classmethod
-    def start(cls, ways: Iterable[Way], guard: Address, home: Path) -> Self:
+    def start(cls, ways: Iterable[Route], guard: Address, home: Path) -> Self:
         """Start a wire proxy for these ways. It ends when nothing listens at ``guard`` any more.
 
         Raises:

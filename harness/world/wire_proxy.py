@@ -113,25 +113,21 @@ def _versions(response: Any) -> Mapping[str, int]:
 
 
 class RulesWorld:
-    """See `faults.world.WireProxyControl`."""
+    """Implements `faults.runtime.world.WireProxyControl`."""
 
     _cluster: Cluster
 
     async def add_rule(self, rule: Mapping[str, Any]) -> None:
-        """See `faults.world.WireProxyControl`."""
         await asyncio.to_thread(self._proxy.add_rule, rule)
 
     async def remove_rule(self, name: str) -> None:
-        """See `faults.world.WireProxyControl`."""
         if self._cluster.wire_proxy is not None:
             await asyncio.to_thread(self._cluster.wire_proxy.remove_rule, name)
 
     async def rules(self) -> Mapping[str, Mapping[str, int]]:
-        """See `faults.world.WireProxyControl`."""
         return await asyncio.to_thread(self._proxy.rules)
 
     async def probe_rule(self, name: str, api: str, limit_ms: int) -> Answer:
-        """See `faults.world.WireProxyControl`."""
         return await probe_rule(self._proxy.addresses.values(), name, api, limit_ms)
 
     @property

@@ -92,7 +92,7 @@ def test_it_is_listed(installed: Installed) -> None:
     ]
     assert "example-fault 0.1.0" in entry
     (broken,) = [block for block in listed.split("\n\n") if "gremlin" in block]
-    assert "the package broken-fault 0.1.0 brings a kind `gremlin` that can't be used" in broken
+    assert "the package broken-fault 0.1.0 has a kind `gremlin` that can't be used" in broken
     assert "No module named 'a_module_that_is_not_there'" in " ".join(broken.split())
 
 

@@ -1,19 +1,19 @@
-"""A fault on links: what it says of its targets, how it is watched while it lasts, and toxics put on and taken off.
+"""Base classes of the link faults, and the toxics that most of them consist of.
 
-``LinkFault`` is what the kinds with a ``link`` share, ``ToxicFault`` what those of them do that are one toxic of
-Toxiproxy: such a kind says which, its attributes, and how it is witnessed (``probed.py``), and that is all of it.
+``LinkFault`` is the base of every kind with a ``link``; ``LinkInjection`` observes the links while it lasts.
+``ToxicFault`` and ``ToxicInjection`` are the bases of kinds that put one toxic of Toxiproxy on each stream of each
+link: such a kind gives the toxic's type and attributes. ``ProbedInjection`` witnesses the toxics by connections of our
+own over the same links.
 
-How most toxics are witnessed: by what becomes of connections of our own over the links they sit on.
-
-Rules. Only a link that answered before the fault is tried during it. One whose broker does not run, or whose proxy is
-disabled, is another fault's affair by then, and so is one where an overlapping fault leaves nothing to be read; both
-are left out. Of the others every one must show the harm; the witness is of one that does not, else of the first. Where
-no link is left, the toxics read back are the only witness, and ``what`` says so.
+Rules for probes. Only a link that answered before the fault is probed during it. Links whose broker does not run, or
+whose proxy is disabled, are affected by another fault and left out, and so are links on which an overlapping fault
+leaves nothing to measure. Every remaining link must show the fault; the witness describes the first that does not, or
+else the first of all. If no link remains, the toxics read back are the only witness, and ``what`` says so.
 """
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Container, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -29,48 +29,115 @@ from aftershock.faults.kinds.fault import (
     Report,
     TargetKind,
 )
-from aftershock.faults.runtime.probing import wait_until_answering, answering_links
+from aftershock.faults.runtime.probing import answering_links, wait_until_answering
 from aftershock.faults.runtime.record import Targets, Undo, Witness
 from aftershock.faults.runtime.waiting import run_to_completion
 from aftershock.faults.runtime.world import Probe, World
 from aftershock.faults.targets.links import LinkStream, LinkText, ToBroker, parse, replicated_over, resolve
 from aftershock.faults.targets.values import Exchange, Link, Stream, Toxic
 
+ROOM_MS = 2_000  # what an exchange may take on a busy host beyond the fault's own effect
+SLACK_MS = 300  # what it usually takes beyond that
+SHARE = 0.8  # of a requested delay that must be observed
+
 
 def role_of(link: str) -> dict[tuple[str, ...], str]:
-    """The broker at the link's end, where it names one."""
+    """Return the broker's role at the link's end by its field path, if the link names one."""
     selector = parse(link)
     return {("link",): selector.role} if isinstance(selector, ToBroker) and selector.role else {}
 
 
-async def described(asked: str, stretches: Iterable[LinkStream], world: World) -> dict[str, Any]:
-    """``{"asked", "streams"}``, and ``"crossing"`` where followers fetch over these links."""
-    chosen = tuple(stretches)
-    roles: dict[str, Any] = {"asked": asked, "streams": sorted({stretch.stream for stretch in chosen})}
-    if met := await replicated_over({stretch.link for stretch in chosen}, world):
-        roles["crossing"] = met
+async def described(asked: str, streams: Iterable[LinkStream], world: World) -> dict[str, Any]:
+    """Return ``{"asked", "streams"}``, and ``"crossing"`` if followers fetch over these links."""
+    chosen = tuple(streams)
+    roles: dict[str, Any] = {"asked": asked, "streams": sorted({stream.stream for stream in chosen})}
+    if crossing := await replicated_over({stream.link for stream in chosen}, world):
+        roles["crossing"] = crossing
     return roles
 
 
 def targets_of(links: Iterable[Link], roles: Mapping[str, Any]) -> Targets:
-    """Their proxies, each once."""
+    """Return the links' proxies, without duplicates."""
     return Targets(links=tuple(sorted({link.proxy for link in links})), roles=roles)
 
 
+def toxic_on(stream: LinkStream, fault: str, type_: str, attributes: Mapping[str, int]) -> Toxic:
+    """Return a toxic whose name is unique among all faults and streams."""
+    return Toxic(f"{fault}:{stream.link.proxy}:{stream.stream}", type_, stream.stream, attributes)
+
+
+@asynccontextmanager
+async def dialled(link: Link, context: InjectionContext) -> AsyncIterator[Probe]:
+    """Hold a connection through a link for the length of the block."""
+    probe = await context.world.dial(link)
+    try:
+        yield probe
+    finally:
+        await probe.hang_up()
+
+
+async def running(links: Iterable[Link], context: InjectionContext) -> list[Link]:
+    """Return the links whose broker runs."""
+    return [link for link in links if await context.world.state(link.broker) == "running"]
+
+
+async def foreign_latency_ms(
+    links: Iterable[Link], own: Container[str], context: InjectionContext
+) -> dict[Link, float]:
+    """Return the delay that latency toxics other than our ``own`` add to a round trip over each link."""
+    toxics = await context.world.toxics()
+    return {
+        link: float(
+            sum(
+                toxic.attributes.get("latency", 0)
+                for toxic in toxics.get(link.proxy, ())
+                if toxic.type == "latency" and toxic.name not in own
+            )
+        )
+        for link in links
+    }
+
+
+class LinkFault(Fault):
+    """A fault on the links that ``link`` selects."""
+
+    family: ClassVar[Family] = "link"
+    exposure_target: ClassVar[TargetKind] = "links"
+    for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
+
+    link: LinkText
+
+    def roles(self) -> dict[FieldPath, str]:
+        """Return the broker at the link's end, if the link names one."""
+        return role_of(self.link)
+
+    def links(self) -> dict[FieldPath, str]:
+        """Return the link."""
+        return {("link",): self.link}
+
+    async def described(self, streams: tuple[LinkStream, ...], world: World) -> dict[str, Any]:
+        """Return the selector, the streams it resolved to, and the broker if the link names one."""
+        broker = {"broker": streams[0].link.broker} if self.roles() else {}
+        return await described(self.link, streams, world) | broker
+
+
 class LinkInjection(Injection):
-    """Something on links: measured at its beginning and right before its end, read back each second in between."""
+    """An injection on links: measured at its beginning and right before its end, read back each second in between."""
 
     context: InjectionContext
-    measuring_us: int
-    """How long one measuring may take."""
+
+    @property
+    @abstractmethod
+    def measuring_us(self) -> int:
+        """Time that one measurement may take."""
 
     @abstractmethod
     async def measure(self) -> Witness:
-        """What a probe through the links sees."""
+        """Probe the links and return what the probes observe."""
 
     @abstractmethod
     async def read_back(self) -> Witness:
-        """Whether Toxiproxy still has what was asked of it."""
+        """Compare the state of Toxiproxy with what was requested."""
 
     async def hold(self, until_us: int | None, report: Report) -> None:
         """Measure, then read back once a second, and measure again right before the heal."""
@@ -90,115 +157,76 @@ class LinkInjection(Injection):
 
 
 class ToxicInjection(LinkInjection):
-    """One toxic for each stream of each link."""
+    """One toxic for each stream of each link.
 
-    def __init__(self, context: InjectionContext, toxics: Mapping[LinkStream, Toxic], roles: Mapping[str, Any]) -> None:
+    ``toxic_names``: the names of these toxics; ``streams``: the affected streams of each link; ``fault``: the fault, if
+    it is a ``ToxicFault``.
+    """
+
+    def __init__(
+        self,
+        context: InjectionContext,
+        toxics: Mapping[LinkStream, Toxic],
+        roles: Mapping[str, Any],
+        fault: Any = None,
+    ) -> None:
         self.context = context
+        self.fault = fault
         self.toxics = dict(toxics)
-        self.targets = targets_of((stretch.link for stretch in toxics), roles)
-        names = sorted([stretch.link.proxy, toxic.name] for stretch, toxic in toxics.items())
+        self.toxic_names = frozenset(toxic.name for toxic in toxics.values())
+        self.streams: dict[Link, set[Stream]] = {}
+        for stream in toxics:
+            self.streams.setdefault(stream.link, set()).add(stream.stream)
+        self.targets = targets_of(self.streams, roles)
+        names = sorted([stream.link.proxy, toxic.name] for stream, toxic in toxics.items())
         self.undo = Undo("remove_toxics", {"toxics": names})
 
+    async def measure_before(self) -> None:
+        """Measure the links before the fault."""
+
     async def inject(self) -> None:
-        """Put all the toxics on."""
-        for stretch, toxic in self.toxics.items():
-            await run_to_completion(self.context.world.add_toxic(stretch.link.proxy, toxic))
+        """Add all toxics."""
+        for stream, toxic in self.toxics.items():
+            await run_to_completion(self.context.world.add_toxic(stream.link.proxy, toxic))
 
     async def read_back(self) -> Witness:
-        """How many of them Toxiproxy has, as we want them."""
-        now = await self.context.world.toxics()
-        there = [
-            stretch
-            for stretch, toxic in self.toxics.items()
-            if any(_same(toxic, other) for other in now.get(stretch.link.proxy, ()))
+        """Count the toxics that Toxiproxy has, with the requested attributes."""
+        present = await self.context.world.toxics()
+        lost = [
+            stream.link.proxy
+            for stream, toxic in self.toxics.items()
+            if not any(
+                (toxic.name, toxic.type, toxic.stream) == (other.name, other.type, other.stream)
+                and toxic.attributes.items() <= other.attributes.items()
+                for other in present.get(stream.link.proxy, ())
+            )
         ]
-        gone = [stretch.link.proxy for stretch in self.toxics if stretch not in there]
-        what = "toxics of this fault, read back from Toxiproxy" + (f"; {gone[0]} has lost its own" if gone else "")
-        return Witness(what, len(self.toxics), len(there), "toxics", len(self.toxics), not gone)
-
-
-def toxic_on(stretch: LinkStream, fault: str, type_: str, attributes: Mapping[str, int]) -> Toxic:
-    """A toxic under a name that no other fault and no other stream has."""
-    return Toxic(f"{fault}:{stretch.link.proxy}:{stretch.stream}", type_, stretch.stream, attributes)
-
-
-class LinkFault(Fault):
-    """A fault on the links that ``link`` names."""
-
-    family: ClassVar[Family] = "link"
-    exposure_target: ClassVar[TargetKind] = "links"
-    for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
-
-    link: LinkText
-
-    def roles(self) -> dict[FieldPath, str]:
-        """The broker at the link's end, where it names one."""
-        return role_of(self.link)
-
-    def links(self) -> dict[FieldPath, str]:
-        """The link."""
-        return {("link",): self.link}
-
-    async def described(self, stretches: tuple[LinkStream, ...], world: World) -> dict[str, Any]:
-        """What was asked for and is met; and the broker, where the link names one."""
-        broker = {"broker": stretches[0].link.broker} if self.roles() else {}
-        return await described(self.link, stretches, world) | broker
+        what = "toxics of this fault, read back from Toxiproxy" + (f"; {lost[0]} has lost its own" if lost else "")
+        count = len(self.toxics)
+        return Witness(what, count, count - len(lost), "toxics", count, not lost)
 
 
 class ToxicFault(LinkFault):
-    """One toxic for each stream of each link."""
+    """A fault that consists of one toxic for each stream of each link."""
 
     toxic: ClassVar[str]
-    injection: ClassVar[type["ToxicFaultInjection"]]
+    injection: ClassVar[type[ToxicInjection]]
 
     @abstractmethod
     def attributes(self) -> dict[str, int]:
-        """Of the toxic, by Toxiproxy's names and in its units."""
+        """Return the toxic's attributes, by Toxiproxy's names and in its units."""
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """FaultError if the selector names no link."""
-        stretches = await resolve(self.link, context.world, draws)
-        toxics = {each: toxic_on(each, context.fault, self.toxic, self.attributes()) for each in stretches}
-        injection = self.injection(context, toxics, await self.described(stretches, context.world), self)
-        await injection.look_before()
+        """Resolve the link; FaultError if it selects none."""
+        streams = await resolve(self.link, context.world, draws)
+        toxics = {stream: toxic_on(stream, context.fault, self.toxic, self.attributes()) for stream in streams}
+        injection = self.injection(context, toxics, await self.described(streams, context.world), self)
+        await injection.measure_before()
         return injection
 
 
-class ToxicFaultInjection(ToxicInjection):
-    """The toxics of a fault that is nothing else. ``own``: their names; ``streams``: those of each link."""
-
-    def __init__(
-        self, context: InjectionContext, toxics: Mapping[LinkStream, Toxic], roles: Mapping[str, Any], fault: Any
-    ) -> None:
-        super().__init__(context, toxics, roles)
-        self.fault = fault
-        self.measuring_us = self.measuring_ms() * 1000
-        self.own = frozenset(toxic.name for toxic in toxics.values())
-        self.streams: dict[Link, set[Stream]] = {}
-        for stretch in toxics:
-            self.streams.setdefault(stretch.link, set()).add(stretch.stream)
-
-    @abstractmethod
-    def measuring_ms(self) -> int:
-        """How long one measuring may take, as a rule."""
-
-    @abstractmethod
-    async def look_before(self) -> None:
-        """How the links are before the fault."""
-
-
-def _same(ours: Toxic, other: Toxic) -> bool:
-    as_asked = (ours.name, ours.type, ours.stream) == (other.name, other.type, other.stream)
-    return as_asked and ours.attributes.items() <= other.attributes.items()
-
-
-ROOM_MS = 2_000  # what an exchange may take on a busy host beyond what the fault makes of it
-SLACK_MS = 300  # what it takes beyond that, as a rule
-SHARE = 0.8  # of a delay asked for that must be seen
-
-
 class Reading(NamedTuple):
-    """What one link showed: ``observed`` against ``asked``, and whether that is the harm."""
+    """Measurement of one link: ``observed`` against ``asked``; ``ok`` if that shows the fault."""
 
     link: Link
     asked: float
@@ -206,8 +234,8 @@ class Reading(NamedTuple):
     ok: bool
 
 
-class ProbedInjection(ToxicFaultInjection):
-    """Toxics that show in connections of our own. ``what`` and ``unit`` are the witness's."""
+class ProbedInjection(ToxicInjection):
+    """Toxics whose effect shows on connections of our own. ``what`` and ``unit`` belong to the witness."""
 
     what: ClassVar[str]
     unit: ClassVar[str]
@@ -215,76 +243,58 @@ class ProbedInjection(ToxicFaultInjection):
 
     @abstractmethod
     async def read(self, link: Link) -> Reading | None:
-        """What this link shows now; None where that says nothing about the fault."""
+        """Measure this link now; None (or FaultError) if the result says nothing about the fault."""
 
-    async def look_before(self) -> None:
-        """Which links answer."""
+    async def measure_before(self) -> None:
+        """Find the links that answer before the fault."""
         self.reachable = await answering_links(self.streams, self.context)
 
     async def measure(self) -> Witness:
-        """Every link that is left must show the harm."""
-        links = await serving(self.reachable, self.context)
-        readings = [each for each in await asyncio.gather(*map(self._read, links)) if each is not None]
+        """Measure every usable link; all must show the fault."""
+        disabled = await self.context.world.disabled()
+        usable = [link for link in await running(self.reachable, self.context) if link.proxy not in disabled]
+        results = await asyncio.gather(*map(self._read_or_none, usable))
+        readings = [reading for reading in results if reading is not None]
         if not readings:
             what = "nothing answers by itself at the end of these links; the toxics read back are the witness"
             return Witness(what, 0, 0, "probes", 0, ok=True)
-        told = next((each for each in readings if not each.ok), readings[0])
-        what = f"{self.what} (through {told.link.proxy}, one of {len(readings)} links)"
-        return Witness(what, told.asked, round(told.observed, 3), self.unit, len(readings), told.ok)
+        reading = next((reading for reading in readings if not reading.ok), readings[0])
+        what = f"{self.what} (through {reading.link.proxy}, one of {len(readings)} links)"
+        return Witness(what, reading.asked, round(reading.observed, 3), self.unit, len(readings), reading.ok)
 
     async def confirm_healed(self) -> None:
-        """Every link that answered before answers again."""
+        """Wait until every link that answered before the fault answers again."""
         await wait_until_answering(self.reachable, self.context)
 
     async def exchange(self, link: Link, ballast_bytes: int, limit_ms: int) -> Exchange | None:
-        """One question over a connection of its own; None if there was no connection to be had."""
+        """Send one request over a connection of its own; None if no connection could be made."""
         try:
             async with dialled(link, self.context) as probe:
                 return await probe.ask(ballast_bytes, limit_ms)
         except FaultError:
             return None
 
-    async def _read(self, link: Link) -> Reading | None:
+    async def _read_or_none(self, link: Link) -> Reading | None:
         try:
             return await self.read(link)
         except FaultError:
             return None
 
 
-class EndedInjection(ProbedInjection):
-    """Toxics that end the connection of a question instead of having it answered, ``timeout`` after it."""
+class ClosedConnectionInjection(ProbedInjection):
+    """Toxics that close the connection of a request, ``timeout`` after it, instead of letting it be answered."""
 
     unit: ClassVar[str] = "ms"
 
-    def measuring_ms(self) -> int:
-        """As long as a connection lives on."""
-        return int(self.fault.timeout) + SLACK_MS
+    @property
+    def measuring_us(self) -> int:
+        """Time until the connection is closed."""
+        return (int(self.fault.timeout) + SLACK_MS) * 1000
 
     async def read(self, link: Link) -> Reading | None:
-        """No answer, and ended no earlier than asked for."""
-        seen = await self.exchange(link, 0, self.fault.timeout + ROOM_MS)
-        if seen is None or seen.end == "silent":
+        """Expect no answer, and a close no earlier than requested."""
+        result = await self.exchange(link, 0, self.fault.timeout + ROOM_MS)
+        if result is None or result.end == "silent":
             return None
-        ok = seen.end != "answered" and seen.ms >= SHARE * self.fault.timeout
-        return Reading(link, self.fault.timeout, seen.ms, ok)
-
-
-@asynccontextmanager
-async def dialled(link: Link, context: InjectionContext) -> AsyncIterator[Probe]:
-    """A connection through a link, for as long as the block lasts."""
-    probe = await context.world.dial(link)
-    try:
-        yield probe
-    finally:
-        await probe.hang_up()
-
-
-async def serving(links: Sequence[Link], context: InjectionContext) -> list[Link]:
-    """Those whose broker runs and whose proxy is enabled."""
-    disabled = await context.world.disabled()
-    return [link for link in await manned(links, context) if link.proxy not in disabled]
-
-
-async def manned(links: Sequence[Link], context: InjectionContext) -> list[Link]:
-    """Those whose broker runs."""
-    return [link for link in links if await context.world.state(link.broker) == "running"]
+        ok = result.end != "answered" and result.ms >= SHARE * self.fault.timeout
+        return Reading(link, self.fault.timeout, result.ms, ok)

@@ -1,15 +1,14 @@
-"""``reset``: whoever sends over some links has its connection ended, ``timeout`` after what it sent.
+"""``reset`` and ``slow_close``: connections over some links are ended, or their end arrives late.
 
-It is Toxiproxy's ``reset_peer`` toxic. What was sent is lost; on the way back (``downstream``) that is an answer to
-what the broker did: an ambiguous acknowledgement. Connections made while it lasts end with a TCP reset, those made
-before with an ordinary close (Toxiproxy arms the reset as a connection starts). A client that dials a port which Docker
-forwards on loopback sees an ordinary close of both: Docker's forwarder passes no reset on
-(``tests/contract/test_toxics.py``).
+``reset``: sending data over some links ends the connection, ``timeout`` after it. It is Toxiproxy's ``reset_peer``
+toxic. The sent data is lost; on the way back (``downstream``) that is a broker's response, so acknowledgements become
+ambiguous. Connections made during the fault end with a TCP reset, those made before with an ordinary close (Toxiproxy
+arms the reset as a connection starts). A client that dials a port which Docker forwards on loopback sees an ordinary
+close of both: Docker's forwarder passes no reset on (``tests/contract/test_toxics.py``).
 
-``slow_close``: the end of a connection over some links is passed on late, so one side holds what the other left.
-
-It is Toxiproxy's ``slow_close`` toxic. It says nothing while connections live: it is met when a side closes one, as a
-broker that stops or a client that idles does. The heal passes on at once what it held back.
+``slow_close``: the close of a connection is passed on late, so one side keeps a connection that the other has closed.
+It is Toxiproxy's ``slow_close`` toxic. It has no effect while connections live, only when a side closes one, such as a
+broker that stops or a client with idle connections. The heal passes on at once what was held back.
 """
 
 import asyncio
@@ -24,11 +23,11 @@ from aftershock.faults.kinds.link.base import (
     ROOM_MS,
     SHARE,
     SLACK_MS,
-    EndedInjection,
+    ClosedConnectionInjection,
     ProbedInjection,
     Reading,
     ToxicFault,
-    ToxicFaultInjection,
+    ToxicInjection,
     dialled,
 )
 from aftershock.faults.plan.document import Problem
@@ -36,10 +35,10 @@ from aftershock.faults.plan.units import Duration
 from aftershock.faults.targets.values import Link
 
 
-class ResetInjection(EndedInjection):
-    """A connection that is ended."""
+class ResetInjection(ClosedConnectionInjection):
+    """Connections ended by a reset or a close."""
 
-    what: ClassVar[str] = "a question's connection was reset or closed instead of answered, after"
+    what: ClassVar[str] = "the connection of a request was reset or closed instead of answered, after"
 
 
 class Reset(ToxicFault):
@@ -53,63 +52,64 @@ class Reset(ToxicFault):
     exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("way", "links", by_plan=False),)
     allowance_ms: ClassVar[int] = 2_000
     toxic: ClassVar[str] = "reset_peer"
-    injection: ClassVar[type[ToxicFaultInjection]] = ResetInjection
+    injection: ClassVar[type[ToxicInjection]] = ResetInjection
 
     kind: Literal["reset"] = "reset"
     timeout: Annotated[Duration, Field(le=60_000, description="from what is sent to the reset")] = 0
 
     def impact(self) -> Impact:
-        """What gets through before a connection is reset may keep a node in office."""
+        """Return ``unknown``: what gets through before a reset may keep a leader in place."""
         return "unknown"
 
     def attributes(self) -> dict[str, int]:
-        """In ms."""
+        """Return the time in ms."""
         return {"timeout": self.timeout}
 
-    def problems(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- it is about its own two times
-        """A reset that the fault does not live to see."""
+    def problems(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- only its own two times matter
+        """Yield a reset that would come after the fault's end."""
         if self.for_ is not None and self.timeout >= self.for_:
-            yield Problem(("timeout",), "the fault is over before a connection could be reset: shorten it")
+            yield Problem(("timeout",), "the fault ends before a connection can be reset: shorten `timeout`")
 
 
 PROBES = 3
 
 
 class SlowCloseInjection(ProbedInjection):
-    """``before``: how soon each link passed a close on, in ms."""
+    """Links that pass closes on late. ``before``: the time of a close on each link before the fault, in ms."""
 
-    what: ClassVar[str] = "the quickest of three closes, passed on to the broker and back, took longer than before, by"
+    what: ClassVar[str] = "the fastest of three closes, passed on to the broker and back, took longer than before, by"
     unit: ClassVar[str] = "ms"
     fault: "SlowClose"
 
-    def measuring_ms(self) -> int:
-        """A close there, and one back."""
-        return 2 * self.fault.delay + SLACK_MS
+    @property
+    def measuring_us(self) -> int:
+        """Time of a close to the broker and back."""
+        return (2 * self.fault.delay + SLACK_MS) * 1000
 
-    async def look_before(self) -> None:
-        """How long a close takes on each link that answers."""
-        await super().look_before()
-        quickest = {link: await self._quickest(link) for link in self.reachable}
-        self.before = {link: ms for link, ms in quickest.items() if ms is not None}
+    async def measure_before(self) -> None:
+        """Measure a close on each link that answers."""
+        await super().measure_before()
+        fastest = {link: await self._fastest(link) for link in self.reachable}
+        self.before = {link: ms for link, ms in fastest.items() if ms is not None}
 
     async def read(self, link: Link) -> Reading | None:
-        """Slower by most of the delay of each stream."""
-        ms = await self._quickest(link)
+        """Expect a close slower by most of the delay of each stream."""
+        ms = await self._fastest(link)
         if ms is None or link not in self.before:
             return None
         asked_ms, rise_ms = self.fault.delay * len(self.streams[link]), ms - self.before[link]
         return Reading(link, asked_ms, rise_ms, rise_ms >= SHARE * asked_ms)
 
-    async def _quickest(self, link: Link) -> float | None:
-        """All at the same time: a close waits, it keeps nobody busy."""
+    async def _fastest(self, link: Link) -> float | None:
+        """Return the fastest of ``PROBES`` concurrent closes."""
         closes = await asyncio.gather(*(self._close_ms(link) for _ in range(PROBES)))
         return min((ms for ms in closes if ms is not None), default=None)
 
     async def _close_ms(self, link: Link) -> float | None:
         try:
             async with dialled(link, self.context) as probe:
-                asked = await probe.ask(0, ROOM_MS)  # it must be open all the way before it can be closed
-                return await probe.close_ms(2 * self.fault.delay + ROOM_MS) if asked.end == "answered" else None
+                result = await probe.ask(0, ROOM_MS)  # the connection must reach the broker before it can be closed
+                return await probe.close_ms(2 * self.fault.delay + ROOM_MS) if result.end == "answered" else None
         except FaultError:
             return None
 
@@ -122,22 +122,20 @@ class SlowClose(ToxicFault):
     remedy: ClassVar[str] = "the toxics are removed, and the closes held back are passed on"
     allowance_ms: ClassVar[int] = 2_000
     toxic: ClassVar[str] = "slow_close"
-    injection: ClassVar[type[ToxicFaultInjection]] = SlowCloseInjection
+    injection: ClassVar[type[ToxicInjection]] = SlowCloseInjection
 
     kind: Literal["slow_close"] = "slow_close"
     delay: Annotated[Duration, Field(ge=50, le=60_000, description="of a close, on each stream")]
 
     def impact(self) -> Impact:
-        """Nothing while connections live."""
-        return "moments" if self.delay <= 1_000 else "unknown"  # noqa: PLR2004 -- the second that `Takes` speaks of
+        """Return ``moments`` for a delay of a second at most: nothing is affected while connections live."""
+        return "moments" if self.delay <= 1_000 else "unknown"  # noqa: PLR2004 -- the limit of `moments`
 
     def attributes(self) -> dict[str, int]:
-        """In ms."""
+        """Return the time in ms."""
         return {"delay": self.delay}
 
-    def problems(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- it is about its own two times
-        """A delay that no close would see whole."""
+    def problems(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- only its own two times matter
+        """Yield a delay longer than the fault."""
         if self.for_ is not None and self.delay >= self.for_:
-            yield Problem(
-                ("delay",), "the fault is over before a close held back so long would be passed on: shorten it"
-            )
+            yield Problem(("delay",), "the fault ends before a close with this delay is passed on: shorten `delay`")

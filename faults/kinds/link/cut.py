@@ -1,39 +1,31 @@
-"""Who hears whom no more: a set of (from, to) node pairs, and the streams that carry what flows between these.
+"""``cut``: data sent over some links vanishes while connections stay open, so no side notices except by timeouts.
 
-Jepsen calls such a set a grudge. Rules kept here:
-
-* Nodes alone are meant; clients keep all their links. A whole rack with its clients is `links.around`.
-* What flows from a node s to a node t goes upstream over the link of s's rack into t, and downstream over the link of
-  t's rack into s. All nodes of a rack send over the same link (only brokers on the replication listener), so either
-  all of them are cut from a node or none is: anything else, and nodes of one rack above all, can't be had.
-* A ring is Jepsen's "majorities ring": every rack hears a majority of the racks, itself in its middle, and no two hear
-  the same. Where a majority is even (three racks) the middle is off by one, so each pair is cut one way; and since
-  Kafka asks and answers over one connection, no pair can work together then.
-
-Groups of nodes as a plan says them, by their ids or by racks, and whether a cluster's links allow for them.
-
-::
-
-    between: [[1, 2], [3]]       between: [[a], [b, c]]
-
-A node that is in no group keeps all its links.
-
-``cut``: what is sent over some links vanishes, and nobody is told.
-
-A rack cut off, both ways::
+It is Toxiproxy's ``timeout`` toxic with a timeout of 0. While it lasts connections stay open and silent, and new ones
+are accepted and silent too; the heal closes them all, so clients must reconnect after it (measured: 0.6 s). A one-way
+cut A -> B affects the upstream of A's links into B and the downstream of B's links into A. A link whose broker closes
+connections by itself during the cut (it is down, for example) is left out of the witness, as its silence would not
+prove the cut. A rack cut off, both ways::
 
       rack a, rack c            rack b
       clients, nodes  ----x---->  nodes           client, replication, controller links into it
                nodes  <---x-----  clients, nodes  and out of it
 
-``between`` cuts groups of nodes from each other, ``shape`` a drawn minority from the rest, or every rack from all but
-its neighbours on a drawn ring; clients keep their links there (``grudges.py`` says who hears whom, and what can't be
-had).
+``between`` cuts groups of nodes off from each other; ``shape`` cuts a drawn minority off from the rest, or every rack
+off from all but its neighbours on a drawn ring. Groups are given by node ids or by racks::
 
-It is Toxiproxy's ``timeout`` toxic with a timeout of 0. While it lasts connections stay open and keep silent, new ones
-are accepted and as silent; the heal closes them all, so clients must dial again after it (measured: 0.6 s). One way
-A -> B is the upstream of A's links into B and the downstream of B's links into A. A link whose broker hangs up by
-itself while it is cut (it is down, say) is left out of the witness: its silence would not be ours.
+    between: [[1, 2], [3]]       between: [[a], [b, c]]
+
+A node in no group keeps all its links. Such a cut is a set of (from, to) pairs of nodes that can't reach each other;
+Jepsen calls it a grudge. Rules:
+
+* A grudge affects only nodes; clients keep all their links. ``rack`` cuts a whole rack off with its clients
+  (``links_of_rack``).
+* Data from a node s to a node t goes upstream over the link of s's rack into t, and downstream over the link of t's
+  rack into s. All nodes of a rack (on the replication listener: its brokers) send over the same link, so either all of
+  them are cut off from a node or none is. Nodes of one rack have no link between them and can't be separated.
+* A ring is Jepsen's "majorities ring": every rack hears a majority of the racks, with itself in its middle, and no two
+  racks hear the same majority. If a majority is even (two of three racks) the middle is off by one, so each pair is cut
+  one way; as Kafka sends requests and responses over one connection, no pair can work together then.
 """
 
 import random
@@ -61,7 +53,13 @@ from aftershock.faults.kinds.fault import (
 )
 from aftershock.faults.kinds.link.base import ToxicInjection, described, role_of, toxic_on
 from aftershock.faults.plan.document import Problem, did_you_mean
-from aftershock.faults.runtime.probing import SILENCE_MS, wait_until_answering, answering_links, probe_all, count_answers
+from aftershock.faults.runtime.probing import (
+    SILENCE_MS,
+    answering_links,
+    count_answers,
+    probe_all,
+    wait_until_answering,
+)
 from aftershock.faults.runtime.record import Witness
 from aftershock.faults.runtime.world import World
 from aftershock.faults.targets.links import LinkStream, LinkText, Ways, links_of_rack, resolve
@@ -80,16 +78,16 @@ RING_RACKS_MIN = 3
 
 
 def of_groups(groups: Sequence[Iterable[int]], ways: Ways) -> Grudge:
-    """Nobody hears another group; ``in`` and ``out``: the first group doesn't hear the others, or isn't heard."""
-    belongs = {node: number for number, group in enumerate(groups) for node in group}
-    apart = {(s, t) for s in belongs for t in belongs if belongs[s] != belongs[t]}
-    out = {(s, t) for s, t in apart if belongs[s] == 0}
-    into = {(s, t) for s, t in apart if belongs[t] == 0}
-    return frozenset({"both": apart, "in": into, "out": out}[ways])
+    """Separate all groups; ``in`` and ``out`` cut only what is sent to, or by, the first group."""
+    group_of = {node: number for number, group in enumerate(groups) for node in group}
+    both = {(s, t) for s in group_of for t in group_of if group_of[s] != group_of[t]}
+    outgoing = {(s, t) for s, t in both if group_of[s] == 0}
+    incoming = {(s, t) for s, t in both if group_of[t] == 0}
+    return frozenset({"both": both, "in": incoming, "out": outgoing}[ways])
 
 
 def of_ring(order: Sequence[str], homes: Homes) -> Grudge:
-    """Each rack hears the majority of the ring that it is in the middle of."""
+    """Let each rack hear only the majority of the ring in whose middle it is."""
     majority = len(order) // 2 + 1
     heard = {
         order[(first + majority // 2) % len(order)]: {order[(first + i) % len(order)] for i in range(majority)}
@@ -99,19 +97,19 @@ def of_ring(order: Sequence[str], homes: Homes) -> Grudge:
 
 
 def minority(order: Sequence[str], homes: Homes) -> list[list[int]]:
-    """The nodes of the first racks, fewer than half of them, and all others."""
-    few = order[: (len(order) - 1) // 2]
-    return [[n for n in homes if homes[n] in few], [n for n in homes if homes[n] not in few]]
+    """Return the nodes of the first racks, fewer than half of all racks, and all other nodes."""
+    first = order[: (len(order) - 1) // 2]
+    return [[n for n in homes if homes[n] in first], [n for n in homes if homes[n] not in first]]
 
 
 def picked(items: Iterable[T], drawn: float, unlike: Sequence[T] = ()) -> tuple[T, ...]:
-    """The order of the items that a number in [0, 1) picks among all there are but one."""
+    """Return the permutation of the items, except ``unlike``, that a number in [0, 1) selects."""
     orders = [order for order in permutations(items) if order != unlike]
     return orders[int(drawn * len(orders))]
 
 
 def streams_of(grudge: Grudge, links: Iterable[Link], homes: Homes, brokers: Iterable[int]) -> tuple[LinkStream, ...]:
-    """The streams to cut, sorted by proxy and stream. FaultError, with a sentence, where links can't carry it out."""
+    """Return the streams to cut, sorted by proxy and stream; FaultError if the links don't allow for it."""
     senders = {"replication": frozenset(brokers), "controller": frozenset(homes)}
     if impossible := sorted((s, t) for s, t in grudge if homes[s] == homes[t]):
         first, second = impossible[0]
@@ -120,40 +118,40 @@ def streams_of(grudge: Grudge, links: Iterable[Link], homes: Homes, brokers: Ite
             "put them in one group"
         )
     chosen = [
-        stretch
+        stream
         for link in links
         if link.channel != "client"
-        for stretch in _cut(grudge, link, [n for n in senders[link.channel] if homes[n] == link.source_rack])
+        for stream in _cut(grudge, link, [n for n in senders[link.channel] if homes[n] == link.source_rack])
     ]
     if not chosen:
         raise FaultError("no link of this cluster is between these groups, so there is nothing to cut")
-    return tuple(sorted(chosen, key=lambda stretch: (stretch.link.proxy, stretch.stream)))
+    return tuple(sorted(chosen, key=lambda stream: (stream.link.proxy, stream.stream)))
 
 
 def all_links(homes: Homes, brokers: Iterable[int]) -> Iterator[Link]:
-    """The links between the nodes of a cluster that isn't there yet; of combined nodes, every one counts as a voter."""
+    """Yield the links between the nodes of a planned cluster; every combined node counts as a voter."""
     voters = {*homes} - {*brokers} or {*homes}
-    ends: list[tuple[Channel, int]] = [("replication", each) for each in sorted(brokers)]
-    ends += [("controller", each) for each in sorted(voters)]
+    ends: list[tuple[Channel, int]] = [("replication", broker) for broker in sorted(brokers)]
+    ends += [("controller", voter) for voter in sorted(voters)]
     for channel, target in ends:
         for rack in sorted({*homes.values()} - {homes[target]}):
             yield Link(f"{channel}_{rack}-k{target}", channel, rack, BrokerId(target))
 
 
 def _cut(grudge: Grudge, link: Link, senders: Sequence[int]) -> Iterator[LinkStream]:
-    """The streams of a link all of whose traffic is meant."""
+    """Yield the streams of a link whose senders are all cut; FaultError if only some of them are."""
     ways: dict[Stream, dict[int, bool]] = {
         "upstream": {n: (n, link.broker) in grudge for n in senders},
         "downstream": {n: (link.broker, n) in grudge for n in senders},
     }
-    for stream, meant in ways.items():
-        if any(meant.values()) and not all(meant.values()):
-            one, other = (next(n for n in sorted(meant) if meant[n] is which) for which in (True, False))
+    for stream, is_cut in ways.items():
+        if any(is_cut.values()) and not all(is_cut.values()):
+            cut, kept = (next(n for n in sorted(is_cut) if is_cut[n] is state) for state in (True, False))
             raise FaultError(
-                f"nodes {one} and {other} share rack {link.source_rack}, and so the link to node {link.broker}, "
+                f"nodes {cut} and {kept} share rack {link.source_rack}, and so the link to node {link.broker}, "
                 "which can't be cut for one of them alone: put both in one group"
             )
-        if meant and all(meant.values()):
+        if is_cut and all(is_cut.values()):
             yield LinkStream(link, stream)
 
 
@@ -174,18 +172,18 @@ Groups = Annotated[tuple[tuple[Member, ...], ...], WithJsonSchema(_SCHEMA)]
 
 
 def nodes_in(groups: Groups, homes: Mapping[Any, str]) -> list[list[int]]:
-    """The groups as node ids; FaultError for a member that the cluster doesn't have."""
-    known = {*map(str, homes), *homes.values()}
-    if strangers := [member for group in groups for member in group if member not in known]:
-        raise FaultError(f"the cluster has no node or rack `{strangers[0]}`; {did_you_mean(strangers[0], known)}")
+    """Return the groups as node ids; FaultError for a member that the cluster doesn't have."""
+    members = {*map(str, homes), *homes.values()}
+    if unknown := [member for group in groups for member in group if member not in members]:
+        raise FaultError(f"the cluster has no node or rack `{unknown[0]}`; {did_you_mean(unknown[0], members)}")
     return [[node for node, rack in homes.items() if str(node) in group or rack in group] for group in groups]
 
 
 def misgrouped(groups: Sequence[Sequence[str]]) -> str | None:
-    """Why these are no groups of nodes of any cluster."""
+    """Return why these groups are invalid in any cluster; None if they are valid."""
     members = [member for group in groups for member in group]
     if len(groups) < GROUPS_MIN or not all(groups):
-        return "`between` needs two groups or more, and somebody in each: like [[1, 2], [3]]"
+        return "`between` needs two groups or more, and a member in each: like [[1, 2], [3]]"
     if len({member.isdecimal() for member in members}) > 1:
         return "`between` takes node ids or racks, not both: like [[1, 2], [3]] or [[a], [b, c]]"
     twice = next((member for member, count in Counter(members).items() if count > 1), None)
@@ -193,7 +191,7 @@ def misgrouped(groups: Sequence[Sequence[str]]) -> str | None:
 
 
 def impossible(groups: Groups, ways: Ways, cluster: "Cluster") -> str | None:
-    """Why the links of this cluster can't keep these groups apart."""
+    """Return why the links of this cluster can't separate these groups; None if they can."""
     homes, brokers = cluster.node_racks, cluster.broker_racks
     try:
         streams_of(of_groups(nodes_in(groups, homes), ways), all_links(homes, brokers), homes, brokers)
@@ -202,11 +200,11 @@ def impossible(groups: Groups, ways: Ways, cluster: "Cluster") -> str | None:
     return None
 
 
-PROBE_SLACK_MS = 200  # what a probe takes beside its limit, generously
+PROBE_SLACK_MS = 200  # upper bound of a probe's time beyond its limit
 
 
 async def no_answers(reachable: Sequence[Link], context: InjectionContext) -> Witness:
-    """No link that answered before may answer now."""
+    """Probe the links that answered before; none may answer now."""
     answers = count_answers(await probe_all(reachable, context))
     asked = answers["answered"] + answers["silent"]
     what = "requests answered over links that keep their connections open and silent until the heal closes them"
@@ -222,11 +220,11 @@ class CutInjection(ToxicInjection):
     reachable: Sequence[Link] = ()
 
     async def measure(self) -> Witness:
-        """Whether all is silent."""
+        """Expect silence on all links."""
         return await no_answers(self.reachable, self.context)
 
     async def confirm_healed(self) -> None:
-        """Every link that answered before answers again."""
+        """Wait until every link that answered before answers again."""
         await wait_until_answering(self.reachable, self.context)
 
 
@@ -251,91 +249,93 @@ class Cut(Fault):
         Annotated[Shape, Field(description="a drawn minority of the racks, or a drawn ring of majorities")] | None
     ) = None
     ways: Annotated[
-        Ways, Field(description="which way round a rack, or the first of two groups: into it, out of it, or both")
+        Ways, Field(description="traffic to cut at a rack, or at the first of two groups: into it, out of it, or both")
     ] = "both"
 
     @model_validator(mode="after")
     def _one_of_four(self) -> Self:
-        if sum(each is not None for each in (self.link, self.rack, self.between, self.shape)) != 1:
+        if sum(value is not None for value in (self.link, self.rack, self.between, self.shape)) != 1:
             raise _refused(
                 'a cut needs either `link: "client(a) <-> broker"`, `rack: b`, `between: [[1, 2], [3]]` or '
-                "`shape: ring`; say one of them"
+                "`shape: ring`; use one of them"
             )
-        if self.ways != "both" and self.rack is None and len(self.between or ()) != 2:  # noqa: PLR2004 -- one and other
-            raise _refused("`ways` is for a rack or for two groups; a link says it by `->` or `<->`: take `ways` away")
-        if self.between is not None and (why := misgrouped(self.between)):
-            raise _refused(why)
+        if self.ways != "both" and self.rack is None and len(self.between or ()) != 2:  # noqa: PLR2004 -- a first group and the rest
+            raise _refused(
+                "`ways` is for a rack or for two groups, and a link gives it by `->` or `<->`: remove `ways`"
+            )
+        if self.between is not None and (reason := misgrouped(self.between)):
+            raise _refused(reason)
         return self
 
     def impact(self) -> Impact:
-        """All that these links carry."""
+        """Return ``links``: nothing crosses them."""
         return "links"
 
     def roles(self) -> dict[tuple[str, ...], str]:
-        """The broker at the link's end, where it names one."""
+        """Return the broker at the link's end, if the link names one."""
         return role_of(self.link) if self.link else {}
 
     def links(self) -> dict[FieldPath, str]:
-        """The link."""
+        """Return the link."""
         return {("link",): self.link} if self.link else {}
 
     def racks(self) -> dict[FieldPath, str]:
-        """The rack to cut off."""
+        """Return the rack to cut off."""
         return {("rack",): self.rack} if self.rack else {}
 
     def draw(self, source: random.Random) -> dict[str, Any]:
-        """``order``: which order of the racks it is, for a shape; and ``any`` roles."""
+        """Draw ``order``, which selects a permutation of the racks for a shape; and ``any`` roles."""
         return super().draw(source) | ({"order": source.random()} if self.shape else {})
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
-        """A rack that is alone has nothing to be cut off from; groups must be such that links are between them."""
+        """Yield a rack without another one, and shapes and groups that the cluster's links don't allow for."""
         cluster = plan.cluster
         if cluster is None:
             return
         if tuple(cluster.racks) == (self.rack,):
             yield Problem(("rack",), "the cluster has one rack, so there is nothing to cut it off from: add a rack")
-        if self.shape is not None and (why := _shapeless(self.shape, cluster)):
-            yield Problem(("shape",), why)
-        if self.between is not None and (why := impossible(self.between, self.ways, cluster)):
-            yield Problem(("between",), why)
+        if self.shape is not None and (reason := _shape_problem(self.shape, cluster)):
+            yield Problem(("shape",), reason)
+        if self.between is not None and (reason := impossible(self.between, self.ways, cluster)):
+            yield Problem(("between",), reason)
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """FaultError if there is no such link."""
-        asked, stretches = await self._stretches(context.world, draws)
-        roles = await described(asked, stretches, context.world)
+        """Resolve the links; FaultError if there are none."""
+        asked, streams = await self._streams(context.world, draws)
+        roles = await described(asked, streams, context.world)
         if self.roles():
-            roles["broker"] = stretches[0].link.broker
-        silence = {each: toxic_on(each, context.fault, "timeout", {"timeout": 0}) for each in stretches}
+            roles["broker"] = streams[0].link.broker
+        silence = {stream: toxic_on(stream, context.fault, "timeout", {"timeout": 0}) for stream in streams}
         injection = CutInjection(context, silence, roles)
-        injection.reachable = await answering_links((stretch.link for stretch in stretches), context)
+        injection.reachable = await answering_links((stream.link for stream in streams), context)
         return injection
 
-    async def _stretches(self, world: World, draws: Draws) -> tuple[str, tuple[LinkStream, ...]]:
-        """What was asked, the random choices in words, and the streams."""
+    async def _streams(self, world: World, draws: Draws) -> tuple[str, tuple[LinkStream, ...]]:
+        """Return the request, with the random choices in words, and its streams."""
         if self.rack is not None:
             return f"rack {self.rack}", await links_of_rack(self.rack, self.ways, world)
         if self.link is not None:
             return self.link, await resolve(self.link, world, draws)
         if self.between is not None:
             asked = " | ".join(", ".join(group) for group in self.between)
-            return asked, _streams(of_groups(nodes_in(self.between, world.racks()), self.ways), world)
+            return asked, _cut_streams(of_groups(nodes_in(self.between, world.racks()), self.ways), world)
         order = picked(sorted({*world.racks().values()}), draws["order"])
         if self.shape == "ring":
-            return f"ring {' > '.join(order)}", _streams(of_ring(order, world.racks()), world)
+            return f"ring {' > '.join(order)}", _cut_streams(of_ring(order, world.racks()), world)
         few, many = minority(order, world.racks())
-        return f"{_said(few)} | {_said(many)}", _streams(of_groups([few, many], "both"), world)
+        return f"{_joined(few)} | {_joined(many)}", _cut_streams(of_groups([few, many], "both"), world)
 
 
-def _streams(grudge: Grudge, world: World) -> tuple[LinkStream, ...]:
+def _cut_streams(grudge: Grudge, world: World) -> tuple[LinkStream, ...]:
     return streams_of(grudge, world.links(), world.racks(), brokers_of(world))
 
 
-def _said(nodes: Sequence[int]) -> str:
+def _joined(nodes: Sequence[int]) -> str:
     return ", ".join(map(str, sorted(nodes)))
 
 
-def _shapeless(shape: Shape, cluster: "Cluster") -> str | None:
-    """Why the cluster's racks don't give this shape."""
+def _shape_problem(shape: Shape, cluster: "Cluster") -> str | None:
+    """Return why the cluster's racks don't allow for this shape."""
     if len(cluster.racks) < RING_RACKS_MIN:
         return f"a {shape} needs {RING_RACKS_MIN} racks, and the cluster has {len(cluster.racks)}: add a rack"
     if shape == "ring" and len({*cluster.racks.values()}) > 1:

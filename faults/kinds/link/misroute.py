@@ -1,9 +1,9 @@
-"""``misroute``: two links of clients are crossed, so that who dials one broker finds the other.
+"""``misroute``: two client links are swapped, so a client that dials one broker reaches the other.
 
-Their proxies lead where the other led, and every connection through them is closed as they turn. A client that goes by
-addresses sends to a broker that does not lead what it asks for; one that says whom it means (ApiVersions v5, KIP-1242)
-is turned away. The witness asks whoever answers for its own settings, which a broker gives for its own id only, so the
-proof comes over Kafka's protocol and through the crossed link itself.
+Each proxy leads to the other's upstream, and redirecting it closes every connection through it. A client that relies on
+addresses sends requests to a broker that does not lead the partitions; a client that names the broker it expects
+(ApiVersions v5, KIP-1242) is rejected. The witness asks the broker behind each link for that broker's own settings,
+which a broker returns for its own id only, so the proof comes over Kafka's protocol and through the swapped link.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ from aftershock.faults.kinds.fault import (
     InjectionContext,
     PlanContext,
 )
-from aftershock.faults.kinds.link.base import LinkFault, LinkInjection, manned, targets_of
+from aftershock.faults.kinds.link.base import LinkFault, LinkInjection, running, targets_of
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.runtime.record import Undo, Witness
 from aftershock.faults.runtime.waiting import run_to_completion, wait_until
@@ -37,7 +37,7 @@ PROBE_SLACK_MS = 300
 
 
 class MisrouteInjection(LinkInjection):
-    """The proxies of some links, led to ``wanted``. ``others``: the broker that should be found behind each."""
+    """Proxies redirected to ``upstreams``. ``expected``: the broker that should answer behind each link."""
 
     measuring_us = PROBE_SLACK_MS * 1000
 
@@ -49,54 +49,53 @@ class MisrouteInjection(LinkInjection):
         roles: Mapping[str, Any],
     ) -> None:
         self.context = context
-        crossed = [*pairs, *((other, one) for one, other in pairs)]
-        self.others = {link: other.broker for link, other in crossed}
-        self.wanted = {link.proxy: upstreams[other.proxy] for link, other in crossed}
-        self.targets = targets_of(self.others, roles)
+        swapped = [*pairs, *((second, first) for first, second in pairs)]
+        self.expected = {link: partner.broker for link, partner in swapped}
+        self.upstreams = {link.proxy: upstreams[partner.proxy] for link, partner in swapped}
+        self.targets = targets_of(self.expected, roles)
         before = [[proxy, upstreams[proxy]] for proxy in self.targets.links]
         self.undo = Undo("redirect_proxies", {"upstreams": before})
 
     async def inject(self) -> None:
-        """Turn every proxy."""
+        """Redirect every proxy."""
         for proxy in self.targets.links:
-            await run_to_completion(self.context.world.redirect(proxy, self.wanted[proxy]))
+            await run_to_completion(self.context.world.redirect(proxy, self.upstreams[proxy]))
 
     async def measure(self) -> Witness:
-        """Behind each link whose other broker runs, that other one must answer."""
-        seen = {link: await self._behind(link) for link in await self._manned()}
-        told = {link: node for link, node in seen.items() if node is not None}
-        right = sum(node == self.others[link] for link, node in told.items())
-        what = "links behind which the other broker answers, by its own account"
-        if not told:
-            what = "nobody answers behind these links; the proxies read back are the witness"
-        return Witness(what, len(told), right, "links", len(told), ok=right == len(told))
+        """Expect the other broker behind each link, if that broker runs."""
+        state = self.context.world.state
+        links = [link for link, broker in self.expected.items() if await state(broker) == "running"]
+        nodes = {link: await self._node_behind(link) for link in links}
+        answered = {link: node for link, node in nodes.items() if node is not None}
+        correct = sum(node == self.expected[link] for link, node in answered.items())
+        what = "links behind which the other broker answers, identified by itself"
+        if not answered:
+            what = "no broker answers behind these links; the proxies read back are the witness"
+        return Witness(what, len(answered), correct, "links", len(answered), ok=correct == len(answered))
 
     async def read_back(self) -> Witness:
-        """How many of the proxies lead where they were turned, as Toxiproxy has it."""
-        now = await self.context.world.upstreams()
-        astray = [proxy for proxy, upstream in self.wanted.items() if now.get(proxy) != upstream]
-        what = "proxies crossed, read back from Toxiproxy" + (f"; {astray[0]} is not" if astray else "")
-        asked = len(self.wanted)
-        return Witness(what, asked, asked - len(astray), "proxies", asked, not astray)
+        """Count the proxies that Toxiproxy has with the swapped upstream."""
+        current = await self.context.world.upstreams()
+        wrong = [proxy for proxy, upstream in self.upstreams.items() if current.get(proxy) != upstream]
+        what = "proxies swapped, read back from Toxiproxy" + (f"; {wrong[0]} is not" if wrong else "")
+        asked = len(self.upstreams)
+        return Witness(what, asked, asked - len(wrong), "proxies", asked, not wrong)
 
     async def confirm_healed(self) -> None:
-        """Behind each link whose broker runs, its own broker answers."""
-        await wait_until(self._astray, self.context.clock, BACK_DEADLINE_MS)
+        """Wait until its own broker answers behind each link whose broker runs."""
+        await wait_until(self._remaining, self.context.clock, BACK_DEADLINE_MS)
 
-    async def _astray(self) -> str | None:
-        for link in await manned(list(self.others), self.context):
-            if (node := await self._behind(link)) not in (None, link.broker):
-                return f"behind {link.proxy} broker {node} answers"
+    async def _remaining(self) -> str | None:
+        for link in await running(list(self.expected), self.context):
+            if (node := await self._node_behind(link)) not in (None, link.broker):
+                return f"broker {node} answers behind {link.proxy}"
         return None
 
-    async def _manned(self) -> list[Link]:
-        return [link for link, broker in self.others.items() if await self.context.world.state(broker) == "running"]
-
-    async def _behind(self, link: Link) -> BrokerId | None:
+    async def _node_behind(self, link: Link) -> BrokerId | None:
         try:
             return await self.context.world.node_behind(link)
         except FaultError:
-            return None  # another fault sits on the link
+            return None  # another fault affects the link
 
 
 class Misroute(LinkFault):
@@ -110,42 +109,42 @@ class Misroute(LinkFault):
     allowance_ms: ClassVar[int] = 2_000
 
     kind: Literal["misroute"] = "misroute"
-    with_: Annotated[RoleText, Field(alias="with", description="the broker whose link it is crossed with")]
+    with_: Annotated[RoleText, Field(alias="with", description="the broker whose link it is swapped with")]
 
     @model_validator(mode="after")
-    def _one_clients_link(self) -> Self:
+    def _client_link_to_one_broker(self) -> Self:
         selector = parse(self.link)
         if not isinstance(selector, ToBroker) or selector.channel != "client" or not selector.role or selector.both:
-            sentence = "a misroute crosses a client's link to one broker: say `client(a) -> broker(1)`"
+            sentence = "a misroute swaps a client's link to one broker: use `client(a) -> broker(1)`"
             raise PydanticCustomError("refused", "{sentence}", {"sentence": sentence})
         return self
 
     def impact(self) -> Impact:
-        """Whoever answers leads nothing of what is asked, and may know yesterday's leaders."""
+        """Return ``unknown``: the other broker leads other partitions, and its metadata may be outdated."""
         return "unknown"
 
     def roles(self) -> dict[FieldPath, str]:
-        """Both brokers."""
+        """Return both brokers."""
         return super().roles() | {("with",): self.with_}
 
     def links(self) -> dict[FieldPath, str]:
-        """The link, and the one it is crossed with."""
+        """Return the link, and the link it is swapped with."""
         source = self.link.partition("->")[0]
         return super().links() | {("with",): f"{source}-> broker({self.with_})"}
 
-    def problems(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- it is about its own two ends
-        """A link crossed with itself."""
+    def problems(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- only its own two ends matter
+        """Yield a link swapped with itself."""
         if super().roles().get(("link",)) == self.with_ and "any" not in self.with_:
-            yield Problem(("with",), "that is the broker at the end of `link` itself: name another")
+            yield Problem(("with",), "that is the broker at the end of `link` itself: use another broker")
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """FaultError if there is no such link, if both lead to one broker, or if they are crossed already."""
-        stretches = await links_of(self.link, context.world, draws)
-        other = await resolve(self.with_, context.world, draws, "with")
+        """Resolve both links; FaultError if one is missing, or if both lead to the same broker."""
+        streams = await links_of(self.link, context.world, draws)
+        broker = await resolve(self.with_, context.world, draws, "with")
         links = {(link.source_rack, link.broker): link for link in context.world.links() if link.channel == "client"}
-        ones = [stretch.link for stretch in stretches]
-        if other == ones[0].broker or (ones[0].source_rack, other) not in links:
-            raise FaultError(f"{self.with_} is broker {other}, and {self.link} can't be crossed with a link to it")
-        pairs = [(one, links[one.source_rack, other]) for one in ones]
-        roles = await self.described(stretches, context.world) | {"with": other}
+        own = [stream.link for stream in streams]
+        if broker == own[0].broker or (own[0].source_rack, broker) not in links:
+            raise FaultError(f"{self.with_} is broker {broker}, and {self.link} can't be swapped with a link to it")
+        pairs = [(link, links[link.source_rack, broker]) for link in own]
+        roles = await self.described(streams, context.world) | {"with": broker}
         return MisrouteInjection(context, pairs, await context.world.upstreams(), roles)

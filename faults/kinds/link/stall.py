@@ -1,16 +1,16 @@
-"""``stall``: traffic over some links stands still, and goes on where it stood: the connections are kept.
+"""``stall`` and ``blackhole``: traffic over some links stops, with or without loss.
 
-It is Toxiproxy's ``bandwidth`` toxic at rate 0. What is sent waits in Toxiproxy and then in the sender's own buffers;
-the heal lets it go on in order, none of it lost (``tests/contract/test_toxics.py``). That is the difference from
-``cut`` and ``blackhole``, which lose what was sent and end every connection. A question asked over a connection that
-was made before the fault must have its answer, over that connection, after the heal: unless somebody else ended it.
+``stall``: traffic stands still and continues where it stopped; connections are kept. It is Toxiproxy's ``bandwidth``
+toxic at rate 0. Sent data waits in Toxiproxy and then in the sender's own buffers; the heal delivers it in order and
+without loss (``tests/contract/test_toxics.py``). That is the difference from ``cut`` and ``blackhole``, which lose data
+and end every connection. A request over a connection made before the fault must be answered over that connection after
+the heal, unless something else closed it.
 
-``blackhole``: what is sent vanishes, and a connection on which nothing more is sent is closed after ``timeout``.
-
-It is Toxiproxy's ``timeout`` toxic; each piece of data that it swallows starts its clock again. The heal closes the
-connections that are still open, because what they lost is missing from the stream: a client dials again after it
-(``tests/contract/test_toxics.py``). Without any closing while it lasts it is ``cut``; where nothing gets lost,
-``stall``.
+``blackhole``: sent data vanishes, and a connection on which nothing more is sent is closed after ``timeout``. It is
+Toxiproxy's ``timeout`` toxic; each chunk that it swallows restarts its clock. The heal closes the connections that are
+still open, because the lost data is missing from the stream: clients reconnect after it
+(``tests/contract/test_toxics.py``). Use ``cut`` if connections should stay open, and ``stall`` if nothing should be
+lost.
 """
 
 import asyncio
@@ -21,10 +21,16 @@ from pydantic import Field
 
 from aftershock.errors import FaultError
 from aftershock.faults.kinds.fault import Band, ExclusiveResource, Impact, PlanContext, Report
-from aftershock.faults.kinds.link.base import EndedInjection, ToxicFault, ToxicFaultInjection
+from aftershock.faults.kinds.link.base import ClosedConnectionInjection, ToxicFault, ToxicInjection
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.plan.units import Duration
-from aftershock.faults.runtime.probing import SILENCE_MS, wait_until_answering, answering_links, probe_all, count_answers
+from aftershock.faults.runtime.probing import (
+    SILENCE_MS,
+    answering_links,
+    count_answers,
+    probe_all,
+    wait_until_answering,
+)
 from aftershock.faults.runtime.record import Witness
 from aftershock.faults.runtime.waiting import run_to_completion, with_timeout
 from aftershock.faults.runtime.world import Probe
@@ -35,21 +41,22 @@ HELD_DEADLINE_MS = 30_000
 FOREVER_MS = 24 * 3_600_000
 
 
-class StallInjection(ToxicFaultInjection):
-    """``kept``: a connection over each link, made before; ``held``: what was asked over it while nothing moved."""
+class StallInjection(ToxicInjection):
+    """Stalled links. ``kept``: a connection over each, made before; ``held``: the request over it during the fault."""
 
-    def measuring_ms(self) -> int:
-        """As long as silence takes to be believed."""
-        return SILENCE_MS + PROBE_SLACK_MS
+    @property
+    def measuring_us(self) -> int:
+        """Time until silence counts as no answer."""
+        return (SILENCE_MS + PROBE_SLACK_MS) * 1000
 
-    async def look_before(self) -> None:
-        """A connection over each link that answers."""
+    async def measure_before(self) -> None:
+        """Connect over each link that answers."""
         self.reachable = await answering_links(self.streams, self.context)
         self.kept: dict[Link, Probe] = {link: await self.context.world.dial(link) for link in self.reachable}
         self.held: dict[Link, asyncio.Task[Exchange]] = {}
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Ask over the kept connections, and watch that nothing comes back on any."""
+        """Send a request over each kept connection, and observe that none is answered."""
         for link, probe in self.kept.items():
             self.held[link] = asyncio.create_task(probe.ask(0, FOREVER_MS))
         try:
@@ -60,21 +67,21 @@ class StallInjection(ToxicFaultInjection):
         await self._hang_up([link for link in self.kept if self.held[link].done()])
 
     async def measure(self) -> Witness:
-        """Neither the kept connections nor new ones answer; those that somebody ended are left out."""
+        """Expect no answer on kept and new connections; connections closed by another cause are left out."""
         answers = count_answers(await probe_all(self.reachable, self.context))
         ends = [task.result().end if task.done() else "silent" for task in self.held.values()]
         answered = answers["answered"] + ends.count("answered")
         asked = answered + answers["silent"] + ends.count("silent")
-        what = "questions answered over connections that stay open and silent until the heal lets them go on"
+        what = "requests answered over connections that stay open and silent until the heal lets them continue"
         if not asked:
             what = "no link answers by itself, so none can be probed; the toxics read back are the witness"
         return Witness(what, 0, answered, "answers", asked, ok=not answered)
 
     async def confirm_healed(self) -> None:
-        """What was held has arrived, and every link answers."""
+        """Wait until the held requests are answered, and every link answers."""
         try:
             if self.held:
-                await self._see_arrived()
+                await self._await_held()
             await wait_until_answering(self.reachable, self.context)
         finally:
             await self._hang_up(self.kept)
@@ -83,11 +90,13 @@ class StallInjection(ToxicFaultInjection):
         for link in links:
             await run_to_completion(self.kept[link].hang_up())
 
-    async def _see_arrived(self) -> None:
+    async def _await_held(self) -> None:
         settled = asyncio.wait(self.held.values())
         if await with_timeout(settled, self.context.clock, HELD_DEADLINE_MS) is None:
             late = [link.proxy for link, task in self.held.items() if not task.done()]
-            raise FaultError(f"what {late[0]} held back has not arrived {HELD_DEADLINE_MS // 1000} s after the heal")
+            raise FaultError(
+                f"the request that {late[0]} held back is not answered {HELD_DEADLINE_MS // 1000} s after the heal"
+            )
 
 
 class Stall(ToxicFault):
@@ -103,23 +112,23 @@ class Stall(ToxicFault):
     )
     allowance_ms: ClassVar[int] = 2_000
     toxic: ClassVar[str] = "bandwidth"
-    injection: ClassVar[type[ToxicFaultInjection]] = StallInjection
+    injection: ClassVar[type[ToxicInjection]] = StallInjection
 
     kind: Literal["stall"] = "stall"
 
     def impact(self) -> Impact:
-        """What gets through now and then may keep a node in office."""
+        """Return ``unknown``: what gets through now and then may keep a leader in place."""
         return "unknown"
 
     def attributes(self) -> dict[str, int]:
-        """Nothing a second."""
+        """Return a rate of zero."""
         return {"rate": 0}
 
 
-class BlackholeInjection(EndedInjection):
-    """A connection that is closed, and late."""
+class BlackholeInjection(ClosedConnectionInjection):
+    """Connections closed after ``timeout``."""
 
-    what: ClassVar[str] = "a question got no answer, and its connection was closed after; the heal closes those left"
+    what: ClassVar[str] = "a request got no answer, and its connection was closed after; the heal closes those left"
 
 
 class Blackhole(ToxicFault):
@@ -132,20 +141,22 @@ class Blackhole(ToxicFault):
     exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("way", "links", by_plan=False),)
     allowance_ms: ClassVar[int] = 3_000
     toxic: ClassVar[str] = "timeout"
-    injection: ClassVar[type[ToxicFaultInjection]] = BlackholeInjection
+    injection: ClassVar[type[ToxicInjection]] = BlackholeInjection
 
     kind: Literal["blackhole"] = "blackhole"
     timeout: Annotated[Duration, Field(ge=100, le=60_000, description="a silent connection is closed after it")]
 
     def impact(self) -> Impact:
-        """All that these links carry."""
+        """Return ``links``: nothing crosses them."""
         return "links"
 
     def attributes(self) -> dict[str, int]:
-        """In ms."""
+        """Return the time in ms."""
         return {"timeout": self.timeout}
 
-    def problems(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- it is about its own two times
-        """A timeout that the fault does not live to see."""
+    def problems(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- only its own two times matter
+        """Yield a timeout longer than the fault."""
         if self.for_ is not None and self.timeout >= self.for_:
-            yield Problem(("timeout",), "the fault is over before a connection could be closed: shorten it, or use cut")
+            yield Problem(
+                ("timeout",), "the fault ends before a connection can be closed: shorten `timeout`, or use cut"
+            )

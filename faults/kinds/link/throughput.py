@@ -1,19 +1,18 @@
-"""``bandwidth``: so many bytes a second go over a link, and no more.
+"""``bandwidth``, ``slice`` and ``limit_data``: limits on the bytes that cross some links.
 
-It is Toxiproxy's ``bandwidth`` toxic, which counts each connection by itself: a client with three connections gets
-three times the rate (``tests/contract/test_toxics.py``). What is sent faster waits in the sender's buffers. The witness
-sends a question with ballast and takes the time until its answer is there, whole.
+``bandwidth``: a link carries at most so many bytes a second. It is Toxiproxy's ``bandwidth`` toxic, which counts each
+connection by itself: a client with three connections gets three times the rate (``tests/contract/test_toxics.py``).
+Data sent faster waits in the sender's buffers. The witness sends a request with ballast and measures the time until the
+whole response has arrived.
 
-``slice``: what is sent over some links arrives in small pieces, with a pause after each.
+``slice``: data arrives in small pieces, with a pause after each. It is Toxiproxy's ``slicer`` toxic without its
+variation, whose randomness can't be seeded: it halves what it reads at once until no piece is larger than
+``average_size``. So there are at least as many pauses as the message has such pieces, and at most twice as many. The
+witness measures the time of a request with ballast.
 
-It is Toxiproxy's ``slicer`` toxic without its variation, whose randomness can't be seeded: what it reads at once it
-halves until no piece is larger than ``average_size``. So there are at least as many pauses as the size goes into the
-message, and at most twice as many. The witness takes the time of a question with ballast.
-
-``limit_data``: a connection is closed when so many bytes have gone over it.
-
-It is Toxiproxy's ``limit_data`` toxic; it counts each stream of each connection by itself, from when the toxic meets
-the connection. The last message is cut short where the limit falls.
+``limit_data``: a connection is closed after so many bytes. It is Toxiproxy's ``limit_data`` toxic; it counts each
+stream of each connection by itself, from the moment the toxic is on the connection. The last message is truncated at
+the limit.
 """
 
 import asyncio
@@ -29,40 +28,41 @@ from aftershock.faults.kinds.link.base import (
     ProbedInjection,
     Reading,
     ToxicFault,
-    ToxicFaultInjection,
+    ToxicInjection,
     dialled,
+    foreign_latency_ms,
 )
-from aftershock.faults.kinds.link.latency import others_ms
 from aftershock.faults.plan.units import ByteRate, Duration, Size
 from aftershock.faults.targets.values import Exchange, Link
 
-BALLAST_MS = 400  # so much of the rate is sent to measure it
+BALLAST_MS = 400  # the ballast is what the rate allows in this time
 BALLAST_BYTES_MIN, BALLAST_BYTES_MAX = 300, 1_000_000
-ABOVE = 1.1  # a timer of Toxiproxy's is late, never early; the rest is what a question has besides its ballast
-BELOW = 0.9  # of what the link carried before: else the limit is none
+ABOVE = 1.1  # Toxiproxy's timers are late, never early; the rest is the request's size besides its ballast
+BELOW = 0.9  # of the rate before the fault; a higher rate shows no limit
 
 
 class BandwidthInjection(ProbedInjection):
-    """``before``: what each link carried, in bytes a second."""
+    """Links with limited bandwidth. ``before``: the rate of each link before the fault, in bytes a second."""
 
     what: ClassVar[str] = "bytes a second, there and back, over a connection of our own"
     unit: ClassVar[str] = "B/s"
     fault: "Bandwidth"
 
-    def measuring_ms(self) -> int:
-        """As long as the ballast takes in both directions."""
-        return 2 * self._takes_ms + SLACK_MS
+    @property
+    def measuring_us(self) -> int:
+        """Time of the ballast in both directions."""
+        return (2 * self._takes_ms + SLACK_MS) * 1000
 
-    async def look_before(self) -> None:
-        """What each link that answers carries now."""
-        await super().look_before()
+    async def measure_before(self) -> None:
+        """Measure the rate of each link that answers."""
+        await super().measure_before()
         self.before: dict[Link, float] = {}
         for link in self.reachable:
             if (rate := await self._rate(link)) is not None:
                 self.before[link] = rate
 
     async def read(self, link: Link) -> Reading | None:
-        """No faster than asked for, and slower than before."""
+        """Expect a rate no higher than requested, and lower than before."""
         rate = await self._rate(link)
         if rate is None or link not in self.before:
             return None
@@ -97,7 +97,7 @@ class Bandwidth(ToxicFault):
     exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("rate", "links"),)
     allowance_ms: ClassVar[int] = 2_000
     toxic: ClassVar[str] = "bandwidth"
-    injection: ClassVar[type[ToxicFaultInjection]] = BandwidthInjection
+    injection: ClassVar[type[ToxicInjection]] = BandwidthInjection
 
     kind: Literal["bandwidth"] = "bandwidth"
     rate: Annotated[
@@ -105,51 +105,55 @@ class Bandwidth(ToxicFault):
     ]
 
     def attributes(self) -> dict[str, int]:
-        """Toxiproxy counts in kB/s, of 1000 bytes each."""
+        """Return the rate in kB/s, of 1000 bytes each."""
         return {"rate": self.rate // 1000}
 
 
 PROBES = 3
-PIECES = 20  # that a probe's ballast is at least cut into, there and back
+PIECES = 20  # minimum number of pieces of a probe's ballast, in each direction
 SLICE_BALLAST_BYTES_MAX = 200_000
 
 
 class SliceInjection(ProbedInjection):
-    """``before``: the quickest such question on each link, in ms, without what the delays of other faults add."""
+    """Sliced links. ``before``: the fastest request on each link, in ms, without the delays of other faults."""
 
-    what: ClassVar[str] = "the quickest of three questions with ballast took longer than before, by at least"
+    what: ClassVar[str] = "the fastest of three requests with ballast took longer than before, by at least"
     unit: ClassVar[str] = "ms"
     fault: "Slice"
 
-    def measuring_ms(self) -> int:
-        """Twice the pauses that there are at least, on both streams."""
-        return 4 * PIECES * self.fault.delay + SLACK_MS
+    @property
+    def measuring_us(self) -> int:
+        """Time of twice the minimum number of pauses, on both streams."""
+        return (4 * PIECES * self.fault.delay + SLACK_MS) * 1000
 
-    async def look_before(self) -> None:
-        """How long the question takes on each link that answers."""
-        await super().look_before()
-        others = await others_ms(self.reachable, self.own, self.context)
-        quickest = {link: await self._quickest(link) for link in self.reachable}
-        self.before = {link: seen.ms - others[link] for link, seen in quickest.items() if seen is not None}
+    async def measure_before(self) -> None:
+        """Measure the request on each link that answers."""
+        await super().measure_before()
+        foreign_ms = await foreign_latency_ms(self.reachable, self.toxic_names, self.context)
+        fastest = {link: await self._fastest(link) for link in self.reachable}
+        self.before = {link: result.ms - foreign_ms[link] for link, result in fastest.items() if result is not None}
 
     async def read(self, link: Link) -> Reading | None:
-        """Slower by most of the pauses that there are at least."""
-        seen = await self._quickest(link)
-        if seen is None or link not in self.before:
+        """Expect a request slower by most of the minimum time of the pauses."""
+        result = await self._fastest(link)
+        if result is None or link not in self.before:
             return None
-        others = await others_ms([link], self.own, self.context)
-        asked_ms, rise_ms = self._pauses(link, seen) * self.fault.delay, seen.ms - self.before[link] - others[link]
+        foreign_ms = await foreign_latency_ms([link], self.toxic_names, self.context)
+        asked_ms, rise_ms = (
+            self._pauses(link, result) * self.fault.delay,
+            result.ms - self.before[link] - foreign_ms[link],
+        )
         return Reading(link, asked_ms, rise_ms, rise_ms >= SHARE * asked_ms)
 
-    async def _quickest(self, link: Link) -> Exchange | None:
+    async def _fastest(self, link: Link) -> Exchange | None:
         ballast_bytes = min(SLICE_BALLAST_BYTES_MAX, PIECES * self.fault.average_size)
         limit_ms = 8 * PIECES * self.fault.delay + ROOM_MS
-        seen = await asyncio.gather(*(self.exchange(link, ballast_bytes, limit_ms) for _ in range(PROBES)))
-        answered = [each for each in seen if each is not None and each.end == "answered"]
-        return min(answered, key=lambda each: each.ms, default=None)
+        results = await asyncio.gather(*(self.exchange(link, ballast_bytes, limit_ms) for _ in range(PROBES)))
+        answered = [result for result in results if result is not None and result.end == "answered"]
+        return min(answered, key=lambda result: result.ms, default=None)
 
-    def _pauses(self, link: Link, seen: Exchange) -> int:
-        crossed = {"upstream": seen.sent_bytes, "downstream": seen.received_bytes}
+    def _pauses(self, link: Link, result: Exchange) -> int:
+        crossed = {"upstream": result.sent_bytes, "downstream": result.received_bytes}
         return sum((crossed[stream] - 1) // self.fault.average_size for stream in self.streams[link])
 
 
@@ -161,46 +165,47 @@ class Slice(ToxicFault):
     remedy: ClassVar[str] = "the toxics are removed; connections are kept"
     allowance_ms: ClassVar[int] = 2_000
     toxic: ClassVar[str] = "slicer"
-    injection: ClassVar[type[ToxicFaultInjection]] = SliceInjection
+    injection: ClassVar[type[ToxicInjection]] = SliceInjection
 
     kind: Literal["slice"] = "slice"
     average_size: Annotated[Size, Field(ge=16, le=10_000, description="the largest piece; few are half of it or less")]
     delay: Annotated[Duration, Field(ge=1, le=1_000, description="after each piece")] = 10
 
     def attributes(self) -> dict[str, int]:
-        """In bytes and us."""
+        """Return sizes in bytes and the delay in us."""
         return {"average_size": self.average_size, "size_variation": 0, "delay": self.delay * 1000}
 
 
 LIMIT_BALLAST_BYTES_MIN, LIMIT_BALLAST_BYTES_MAX = 300, 250_000
-QUESTIONS_MAX = 60
+REQUESTS_MAX = 60
 
 
 class LimitDataInjection(ProbedInjection):
-    """A connection of our own asks until it is closed."""
+    """Connections that are closed after a number of bytes: the probe sends requests until that happens."""
 
     what: ClassVar[str] = "bytes had crossed a connection of our own, whole messages, when it was closed"
     unit: ClassVar[str] = "B"
     fault: "LimitData"
 
-    def measuring_ms(self) -> int:
-        """As long as a handful of questions take."""
-        return 1_000
+    @property
+    def measuring_us(self) -> int:
+        """Time of a few requests."""
+        return (1_000) * 1000
 
     async def read(self, link: Link) -> Reading | None:
-        """Closed, and what had crossed till then is no more than the limit."""
+        """Expect a close, after no more bytes than the limit."""
         crossed = {"upstream": 0, "downstream": 0}
         async with dialled(link, self.context) as probe:
-            for _ in range(QUESTIONS_MAX):
-                seen = await probe.ask(self._ballast_bytes, ROOM_MS)
-                if seen.end != "answered":
+            for _ in range(REQUESTS_MAX):
+                result = await probe.ask(self._ballast_bytes, ROOM_MS)
+                if result.end != "answered":
                     break
-                crossed["upstream"] += seen.sent_bytes
-                crossed["downstream"] += seen.received_bytes
-        if seen.end == "silent":
+                crossed["upstream"] += result.sent_bytes
+                crossed["downstream"] += result.received_bytes
+        if result.end == "silent":
             return None
         crossed_bytes = max(crossed[stream] for stream in self.streams[link])
-        ok = seen.end != "answered" and crossed_bytes <= self.fault.bytes_
+        ok = result.end != "answered" and crossed_bytes <= self.fault.bytes_
         return Reading(link, self.fault.bytes_, crossed_bytes, ok)
 
     @property
@@ -216,11 +221,11 @@ class LimitData(ToxicFault):
     remedy: ClassVar[str] = "the toxics are removed; connections that are left are kept"
     allowance_ms: ClassVar[int] = 2_000
     toxic: ClassVar[str] = "limit_data"
-    injection: ClassVar[type[ToxicFaultInjection]] = LimitDataInjection
+    injection: ClassVar[type[ToxicInjection]] = LimitDataInjection
 
     kind: Literal["limit_data"] = "limit_data"
     bytes_: Annotated[Size, Field(alias="bytes", ge=1, le=10_000_000, description="of each stream of each connection")]
 
     def attributes(self) -> dict[str, int]:
-        """In bytes."""
+        """Return the limit in bytes."""
         return {"bytes": self.bytes_}

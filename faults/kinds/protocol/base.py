@@ -1,14 +1,12 @@
-"""How a rule of the wire proxy is put in force, watched and taken away.
+"""Base classes of the protocol faults: a rule of the wire proxy, the requests it applies to, and its witnesses.
 
-Rules. The proxy counts what it did; a request that it did something to is one that has met the fault. What the rule
-does is also seen from outside where that can be: by a request of our own, which the rule meets because of its client
-id, before the fault, at its beginning and right before its end. What looked that way before proves nothing, and isn't
-asked for again.
+A plan with such a fault runs on a cluster behind the wire proxy (``faults/wire_proxy``), through which all clients
+connect, whatever their implementation.
 
-A fault in the protocol: a rule of the wire proxy, and how requests are picked for it.
-
-A plan with one is run on a cluster behind the proxy (``faults/wire_proxy``), which all clients pass, whatever they are
-made of. How it is watched stands in ``tampering.py``.
+Witnesses. The proxy counts what it did; a request that it altered counts as exposed to the fault. If an API can be
+probed, the rule is also observed from outside, by a request of our own to which the rule applies because of its client
+id: before the fault, at its beginning and right before its end. If the probe before the fault looks like the fault
+already, or is not answered, later probes prove nothing and are not sent.
 """
 
 import random
@@ -42,14 +40,14 @@ from aftershock.faults.wire_proxy.messages import API_KEYS
 from aftershock.faults.wire_proxy.probe import PROBED, names_topics
 from aftershock.faults.wire_proxy.rules import rule_from
 
-SILENCE_MS = 1_000  # how long a probe waits for an answer that must not come
-SLACK_MS = 300  # what a probe takes beside what the rule makes of it, as a rule
-ROOM_MS = 2_000  # what it may take beyond that on a busy host
+SILENCE_MS = 1_000  # time that a probe waits for an answer that must not come
+SLACK_MS = 300  # usual time of a probe beyond the rule's effect
+ROOM_MS = 2_000  # further time allowed on a busy host
 GONE_DEADLINE_MS = 10_000
 
 
-class Look(NamedTuple):
-    """What a probe showed: ``observed`` against ``asked`` in ``unit``, and whether that is the fault."""
+class ProbeResult(NamedTuple):
+    """Result of a probe: ``observed`` against ``asked`` in ``unit``; ``ok`` if it shows the fault."""
 
     what: str
     asked: float
@@ -59,30 +57,30 @@ class Look(NamedTuple):
 
 
 class Probed(Protocol):
-    """A fault, as far as a probe may show it."""
+    """The part of a fault that its injection uses for probes."""
 
     @property
     def probes(self) -> int:
-        """How often one is sent each time, the quickest being the one that counts: a busy host only adds."""
+        """Number of probes each time; the fastest counts, as a busy host only adds time."""
 
     @property
     def probe_api(self) -> str | None:
-        """The API that it is sent of; None where a probe can't show this fault."""
+        """API of the probe; None if a probe can't show this fault."""
 
     @property
     def probing_ms(self) -> int:
-        """How long one takes, as a rule."""
+        """Usual time of one probe."""
 
     @property
     def limit_ms(self) -> int:
-        """How long one waits for its answer."""
+        """Time that one probe waits for its answer."""
 
-    def look(self, before: Answer, now: Answer, probed: int) -> Look:
-        """What one shows; ``probed``: how often the proxy says it has done something to one."""
+    def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:
+        """Interpret a probe; ``probed``: number of probes that the proxy has counted as altered."""
 
 
 class TamperInjection(Injection):
-    """One rule. ``before``: what a probe showed without it; None where none can show anything."""
+    """One rule in force. ``before``: answer to the probe without it; None if no probe can show the fault."""
 
     def __init__(self, context: InjectionContext, fault: Probed, rule: Mapping[str, Any], targets: Targets) -> None:
         self.context = context
@@ -92,18 +90,18 @@ class TamperInjection(Injection):
         self.undo = Undo("remove_rules", {"rules": [context.fault]})
         self.before: Answer | None = None
 
-    async def look_before(self) -> None:
-        """Whether a probe can show the fault: somebody answers, and not in a way that looks like it."""
+    async def measure_before(self) -> None:
+        """Probe without the rule; keep the answer if it does not look like the fault."""
         answer = await self._probe()
-        if answer is not None and answer.outcome == "answered" and not self.fault.look(answer, answer, 0).ok:
+        if answer is not None and answer.outcome == "answered" and not self.fault.interpret_probe(answer, answer, 0).ok:
             self.before = answer
 
     async def inject(self) -> None:
-        """Put the rule in force."""
+        """Add the rule."""
         await run_to_completion(self.context.world.add_rule(self.rule))
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Probed at the beginning and right before the end, its counters read each second in between."""
+        """Probe at the beginning and right before the end; read the rule's counters each second in between."""
         clock = self.context.clock
         until_us = until_us or clock.now_us()
         last_us = until_us - (self.fault.probes * self.fault.probing_ms if self.before else 0) * 1000
@@ -111,24 +109,24 @@ class TamperInjection(Injection):
         again = clock.now_us() < last_us
         while (now_us := clock.now_us()) < last_us:
             await clock.sleep_until_us(min(now_us + READ_BACK_US, last_us))
-            report(await self._counted())
+            report(await self._rule_witness())
         if again:
             await self._measure(report)
         await clock.sleep_until_us(until_us)
-        report(await self._counted())
+        report(await self._rule_witness())
 
     async def confirm_healed(self) -> None:
-        """The proxy has no such rule any more, and a probe shows nothing of it."""
-        await wait_until(self._still, self.context.clock, GONE_DEADLINE_MS)
+        """Wait until the proxy no longer has the rule, and a probe no longer shows it."""
+        await wait_until(self._remaining, self.context.clock, GONE_DEADLINE_MS)
 
-    async def _still(self) -> str | None:
+    async def _remaining(self) -> str | None:
         if self.context.fault in await self.context.world.rules():
             return "the proxy still has the rule"
         answer = await self._probe() if self.before else None
         if self.before is None or answer is None:
             return None
-        look = self.fault.look(self.before, answer, 0)
-        return f"a probe still shows it: {look.what}" if look.ok else None
+        result = self.fault.interpret_probe(self.before, answer, 0)
+        return f"a probe still shows it: {result.what}" if result.ok else None
 
     async def _measure(self, report: Report) -> None:
         if self.before is None:
@@ -136,28 +134,28 @@ class TamperInjection(Injection):
         probed = (await self._counters() or {}).get("probed", 0)
         answer = await self._probe()
         if answer is None:
-            return  # nobody answers behind the proxy: another fault's doing, and its counters remain
+            return  # no broker answers behind the proxy, because of another fault; the counters remain as witness
         probed = (await self._counters() or {}).get("probed", 0) - probed
-        look = self.fault.look(self.before, answer, probed)
-        report(Witness(look.what, look.asked, round(look.observed, 3), look.unit, 1, look.ok))
+        result = self.fault.interpret_probe(self.before, answer, probed)
+        report(Witness(result.what, result.asked, round(result.observed, 3), result.unit, 1, result.ok))
 
-    async def _counted(self) -> Witness:
-        """The rule is in force, and this is how many requests have met it."""
+    async def _rule_witness(self) -> Witness:
+        """Read the rule back, with the number of requests it was applied to."""
         counters = await self._counters()
         if counters is None:
             return Witness(
-                "the rule, read back from the proxy, which has none of that name", 1, 0, "rules", 1, ok=False
+                "the rule, read back from the proxy, which has no rule of this name", 1, 0, "rules", 1, ok=False
             )
-        what = f"requests that met it, of {counters['matched']} it is about, as the proxy counts them"
+        what = f"requests altered, of {counters['matched']} that match the rule, as the proxy counts them"
         if counters["untouched"]:
-            what += f"; {counters['untouched']} could not be read, and passed as they were"
+            what += f"; {counters['untouched']} could not be decoded, and passed unchanged"
         return Witness(what, 0, counters["hit"], "requests", 1, ok=not counters["untouched"])
 
     async def _counters(self) -> Mapping[str, int] | None:
         return (await self.context.world.rules()).get(self.context.fault)
 
     async def _probe(self) -> Answer | None:
-        """The quickest; None if this kind can't be probed, or nobody answers behind the proxy."""
+        """Return the fastest answer; None if this kind can't be probed, or no broker answers behind the proxy."""
         api, limit_ms = self.fault.probe_api, self.fault.limit_ms
         if api is None:
             return None
@@ -170,7 +168,7 @@ class TamperInjection(Injection):
         return min(answers, key=lambda answer: answer.ms)
 
 
-CHANCES = 1_024  # how many draws there are before they are gone through again
+CHANCES = 1_024  # number of draws before the sequence repeats
 GRAMMAR = "Kafka's name of an API, like Produce, Fetch or OffsetCommit"
 
 
@@ -185,74 +183,76 @@ Api = Annotated[str, AfterValidator(_known), WithJsonSchema({"type": "string", "
 
 
 class TamperFault(Fault):
-    """A rule of the wire proxy, and which requests it is for: those that are all that is said here."""
+    """A rule of the wire proxy; it applies to requests that match all the given fields."""
 
     family: ClassVar[Family] = "protocol"
     band: ClassVar[Band]
     exposure_target: ClassVar[TargetKind] = "requests"
     for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
     probes: ClassVar[int] = 1
-    """How often one is sent each time, the quickest being the one that counts: a busy host only adds."""
-    allowance_ms: ClassVar[int] = 1_500  # a rule goes on and off in some ms; a probe takes as long as its rule makes it
+    """Number of probes each time; the fastest counts, as a busy host only adds time."""
+    allowance_ms: ClassVar[int] = (
+        1_500  # a rule is added and removed in some ms; a probe takes as long as its rule makes it
+    )
     topic: Annotated[str, Field(description="only requests that name it")] | None = None
     partition: Annotated[StrictInt, Field(ge=0, description="and this one of its partitions")] | None = None
     client: ClientText | None = None
     op: Op | None = None
     client_id: (
-        Annotated[str, Field(min_length=1, max_length=249, description="of a client that is no arm's")] | None
+        Annotated[str, Field(min_length=1, max_length=249, description="of a client outside the plan's arms")] | None
     ) = None
     nth: Annotated[StrictInt, Field(ge=1, description="only this one of them, counted from inject")] | None = None
     probability: Annotated[float, Field(gt=0, lt=1, description="of each of them, drawn by the compiler")] | None = None
 
     @model_validator(mode="after")
-    def _said_once(self) -> Self:
+    def _consistent_selectors(self) -> Self:
         if self.partition is not None and self.topic is None:
-            raise _refused("`partition` needs a `topic`: say of which")
+            raise _refused("`partition` needs a `topic`: add it")
         if self.op is not None and self.client is None:
-            raise _refused("`op` needs a `client`: say whose")
-        for one, other in (("nth", "probability"), ("client", "client_id")):
-            if getattr(self, one) is not None and getattr(self, other) is not None:
-                raise _refused(f"`{one}` and `{other}` are two ways to pick: say one of them")
+            raise _refused("`op` needs a `client`: add it")
+        for first, second in (("nth", "probability"), ("client", "client_id")):
+            if getattr(self, first) is not None and getattr(self, second) is not None:
+                raise _refused(f"`{first}` and `{second}` exclude each other: use one of them")
         return self
 
     @property
     def named_api(self) -> str | None:
-        """The API whose requests are meant; None: those of every one."""
+        """API whose requests the rule applies to; None for every API."""
         return getattr(self, "api", None)
 
     @property
     def probe_api(self) -> str | None:
-        """The API that a probe is sent of; None where a probe can't show this fault."""
+        """API of the probe; None if a probe can't show this fault."""
         return self.named_api if self.named_api in PROBED else None
 
     @property
     def probing_ms(self) -> int:
-        """How long a probe takes, as a rule."""
+        """Usual time of one probe."""
         return SLACK_MS
 
     @property
     def limit_ms(self) -> int:
-        """How long a probe waits for its answer."""
+        """Time that one probe waits for its answer."""
         return self.probing_ms + ROOM_MS
 
     @abstractmethod
-    def deed(self, draws: Draws) -> dict[str, Any]:
-        """What the rule does, as ``wire_proxy/rule.py`` has it: ``do`` and its own fields."""
+    def rule_action(self, draws: Draws) -> dict[str, Any]:
+        """Return the rule's action as in ``wire_proxy/rules.py``: ``do`` and its own fields."""
 
     @abstractmethod
-    def look(self, before: Answer, now: Answer, probed: int) -> Look:
-        """What a probe shows; ``probed``: how often the proxy says it has done something to one."""
+    def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:
+        """Interpret a probe; ``probed``: number of probes that the proxy has counted as altered."""
 
     def topics(self) -> dict[FieldPath, str]:
-        """The topic, where it names one."""
+        """Return the topic, if given."""
         return {("topic",): self.topic} if self.topic else {}
 
     def clients(self) -> dict[FieldPath, str]:
-        """The arm, where it names one, and the operation."""
+        """Return the client with its operation, if given."""
         return {("client",): f"{self.client} {self.op}" if self.op else self.client} if self.client else {}
 
     def draw(self, source: random.Random) -> dict[str, Any]:
-        """``chances``: a 0 or 1 for each request in turn, where there is a probability; at least one is hit."""
+        """Draw ``chances``, a 0 or 1 for each request in turn with at least one 1, if there is a probability."""
         draws = super().draw(source)
         if self.probability is not None:
             hits = [source.random() < self.probability for _ in range(CHANCES)]
@@ -261,30 +261,30 @@ class TamperFault(Fault):
         return draws
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
-        """A partition that the topic hasn't got, a topic that no such request names."""
+        """Yield a partition that the topic lacks, and a topic for an API without topics."""
         if self.topic is not None and self.named_api is not None and not names_topics(self.named_api):
-            yield Problem(("topic",), f"requests of {self.named_api} name no topic: take this away")
+            yield Problem(("topic",), f"requests of {self.named_api} name no topic: remove it")
         for topic in plan.topics.values():
             if topic.name == self.topic and self.partition is not None and self.partition >= topic.partitions:
                 sentence = f"{self.topic} has no partition {self.partition}: its partitions are 0 to "
                 yield Problem(("partition",), f"{sentence}{topic.partitions - 1}")
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """FaultError if no proxy stands before the cluster, or there is no such topic or client."""
+        """Resolve topic and clients; FaultError if one is missing, or if the cluster has no wire proxy."""
         await context.world.rules()
         workers = await self._workers(context)
         rule = {"name": context.fault, "api": self.named_api, **await self._topic(context), "partition": self.partition}
         clients = workers or ([self.client_id] if self.client_id else [])
         rule |= {"clients": clients, "nth": self.nth}
-        rule |= {"chances": draws.get("chances", ""), **await self.resolved(context, draws), **self.deed(draws)}
-        said = rule_from(rule).as_json()
-        targets = Targets(topics=tuple(self.topics().values()), clients=tuple(clients), roles={"rule": said})
-        injection = TamperInjection(context, self, said, targets)
-        await injection.look_before()
+        rule |= {"chances": draws.get("chances", ""), **await self.resolved(context, draws), **self.rule_action(draws)}
+        document = rule_from(rule).as_json()
+        targets = Targets(topics=tuple(self.topics().values()), clients=tuple(clients), roles={"rule": document})
+        injection = TamperInjection(context, self, document, targets)
+        await injection.measure_before()
         return injection
 
-    async def resolved(self, context: InjectionContext, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- most name nobody else
-        """What of the rule the cluster must be asked for."""
+    async def resolved(self, context: InjectionContext, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- most name no broker
+        """Return the fields of the rule that must be looked up in the cluster."""
         return {}
 
     async def _workers(self, context: InjectionContext) -> list[str]:

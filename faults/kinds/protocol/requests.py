@@ -1,35 +1,28 @@
-"""What the two kinds share that make something late: how long, and a probe that takes as much longer.
+"""Protocol faults that delay, lose, duplicate or truncate messages of an API.
 
-What the two kinds share that lose something: what becomes of the connection, and a probe that gets no answer.
+``delay_request``: requests reach the broker late, as over a slow network. Later requests on the same connection wait
+behind them; requests that wait at the same time wait side by side.
 
-TCP loses no message out of the middle, and clients rely on it. So nothing follows on the connection what was lost:
-either it is closed, as by a peer that died, or it keeps silent, as by a network that swallows all, until the heal
-closes it.
+``delay_response``: responses reach the client late, long after the broker has served the request. With ``serial`` they
+leave one at a time on each connection, each a ``delay`` after the one before: that resembles a slow request handler,
+while a slow network delays everything in flight together.
 
-``delay_request``: requests of an API reach the broker late, as over a slow network.
+``drop_request``: requests never reach the broker; the client can only notice by the end of the connection.
 
-What follows on the same connection waits behind them. Requests that wait at the same time wait side by side.
+``drop_response``: the broker serves a request and its response is lost, so the acknowledgement is ambiguous. A client
+that retries does the same thing twice, unless it is idempotent. Everything else in flight on the connection is equally
+ambiguous.
 
-``delay_response``: answers to requests of an API reach the client late; the broker has served them long since.
+TCP loses no message out of the middle of a stream, and clients rely on it. So nothing follows a lost message on its
+connection: the connection is either closed, as by a peer that died, or silent, as on a network that swallows
+everything, until the heal closes it.
 
-``serial`` lets one such answer pass at a time on each connection, that long after the one before: a request handler
-that is slow, where a slow network would delay what is in flight together.
+``duplicate_request``: requests reach the broker twice, and the client gets one response. TCP never does this, but a
+proxy, a replay or a client that retries too early does. What is not idempotent is done twice.
 
-``drop_request``: requests of an API never reach the broker, and nobody is told but by the end of the connection.
-
-``drop_response``: the broker serves a request and its answer is lost: the ambiguous acknowledgement.
-
-A client that asks again does what it asked for twice, unless it is idempotent. Whatever else was in flight on the
-connection is as ambiguous.
-
-``duplicate_request``: requests of an API reach the broker twice, and the client hears of one.
-
-No TCP does this; a proxy, a replay or a client that asks again too early does. What is not idempotent is done twice.
-
-``close_mid_frame``: half of a message arrives, then the connection is closed.
-
-Half of an answer: the broker has served the request, and the client has bytes that it can do nothing with. Half of a
-request: the broker drops it with the connection.
+``close_mid_frame``: half of a message arrives, then the connection is closed. Half of a response: the broker has
+served the request, and the client can't use the bytes it has. Half of a request: the broker drops it with the
+connection.
 """
 
 from typing import Annotated, Any, ClassVar, Literal
@@ -37,20 +30,20 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, StrictBool
 
 from aftershock.faults.kinds.fault import Band, Draws
-from aftershock.faults.kinds.protocol.base import ROOM_MS, SILENCE_MS, SLACK_MS, Api, Look, TamperFault
+from aftershock.faults.kinds.protocol.base import ROOM_MS, SILENCE_MS, SLACK_MS, Api, ProbeResult, TamperFault
 from aftershock.faults.plan.units import Duration
 from aftershock.faults.targets.values import Answer
 
-SHARE = 0.8  # of the delay asked for that a probe must show
+SHARE = 0.8  # of the requested delay that a probe must show
 
 
 class DelayingFault(TamperFault):
-    """Something of an API's is late by ``delay``."""
+    """Requests or responses of an API are late by ``delay``."""
 
     proof: ClassVar[str] = (
         "a probe that the rule meets, slower by the delay asked for; the proxy's counters each second"
     )
-    remedy: ClassVar[str] = "the rule is removed, and a probe is as quick as before"
+    remedy: ClassVar[str] = "the rule is removed, and a probe is as fast as before"
 
     probes: ClassVar[int] = 3
 
@@ -62,15 +55,15 @@ class DelayingFault(TamperFault):
         """Its delay."""
         return self.delay + SLACK_MS
 
-    def look(self, before: Answer, now: Answer, probed: int) -> Look:  # noqa: ARG002 -- it is seen from outside
-        """A probe without an answer is as slow as it has waited."""
+    def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- the client sees it
+        """Expect a slower probe; one without an answer is as slow as the time it has waited."""
         rise_ms = now.ms - before.ms
         ok = now.outcome != "closed" and rise_ms >= SHARE * self.delay
-        return Look("the round trip of a probe that the rule meets rose", self.delay, rise_ms, "ms", ok)
+        return ProbeResult("the round trip of a probe that the rule meets rose", self.delay, rise_ms, "ms", ok)
 
 
 class LosingFault(TamperFault):
-    """Something of an API's is lost."""
+    """Requests or responses of an API are lost."""
 
     proof: ClassVar[str] = (
         "a probe that the rule meets is hung up on, or never answered; the proxy's counters each second"
@@ -78,24 +71,26 @@ class LosingFault(TamperFault):
     remedy: ClassVar[str] = "the rule is removed, silent connections are closed, and a probe is answered"
 
     api: Api
-    connection: Annotated[
-        Literal["closed", "silent"], Field(description="what becomes of the connection it was lost on")
-    ] = "closed"
+    connection: Annotated[Literal["closed", "silent"], Field(description="state of the connection after the loss")] = (
+        "closed"
+    )
 
     @property
     def probing_ms(self) -> int:
-        """Silence takes its time to be believed."""
+        """Time until silence counts as no answer, or until a close."""
         return SILENCE_MS if self.connection == "silent" else SLACK_MS
 
     @property
     def limit_ms(self) -> int:
-        """An answer that comes late is none of silence."""
+        """The same for silence, as a late answer disproves it."""
         return self.probing_ms + (ROOM_MS if self.connection == "closed" else 0)
 
-    def look(self, before: Answer, now: Answer, probed: int) -> Look:  # noqa: ARG002 -- it is seen from outside
-        """The end that the plan asked for, and no answer."""
+    def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- the client sees it
+        """Expect no answer, and the requested end of the connection."""
         lost = now.outcome == self.connection
-        return Look(f"probes that the rule meets, unanswered and {self.connection}", 1, float(lost), "probes", lost)
+        return ProbeResult(
+            f"probes that the rule meets, unanswered and {self.connection}", 1, float(lost), "probes", lost
+        )
 
 
 class DelayRequest(DelayingFault):
@@ -105,8 +100,8 @@ class DelayRequest(DelayingFault):
 
     kind: Literal["delay_request"] = "delay_request"
 
-    def deed(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- it draws nothing of its own
-        """For so long."""
+    def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
+        """Return the delay."""
         return {"do": "delay_request", "delay_ms": self.delay}
 
 
@@ -118,8 +113,8 @@ class DelayResponse(DelayingFault):
     kind: Literal["delay_response"] = "delay_response"
     serial: Annotated[StrictBool, Field(description="one at a time on each connection")] = False
 
-    def deed(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- it draws nothing of its own
-        """For so long, side by side or one after the other."""
+    def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
+        """Return the delay, and whether responses wait one after the other."""
         return {"do": "delay_response", "delay_ms": self.delay, "serial": self.serial}
 
 
@@ -130,8 +125,8 @@ class DropRequest(LosingFault):
 
     kind: Literal["drop_request"] = "drop_request"
 
-    def deed(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- it draws nothing of its own
-        """And what becomes of the connection."""
+    def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
+        """Return the state of the connection after the loss."""
         return {"do": "drop_request", "connection": self.connection}
 
 
@@ -142,8 +137,8 @@ class DropResponse(LosingFault):
 
     kind: Literal["drop_response"] = "drop_response"
 
-    def deed(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- it draws nothing of its own
-        """And what becomes of the connection."""
+    def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
+        """Return the state of the connection after the loss."""
         return {"do": "drop_response", "connection": self.connection}
 
 
@@ -157,13 +152,13 @@ class DuplicateRequest(TamperFault):
     kind: Literal["duplicate_request"] = "duplicate_request"
     api: Api
 
-    def deed(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- it draws nothing of its own
-        """Twice."""
+    def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
+        """Return the action alone."""
         return {"do": "duplicate_request"}
 
-    def look(self, before: Answer, now: Answer, probed: int) -> Look:  # noqa: ARG002 -- no answer tells of it
-        """The one who asks sees nothing of it, so the proxy's word is taken."""
-        return Look("probes that the proxy says it has doubled", 1, probed, "probes", probed > 0)
+    def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- no answer shows it
+        """Rely on the proxy's counter, as the client of a probe can't see it."""
+        return ProbeResult("probes that the proxy has counted as duplicated", 1, probed, "probes", probed > 0)
 
 
 class CloseMidFrame(TamperFault):
@@ -175,13 +170,15 @@ class CloseMidFrame(TamperFault):
 
     kind: Literal["close_mid_frame"] = "close_mid_frame"
     api: Api
-    message: Annotated[Literal["request", "response"], Field(description="whose half arrives")] = "response"
+    message: Annotated[Literal["request", "response"], Field(description="the message of which half arrives")] = (
+        "response"
+    )
 
-    def deed(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- it draws nothing of its own
-        """Of a request or of an answer."""
+    def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
+        """Return the truncated message."""
         return {"do": "close_mid_frame", "message": self.message}
 
-    def look(self, before: Answer, now: Answer, probed: int) -> Look:  # noqa: ARG002 -- it is seen from outside
-        """No whole answer, and the end of the connection."""
+    def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- the client sees it
+        """Expect the connection's end without a whole answer."""
         closed = now.outcome == "closed"
-        return Look("probes that the rule meets, hung up on", 1, float(closed), "probes", closed)
+        return ProbeResult("probes that the rule meets, hung up on", 1, float(closed), "probes", closed)

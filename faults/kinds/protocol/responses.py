@@ -1,36 +1,31 @@
-"""What the two kinds share that change hints: which ones, and that no probe can show it.
+"""Protocol faults that change responses: errors, offered versions, and hints.
+
+``answer_error``: requests of an API are answered with an error of Kafka's. A request that would change something at the
+broker never gets there: the proxy answers in its place, for everything that the request names. A read-only request is
+served, and the error is put into the broker's response for the fault's topic and partition. An error of fetch sessions
+applies to a Fetch as a whole, any other error to its partitions.
+
+``cap_versions``: the brokers look like old ones, as they offer no versions above these. Versions are negotiated once a
+connection, so inject and heal close the connections of the affected clients. An API whose lowest version is above its
+cap, or whose cap is ``none``, isn't offered at all.
+
+``falsify_hints``: responses name the wrong leader, address, session or replica. The wrong broker is the plan's: it is
+named as leader in the current epoch; its address replaces that of the named broker; and consumers are sent to it
+without records in that response, as brokers do. The wrong session is one that no broker granted, drawn by the compiler.
+
+``strip_hints``: responses lack these hints. A client must find the same facts by requesting metadata, or by fetching
+without a session.
 
 =====================  ==========================================================  =================
-hint                   where a broker says it                                      source
+hint                   content                                                     source
 =====================  ==========================================================  =================
-``current_leader``     beside an error: who leads the partition now                KIP-951
-``node_endpoints``     and where that broker is to be dialled                      KIP-951
+``current_leader``     beside an error: the current leader of the partition        KIP-951
+``node_endpoints``     the address of that broker                                  KIP-951
 ``session_id``         in a Fetch: the session that was granted                    KIP-227
 ``preferred_replica``  in a Fetch: the replica that the consumer should read from  KIP-392
 =====================  ==========================================================  =================
 
-A harmless request is given none of these, so the proxy's count of answers that it has changed is the only witness.
-
-``answer_error``: requests of an API are answered with an error of Kafka's.
-
-What would change something at the broker never gets there: the proxy answers in its place, for all that the request
-names. What only reads is served, and the error put into the broker's answer, for the topic and partition that the fault
-is about. An error of fetch sessions is said of a Fetch as a whole, any other of its partitions.
-
-``cap_versions``: an old broker, to any client: it offers no versions above these.
-
-Versions are agreed on once a connection, so inject and heal close the connections of the clients it is for. An API
-whose lowest version is above its cap, or whose cap is ``none``, isn't offered at all.
-
-``falsify_hints``: brokers' answers name the wrong leader, the wrong address, session or replica.
-
-The wrong broker is the one that the plan names: it is said to lead, in the epoch that was true; its address is given
-as that of whoever was named; and consumers are sent to it, and get no records with that answer, as brokers do it. The
-wrong session is one that nobody was granted, drawn by the compiler.
-
-``strip_hints``: brokers' answers say nothing of who leads, where that is, which session or replica to use.
-
-A client must find out by itself what it would have been told: by asking for metadata, or by fetching without a session.
+A harmless probe gets none of these hints, so the proxy's count of changed responses is the only witness.
 """
 
 import random
@@ -41,7 +36,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, WithJson
 from pydantic_core import PydanticCustomError
 
 from aftershock.faults.kinds.fault import Band, Draws, FieldPath, InjectionContext, PlanContext
-from aftershock.faults.kinds.protocol.base import Api, Look, TamperFault
+from aftershock.faults.kinds.protocol.base import Api, ProbeResult, TamperFault
 from aftershock.faults.plan.document import Problem, did_you_mean
 from aftershock.faults.targets.roles import RoleText, resolve
 from aftershock.faults.targets.values import Answer
@@ -50,19 +45,19 @@ from aftershock.faults.wire_proxy.rules import Hint
 
 
 class HintFault(TamperFault):
-    """Hints in a broker's answers are changed."""
+    """Hints in brokers' responses are changed."""
 
     api: Api | None = None
     hints: Annotated[tuple[Hint, ...], Field(min_length=1)]
 
     @property
     def probe_api(self) -> str | None:
-        """No probe is given a hint."""
+        """None: a probe gets no hint."""
         return None
 
-    def look(self, before: Answer, now: Answer, probed: int) -> Look:  # noqa: ARG002 -- nobody looks
-        """There is nothing to be seen."""
-        return Look("hints that a probe is given", 0, 0, "hints", ok=False)
+    def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- no probe is sent
+        """Return a result that shows nothing."""
+        return ProbeResult("hints that a probe gets", 0, 0, "hints", ok=False)
 
 
 def _known(error: str) -> str:
@@ -86,25 +81,27 @@ class AnswerError(TamperFault):
     api: Api
     error: Annotated[str, AfterValidator(_known), WithJsonSchema(_ERROR)]
 
-    def deed(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- it draws nothing of its own
-        """By its code."""
+    def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
+        """Return the error's code."""
         return {"do": "answer_error", "error": ERROR_CODES[self.error]}
 
-    def look(self, before: Answer, now: Answer, probed: int) -> Look:  # noqa: ARG002 -- it is seen from outside
-        """The error, wherever it stands in the answer."""
-        told = ERROR_CODES[self.error] in now.errors
-        return Look(f"probes that the rule meets, answered with {self.error}", 1, float(told), "probes", told)
+    def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- the client sees it
+        """Expect the error anywhere in the answer."""
+        answered = ERROR_CODES[self.error] in now.errors
+        return ProbeResult(
+            f"probes that the rule meets, answered with {self.error}", 1, float(answered), "probes", answered
+        )
 
 
 _NONE = "none"
 _NOT_OFFERED = -1
 
 
-def _not_at_all(value: object) -> object:
+def _none_from_text(value: object) -> object:
     return None if value == _NONE else value
 
 
-Cap = Annotated[Annotated[StrictInt, Field(ge=0, le=100)] | None, BeforeValidator(_not_at_all)]
+Cap = Annotated[Annotated[StrictInt, Field(ge=0, le=100)] | None, BeforeValidator(_none_from_text)]
 
 
 class CapVersions(TamperFault):
@@ -121,23 +118,25 @@ class CapVersions(TamperFault):
 
     @property
     def named_api(self) -> str:
-        """Where versions are offered."""
+        """ApiVersions: its response offers the versions."""
         return "ApiVersions"
 
     def parameters(self) -> dict[str, Any]:
-        """With `none` as it was written."""
+        """Return the parameters, with `none` as the plan writes it."""
         return super().parameters() | {"versions": {api: _NONE if c is None else c for api, c in self.versions.items()}}
 
-    def deed(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- it draws nothing of its own
-        """None: not at all."""
+    def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
+        """Return the caps; None: the API is not offered."""
         return {"do": "cap_versions", "versions": self.versions}
 
-    def look(self, before: Answer, now: Answer, probed: int) -> Look:  # noqa: ARG002 -- it is seen from outside
-        """How many of them are capped: all must be."""
+    def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- the client sees it
+        """Expect every API to be capped."""
         caps = {api: _NOT_OFFERED if cap is None else cap for api, cap in self.versions.items()}
         within = [api for api, cap in caps.items() if now.versions.get(api, _NOT_OFFERED) <= cap]
         ok = now.outcome == "answered" and len(within) == len(caps)
-        return Look("APIs of which a probe is offered no version above the cap", len(caps), len(within), "APIs", ok)
+        return ProbeResult(
+            "APIs of which a probe is offered no version above the cap", len(caps), len(within), "APIs", ok
+        )
 
 
 _SESSIONS = (1 << 30, (1 << 31) - 1)
@@ -154,30 +153,30 @@ class FalsifyHints(HintFault):
     broker: RoleText | None = None
 
     def roles(self) -> dict[FieldPath, str]:
-        """The broker that is named in place of the right one."""
+        """Return the wrong broker, if given."""
         return {("broker",): self.broker} if self.broker else {}
 
     def draw(self, source: random.Random) -> dict[str, Any]:
-        """``session_id``: one that no broker is likely to have granted."""
+        """Draw ``session_id``, which no broker is likely to have granted."""
         draws = super().draw(source)
         return draws | {"session_id": source.randint(*_SESSIONS)} if "session_id" in self.hints else draws
 
-    def deed(self, draws: Draws) -> dict[str, Any]:
-        """These."""
+    def rule_action(self, draws: Draws) -> dict[str, Any]:
+        """Return the hints."""
         return {"do": "falsify_hints", "hints": self.hints, "session_id": draws.get("session_id", 0)}
 
     async def resolved(self, context: InjectionContext, draws: Draws) -> dict[str, Any]:
-        """Who plays the role now."""
+        """Return the broker that has the role now."""
         return {"broker": await resolve(self.broker, context.world, draws, "broker")} if self.broker else {}
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
-        """Without a broker only a session can be falsified."""
+        """Yield a missing broker, and a broker where only a session is falsified."""
         yield from super().problems(plan)
         others = [hint for hint in self.hints if hint != "session_id"]
         if others and self.broker is None:
-            yield Problem((), f"a false {others[0]} names a broker: say which, like `broker: 2`")
+            yield Problem((), f"a false {others[0]} needs a broker: add it, like `broker: 2`")
         if not others and self.broker is not None:
-            yield Problem(("broker",), "a false session_id names no broker: take this away")
+            yield Problem(("broker",), "a false session_id needs no broker: remove it")
 
 
 class StripHints(HintFault):
@@ -189,6 +188,6 @@ class StripHints(HintFault):
 
     kind: Literal["strip_hints"] = "strip_hints"
 
-    def deed(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- it draws nothing of its own
-        """These."""
+    def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
+        """Return the hints."""
         return {"do": "strip_hints", "hints": self.hints}

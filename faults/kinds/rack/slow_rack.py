@@ -1,7 +1,8 @@
-"""``slow_rack``: all that crosses a rack's border is late, on every channel, as if the rack were far away.
+"""``slow_rack``: everything that crosses a rack's border is late, on every channel, as if the rack were far away.
 
-Its brokers' fetches, the quorum's and its clients' way to other racks: both directions, or one. What stays inside the
-rack is as quick as before. The delay may follow a schedule (``delayed.py``).
+It affects the replication and controller traffic of the rack's brokers and the traffic of its clients to other racks,
+in both directions or in one. Traffic within the rack is as fast as before. The delay may follow a schedule; schedule
+and witness are those of ``latency`` (``link/latency.py``).
 """
 
 from collections.abc import Iterator
@@ -38,20 +39,20 @@ class SlowRack(DelayedFault):
 
     kind: Literal["slow_rack"] = "slow_rack"
     rack: str
-    ways: Annotated[Ways, Field(description="what is late: what flows into the rack, out of it, or both")] = "both"
+    ways: Annotated[Ways, Field(description="the delayed traffic: into the rack, out of it, or both")] = "both"
 
     def racks(self) -> dict[FieldPath, str]:
-        """The rack."""
+        """Return the rack."""
         return {("rack",): self.rack}
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
-        """A rack that is alone has nothing to be far from."""
+        """Yield the problems of the schedule, and a rack without another one."""
         yield from super().problems(plan)
         if plan.cluster is not None and tuple(plan.cluster.racks) == (self.rack,):
-            yield Problem(("rack",), "the cluster has one rack, and inside of it nothing is slowed: add a rack")
+            yield Problem(("rack",), "the cluster has one rack, and traffic within a rack is not delayed: add a rack")
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """FaultError if the rack has no link to another."""
-        stretches = await links_of_rack(self.rack, self.ways, context.world)
-        roles = await described(f"rack {self.rack}", stretches, context.world)
-        return await self.injection(context, stretches, roles, draws)
+        """Resolve the links across the rack's border; FaultError if there are none."""
+        streams = await links_of_rack(self.rack, self.ways, context.world)
+        roles = await described(f"rack {self.rack}", streams, context.world)
+        return await self.injection_on(context, streams, roles, draws)

@@ -17,7 +17,7 @@ OFFERED = dict.fromkeys(API_KEYS, 13)
 
 
 class FakeRules:
-    """See `faults.world.Tampered`. ``toothless`` rules are kept and do nothing; ``nobody``: no broker answers."""
+    """See `faults.world.WireProxyControl`. ``toothless`` rules are kept and do nothing; ``nobody``: no broker answers."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -10,7 +10,7 @@ import pytest
 
 from aftershock.errors import PlanError
 from aftershock.faults.kinds.process.kill import Kill
-from aftershock.faults.kinds.registry import OURS, Brought, brought
+from aftershock.faults.kinds.registry import BUILT_IN, ExternalKinds, load_external_kinds
 from aftershock.faults.plan import parsing
 from aftershock.faults.plan.check import load_plan
 from aftershock.harness.cli import doctor
@@ -62,7 +62,7 @@ class Entry:
 
 def test_a_whole_kind_is_used() -> None:
     """It stands under its word, with its package."""
-    found = brought([Entry("smite", Smite)], OURS)  # type: ignore[list-item]
+    found = load_external_kinds([Entry("smite", Smite)], BUILT_IN)  # type: ignore[list-item]
     assert ({"smite": Smite}, {"smite": "theirs 1.2"}, {}) == (found.kinds, found.packages, found.refused)
 
 
@@ -72,24 +72,24 @@ def test_a_whole_kind_is_used() -> None:
         (Entry("smite", ImportError("no module named x")), "can't be loaded (ImportError: no module named x)"),
         (Entry("smite", SyntaxError("bad")), "can't be loaded (SyntaxError: bad)"),
         (Entry("smite", print), "is no subclass of aftershock.faults.kinds.fault.Fault"),
-        (Entry("smote", Smite), 'must say `kind: Literal["smote"] = "smote"`'),
+        (Entry("smote", Smite), 'must have the field `kind: Literal["smote"] = "smote"`'),
         (Entry("abstract", Abstract), "needs a family of link,"),
         (Entry("nameless", Nameless), "needs a docstring"),
     ],
 )
 def test_a_broken_one_is_refused(entry: Entry, why: str) -> None:
     """With its package, what is wrong, and what to do."""
-    found = brought([entry, Entry("zap", type("Zap", (Smite,), {"__doc__": "x"}))], OURS)  # type: ignore[list-item]
+    found = load_external_kinds([entry, Entry("zap", type("Zap", (Smite,), {"__doc__": "x"}))], BUILT_IN)  # type: ignore[list-item]
     assert {entry.name, "zap"} == set(found.refused)
     sentence = found.refused[entry.name]
-    assert sentence.startswith(f"the package theirs 1.2 brings a kind `{entry.name}` that can't be used: ")
+    assert sentence.startswith(f"the package theirs 1.2 has a kind `{entry.name}` that can't be used: ")
     assert why in sentence
-    assert sentence.endswith("; mend or uninstall it")
+    assert sentence.endswith("; fix or uninstall it")
 
 
 def test_nobody_takes_our_names() -> None:
     """A package that calls its kind `kill` is refused by name, and ours stays."""
-    found = brought([Entry("kill", Smite)], OURS)  # type: ignore[list-item]
+    found = load_external_kinds([Entry("kill", Smite)], BUILT_IN)  # type: ignore[list-item]
     assert {} == found.kinds
     assert "`kill` is a kind of Aftershock itself: it needs another name" in found.refused["kill of theirs 1.2"]
 
@@ -97,22 +97,22 @@ def test_nobody_takes_our_names() -> None:
 def test_two_packages_of_one_name() -> None:
     """The first by name has it; the other is told whose it is, whichever was installed first."""
     entries = [Entry("smite", Smite, "bbb"), Entry("smite", Smite, "aaa")]
-    found = brought(entries, OURS)  # type: ignore[arg-type]
+    found = load_external_kinds(entries, BUILT_IN)  # type: ignore[arg-type]
     assert {"smite": "aaa 1.2"} == found.packages
     assert "is a kind of the package aaa 1.2" in found.refused["smite of bbb 1.2"]
 
 
 def test_a_plan_that_uses_a_broken_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """It gets that sentence at its place; any other plan gets nothing, and `doctor` tells."""
-    broken = brought([Entry("smite", ImportError("no x"))], OURS)  # type: ignore[list-item]
-    monkeypatch.setattr(parsing, "BROUGHT", broken)
-    monkeypatch.setattr(doctor, "BROUGHT", broken)
+    broken = load_external_kinds([Entry("smite", ImportError("no x"))], BUILT_IN)  # type: ignore[list-item]
+    monkeypatch.setattr(parsing, "EXTERNAL", broken)
+    monkeypatch.setattr(doctor, "EXTERNAL", broken)
     load_plan(FRAME + "  - {for: 4s, kind: kill, broker: 1}\n")
-    with pytest.raises(PlanError, match=r"^plan.yaml:10:21: the package theirs 1.2 brings a kind `smite`"):
+    with pytest.raises(PlanError, match=r"^plan.yaml:10:21: the package theirs 1.2 has a kind `smite`"):
         load_plan(FRAME + "  - {for: 4s, kind: smite, broker: 1}\n")
     assert [(False, broken.refused["smite"])] == [(found.ok, found.detail) for found in doctor._kinds()]
 
 
 def test_nothing_brought() -> None:
     """No package, nothing to say."""
-    assert Brought() == brought([], OURS)
+    assert ExternalKinds() == load_external_kinds([], BUILT_IN)

@@ -97,7 +97,7 @@ async def test_what_could_not_be_read_is_no_fault_done(stage: Stage) -> None:
     await stage.play_with(2_300, lambda: stage.world.counted["bad"].update(untouched=3), fault("strip_hints"))
     failed = [witness for witness in stage.journal.witnesses("bad") if not witness.ok]
     assert failed
-    assert "3 could not be read" in failed[0].what
+    assert "3 could not be decoded" in failed[0].what
 
 
 async def test_a_rule_that_will_not_go(stage: Stage) -> None:
@@ -186,15 +186,15 @@ def test_chances_are_the_compilers() -> None:
         ("answer_error", "api: Produce, error: NOT_LEADER", "Kafka has no error `NOT_LEADER`"),
         ("drop_response", "api: Produce, partition: 1", "`partition` needs a `topic`"),
         ("drop_response", "api: Produce, op: produce", "`op` needs a `client`"),
-        ("drop_response", "api: Produce, nth: 1, probability: 0.5", "two ways to pick"),
-        ("drop_response", "api: Produce, client: baseline, client_id: x", "two ways to pick"),
+        ("drop_response", "api: Produce, nth: 1, probability: 0.5", "exclude each other"),
+        ("drop_response", "api: Produce, client: baseline, client_id: x", "exclude each other"),
         ("drop_response", "api: Produce, client: nobody", "nobody"),
         ("drop_response", "api: Produce, topic: ordres", "the topic `ordres` is not among"),
         ("drop_response", "api: Produce, topic: orders, partition: 6", "its partitions are 0 to 5"),
         ("drop_response", "api: Heartbeat, topic: orders", "requests of Heartbeat name no topic"),
         ("cap_versions", "versions: {Fetch: 3}, topic: orders", "requests of ApiVersions name no topic"),
-        ("falsify_hints", "hints: [current_leader]", "a false current_leader names a broker"),
-        ("falsify_hints", "hints: [session_id], broker: 1", "names no broker"),
+        ("falsify_hints", "hints: [current_leader]", "a false current_leader needs a broker"),
+        ("falsify_hints", "hints: [session_id], broker: 1", "needs no broker"),
         ("strip_hints", "hints: []", "needs 1 or more"),
     ],
 )

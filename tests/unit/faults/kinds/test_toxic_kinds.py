@@ -167,10 +167,10 @@ def test_for_is_needed(kind: str) -> None:
     [
         ("kind: bandwidth, rate: 0kB/s", "`rate` must be at least"),
         ("kind: bandwidth, rate: 1500B/s", "`rate` is not valid"),
-        ("kind: bandwidth, rate: 100", "no bandwidth: give bytes per second"),
-        ("kind: blackhole, timeout: 6s", "over before a connection could be closed"),
-        ("kind: reset, timeout: 6s", "over before a connection could be reset"),
-        ("kind: slow_close, delay: 6s", "over before a close"),
+        ("kind: bandwidth, rate: 100", "is not a bandwidth: give bytes per second"),
+        ("kind: blackhole, timeout: 6s", "fault ends before a connection can be closed"),
+        ("kind: reset, timeout: 6s", "fault ends before a connection can be reset"),
+        ("kind: slow_close, delay: 6s", "fault ends before a close"),
         ("kind: slice, average_size: 1", "`average_size` must be at least"),
         ("kind: limit_data, bytes: 0", "`bytes` must be at least"),
     ],
@@ -190,5 +190,5 @@ async def test_two_limits_on_one_link(stage: Stage) -> None:
 
 def test_two_rates_on_one_link() -> None:
     """The lower one would hide the other: refused."""
-    with pytest.raises(PlanError, match="fights with `it`"):
+    with pytest.raises(PlanError, match="conflicts with `it`"):
         timeline_of(fault("bandwidth"), fault("stall").replace("id: it", "id: other"))

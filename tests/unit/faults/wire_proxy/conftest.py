@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aftershock.faults.wire_proxy.proxy import Proxy, Way
+from aftershock.faults.wire_proxy.proxy import Proxy, Route
 from aftershock.faults.wire_proxy.rules import Rule
 from aftershock.tests.scripted_broker import ScriptedBroker
 from aftershock.tests.unit.faults.wire_proxy.asking import Asker
@@ -59,7 +59,7 @@ class Hop:
 
 @pytest.fixture
 async def hop(broker: ScriptedBroker) -> AsyncIterator[Hop]:
-    ways = [Way(f"client_a-k{node}", "a", node, address) for node, address in broker.addresses.items()]
+    ways = [Route(f"client_a-k{node}", "a", node, address) for node, address in broker.addresses.items()]
     proxy = Proxy(ways)
     await proxy.open()
     broker.advertise({way.broker: proxy.addresses[way.name].port for way in ways})

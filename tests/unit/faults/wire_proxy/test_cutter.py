@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aftershock.errors import ProtocolError
-from aftershock.faults.wire_proxy.streams import Cutter
+from aftershock.faults.wire_proxy.streams import FrameSplitter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ class Taken:
         self.out = b""
         self.frames: list[bytes] = []
         self.judged = 0
-        self.cutter: Cutter[str] = Cutter(self.judge, self.take, self.pass_on)
+        self.cutter: FrameSplitter[str] = FrameSplitter(self.judge, self.take, self.pass_on)
 
     def judge(self, data: bytes | memoryview, at: int) -> str | None:
         _, wanted = HEAD.unpack_from(data, at)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aftershock.faults.wire_proxy.streams import QUEUED_BYTES_MAX, Lane
+from aftershock.faults.wire_proxy.streams import QUEUED_BYTES_MAX, DelayQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +43,7 @@ class Out:
         monkeypatch.setattr("asyncio.get_running_loop", lambda: loop)
         self.left: list[tuple[int, bytes]] = []
         self.crowded: list[bool] = []
-        self.lane = Lane(
+        self.lane = DelayQueue(
             lambda piece: self.left.append((round(loop.now_s * 1000), bytes(piece))),
             lambda: self.left.append((round(loop.now_s * 1000), b"end")),
             self.crowded.append,

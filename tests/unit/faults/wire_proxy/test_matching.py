@@ -131,7 +131,7 @@ async def test_several_rules_on_one_request(broker: ScriptedBroker, hop: Hop) ->
         ({"hints": ["leader"]}, "leader"),
         ({"delay_ms": -1}, "delay"),
         ({"chances": "0x1"}, "chances"),
-        ({"colour": "red"}, "no rule"),
+        ({"colour": "red"}, "invalid rule"),
     ],
 )
 def test_what_is_no_rule(said: dict[str, Any], wrong: str) -> None:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kio.index import load_request_schema
 
-from aftershock.faults.wire_proxy.messages import Head, decoded_response, response_frame
-from aftershock.faults.wire_proxy.proxy import Proxy, Way
+from aftershock.faults.wire_proxy.messages import RequestHead, decoded_response, response_frame
+from aftershock.faults.wire_proxy.proxy import Proxy, Route
 from aftershock.faults.wire_proxy.rules import Rule
 from aftershock.tests.scripted.messages import KEYS, make
 from aftershock.tests.unit.scripted.client import batch
@@ -66,7 +66,7 @@ async def told() -> AsyncIterator[Told]:
 
 @pytest.fixture
 async def proxy(told: Told) -> AsyncIterator[Proxy]:
-    proxy = Proxy([Way("client_a-k1", "a", 1, told.address)])  # type: ignore[attr-defined]
+    proxy = Proxy([Route("client_a-k1", "a", 1, told.address)])  # type: ignore[attr-defined]
     await proxy.open()
     yield proxy
     proxy.close()
@@ -125,7 +125,7 @@ def test_what_a_real_kafka_said_can_be_written_again(real: dict[str, str]) -> No
     """Decoded and encoded it is the same bytes, so a rule may change it."""
     kind, message = kind_of(real), base64.b64decode(real["message"])
     (correlation_id,) = struct.unpack_from(">i", message)
-    body = decoded_response(framed(real), Head(kind.__api_key__, kind.__version__, correlation_id, None, answered=True))
+    body = decoded_response(framed(real), RequestHead(kind.__api_key__, kind.__version__, correlation_id, None, answered=True))
     assert body is not None
     assert framed(real) == response_frame(body, correlation_id)
 
@@ -135,7 +135,7 @@ def test_an_answer_with_a_tag_that_nobody_knows_is_not_changed() -> None:
     real = next(each for each in REAL if ".metadata." in each["type"])
     kind, message = kind_of(real), base64.b64decode(real["message"])
     tagged = message[:-1] + b"\x01\x63\x02ab"  # one tagged field more: number 99, two bytes
-    head = Head(kind.__api_key__, kind.__version__, 0, None, answered=True)
+    head = RequestHead(kind.__api_key__, kind.__version__, 0, None, answered=True)
     assert decoded_response(struct.pack(">i", len(tagged)) + tagged, head) is None
 
 

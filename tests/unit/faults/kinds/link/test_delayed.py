@@ -72,8 +72,8 @@ def test_other_seeds_other_spikes() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("delay: 20ms, ramp_to: 60ms, every: 8s", "a ramp takes two turns at least"),
-        ("delay: 20ms, spikes: {count: 16, delay: 50ms}", "the first and the last without a spike"),
+        ("delay: 20ms, ramp_to: 60ms, every: 8s", "a ramp needs at least two turns"),
+        ("delay: 20ms, spikes: {count: 16, delay: 50ms}", "the first and the last can't be spikes"),
         ("delay: 20ms, spikes: {count: 2, delay: 300ms}", "make `every` 700ms or longer"),
         ("delay: 20ms, ramp_to: 5ms, jitter: 10ms", "more than the delay of 5ms"),
     ],

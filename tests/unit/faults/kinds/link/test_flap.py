@@ -98,5 +98,5 @@ def test_refused_by_the_check(fault: str, said: str) -> None:
 
 def test_a_refusal_would_open_its_doors() -> None:
     """Both shut the same doors, and one's heal would end the other."""
-    with pytest.raises(PlanError, match="fights with `flaps`"):
+    with pytest.raises(PlanError, match="conflicts with `flaps`"):
         timeline_of(FLAP, '{id: shut, at: 2s, for: 3s, kind: refuse, link: "client(a) -> broker(2)"}')
