@@ -88,10 +88,10 @@ def inject(client: docker.DockerClient, run_id: str | None, request: Request, pr
     kept_cluster = resolve(client, run_id)
     with connect(client, kept_cluster) as cluster:
         home, clock = RunDir.open(kept_cluster.home), clock_of(kept_cluster.home)
-        fault, topics = _parse(cluster, request, progress.say)
+        fault, topics = _parse(cluster, request, progress.log)
         fault = claim(home, fault, [topic.model_dump(exclude={"config"}) for topic in topics], clock.now_us())
         watch(ownership.owner(), kept_cluster.run_id, kept_cluster.home)
-        with closing(SharedJournal(home, clock, progress.say)) as journal:
+        with closing(SharedJournal(home, clock, progress.log)) as journal:
             return carry_out(fault, request.seed, ClusterWorld(cluster), journal, clock, progress)
 
 
@@ -146,7 +146,7 @@ def carry_out(
     async def run_with_progress() -> bool:
         async with progress.following(status):
             timeline = single_fault_timeline(fault, seed)
-            return await _run_until_signal(execute(timeline, world, journal, clock, progress.say), progress.say)
+            return await _run_until_signal(execute(timeline, world, journal, clock, progress.log), progress.log)
 
     try:
         stopped = asyncio.run(run_with_progress())

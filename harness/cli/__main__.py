@@ -96,7 +96,7 @@ def verdict(
     from aftershock.harness.run.runs import find_run
     from aftershock.results.judge import judge, judge_at
 
-    log = Progress().say
+    log = Progress().log
     if evidence:
         run_id = Path(run_dir).name if run_dir else None
         return _print_verdict(*judge_at(evidence, run_id, out, spark, log, exhaustive=exhaustive), as_json=as_json)
@@ -115,7 +115,7 @@ def images(
     from aftershock.harness.cluster import engine
     from aftershock.results.spark.class_data_maker import ensure_archive
 
-    log = Progress().say
+    log = Progress().log
     client = engine.connect()
     if ensure:
         engine.kafka_image(client, kafka or engine.DEFAULT_KAFKA, log)

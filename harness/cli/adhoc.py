@@ -39,7 +39,7 @@ def up(
     from aftershock.harness.cluster import engine
     from aftershock.harness.run.progress import Progress
 
-    log = Progress().say
+    log = Progress().log
     cluster_spec = ClusterSpec() if spec is None else read_cluster_spec(find(spec))
     if cluster_spec.ignored:
         log(f"only `cluster` and `topics` of {spec} are used; ignored: {', '.join(cluster_spec.ignored)}")
@@ -100,7 +100,7 @@ def inject(
     client, progress = engine.connect(), Progress()
     request = injection.Request(kind, tuple(pairs or ()), duration, seed)
     if dry_run:
-        print(injection.dry_run(client, run_id, request, progress.say))
+        print(injection.dry_run(client, run_id, request, progress.log))
         return 0
     outcome = injection.inject(client, run_id, request, progress)
     print(outcome.text)
@@ -118,7 +118,7 @@ def heal(
     from aftershock.harness.run.progress import Progress
     from aftershock.harness.safety import heal as healing
 
-    log, home = Progress().say, out / run_id if run_id else None
+    log, home = Progress().log, out / run_id if run_id else None
     if home and is_attached(home):
         print("\n".join(healing.heal(None, run_id, log, home=home)) or "nothing to heal")
         return 0

@@ -77,7 +77,7 @@ def explain(
     """Explain a run: each fault, what the clients saw of it, and the slowest records with their causes."""
     from aftershock.harness.run.runs import find_run
     from aftershock.results.explain import output
-    from aftershock.results.explain.record import followed
+    from aftershock.results.explain.record import record_history
 
     path = find_run(run_dir, out)
     if record is None:
@@ -90,7 +90,7 @@ def explain(
         raise AftershockError(
             f"{record!r} is not a record; write PRODUCER:SEQ, for example 0:1580, as reports and checks do"
         )
-    history = followed(path, int(match[1]), int(match[2]))
+    history = record_history(path, int(match[1]), int(match[2]))
     text = output.record_markdown(history) if style == "md" else output.record_text(history)
     print(json.dumps(history.to_json(), indent=1) if as_json else text, end="\n" if as_json else "")
     return 0
@@ -203,7 +203,7 @@ def sql(
     query.ask(
         question,
         spark,
-        Progress().say,
+        Progress().log,
         lambda rows: sys.stdout.writelines(line + "\n" for line in lines(rows.columns, rows.toLocalIterator())),
     )
     return 0

@@ -68,10 +68,10 @@ def explore(
     request = SearchRequest(frame_of(checked), seed, out, datetime.now(UTC).date(), allow_exec)
     coverage, known_failures = ledger.read(out / ledger.NAME), corpus.read(out / corpus.NAME)
     for message in (*coverage.broken, *known_failures.skipped):
-        progress.say(message)
+        progress.log(message)
     require_budget_for_first_run(request, coverage, time_left)
     with output.stage(out, spark, progress, console) as stage:
-        search = Search(request, time_left, stage, progress.say)
+        search = Search(request, time_left, stage, progress.log)
         coverage = search.go(coverage, known_failures)
     annotate_github([run.home for run in search.ran if run.home and run.status is Status.FAIL])
     if as_json:
@@ -109,7 +109,7 @@ def minimise(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise AftershockError(f"can't write to {folder}: {error.strerror}; choose another --out") from error
-    log, command = Progress().say, shlex.join(["aftershock", *sys.argv[1:]])
+    log, command = Progress().log, shlex.join(["aftershock", *sys.argv[1:]])
     log(f"to watch: tail -f {folder / 'progress.log'}")
     with execution.WarmClusters(source, folder, spark, command, allow_exec=allow_exec) as perform:
         cache = Cache(folder / "cache.jsonl", log)
@@ -157,12 +157,12 @@ def kip(
     trials = select_trials(which)
     limit = budget or ("60m" if len(trials) > 1 else None)
     allotment = runner.plan_within_budget(trials, None if limit is None else budget_s(limit))
-    progress.say(f"about {allotment.takes_s / 60:.0f} min, less for runs that are there already")
+    progress.log(f"about {allotment.takes_s / 60:.0f} min, less for runs that are there already")
     results = []
     for trial in trials:
         home = runner.home_of(trial, out)
-        runner.run_missing(trial, allotment, out, seed, run_plan, progress.say)
+        runner.run_missing(trial, allotment, out, seed, run_plan, progress.log)
         results.append(output.read_result(trial, home))
-        progress.say(f"report: {output.write(trial, results[-1], home)}")
+        progress.log(f"report: {output.write(trial, results[-1], home)}")
     print(json.dumps(output.document(results), indent=1) if as_json else "\n\n".join(map(output.text, results)))
     return exit_code([result.verdict.word for result in results])

@@ -196,7 +196,7 @@ class _LiveRun:
         after_ms = (self._clock.now_us() - self._load_start_us) // 1000
         self._home.update(warmup={"settled": now.ok, "after_ms": after_ms, "why": now.why})
         result = "complete" if now.ok else "NOT settled"
-        self._progress.say(f"warm-up {result} after {after_ms / 1000:.1f} s: {now.why}")
+        self._progress.log(f"warm-up {result} after {after_ms / 1000:.1f} s: {now.why}")
 
     async def _record_usage(self) -> None:
         """Record the resource use of each broker.
@@ -209,7 +209,7 @@ class _LiveRun:
 
     async def _run_faults(self, *, rehearse: bool) -> None:
         """Run the faults to their end, or until an abort condition of the plan is met; then all are undone at once."""
-        log = self._progress.say
+        log = self._progress.log
 
         async def run_steps() -> None:
             try:
@@ -233,7 +233,7 @@ class _LiveRun:
 
     async def close(self) -> None:
         """Read the topics, let the consumers read as far, and end the clients."""
-        cluster, home, log = self._cluster, self._home.path, self._progress.say
+        cluster, home, log = self._cluster, self._home.path, self._progress.log
         ends = await collect.read_topics(cluster, self._topics, self._begin, home, log)
         await collect.read_commits(cluster, self._timeline, home, log)
         missing = await self._fleet.drain(ends, collect.READ_DEADLINE_S)
@@ -247,7 +247,7 @@ class _LiveRun:
         self._phase = phase
         self._home.event(self._clock.now_us(), "phase", phase=phase)
         elapsed_s = max(0, self._clock.now_us() - self._load_start_us) / 1e6
-        self._progress.say(f"{elapsed_s:5.0f} s  {phase}")
+        self._progress.log(f"{elapsed_s:5.0f} s  {phase}")
 
 
 async def _watch_processes(fleet: Fleet, cluster: Target) -> NoReturn:

@@ -61,7 +61,7 @@ class Progress:
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True, highlight=False)
 
-    def say(self, line: str) -> None:
+    def log(self, line: str) -> None:
         """Print one line."""
         # plain text: a plan's names must not be read as markup
         self._console.print(Text(line), soft_wrap=not self._console.is_terminal)

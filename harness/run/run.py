@@ -148,7 +148,7 @@ def perform(request: Request, progress: Progress) -> tuple[Path, Verdict]:
         LeaseError: the host's lease can't be had.
         KeyboardInterrupt: interrupted, after the clean-up.
     """
-    log = progress.say
+    log = progress.log
     job = prepare(
         request.plan,
         request.changes,
@@ -192,16 +192,16 @@ def _run_launched(
     """Launch the cluster, drive the job on it, and remove it unless it is to be kept."""
     with record_outcome(home, progress):
         try:
-            with closing(launch(spec, home.run_id, home.path, images, progress.say, keep=keep)) as cluster:
+            with closing(launch(spec, home.run_id, home.path, images, progress.log, keep=keep)) as cluster:
                 drive_on(job, cluster, home, images, progress)
         finally:
-            with defer_interrupts(progress.say):
+            with defer_interrupts(progress.log):
                 collect_logs(client, home.run_id, home.path / "logs")
                 if not (keep and (home.path / DESCRIPTOR_FILE).exists()):
                     ownership.remove_run(client, home.run_id)
     if keep:
         down = f"aftershock cluster down --run {home.run_id}"
-        progress.say(f"the cluster is kept: bootstrap {cluster.bootstrap(None)}; remove it with: {down}")
+        progress.log(f"the cluster is kept: bootstrap {cluster.bootstrap(None)}; remove it with: {down}")
 
 
 def _run_attached(job: Job, attach: Attach, progress: Progress, home: RunDir) -> None:
@@ -213,14 +213,14 @@ def _run_attached(job: Job, attach: Attach, progress: Progress, home: RunDir) ->
         descriptor = AttachmentDescriptor.of(home.run_id, attach, job.timeline)
         descriptor.write(home.path)
         watchdog.watch(ownership.owner(), home.run_id, home.path)
-        progress.say(f"attaching to {attach.bootstrap}: only what the plan names is changed")
+        progress.log(f"attaching to {attach.bootstrap}: only what the plan names is changed")
         with closing(AttachedCluster(descriptor, home.path)) as cluster:
             cluster.check()
             versions = {**home.facts["versions"], **cluster.versions()}
             try:
                 _drive(job, cluster, home, {"versions": versions}, progress)
             finally:
-                with defer_interrupts(progress.say):
+                with defer_interrupts(progress.log):
                     cluster.clear()
 
 
@@ -239,7 +239,7 @@ def _drive(job: Job, cluster: Target, home: RunDir, cluster_facts: Mapping[str, 
     java: tuple[str, ...] = ()
     if any(arm.client == "java" for workload in job.checked.plan.workloads for arm in workload.arms.values()):
         kafka = cluster_facts["versions"].get("kafka", engine.DEFAULT_KAFKA)
-        image = engine.java_client_image(engine.connect(), kafka, progress.say)
+        image = engine.java_client_image(engine.connect(), kafka, progress.log)
         java = java_command(image.name, ownership.labels_of(home.run_id, home.path, keep=False))
     clock = RunClock.starting_now()
     home.update(
@@ -252,7 +252,7 @@ def _drive(job: Job, cluster: Target, home: RunDir, cluster_facts: Mapping[str, 
     try:
         asyncio.run(drive(job.timeline, cluster, home, spool.path, clock, progress, java, rehearse=job.rehearse))
     finally:
-        with defer_interrupts(progress.say):
+        with defer_interrupts(progress.log):
             spool.salvage()
 
 
@@ -268,7 +268,7 @@ def record_outcome(home: RunDir, progress: Progress) -> Iterator[None]:
         home.seal()
     except KeyboardInterrupt:
         home.update(status="interrupted", why="interrupted")
-        progress.say(f"interrupted; everything is cleaned up, the evidence so far is kept\nrun: {home.path}")
+        progress.log(f"interrupted; everything is cleaned up, the evidence so far is kept\nrun: {home.path}")
         raise
     except OSError as error:
         # the run directory itself may be unwritable: then run.json stays at "running", and there is no manifest

@@ -37,7 +37,7 @@ _READ_BYTES = 1 << 16
 
 
 class LinkProbe:
-    """See `faults.world.Probe`."""
+    """A connection over a link: implements `faults.runtime.world.Probe`."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -54,7 +54,6 @@ class LinkProbe:
         return probe
 
     async def ask(self, ballast_bytes: int, limit_ms: int) -> Exchange:
-        """See `faults.world.Probe`."""
         self._request_count += 1
         request = encode_frame(_request(ballast_bytes), self._request_count, "aftershock")
         before_bytes, began_s = self._received_bytes, time.perf_counter()
@@ -72,7 +71,6 @@ class LinkProbe:
         return Exchange(end, ms, len(request), self._received_bytes - before_bytes)
 
     async def close_ms(self, limit_ms: int) -> float:
-        """See `faults.world.Probe`."""
         if not self._writer.can_write_eof():
             raise FaultError("a TLS connection can't be closed in one direction only")
         began_s = time.perf_counter()
@@ -84,7 +82,6 @@ class LinkProbe:
         return min(float(limit_ms), (time.perf_counter() - began_s) * 1000)
 
     async def hang_up(self) -> None:
-        """See `faults.world.Probe`."""
         self._writer.transport.abort()
 
     async def _log_in(self, security: Security) -> None:
@@ -131,7 +128,7 @@ _PROBE_TIMEOUT_S = 2.0
 
 
 class LinksWorld:
-    """See `faults.world`: Linked, Redirected."""
+    """Links of the cluster: implements Linked and Redirected of `faults.runtime.world`."""
 
     _cluster: Cluster
     _security: Security = PLAINTEXT
@@ -143,7 +140,6 @@ class LinksWorld:
         self._probing = ThreadPoolExecutor(max_workers=2 * len(self._proxies), thread_name_prefix="probe")
 
     def links(self) -> Sequence[Link]:
-        """See `faults.world.Linked`."""
         return tuple(
             Link(proxy.name, proxy.channel, proxy.source_rack, BrokerId(proxy.node))
             for proxy in self._proxies.values()
@@ -151,35 +147,28 @@ class LinksWorld:
         )
 
     async def add_toxic(self, proxy: str, toxic: Toxic) -> None:
-        """See `faults.world.Linked`."""
         await asyncio.to_thread(self._cluster.toxiproxy.add_toxic, proxy, toxic)
 
     async def update_toxic(self, proxy: str, toxic: Toxic) -> None:
-        """See `faults.world.Linked`."""
         await asyncio.to_thread(self._cluster.toxiproxy.update_toxic, proxy, toxic)
 
     async def remove_toxic(self, proxy: str, name: str) -> None:
-        """See `faults.world.Linked`."""
         await asyncio.to_thread(self._cluster.toxiproxy.remove_toxic, proxy, name)
 
     async def toxics(self) -> Mapping[str, tuple[Toxic, ...]]:
-        """See `faults.world.Linked`."""
         return await asyncio.to_thread(self._cluster.toxiproxy.toxics)
 
     async def disable(self, proxy: str) -> None:
-        """See `faults.world.Linked`."""
         await asyncio.to_thread(self._cluster.toxiproxy.enable, proxy, enabled=False)
 
     async def enable(self, proxy: str) -> None:
-        """See `faults.world.Linked`."""
         await asyncio.to_thread(self._cluster.toxiproxy.enable, proxy, enabled=True)
 
     async def disabled(self) -> frozenset[str]:
-        """See `faults.world.Linked`."""
         return await asyncio.to_thread(self._cluster.toxiproxy.disabled)
 
     async def probe_ms(self, link: Link) -> float:
-        """See `faults.world.Linked`: one ApiVersions round trip, the dial not counted."""
+        """Return the time of one ApiVersions round trip, without the time to connect."""
         address = self._address_of(self._proxies[link.proxy])
         try:
             probe = partial(_round_trip_ms, address, self._security)
@@ -188,7 +177,6 @@ class LinksWorld:
             raise FaultError(f"no answer through {link.proxy} ({address}): {error}") from error
 
     async def dial(self, link: Link) -> LinkProbe:
-        """See `faults.world.Linked`."""
         address = self._address_of(self._proxies[link.proxy])
         try:
             return await LinkProbe.dial(address, self._security)
@@ -196,15 +184,13 @@ class LinksWorld:
             raise FaultError(f"no connection through {link.proxy} ({address}): {error}") from error
 
     async def upstreams(self) -> Mapping[str, str]:
-        """See `faults.world.Redirected`."""
         return await asyncio.to_thread(self._cluster.toxiproxy.upstreams)
 
     async def redirect(self, proxy: str, upstream: str) -> None:
-        """See `faults.world.Redirected`."""
         await asyncio.to_thread(self._cluster.toxiproxy.redirect, proxy, upstream)
 
     async def node_behind(self, link: Link) -> BrokerId:
-        """See `faults.world.Redirected`: a broker describes its own settings and refuses to describe another's."""
+        """Return the node that a link leads to: a broker describes its own settings, and refuses those of another."""
         address = self._address_of(self._proxies[link.proxy])
         brokers = sorted({link.broker for link in self.links() if link.channel == "client"})
         try:

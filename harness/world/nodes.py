@@ -24,36 +24,29 @@ from aftershock.harness.kafka import settings
 
 
 class NodesWorld:
-    """See `faults.world`: Killable, Pausable, Observed."""
+    """Processes of the nodes: implements Killable, Pausable and Observed of `faults.runtime.world`."""
 
     _cluster: Cluster
 
     async def kill(self, broker: BrokerId) -> None:
-        """See `faults.world.Killable`."""
         await asyncio.to_thread(self._cluster.nodes[broker].kill)
 
     async def stop(self, broker: BrokerId) -> None:
-        """See `faults.world.Killable`."""
         await asyncio.to_thread(self._cluster.nodes[broker].shut_down)
 
     async def start(self, broker: BrokerId) -> None:
-        """See `faults.world.Killable`."""
         await asyncio.to_thread(self._cluster.nodes[broker].restart)
 
     async def pause(self, broker: BrokerId) -> None:
-        """See `faults.world.Pausable`."""
         await asyncio.to_thread(self._cluster.nodes[broker].pause)
 
     async def resume(self, broker: BrokerId) -> None:
-        """See `faults.world.Pausable`."""
         await asyncio.to_thread(self._cluster.nodes[broker].resume)
 
     def racks(self) -> Mapping[BrokerId, str]:
-        """See `faults.world.Observed`."""
         return {BrokerId(node.id): node.rack for node in self._cluster.spec.topology.nodes}
 
     async def state(self, broker: BrokerId) -> BrokerState:
-        """See `faults.world.Observed`."""
         return await asyncio.to_thread(self._cluster.nodes[broker].state)
 
 
@@ -64,52 +57,43 @@ _NOBODY_UID = 65534
 
 
 class MachineWorld:
-    """See `faults.world`: Limited, Stored."""
+    """Limits and disks of the nodes: implements Limited and Stored of `faults.runtime.world`."""
 
     _cluster: Cluster
 
     async def limits(self, broker: BrokerId) -> Limits:
-        """See `faults.world.Limited`."""
         return await asyncio.to_thread(self._limits, broker)
 
     async def limit(self, broker: BrokerId, limits: Limits) -> None:
-        """See `faults.world.Limited`."""
         await asyncio.to_thread(self._limit, broker, limits)
 
     async def throttled(self, broker: BrokerId) -> Throttling:
-        """See `faults.world.Limited`."""
         return await asyncio.to_thread(self._throttled, broker)
 
     async def memory_used(self, broker: BrokerId) -> int:
-        """See `faults.world.Limited`. All kernels count memory in use; only some count failed allocations."""
+        """Return the memory in use, in bytes: all kernels count it, and only some count failed allocations."""
         stats = await asyncio.to_thread(self._stats, broker)
         return int(stats.get("memory_stats", {}).get("usage", 0))
 
     async def log_dirs(self, broker: BrokerId) -> Sequence[LogDir]:
-        """See `faults.world.Stored`."""
         paths = self._cluster.spec.log_dirs(self._cluster.nodes[broker].node)
         return await asyncio.gather(*(asyncio.to_thread(self._log_dir, broker, path) for path in paths))
 
     async def offline_log_dirs(self, broker: BrokerId) -> frozenset[str]:
-        """See `faults.world.Stored`."""
         return await asyncio.to_thread(self._given_up, broker)
 
     async def fill(self, broker: BrokerId, log_dir: str) -> None:
-        """See `faults.world.Stored`."""
         if log_dir == LOG_DIR:
             raise FaultError(f"{log_dir} is on the engine's own disk, which must not be filled; give the cluster disks")
         await self._as_root(broker, log_dir, f"dd if=/dev/zero of={log_dir}/{_FILLER} bs=64k 2>/dev/null || true")
 
     async def empty(self, broker: BrokerId, log_dir: str) -> None:
-        """See `faults.world.Stored`."""
         await self._as_root(broker, log_dir, f"rm -f {log_dir}/{_FILLER}")
 
     async def seal(self, broker: BrokerId, log_dir: str) -> None:
-        """See `faults.world.Stored`."""
         await self._as_root(broker, log_dir, f"chown -R {_NOBODY_UID} {log_dir} && chmod -R a-w {log_dir}")
 
     async def unseal(self, broker: BrokerId, log_dir: str) -> None:
-        """See `faults.world.Stored`."""
         user = (await self._beside(broker, log_dir, "id -u", root=False)).strip()
         await self._as_root(broker, log_dir, f"chown -R {user} {log_dir} && chmod -R u+w {log_dir}")
 
@@ -185,36 +169,29 @@ _VERSION_LINE = re.compile(r"Kafka version: (\d+\.\d+\.\d+)")  # logged by AppIn
 
 
 class UpgradesWorld:
-    """See `faults.world`: Upgradable."""
+    """Kafka versions of the nodes: implements Upgradable of `faults.runtime.world`."""
 
     _cluster: Cluster
 
     async def version(self, broker: BrokerId) -> str:
-        """See `faults.world.Upgradable`."""
         return await asyncio.to_thread(self._cluster.nodes[broker].version)
 
     async def reported_version(self, broker: BrokerId) -> str:
-        """See `faults.world.Upgradable`."""
         return await asyncio.to_thread(self._told_version, broker)
 
     async def fetch(self, version: str) -> None:
-        """See `faults.world.Upgradable`."""
         await asyncio.to_thread(self._image, version)
 
     async def replace(self, broker: BrokerId, version: str) -> None:
-        """See `faults.world.Upgradable`."""
         await asyncio.to_thread(lambda: replace(self._cluster.nodes[broker], self._image(version)))
 
     async def supported_features(self, broker: BrokerId) -> Mapping[str, int]:
-        """See `faults.world.Upgradable`."""
         return await asyncio.to_thread(settings.supported, self._cluster.admin, broker)
 
     async def features(self) -> Mapping[str, int]:
-        """See `faults.world.Upgradable`."""
         return await asyncio.to_thread(settings.finalised, self._cluster.admin)
 
     async def raise_feature(self, name: str, level: int) -> None:
-        """See `faults.world.Upgradable`."""
         await asyncio.to_thread(settings.raise_level, self._cluster.admin, name, level)
 
     def _image(self, version: str) -> str:

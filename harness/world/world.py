@@ -30,7 +30,7 @@ from aftershock.workloads.kafka.wire.connection import Address
 
 
 class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
-    """See `faults.world`: Administered, Linked, Redirected, ClientControl, and of Observed the racks."""
+    """An attached cluster: Administered, Linked, Redirected, ClientControl, and the racks of Observed."""
 
     def __init__(self, cluster: AttachedCluster, clients: ClientProcesses) -> None:
         self._attached = cluster
@@ -54,44 +54,39 @@ class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
         return refused
 
     def racks(self) -> Mapping[BrokerId, str]:
-        """See `faults.world.Observed`; controllers that are not brokers are not included."""
+        """Return the rack of each broker; controllers that are not brokers are not included."""
         return self._attached.racks
 
     def _address_of(self, proxy: Proxy) -> Address:
         return self._attached.client_addresses[BrokerId(proxy.node)]
 
     async def quorum(self) -> Quorum:
-        """See `faults.world.Administered`; the brokers report it."""
+        """Return the quorum as the brokers report it."""
         quorum = await asyncio.to_thread(self._attached.admin.quorum)
         return Quorum(quorum.leader, quorum.epoch)
 
     async def quorum_lag(self) -> Mapping[BrokerId, int]:
-        """See `faults.world.Administered`; the brokers report it."""
+        """Return the lag of each voter, in records, as the brokers report it."""
         quorum = await asyncio.to_thread(self._attached.admin.quorum)
         return {voter: quorum.ends[quorum.leader] - end for voter, end in quorum.ends.items()}
 
     async def reassign(self, assignment: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> None:
-        """See `faults.world.Administered`."""
         self._require_named(assignment)
         await super().reassign(assignment)
 
     async def cancel_reassign(self, partitions: Iterable[TopicPartition]) -> None:
-        """See `faults.world.Administered`."""
         self._require_named(partitions := list(partitions))
         await super().cancel_reassign(partitions)
 
     async def elect_preferred(self, partitions: Iterable[TopicPartition]) -> None:
-        """See `faults.world.Administered`."""
         self._require_named(partitions := list(partitions))
         await super().elect_preferred(partitions)
 
     async def elect_unclean(self, partitions: Iterable[TopicPartition]) -> None:
-        """See `faults.world.Administered`."""
         self._require_created(partitions := list(partitions))
         await super().elect_unclean(partitions)
 
     async def alter_config(self, of: Resource, name: str, changes: Mapping[str, str | None]) -> None:
-        """See `faults.world.Administered`."""
         if of == "topic":
             self._require_named([(name, 0)])
         if of == "broker":
@@ -103,29 +98,25 @@ class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
     async def create_topic(
         self, topic: str, replicas: Mapping[int, tuple[BrokerId, ...]], config: Mapping[str, str]
     ) -> str:
-        """See `faults.world.Administered`: only topics that the run created may be created again."""
+        """Create a topic that the run has created before, under the same name."""
         self._require_created([(topic, 0)])
         topic_id = await super().create_topic(topic, replicas, config)
         self._attached.created(topic, topic_id)
         return topic_id
 
     async def delete_topic(self, topic: str) -> None:
-        """See `faults.world.Administered`."""
         self._require_created([(topic, 0)])
         await super().delete_topic(topic)
 
     async def add_partitions(self, topic: str, partitions: int) -> None:
-        """See `faults.world.Administered`."""
         self._require_named([(topic, 0)])
         await super().add_partitions(topic, partitions)
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
-        """See `faults.world.Administered`."""
         self._require_created(before)
         await super().delete_records(before)
 
     async def close_fetch_session(self, broker: BrokerId, session: int) -> int:
-        """See `faults.world.Administered`."""
         self._require_attached_broker(str(broker))
         return await super().close_fetch_session(broker, session)
 

@@ -253,9 +253,16 @@ def test_up_interrupted_leaves_nothing(kept: Kept, tmp_path: Path) -> None:
         homes = list((tmp_path / "runs").glob("*"))
         return "" if homes and left_of(homes[0].name) else "nothing has begun"
 
-    assert "" == still_lacking(lacking, DEADLINE_S)
-    launching.send_signal(signal.SIGINT)
-    stdout, stderr = launching.communicate(timeout=DEADLINE_S)
+    try:
+        assert "" == still_lacking(lacking, DEADLINE_S)
+        launching.send_signal(signal.SIGINT)
+        stdout, stderr = launching.communicate(timeout=DEADLINE_S)
+    except BaseException:  # nothing may be kept behind, also where the interrupt did not end the launch
+        launching.kill()
+        launching.communicate()
+        for home in (tmp_path / "runs").glob("*"):
+            ownership.remove_run(docker.from_env(), home.name)
+        raise
     (home,) = (tmp_path / "runs").iterdir()
     assert (130, "") == (launching.returncode, stdout), stderr
     assert [] == left_of(home.name)

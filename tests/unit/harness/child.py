@@ -31,7 +31,7 @@ class Child:
         return self.process.pid
 
     def line(self) -> str:
-        """What it prints next; its errors if it ended instead."""
+        """Return the next line that it prints; its errors if it ended instead."""
         assert self.process.stdout is not None
         assert self.process.stderr is not None
         return self.process.stdout.readline().rstrip("\n") or f"ended: {self.process.stderr.read()}"

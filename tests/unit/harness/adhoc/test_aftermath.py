@@ -1,4 +1,4 @@
-"""What an injection by hand came to, told from its journal."""
+"""Outcome of an injection by hand, from its journal."""
 
 from typing import Any
 
@@ -26,13 +26,13 @@ HEALED = lines(("healing", 6, None), ("healed", 7, None))
 
 
 def test_witnessed_and_healed() -> None:
-    """Exit 0, and the line says on whom and for how long."""
+    """Exit 0, and the line names target and duration."""
     told = outcome("pause-1", [*STORY, *HEALED], stopped=False)
     assert (0, "pause-1: on node 2 for 5.0 s: witnessed, healed") == (told.exit_code, told.text)
 
 
 def test_one_witness_that_saw_nothing_is_enough() -> None:
-    """Exit 2 if any look failed, with the figures of the first that did: what held for a moment did not hold."""
+    """Exit 2 if any witness failed, with the figures of the first failed one."""
     told = outcome(
         "pause-1", [*STORY, *lines(("witnessed", 2, UNSEEN), ("witnessed", 3, SEEN)), *HEALED], stopped=False
     )
@@ -48,13 +48,13 @@ def test_never_looked_at_is_not_witnessed() -> None:
 
 
 def test_an_action_without_inverse() -> None:
-    """What needs no heal is done, not healed."""
+    """An action without an inverse is done, not healed."""
     told = outcome("elect-1", [*STORY, *lines(("healed", 3, None))], stopped=False)
     assert (0, "elect-1: on node 2 for 2.0 s: witnessed, done") == (told.exit_code, told.text)
 
 
 def test_stopped() -> None:
-    """Exit 130 whatever was seen; and where nothing was touched yet, it says that."""
+    """Exit 130 with or without a witness, also if nothing was touched yet."""
     assert (130, "pause-1: on node 2 for 5.0 s: stopped, witnessed, healed") == (
         outcome("pause-1", [*STORY, *HEALED], stopped=True).exit_code,
         outcome("pause-1", [*STORY, *HEALED], stopped=True).text,
@@ -66,7 +66,7 @@ def test_stopped() -> None:
 
 
 def test_failed() -> None:
-    """An error with the journal's reason, and what else is in force, which may be why."""
+    """An error with the journal's reason, and the other faults in force, which may be the cause."""
     with pytest.raises(FaultError, match="pause-1 failed: it runs not; in force now: kill-1"):
         outcome("pause-1", lines(("failed", 1, "it runs not")), stopped=False, other_faults="in force now: kill-1")
 

@@ -1,4 +1,4 @@
-"""Several who inject at once, as real processes: every id is one fault's own, and no two faults fight."""
+"""Several processes that inject at once: ids are unique, and faults never conflict."""
 
 import json
 from collections.abc import Iterator
@@ -75,7 +75,7 @@ def test_ids_of_many_processes(home: RunDir) -> None:
 
 
 def test_one_target_of_many_processes(home: RunDir) -> None:
-    """Four processes strike one node at the same moment: one does, the others are told who has it."""
+    """Four processes target one node at the same moment: one gets it, the others' errors name the holder."""
     with ExitStack() as stack:
         children = [stack.enter_context(Child(STRIKING, str(home.path), f"pause-{n}")) for n in range(4)]
         assert ["ready"] * 4 == [child.line() for child in children]
@@ -90,7 +90,7 @@ def test_one_target_of_many_processes(home: RunDir) -> None:
 
 
 def test_ids_of_the_plan_and_of_the_journal_are_taken(home: RunDir, journal: SharedJournal) -> None:
-    """A plan's fault that is still to come, and one that nobody announced, keep their ids."""
+    """Ids of planned faults and of faults that are only in the journal are taken."""
     (home.path / "timeline.json").write_text(json.dumps({"steps": [{"id": "pause-1", "for_ms": 1000}]}))
     journal.record(Entry("pause-2", "pause", "intended", Targets(brokers=(1,)), UNDO))
     assert "pause-3" == claim(home, PAUSE, [], 0).id
@@ -108,7 +108,7 @@ def test_the_event_is_the_fault_as_a_plan_says_it(home: RunDir) -> None:
 
 
 def test_a_fight_is_refused_before_anything_is_written(home: RunDir, journal: SharedJournal) -> None:
-    """Who has the node, with what, and what to do; the journal doesn't hear of the second fault."""
+    """The error names holder, fault and remedy; the journal has no line of the second fault."""
     journal.record(Entry("pause-1", "pause", "intended", Targets(brokers=(2,)), UNDO))
     with pytest.raises(FaultError, match="node 2 is taken by pause-1: pause on node 2; held by process") as refused:
         journal.record(Entry("kill-1", "kill", "intended", Targets(brokers=(2,)), UNDO))
@@ -117,7 +117,7 @@ def test_a_fight_is_refused_before_anything_is_written(home: RunDir, journal: Sh
 
 
 def test_after_the_heal_the_target_is_free(journal: SharedJournal) -> None:
-    """A healed fault is in nobody's way, and one on another node never was."""
+    """A healed fault is no conflict, nor is a fault on another node."""
     journal.record(Entry("pause-1", "pause", "intended", Targets(brokers=(2,)), UNDO))
     journal.record(Entry("pause-2", "pause", "intended", Targets(brokers=(1,)), UNDO))
     journal.record(Entry("pause-1", "pause", "healed", Targets(brokers=(2,)), UNDO))

@@ -1,4 +1,4 @@
-"""One fault by hand, on a cluster in memory: walked to its end, told as it goes, healed whenever it is stopped."""
+"""Injection by hand on a cluster in memory: run to its end, logged, and healed whenever it is stopped."""
 
 import asyncio
 import io
@@ -43,7 +43,7 @@ def kind_of(words: dict[str, Any]) -> str:
 
 @dataclass
 class Terminal:
-    """A kept cluster in memory, its home on disk, and what was said on the terminal."""
+    """A kept cluster in memory, its run directory on disk, and the output on the terminal."""
 
     home: RunDir
     clock: JumpingClock = field(default_factory=JumpingClock)
@@ -51,7 +51,7 @@ class Terminal:
 
     def __post_init__(self) -> None:
         self.world = FakeWorld(self.clock)
-        self.journal = SharedJournal(self.home, self.clock, self.progress.say)  # type: ignore[arg-type]
+        self.journal = SharedJournal(self.home, self.clock, self.progress.log)  # type: ignore[arg-type]
 
     @property
     def progress(self) -> Progress:
@@ -87,7 +87,7 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
 
 @pytest.mark.parametrize("words", LASTING, ids=kind_of)
 def test_every_kind_is_witnessed_and_healed(terminal: Terminal, words: dict[str, Any]) -> None:
-    """Exit 0, the whole story in the journal on disk, the cluster as it was, the witness told on the way."""
+    """Exit 0, all states in the journal on disk, the cluster restored, the witness logged."""
     outcome = terminal.inject(words)
     assert 0 == outcome.exit_code
     assert outcome.text.endswith("s: witnessed, healed")
@@ -104,7 +104,7 @@ def test_an_action_without_for(terminal: Terminal, words: dict[str, Any]) -> Non
 
 
 def test_not_witnessed(terminal: Terminal) -> None:
-    """Somebody thaws the node behind our back: exit 2, with what was not seen."""
+    """Another process resumes the node: exit 2, with the witness that failed."""
     pause = terminal.world.pause
 
     async def thawed(broker: BrokerId) -> None:
@@ -153,7 +153,7 @@ def test_it_can_not_be_injected(terminal: Terminal) -> None:
 
 
 def test_nobody_to_hit(terminal: Terminal) -> None:
-    """A node that somebody else's fault has down: the error says what is in force, by whom and for how long."""
+    """A node that another fault has down: the error names that fault, its holder and its time left."""
     terminal.world.states[BrokerId(2)] = "paused"
     terminal.journal.record(Entry("kill-9", "pause", "intended", Targets(brokers=(2,)), Undo("resume", {"broker": 2})))
     terminal.journal.lines.clear()  # as if another process had written it
@@ -172,7 +172,7 @@ def test_a_link_that_is_taken(terminal: Terminal) -> None:
 
 
 def test_it_can_not_be_healed(terminal: Terminal) -> None:
-    """The undo fails: an error that says so, with the command that heals it."""
+    """The undo fails: an error with the command that heals the fault."""
     terminal.world.broken["resume"] = FaultError("the engine is gone")
     with pytest.raises(FaultError, match="pause-1 could not be healed: the engine is gone") as caught:
         terminal.inject({"kind": "pause", "broker": "2"})
@@ -196,7 +196,7 @@ def test_topics_are_read_from_the_cluster() -> None:
 def test_a_dry_run_says_whether_quorum_and_isr_would_survive(
     terminal: Terminal, words: dict[str, Any], said: str
 ) -> None:
-    """One node of three may go; controllers that don't hear each other rule nothing. Nothing is touched."""
+    """One node of three may go; controllers cut off from each other form no quorum. Nothing is touched."""
     fault = KINDS[words["kind"]].model_validate({**words, "at": "0s", "id": "one"})
     told = asyncio.run(_preview(fault, 7, terminal.world, terminal.journal, terminal.clock))
 

@@ -1,4 +1,4 @@
-"""Naming one kept cluster: by its id, or because there is no other; every other case is a sentence."""
+"""Selection of a kept cluster: by its id, or as the only one; all other cases are clear errors."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,7 +37,7 @@ def test_the_only_one(tmp_path: Path) -> None:
 
 
 def test_none_and_several(tmp_path: Path) -> None:
-    """None: how to start one. Several: their names, and --run."""
+    """Without a cluster the error says how to start one; with several it lists them, and --run."""
     with pytest.raises(ClusterError, match="no cluster is kept; start one with: aftershock cluster up"):
         resolve(engine(), None)
     client = engine(cluster("one", tmp_path), cluster("two", tmp_path))
@@ -53,7 +53,7 @@ def test_one_that_vanished(tmp_path: Path) -> None:
 
 
 def test_one_that_is_not_kept(tmp_path: Path) -> None:
-    """A run's or a pool's cluster is its process's: a sentence that says whose, dead or alive."""
+    """The cluster of a run or pool belongs to its process: the error names it, running or dead."""
     client = engine(
         cluster("pool-3f-0-1a", tmp_path, keep=False, owner=ownership.owner()), cluster("left", tmp_path, keep=False)
     )
@@ -66,14 +66,14 @@ def test_one_that_is_not_kept(tmp_path: Path) -> None:
 
 
 def test_kept_by_a_file(tmp_path: Path) -> None:
-    """A pool's cluster that was kept afterwards is kept, though its label can't say so."""
+    """A pool's cluster that was kept later counts as kept, although its label can't change."""
     client = engine(cluster("pool-3f-0-1a", tmp_path, keep=False))
     (tmp_path / ownership.KEPT).touch()
     assert "pool-3f-0-1a" == resolve(client, None).run_id
 
 
 def test_of_another_host(tmp_path: Path) -> None:
-    """A process id of another host says nothing here."""
+    """A process id of another host has no meaning here."""
     made = {**cluster("far", tmp_path), ownership.HOST: "elsewhere/1"}
     assert "it belongs to a process of another host or container" == describe_owner(resolve(engine(made), "far"))
 
@@ -90,7 +90,7 @@ def test_the_clock_of_a_home(tmp_path: Path) -> None:
 
 
 def test_one_that_is_being_launched(tmp_path: Path) -> None:
-    """Half a cluster whose launcher lives is to be waited for, not to be taken down."""
+    """A cluster that is still being launched must be waited for, not taken down."""
     client = engine(cluster("young", tmp_path, owner=ownership.owner()))
     with pytest.raises(
         ClusterError, match=r"young is still being launched: it belongs to process \d+, which is running"
@@ -100,7 +100,7 @@ def test_one_that_is_being_launched(tmp_path: Path) -> None:
 
 
 def test_one_whose_folder_is_gone(tmp_path: Path) -> None:
-    """Somebody removed the runs: the cluster can't be reached any more, only be taken down."""
+    """The run directory was removed: the cluster can't be reached any more, only be taken down."""
     client = engine(cluster("orphan", tmp_path / "gone"))
     with pytest.raises(ClusterError, match="take it down with: aftershock cluster down --run orphan"):
         with connect(client, resolve(client, None)):

@@ -1,4 +1,4 @@
-"""What is in force on a cluster: read from the journal, with the time left and who holds it."""
+"""Faults in force on a cluster: read from the journal, with time left and holder."""
 
 import json
 from contextlib import closing
@@ -23,7 +23,7 @@ PAUSED, SLOW, SHUT = (
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """Three faults in force since 10 s: of the plan, by hand, and one whose end nobody knows; one healed."""
+    """Three faults in force since 10 s: of the plan, by hand, and one without a duration; one healed."""
     (tmp_path / "timeline.json").write_text(json.dumps({"steps": [{"id": "p", "for_ms": 8_000}]}))
     event = {"event": "injected_by_hand", "fault": {"id": "slow", "kind": "latency", "for": "20s"}, "topics": []}
     (tmp_path / "events.jsonl").write_text(json.dumps(event) + "\n")
@@ -43,7 +43,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def test_what_is_open_with_its_time_left(home: Path) -> None:
-    """The plan's `for`, the hand's, and none; never less than nothing; the healed one is no more."""
+    """The duration of the plan, of the injection, and None; never negative; the healed fault is absent."""
     assert [("p", 3_000), ("slow", 15_000), ("shut", None)] == [
         (f.id, f.left_ms) for f in live_faults(home, 15_000_000)
     ]
@@ -51,7 +51,7 @@ def test_what_is_open_with_its_time_left(home: Path) -> None:
 
 
 def test_who_holds_it(home: Path) -> None:
-    """This process for its own; nobody for one whose injector is dead."""
+    """This process holds its own fault; a fault of a dead injector is orphaned."""
     paused, _, shut = live_faults(home, 15_000_000)
     pid = ownership.owner().partition(":")[0]
     assert f"p: pause on node 2; held by process {pid}, 3 s left" == paused.describe()
@@ -61,7 +61,7 @@ def test_who_holds_it(home: Path) -> None:
 
 
 def test_what_is_not_ours(home: Path) -> None:
-    """A toxic and a disabled proxy that an open fault will undo are ours; others are named, wherever they sit."""
+    """A toxic and a disabled proxy that an open fault will undo are ours; others are reported."""
     lines = [line for line in read_journal(home / "journal.jsonl") if line["fault"] != "gone"]
     mine = Toxic("slow:client_a-k1:upstream", "latency", "upstream")
     toxics = {"client_a-k1": (mine, Toxic("mystery", "timeout", "downstream")), "client_c-k3": (mine,)}

@@ -1,4 +1,4 @@
-"""The files of a run directory, made a plan of what was injected by hand."""
+"""Plan from a run directory: the faults that were injected by hand."""
 
 import json
 from contextlib import closing
@@ -36,7 +36,7 @@ def home(tmp_path: Path) -> RunDir:
 
 
 def test_of_a_kept_cluster(home: RunDir) -> None:
-    """What the files say is a plan that checks: the cluster, the topic that the role names, the fault."""
+    """The written plan is valid, and has the cluster, the topic of the role, and the fault."""
     plan = load_plan(plan_of(home.path).text).plan
     assert ("4.3.1", ["t"]) == (plan.cluster.kafka, [topic.name for topic in plan.topics])
     assert [("pause-1", {"broker": "leader of t/0"})] == [(fault.id, fault.parameters()) for fault in plan.faults]
@@ -54,7 +54,7 @@ def test_of_a_run(home: RunDir) -> None:
 
 
 def test_of_a_pool_s_cluster(home: RunDir) -> None:
-    """Without a plan, the cluster is what its card says."""
+    """Without a plan, the cluster comes from its descriptor."""
     (home.path / "plan.yaml").unlink()
     spec = ClusterSpec.of(Cluster(racks={"b": 2, "a": 1}, profile="production"))
     (home.path / DESCRIPTOR_FILE).write_text(json.dumps({"run_id": "pool-1", "spec": spec.to_json()}))
@@ -71,7 +71,7 @@ def test_a_torn_last_line_is_no_obstacle(home: RunDir) -> None:
 
 
 def test_broken_files(home: RunDir) -> None:
-    """A journal of nonsense and a plan that is gone: a sentence each, with the file's name."""
+    """A broken journal and a missing plan are errors with the file's name."""
     (home.path / "plan.yaml").unlink()
     with pytest.raises(PlanError, match=r"plan\.yaml: the plan can't be read"):
         plan_of(home.path)

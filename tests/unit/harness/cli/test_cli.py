@@ -1,4 +1,4 @@
-"""The command line from outside: exit codes, what goes to which stream, and nothing started for bad input."""
+"""The command line as a process: exit codes, streams, and nothing started for bad input."""
 
 import json
 import os
@@ -57,7 +57,7 @@ def test_usage_errors_are_errors(tmp_path: Path) -> None:
 
 
 def test_an_unknown_plan_or_run_gets_a_sentence(tmp_path: Path) -> None:
-    """Names that stand for nothing: exit 3, and what would do."""
+    """Unknown names: exit 3, and an advice."""
     plan, run = aftershock("plan", "check", "dmeo", cwd=tmp_path), aftershock("verdict", "nope", cwd=tmp_path)
     assert [3, 3] == [plan.returncode, run.returncode]
     assert "demo" in plan.stderr
@@ -65,7 +65,7 @@ def test_an_unknown_plan_or_run_gets_a_sentence(tmp_path: Path) -> None:
 
 
 def test_changes_are_checked_like_the_plan(tmp_path: Path) -> None:
-    """--set changes what runs, and a change that breaks the plan is a problem of the plan."""
+    """--set changes the plan, and an invalid change is a problem of the plan."""
     (tmp_path / "good.yaml").write_text(GOOD)
     good = aftershock("plan", "show", "good.yaml", "--set", "timing.steady=3s", cwd=tmp_path)
     bad = aftershock("plan", "check", "good.yaml", "--set", "workloads.0.produce.rate=0/s", cwd=tmp_path)
@@ -75,7 +75,7 @@ def test_changes_are_checked_like_the_plan(tmp_path: Path) -> None:
 
 
 def test_the_schema_is_json_schema(tmp_path: Path) -> None:
-    """What `plan schema` prints is a document editors take."""
+    """`plan schema` prints a JSON Schema for editors."""
     ended = aftershock("plan", "schema", cwd=tmp_path)
     assert 0 == ended.returncode
     assert {"name", "topics", "workloads", "faults", "slo"} <= set(json.loads(ended.stdout)["properties"])

@@ -51,7 +51,7 @@ def test_a_bad_spec_starts_nothing(tmp_path: Path) -> None:
 
 
 def test_prune_needs_a_criterion(tmp_path: Path) -> None:
-    """`runs prune` without a word removes nothing and says which words there are."""
+    """`runs prune` without criteria removes nothing and names the options."""
     ended = aftershock("runs", "prune", cwd=tmp_path)
     assert 3 == ended.returncode
     assert "--keep N" in ended.stderr
@@ -74,7 +74,7 @@ def test_runs_without_an_engine(tmp_path: Path) -> None:
 
 
 def test_plan_from_what_nobody_injected(tmp_path: Path) -> None:
-    """A run without injections, and no run at all: a sentence each, exit 3, no plan on stdout."""
+    """A run without injections, and an unknown run: an error, exit 3, no plan on stdout."""
     path = tmp_path / "runs" / "r1"
     path.mkdir(parents=True)
     (path / "run.json").write_text("{}")

@@ -1,4 +1,4 @@
-"""`aftershock compare` and `aftershock trend`: streams, exit codes, and what they refuse."""
+"""`aftershock compare` and `aftershock trend`: streams, exit codes, and errors."""
 
 import json
 import sys
@@ -81,7 +81,7 @@ def test_compare_refuses(
 
 
 def test_trend(runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs are added once, the series judged, the CSV written; one night decides nothing, and a bad line is no 0."""
+    """Runs are added once, the series judged, the CSV written; one night is inconclusive, as is a broken line."""
     words = ("trend", "--ledger", str(runs), "--add", "r1", "--out", str(runs), "--csv", str(runs / "otava.csv"))
     assert 2 == aftershock(*words, monkeypatch=monkeypatch)
     told = capsys.readouterr()

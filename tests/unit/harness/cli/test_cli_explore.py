@@ -1,4 +1,4 @@
-"""`aftershock explore`: what it refuses before anything is started."""
+"""`aftershock explore`: errors before anything is started."""
 
 import sys
 from pathlib import Path
@@ -31,7 +31,7 @@ def test_a_sentence_and_exit_3(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """What is wrong and what to do; nothing is made in the folder."""
+    """Each error names the problem and the remedy; nothing is created in the folder."""
     monkeypatch.chdir(tmp_path)
     Path("own.yaml").write_text(OWN)
     monkeypatch.setattr(sys, "argv", ["aftershock", "explore", *words])
@@ -45,7 +45,7 @@ def test_a_sentence_and_exit_3(
 def test_what_can_not_be_read_is_said_and_the_rest_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A corrupted line of the ledger and a plan of another schema each get their sentence, before what comes next."""
+    """A corrupted line of the ledger and a plan of another schema are each reported, and the search goes on."""
     (tmp_path / "coverage.jsonl").write_text("{half a line\n")
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus" / "old.yaml").write_text('# corpus: {"schema_version": 0}\n' + OWN)

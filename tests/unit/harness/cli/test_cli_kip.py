@@ -1,4 +1,4 @@
-"""`aftershock kip`: streams, exit codes, and what it refuses. Nothing is run: all parts have their runs."""
+"""`aftershock kip`: streams, exit codes, and errors. Nothing is run: all parts have their runs."""
 
 import json
 import sys
@@ -57,7 +57,7 @@ def test_exit_codes(
 
 
 def test_a_starved_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever the figures are, on a host that can't be trusted nothing is said, with the reason; 2."""
+    """On a host that can't be trusted the result is inconclusive whatever the figures are: exit 2, with the reason."""
     out = kept(tmp_path, 100, (doubted("harness/host", "harness"),))
     assert 2 == aftershock("kip", "951", "--json", "--out", str(out), monkeypatch=monkeypatch)
     (told,) = json.loads(capsys.readouterr().out)["trials"]
@@ -80,7 +80,7 @@ def test_refused(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """What can't be done is a sentence, 3, and leaves nothing behind."""
+    """An impossible request is an error, exit 3, and leaves nothing behind."""
     assert 3 == aftershock("kip", *words, "--out", str(tmp_path), monkeypatch=monkeypatch)
     assert says in capsys.readouterr().err
     assert [] == list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""`aftershock minimise`: streams, exit codes, files, and what it refuses; its clusters are pretended."""
+"""`aftershock minimise`: streams, exit codes, files and errors, with fake clusters."""
 
 import json
 import sys
@@ -78,7 +78,7 @@ def test_a_failure_is_made_small(
 def test_again_costs_nothing_and_prints_json(
     out: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All is known from the cache; one document on stdout; the corpus still has one entry."""
+    """All results come from the cache; one document on stdout; the corpus still has one entry."""
     minimise(out, monkeypatch)
     capsys.readouterr()
     assert 0 == minimise(out, monkeypatch, "--json")
@@ -124,7 +124,7 @@ def test_what_is_refused(
 def test_a_folder_that_can_not_be_written(
     out: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exit 3 and what to do, before anything is run."""
+    """Exit 3 with an advice, before anything is run."""
     (out / "minimise").write_text("in the way")
     assert 3 == minimise(out, monkeypatch)
     assert "choose another --out" in capsys.readouterr().err

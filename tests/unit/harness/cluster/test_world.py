@@ -1,4 +1,4 @@
-"""What faults may do to an attached cluster, and that all else is refused where it is asked for."""
+"""Access of faults to an attached cluster: what is allowed, and that all else is refused."""
 
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
@@ -81,7 +81,7 @@ def test_links_are_those_that_the_plan_names(world: AttachedWorld) -> None:
 
 
 async def test_only_named_proxies_are_touched_or_seen(world: AttachedWorld, cluster: Any) -> None:
-    """Toxiproxy hears its own names; somebody else's toxic and disabled proxy don't exist for us."""
+    """Toxiproxy gets its own names; toxics and disabled proxies of others are invisible."""
     await world.add_toxic("client_a-k1", Toxic("slow", "latency", "upstream"))
     await world.disable("client_a-k1")
     assert [("add_toxic", "one"), ("enable", "one")] == cluster.toxiproxy.server.asked
@@ -113,7 +113,7 @@ async def test_only_named_proxies_are_touched_or_seen(world: AttachedWorld, clus
 async def test_what_the_plan_does_not_name_is_left_alone(
     world: AttachedWorld, cluster: Any, act: Act, why: str
 ) -> None:
-    """Also when a role decides, at the moment of injection, who it is; nothing is sent."""
+    """Also if a role resolves to it only at injection; nothing is sent."""
     with pytest.raises(FaultError, match=why):
         await act(world)
     assert [] == cluster.admin.asked
@@ -137,12 +137,14 @@ async def test_what_it_names_is_touched(world: AttachedWorld, cluster: Any, act:
 @pytest.mark.parametrize("verb", ["kill", "stop", "start", "pause", "resume", "limit", "fill", "seal", "add_rule"])
 async def test_what_needs_our_own_is_refused(world: AttachedWorld, verb: str) -> None:
     """As an error of the fault, so that it is recorded and the rest goes on."""
-    with pytest.raises(FaultError, match=f"`{verb}` is impossible on an attached cluster: the harness did not start it"):
+    with pytest.raises(
+        FaultError, match=f"`{verb}` is impossible on an attached cluster: the harness did not start it"
+    ):
         await getattr(world, verb)(ONE)
 
 
 def test_every_verb_of_a_world_is_answered(world: AttachedWorld) -> None:
-    """Whatever a kind may ask for is either done or refused; what no world has is no verb."""
+    """Each operation that a kind may use is either done or refused; an unknown one is an AttributeError."""
     verbs = [name for name in dir(World) if not name.startswith("_")]
     assert all(callable(getattr(world, verb)) for verb in verbs)
     with pytest.raises(AttributeError):

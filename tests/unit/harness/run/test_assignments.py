@@ -1,4 +1,4 @@
-"""From plan words to client words: every client is told the right thing, and no two send at one instant."""
+"""Assignments of clients: each gets the settings of the plan, and no two send at the same instant."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ IMAGE = ("image", "client")
 
 
 class Doorways:
-    """A cluster, as far as assignments need one: where clients of a rack knock, and how."""
+    """A cluster as far as assignments need it: bootstrap addresses and security."""
 
     security = SecuritySettings(protocol="SASL_SSL", mechanism="PLAIN", user="alice", password="${PASSWORD}")  # noqa: S106
 
@@ -61,7 +61,7 @@ def told() -> dict[str, Assignment]:
 
 
 def test_one_process_for_each_workload_arm_and_operation() -> None:
-    """Eight clients, with names that say who they are."""
+    """Eight clients, named after workload, arm and operation."""
     assert [
         "orders-x-produce",
         "orders-x-consume",
@@ -75,7 +75,7 @@ def test_one_process_for_each_workload_arm_and_operation() -> None:
 
 
 def test_clients_stand_where_the_plan_puts_them() -> None:
-    """Producers knock in rack b, consumers in c, and who gets no rack stands in the first."""
+    """Producers connect in rack b, consumers in c, and clients without a rack in the first."""
     doors = {name: each.bootstrap for name, each in told().items()}
     assert ("door-b", "door-c", "door-a") == (
         doors["orders-x-produce"],
@@ -118,7 +118,7 @@ def test_arms_of_other_clients_are_told_what_is_theirs() -> None:
 
 
 def test_a_closed_loop_is_told_how_many_and_to_whom() -> None:
-    """No rate, and where Kafka keeps which group, which the cluster's configuration says."""
+    """No rate, and the number of offsets partitions from the cluster's configuration."""
     busy, plain = told()["busy-ours-commit"], told()["positions-ours-commit"]
     assert isinstance(busy, CommitAssignment)
     assert isinstance(plain, CommitAssignment)
@@ -134,7 +134,7 @@ def test_names_are_known_before_anything_is_told() -> None:
 
 
 def test_readers_are_told_where_the_run_begins() -> None:
-    """What lies before in a topic that was there is foreign to them, also if an earlier run of ours wrote it."""
+    """Earlier records of an existing topic are ignored, also if an earlier run wrote them."""
     told_readers = [each for each in told().values() if isinstance(each, ConsumeAssignment)]
     assert [{0: 5}, {0: 5}] == [each.begin for each in told_readers]
 

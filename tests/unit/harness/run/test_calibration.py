@@ -1,4 +1,4 @@
-"""What the host can measure is written down, and an SLO that is finer is refused before anything is sent."""
+"""Calibration: the noise is recorded, and an SLO finer than it is refused before anything is sent."""
 
 import json
 from pathlib import Path
@@ -48,7 +48,7 @@ async def test_a_quiet_host(home: RunDir) -> None:
 
 
 async def test_a_late_host_refuses_the_fine_slo_alone(home: RunDir) -> None:
-    """With timers 3 ms late 2 ms can't be judged: said with place and remedy; what was measured is kept."""
+    """With timers 3 ms late, 2 ms can't be judged: the error has position and remedy, and the measurement is kept."""
     with pytest.raises(PlanError) as refused:
         await calibrated(home, 3_000)
     (problem,) = refused.value.problems

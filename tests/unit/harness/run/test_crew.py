@@ -1,4 +1,4 @@
-"""Clients as faults see them, with real processes: what a worker started counts as the worker, and nobody else does."""
+"""Faults on client processes, with real processes: a client is its worker and all that the worker started."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def mock_cluster() -> Iterator[MockCluster]:
 
 @pytest.fixture
 def bench(tmp_path: Path, request: pytest.FixtureRequest, mock_cluster: MockCluster) -> Bench:
-    """A run of its own, so that nobody else's workers are ever taken for its."""
+    """A run with an id of its own, so that no other workers match."""
     mock_cluster.create(request.node.originalname, PARTITIONS)
     bench = Bench(tmp_path, mock_cluster.bootstrap, request.node.originalname)
     bench._common["run_id"] = f"run-{uuid.uuid4()}"
@@ -110,7 +110,7 @@ async def test_only_its_own_connections_are_ended(bench: Bench) -> None:
 
 
 async def test_a_frozen_worker_of_a_dead_runner_can_be_ended(bench: Bench) -> None:
-    """What ``heal`` does to the workers that a dead runner left: the frozen ones go as well, programs included."""
+    """``heal`` kills the workers that a dead runner left, also frozen ones and their programs."""
     program = bench.produce(worker="mine", client="exec", command=(sys.executable, str(PROGRAM)))
     async with Fleet([program], bench.logs) as fleet:
         await fleet.start(READY_S)
@@ -120,7 +120,7 @@ async def test_a_frozen_worker_of_a_dead_runner_can_be_ended(bench: Bench) -> No
 
 
 def test_where_no_run_is_under_way_there_are_no_clients() -> None:
-    """No run of that name, or one whose runner is dead: nobody to hit, nothing to release, no error."""
+    """Without a run in progress there are no clients, and a release is no error."""
     crew = ClientProcesses(f"run-{uuid.uuid4()}")
     assert crew.members() == []
     assert crew.heartbeat("x") is None
@@ -128,7 +128,7 @@ def test_where_no_run_is_under_way_there_are_no_clients() -> None:
 
 
 def test_the_spool_of_a_dead_runner_is_nobodys() -> None:
-    """Its rows are for ``heal`` to save; no fault finds clients there."""
+    """Its rows are for ``heal`` to save; faults find no clients there."""
     run_id = f"run-{uuid.uuid4()}"
     left = TMPFS / f"aftershock-{run_id}.999999999:1"
     left.mkdir()

@@ -1,4 +1,4 @@
-"""GitHub's runner is told of what did not pass, on the plan's own lines; nobody else is told anything."""
+"""GitHub annotations: failed checks on the plan's lines, and no output outside GitHub Actions."""
 
 from pathlib import Path
 

@@ -33,7 +33,7 @@ def test_the_command_carries_the_labels(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_without_the_docker_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says what is missing, and what for."""
+    """The error names the missing command, and what needs it."""
     monkeypatch.setattr(shutil, "which", lambda _: None)
     with pytest.raises(EngineError, match=r"client: java.*not on the PATH"):
         java_command("i:1", {})

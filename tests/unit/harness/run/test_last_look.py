@@ -1,4 +1,4 @@
-"""Whose offsets are read when the load is over, and what is said of fetch sessions that are left."""
+"""Reading after the load: committed offsets, and the fetch sessions that are still open."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ LAUNCHED = {"racks": {"a": 1}}
 
 
 class Unreadable:
-    """A cluster whose brokers don't answer; whether anybody asked."""
+    """A cluster whose brokers don't answer; ``asked`` counts the attempts."""
 
     asked = 0
 
@@ -35,7 +35,7 @@ class Unreadable:
 async def test_whose_commits_are_read(
     cluster: dict[str, Any], workload: dict[str, Any], asked: bool, tmp_path: Path
 ) -> None:
-    """Those of a cluster of ours whose plan commits; where they can't be read that is said, and the run goes on."""
+    """Only offsets of a launched cluster whose plan commits are read; an error is logged, and the run goes on."""
     said: list[str] = []
     brokers, timeline = Unreadable(), cast("Any", SimpleNamespace(cluster=cluster, workloads=[workload]))
     await collect.read_commits(cast("Any", brokers), timeline, tmp_path, said.append)
@@ -43,7 +43,7 @@ async def test_whose_commits_are_read(
 
 
 async def test_sessions_left(tmp_path: Path) -> None:
-    """Nothing where no client told of any; what brokers don't tell is not known, and not none."""
+    """None if no client reported a session; null, not 0, if the brokers don't answer."""
     (tmp_path / "events.jsonl").write_text("")
     assert await collect.open_fetch_sessions(cast("Any", Unreadable()), tmp_path) is None
     granted = {"event": "session_established", "node_id": 1, "session_id": 7}

@@ -20,7 +20,7 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def test_hung_up_its_next_read_is_the_end(ends: tuple[socket.socket, socket.socket]) -> None:
-    """As if its broker had closed it; and nothing of ours stays open."""
+    """The connection ends as if its broker had closed it, and no descriptor of the harness stays open."""
     here, there = ends
     (held,) = [held for held in connections(os.getpid()).values() if held.descriptor == here.fileno()]
     before = _open_files()
@@ -34,7 +34,7 @@ def test_hung_up_its_next_read_is_the_end(ends: tuple[socket.socket, socket.sock
 def test_one_that_ended_meanwhile_is_left_alone(
     ends: tuple[socket.socket, socket.socket], tmp_path: Path, into: str
 ) -> None:
-    """What has its descriptor by then is somebody else's: a file, or a connection that nobody asked to end."""
+    """The descriptor now belongs to a file or to another connection, which must not be shut down."""
     here, there = ends
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as doomed:
         (held,) = [held for held in connections(os.getpid()).values() if held.descriptor == doomed.fileno()]

@@ -1,4 +1,4 @@
-"""What a person sees: figures that are true, and names that can't change how they are shown."""
+"""Progress display: correct figures, and names that are never read as markup."""
 
 import io
 
@@ -11,14 +11,14 @@ STATUS = Status("fault", 31.4, ["kill-1"], ARMS)
 
 
 def test_p99_is_nearest_rank() -> None:
-    """The p99 of 1…200 ms is the 198th value; of one value, that value; of none, none."""
+    """The p99 of 1…200 ms is the 198th value; of one value, that value; of an empty window, None."""
     assert 198.0 == p99_ms([ms * 1000 for ms in range(1, 201)])
     assert 5.0 == p99_ms([5000])
     assert p99_ms([]) is None
 
 
 def test_the_plain_line_has_phase_fault_and_arms() -> None:
-    """Without a terminal, a line says it all."""
+    """Without a terminal, one line shows the phase, the faults and the arms."""
     assert "   31 s  fault: kill-1  base 97/100 ok, p99 12 ms; [red]x 5 read, p99 -" == status_line(STATUS)
 
 
@@ -26,7 +26,7 @@ def test_names_are_not_markup() -> None:
     """An arm called [red]x is shown so, on the panel and in prose."""
     console = Console(file=io.StringIO(), width=80, force_terminal=False)
     console.print(panel(STATUS))
-    Progress(console).say("arm [red]x failed")
+    Progress(console).log("arm [red]x failed")
     shown = console.file.getvalue()  # type: ignore[attr-defined]  # it is a StringIO
     assert "None" not in shown
     assert 2 == shown.count("[red]x")

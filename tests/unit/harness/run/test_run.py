@@ -1,4 +1,4 @@
-"""How a run ends: whatever went wrong, run.json says so, and the person gets a sentence."""
+"""End of a run: run.json holds every cause of failure, and the user gets a clear error."""
 
 import asyncio
 import io
@@ -23,7 +23,7 @@ def home(tmp_path: Path) -> RunDir:
 
 
 def ended(home: RunDir, error: BaseException | None) -> tuple[str, str | None]:
-    """What run.json says after a live half that raised ``error``."""
+    """Return status and reason in run.json after a live half that raised ``error``."""
     try:
         with record_outcome(home, Progress(Console(file=io.StringIO()))):
             if error:
@@ -58,7 +58,7 @@ def test_a_bad_end_is_told_and_not_sealed(home: RunDir, error: BaseException, st
 
 
 def test_a_full_disk_is_a_sentence(home: RunDir) -> None:
-    """What, where, and what to do."""
+    """The error names the cause and the remedy."""
     with pytest.raises(EvidenceError, match=r"No space left.*choose another --out"):
         with record_outcome(home, Progress(Console(file=io.StringIO()))):
             raise OSError(28, "No space left on device")
@@ -117,13 +117,13 @@ faults: [{fault}]
     ],
 )
 def test_a_fault_in_the_protocol_brings_the_wire_proxy(*, asked: str, fault: str, has_one: bool) -> None:
-    """A plan with one needs not ask for the proxy; one without gets it when it does."""
+    """A plan with such a fault gets the proxy without asking for it; any other plan only if it asks."""
     job = prepare(PLAN.format(asked=asked, fault=fault), (), 1, print)
     assert has_one == job.spec.wire_proxy
 
 
 class Watched:
-    """Whatever is watched, and ends with an error when it is told to."""
+    """A watched process, which ends with ``error`` if there is one."""
 
     def __init__(self, error: Exception | None) -> None:
         self.error = error

@@ -10,7 +10,7 @@ from aftershock.harness.run.rundir import RunDir
 
 
 def test_run_json_is_there_from_the_start(tmp_path: Path) -> None:
-    """A run that dies at once still says what it was."""
+    """A run that dies at once still has a run.json with its plan and seed."""
     home = RunDir.create(tmp_path, "My Plan!", 7, "aftershock run x")
     facts = json.loads((home.path / "run.json").read_text())
     assert ("running", "My Plan!", 7) == (facts["status"], facts["plan"], facts["seed"])
@@ -23,7 +23,7 @@ def test_two_runs_of_one_plan_never_share_a_folder(tmp_path: Path) -> None:
 
 
 def test_facts_are_added_whole(tmp_path: Path) -> None:
-    """Telling more keeps what was told before, and leaves no half-written file behind."""
+    """An update keeps the earlier facts, and leaves no half-written file behind."""
     home = RunDir.create(tmp_path, "demo", 0, "")
     home.update(status="complete", why=None)
     assert "complete" == json.loads((home.path / "run.json").read_text())["status"]
@@ -39,7 +39,7 @@ def test_the_manifest_lists_tables(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written_gets_a_sentence(tmp_path: Path) -> None:
-    """`--out` that is a file: what, where, what to do."""
+    """If `--out` is a file, the error advises to choose another."""
     (tmp_path / "file").touch()
     with pytest.raises(EvidenceError, match="choose another --out"):
         RunDir.create(tmp_path / "file", "demo", 0, "")

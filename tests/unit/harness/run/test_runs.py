@@ -1,4 +1,4 @@
-"""Which runs there are, and which may go: never one that anybody still needs, never a folder that isn't a run."""
+"""List and removal of runs: never a run in use, never a folder that is not a run."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -33,7 +33,7 @@ def stands(run_id: str, home: Path, *, keep: bool = True) -> LabelledCluster:
 
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
-    """Three runs of a month, and folders that are none: a session's, a stranger's, a broken one, a link."""
+    """Three runs within a month, and folders that are not runs: a session's, a foreign one, a broken one, a link."""
     out = tmp_path / "runs"
     for run_id, days_ago in (("old", 40), ("middle", 20), ("new", 1)):
         run(out, run_id, days_ago)
@@ -53,13 +53,13 @@ def names(runs: Any) -> list[str]:
 
 
 def test_only_runs_are_runs(out: Path) -> None:
-    """Newest first; what has no run.json of ours, or is a link, is not listed and so never removed."""
+    """Newest first; a folder without a valid run.json, or a link, is not listed and so never removed."""
     assert ["new", "middle", "old"] == names(runs_in(out))
     assert [] == runs_in(out / "nowhere")
 
 
 def test_what_is_said_of_a_run(out: Path) -> None:
-    """Its verdict where it has one; how it ended otherwise; what died is called so; its size is what it takes."""
+    """The status is the verdict, else how the run ended, or `died`; the size is that of the files."""
     (out / "new" / "verdict.json").write_text('{"status": "FAIL"}')
     run(out, "lost", 2, status="running")
     run(out, "now", status="running", owner=ownership.owner())
@@ -70,7 +70,7 @@ def test_what_is_said_of_a_run(out: Path) -> None:
 
 
 def test_the_list(out: Path) -> None:
-    """One line each under a header, with the clusters that stand."""
+    """One line for each run under a header, with a remark on standing clusters."""
     lines = table(runs_in(out), [stands("middle", out / "middle")]).splitlines()
     assert ["run", "new", "middle", "old"] == [line.split()[0] for line in lines]
     assert [False, False, True, False] == ["its cluster stands" in line for line in lines]
@@ -90,7 +90,7 @@ def test_the_list(out: Path) -> None:
     ],
 )
 def test_criteria(out: Path, keep: int | None, days: int | None, expected: list[str]) -> None:
-    """All but the newest N; older than a date; where both are said, a run goes only if both let it."""
+    """All but the newest N, or older than a date; with both, a run must meet both."""
     before = None if days is None else NOW - timedelta(days=days)
     assert expected == names(pruning(runs_in(out), Criteria(keep, before), []).condemned)
 
@@ -129,7 +129,7 @@ def test_ages(text: str, expected: float) -> None:
 
 @pytest.mark.parametrize("text", ["30", "d", "-1d", "3w", "1.5d", "9999999d", ""])
 def test_what_is_no_age(text: str) -> None:
-    """Anything else is a sentence that shows what would do."""
+    """Anything else is an error with an example."""
     with pytest.raises(AftershockError, match="is not an age; give a number with its unit, for example 30d"):
         parse_age(text)
 
@@ -140,7 +140,7 @@ def test_sizes() -> None:
 
 
 def test_find_run(out: Path) -> None:
-    """By path, by id; else a sentence with both places looked at."""
+    """A run is found by path and by id; the error names both places."""
     assert out / "new" == find_run("new", out) == find_run(str(out / "new"), Path("nowhere"))
     with pytest.raises(AftershockError, match=r"no run at nope nor at .*runs/nope"):
         find_run("nope", out)

@@ -1,4 +1,4 @@
-"""What to type where a fault could not be healed: a command for each thing still broken."""
+"""Manual commands for a fault that could not be healed: one for each part still broken."""
 
 from aftershock.faults.runtime.record import Undo, all_of
 from aftershock.harness.safety.heal import manual_commands
@@ -8,7 +8,7 @@ API = "http://127.0.0.1:8474"
 
 
 def test_each_thing_has_its_command() -> None:
-    """Docker's for nodes, Toxiproxy's for proxies; all of a fault's, each once and in order."""
+    """Docker's for nodes, Toxiproxy's for proxies; all parts of a fault in order, without repetition."""
     undo = all_of(
         [
             Undo("start", {"broker": 1}),
@@ -29,7 +29,7 @@ def test_each_thing_has_its_command() -> None:
 
 
 def test_what_only_kafka_can_put_back() -> None:
-    """For the rest, and where there is no such server, the way is our own heal."""
+    """For other undos, and without Toxiproxy, the command is `aftershock heal`."""
     assert manual_commands(Undo("restore_settings", {}), {}, None, "x") == ["aftershock heal --run x"]
     assert manual_commands(Undo("start", {"broker": 1}), {}, None, "x") == ["aftershock heal --run x"]
     assert manual_commands(Undo("nothing"), CONTAINERS, API, "x") == []

@@ -1,4 +1,4 @@
-"""What is owed to a cluster after a death: read from the journal, performed once, and nothing of the living touched."""
+"""Healing after a death: undos come from the journal, run once, and faults of live processes stay."""
 
 import json
 import subprocess
@@ -66,7 +66,7 @@ async def test_orphaned_faults_are_undone_and_written_down(tmp_path: Path, world
 
 
 async def test_an_undo_that_fails_is_told_after_all_were_tried(tmp_path: Path, world: FakeWorld) -> None:
-    """One verb nobody knows: the other fault is healed all the same, the first stays open and is named."""
+    """One unknown verb: the other fault is healed all the same, the first stays open and is named."""
     await world.kill(2)  # type: ignore[arg-type]
     unknown = Undo("unheard_of")  # type: ignore[arg-type]
     path = journal_of(tmp_path / "journal.jsonl", (DEAD, "odd", "intended", unknown), (DEAD, "dead", "intended", START))
@@ -138,7 +138,7 @@ def dead_runs_spool(out: Path) -> tuple[RunDir, Path]:
 
 
 def test_only_the_spools_of_the_dead_are_orphaned(tmp_path: Path, shm: Path) -> None:
-    """Ours lives; a dead runner's is found, by its name alone; a stranger's folder is nobody's."""
+    """The spool of a live process stays; a dead runner's is found by its name; other folders are ignored."""
     mine = client_processes.spool_for("mine", tmp_path)
     (shm / "aftershock-odd").mkdir()
     _, theirs = dead_runs_spool(tmp_path)

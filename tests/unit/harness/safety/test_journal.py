@@ -24,7 +24,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 def test_a_line_is_synced_before_record_returns(
     journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What fsync sees is the whole line: a crash right after loses nothing."""
+    """The whole line is written before fsync: a crash right after loses nothing."""
     path, seen, fsync = tmp_path / "journal.jsonl", list[str](), os.fsync
     monkeypatch.setattr(os, "fsync", lambda descriptor: (fsync(descriptor), seen.append(path.read_text())))
     journal.record(Entry("kill-1", "kill", "intended", Targets(brokers=(2,)), START))
@@ -34,7 +34,7 @@ def test_a_line_is_synced_before_record_returns(
 
 
 def test_witness_and_reason_are_kept_when_there_are_any(journal: Journal) -> None:
-    """Optional fields are absent, not null, where nothing was said."""
+    """Optional fields without a value are absent, not null."""
     journal.record(Entry("p", "pause", "injected", Targets(), START))
     witness = Witness("container is paused", 1, 1, "state", 1, ok=True)
     journal.record(Entry("p", "pause", "witnessed", Targets(), START, witness))
@@ -44,7 +44,7 @@ def test_witness_and_reason_are_kept_when_there_are_any(journal: Journal) -> Non
 
 
 def test_open_faults_are_those_not_yet_healed(journal: Journal) -> None:
-    """The status line shows what is in force now."""
+    """The status line shows the faults in force."""
     told = [("a", "intended"), ("b", "intended"), ("a", "injected"), ("a", "healed")]
     # c found nothing to hit; d could not be healed
     told += [("c", "failed"), ("d", "intended"), ("d", "healing"), ("d", "failed")]

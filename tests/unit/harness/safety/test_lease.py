@@ -1,4 +1,4 @@
-"""The host's lease between real processes: who may be inside together, who waits, and what they are told."""
+"""The host's lease between real processes: which may hold it together, which wait, and what is logged."""
 
 import os
 import signal
@@ -56,13 +56,13 @@ def enter(folder: Path) -> Iterator[Enter]:
     ],
 )
 def test_only_counts_of_records_share_the_host(slos: list[str], kind: Kind) -> None:
-    """One SLO about time, or none at all, and the run must be alone."""
+    """A run with an SLO about time, or without any SLO, must be alone."""
     assert kind == lease_kind(slos)
 
 
 @pytest.mark.parametrize("newcomer", ["latency", "integrity"])
 def test_a_latency_run_is_alone(enter: Enter, newcomer: Kind) -> None:
-    """Nobody joins it; who waits is told once by whom and since when it is held, and gets in when it is over."""
+    """No process joins it; a waiting one logs the holder once, and gets the lease afterwards."""
     first = enter("latency", "run demo")
     assert "inside" == first.line()
     second = enter(newcomer, "other")
@@ -73,7 +73,7 @@ def test_a_latency_run_is_alone(enter: Enter, newcomer: Kind) -> None:
 
 
 def test_who_waits_is_told_once(enter: Enter, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However often it has to look again: here four times, before the holder is told to go."""
+    """One line, however often it retries: here four times before the holder leaves."""
     first = enter("latency", "first")
     looks: list[int] = []
     said: list[str] = []
@@ -129,7 +129,7 @@ def test_a_killed_holder_holds_nothing(enter: Enter, kind: Kind) -> None:
 
 
 def test_ctrl_c_ends_the_waiting(enter: Enter) -> None:
-    """Who waits can be interrupted at once, and then stands in nobody's way."""
+    """A waiting process can be interrupted at once, and then blocks no other."""
     first = enter("latency", "first")
     assert "inside" == first.line()
     second = enter("latency", "second")
@@ -141,7 +141,7 @@ def test_ctrl_c_ends_the_waiting(enter: Enter) -> None:
 
 
 def test_the_folder_serves_every_user(folder: Path) -> None:
-    """Whatever the first user's umask: the folder is like /tmp, its files are everybody's."""
+    """Whatever the first user's umask: the folder is like /tmp, and all users can write its files."""
     before = os.umask(0o077)
     try:
         with host_lease("integrity", "first", print, folder):
@@ -166,7 +166,7 @@ def test_another_user_waits_and_gets_in(folder: Path, enter: Enter) -> None:
 
 
 def test_a_stale_note_or_none_is_no_matter(folder: Path, enter: Enter) -> None:
-    """What a dead holder wrote is not shown; a holder without a readable note is waited for all the same."""
+    """The note of a dead holder is not shown; a holder without a readable note still blocks."""
     folder.mkdir()
     (folder / "core-0").write_text('{"holder": "long dead", "pid": 1, "since_s": 0}')
     first = enter("latency", "alive")
@@ -209,7 +209,7 @@ def plant_file(folder: Path) -> None:
 
 @pytest.mark.parametrize("plant", [plant_link, plant_hard_link, plant_pipe, plant_linked_folder, plant_file])
 def test_what_is_no_lock_file_is_refused_and_not_touched(folder: Path, plant: Callable[[Path], None]) -> None:
-    """A link that somebody planted would make us write elsewhere: a sentence that names it, and no harm."""
+    """A planted link would redirect the write: the error names it, and nothing is changed."""
     victim = folder.parent / "victim"
     victim.write_text("precious")
     plant(folder)

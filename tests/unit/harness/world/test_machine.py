@@ -1,4 +1,4 @@
-"""What is asked of a node's machine, where the engine's answer may get lost on its way."""
+"""Scripts in a node's container, where docker-py may lose the output."""
 
 from types import SimpleNamespace
 from typing import cast
@@ -15,7 +15,7 @@ from aftershock.harness.world.nodes import MachineWorld
 
 
 def world(*answers: tuple[int, bytes]) -> MachineWorld:
-    """Of one running node, whose engine gives these answers in turn."""
+    """Access to one running node, whose engine returns these outputs in turn."""
     told = iter(answers)
     container = SimpleNamespace(name="k1", exec_run=lambda _: next(told))
     one = MachineWorld()
@@ -28,7 +28,7 @@ def _running() -> str:
 
 
 def test_an_answer_that_got_lost_is_asked_for_again() -> None:
-    """docker-py gives an empty text now and then, and 0, for a command that did say something."""
+    """docker-py sometimes returns an empty text and 0 for a command that printed something."""
     one = world((0, b""), (0, b""), (0, b"4096 10 4\nyes\n"))
     assert LogDir(LOG_DIR, 40_960, 16_384, bounded=False, writable=True) == one._log_dir(BrokerId(1), LOG_DIR)
 

@@ -1,4 +1,4 @@
-"""Our own connections over a link: every way in which a question can end, told apart, and how long a close takes."""
+"""Probes over a link: each way in which a request can end, and how long a close takes."""
 
 import asyncio
 import socket
@@ -17,7 +17,7 @@ LINGER_0 = struct.pack("ii", 1, 0)
 
 @asynccontextmanager
 async def probing(peer: Peer) -> AsyncIterator[LinkProbe]:
-    """A probe of a broker that does what ``peer`` does to each question, without its length."""
+    """A probe of a broker that answers each request as ``peer`` does; requests come without their length."""
     done: list[asyncio.Task[None]] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -81,7 +81,7 @@ async def test_answered(ballast_bytes: int) -> None:
 
 
 async def test_closed_in_the_middle_of_the_answer() -> None:
-    """What had come until then is counted; and there is nobody left to ask."""
+    """The bytes received so far are counted, and further requests fail."""
     async with probing(closing) as probe:
         seen = await probe.ask(0, 5_000)
         assert (seen.end, seen.received_bytes) == ("closed", 54)
