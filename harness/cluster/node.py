@@ -1,4 +1,4 @@
-"""One Kafka node's container: its state, and the operations on its process, including replacement by another image.
+"""Container of a Kafka node: its state, and the operations on its process, including replacement by another image.
 
 A replacement has the same name, disk, addresses, labels, environment and limits.
 
@@ -39,7 +39,7 @@ class ContainerUsage(NamedTuple):
 
 
 class KafkaNode:
-    """One Kafka node; ``container`` is the engine's handle."""
+    """A Kafka node; ``container`` is the engine's handle."""
 
     def __init__(self, node: Node, container: Container) -> None:
         self.node = node

@@ -83,7 +83,7 @@ class Record:
 
 
 class Slot:
-    """One slot. Only the process that holds ``lock`` may write."""
+    """A slot. Only the process that holds ``lock`` may write."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)

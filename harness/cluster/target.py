@@ -16,9 +16,9 @@ class Target(Protocol):
 
     run_id: str
     security: SecuritySettings
-    """How clients and harness connect."""
+    """Connection security of clients and harness."""
     wire_proxy: WireProxy | None
-    """The optional wire proxy in front of the clients' way."""
+    """The optional wire proxy in front of the cluster."""
 
     @property
     def admin(self) -> Admin:

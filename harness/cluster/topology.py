@@ -42,7 +42,7 @@ _QUORUM_PROXY_PORT = 29100  # + the node's id
 
 @dataclass(frozen=True)
 class Node:
-    """One Kafka node, its rack and its roles. Controllers of an isolated quorum have ids from 11."""
+    """A Kafka node, its rack and its roles. Controllers of an isolated quorum have ids from 11."""
 
     id: int
     rack: str
@@ -62,7 +62,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Proxy:
-    """One Toxiproxy proxy. ``listen_rack`` is None if it listens on all addresses."""
+    """A Toxiproxy proxy. ``listen_rack`` is None if it listens on all addresses."""
 
     name: str
     channel: Channel

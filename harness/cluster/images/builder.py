@@ -77,7 +77,7 @@ class StepError(Exception):
 
 
 class ImageBuilder:
-    """One image build. Created by `image_builder`."""
+    """An image build. Created by `image_builder`."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""One night: its steps, their time within a budget, and the closing reports. Every step is a repeatable command.
+"""Nightly work: its steps, their time within a budget, and the closing reports. Every step is a repeatable command.
 
 * **Steps** run in their order, most informative first. With a budget, a step that doesn't fit at its shortest is left
   out with the reason, and later steps are still tried; the remaining time then extends steps in proportion to their
