@@ -129,24 +129,28 @@ def _apply(document: Document, change: str) -> None:
     if steps[length:]:
         steps = [*steps[:length], ".".join(steps[length:])]
     loc: Location = ()
-    here: Any = document.data
+    current: Any = document.data
     for step in steps[:-1]:
-        child = _child_key(here, step, change)
-        if isinstance(here, dict):
-            here.setdefault(child, {})
-        loc, here = (*loc, child), here[child]
-    last = _child_key(here, steps[-1], change)
-    here[last] = value
+        child = _child_key(current, step, change)
+        if isinstance(current, dict):
+            current.setdefault(child, {})
+        loc, current = (*loc, child), current[child]
+    last = _child_key(current, steps[-1], change)
+    current[last] = value
     document.relocate((*loc, last), f"--set {key}")
 
 
-def _child_key(here: Any, step: str, change: str) -> str | int:
+def _child_key(current: Any, step: str, change: str) -> str | int:
     """Return the key or index that ``step`` addresses in a mapping or list."""
-    if isinstance(here, dict):
+    if isinstance(current, dict):
         return step
-    if isinstance(here, list):
-        by_name = (i for i, it in enumerate(here) if isinstance(it, dict) and step in (it.get("id"), it.get("name")))
-        index = next(by_name, int(step) if step.isdecimal() and int(step) < len(here) else None)
+    if isinstance(current, list):
+        by_name = (
+            i
+            for i, entry in enumerate(current)
+            if isinstance(entry, dict) and step in (entry.get("id"), entry.get("name"))
+        )
+        index = next(by_name, int(step) if step.isdecimal() and int(step) < len(current) else None)
         if index is not None:
             return index
     raise PlanError([f"--set {change}: the plan has no `{step}` there; use a key, an id, a name or an index"])
@@ -168,10 +172,10 @@ def attachment_problems(draft: Draft) -> Iterator[Problem]:
     attach = draft.attach
     if attach is None:
         return
-    known = {topic.name for topic in draft.topics.values()} | draft.unreadable_topics
+    declared = {topic.name for topic in draft.topics.values()} | draft.unreadable_topics
     for index, name in enumerate(attach.create):
-        if name not in known:
-            sentence = f"the topic `{name}` is not among the plan's `topics`; {did_you_mean(name, known)}"
+        if name not in declared:
+            sentence = f"the topic `{name}` is not among the plan's `topics`; {did_you_mean(name, declared)}"
             yield Problem(("cluster", "attach", "create", index), sentence)
     for index, workload in draft.workloads.items():
         yield from _attached_workload(workload, ("workloads", index), attach)

@@ -111,7 +111,7 @@ def parse_inject(
     draft, problems = read_draft({"faults": [fault]})
     by_index = dict(enumerate(topics))
     draft = replace(draft, cluster=cluster, topics=by_index, unreadable_workloads=True, topics_source="on the cluster")
-    problems = [it for it in (*problems, *reference_problems(draft)) if it.loc[:1] == ("faults",)]
+    problems = [problem for problem in (*problems, *reference_problems(draft)) if problem.loc[:1] == ("faults",)]
     source_map = _CommandSourceMap(kind)
     if problems:
         raise PlanError(format_problems(problems, source_map))
@@ -138,13 +138,13 @@ def _parse_parameters(kind: str, pairs: Sequence[str]) -> Mapping[str, Any]:
             problems += error.problems
             continue
         *path, last = key.split(".")
-        here: Any = parameters
+        current: Any = parameters
         for step in path:
-            here = here.setdefault(step, {}) if isinstance(here, dict) else here
-        if not isinstance(here, dict) or last in here:
+            current = current.setdefault(step, {}) if isinstance(current, dict) else current
+        if not isinstance(current, dict) or last in current:
             problems.append(f"inject {kind} {key}: given twice; give it once")
         else:
-            here[last] = value
+            current[last] = value
     if any(ranges_in(parameters)):
         problems.append(f"inject {kind}: ranges are only allowed in plans: give one value")
     if problems:

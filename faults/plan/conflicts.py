@@ -28,10 +28,10 @@ _SINGULAR: Mapping[TargetKind, str] = {"brokers": "node", "topics": "topic", "cl
 
 def conflicts(draft: Draft) -> Iterator[Problem]:
     """Yield each conflicting pair at the fault that is later in the plan; once for each pair of locations."""
-    scheduled = draft.faults.expansion.scheduled
+    schedule = draft.faults.expansion.schedule
     seen = set()
-    for earlier, later, resource in conflicting_pairs([it.fault for it in scheduled], draft):
-        first, second = scheduled[earlier], scheduled[later]
+    for earlier, later, resource in conflicting_pairs([scheduled.fault for scheduled in schedule], draft):
+        first, second = schedule[earlier], schedule[later]
         if (first.loc, second.loc) not in seen:
             sentence = f"this {second.fault.kind} conflicts with `{first.id}`, which lasts until "
             sentence += f"{format_duration(end_ms(first.fault))} on {resource}: let one end before the other begins"

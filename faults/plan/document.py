@@ -255,10 +255,10 @@ def format_problems(problems: Iterable[Problem], source_map: SourceMap) -> list[
     return [f"{where}: {sentence}" for where, sentence in sorted(dict.fromkeys(located), key=line_and_column)]
 
 
-def did_you_mean(word: object, known: Iterable[str]) -> str:
+def did_you_mean(word: object, names: Iterable[str]) -> str:
     """Return ``did you mean `orders`?``, or else the list of valid names: ``known here: a, b``."""
-    known = sorted(known)
-    close = get_close_matches(str(word), known, n=1)
+    names = sorted(names)
+    close = get_close_matches(str(word), names, n=1)
     if close:
         return f"did you mean `{close[0]}`?"
-    return f"known here: {', '.join(known)}" if known else "there are none"
+    return f"known here: {', '.join(names)}" if names else "there are none"

@@ -96,7 +96,7 @@ def _plan(
 ) -> FaultData:
     own_data = list(run_plan.get("faults") or ())
     draft, _ = read_draft({"faults": own_data})
-    own_faults = [it.fault for it in expand(draft.faults.elements, draft.faults.ids, seed).scheduled]
+    own_faults = [scheduled.fault for scheduled in expand(draft.faults.elements, draft.faults.ids, seed).schedule]
     # `at: 0s` is the end of steady for injections under load, else the first injection. Injections after the load
     # follow the plan's own faults.
     first_us = injections[0].start_us
@@ -162,7 +162,7 @@ def _data_of(fault: Fault) -> dict[str, Any]:
 def _topics(run_plan: FaultData, injections: Sequence[_Injection], cluster: Cluster) -> list[FaultData]:
     """Return the run's topics in their latest state, and those that the faults name; else one default topic."""
     latest = {topic["name"]: topic for injection in injections for topic in injection.topics}
-    topics = {it["name"]: {**it, **latest.get(it["name"], {})} for it in run_plan.get("topics") or ()}
+    topics = {topic["name"]: {**topic, **latest.get(topic["name"], {})} for topic in run_plan.get("topics") or ()}
     names: set[str] = set()
     for injection in injections:
         fault = _fault({**injection.data, "at": "0s"})
@@ -181,11 +181,11 @@ def _roles_of(fault: Fault) -> list[roles.Role]:
 def _group_workloads(faults: Sequence[FaultData], workloads: Sequence[FaultData]) -> Iterator[FaultData]:
     """Yield a workload for each consumer group that only a fault names, so that the group has a coordinator."""
     parsed = [Workload.model_validate(workload) for workload in workloads]
-    known = {group for workload in parsed for group in workload.consumer_groups}
+    existing = {group for workload in parsed for group in workload.consumer_groups}
     topic = next(part.topic for workload in parsed for part in (workload.consume, workload.produce) if part)
     targets = [role for data in faults for role in _roles_of(_fault(data))]
     groups = {role.group for role in targets if isinstance(role, roles.Coordinator)}
-    for number, group in enumerate(sorted({it.removesuffix(f"-{_ARM}") for it in groups - known}), 1):
+    for number, group in enumerate(sorted({group.removesuffix(f"-{_ARM}") for group in groups - existing}), 1):
         yield {"name": f"group-{number}", "consume": {"topic": topic, "group": group}}
 
 

@@ -88,13 +88,13 @@ def keys_at(model: type[BaseModel], loc: Location) -> list[str]:
     def fields(at: type[BaseModel]) -> list[tuple[str, Any]]:
         return [(field.alias or name, field) for name, field in at.model_fields.items()]
 
-    here: Any = model
+    current: Any = model
     for step in loc:
-        here = _model_in(here)
-        if isinstance(step, str) and _is_model(here):
-            here = next((field.annotation for key, field in fields(here) if key == step), None)
-    here = _model_in(here)
-    return [key for key, _ in fields(here)] if _is_model(here) else []
+        current = _model_in(current)
+        if isinstance(step, str) and _is_model(current):
+            current = next((field.annotation for key, field in fields(current) if key == step), None)
+    current = _model_in(current)
+    return [key for key, _ in fields(current)] if _is_model(current) else []
 
 
 def _is_model(annotation: Any) -> bool:
@@ -111,10 +111,10 @@ def _model_in(annotation: Any) -> Any:
 
 def _existing(loc: Location, data: Any) -> Location:
     """Return the longest prefix of ``loc`` that exists in the data: pydantic appends steps of its own."""
-    here = data
+    current = data
     for count, step in enumerate(loc):
         try:
-            here = here[step]
+            current = current[step]
         except (TypeError, LookupError):  # not a container, or no such entry
             return loc[:count]
     return loc
@@ -150,15 +150,17 @@ class PartReader:
             return model.model_validate(item)
         except ValidationError as error:
             self.problems += validation_errors(error, model, item, loc)
-            unknown: list[Location] = [it["loc"] for it in error.errors() if it["type"] == "extra_forbidden"]
+            unknown: list[Location] = [
+                detail["loc"] for detail in error.errors() if detail["type"] == "extra_forbidden"
+            ]
         if not unknown:
             return None
         pruned = deepcopy(item)
         for *path, key in unknown:
-            here: Any = pruned
+            current: Any = pruned
             for step in path:
-                here = here[step]
-            del here[key]
+                current = current[step]
+            del current[key]
         try:
             return model.model_validate(pruned)
         except ValidationError:

@@ -125,8 +125,10 @@ _MIN_ISR = "min.insync.replicas"
 
 def reference_problems(draft: Draft) -> Iterator[Problem]:
     """Yield every reference to a missing part, every repeated name, and every number that does not fit the cluster."""
-    yield from _repeated("topic", {("topics", index, "name"): it.name for index, it in draft.topics.items()})
-    yield from _repeated("workload", {("workloads", index, "name"): it.name for index, it in draft.workloads.items()})
+    yield from _repeated("topic", {("topics", index, "name"): topic.name for index, topic in draft.topics.items()})
+    yield from _repeated(
+        "workload", {("workloads", index, "name"): workload.name for index, workload in draft.workloads.items()}
+    )
     yield from duplicate_ids(draft)
     for index, topic in draft.topics.items():
         yield from _topic(draft, topic, ("topics", index))
@@ -150,7 +152,7 @@ def duplicate_ids(draft: Draft) -> Iterator[Problem]:
     """Yield faults with one id; two alternatives of one choice may share it."""
     order = {loc: place for place, loc in enumerate(draft.faults.ids)}
     locs_by_id: dict[str, set[Location]] = {}
-    scheduled = ((fault.loc, fault.id) for fault in draft.faults.expansion.scheduled)
+    scheduled = ((fault.loc, fault.id) for fault in draft.faults.expansion.schedule)
     for loc, fault_id in (*draft.faults.ids.items(), *scheduled):
         locs_by_id.setdefault(fault_id, set()).add(loc)
     for fault_id, locs in locs_by_id.items():
@@ -163,7 +165,7 @@ def duplicate_ids(draft: Draft) -> Iterator[Problem]:
 
 def overlong_faults(draft: Draft) -> Iterator[Problem]:
     """Yield faults that end more than a day after steady."""
-    for fault in draft.faults.expansion.scheduled:
+    for fault in draft.faults.expansion.schedule:
         if end_ms(fault.fault) > DAY_MS:
             sentence = "this ends more than a day after steady, and a plan lasts a day at most: shorten it"
             yield Problem(fault.loc, sentence)
@@ -269,16 +271,16 @@ def _role(draft: Draft, role: roles.Role, loc: Location) -> Iterator[Problem]:
 
 def _partition(draft: Draft, topic: str, partition: int, loc: Location) -> Iterator[Problem]:
     yield from _declared(draft, topic, loc)
-    partitions = next((it.partitions for it in draft.topics.values() if it.name == topic), None)
+    partitions = next((entry.partitions for entry in draft.topics.values() if entry.name == topic), None)
     if partitions is not None and partition >= partitions:
         sentence = f"{topic} has no partition {partition}: its partitions are 0 to {partitions - 1}"
         yield Problem(loc, sentence)
 
 
 def _declared(draft: Draft, topic: str, loc: Location) -> Iterator[Problem]:
-    known = {it.name for it in draft.topics.values()} | draft.unreadable_topics
-    if topic not in known and not topic.startswith("__"):
-        sentence = f"the topic `{topic}` is not {draft.topics_source}; {did_you_mean(topic, known)}"
+    declared = {entry.name for entry in draft.topics.values()} | draft.unreadable_topics
+    if topic not in declared and not topic.startswith("__"):
+        sentence = f"the topic `{topic}` is not {draft.topics_source}; {did_you_mean(topic, declared)}"
         yield Problem(loc, sentence)
 
 
@@ -291,24 +293,26 @@ def _client(draft: Draft, selector: clients.Selector, loc: Location) -> Iterator
     if draft.unreadable_workloads:
         return
     workloads = draft.workloads.values()
-    known = {f"{it.name}/{arm}" if selector.workload else arm for it in workloads for arm in it.arms}
-    if selector.label not in known:
-        yield Problem(loc, f"there is no arm `{selector.label}`; {did_you_mean(selector.label, known)}")
+    declared = {
+        f"{workload.name}/{arm}" if selector.workload else arm for workload in workloads for arm in workload.arms
+    }
+    if selector.label not in declared:
+        yield Problem(loc, f"there is no arm `{selector.label}`; {did_you_mean(selector.label, declared)}")
     elif not clients.planned_workers(selector, workloads):
         yield Problem(loc, f"`{selector.label}` does not {selector.op} anything: name another arm, or another `op`")
 
 
 def _group(draft: Draft, group: str, loc: Location) -> Iterator[Problem]:
     workloads = draft.workloads.values()
-    known = {group for workload in workloads for group in workload.consumer_groups} | {
+    declared = {group for workload in workloads for group in workload.consumer_groups} | {
         f"{workload.name}-{arm}-{number}"
         for workload in workloads
         if workload.commit
         for arm in workload.arms
         for number in range(workload.commit.groups)
     }
-    if group not in known and not draft.unreadable_workloads:
-        sentence = f"no arm consumes in a group `{group}` (groups are <group>-<arm>); {did_you_mean(group, known)}"
+    if group not in declared and not draft.unreadable_workloads:
+        sentence = f"no arm consumes in a group `{group}` (groups are <group>-<arm>); {did_you_mean(group, declared)}"
         yield Problem(loc, sentence)
 
 

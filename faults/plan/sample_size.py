@@ -44,7 +44,7 @@ def window(draft: Draft, name: str | None, timing: Timing) -> tuple[str, int | N
     label = name or "the run"
     if not _is_certain(draft):
         return label, None
-    faults = [it.fault for it in draft.faults.expansion.scheduled]
+    faults = [scheduled.fault for scheduled in draft.faults.expansion.schedule]
     if name is not None and name.startswith("fault"):
         return label, covered_ms(_faults_in(draft, name), timing, allowances=False)
     if name == "recovery":
@@ -77,7 +77,8 @@ def _is_certain(draft: Draft) -> bool:
 def _faults_in(draft: Draft, name: str) -> list[Fault]:
     """Return the faults of ``fault`` or ``fault/<id>``; an id without numbers includes every round and block."""
     fault_id = name.removeprefix("fault").removeprefix("/")
-    return [it.fault for it in draft.faults.expansion.scheduled if fault_id in ("", it.id, it.entry)]
+    schedule = draft.faults.expansion.schedule
+    return [scheduled.fault for scheduled in schedule if fault_id in ("", scheduled.id, scheduled.entry)]
 
 
 def _intervals(faults: Sequence[Fault], timing: Timing, *, allowances: bool) -> list[tuple[int, int]]:
@@ -162,7 +163,7 @@ def _smallest(draft: Draft, size: SampleSize, arm: str | None) -> SampleSize:
         rate = min(rates, default=0.0) if size.each == "producer" else sum(rates)
         subjects = subject_count(draft, size.side, name, size.each)
         sizes.append(replace(size, arm=name, rate_per_s=rate, subjects=subjects))
-    return min(sizes, key=lambda it: it.rate_per_s / (it.subjects or 1), default=size)
+    return min(sizes, key=lambda size: size.rate_per_s / (size.subjects or 1), default=size)
 
 
 def subject_count(draft: Draft, side: Side, arm: str, each: EachWord | None) -> int | None:
@@ -222,7 +223,7 @@ def _unknown_faults(draft: Draft, slo: Slo) -> Iterator[str]:
     faults = draft.faults
     if faults.nameless:
         return
-    ids = {name for it in faults.expansion.scheduled for name in (it.id, it.entry)}
+    ids = {name for scheduled in faults.expansion.schedule for name in (scheduled.id, scheduled.entry)}
     if not _is_certain(draft):
         ids |= set(faults.ids.values())
     for fault in slo.faults:
@@ -236,10 +237,10 @@ def _unknown_faults(draft: Draft, slo: Slo) -> Iterator[str]:
 
 
 def _unknown_arms(draft: Draft, slo: Slo) -> Iterator[str]:
-    known = {arm for workload in draft.workloads.values() for arm in workload.arms} | draft.unreadable_arms
+    declared = {arm for workload in draft.workloads.values() for arm in workload.arms} | draft.unreadable_arms
     for arm in slo.arms:
-        if arm not in known and not draft.unreadable_workloads:
-            yield f"the plan has no arm `{arm}`; {did_you_mean(arm, known)}"
+        if arm not in declared and not draft.unreadable_workloads:
+            yield f"the plan has no arm `{arm}`; {did_you_mean(arm, declared)}"
 
 
 def _impossible(draft: Draft, slo: Slo, timing: Timing) -> Iterator[str]:
@@ -343,6 +344,6 @@ def _rest_ms(draft: Draft, fault: str, timing: Timing) -> int | None:
     """Return the time from the fault's last start to the end of the load; None if the plan does not determine it."""
     if not _is_certain(draft):
         return None
-    scheduled = draft.faults.expansion.scheduled
-    starts = [it.fault.at for it in scheduled if fault in (it.id, it.entry)]
-    return length_ms((it.fault for it in scheduled), timing) - max(starts) if starts else None
+    schedule = draft.faults.expansion.schedule
+    starts = [scheduled.fault.at for scheduled in schedule if fault in (scheduled.id, scheduled.entry)]
+    return length_ms((scheduled.fault for scheduled in schedule), timing) - max(starts) if starts else None

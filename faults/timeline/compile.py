@@ -76,7 +76,7 @@ def compile_plan(
             recovery_ms=plan.timing.recovery,
         ),
         steps=tuple(sorted(_steps(expansion, seed), key=lambda step: step.at_ms)),
-        length_ms=length_ms((it.fault for it in expansion.scheduled), plan.timing),
+        length_ms=length_ms((scheduled.fault for scheduled in expansion.schedule), plan.timing),
         slo=tuple(
             Objective(entry.slo, position, entry.gate)
             for entry, position in zip(plan.objectives, slo_positions, strict=True)
@@ -103,7 +103,7 @@ def _problems_of_draws(draft: Draft, expansion: Expansion) -> Iterator[Problem]:
 
 
 def _steps(expansion: Expansion, seed: int) -> Iterator[Step]:
-    for scheduled in expansion.scheduled:
+    for scheduled in expansion.schedule:
         fault = scheduled.fault
         yield Step(
             id=scheduled.id,

@@ -86,7 +86,7 @@ class Expansion:
     block, empty without blocks.
     """
 
-    scheduled: tuple[ScheduledFault, ...] = ()
+    schedule: tuple[ScheduledFault, ...] = ()
     certain: bool = False
     problems: tuple[Problem, ...] = ()
     blocks_ms: tuple[int, ...] = ()
@@ -113,7 +113,7 @@ def expand(
         scheduler.block = block
         for loc, element in elements.items():
             scheduler.schedule(element, loc, start_ms, (block,) if block else ())
-        faults = (it.fault for it in scheduler.scheduled)
+        faults = (scheduled.fault for scheduled in scheduler.scheduled)
         start_ms = length_ms(faults, timing or Timing()) if scheduler.certain else None
     return Expansion(tuple(scheduler.scheduled), scheduler.certain, tuple(scheduler.problems), tuple(starts_ms))
 

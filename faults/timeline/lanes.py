@@ -135,7 +135,7 @@ def _description(row: Sequence[Step]) -> Iterator[str]:
         step = steps[0]
         duration = "" if step.for_ms is None else f" for {step.for_ms / 1000:g} s"
         parameters = ", ".join(f"{key}: {value}" for key, value in step.parameters.items())
-        times = ", ".join(f"{it.at_ms / 1000:g}" for it in steps)
+        times = ", ".join(f"{step.at_ms / 1000:g}" for step in steps)
         head = f"{_row_name(steps)}: {step.kind} at {times} s{duration}"
         line = f"  {head}; {parameters}"
         if len(line) <= WIDTH:
