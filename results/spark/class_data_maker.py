@@ -1,7 +1,7 @@
-"""Makes the class-data archive: some queries of the judge's sort, in a JVM that writes down at its end what they took.
+"""Creation of the class-data archive: typical queries of the judge in a JVM that dumps its loaded classes at exit.
 
-Rules: one maker at a time, who comes second waits for nothing; the archive appears when it is whole; a Java that makes
-none is asked once.
+Rules: one process creates the archive, another one does not wait for it. The archive appears only when it is complete.
+A Java that creates no archive is tried once.
 """
 
 import fcntl
@@ -22,15 +22,15 @@ from aftershock.results.spark.tables import small
 DUMP_DEADLINE_S = 300.0
 
 
-def ensure_archive(say: Callable[[str], None]) -> None:
-    """Make the archive of this Java and PySpark where it is missing. Raises EvidenceError where Spark can't start."""
+def ensure_archive(log: Callable[[str], None]) -> None:
+    """Create the archive of this Java and PySpark if missing. Raises EvidenceError if Spark can't start."""
     archive = archive_here()
     if archive is None or archive.exists() or refusal_of(archive).exists():
         return
     archive.parent.mkdir(parents=True, exist_ok=True)
     with _alone(archive.with_suffix(".lock")) as alone:
         if alone and not archive.exists():
-            say("writing down the classes that Spark loads, for a quicker start (half a minute, once)")
+            log("archiving the classes that Spark loads, for a quicker start (half a minute, once)")
             _make(archive)
 
 

@@ -1,8 +1,8 @@
 """Evidence on any Hadoop filesystem (``hdfs://``, ``s3a://``, ``file:/``), read by Spark itself.
 
-Rules: no client of ours for any filesystem: what Spark can reach, with its jars and its credentials, we can judge. The
-documents, a handful of small files, come here in one job and stay; of the tables only names and columns do. A URI is
-written as Hadoop writes it, not percent-encoded.
+Rules: Aftershock has no client for any filesystem; whatever Spark can read, with its jars and credentials, can be
+judged. The documents, a handful of small files, are copied to this host in one job and kept; of the tables only names
+and columns are read here. A URI is written as Hadoop writes it, not percent-encoded.
 """
 
 from collections.abc import Collection, Mapping
@@ -33,33 +33,33 @@ class Remote(Source):
         self._parts: dict[str, str] | None = None
 
     def where(self, name: str) -> str:
-        """Its URI."""
+        """Return the URI of a file."""
         return f"{self._uri}/{name}"
 
     def content(self, name: str) -> bytes | None:
-        """What the one job brought."""
+        """Return the bytes of a document read by the first job."""
         return self._documents.get(name)
 
     def parquet_names(self) -> list[str]:
-        """By one listing of all folders below."""
+        """Return the names from one listing of all folders below the URI."""
         if self._parts is None:
             rows = _files(self._spark, self._uri, "*.parquet", ["path"], below=True)
             self._parts = {"/".join(row["path"].split("/")[-2:]): row["path"] for row in rows}
         return sorted(self._parts)
 
     def part(self, name: str, columns: Mapping[str, str], required: Collection[str]) -> Part:
-        """Checked by what Spark makes of its footer."""
+        """Return the path of a Parquet file after a check of the schema that Spark reads."""
         path = (self._parts or {})[name]
         try:
             schema = self._spark.read.parquet(literal(path)).schema
-        except (PySparkException, *JVM_LOST) as broken:
-            raise files.truncated(self.where(name), reason(broken)) from None
-        found = [(field.name, field.dataType.simpleString()) for field in schema]
-        files.check_columns(self.where(name), found, columns, required)
+        except (PySparkException, *JVM_LOST) as error:
+            raise files.truncated(self.where(name), reason(error)) from None
+        present = [(field.name, field.dataType.simpleString()) for field in schema]
+        files.check_columns(self.where(name), present, columns, required)
         return path
 
     def keep(self, home: Path) -> None:
-        """Copies the documents to ``home``, all but the manifest of what is not there: reports are made from them."""
+        """Copy the documents for reports to ``home``, except the manifest, whose files are not there."""
         home.mkdir(parents=True, exist_ok=True)
         for name, content in self._documents.items():
             if name != "manifest.json" and not (home / name).exists():
@@ -67,29 +67,30 @@ class Remote(Source):
 
 
 def read_at(
-    spark: SparkSession, uri: str, out: Path, columns: Mapping[str, Mapping[str, str]], wanted: str | None = None
+    spark: SparkSession, uri: str, out: Path, columns: Mapping[str, Mapping[str, str]], run_id: str | None = None
 ) -> Evidence:
-    """The evidence at ``uri``; its results belong in a folder of ``out`` named for the run. Raises EvidenceError.
+    """Read the evidence at ``uri``; its results belong in a folder of ``out`` with the run's id. Raises EvidenceError.
 
-    Where the id of the ``wanted`` run is told, ``uri`` may also be the folder that holds it.
+    With ``run_id``, ``uri`` may also be the folder that contains the run.
     """
     source = Remote(spark, uri)
-    if wanted and not source.has("run.json"):
-        source = Remote(spark, f"{uri.rstrip('/')}/{wanted}")
-    found = source.object("run.json").get("run_id")
-    if not isinstance(found, str) or found in ("", ".", "..") or "/" in found:
-        raise EvidenceError(f"{source.where('run.json')}: {found!r} can't name a run; restore the file")
-    if wanted not in (None, found):
-        raise EvidenceError(f"{source.where('run.json')}: that is run {found}, not {wanted}; mend one of them")
-    evidence = read_from(source, out / found, columns)
+    if run_id and not source.has("run.json"):
+        source = Remote(spark, f"{uri.rstrip('/')}/{run_id}")
+    name = source.object("run.json").get("run_id")
+    if not isinstance(name, str) or name in ("", ".", "..") or "/" in name:
+        raise EvidenceError(f"{source.where('run.json')}: {name!r} can't name a run; restore the file")
+    if run_id not in (None, name):
+        raise EvidenceError(f"{source.where('run.json')}: that is run {name}, not {run_id}; correct one of them")
+    evidence = read_from(source, out / name, columns)
     source.keep(evidence.home)
     return evidence
 
 
 def _files(spark: SparkSession, uri: str, pattern: str, columns: list[str], *, below: bool = False) -> list[Row]:
-    """The files at ``uri`` whose names are of ``pattern``, also those in folders ``below``."""
+    """Return the files at ``uri`` with names that match ``pattern``, with ``below`` also those in subfolders."""
     reader = spark.read.format("binaryFile").option("pathGlobFilter", pattern)
     try:
         return reader.option("recursiveFileLookup", str(below).lower()).load(literal(uri)).select(*columns).collect()
-    except (PySparkException, *JVM_LOST) as broken:
-        raise EvidenceError(f"{uri}: Spark can't read there: {reason(broken)}; mend the URI, or Spark's jars") from None
+    except (PySparkException, *JVM_LOST) as error:
+        why = f"{uri}: Spark can't read there: {reason(error)}; correct the URI, or Spark's jars"
+        raise EvidenceError(why) from None

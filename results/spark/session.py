@@ -1,25 +1,4 @@
-"""The class-data archive: classes as Java has loaded and checked them once, so that a JVM starts in half the time.
-
-Half of a small judgement is the JVM reading ten thousand classes; AppCDS maps them from a file instead. The file
-belongs to one Java, one PySpark and one folder of jars, and is named for them. Rules: it lies in the user's cache
-(XDG_CACHE_HOME) and may be removed at any time; `aftershock images --ensure` makes it (``class_data_maker.py``);
-without it, or with a bad one, all works as well and starts slower.
-
-What PySpark itself logs of an exception, Java's stack trace and all: into the log, never onto the terminal.
-
-Starts the JVM that Spark lives in, and ends it, however its block is left.
-
-Rules: its chatter goes to a file, never the terminal; our caller's Ctrl-C handler is put back; PySpark forgets a JVM
-that has ended, so that another session can follow in the same process.
-
-Whether anybody answers where Spark is said to be: its own clients try for minutes before they say no.
-
-A session of Spark Connect: Spark is somebody else's process, and is spoken to over gRPC.
-
-Rules: its client is imported only here and only when asked for; only settings of the session are made, and only those
-that the server takes; while the block lasts, PySpark's functions build for Connect, afterwards for a JVM again.
-
-One Spark session: the only place that says where Spark runs, and the only one through which one begins and ends.
+"""A Spark session for the length of a block, at any master. The only place where sessions begin and end.
 
 ::
 
@@ -28,8 +7,21 @@ One Spark session: the only place that says where Spark runs, and the only one t
        spark://host:port  yarn  k8s://…    the same JVM as the driver, executors elsewhere
        sc://host:port                      Spark Connect: no JVM of ours at all
 
-Rules: nothing ships rows through this process, and no jar of ours is needed anywhere. What Spark spills lies in a
-hidden folder beside the log: who is killed leaves it there, and who removes the run's leavings finds it.
+No rows pass through this process, and no jar of ours is needed anywhere. Spark spills to a hidden folder beside its
+log; if the process is killed, the folder stays there, and the cleanup of the run directory removes it.
+
+**Our JVM.** Its output goes to the log, never to the terminal, and so does what PySpark logs of exceptions. The
+caller's Ctrl-C handler is restored. PySpark forgets a JVM that has ended, so that another session can follow in the
+process.
+
+**Class-data archive.** Half of a small judgement is the JVM's reading of ten thousand classes; AppCDS maps them from a
+file instead. The archive is for one Java, one PySpark and one folder of jars, and named for them. It lies in the user's
+cache (XDG_CACHE_HOME) and may be removed at any time; `aftershock images --ensure` creates it
+(``class_data_maker.py``). Without it, or with a damaged one, everything works and starts slower.
+
+**Spark Connect.** Its client is imported only here and only for an ``sc://`` address. Only session settings that the
+server accepts are made. While the block lasts, PySpark's functions build for Connect, afterwards for a JVM again.
+Spark's own clients retry for minutes, so an address is probed first.
 """
 
 import hashlib
@@ -65,39 +57,34 @@ JAVA_DEADLINE_S = 20.0
 
 
 def options_here() -> tuple[str, ...]:
-    """Java's option that uses the archive; none where there is no archive yet."""
+    """Return Java's option for the archive, empty if there is no archive yet."""
     archive = archive_here()
     return (quoted("-XX:SharedArchiveFile", archive),) if archive and archive.is_file() else ()
 
 
 def quoted(option: str, path: Path) -> str:
-    """An option with a path, as Spark's launcher takes it apart again."""
+    """Return an option with a path, quoted for Spark's launcher."""
     return f'"{option}={path}"' if " " in str(path) else f"{option}={path}"
 
 
 @cache
 def archive_here() -> Path | None:
-    """Where the archive of this Java and PySpark lies or will lie; None where there is no Java, or no folder for it."""
+    """Return the path of the archive of this Java and PySpark; None without Java or without a cache folder."""
     java = Path(os.environ["JAVA_HOME"]) / "bin" / "java" if "JAVA_HOME" in os.environ else "java"
     jars = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent) / "jars"
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, timeout=JAVA_DEADLINE_S, check=True)
-        folder = _cache()
+        version = subprocess.run([java, "-version"], capture_output=True, timeout=JAVA_DEADLINE_S, check=True)
+        cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+        folder = (cache if cache.is_absolute() else Path.home() / ".cache") / "aftershock"
     except (OSError, RuntimeError, subprocess.SubprocessError):
         return None
-    key = hashlib.sha256(told.stderr + f"{pyspark.__version__}\n{jars.resolve()}".encode()).hexdigest()[:16]
+    key = hashlib.sha256(version.stderr + f"{pyspark.__version__}\n{jars.resolve()}".encode()).hexdigest()[:16]
     archive = folder / f"class-data-{pyspark.__version__}-{key}.jsa"
-    return archive if not set(str(archive)) & set("\"'\\") else None  # the launcher would read these as its own
-
-
-def _cache() -> Path:
-    told = os.environ.get("XDG_CACHE_HOME", "")
-    home = Path(told) if Path(told).is_absolute() else Path.home() / ".cache"
-    return home / "aftershock"
+    return archive if not set(str(archive)) & set("\"'\\") else None  # the launcher interprets these characters
 
 
 def refusal_of(archive: Path) -> Path:
-    """The file that says that this Java makes no archive, so that nobody tries again."""
+    """Return the file that marks a Java which creates no archive, so that it is tried only once."""
     return archive.with_suffix(".refused")
 
 
@@ -106,7 +93,7 @@ _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 @contextmanager
 def chatter_to(log: Path) -> Iterator[None]:
-    """While the block lasts, PySpark's loggers of exceptions write to ``log``."""
+    """Redirect PySpark's loggers of exceptions to ``log`` for the length of the block."""
     loggers = [PySparkLogger.getLogger(name) for name in _LOGGERS]
     before = [list(logger.handlers) for logger in loggers]
     file = logging.FileHandler(log, delay=True)
@@ -123,11 +110,11 @@ def chatter_to(log: Path) -> Iterator[None]:
 
 EXIT_DEADLINE_S = 10.0
 
-# what a call into a JVM raises that has died, or can't say what went wrong in it
+# Raised by a call into a JVM that died, or that can't report its error.
 JVM_LOST = (Py4JError, OSError)
 
-# what PySpark looks up by name in the JVM again and again: 3,700 times a judgement, which took a second
-_OFTEN = {
+# Names that PySpark looks up in the JVM 3,700 times per judgement, which took a second.
+_CACHED_NAMES = {
     "functions": ("col", "lit", "when"),
     "org.apache.spark.sql.functions": ("col", "lit", "when"),
     "PythonUtils": ("toSeq",),
@@ -139,68 +126,63 @@ _OFTEN = {
 def jvm_session(
     settings: Mapping[str, str], log: Path, exit_deadline_s: float = EXIT_DEADLINE_S
 ) -> Iterator[SparkSession]:
-    """A session in a JVM of its own, which ends with the block. Raises EvidenceError where Spark can't be started."""
+    """Open a session in a JVM of its own, which ends with the block. Raises EvidenceError if Spark can't be started."""
     conf = SparkConf(loadDefaults=False)
     conf.setAll(list(settings.items()))
-    with log.open("ab") as told, _jvm(conf, told, log, exit_deadline_s) as gateway:
+    with log.open("ab") as output, _jvm(conf, output, log, exit_deadline_s) as gateway:
         yield _started(conf, gateway, log)
 
 
-def reason(broken: Exception) -> str:
-    """What a call into the JVM raised, in a line. Ask while the session lasts: Py4J has the text from the JVM."""
+def reason(error: Exception) -> str:
+    """Return the error of a call into the JVM in a line. The session must be open: Py4J asks the JVM for the text."""
     try:
-        lines = str(broken).splitlines()
+        lines = str(error).splitlines()
     except JVM_LOST:
         return "its JVM died"
-    told = (line.removeprefix(": ") for line in lines if not line.startswith("An error occurred while calling"))
-    return next(filter(None, map(str.strip, told)), type(broken).__name__)
+    texts = (line.removeprefix(": ") for line in lines if not line.startswith("An error occurred while calling"))
+    return next(filter(None, map(str.strip, texts)), type(error).__name__)
 
 
 def _started(conf: SparkConf, gateway: Any, log: Path) -> SparkSession:
-    """SparkContext installs a Ctrl-C handler of its own in the main thread; ours is to stay."""
+    """Start the session and restore the Ctrl-C handler, which SparkContext replaces in the main thread."""
     main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT) if main else None
     try:
-        _remember(gateway.jvm)
+        for name, members in _CACHED_NAMES.items():
+            package = getattr(gateway.jvm, name)
+            setattr(gateway.jvm, name, package)
+            for member in members:
+                setattr(package, member, getattr(package, member))
         return SparkSession(SparkContext(conf=conf, gateway=gateway))
-    except (PySparkException, *JVM_LOST) as broken:
-        why = f"Spark did not start at {conf.get('spark.master')}: {reason(broken)}; see {log}"
-        raise EvidenceError(why) from broken
+    except (PySparkException, *JVM_LOST) as error:
+        why = f"Spark did not start at {conf.get('spark.master')}: {reason(error)}; see {log}"
+        raise EvidenceError(why) from error
     finally:
         if before is not None:
             signal.signal(signal.SIGINT, before)
 
 
-def _remember(jvm: Any) -> None:
-    """Looks up once, for as long as the JVM lives, what is looked up most."""
-    for name, members in _OFTEN.items():
-        found = getattr(jvm, name)
-        setattr(jvm, name, found)
-        for member in members:
-            setattr(found, member, getattr(found, member))
-
-
 @contextmanager
-def _jvm(conf: SparkConf, told: IO[bytes], log: Path, exit_deadline_s: float) -> Iterator[Any]:
-    gateway = _launched(conf, told, log)
+def _jvm(conf: SparkConf, output: IO[bytes], log: Path, exit_deadline_s: float) -> Iterator[Any]:
+    gateway = _launched(conf, output, log)
     try:
         yield gateway
-        with suppress(*JVM_LOST):  # there is nothing left to stop
+        with suppress(*JVM_LOST):  # the JVM is gone already
             SparkSession.active().stop()
     finally:
         _end(gateway, exit_deadline_s)
 
 
-def _launched(conf: SparkConf, told: IO[bytes], log: Path) -> Any:
-    """A gateway to a new JVM, started from a thread so that a Ctrl-C meanwhile can't lose track of the process."""
+def _launched(conf: SparkConf, output: IO[bytes], log: Path) -> Any:
+    """Start a JVM in a thread, so that a Ctrl-C meanwhile can't lose track of the process."""
     with _unremoted(), ThreadPoolExecutor(1) as pool:
-        start: Future[Any] = pool.submit(launch_gateway, conf, {"stdout": told, "stderr": subprocess.STDOUT})
+        start: Future[Any] = pool.submit(launch_gateway, conf, {"stdout": output, "stderr": subprocess.STDOUT})
         try:
             return start.result()
-        except (PySparkException, OSError) as broken:
-            why = f"Spark's JVM did not start ({broken}); see {log}, and check that "
+        except (PySparkException, OSError) as error:
+            why = f"Spark's JVM did not start ({error}); see {log}, and check that "
             why += f"`java -version` says 17 or later and that Spark knows {conf.get('spark.master')}"
-            raise EvidenceError(why) from broken
+            raise EvidenceError(why) from error
         except BaseException:
             _end(start.result(), EXIT_DEADLINE_S)
             raise
@@ -208,7 +190,7 @@ def _launched(conf: SparkConf, told: IO[bytes], log: Path) -> Any:
 
 @contextmanager
 def _unremoted() -> Iterator[None]:
-    """Keeps SPARK_REMOTE from a JVM that we start: it would take it for a second master, and refuse."""
+    """Hide SPARK_REMOTE from a JVM that we start: it would take it for a second master, and refuse to start."""
     remote = os.environ.pop("SPARK_REMOTE", None)
     try:
         yield
@@ -218,12 +200,12 @@ def _unremoted() -> Iterator[None]:
 
 
 def _end(gateway: Any, deadline_s: float) -> None:
-    """Ends the JVM and makes PySpark forget it."""
+    """End the JVM and make PySpark forget it."""
     SparkContext._active_spark_context = None  # noqa: SLF001 - PySpark has no public way to drop a gateway
     SparkContext._gateway = None  # noqa: SLF001
     SparkContext._jvm = None  # noqa: SLF001
     SparkSession._instantiatedSession = None  # noqa: SLF001
-    with suppress(Exception):  # the JVM may be dead already; what matters is the wait that follows
+    with suppress(Exception):  # the JVM may be dead already; the wait below matters
         gateway.shutdown()
     with suppress(OSError):
         gateway.proc.stdin.close()
@@ -239,18 +221,19 @@ _PORTS = {"sc": 15002, "spark": 7077}
 
 
 def reachable(url: str) -> None:
-    """Raises EvidenceError where nobody listens at ``sc://host[:port][/;…]`` or any of ``spark://host:port[,…]``.
+    """Raise EvidenceError if nothing listens at ``sc://host[:port][/;…]`` or any of ``spark://host:port[,…]``.
 
-    Addresses of other kinds are believed.
+    Addresses of other kinds are not probed.
     """
-    scheme, there, rest = url.partition("://")
-    if not there or scheme not in _PORTS:
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme not in _PORTS:
         return
     hosts = rest.split("/")[0].split(",")
     refused = [why for host in hosts if (why := _refusal(host, _PORTS[scheme]))]
     if len(refused) == len(hosts):
-        who = ", ".join(refused)
-        raise EvidenceError(f"nobody answers at {scheme}://{who}; start Spark there, or mend the address")
+        raise EvidenceError(
+            f"no answer from {scheme}://{', '.join(refused)}; start Spark there, or correct the address"
+        )
 
 
 def _refusal(host: str, port: int) -> str:
@@ -263,12 +246,12 @@ def _refusal(host: str, port: int) -> str:
 
 
 SCHEME = "sc://"
-_MODE = "SPARK_CONNECT_MODE_ENABLED"  # by this PySpark's functions know whom they build for
+_MODE = "SPARK_CONNECT_MODE_ENABLED"  # tells PySpark's functions to build for Connect
 
 
 @contextmanager
 def connected(url: str, log: Path, load: Load) -> Iterator[SparkSession]:
-    """A session of its own at ``url`` (``sc://host:port``). What goes wrong in the block is told in full in ``log``."""
+    """Open a session at ``url`` (``sc://host:port``). The traceback of an error in the block is written to ``log``."""
     reachable(url)
     before = os.environ.get(_MODE)
     os.environ[_MODE] = "1"
@@ -279,8 +262,8 @@ def connected(url: str, log: Path, load: Load) -> Iterator[SparkSession]:
         finally:
             spark.stop()
     except PySparkException:
-        with log.open("a", encoding="utf-8") as told:
-            traceback.print_exc(file=told)
+        with log.open("a", encoding="utf-8") as file:
+            traceback.print_exc(file=file)
         raise
     finally:
         os.environ.pop(_MODE) if before is None else os.environ.update({_MODE: before})
@@ -290,15 +273,15 @@ def _session(url: str, load: Load) -> SparkSession:
     try:
         from pyspark.sql.connect.session import SparkSession as Remote  # noqa: PLC0415 - an extra, see the module
     except ImportError as missing:
-        why = f"{url} is Spark Connect, whose client is not all here ({missing})".replace("\n", " ")
+        why = f"{url} is Spark Connect, and its client is not fully installed ({missing})".replace("\n", " ")
         raise EvidenceError(f"{why}; pip install 'aftershock[connect]'") from missing
     try:
         spark = cast("SparkSession", Remote.builder.remote(url).create())
         for name, value in of_session(load).items():
             if spark.conf.isModifiable(name):
                 spark.conf.set(name, value)
-    except PySparkException as broken:
-        raise EvidenceError(f"{url}: no session of Spark Connect ({broken}); see the server's log") from broken
+    except PySparkException as error:
+        raise EvidenceError(f"{url}: no session of Spark Connect ({error}); see the server's log") from error
     return spark
 
 
@@ -309,7 +292,7 @@ SCRATCH_PREFIX = ".spark-"
 
 
 def master_of(master: str | None) -> str:
-    """Where Spark is to run, as the command line or else the environment says."""
+    """Return the master from the command line, else from the environment, else the default."""
     return master or os.environ.get("SPARK_REMOTE") or DEFAULT_MASTER
 
 
@@ -321,20 +304,20 @@ def session(
     options: Sequence[str] | None = None,
     exit_deadline_s: float = EXIT_DEADLINE_S,
 ) -> Iterator[SparkSession]:
-    """A session at ``master`` for the length of the block, set up for ``load``; ``log`` gets what a JVM prints.
+    """Open a session at ``master`` for the length of the block, sized for ``load``; a JVM's output goes to ``log``.
 
-    ``options`` are Java's, by default those that use the class-data archive; a JVM that takes longer than
-    ``exit_deadline_s`` to end is killed. Raises EvidenceError where no session can be had; it names the log.
+    ``options`` are Java's, by default those for the class-data archive. A JVM that takes longer than
+    ``exit_deadline_s`` to end is killed. Raises EvidenceError, with the name of the log, if no session can be opened.
     """
-    where = master_of(master)
+    address = master_of(master)
     log.parent.mkdir(parents=True, exist_ok=True)
-    if where.startswith(SCHEME):
-        with chatter_to(log), connected(where, log, load) as spark:
+    if address.startswith(SCHEME):
+        with chatter_to(log), connected(address, log, load) as spark:
             yield spark
         return
-    reachable(where)
+    reachable(address)
     with _scratch(log) as scratch:
-        settings = of_jvm(where, load, scratch, options_here() if options is None else options)
+        settings = of_jvm(address, load, scratch, options_here() if options is None else options)
         with chatter_to(log), jvm_session(settings, log, exit_deadline_s) as spark:
             yield spark
 

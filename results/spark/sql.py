@@ -1,30 +1,23 @@
-"""One statement of Spark SQL, run if it is a query and nothing else: evidence is looked at, never changed.
+"""``aftershock sql``: one query of Spark SQL on runs, on evidence elsewhere, or on a history.
 
-Spark runs a command while its text is parsed, so that must be known before: by its first word, and for WITH, which may
-also lead an INSERT, by the plan that EXPLAIN tells.
+**Queries only.** Evidence is never changed. Spark executes a command while it parses the text, so a command must be
+recognised before: by its first word, and for WITH, which may also lead an INSERT, by the plan of EXPLAIN.
 
-The tables of runs as temporary views: their evidence, what judging made of it, and the documents beside it.
+**Views.** The tables of runs are temporary views: their evidence, the results of judging, and the documents. Every view
+begins with ``run``, the run's id, for one run or a hundred; a table that a run lacks has no rows. Nothing is copied.
 
-Rules: every view begins with ``run``, the run's id, whether there is one run or a hundred; what a run lacks has no
-rows. Nothing is copied: a query reads the files.
+**Output** as a table for people, JSON or CSV for programs. Rows are fetched one by one, never all at once. A table
+needs the width of its cells, so it shows the first thousand rows and says so.
 
-An answer's rows as text: a table for people, JSON or CSV for programs. Rows are taken one by one, never all at once.
-
-A table needs to know its widest cells, so it shows the first thousand rows and says so.
-
-A history: what judging made of many runs, in folders that one query reads, a year of nights as soon as one.
-
-::
+**History.** The results of many runs in folders that one query reads::
 
     gold/checks/run_date=2026-11-21/plan=demo/run_id=20261121-101500-demo-831f/part.parquet
     silver/latency_hist/run_date=…                                             part-0.parquet, …
 
-Rules: the folders' names are columns, so that a query of last month opens no other files; a run that is archived again
-replaces its own; files appear under their names only when they are whole. Nothing here needs Spark, but to read.
+The folders' names are columns, so a query of last month opens no other files. A run that is archived again replaces its
+files. Files appear under their names only when complete. Archiving needs no Spark.
 
-Asks runs, evidence elsewhere, or a history one question, in a Spark session that begins and ends with it.
-
-Rules: Spark's log is kept only where something went wrong, and is named then.
+The Spark session begins and ends with the query. Its log is kept only after an error, which names it.
 """
 
 import csv
@@ -62,39 +55,39 @@ _CHANGES = re.compile(r"\b(?:InsertInto|DeleteFrom|Update|MergeInto)\w*")
 
 
 def answered(spark: SparkSession, text: str) -> DataFrame:
-    """The rows that the query ``text`` gives. AftershockError where it is none, or where Spark can't read it."""
+    """Return the rows of the query ``text``. Raises AftershockError if it is no query or Spark refuses it."""
     text = text.strip().removesuffix(";")
     try:
         if first_word(text) == "WITH" and _CHANGES.search(_plan(spark, text)):
             raise AftershockError("this WITH changes a table; end it with SELECT")
         return spark.sql(text)
-    except (PySparkException, *JVM_LOST) as broken:
-        raise refused(broken) from None
+    except (PySparkException, *JVM_LOST) as error:
+        raise refused(error) from None
 
 
 def first_word(text: str) -> str:
-    """What a query begins with, behind spaces, comments and brackets. AftershockError where no query begins so."""
-    begun = _IGNORED.match(text)
-    word = re.compile(r"\w*").match(text, begun.end() if begun else 0)
+    """Return the first word after spaces, comments and brackets. Raises AftershockError if no query begins with it."""
+    ignored = _IGNORED.match(text)
+    word = re.compile(r"\w*").match(text, ignored.end() if ignored else 0)
     first = word[0].upper() if word else ""
     if first not in QUERIES:
         raise AftershockError(f"{first or 'nothing'} is no query: begin with one of {', '.join(QUERIES)}")
     return first
 
 
-def refused(broken: Exception) -> AftershockError:
-    """What Spark has against a query, in a sentence. Ask while the session lasts."""
-    return AftershockError(f"Spark refuses the query: {reason(broken)}")
+def refused(error: Exception) -> AftershockError:
+    """Return Spark's error about a query as a sentence. The session must be open."""
+    return AftershockError(f"Spark refuses the query: {reason(error)}")
 
 
 def _plan(spark: SparkSession, text: str) -> str:
-    """The statement as parsed, before anything is looked up or done."""
+    """Return the parsed statement, before anything is resolved or executed."""
     explained = str(spark.sql(f"EXPLAIN EXTENDED {text}").collect()[0][0])
     return explained.split("== Analyzed Logical Plan ==", 1)[0]
 
 
 JUDGED = {"latency_hist": ("silver/latency.parquet", LATENCY_HIST), "checks": ("gold/checks.parquet", CHECKS)}
-"""The views of what judging left in a run's directory, each with its file and its columns."""
+"""The views of the results in a run directory, each with its file and columns."""
 
 PHASES = "run string, name string, fault string, block int, start_us bigint, end_us bigint"
 JOURNAL = (
@@ -105,15 +98,15 @@ EVENTS = "run string, t_us bigint, arm string, workload string, event string, de
 
 
 def create_views(spark: SparkSession, runs: Sequence[Evidence]) -> None:
-    """Every view of these runs, by its name."""
+    """Create every view of these runs."""
     for name, rows in _views(spark, runs):
         rows.createOrReplaceTempView(name)
 
 
 def unjudged(runs: Sequence[Evidence], text: str) -> list[str]:
-    """What a query speaks of and a run has not, since it was not judged: ``checks of 20261121-…``."""
-    asked = [(name, file) for name, (file, _) in JUDGED.items() if name in text]
-    return [f"{name} of {one.home.name}" for name, file in asked for one in runs if not (one.home / file).exists()]
+    """Return the views in a query that a run lacks because it was not judged: ``checks of 20261121-…``."""
+    named = [(name, file) for name, (file, _) in JUDGED.items() if name in text]
+    return [f"{name} of {run.home.name}" for name, file in named for run in runs if not (run.home / file).exists()]
 
 
 def _views(spark: SparkSession, runs: Sequence[Evidence]) -> Iterator[tuple[str, DataFrame]]:
@@ -135,7 +128,7 @@ def run_id(one: Evidence) -> str:
 
 
 def _judged(spark: SparkSession, files: Iterable[tuple[str, Path]], schema: StructType) -> DataFrame:
-    """One read a run: these tables are small, and few look at a hundred runs that were not archived."""
+    """Read each run separately: these tables are small, and many runs are usually archived."""
     fields = [field for field in schema if field.name != "run"]
     columns = [field.name for field in fields]
     rows = spark.createDataFrame([], StructType([StructField("run", StringType()), *fields]))
@@ -165,7 +158,7 @@ def _events(one: Evidence) -> Iterator[Sequence[Any]]:
 
 
 def _text(told: Mapping[str, Any] | None) -> str | None:
-    """A document's part as JSON, for ``get_json_object``."""
+    """Return a part of a document as JSON, for ``get_json_object``."""
     return json.dumps(told) if told else None
 
 
@@ -174,7 +167,7 @@ CELL_MAX = 80
 
 
 def as_table(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
-    """Lines of a table with its head; numbers stand to the right, null is left empty."""
+    """Yield the lines of a table with its head; numbers are aligned right, null is empty."""
     shown = list(islice(iter(rows), TABLE_ROWS_MAX + 1))
     cells = [[_cell(value) for value in row] for row in shown[:TABLE_ROWS_MAX]]
     widths = [max(len(cell) for cell in column) for column in zip(names, *cells, strict=True)]
@@ -187,7 +180,7 @@ def as_table(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[st
 
 
 def as_json(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
-    """Lines of a JSON array, an object a row."""
+    """Yield the lines of a JSON array, an object per row."""
     before = "["
     for row in rows:
         yield before + json.dumps(dict(zip(names, map(_plain, row), strict=True)), default=str)
@@ -196,7 +189,7 @@ def as_json(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str
 
 
 def as_csv(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
-    """Lines of CSV with a head; null is an empty field, an array is JSON."""
+    """Yield the lines of CSV with a head; null is an empty field, an array is JSON."""
     yield _csv_line(names)
     for row in rows:
         yield _csv_line([_text_printed(value) for value in row])
@@ -226,7 +219,7 @@ def _text_printed(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Spark's rows as objects, its arrays and maps as they are, down to the last."""
+    """Convert Spark's rows to objects, recursively; arrays and maps stay as they are."""
     if hasattr(value, "asDict"):
         return {name: _plain(part) for name, part in value.asDict().items()}
     if isinstance(value, (list, tuple)):
@@ -244,7 +237,7 @@ _ESCAPED = frozenset("\"#%'*/:=?\\\x7f{}[]^ ") | {chr(code) for code in range(32
 
 
 def archive(run_dir: Path, to: Path) -> list[Path]:
-    """Copies what judging made of a run into the history at ``to``; the files written. EvidenceError if not judged."""
+    """Copy the results of a run into the history at ``to`` and return the files. EvidenceError if it was not judged."""
     place = _place(run_dir)
     sources = {name: run_dir / file for name, (file, _) in JUDGED.items()}
     for source in sources.values():
@@ -257,7 +250,7 @@ def archive(run_dir: Path, to: Path) -> list[Path]:
 
 
 def create_history_views(spark: SparkSession, history: Path) -> None:
-    """The views ``checks`` and ``latency_hist`` of the history, with ``run_date``, ``plan`` and ``run`` besides."""
+    """Create the views ``checks`` and ``latency_hist`` of a history, with ``run_date``, ``plan`` and ``run``."""
     for name, (_, schema) in JUDGED.items():
         folder = history / _FOLDERS[name]
         if not folder.is_dir():
@@ -273,17 +266,17 @@ def _place(run_dir: Path) -> Path:
     try:
         night = datetime.fromisoformat(run["started_at"]).date()
         return Path(f"run_date={night}", f"plan={_escaped(run['plan'])}", f"run_id={_escaped(run['run_id'])}")
-    except (KeyError, TypeError, ValueError) as broken:
-        raise EvidenceError(f"{run_dir / 'run.json'}: {broken}; restore the file or run the plan again") from broken
+    except (KeyError, TypeError, ValueError) as error:
+        raise EvidenceError(f"{run_dir / 'run.json'}: {error}; restore the file or run the plan again") from error
 
 
 def _escaped(value: str) -> str:
-    """As Hive writes a value into a folder's name, and as Spark reads it."""
+    """Escape a value in a folder's name as Hive does, and as Spark reads it."""
     return "".join(f"%{ord(letter):02X}" if letter in _ESCAPED else letter for letter in value)
 
 
 def _copied(source: Path, folder: Path) -> Iterator[Path]:
-    """One file, or those of a folder that Spark wrote; the ones from before go when the new ones are there."""
+    """Copy a file, or the files of a folder written by Spark; older files are removed after the new ones exist."""
     files = sorted(source.glob("[!._]*.parquet")) if source.is_dir() else [source]
     folder.mkdir(parents=True, exist_ok=True)
     before, written = set(folder.glob("[!._]*.parquet")), set()
@@ -296,13 +289,13 @@ def _copied(source: Path, folder: Path) -> Iterator[Path]:
     yield from sorted(written)
 
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 Show = Callable[[DataFrame], None]
 
 
 @dataclass(frozen=True)
 class Question:
-    """A query, and of what: run directories, or the evidence at a URI, or a history. ``out``: where results lie."""
+    """A query on run directories, on evidence at a URI, or on a history. ``out``: folder for results."""
 
     text: str
     runs: Sequence[Path]
@@ -311,38 +304,35 @@ class Question:
     out: Path
 
 
-def ask(question: Question, master: str | None, say: Say, show: Show) -> None:
-    """Has the answer shown. AftershockError where evidence is bad, or where Spark can't do what was asked."""
-    first_word(question.text)  # no query: said before a JVM is started for it
+def ask(question: Question, master: str | None, log: Log, show: Show) -> None:
+    """Run the query and show its rows. Raises AftershockError for bad evidence, or if Spark refuses the query."""
+    first_word(question.text)  # refuse a command before a JVM is started for it
     runs = [read(run, columns()) for run in question.runs]
     require_distinct_ids(runs)
     parts = [part for one in runs for parts in one.parquet.values() for part in parts]
     load = load_of(parts) if runs else UNKNOWN
-    with _log() as log, session(log, master, load) as spark:
+    with _spark_log() as spark_log, session(spark_log, master, load) as spark:
         if question.history:
             create_history_views(spark, question.history)
         else:
-            _create_views(spark, question, runs, say)
-        _shown(answered(spark, question.text), show)
+            _create_views(spark, question, runs, log)
+        rows = answered(spark, question.text)
+        try:
+            show(rows)
+        except (PySparkException, *JVM_LOST) as error:
+            raise refused(error) from None
 
 
-def _create_views(spark: SparkSession, question: Question, runs: Sequence[Evidence], say: Say) -> None:
+def _create_views(spark: SparkSession, question: Question, runs: Sequence[Evidence], log: Log) -> None:
     if question.evidence:
         runs = [read_at(spark, question.evidence, question.out, columns())]
     create_views(spark, runs)
     for missing in unjudged(runs, question.text):
-        say(f"{missing}: none yet; judge the run first: aftershock verdict")
-
-
-def _shown(rows: DataFrame, show: Show) -> None:
-    try:
-        show(rows)
-    except (PySparkException, *JVM_LOST) as broken:
-        raise refused(broken) from None
+        log(f"{missing}: none yet; judge the run first: aftershock verdict")
 
 
 @contextmanager
-def _log() -> Iterator[Path]:
+def _spark_log() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="aftershock-sql-"))
     log = folder / "spark.log"
     try:

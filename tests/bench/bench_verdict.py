@@ -76,7 +76,7 @@ def core(home: Path) -> Iterator[tuple[str, float]]:
     from aftershock.results.measure import latency, recovery
     from aftershock.results.measure.gate import blocks
     from aftershock.results.measure.measure import JOBS_AT_ONCE
-    from aftershock.results.measure.names import named
+    from aftershock.results.measure.names import with_names
     from aftershock.results.measure.samples import samples
     from aftershock.results.measure.tables import dims
     from aftershock.results.spark.tables import tables
@@ -88,11 +88,11 @@ def core(home: Path) -> Iterator[tuple[str, float]]:
         yield from _timed("gate", lambda: gate.where("not clean").limit(1).collect())
         judged = samples(rows, small, gate, None)
         counted = latency.latencies(judged, small)
-        seen = recovery.stretches(recovery.successes(judged, small, recovery.GAP_SLOT_US))
+        seen = recovery.success_stretches(recovery.successes(judged, small, recovery.GAP_SLOT_US))
         with ThreadPoolExecutor(JOBS_AT_ONCE) as pool:  # as the product does
             both = [
-                pool.submit(lambda: _windows(named(counted.toArrow(), judged, small), small)),
-                pool.submit(lambda: named(seen.toArrow(), judged, small)),
+                pool.submit(lambda: _windows(with_names(counted.toArrow(), judged, small), small)),
+                pool.submit(lambda: with_names(seen.toArrow(), judged, small)),
             ]
             yield from _timed("latency and availability", lambda: [one.result() for one in both])
 

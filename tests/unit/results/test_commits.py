@@ -11,7 +11,7 @@ from aftershock.results.checks.check import Check, Status
 from aftershock.results.evidence.analysis import document
 from aftershock.results.evidence.evidence import Evidence, Objective, read
 from aftershock.results.judge import evaluate
-from aftershock.results.measure.facts import Facts, Longest
+from aftershock.results.measure.facts import Facts, LongestGap
 from aftershock.results.report.plots import metrics
 from aftershock.results.spark.tables import columns
 from aftershock.tests.unit.results.evidence_factory import LOAD_END_S, Made, Row, S
@@ -105,7 +105,7 @@ def test_the_longest_time_without_an_acknowledged_commit(facts_: Facts) -> None:
     """Three silent seconds, and the 42 ms since the last success before them."""
     longest = facts_.longest["commit.gap", OURS, "fault/kill-1"]
     before_us = 30 * S - 1 - ((30 * S - 1 - TAKEN_US) // (S // RATE) * (S // RATE) + TAKEN_US)
-    assert Longest(RATE * 8 - 1, 3 * S + before_us + 1) == longest
+    assert LongestGap(RATE * 8 - 1, 3 * S + before_us + 1) == longest
 
 
 def test_records_are_judged_as_if_there_were_no_commits(facts: Facts, facts_: Facts) -> None:

@@ -65,7 +65,7 @@ def test_the_page_names_every_column(spark: "SparkSession", run: Evidence) -> No
         "journal",
         "events",
     }
-    told = PAGE.split("## Asking for yourself")[1].split("## Examples")[0]
+    told = PAGE.split("## Queries")[1].split("## Examples")[0]
     for name in names:
         section = next(part for part in told.split("\n### ") if f"`{name}`" in part.splitlines()[0])
         missing = {column for column in spark.table(name).columns if f"`{column}`" not in section} - {"run"}

@@ -5,7 +5,7 @@ from dataclasses import fields
 
 from aftershock.results.evidence.analysis import document
 from aftershock.results.measure.facts import (
-    Calm,
+    RecoveryCriterion,
     Cut,
     Distribution,
     Facts,
@@ -16,7 +16,7 @@ from aftershock.results.measure.facts import (
     RackFlow,
     Recovered,
     Slice,
-    Slow,
+    SlowRecord,
 )
 
 UNSAID = {"longest", "recoveries", "produced", "backwards"}
@@ -27,7 +27,7 @@ def test_every_measurement_is_a_row_that_says_whose_it_is() -> None:
     """Keys become fields; quantiles are text, as JSON wants; nothing is left out; it is JSON without NaN."""
     seen = Distribution(9, 1, 70, {0.99: 50, 1.0: None}, 40.0, {(0.99, 0.95): (45, None)})
     cut = Cut("produce.latency", "fault", each="rack", every_us=1_000_000)
-    slow = Slow(0, 7, "orders", 3, None, 1, 2, None, "failed", "TIMED_OUT")
+    slow = SlowRecord(0, 7, "orders", 3, None, 1, 2, None, "failed", "TIMED_OUT")
     facts = Facts(
         distributions={("produce.latency", "w/a", "run"): seen},
         spectra={("produce.latency", "w/a", "fault"): ((0.5, 40), (0.99, None))},
@@ -38,7 +38,7 @@ def test_every_measurement_is_a_row_that_says_whose_it_is() -> None:
         perf={"w/a": Perf(9, 1.0, 9.0, 0.1, 40.0, 70.0, 40.0, 45.0, 50.0, 50.0)},
         findings={("lost", "consume", "w/a"): Finding("lost", "consume", "w/a", 9, 1, ((0, 7),))},
         cuts={(cut, "w/a"): (Slice("rack=a", 5, seen),)},
-        calms={(Calm("kill-1", q=0.99), "w/a"): Recovered(9, None, 8)},
+        calms={(RecoveryCriterion("kill-1", q=0.99), "w/a"): Recovered(9, None, 8)},
     )
     told = json.loads(json.dumps(document(facts), allow_nan=False))
     assert {one.name for one in fields(Facts)} - UNSAID <= told.keys()

@@ -75,7 +75,7 @@ def test_the_environment_says_where_unless_the_command_line_does(monkeypatch: py
 @pytest.mark.parametrize("url", ["sc://127.0.0.1:1", "spark://127.0.0.1:1,127.0.0.1:2", "sc://", "sc://host:port"])
 def test_nobody_there_is_said_at_once(url: str, tmp_path: Path) -> None:
     """Spark's own clients would try for minutes; ours says who does not answer, and what to do."""
-    with pytest.raises(EvidenceError, match=r"nobody answers at .*start Spark there, or mend the address"):
+    with pytest.raises(EvidenceError, match=r"no answer from .*start Spark there, or correct the address"):
         session(tmp_path / "spark.log", url).__enter__()
 
 
@@ -88,7 +88,7 @@ def test_other_addresses_are_believed() -> None:
 def test_a_missing_client_of_connect_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark Connect is an extra: without it the sentence names it, and nothing of its mode stays behind."""
     monkeypatch.setitem(__import__("sys").modules, "pyspark.sql.connect.session", None)
-    monkeypatch.setattr("aftershock.results.spark.connect.reachable", lambda _: None)
+    monkeypatch.setattr("aftershock.results.spark.session.reachable", lambda _: None)
     with pytest.raises(EvidenceError, match=r"pip install 'aftershock\[connect\]'"):
         session(tmp_path / "spark.log", "sc://127.0.0.1:1").__enter__()
     assert "SPARK_CONNECT_MODE_ENABLED" not in os.environ
