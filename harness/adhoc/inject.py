@@ -287,9 +287,9 @@ def free_id(home: Path, kind: str) -> str:
     """Return the first ``<kind>-<n>`` that is not in the plan, the events or the journal."""
     events = (line for line in read_lines(home / "events.jsonl") if line.get("event") == EVENT)
     planned = read_json(home / "timeline.json")["steps"] if (home / "timeline.json").exists() else []
-    taken = {line["fault"]["id"] for line in events} | {step["id"] for step in planned}
-    taken |= {line["fault"] for line in read_journal(home / "journal.jsonl")}
-    return next(name for number in count(1) if (name := f"{kind}-{number}") not in taken)
+    used = {line["fault"]["id"] for line in events} | {step["id"] for step in planned}
+    used |= {line["fault"] for line in read_journal(home / "journal.jsonl")}
+    return next(name for number in count(1) if (name := f"{kind}-{number}") not in used)
 
 
 @contextmanager

@@ -131,17 +131,17 @@ def _heal_launched(client: docker.DockerClient, cluster: LabelledCluster, log: L
     return [f"{cluster.run_id}: removed {', '.join(removed)}"]
 
 
-def _heal_kept(client: docker.DockerClient, kept: LabelledCluster, log: Log, *, overrule: bool) -> list[str]:
+def _heal_kept(client: docker.DockerClient, record: LabelledCluster, log: Log, *, overrule: bool) -> list[str]:
     """Heal the orphaned faults of a kept cluster; with ``overrule`` also those whose injector is alive."""
-    journal = kept.home / "journal.jsonl"
-    if not (overrule and open_faults(read_journal(journal))) and not _has_orphaned_faults(kept.home):
+    journal = record.home / "journal.jsonl"
+    if not (overrule and open_faults(read_journal(journal))) and not _has_orphaned_faults(record.home):
         return []
-    with closing(attach(client, kept.home)) as cluster:
-        origin_ns = RunDir.open(kept.home).facts.get("origin_ns", 0)
+    with closing(attach(client, record.home)) as cluster:
+        origin_ns = RunDir.open(record.home).facts.get("origin_ns", 0)
         accepts_owner = (lambda _: True) if overrule else (lambda owner: not ownership.is_alive(owner))
         faults = asyncio.run(undo_open(journal, origin_ns, cluster, log, accepts_owner=accepts_owner))
         cluster.await_in_sync(_IN_SYNC_S)
-    return [f"{kept.run_id}: healed {', '.join(faults)}"]
+    return [f"{record.run_id}: healed {', '.join(faults)}"]
 
 
 def _is_kept(cluster: LabelledCluster) -> bool:

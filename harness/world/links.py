@@ -195,12 +195,12 @@ class LinksWorld:
         brokers = sorted({link.broker for link in self.links() if link.channel == "client"})
         try:
             probe = partial(_own_ids, address, brokers, self._security)
-            found = await asyncio.get_running_loop().run_in_executor(self._probing, probe)
+            ids = await asyncio.get_running_loop().run_in_executor(self._probing, probe)
         except OSError as error:
             raise FaultError(f"no answer through {link.proxy} ({address}): {error}") from error
-        if len(found) != 1:
-            raise FaultError(f"the node behind {link.proxy} ({address}) accepts the ids {found}, expected exactly one")
-        return found[0]
+        if len(ids) != 1:
+            raise FaultError(f"the node behind {link.proxy} ({address}) accepts the ids {ids}, expected exactly one")
+        return ids[0]
 
     def _address_of(self, proxy: Proxy) -> Address:
         if proxy.listen_rack is None:

@@ -80,7 +80,7 @@ class MachineWorld:
         return await asyncio.gather(*(asyncio.to_thread(self._log_dir, broker, path) for path in paths))
 
     async def offline_log_dirs(self, broker: BrokerId) -> frozenset[str]:
-        return await asyncio.to_thread(self._given_up, broker)
+        return await asyncio.to_thread(self._offline_log_dirs, broker)
 
     async def fill(self, broker: BrokerId, log_dir: str) -> None:
         if log_dir == LOG_DIR:
@@ -158,7 +158,7 @@ class MachineWorld:
             why = f"{node.container.name} answers {code} and `{output.decode().strip()}` to `{script}`"
         raise ClusterError(why)
 
-    def _given_up(self, broker: BrokerId) -> frozenset[str]:
+    def _offline_log_dirs(self, broker: BrokerId) -> frozenset[str]:
         answer = self._cluster.admin.ask(DescribeLogDirsRequest(topics=None), only=broker)
         return frozenset(
             result.log_dir for result in answer.results if result.error_code is ErrorCode.kafka_storage_error
@@ -177,7 +177,7 @@ class UpgradesWorld:
         return await asyncio.to_thread(self._cluster.nodes[broker].version)
 
     async def reported_version(self, broker: BrokerId) -> str:
-        return await asyncio.to_thread(self._told_version, broker)
+        return await asyncio.to_thread(self._reported_version, broker)
 
     async def fetch(self, version: str) -> None:
         await asyncio.to_thread(self._image, version)
@@ -199,7 +199,7 @@ class UpgradesWorld:
         client = next(iter(self._cluster.nodes.values())).container.client
         return engine.kafka_image(client, version, lambda _: None).name
 
-    def _told_version(self, broker: BrokerId) -> str:
+    def _reported_version(self, broker: BrokerId) -> str:
         container = self._cluster.nodes[broker].container
         container.reload()
         started = datetime.fromisoformat(container.attrs["State"]["StartedAt"][:19] + "+00:00")
