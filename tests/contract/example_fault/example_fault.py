@@ -1,7 +1,7 @@
-"""``doze``: a node that falls asleep for a moment, over and over, and never for so long that it is fenced.
+"""``doze``: a node is paused for a moment, over and over, and never for so long that it is fenced.
 
-It is written with public classes only: the base classes of a node's fault, the world's ``pause`` and ``resume``, and
-the undo ``resume``, so that any process can heal it, also one that doesn't have this package.
+It uses public classes only: the base classes of a node's fault, the world's ``pause`` and ``resume``, and the undo
+``resume``, so that any process can heal it, even one without this package.
 """
 
 from typing import Annotated, Any, ClassVar, Literal
@@ -20,7 +20,7 @@ SEEN_DEADLINE_MS = 2_000
 
 
 class DozeInjection(NodeInjection):
-    """One node, paused for ``nap_ms`` every ``every_ms``. A rehearsal doesn't inject, so nobody is put to sleep."""
+    """One node, paused for ``nap_ms`` every ``every_ms``. A rehearsal doesn't inject, so it pauses nothing."""
 
     down: ClassVar[BrokerState] = "paused"
     verb: ClassVar[Verb] = "resume"
@@ -33,13 +33,13 @@ class DozeInjection(NodeInjection):
         self.asleep = False
 
     async def inject(self) -> None:
-        """The first nap."""
+        """Start the first pause."""
         await run_to_completion(self.context.world.pause(self.victim))
         await self.see_down(SEEN_DEADLINE_MS)
         self.asleep = True
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Each nap is read back in its middle; the last one is ended by the undo."""
+        """Read the state back in the middle of each pause; the undo ends the last one."""
         clock = self.context.clock
         while True:
             began_us = clock.now_us()
@@ -71,6 +71,6 @@ class Doze(NodeFault):
     every: Annotated[Duration, Field(ge=200, description="from one nap to the next")] = 1_000
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """FaultError if there is nobody to hit."""
+        """Resolve the node; FaultError if there is none."""
         victim = await resolve(self.broker, context.world, draws, "broker")
         return DozeInjection(context, victim, {"asked": self.broker}, self.nap, self.every)
