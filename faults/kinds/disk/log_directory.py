@@ -83,13 +83,14 @@ class LogDirInjection(Injection):
 
     async def confirm_healed(self) -> None:
         """Wait until the broker is in service and uses the directory."""
-        await wait_until(self._missing, self.context.clock, RETURN_DEADLINE_MS)
 
-    async def _missing(self) -> str | None:
-        if missing := await out_of_service_reason(self.victim, self.context):
-            return missing
-        offline = self.path in await self.context.world.offline_log_dirs(self.victim)
-        return f"{self.path} is still offline" if offline else None
+        async def missing() -> str | None:
+            if reason := await out_of_service_reason(self.victim, self.context):
+                return reason
+            offline = self.path in await self.context.world.offline_log_dirs(self.victim)
+            return f"{self.path} is still offline" if offline else None
+
+        await wait_until(missing, self.context.clock, RETURN_DEADLINE_MS)
 
 
 class LogDirFault(NodeFault):

@@ -130,7 +130,16 @@ class UncleanInjection(ElectInjection):
 
     async def inject(self) -> None:
         """Request unclean elections until every partition has a leader."""
-        await wait_until(self._leaderless, self.context.clock, ELECTED_DEADLINE_MS)
+
+        async def leaderless() -> str | None:
+            states = await self._states()
+            pending = [(self.topic, s.partition) for s in states if s.partition in self.due and s.leader is None]
+            if not pending:
+                return None
+            await self.context.world.elect_unclean(pending)
+            return f"{len(pending)} of {len(self.due)} partitions have no leader"
+
+        await wait_until(leaderless, self.context.clock, ELECTED_DEADLINE_MS)
 
     async def hold(self, _until_us: int | None, report: Report) -> None:
         """Report that each has a leader, at a higher epoch, that was not in sync before."""
@@ -138,14 +147,6 @@ class UncleanInjection(ElectInjection):
         led = [p for p in self.due if p in now and _led_again(self.before[p], now[p])]
         what = f"partitions of {self.topic} without a leader that have one now, which was not in sync"
         report(Witness(what, len(self.due), len(led), "partitions", len(now), len(led) == len(self.due)))
-
-    async def _leaderless(self) -> str | None:
-        states = await self._states()
-        without = [(self.topic, s.partition) for s in states if s.partition in self.due and s.leader is None]
-        if not without:
-            return None
-        await self.context.world.elect_unclean(without)
-        return f"{len(without)} of {len(self.due)} partitions have no leader"
 
 
 def _elected(before: PartitionState, now: PartitionState) -> bool:

@@ -214,8 +214,14 @@ class RecreateTopicInjection(Injection):
 
     async def inject(self) -> None:
         """Delete the topic, create it, and wait until all partitions have leaders."""
+
+        async def not_led() -> str | None:
+            states = await self.context.world.partitions([self.topic])
+            led = sum(state.leader is not None for state in states)
+            return None if led == self.partitions else f"{led} of {self.partitions} partitions have a leader"
+
         await run_to_completion(self._replace())
-        await wait_until(self._not_led, self.context.clock, RECREATED_DEADLINE_MS)
+        await wait_until(not_led, self.context.clock, RECREATED_DEADLINE_MS)
 
     async def hold(self, _until_us: int | None, report: Report) -> None:
         """Report that the topic has another id."""
@@ -225,17 +231,12 @@ class RecreateTopicInjection(Injection):
         report(Witness(what, asked=1, observed=float(ok), unit="topics", n=1, ok=ok))
 
     async def _replace(self) -> None:
+        async def still_there() -> str | None:
+            return f"{self.topic} is not yet deleted" if self.topic in await self.context.world.topic_ids() else None
+
         await self.context.world.delete_topic(self.topic)
-        await wait_until(self._still_there, self.context.clock, RECREATED_DEADLINE_MS)
+        await wait_until(still_there, self.context.clock, RECREATED_DEADLINE_MS)
         await perform(self.undo, self.context.world, self.context.clock)
-
-    async def _still_there(self) -> str | None:
-        return f"{self.topic} is not yet deleted" if self.topic in await self.context.world.topic_ids() else None
-
-    async def _not_led(self) -> str | None:
-        states = await self.context.world.partitions([self.topic])
-        led = [state for state in states if state.leader is not None]
-        return None if len(led) == self.partitions else f"{len(led)} of {self.partitions} partitions have a leader"
 
 
 class RecreateTopic(Fault):

@@ -35,7 +35,7 @@ def test_what_is_no_condition(text: str) -> None:
 
 
 def test_in_a_plan() -> None:
-    """One or several; a wrong one is a problem with its place."""
+    """A plan has one or several conditions; an invalid one is reported with its location."""
     one = load_plan(FRAME.replace("faults:\n", 'abort: "offline_partitions > 0"\nfaults: []\n')).plan
     assert one.abort == ("offline_partitions > 0",)
     with pytest.raises(PlanError, match=r":9:35: `abort`: invalid abort condition `isr == 0`"):
@@ -56,7 +56,7 @@ async def keep(stage: Stage, condition: str, until_ms: int) -> str | None:
 
 
 async def test_met_when_it_has_lasted(stage: Stage) -> None:
-    """Not before its time, and not when it held only for a moment in between."""
+    """A condition is not met before its duration, nor if it held only for a moment."""
     stage.world.states[BrokerId(2)] = "exited"
     said = await keep(stage, "registered_brokers < 3 for 2s", 4_000)
     assert said == "registered_brokers < 3 for 2s: registered_brokers was 2"
@@ -65,7 +65,7 @@ async def test_met_when_it_has_lasted(stage: Stage) -> None:
 
 
 async def test_the_fewest_in_sync(stage: Stage) -> None:
-    """Of all partitions, the one with the fewest counts."""
+    """The partition with the smallest ISR counts."""
     await stage.world.kill(BrokerId(1))
     assert await keep(stage, "in_sync_replicas <= 2", 2_000) == "in_sync_replicas <= 2: in_sync_replicas was 2"
 

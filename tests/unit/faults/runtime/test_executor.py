@@ -1,4 +1,4 @@
-"""The executor: journal first, everything healed, whatever happens."""
+"""Executor: journal first, everything is healed in any case."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_full_story(stage: Stage, fault: str) -> None:
 
 @pytest.mark.parametrize("fault", [*LASTING, RESTART, STAY])
 async def test_a_rehearsal_does_nothing_and_sees_nothing(stage: Stage, fault: str) -> None:
-    """The same times and targets, no call that breaks or mends anything, and every witness silent."""
+    """A rehearsal has the same times and targets, changes nothing, and all its witnesses fail."""
     await stage.rehearse(fault)
     name = stage.journal.lines[0].fault
     assert stage.journal.states(name) == ["intended", "injected", "witnessed", "healed"]
@@ -52,7 +52,7 @@ async def test_a_rehearsal_does_nothing_and_sees_nothing(stage: Stage, fault: st
 
 
 async def test_a_rehearsed_fault_has_the_window_of_a_real_one(stage: Stage) -> None:
-    """From `at` to `at` + `for`, so that the same objectives look at the same stretch of calm."""
+    """A rehearsal's fault lasts from `at` to `at` + `for`, so that objectives have the same windows."""
     await stage.rehearse(KILL)
     assert (2_000_000, 8_000_000) == (stage.line("dead", "intended").t_us, stage.line("dead", "healed").t_us)
 
@@ -81,7 +81,7 @@ async def test_times(stage: Stage) -> None:
 
 @pytest.mark.parametrize(("first", "second"), list(product([4, 9], [4, 9])))
 async def test_overlaps_heal_in_any_order(stage: Stage, first: int, second: int) -> None:
-    """Two overlapping latencies on the same links and a kill: whichever ends first, each heals only itself."""
+    """Two overlapping latencies on the same links and a kill each heal only themselves, in any order."""
     await stage.play(
         f'{{id: one, at: 1s, for: {first}s, kind: latency, link: "client(a) -> broker", delay: 50ms}}',
         f'{{id: two, at: 2s, for: {second}s, kind: latency, link: "client(a) -> broker", delay: 80ms}}',
@@ -94,7 +94,7 @@ async def test_overlaps_heal_in_any_order(stage: Stage, first: int, second: int)
 
 
 async def test_failure_stops_no_other(stage: Stage) -> None:
-    """A step whose injection fails is journalled and undone; the others run as if it weren't there."""
+    """A step whose injection fails is journalled and undone; the other steps are not affected."""
     stage.world.broken["pause"] = FaultError("the engine refused to pause k2")
     await stage.play(PAUSE, LATENCY)
     assert stage.journal.states("frozen") == ["intended", "failed", "healing", "healed"]
@@ -104,7 +104,7 @@ async def test_failure_stops_no_other(stage: Stage) -> None:
 
 
 async def test_surprise_is_a_failure_too(stage: Stage) -> None:
-    """An exception nobody foresaw is journalled with its name, and the undo is performed all the same."""
+    """An unexpected exception is journalled with its type, and the undo is performed."""
     stage.world.broken["kill"] = RuntimeError("boom")
     await stage.play(KILL, LATENCY)
     assert stage.line("dead", "failed").why == "RuntimeError: boom"
@@ -113,7 +113,7 @@ async def test_surprise_is_a_failure_too(stage: Stage) -> None:
 
 
 async def test_nothing_to_hit(stage: Stage) -> None:
-    """A target that resolves to nothing: `failed` with the reason, nothing intended, nothing undone."""
+    """A step without targets is `failed` with the reason; nothing is intended or undone."""
     stage.world.states[2] = "exited"  # type: ignore[index]
     await stage.play(PAUSE, LATENCY)
     assert stage.journal.states("frozen") == ["failed"]
@@ -132,7 +132,7 @@ async def test_failed_heal_is_raised_at_the_end(stage: Stage) -> None:
 
 
 async def test_broker_that_does_not_come_back(stage: Stage) -> None:
-    """A started broker that never registers is a failed heal after the deadline, in words."""
+    """A started broker that never registers is a failed heal after the deadline, with a message."""
     start = stage.world.start
 
     async def started_but_dying(broker: object) -> None:
@@ -147,7 +147,7 @@ async def test_broker_that_does_not_come_back(stage: Stage) -> None:
 @pytest.mark.parametrize("fault", LASTING)
 @pytest.mark.parametrize("at_ms", [500, 1001, 2001, 3001, 5500, 8001, 8500])
 async def test_cancelled_in_any_state(stage: Stage, fault: str, at_ms: int) -> None:
-    """Cancelled before, in injection, while held or in the heal: what was intended is healed, nothing stays broken."""
+    """Cancelled before, during injection, hold or heal: every intended fault is healed."""
     await stage.interrupt(at_ms, fault)
     assert stage.world.healthy()
     for name in {line.fault for line in stage.journal.lines}:
@@ -190,14 +190,14 @@ async def test_undo_never_overtakes_the_harm(stage: Stage) -> None:
 
 
 async def test_interrupt_does_not_wait_for_the_cluster(stage: Stage) -> None:
-    """An interrupted fault is undone at once and says that nobody saw it take hold."""
+    """An interrupted fault is undone at once, and its line says that it was not seen to take hold."""
     await stage.interrupt(4_000, KILL)
     assert stage.clock.now_us() == 4_000_000
     assert "interrupt" in str(stage.journal.lines[-1].why)
 
 
 async def test_full_disk(stage: Stage) -> None:
-    """A journal that can't be written in the heal is raised, and the fault is healed nevertheless."""
+    """A journal that can't be written during the heal raises, and the fault is healed."""
     stage.journal.full_at = frozenset({"healing"})
     with pytest.raises(OSError, match="No space left"):
         await stage.play(KILL)

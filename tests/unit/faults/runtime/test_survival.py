@@ -1,4 +1,4 @@
-"""What a dry run says of quorum and ISR: each sentence by the smallest loss that earns it."""
+"""Prediction of quorum and ISR for a dry run: each sentence with the smallest loss that causes it."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def test_one_node_of_three_may_go() -> None:
 
 
 def test_two_of_three_take_quorum_and_isr_along() -> None:
-    """Each is said, the quorum first."""
+    """Every failure is reported, the quorum first."""
     told = survival("nodes", Targets(brokers=(1, 2)), standing())
 
     assert told == [
@@ -43,14 +43,14 @@ def test_a_replica_out_of_sync_already_does_not_count() -> None:
 
 
 def test_the_last_one_in_sync_takes_the_leadership_along() -> None:
-    """Others live, but none may lead without losing records."""
+    """Other replicas live, but none is in sync."""
     told = survival("nodes", Targets(brokers=(1,)), standing(isr=(1,), needed=1))
 
     assert told == ["orders/0 would have no leader: none of its in-sync replicas is left"]
 
 
 def test_nodes_that_go_one_at_a_time_are_looked_at_one_at_a_time() -> None:
-    """All three in turn are no loss of three; with three needed each turn is one too many."""
+    """Three nodes in turn are not a loss of three; with three replicas needed, each turn fails."""
     rolling = Targets(brokers=(1, 2, 3))
 
     assert survival("one node", rolling, standing()) == FINE
@@ -74,7 +74,7 @@ def test_a_leader_that_is_cut_off_makes_way() -> None:
 
 
 def test_a_ring_of_cuts_leaves_no_controller() -> None:
-    """No two voters hear each other."""
+    """No two voters reach each other."""
     every = tuple(f"controller_{rack}-k{node}" for rack in "abc" for node, home in RACKS.items() if rack != home)
 
     assert survival("links", Targets(links=every), standing())[0].startswith("the metadata quorum would have")
@@ -82,13 +82,13 @@ def test_a_ring_of_cuts_leaves_no_controller() -> None:
 
 @pytest.mark.parametrize("impact", ["moments", "leaders"])
 def test_what_takes_nothing_away_says_so(impact: Impact) -> None:
-    """However many it hits."""
+    """Faults without impact on nodes or links survive with any number of targets."""
     (sentence,) = survival(impact, Targets(brokers=(1, 2, 3), topics=("orders",)), standing())
     assert "no node and no link is taken away" in sentence
 
 
 def test_an_unknown_kind_is_told_the_worst() -> None:
-    """And that it is the worst."""
+    """For an unknown impact, the worst case is reported as such."""
     told = survival("unknown", Targets(brokers=(1, 2)), standing(partitions=6))
 
     assert told[0].startswith("at worst, if its targets serve no requests: the metadata quorum")

@@ -30,7 +30,7 @@ FAULTS = (
 
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_from_the_journal_alone(stage: Stage, fault: str) -> None:
-    """The undo of the first line, through JSON and back, heals what is broken; done twice it changes nothing more."""
+    """The undo of the first line, through JSON and back, heals the fault; a second undo changes nothing."""
     broken: list[bool] = []
 
     async def heal_from_outside() -> None:
@@ -49,13 +49,13 @@ async def test_from_the_journal_alone(stage: Stage, fault: str) -> None:
 
 
 async def test_unknown_verb(stage: Stage) -> None:
-    """A verb of a later version is refused with what to do."""
+    """A verb of a later version is refused, with the remedy."""
     with pytest.raises(FaultError, match="heal with the version that wrote the journal"):
         await perform(Undo("untangle"), stage.world, stage.clock)  # type: ignore[arg-type]
 
 
 async def test_all_toxics_are_tried(stage: Stage) -> None:
-    """One toxic that can't be taken off doesn't keep the others on; the error names each."""
+    """A toxic that can't be removed doesn't stop the removal of others; the error names every failure."""
     await stage.play_with(3_000, lambda: None, FAULTS[0].replace("60s", "4s"))
     stage.world.broken["remove_toxic"] = FaultError("toxiproxy is gone")
     undo = stage.journal.lines[0].undo

@@ -1,4 +1,4 @@
-"""Waiting with a reason and a deadline."""
+"""Waiting for conditions and results, with a reason and a deadline."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aftershock.tests.unit.faults.fake_world import JumpingClock
 
 
 async def test_until_says_what_is_missing() -> None:
-    """The deadline's error holds the last thing missing, and the clock stands at the deadline."""
+    """The error at the deadline has the last missing thing."""
     clock = JumpingClock()
 
     async def never() -> str | None:
@@ -23,7 +23,7 @@ async def test_until_says_what_is_missing() -> None:
 
 
 async def test_until_takes_refusals_for_not_yet() -> None:
-    """An error of Kafka's while asking is waited out."""
+    """An error of Kafka during a poll counts as not yet."""
     clock = JumpingClock()
 
     async def later() -> str | None:
@@ -36,7 +36,7 @@ async def test_until_takes_refusals_for_not_yet() -> None:
 
 
 async def test_within() -> None:
-    """The result if it comes in time; None, and the work cancelled, if not; its own error as it is."""
+    """The result is returned in time; else the work is cancelled and None returned; errors are raised."""
     clock = JumpingClock()
     cancelled = asyncio.Event()
 
@@ -59,7 +59,7 @@ async def test_within() -> None:
 
 
 async def test_patiently_gives_up() -> None:
-    """Refusals to the end are raised as they are; other errors at once."""
+    """Refusals are raised after the deadline, other errors at once."""
     clock = JumpingClock()
 
     async def refused() -> None:
@@ -76,7 +76,7 @@ async def test_patiently_gives_up() -> None:
 
 
 async def test_to_the_end() -> None:
-    """Cancelled as often as one likes, the work ends first; then the cancellation gets through."""
+    """After any number of cancellations the work ends first; then the cancellation is raised."""
     clock = JumpingClock()
     done = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""Close session: by an id that the client tells or the plan gives; the broker is seen to have forgotten it."""
+"""Close session: by an id from the client or the plan; the broker no longer has the session."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def test_by_its_id(stage: Stage) -> None:
 
 
 async def test_of_an_arm(stage: Stage) -> None:
-    """All that its consumers tell and their brokers know; one that was lost meanwhile is left out."""
+    """All sessions reported by the consumers are closed; one that no longer exists is left out."""
     stage.world.told_sessions[CONSUMER] = {1: 11, 2: 22, 3: 33}  # type: ignore[dict-item]
     await stage.play(OF_ARM)
     assert {1: set(), 2: set(), 3: set()} == stage.world.sessions
@@ -50,7 +50,7 @@ async def test_not_done(stage: Stage) -> None:
     [(BY_ID.replace("11", "12"), "has no session 12"), (OF_ARM, "baseline reports none")],
 )
 async def test_nothing_to_close(stage: Stage, fault: str, sentence: str) -> None:
-    """An id that nobody knows, a client that tells nothing: said, and nothing is asked to be closed."""
+    """An unknown id or a client without sessions fails the step, and nothing is closed."""
     await stage.play(fault)
     assert sentence in str(stage.line("gone", "failed").why)
     assert [] == stage.world.called("close_fetch_session")
@@ -58,6 +58,6 @@ async def test_nothing_to_close(stage: Stage, fault: str, sentence: str) -> None
 
 @pytest.mark.parametrize("said", ["", ", session: 5", ", client: baseline, session: 5, broker: 1"])
 def test_refused_in_a_plan(said: str) -> None:
-    """Whose session it is must be said, in one way."""
+    """The session must be given in exactly one way."""
     with pytest.raises(PlanError, match="either `client: ARM`"):
         timeline_of("{at: 1s, kind: close_session" + said + "}")

@@ -1,4 +1,4 @@
-"""Disconnected clients: the connections that they had are gone, and there is nothing to undo."""
+"""Disconnect: the clients' connections are closed, and there is nothing to undo."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CUT_OFF = "{id: cut-off, at: 1s, kind: disconnect_client, client: baseline}"
 
 
 async def test_what_it_had_is_gone(stage: Stage) -> None:
-    """One witness counts the connections that are no longer there; new ones are no matter."""
+    """The witness counts closed connections and ignores new ones."""
     await stage.play(CUT_OFF)
     assert stage.world.called("disconnect_client") == [CONSUMER, PRODUCER]
     (witness,) = stage.journal.witnesses("cut-off")
@@ -23,7 +23,7 @@ async def test_what_it_had_is_gone(stage: Stage) -> None:
 
 
 async def test_one_that_holds_on(stage: Stage) -> None:
-    """A connection that is still there fails the witness: sabotaged, in part, and rehearsed."""
+    """A connection that is still open fails the witness."""
     stage.world.open[PRODUCER] |= {f"{PRODUCER} 3"}
     await stage.play(CUT_OFF)
     assert [witness.observed for witness in stage.journal.witnesses("cut-off")] == [4]

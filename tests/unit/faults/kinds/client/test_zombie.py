@@ -91,7 +91,10 @@ async def test_one_without_a_group_is_not_hit(stage: Stage) -> None:
             FRAME.replace(", group: readers", "") + "  - {at: 1s, for: 50s, kind: zombie, client: baseline}\n",
             "`baseline` consumes in no group",
         ),
-        (FRAME + "  - {at: 1s, for: 50s, kind: zombie, client: baseline, op: produce}\n", "only a consumer has a session"),
+        (
+            FRAME + "  - {at: 1s, for: 50s, kind: zombie, client: baseline, op: produce}\n",
+            "only a consumer has a session",
+        ),
     ],
 )
 def test_a_session_must_be_outlasted(plan: str, sentence: str) -> None:

@@ -1,4 +1,4 @@
-"""Config: settings in force for a while, read back, put back; and what Kafka would not take is refused."""
+"""Config: settings are changed, read back and restored; settings that Kafka refuses are refused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ QUOTA = "{id: few, at: 1s, for: 4s, kind: config, client_id: orders-a-produce, s
     ],
 )
 async def test_in_force_and_back(stage: Stage, fault: str, of: tuple, before: dict, during: dict) -> None:  # type: ignore[type-arg]
-    """The dynamic value is as asked while it lasts, read back each second, and afterwards what it was, or absent."""
+    """The dynamic value is changed during the fault, read back each second, and restored or removed afterwards."""
     seen = []
     await stage.play_with(3_000, lambda: seen.append(dict(stage.world.dynamic[of])), fault)
     assert [during] == seen
@@ -46,7 +46,7 @@ async def test_not_done(stage: Stage) -> None:
 
 
 async def test_changed_back_by_somebody_else(stage: Stage) -> None:
-    """Whoever takes the setting away meanwhile is seen."""
+    """A setting removed during the fault fails a witness."""
     own = stage.world.dynamic.setdefault(("broker", "1"), {})
     await stage.play_with(2_500, own.clear, THREADS)
     assert [True, True, False, False, False] == [witness.ok for witness in stage.journal.witnesses("few")]
@@ -68,7 +68,7 @@ async def test_heal_that_does_not_take(stage: Stage) -> None:
     ],
 )
 async def test_refused_at_injection(stage: Stage, said: str, sentence: str) -> None:
-    """What Kafka would take and ignore, or take at a start only, is never asked for."""
+    """Unknown and read-only settings are refused at injection."""
     await stage.play(THREADS.replace("num.io.threads: 4", said))
     assert sentence in str(stage.line("few", "failed").why)
     assert stage.world.called("alter_config") == []
@@ -93,7 +93,7 @@ def test_steps(now: str, wanted: str, ok: bool) -> None:
     ],
 )
 def test_refused_in_a_plan(fault: str, sentence: str) -> None:
-    """What the plan alone shows to be wrong."""
+    """The check refuses faults that can't work in the plan."""
     with pytest.raises(PlanError, match=sentence):
         timeline_of(fault)
 

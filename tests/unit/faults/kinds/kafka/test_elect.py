@@ -1,4 +1,4 @@
-"""Elect: leaders that strayed go home; where none strayed, the fault did nothing and says so."""
+"""Elect: preferred leaders are restored; an election without effect fails its witness."""
 
 from __future__ import annotations
 

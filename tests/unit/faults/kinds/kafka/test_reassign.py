@@ -1,4 +1,4 @@
-"""Reassign: leaders or replicas move, are seen to, and go back if they are to."""
+"""Reassign: leaders or replicas move, are read back, and are restored with `for`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOVE = "{id: turn, at: 1s, kind: reassign, topic: orders, move: {from: 1, to: 2}
 
 
 async def test_rotation_moves_every_leader(stage: Stage) -> None:
-    """Each replica list is turned left by one, and its new first replica leads."""
+    """Each replica list is rotated left by one, and its new first replica leads."""
     before = stage.world.replicas()
     await stage.play(ROTATE)
     assert stage.world.replicas() == [replicas[1:] + replicas[:1] for replicas in before]
@@ -33,7 +33,7 @@ async def test_restored_after_for(stage: Stage) -> None:
 
 
 async def test_assignment_changed_by_somebody_else(stage: Stage) -> None:
-    """Somebody moves the partitions back during the fault: the read at its end fails the witness."""
+    """Partitions moved back during the fault fail the witness at its end."""
     before = dict(stage.world._partitions)
     await stage.play_with(3_000, lambda: stage.world._partitions.update(before), ROTATE_BACK)
     assert [witness.ok for witness in stage.journal.witnesses("turn")] == [True, False]

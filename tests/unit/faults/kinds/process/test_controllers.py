@@ -1,4 +1,4 @@
-"""Controllers: another is seen to rule, the node comes back; and what a plan should know about quorums is said."""
+"""Faults on the controller: another is elected, the node returns; the plan check reports quorum problems."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOVE = "{id: next, at: 1s, kind: move_controller}"
 
 @pytest.mark.parametrize(("by", "verb"), [("restart", "stop"), ("pause", "pause"), ("kill", "kill")])
 async def test_moved(stage: Stage, by: str, verb: str) -> None:
-    """The one in office is taken away in that manner until another rules, and runs again when the action is over."""
+    """The controller is taken away until another is elected, and runs again at the end of the action."""
     await stage.play(MOVE.replace("controller}", f"controller, by: {by}}}"))
     assert [3] == stage.world.called(verb)
     assert stage.world.active_controller != 3
@@ -36,14 +36,14 @@ async def test_moved(stage: Stage, by: str, verb: str) -> None:
 
 @pytest.mark.parametrize("by", ["restart", "pause", "kill"])
 async def test_interrupted(stage: Stage, by: str) -> None:
-    """Cancelled while nobody rules: the node is brought back all the same."""
+    """Cancelled without an active controller, the node is brought back."""
     stage.world.deposed = False
     await stage.interrupt(3_000, MOVE.replace("controller}", f"controller, by: {by}}}"))
     assert stage.world.healthy()
 
 
 async def test_nobody_takes_over(stage: Stage) -> None:
-    """No other is elected in time: failed with that, and the node is back."""
+    """If no other is elected in time, the step fails, and the node is brought back."""
     stage.world.deposed = False
     await stage.play(MOVE)
     assert "node 3 is still the active controller" in str(stage.line("next", "failed").why)
@@ -52,7 +52,7 @@ async def test_nobody_takes_over(stage: Stage) -> None:
 
 @pytest.mark.parametrize("fault", [KILL, MOVE])
 async def test_not_done(stage: Stage, fault: str) -> None:
-    """A rehearsal touches no node, and the one in office is still there."""
+    """A rehearsal affects no node, and the controller stays."""
     await stage.rehearse(fault)
     assert 3 == stage.world.active_controller
     assert not {"kill", "stop", "pause"} & {verb for _, verb, _ in stage.world.calls}
@@ -60,7 +60,7 @@ async def test_not_done(stage: Stage, fault: str) -> None:
 
 
 async def test_killed_for_a_while(stage: Stage) -> None:
-    """Another rules from beginning to end, the node stays dead as long, and is back afterwards."""
+    """Another node is the controller and the victim dead during the fault; the victim is back afterwards."""
     await stage.play(KILL)
     assert stage.all_ok("next")
     assert ["intended", "injected", "witnessed", "healing", "healed"] == stage.journal.states("next")
@@ -88,5 +88,5 @@ def test_nobody_to_take_over(fault: str) -> None:
 
 
 def test_met_by_whoever_uses_a_topic() -> None:
-    """Clients never talk to a controller, so its loss is met by all of them."""
+    """Clients never talk to a controller, so its loss affects all topics."""
     assert {"topics"} == {step.met_by for step in timeline_of(KILL).steps}

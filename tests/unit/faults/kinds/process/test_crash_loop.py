@@ -1,4 +1,4 @@
-"""Crash loop: killed again each time it has come back, and in service when it is over."""
+"""Crash loop: the node is killed after each return, and in service at the end."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ async def test_dead_again_each_time_it_is_back(stage: Stage) -> None:
 
 
 async def test_every_is_the_least_time_between_deaths(stage: Stage) -> None:
-    """A node that is back early lives on until then."""
+    """A node that is back early is not killed before `every` has passed."""
     await stage.play(LOOP.replace("every: 1s", "every: 5s"))
     kills = [t_us for t_us, verb, _ in stage.world.calls if verb == "kill"]
     assert [5_000_000, 5_000_000] == [later - earlier for earlier, later in pairwise(kills)]
 
 
 async def test_one_death_is_a_kill(stage: Stage) -> None:
-    """Over before it came back once: not the fault that was asked for."""
+    """A loop that ends before the first return fails its witness."""
     await stage.play(LOOP.replace("for: 12s", "for: 2s"))
     assert (1, False) == summary(stage)
 
 
 async def test_nothing_done_is_no_proof(stage: Stage) -> None:
-    """A rehearsal kills nobody, and says so."""
+    """A rehearsal kills no node, and its witness fails."""
     await stage.rehearse(LOOP)
     assert (0, False) == summary(stage)
     assert [] == stage.world.called("kill") + stage.world.called("start")
 
 
 async def test_a_node_that_does_not_come_back(stage: Stage) -> None:
-    """It dies of itself: the fault failed, and so does its heal."""
+    """A node that can't start fails the fault and its heal."""
 
     async def dying(_broker: object) -> None:
         return
@@ -65,7 +65,7 @@ async def test_a_node_that_does_not_come_back(stage: Stage) -> None:
 
 @pytest.mark.parametrize("at_ms", [1_001, 1_500, 4_500, 8_000, 13_001])
 async def test_interrupted(stage: Stage, at_ms: int) -> None:
-    """Dead, booting or alive: it runs in the end, and nobody kills it any more."""
+    """Interrupted at any time, the node runs at the end and is not killed again."""
     await stage.interrupt(at_ms, LOOP)
     kills = len(stage.world.called("kill"))
     await stage.clock.sleep_until_us(30_000_000)

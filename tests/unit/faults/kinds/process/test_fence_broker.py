@@ -1,4 +1,4 @@
-"""Fence: the broker's controller links are cut, the others see it fenced, and it is back in service afterwards."""
+"""Fence: the broker's controller links are cut, it is fenced, and in service afterwards."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_not_done(stage: Stage) -> None:
 
 
 async def test_unfenced_meanwhile(stage: Stage) -> None:
-    """Somebody lets it through again: seen."""
+    """A removed toxic fails the witness."""
 
     def let_through() -> None:
         for toxics in stage.world.proxies.values():
@@ -58,7 +58,7 @@ async def test_the_controller_lives_next_door(stage: Stage) -> None:
 
 
 async def test_chosen_where_it_can_be(stage: Stage) -> None:
-    """Without a broker named, one of another rack than the controller's."""
+    """Without `broker`, one of another rack than the controller's is chosen."""
     stage.world.active_controller = 1  # type: ignore[assignment]
     await stage.play(FENCE.replace(", broker: 1", ""))
     assert (2,) == stage.line("out", "injected").targets.brokers
@@ -66,7 +66,7 @@ async def test_chosen_where_it_can_be(stage: Stage) -> None:
 
 
 async def test_heal_that_does_not_take(stage: Stage) -> None:
-    """A toxic that can't be removed leaves it fenced: said, not passed over."""
+    """A toxic that can't be removed is a failed heal."""
     gone = FaultError("toxiproxy is gone")
     with pytest.raises(FaultError, match="could not be healed"):
         await stage.play_with(6_000, lambda: stage.world.broken.update(remove_toxic=gone), FENCE)

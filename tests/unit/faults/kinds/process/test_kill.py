@@ -1,4 +1,4 @@
-"""Kill: dead means dead, stays dead, and is back only when it is in service."""
+"""Kill: the node is dead until the heal, and healed only when it is in service."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KILL = "{id: dead, at: 1s, for: 6s, kind: kill, broker: leader of orders/0}"
 
 
 async def test_roles_of_the_victim(stage: Stage) -> None:
-    """The journal says what the victim led, whether it was the controller, its rack, and what was asked for."""
+    """The journal has the victim's leaderships, whether it was the controller, its rack, and the plan's role."""
     await stage.play(KILL)
     targets = stage.line("dead", "intended").targets
     assert targets.brokers == (1,)
@@ -22,7 +22,7 @@ async def test_roles_of_the_victim(stage: Stage) -> None:
 
 
 async def test_role_is_resolved_at_injection(stage: Stage) -> None:
-    """Two kills of the leader one after the other hit two brokers: the first one moved the leader."""
+    """Two successive kills of the leader affect two brokers: the first kill moved the leader."""
     await stage.play(
         "{id: one, at: 0s, for: 4s, kind: kill, broker: leader of orders/0}",
         "{id: two, at: 2s, for: 4s, kind: kill, broker: leader of orders/0}",
@@ -40,14 +40,14 @@ async def test_healed_when_in_service(stage: Stage) -> None:
 
 
 async def test_a_death_that_nobody_noticed_is_no_service(stage: Stage) -> None:
-    """Registered and in every ISR all along, as the cluster sees it: healed is only a node that answers again."""
+    """A node that the cluster never missed is healed only once it answers again."""
     stage.world.unnoticed = True
     await stage.play(KILL)
     assert stage.line("dead", "healed").t_us >= 10_000_000
 
 
 async def test_kill_that_does_not_take(stage: Stage) -> None:
-    """A container still running after SIGKILL is a failed injection, in words."""
+    """A container still running after SIGKILL fails the injection, with a message."""
 
     async def ignored(_broker: object) -> None:
         return
@@ -59,7 +59,7 @@ async def test_kill_that_does_not_take(stage: Stage) -> None:
 
 
 async def test_raised_from_the_dead(stage: Stage) -> None:
-    """Somebody starts the container during the fault: a witness fails."""
+    """A container started during the fault fails a witness."""
 
     def meddle() -> None:
         stage.world._regain(1)  # type: ignore[arg-type]
@@ -71,7 +71,7 @@ async def test_raised_from_the_dead(stage: Stage) -> None:
 
 
 async def test_refusals_of_a_failover_are_waited_out(stage: Stage) -> None:
-    """Kafka refuses to name the leader for a while: the step strikes as soon as it answers."""
+    """The step waits while Kafka refuses to name the leader."""
     stage.world.broken["partitions"] = AdminError("no controller at the moment", "NOT_CONTROLLER")
     await stage.play_with(3_000, stage.world.broken.clear, KILL)
     assert stage.all_ok("dead")
@@ -79,14 +79,14 @@ async def test_refusals_of_a_failover_are_waited_out(stage: Stage) -> None:
 
 
 async def test_refusals_without_end(stage: Stage) -> None:
-    """Kafka refuses for good: the step fails with Kafka's words after a deadline."""
+    """If Kafka keeps refusing, the step fails with its message after a deadline."""
     stage.world.broken["partitions"] = AdminError("no controller at the moment", "NOT_CONTROLLER")
     await stage.play(KILL)
     assert stage.line("dead", "failed").why == "no controller at the moment"
 
 
 async def test_controller_unknown(stage: Stage) -> None:
-    """In the middle of an election nobody can say who is the controller; that is recorded, and the kill goes on."""
+    """During an election the controller is unknown; that is recorded, and the node is killed."""
     stage.world.broken["controller"] = AdminError("no leader", "LEADER_NOT_AVAILABLE")
     await stage.play(KILL)
     assert stage.line("dead", "intended").targets.roles["controller"] is None

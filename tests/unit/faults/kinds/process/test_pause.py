@@ -1,4 +1,4 @@
-"""Pause: frozen and silent, and in service again after the thaw."""
+"""Pause: the node is paused and silent, and in service after the resume."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def test_read_back_and_silent(stage: Stage) -> None:
 
 
 async def test_answers_although_paused(stage: Stage) -> None:
-    """A node that reads back as paused and still answers is not frozen."""
+    """A node that reads back as paused and still answers fails a witness."""
     stage.world._lose = lambda _broker, _state: None  # type: ignore[method-assign, assignment]
     state = stage.world.state
 

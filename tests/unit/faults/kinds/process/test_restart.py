@@ -1,4 +1,4 @@
-"""Restart: down, up, in service, with another leader in between; and then nothing is left to undo."""
+"""Restart: down, up, in service, with another leader in between; nothing is left to undo."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_its_window_is_the_action_and_the_plans_fault_time(stage: Stage) -
 
 
 async def test_leaders_that_never_moved(stage: Stage) -> None:
-    """A restart that nobody noticed in Kafka's own metadata fails the second witness."""
+    """A restart without a trace in Kafka's metadata fails the second witness."""
     stage.world._lead = lambda _where, _leader: None  # type: ignore[method-assign]
     await stage.play(RESTART)
     failed = [witness for witness in stage.journal.witnesses("again") if not witness.ok]
@@ -63,7 +63,7 @@ async def test_container_that_does_not_stop(stage: Stage) -> None:
 
 
 async def test_node_that_does_not_come_back(stage: Stage) -> None:
-    """Started and dead again: failed, with what is missing; the undo tries once more before it is unhealed."""
+    """A node that dies after its start fails the step; the undo starts it once more."""
     start = stage.world.start
 
     async def dying(broker: object) -> None:
@@ -79,7 +79,7 @@ async def test_node_that_does_not_come_back(stage: Stage) -> None:
 
 @pytest.mark.parametrize("at_ms", [1_001, 1_500, 2_500, 3_000, 4_000])
 async def test_cancelled_in_flight(stage: Stage, at_ms: int) -> None:
-    """Interrupted on the way down, while down or on the way up: it runs in the end."""
+    """Interrupted at any point of the restart, the node runs at the end."""
     stop = stage.world.stop
 
     async def slow(broker: object) -> None:
@@ -93,6 +93,6 @@ async def test_cancelled_in_flight(stage: Stage, at_ms: int) -> None:
 
 
 def test_for_is_refused() -> None:
-    """A restart is an action: how long it lasts is not the plan's to say."""
+    """A restart is an action and can't have `for`."""
     with pytest.raises(PlanError, match="restart can't have `for`"):
         timeline_of("{at: 0s, for: 8s, kind: restart, broker: 1}")

@@ -1,4 +1,4 @@
-"""Rolling restart: one broker at a time, the next when the one before is in every ISR; interrupted, all run."""
+"""Rolling restart: one broker at a time, each in every ISR before the next; interrupted, all run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def turns(stage: Stage) -> list[tuple[str, object]]:
 
 
 async def test_one_after_the_other_and_the_controller_last(stage: Stage) -> None:
-    """Broker 3 is the active controller. Each boots for three seconds, and nobody's turn comes before that is over."""
+    """Broker 3 is the active controller and last. Each boots for three seconds before the next one's turn."""
     await stage.play(ROLL)
     assert turns(stage) == [(verb, broker) for broker in (1, 2, 3) for verb in ("stop", "start")]
     stops = [t_us for t_us, verb, _ in stage.world.calls if verb == "stop"]
@@ -36,7 +36,7 @@ async def test_one_after_the_other_and_the_controller_last(stage: Stage) -> None
 
 
 async def test_what_is_witnessed(stage: Stage) -> None:
-    """Three turns, one node down at a time, and every leadership that a node had at its turn at a higher epoch."""
+    """Three turns, one node down at a time, all leaderships at a higher epoch."""
     await stage.play(ROLL)
     told = {witness.what.partition(",")[0]: witness for witness in stage.journal.witnesses("roll")}
     assert (3, 3) == (told["nodes that were seen exited"].asked, told["nodes that were seen exited"].observed)
@@ -55,13 +55,13 @@ async def test_the_pause_between(stage: Stage) -> None:
 
 
 async def test_nothing_done_is_no_proof(stage: Stage) -> None:
-    """In a rehearsal none of the witnesses speaks."""
+    """In a rehearsal all witnesses fail."""
     await stage.rehearse(ROLL)
     assert not any(witness.ok for witness in stage.journal.witnesses("roll"))
 
 
 async def test_two_down_at_once(stage: Stage) -> None:
-    """A node that another hand took down during a turn fails the witness of one at a time."""
+    """A second node down during a turn fails the witness of one at a time."""
     stop = stage.world.stop
 
     async def and_another(broker: object) -> None:
@@ -85,7 +85,7 @@ async def test_two_down_at_once(stage: Stage) -> None:
 
 
 async def test_leaders_that_never_moved(stage: Stage) -> None:
-    """Restarts that nobody noticed in Kafka's own metadata fail the witness of epochs."""
+    """Restarts without a trace in Kafka's metadata fail the witness of epochs."""
     stage.world._lead = lambda _where, _leader: None  # type: ignore[method-assign]
     await stage.play(ROLL)
     assert ["partitions"] == [witness.unit for witness in stage.journal.witnesses("roll") if not witness.ok]
@@ -93,14 +93,14 @@ async def test_leaders_that_never_moved(stage: Stage) -> None:
 
 @pytest.mark.parametrize("at_ms", [1_001, 1_500, 4_400, 5_000, 9_000])
 async def test_interrupted(stage: Stage, at_ms: int) -> None:
-    """In anybody's turn or between two: every broker runs in the end."""
+    """Interrupted in any turn or between two, every broker runs at the end."""
     await stage.interrupt(at_ms, ROLL)
     assert stage.world.healthy()
     assert "healed" == stage.journal.states("roll")[-1]
 
 
 async def test_healed_by_another_process(stage: Stage) -> None:
-    """The undo that the journal holds starts all that is down, and does no harm twice."""
+    """The journalled undo starts all nodes that are down, and a second undo changes nothing."""
     await stage.play(ROLL)
     undo: Undo = stage.line("roll", "intended").undo
     stage.world._lose(2, "exited")  # type: ignore[arg-type]
@@ -110,7 +110,7 @@ async def test_healed_by_another_process(stage: Stage) -> None:
 
 
 async def test_a_broker_that_is_down_has_no_turn(stage: Stage) -> None:
-    """Refused before anything is touched, in words."""
+    """The step is refused with a message before any change."""
     stage.world._lose(2, "exited")  # type: ignore[arg-type]
     await stage.play(ROLL)
     assert "node 2 is exited, so it has no turn" in str(stage.line("roll", "failed").why)
@@ -118,7 +118,7 @@ async def test_a_broker_that_is_down_has_no_turn(stage: Stage) -> None:
 
 
 def test_for_is_refused() -> None:
-    """The restarts are the action: how long they last is not the plan's to say."""
+    """The restarts are the action and can't have `for`."""
     with pytest.raises(PlanError, match="rolling_restart can't have `for`"):
         timeline_of("{at: 0s, for: 8s, kind: rolling_restart}")
 
@@ -131,7 +131,7 @@ def test_it_needs_every_process_to_itself() -> None:
 
 @pytest.mark.parametrize(("min_isr", "warned"), [(2, False), (3, True)])
 def test_isr_rules_that_cannot_hold(min_isr: int, *, warned: bool) -> None:
-    """With as many replicas needed in sync as there are, nothing can be produced at anybody's turn: said beforehand."""
+    """A min.insync.replicas equal to the replication is warned of."""
     text = FRAME.replace("min.insync.replicas: 2", f"min.insync.replicas: {min_isr}")
     warnings = load_plan(f"{text}  - {ROLL}\n").warnings
     assert warned == any("orders needs 3 of its 3 replicas in sync" in warning for warning in warnings)

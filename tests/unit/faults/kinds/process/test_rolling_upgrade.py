@@ -1,4 +1,4 @@
-"""Rolling upgrade: every node of the new version, one at a time; back again unless the level was raised."""
+"""Rolling upgrade: every node is replaced, one at a time, and downgraded unless the level was raised."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_every_node_one_after_the_other(stage: Stage) -> None:
 
 
 async def test_with_for_it_is_taken_back(stage: Stage) -> None:
-    """The heal is the way back, node by node; every second until then the new levels are read back."""
+    """The heal downgrades node by node; until then the new levels are read back each second."""
     await stage.play(BACK)
     assert (["4.1.2"] * 3, 27) == (versions(stage), stage.world.level)
     assert [3, 2, 1] == [broker for broker, version in stage.world.called("replace") if version == "4.1.2"]  # type: ignore[misc]
@@ -60,13 +60,13 @@ async def test_finalised(stage: Stage) -> None:
 
 
 async def test_nothing_done_is_no_proof(stage: Stage) -> None:
-    """In a rehearsal none of the witnesses speaks."""
+    """In a rehearsal all witnesses fail."""
     await stage.rehearse(UP)
     assert not any(witness.ok for witness in stage.journal.witnesses("up"))
 
 
 async def test_a_replacement_of_the_same_version(stage: Stage) -> None:
-    """Nodes that went down and came back as they were: their own words and the levels they know say so."""
+    """Nodes that return with the old version fail the witnesses of versions and levels."""
     replace = stage.world.replace
 
     async def unchanged(broker: Any, _version: str) -> None:
@@ -80,7 +80,7 @@ async def test_a_replacement_of_the_same_version(stage: Stage) -> None:
 
 
 async def test_a_level_that_did_not_rise(stage: Stage) -> None:
-    """Kafka took the request and did nothing: waited for, then failed, and the nodes go back."""
+    """A level that is never raised fails the step after the deadline, and the nodes are downgraded."""
 
     async def ignored(_name: str, _level: int) -> None:
         return
@@ -92,7 +92,7 @@ async def test_a_level_that_did_not_rise(stage: Stage) -> None:
 
 
 async def test_kafka_refuses_to_raise_it(stage: Stage) -> None:
-    """Kafka's own words are the reason; nothing was finalised, so the nodes go back."""
+    """Kafka's message is the reason; nothing was finalised, so the nodes are downgraded."""
     stage.world.broken["raise_feature"] = AdminError("Kafka refused: INVALID_UPDATE_VERSION", "INVALID_UPDATE_VERSION")
     await stage.play(FINAL)
     assert "INVALID_UPDATE_VERSION" in str(stage.line("up", "failed").why)
@@ -101,7 +101,7 @@ async def test_kafka_refuses_to_raise_it(stage: Stage) -> None:
 
 @pytest.mark.parametrize("at_ms", [1_001, 2_000, 4_400, 5_000, 9_000])
 async def test_interrupted(stage: Stage, at_ms: int) -> None:
-    """Some nodes are new, some old, one may be down: in the end all run, of the old version."""
+    """Interrupted at any time, all nodes run the old version at the end."""
     await stage.interrupt(at_ms, UP)
     assert ["4.1.2"] * 3 == versions(stage)
     assert stage.world.healthy()
@@ -109,7 +109,7 @@ async def test_interrupted(stage: Stage, at_ms: int) -> None:
 
 
 async def test_healed_by_another_process(stage: Stage) -> None:
-    """By the undo alone, whatever is found: a node that is down, nodes of both versions; and twice."""
+    """The undo alone heals any intermediate state, also when repeated."""
     await stage.play(UP)
     undo = stage.line("up", "intended").undo
     assert {"nodes": [[3, "4.1.2"], [2, "4.1.2"], [1, "4.1.2"]], "level": 27} == undo.args
@@ -122,7 +122,7 @@ async def test_healed_by_another_process(stage: Stage) -> None:
 
 
 async def test_once_finalised_there_is_no_way_back(stage: Stage) -> None:
-    """Killed right after the level was raised: the nodes stay what they are, or they would never start again."""
+    """After the level was raised the nodes keep their version, or they would never start again."""
     await stage.play(FINAL)
     stage.world._lose(2, "exited")  # type: ignore[arg-type]
     await perform(stage.line("up", "intended").undo, stage.world, stage.clock)
@@ -131,7 +131,7 @@ async def test_once_finalised_there_is_no_way_back(stage: Stage) -> None:
 
 
 async def test_nothing_to_upgrade(stage: Stage) -> None:
-    """All nodes are of that version: recorded, nothing is touched."""
+    """If all nodes have the version, the step fails without any change."""
     stage.world.versions = dict.fromkeys(stage.world.versions, "4.3.1")
     await stage.play(UP)
     assert "every node is 4.3.1 already" in str(stage.line("up", "failed").why)
@@ -159,16 +159,20 @@ async def test_a_patch_has_no_level_of_its_own(stage: Stage, monkeypatch: pytest
     ("fault", "cluster", "said"),
     [
         (FINAL.replace("up,", "up, for: 60s,"), "", "a finalised upgrade can't be undone"),
-        (UP.replace("4.3.1", "4.1.2"), "cluster: {kafka: 4.3.1}\n", "formatted by 4.3.1, whose metadata 4.1.2 can't read"),
+        (
+            UP.replace("4.3.1", "4.1.2"),
+            "cluster: {kafka: 4.3.1}\n",
+            "formatted by 4.3.1, whose metadata 4.1.2 can't read",
+        ),
         (UP.replace("4.3.1", "newest"), "", "to"),
     ],
 )
 def test_refused_by_the_check(fault: str, cluster: str, said: str) -> None:
-    """What could only fail is refused before anything starts."""
+    """Impossible upgrades are refused by the check."""
     with pytest.raises(PlanError, match=said):
         load_plan(f"{FRAME}  - {fault}\n{cluster}")
 
 
 def test_it_says_what_it_leaves() -> None:
-    """A cluster that met it is handed to nobody else."""
+    """Its permanent effect keeps the cluster from being reused."""
     assert "another version" in str(timeline_of(UP).steps[0].fault().permanent_effect)

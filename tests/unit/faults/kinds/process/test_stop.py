@@ -1,4 +1,4 @@
-"""Stop: leaders left first, it stays down, and it is back only when it is in service."""
+"""Stop: leaders move first, the node stays down, and is healed only when it is in service."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def test_leaders_left_and_it_stays_down(stage: Stage) -> None:
 
 
 async def test_leaders_that_stayed(stage: Stage) -> None:
-    """A node that died instead of shutting down still leads when it is gone: not the fault that was asked for."""
+    """A node that died instead of shutting down still leads at its exit, which fails a witness."""
 
     async def died(broker: object) -> None:
         stage.world.states[broker] = "exited"  # type: ignore[index]
@@ -53,7 +53,7 @@ async def test_container_that_does_not_stop(stage: Stage) -> None:
 
 
 async def test_killed_after_all(stage: Stage) -> None:
-    """The engine's own complaint is the reason of the failure, and the node is started again."""
+    """The engine's error is the reason of the failure, and the node is started again."""
     stage.world.broken["stop"] = ClusterError("k1 ended by SIGKILL, not by its own shutdown")
     await stage.play(STOP)
     assert "ended by SIGKILL" in str(stage.line("down", "failed").why)
