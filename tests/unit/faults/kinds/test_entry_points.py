@@ -32,7 +32,7 @@ class Nameless(Kill):
 
 
 class Abstract(Kill):
-    """Has no aim."""
+    """A kind without `resolve_targets`."""
 
     kind: Literal["abstract"] = "abstract"  # type: ignore[assignment]
     band: ClassVar[Band] = "red"  # type: ignore[assignment]
@@ -40,7 +40,7 @@ class Abstract(Kill):
 
 @dataclass(frozen=True)
 class Entry:
-    """What importlib gives, as far as we look; ``what`` is loaded, or raised."""
+    """Stand-in for an importlib entry point; ``what`` is loaded, or raised."""
 
     name: str
     what: object
@@ -61,7 +61,7 @@ class Entry:
 
 
 def test_a_whole_kind_is_used() -> None:
-    """It stands under its word, with its package."""
+    """The kind has its name and its package."""
     found = load_external_kinds([Entry("smite", Smite)], BUILT_IN)  # type: ignore[list-item]
     assert ({"smite": Smite}, {"smite": "theirs 1.2"}, {}) == (found.kinds, found.packages, found.refused)
 
@@ -78,7 +78,7 @@ def test_a_whole_kind_is_used() -> None:
     ],
 )
 def test_a_broken_one_is_refused(entry: Entry, why: str) -> None:
-    """With its package, what is wrong, and what to do."""
+    """The refusal names the package, the defect, and a remedy."""
     found = load_external_kinds([entry, Entry("zap", type("Zap", (Smite,), {"__doc__": "x"}))], BUILT_IN)  # type: ignore[list-item]
     assert {entry.name, "zap"} == set(found.refused)
     sentence = found.refused[entry.name]
@@ -87,15 +87,15 @@ def test_a_broken_one_is_refused(entry: Entry, why: str) -> None:
     assert sentence.endswith("; fix or uninstall it")
 
 
-def test_nobody_takes_our_names() -> None:
-    """A package that calls its kind `kill` is refused by name, and ours stays."""
+def test_a_built_in_name_is_refused() -> None:
+    """A package with a kind `kill` is refused, and the built-in kind stays."""
     found = load_external_kinds([Entry("kill", Smite)], BUILT_IN)  # type: ignore[list-item]
     assert {} == found.kinds
     assert "`kill` is a kind of Aftershock itself: it needs another name" in found.refused["kill of theirs 1.2"]
 
 
 def test_two_packages_of_one_name() -> None:
-    """The first by name has it; the other is told whose it is, whichever was installed first."""
+    """The first package in alphabetical order provides the kind; the refusal of the other names it."""
     entries = [Entry("smite", Smite, "bbb"), Entry("smite", Smite, "aaa")]
     found = load_external_kinds(entries, BUILT_IN)  # type: ignore[arg-type]
     assert {"smite": "aaa 1.2"} == found.packages
@@ -103,7 +103,7 @@ def test_two_packages_of_one_name() -> None:
 
 
 def test_a_plan_that_uses_a_broken_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It gets that sentence at its place; any other plan gets nothing, and `doctor` tells."""
+    """That plan is refused at the kind, other plans are not affected, and `doctor` reports the kind."""
     broken = load_external_kinds([Entry("smite", ImportError("no x"))], BUILT_IN)  # type: ignore[list-item]
     monkeypatch.setattr(parsing, "EXTERNAL", broken)
     monkeypatch.setattr(doctor, "EXTERNAL", broken)
@@ -113,6 +113,6 @@ def test_a_plan_that_uses_a_broken_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [(False, broken.refused["smite"])] == [(found.ok, found.detail) for found in doctor._kinds()]
 
 
-def test_nothing_brought() -> None:
-    """No package, nothing to say."""
+def test_no_external_kinds() -> None:
+    """Without entry points there is nothing to load or to refuse."""
     assert ExternalKinds() == load_external_kinds([], BUILT_IN)

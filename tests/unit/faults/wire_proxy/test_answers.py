@@ -1,4 +1,4 @@
-"""What becomes of an answer, the request having been served: each deed by what the client sees and the broker did."""
+"""Effects of rules on responses, after the broker has served the request: by what the client and the broker see."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a request: each deed by what the client sees and what the broker saw."""
+"""Effects of rules on requests: by what the client and the broker see."""
 
 from __future__ import annotations
 

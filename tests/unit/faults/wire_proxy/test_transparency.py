@@ -125,7 +125,9 @@ def test_what_a_real_kafka_said_can_be_written_again(real: dict[str, str]) -> No
     """Decoded and encoded it is the same bytes, so a rule may change it."""
     kind, message = kind_of(real), base64.b64decode(real["message"])
     (correlation_id,) = struct.unpack_from(">i", message)
-    body = decoded_response(framed(real), RequestHead(kind.__api_key__, kind.__version__, correlation_id, None, answered=True))
+    body = decoded_response(
+        framed(real), RequestHead(kind.__api_key__, kind.__version__, correlation_id, None, answered=True)
+    )
     assert body is not None
     assert framed(real) == response_frame(body, correlation_id)
 
