@@ -22,7 +22,7 @@ from aftershock.results.measure.samples import client, ok, slot_of, with_segment
 from aftershock.results.measure.tables import SLOT_US, Dims, Scene
 
 UNKNOWN = "unknown"
-ASKED = "run int, cut int, op string, metric string, each string"
+CUTS = "run int, cut int, op string, metric string, each string"
 PARTS = "run int, cut int, slot int, part int, block string, start_us bigint, end_us bigint"
 SLICE = ("run", "cut", "client", "subject", "part")
 
@@ -55,8 +55,8 @@ def parts_of(cut: Cut, scene: Scene) -> list[Part]:
     ]
 
 
-def asked(cuts: Mapping[int, Sequence[Cut]], *, of_gaps: bool) -> Iterator[tuple[int, int, str, str, str | None]]:
-    """Yield rows of ``ASKED`` for the cuts of each run: either of gaps or of latencies."""
+def cut_rows(cuts: Mapping[int, Sequence[Cut]], *, of_gaps: bool) -> Iterator[tuple[int, int, str, str, str | None]]:
+    """Yield rows of ``CUTS`` for the cuts of each run: either of gaps or of latencies."""
     for run, of_run in cuts.items():
         for number, cut in enumerate(of_run):
             op, kind = cut.metric.split(".", 1)
@@ -64,7 +64,7 @@ def asked(cuts: Mapping[int, Sequence[Cut]], *, of_gaps: bool) -> Iterator[tuple
                 yield run, number, op, "latency" if kind == "success" else kind, cut.each
 
 
-def slots(cuts: Mapping[int, Sequence[Cut]], scenes: Sequence[Scene]) -> Iterator[tuple[object, ...]]:
+def part_rows(cuts: Mapping[int, Sequence[Cut]], scenes: Sequence[Scene]) -> Iterator[tuple[object, ...]]:
     """Yield rows of ``PARTS``: every slot of one second with the parts that overlap it."""
     for run, of_run in cuts.items():
         for number, cut in enumerate(of_run):
@@ -74,9 +74,9 @@ def slots(cuts: Mapping[int, Sequence[Cut]], scenes: Sequence[Scene]) -> Iterato
                         yield run, number, slot, index, part.block, start, end
 
 
-def latencies(samples: DataFrame, asked: DataFrame, parts: DataFrame, dims: Dims) -> DataFrame:
+def latencies(samples: DataFrame, cut_table: DataFrame, parts: DataFrame, dims: Dims) -> DataFrame:
     """Return ``run cut client subject part latency_us n``: the histogram of every slice."""
-    of_cuts = samples.where("owed").join(F.broadcast(asked), ["run", "op"])
+    of_cuts = samples.where("owed").join(F.broadcast(cut_table), ["run", "op"])
     placed = _placed(with_segment(of_cuts, "intended_us", dims), "intended_us", parts, "inner")
     took = F.when(
         ok(), F.col("done_us") - F.when(F.col("metric") == "service", F.col("sent_us")).otherwise(F.col("intended_us"))
@@ -97,13 +97,13 @@ def latencies(samples: DataFrame, asked: DataFrame, parts: DataFrame, dims: Dims
     return excused(hist, dims, "metric", "client").groupBy(*SLICE, "latency_us").agg(F.sum("n").alias("n"))
 
 
-def gaps(samples: DataFrame, asked: DataFrame, parts: DataFrame) -> DataFrame:
+def gaps(samples: DataFrame, cut_table: DataFrame, parts: DataFrame) -> DataFrame:
     """Return ``run cut client subject part start_us n longest_us``: every interval of every slice with a success.
 
     A subject with successes only elsewhere has a row with part null, so that its silence can be reported.
     """
     good = samples.where(ok() & F.col("done_us").isNotNull())
-    placed = _placed(good.join(F.broadcast(asked), ["run", "op"]), "done_us", parts, "left")
+    placed = _placed(good.join(F.broadcast(cut_table), ["run", "op"]), "done_us", parts, "left")
     interval = (*SLICE, "start_us", "end_us")
     rows = placed.select("run", "cut", client().alias("client"), _subject(), "part", "start_us", "end_us", "done_us")
     moments = rows.groupBy(*interval, F.expr(f"done_us div {GAP_SLOT_US}").alias("moment")).agg(

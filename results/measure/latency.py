@@ -310,8 +310,8 @@ def sendings(samples: DataFrame, dims: Dims) -> DataFrame:
     """
     service, lateness = F.when(ok(), F.col("done_us") - F.col("sent_us")), F.col("sent_us") - F.col("intended_us")
     rows = _placed(samples.where(F.col("op").isin("produce", "commit")), dims)
-    each = F.posexplode(F.array(service, lateness)).alias("second", "latency_us")
-    both = rows.select("run", "client_hash", "segment", each)
+    values = F.posexplode(F.array(service, lateness)).alias("second", "latency_us")
+    both = rows.select("run", "client_hash", "segment", values)
     counted = both.groupBy("run", "client_hash", "segment", "second", "latency_us").agg(F.count("*").alias("n"))
     kind = F.when(F.col("second") == 0, _number("service")).otherwise(_number("lateness"))
     absent = {name: F.lit(None).cast("bigint") for name in ("bin", "bytes")}

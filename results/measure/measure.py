@@ -238,11 +238,11 @@ class _Study:
 
     def _cuts(self, *, of_gaps: bool) -> "DataFrame | None":
         requested = {run: request.cuts for run, request in enumerate(self.requests)}
-        rows = list(cuts.asked(requested, of_gaps=of_gaps))
+        rows = list(cuts.cut_rows(requested, of_gaps=of_gaps))
         if not rows:
             return None
-        of_cuts = self.dims.table(rows, cuts.ASKED)
-        parts = self.dims.table(cuts.slots(requested, self.scenes), cuts.PARTS)
+        of_cuts = self.dims.table(rows, cuts.CUTS)
+        parts = self.dims.table(cuts.part_rows(requested, self.scenes), cuts.PARTS)
         if of_gaps:
             return cuts.gaps(self.samples, of_cuts, parts)
         return latency.quantiles(cuts.latencies(self.samples, of_cuts, parts, self.dims), cuts.SLICE, self.qs)

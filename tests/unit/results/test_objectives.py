@@ -10,7 +10,7 @@ from aftershock.results.checks.check import Check, Status, Verdict
 from aftershock.results.checks.witness import exposure, passages
 from aftershock.results.evidence.evidence import Evidence, Objective
 from aftershock.results.judge import evaluate
-from aftershock.results.measure.facts import ProxyTraffic, Distribution, Facts, Finding, Host
+from aftershock.results.measure.facts import Distribution, Facts, Finding, Host, ProxyTraffic
 from aftershock.tests.unit.results.stored_facts import clean_facts
 
 BASELINE, PATIENT = "orders/baseline", "orders/patient"

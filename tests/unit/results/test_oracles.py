@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from aftershock.results.evidence.evidence import Client, Evidence, Phase
 from aftershock.results.evidence.phases import merged
 from aftershock.results.measure.answers import longest
-from aftershock.results.measure.facts import RecoveryCriterion, Distribution
+from aftershock.results.measure.facts import Distribution, RecoveryCriterion
 from aftershock.results.measure.lag import FollowUpJobs, measure_lags
 from aftershock.results.measure.latency import latency_histogram, quantiles
 from aftershock.results.measure.names import with_names

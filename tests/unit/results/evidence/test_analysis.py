@@ -5,7 +5,6 @@ from dataclasses import fields
 
 from aftershock.results.evidence.analysis import document
 from aftershock.results.measure.facts import (
-    RecoveryCriterion,
     Cut,
     Distribution,
     Facts,
@@ -15,6 +14,7 @@ from aftershock.results.measure.facts import (
     Perf,
     RackFlow,
     Recovered,
+    RecoveryCriterion,
     Slice,
     SlowRecord,
 )

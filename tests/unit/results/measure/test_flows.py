@@ -7,7 +7,7 @@ import pytest
 
 from aftershock.results.evidence.evidence import Evidence, Phase
 from aftershock.results.evidence.schema import METRICS, OUTCOMES
-from aftershock.results.measure.samples import PASSAGES, proxy_bytes, host, produced
+from aftershock.results.measure.samples import PASSAGES, host, produced, proxy_bytes
 from aftershock.results.measure.tables import Dims, Scene, dims
 from aftershock.results.spark.tables import small
 from aftershock.tests.unit.results.evidence_factory import Made, S
@@ -96,7 +96,7 @@ def test_nothing_is_collected_while_a_transform_is_built(
     book = gate.ledger(read, blocks)
     rows = samples.samples(read, known, blocks, book)
     waits = stalls.waits(rows, known)
-    asked, parts = small(spark, [], cuts.ASKED), small(spark, [], cuts.PARTS)
+    asked, parts = small(spark, [], cuts.CUTS), small(spark, [], cuts.PARTS)
     built = [
         latency.silver(rows, known, small(spark, [], latency.BINS)),
         latency.silver(rows, known),

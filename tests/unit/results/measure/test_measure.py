@@ -10,7 +10,7 @@ import pytest
 from aftershock.results.checks.check import Check, Status
 from aftershock.results.evidence.evidence import Evidence, read
 from aftershock.results.judge import evaluate
-from aftershock.results.measure.facts import RecoveryCriterion, Cut, Facts, LongestGap, Outage, MeasurementRequest
+from aftershock.results.measure.facts import Cut, Facts, LongestGap, MeasurementRequest, Outage, RecoveryCriterion
 from aftershock.results.measure.layers import SILVER, write_silver
 from aftershock.results.measure.measure import measure
 from aftershock.results.spark import conf
@@ -27,7 +27,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 BASELINE, PATIENT = "orders/baseline", "orders/patient"
 BY_PARTITION, BY_RACK = Cut("produce.latency", "run", "partition"), Cut("produce.service", "steady", "rack")
 SECONDS, SILENCE = Cut("consume.latency", "fault/kill-1", None, S), Cut("produce.gap", "fault", "partition")
-ASKED = MeasurementRequest((0.5, 0.95), (0.95,), (BY_PARTITION, BY_RACK, SECONDS, SILENCE), (RecoveryCriterion("kill-1", 0.5, 1.5, 1_000_000),))
+ASKED = MeasurementRequest(
+    (0.5, 0.95), (0.95,), (BY_PARTITION, BY_RACK, SECONDS, SILENCE), (RecoveryCriterion("kill-1", 0.5, 1.5, 1_000_000),)
+)
 
 
 @dataclass(frozen=True)

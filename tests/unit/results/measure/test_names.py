@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aftershock.results.evidence.evidence import Evidence
-from aftershock.results.measure.names import RACKS, CLIENT_COLUMNS, with_names, hash_of
+from aftershock.results.measure.names import CLIENT_COLUMNS, RACKS, hash_of, with_names
 from aftershock.results.measure.tables import KINDS, dims
 
 if TYPE_CHECKING:
