@@ -42,24 +42,24 @@ class BrokerView:
     addresses: Mapping[int, Address]
 
 
-def altered_response(response: Any, rule: Rule, named: RuleSubject, place: BrokerView) -> Any:
+def altered_response(response: Any, rule: Rule, subject: RuleSubject, broker_view: BrokerView) -> Any:
     """Apply the rule to a response."""
     match rule.do:
         case "answer_error":
-            return with_error(response, rule.error, named)
+            return with_error(response, rule.error, subject)
         case "cap_versions":
             return _with_versions(response, {API_KEYS[api]: cap for api, cap in rule.versions.items()})
         case _:
             for hint in rule.hints:
-                response = _with_hint(response, hint, rule, named, place)
+                response = _with_hint(response, hint, rule, subject, broker_view)
             return response
 
 
-def with_error(response: Any, code: int, named: RuleSubject) -> Any:
+def with_error(response: Any, code: int, subject: RuleSubject) -> Any:
     """Set the error on each outermost item with an error field, or else on the whole response."""
     kind: type[Entity] = type(response)
     if code not in _WHOLE_RESPONSE_ERRORS and _has_item_errors(kind):
-        return _each(response, named, ERROR_FIELDS, lambda item: _with_item_error(item, code))
+        return _each(response, subject, ERROR_FIELDS, lambda item: _with_item_error(item, code))
     return replace(response, error_code=code) if hasattr(response, "error_code") else response
 
 
@@ -88,7 +88,7 @@ def _with_versions(response: Any, caps: Mapping[int, int | None]) -> Any:
     return response if tuple(offered) == response.api_keys else replace(response, api_keys=tuple(offered))
 
 
-def _with_hint(response: Any, hint: Hint, rule: Rule, named: RuleSubject, place: BrokerView) -> Any:
+def _with_hint(response: Any, hint: Hint, rule: Rule, subject: RuleSubject, broker_view: BrokerView) -> Any:
     strip = rule.do == "strip_hints"
     match hint:
         case "session_id":
@@ -96,15 +96,15 @@ def _with_hint(response: Any, hint: Hint, rule: Rule, named: RuleSubject, place:
             return replace(response, session_id=0 if strip else rule.session_id) if session_id else response
         case "node_endpoints":
             endpoints = getattr(response, "node_endpoints", ())
-            false = () if strip else _with_endpoint(endpoints, place.addresses.get(rule.broker))
+            false = () if strip else _with_endpoint(endpoints, broker_view.addresses.get(rule.broker))
             return response if false == endpoints else replace(response, node_endpoints=false)
         case "current_leader":
             broker = None if strip else rule.broker
-            return _each(response, named, ("current_leader",), lambda item: _with_leader(item, broker))
+            return _each(response, subject, ("current_leader",), lambda item: _with_leader(item, broker))
         case "preferred_replica":
             broker = -1 if strip else rule.broker
-            replica = -1 if broker == place.broker else broker
-            return _each(response, named, ("preferred_read_replica",), lambda item: _with_replica(item, replica))
+            replica = -1 if broker == broker_view.broker else broker
+            return _each(response, subject, ("preferred_read_replica",), lambda item: _with_replica(item, replica))
 
 
 def _with_endpoint(endpoints: tuple[Any, ...], address: Address | None) -> tuple[Any, ...]:
@@ -131,25 +131,25 @@ def _with_replica(item: Any, broker: int) -> Any:
     return replace(item, preferred_read_replica=broker, **emptied)
 
 
-def _each(entity: Any, named: RuleSubject, attributes: tuple[str, ...], change: Change) -> Any:
+def _each(entity: Any, subject: RuleSubject, attributes: tuple[str, ...], change: Change) -> Any:
     """Change the outermost items that have one of the attributes and are about the rule's subject."""
     kind: type[Entity] = type(entity)
     changes = {}
     for field in plain_fields(kind):
         if field.is_array and not isinstance(field.kind, str):
             old = getattr(entity, field.name) or ()
-            new = tuple(_changed(item, named, attributes, change) for item in old)
+            new = tuple(_changed(item, subject, attributes, change) for item in old)
             if any(before is not after for before, after in zip(old, new, strict=True)):
                 changes[field.name] = new
     return replace(entity, **changes) if changes else entity
 
 
-def _changed(item: Any, named: RuleSubject, attributes: tuple[str, ...], change: Change) -> Any:
-    if (names_topic(item) and not named.is_topic(item)) or not named.is_partition(item):
+def _changed(item: Any, subject: RuleSubject, attributes: tuple[str, ...], change: Change) -> Any:
+    if (names_topic(item) and not subject.is_topic(item)) or not subject.is_partition(item):
         return item
     if any(hasattr(item, name) for name in attributes):
         return change(item)
-    return _each(item, named, attributes, change)
+    return _each(item, subject, attributes, change)
 
 
 READ_ONLY = frozenset(
