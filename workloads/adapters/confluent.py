@@ -31,16 +31,15 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 
 from aftershock.workloads.adapters.confluent_settings import Traffic, committer_config, consumer_config, producer_config
-from aftershock.workloads.adapters.receiving import ReceiveRecorder, resolve_start_offsets
-from aftershock.workloads.adapters.sending import REQUEST_TIMEOUT_S, SendRecorder, retry_until_result
+from aftershock.workloads.adapters.receiving import ReceiveRecorder, ReceivingClient, resolve_start_offsets
+from aftershock.workloads.adapters.sending import REQUEST_TIMEOUT_S, SendingClient, SendRecorder, retry_until_result
 from aftershock.workloads.load.assignment import CommitAssignment, ConsumeAssignment, ProduceAssignment
 from aftershock.workloads.load.events import Clock, Events
-from aftershock.workloads.load.orders import Order
 from aftershock.workloads.load.schedule import HEADER, US_PER_MS, US_PER_S, Filler, Headers, Stream, pack, unpack
 from aftershock.workloads.load.spool import UNKNOWN, Status, status_of_code
 
 
-class ConfluentProducer:
+class ConfluentProducer(SendingClient):
     """``client.Client`` over ``confluent_kafka.Producer``.
 
     Raises ``KafkaException`` for settings that librdkafka rejects.
@@ -73,10 +72,6 @@ class ConfluentProducer:
         ]
         led = sum(partition.leader >= 0 for partition in topic.partitions.values())
         return True if topic.error is None and led >= self._assignment.partitions else None
-
-    def obey(self, order: Order) -> None:
-        """Start the schedule on ``go``, end it on ``stop``."""
-        self._sending.obey(order)
 
     def step(self, wait_us: int) -> None:
         """Send the record that is due; if none is, serve delivery reports."""
@@ -119,17 +114,9 @@ class ConfluentProducer:
     def _on_error(self, error: KafkaError) -> None:
         self._events.emit("client_error", error=error.name(), detail=error.str(), fatal=error.fatal())
 
-    def answer(self) -> dict[str, Any] | None:
-        """Return, after ``stop``, how many records lack a final status."""
-        return self._sending.answer()
-
     def progress(self) -> dict[str, Any]:
         """Return counts, lateness and produce latencies since the last call."""
         return self._sending.tally.progress() | {"traffic": self._traffic.by_broker}
-
-    def counters(self) -> dict[str, int]:
-        """Return records by status; ``sent`` minus the rest is the number without a report."""
-        return self._sending.tally.counts()
 
     def close(self) -> None:
         """Do nothing: queued records are in doubt in the spool, and the process is about to exit."""
@@ -143,7 +130,7 @@ def _or_unknown(number: int | None) -> int:
 BATCH = 200  # records per step, so that orders are read under any load
 
 
-class ConfluentConsumer:
+class ConfluentConsumer(ReceivingClient):
     """``client.Client`` over ``confluent_kafka.Consumer``.
 
     Raises ``KafkaException`` for settings that librdkafka rejects.
@@ -192,10 +179,6 @@ class ConfluentConsumer:
     def _on_error(self, error: KafkaError) -> None:
         self._events.emit("client_error", error=error.name(), detail=error.str(), fatal=error.fatal())
 
-    def obey(self, order: Order) -> None:
-        """Set the end on ``drain``."""
-        self._receiving.obey(order)
-
     def step(self, wait_us: int) -> None:
         """Take the available records, at most BATCH, or wait for one."""
         message = self._poll(wait_us / US_PER_S)
@@ -237,17 +220,9 @@ class ConfluentConsumer:
         watermarks = self._consumer.get_watermark_offsets(self._partitions[partition], cached=True)
         return watermarks[1] if watermarks and watermarks[1] >= 0 else UNKNOWN
 
-    def answer(self) -> dict[str, Any] | None:
-        """Return, after ``drain``, the number of missing offsets by partition; empty if all were reached."""
-        return self._receiving.answer()
-
     def progress(self) -> dict[str, Any]:
         """Return counts and end-to-end latencies since the last call; ``ok`` counts delivered records."""
         return self._receiving.tally.progress() | {"traffic": self._traffic.by_broker}
-
-    def counters(self) -> dict[str, int]:
-        """Return the numbers of delivered records, foreign records and assignments."""
-        return self._receiving.counters()
 
     def close(self) -> None:
         """Commit and leave the group."""
@@ -262,7 +237,7 @@ _CALL_S = 3_600.0
 """librdkafka's longest ``request_timeout``."""
 
 
-class ConfluentCommitter:
+class ConfluentCommitter(SendingClient):
     """``client.Client`` over ``confluent_kafka.admin.AdminClient``. Raises ``KafkaException`` for rejected settings."""
 
     def __init__(self, assignment: CommitAssignment, clock: Clock, events: Events) -> None:
@@ -287,10 +262,6 @@ class ConfluentCommitter:
             self._assignment.topic
         ]
         return True if topic.error is None and topic.partitions else None
-
-    def obey(self, order: Order) -> None:
-        """Start the schedule on ``go``, end it on ``stop``."""
-        self._sending.obey(order)
 
     def step(self, wait_us: int) -> None:
         """Send the commit that is due; if none is, take results."""
@@ -341,17 +312,9 @@ class ConfluentCommitter:
     def _on_error(self, error: KafkaError) -> None:
         self._events.emit("client_error", error=error.name(), detail=error.str(), fatal=error.fatal())
 
-    def answer(self) -> dict[str, Any] | None:
-        """Return, after ``stop``, how many commits lack a final status."""
-        return self._sending.answer()
-
     def progress(self) -> dict[str, Any]:
         """Return counts, lateness and commit latencies since the last call."""
         return self._sending.tally.progress() | {"traffic": self._traffic.by_broker}
-
-    def counters(self) -> dict[str, int]:
-        """Return commits by status; ``sent`` minus the rest is the number without a report."""
-        return self._sending.tally.counts()
 
     def close(self) -> None:
         """Do nothing: commits in flight are in doubt in the spool, and the process is about to exit."""

@@ -42,11 +42,10 @@ from aftershock.workloads.adapters.exec_protocol import (
     send_order,
     start_order,
 )
-from aftershock.workloads.adapters.receiving import ReceiveRecorder, resolve_start_offsets
-from aftershock.workloads.adapters.sending import SendRecorder
+from aftershock.workloads.adapters.receiving import ReceiveRecorder, ReceivingClient, resolve_start_offsets
+from aftershock.workloads.adapters.sending import SendingClient, SendRecorder
 from aftershock.workloads.load.assignment import Assignment, CommitAssignment, ConsumeAssignment, ProduceAssignment
 from aftershock.workloads.load.events import Clock, Events
-from aftershock.workloads.load.orders import Order
 from aftershock.workloads.load.schedule import HEADER, US_PER_S, Filler, Stream, pack, unpack
 from aftershock.workloads.load.spool import Status, status_of_code
 
@@ -126,7 +125,7 @@ class ExecLink:
             )
 
 
-class ExecSender(ABC):
+class ExecSender(SendingClient, ABC):
     """``client.Client`` over a program that receives numbered orders and reports each by its number."""
 
     def __init__(self, assignment: ProduceAssignment | CommitAssignment, clock: Clock, events: Events) -> None:
@@ -141,10 +140,6 @@ class ExecSender(ABC):
     def prepare(self) -> None:
         """Start the program; return when it is ready."""
         self._link.start()
-
-    def obey(self, order: Order) -> None:
-        """Start the schedule on ``go``, end it on ``stop``."""
-        self._sending.obey(order)
 
     def step(self, wait_us: int) -> None:
         """Write the order that is due; if none is, take reports."""
@@ -183,17 +178,9 @@ class ExecSender(ABC):
             )
         self._open.remove(seq)
 
-    def answer(self) -> dict[str, Any] | None:
-        """Return, after ``stop``, how many records lack a final status; 0 unless the program lost a record."""
-        return self._sending.answer()
-
     def progress(self) -> dict[str, Any]:
         """Return counts, lateness and latencies since the last call."""
         return self._sending.tally.progress() | {"traffic": self._link.traffic}
-
-    def counters(self) -> dict[str, int]:
-        """Return records by status; ``sent`` minus the rest is the number without a report."""
-        return self._sending.tally.counts()
 
     def close(self) -> None:
         """Close the program, within CLOSE_S."""
@@ -231,7 +218,7 @@ class ExecProducer(ExecSender):
         return seq, send_order(seq, draw.key, self._filler.value(seq, draw.size_bytes), [(HEADER, mark)])
 
 
-class ExecConsumer:
+class ExecConsumer(ReceivingClient):
     """``client.Client`` over a program that consumes and reports each record that its application would see."""
 
     def __init__(self, assignment: ConsumeAssignment, clock: Clock, events: Events) -> None:
@@ -264,26 +251,14 @@ class ExecConsumer:
             case _:
                 raise WorkloadError(f"{report.say} is not a report of a client that reads; see docs/EXEC.md")
 
-    def obey(self, order: Order) -> None:
-        """Set the end on ``drain``; ``go`` and ``stop`` do not concern a consumer, which has no schedule."""
-        self._receiving.obey(order)
-
     def step(self, wait_us: int) -> None:
         """Process the program's reports, or wait for them."""
         self._link.hear(wait_us / US_PER_S)
         self._receiving.idle()
 
-    def answer(self) -> dict[str, Any] | None:
-        """Return, after ``drain``, the number of missing offsets by partition; empty if all were reached."""
-        return self._receiving.answer()
-
     def progress(self) -> dict[str, Any]:
         """Return counts and end-to-end latencies since the last call; ``ok`` counts delivered records."""
         return self._receiving.tally.progress() | {"traffic": self._link.traffic}
-
-    def counters(self) -> dict[str, int]:
-        """Return the numbers of delivered records, foreign records and assignments."""
-        return self._receiving.counters()
 
     def close(self) -> None:
         """Have the program commit, leave its group and exit, within CLOSE_S."""

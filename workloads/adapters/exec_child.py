@@ -154,7 +154,12 @@ class Child:
         while self._err is not None and select.select([self._err], [], [], 0)[0]:
             self._copy_log()
         status = self.kill()
-        description = _ended(status) if ended else "closed its standard output without ending"
+        if not ended:
+            description = "closed its standard output without ending"
+        elif status < 0:
+            description = f"was killed by signal {-status}"
+        else:
+            description = f"ended with exit status {status}"
         lines = "".join(f"\n    {line}" for line in self._last_lines)
         self._dead = WorkloadError(
             f"the client {self.name} {description}; the last lines of its standard error:{lines or ' none'}"
@@ -168,7 +173,3 @@ def _non_blocking(pipe: IO[bytes]) -> int:
     with suppress(OSError):  # a kernel that limits pipes to 64 KiB only makes this slower
         fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
     return descriptor
-
-
-def _ended(status: int) -> str:
-    return f"was killed by signal {-status}" if status < 0 else f"ended with exit status {status}"

@@ -165,3 +165,21 @@ class ReceiveRecorder:
     def counters(self) -> dict[str, int]:
         """Return the numbers of delivered records, foreign records and assignments."""
         return {"received": self.tally.done, "foreign": self._foreign, "assignments": self.assignments}
+
+
+class ReceivingClient:
+    """Part of ``client.Client`` that all consumers share; ``_receiving`` is theirs to create."""
+
+    _receiving: ReceiveRecorder
+
+    def obey(self, order: Order) -> None:
+        """Set the end on ``drain``; ``go`` and ``stop`` do not concern a consumer, which has no schedule."""
+        self._receiving.obey(order)
+
+    def answer(self) -> dict[str, Any] | None:
+        """Return, after ``drain``, the number of missing offsets by partition; empty if all were reached."""
+        return self._receiving.answer()
+
+    def counters(self) -> dict[str, int]:
+        """Return the numbers of delivered records, foreign records and assignments."""
+        return self._receiving.counters()

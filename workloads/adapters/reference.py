@@ -25,8 +25,8 @@ from math import ceil
 from typing import Any, NoReturn, TypeVar
 
 from aftershock.errors import BrokerError, ProtocolError
-from aftershock.workloads.adapters.receiving import ReceiveRecorder
-from aftershock.workloads.adapters.sending import POLL_INTERVAL_US, SendRecorder, send_on_schedule
+from aftershock.workloads.adapters.receiving import ReceiveRecorder, ReceivingClient
+from aftershock.workloads.adapters.sending import POLL_INTERVAL_US, SendingClient, SendRecorder, send_on_schedule
 from aftershock.workloads.kafka.client.settings import ClientSettings, ProducerSettings, parse
 from aftershock.workloads.kafka.client.tasks import Wake
 from aftershock.workloads.kafka.committer.attempts import CommitterSettings
@@ -41,7 +41,7 @@ from aftershock.workloads.kafka.rules.values import TopicPartition
 from aftershock.workloads.kafka.wire.codes import name
 from aftershock.workloads.load.assignment import Assignment, CommitAssignment, ConsumeAssignment, ProduceAssignment
 from aftershock.workloads.load.events import Clock, Events
-from aftershock.workloads.load.orders import Go, Order
+from aftershock.workloads.load.orders import Go
 from aftershock.workloads.load.schedule import HEADER, US_PER_MS, US_PER_S, Filler, Stream, pack, unpack
 from aftershock.workloads.load.spool import UNKNOWN, Status
 
@@ -73,16 +73,17 @@ class ClientLoop:
 
     def step(self, wait_us: int) -> None:
         """Run for that long, or until a vital task ends."""
-        self.run(self._rest(wait_us / US_PER_S))
+
+        async def rest() -> None:
+            if self._vital:
+                await asyncio.wait(self._vital, timeout=wait_us / US_PER_S, return_when=asyncio.FIRST_COMPLETED)
+            else:
+                await asyncio.sleep(wait_us / US_PER_S)
+
+        self.run(rest())
         for task in [task for task in self._vital if task.done()]:
             self._vital.remove(task)
             task.result()
-
-    async def _rest(self, wait_s: float) -> None:
-        if self._vital:
-            await asyncio.wait(self._vital, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
-        else:
-            await asyncio.sleep(wait_s)
 
     def close(self, leaving: Coroutine[Any, Any, None]) -> None:
         """Cancel the tasks, run ``leaving`` and close the loop."""
@@ -140,7 +141,7 @@ def _plan_settings(assignment: Assignment) -> dict[str, Any]:
 _PRODUCER_CLOSE_MS = 2_000.0
 
 
-class ReferenceProducer:
+class ReferenceProducer(SendingClient):
     """``client.Client`` over the reference producer; raises ``SettingError`` for settings that it does not have."""
 
     def __init__(self, assignment: ProduceAssignment, clock: Clock, events: Events) -> None:
@@ -163,10 +164,6 @@ class ReferenceProducer:
         """Find the leaders and obtain a producer id."""
         self._loop.run(self._producer.start([self._assignment.topic]))
         self._loop.start(send_on_schedule(self._sending, self._send))
-
-    def obey(self, order: Order) -> None:
-        """Start the schedule on ``go``, end it on ``stop``."""
-        self._sending.obey(order)
 
     def step(self, wait_us: int) -> None:
         """Run the client for that long."""
@@ -198,17 +195,13 @@ class ReferenceProducer:
                 attempts=delivery.attempts,
             )
 
-    def answer(self) -> dict[str, Any] | None:
-        """Return, after ``stop``, how many records lack a final status."""
-        return self._sending.answer()
-
     def progress(self) -> dict[str, Any]:
         """Return counts, lateness and produce latencies since the last call."""
         return self._sending.tally.progress() | {"traffic": self._producer.brokers.traffic}
 
     def counters(self) -> dict[str, int]:
         """Return records by status, and how often each rule took each decision."""
-        return self._sending.tally.counts() | dict(self._producer.counts)
+        return super().counters() | dict(self._producer.counts)
 
     def close(self) -> None:
         """Close the producer, waiting for open records for a short time."""
@@ -223,7 +216,7 @@ _PAUSE_S = 0.1
 _CONSUMER_CLOSE_MS = 3_000.0
 
 
-class ReferenceConsumer:
+class ReferenceConsumer(ReceivingClient):
     """``client.Client`` over the reference consumer; raises ``SettingError`` for settings that it does not have."""
 
     def __init__(self, assignment: ConsumeAssignment, clock: Clock, events: Events) -> None:
@@ -283,16 +276,13 @@ class ReferenceConsumer:
                 batches = await self._consumer.poll(POLL_MS)
             except (BrokerError, ProtocolError) as error:
                 self._consumer.check()  # raises final errors; the next poll retries a partition's error
-                await self._report(error)
+                code = name(error.code) if isinstance(error, BrokerError) else "CORRUPT_MESSAGE"
+                self._events.emit("client_error", error=code, detail=str(error), fatal=False)
+                await asyncio.sleep(_PAUSE_S)
             else:
                 for fetched in batches:
                     self._take(fetched)
                 self._receiving.idle()
-
-    async def _report(self, error: BrokerError | ProtocolError) -> None:
-        code = name(error.code) if isinstance(error, BrokerError) else "CORRUPT_MESSAGE"
-        self._events.emit("client_error", error=code, detail=str(error), fatal=False)
-        await asyncio.sleep(_PAUSE_S)
 
     def _take(self, fetched: Fetched) -> None:
         for record in fetched.batch.records():
@@ -309,10 +299,6 @@ class ReferenceConsumer:
                 broker_id=fetched.broker_id,
             )
 
-    def obey(self, order: Order) -> None:
-        """Set the end on ``drain``."""
-        self._receiving.obey(order)
-
     def step(self, wait_us: int) -> None:
         """Run the client for that long."""
         self._loop.step(wait_us)
@@ -322,7 +308,7 @@ class ReferenceConsumer:
         for partition in self._partitions:
             if (position := self._consumer.position(partition)) is not None:
                 self._receiving.reached(partition.partition, position)
-        return self._receiving.answer()
+        return super().answer()
 
     def progress(self) -> dict[str, Any]:
         """Return counts and end-to-end latencies since the last call; ``ok`` counts delivered records."""
@@ -331,7 +317,7 @@ class ReferenceConsumer:
 
     def counters(self) -> dict[str, int]:
         """Return delivered records, assignments, and how often each rule took each decision."""
-        return self._receiving.counters() | dict(self._consumer.counts)
+        return super().counters() | dict(self._consumer.counts)
 
     def close(self) -> None:
         """Commit, leave the group, close the sessions."""
@@ -397,7 +383,7 @@ async def send_when_free(loop: ClosedLoop, send: Callable[[], None]) -> NoReturn
             await loop.freed.wait(min(POLL_INTERVAL_US, early_us or POLL_INTERVAL_US) / US_PER_MS)
 
 
-class ReferenceCommitter:
+class ReferenceCommitter(SendingClient):
     """``client.Client`` over the reference committer; raises ``SettingError`` for settings that it does not have."""
 
     def __init__(self, assignment: CommitAssignment, clock: Clock, events: Events) -> None:
@@ -423,10 +409,6 @@ class ReferenceCommitter:
     def _target(self, seq: int) -> Target:
         return Target(self._assignment.group_of(seq), self._assignment.topic, self._assignment.partition_of(seq))
 
-    def obey(self, order: Order) -> None:
-        """Start the schedule on ``go``, end it on ``stop``."""
-        self._sending.obey(order)
-
     def step(self, wait_us: int) -> None:
         """Run the client for that long."""
         self._loop.step(wait_us)
@@ -441,17 +423,13 @@ class ReferenceCommitter:
             outcome.token, status, outcome.error, broker_id=outcome.broker_id, attempts=outcome.attempts
         )
 
-    def answer(self) -> dict[str, Any] | None:
-        """Return, after ``stop``, how many commits lack a final status."""
-        return self._sending.answer()
-
     def progress(self) -> dict[str, Any]:
         """Return counts, lateness and commit latencies since the last call."""
         return self._sending.tally.progress() | {"traffic": self._committer.traffic}
 
     def counters(self) -> dict[str, int]:
         """Return commits by status, and how often each rule took each decision."""
-        return self._sending.tally.counts() | dict(self._committer.counts)
+        return super().counters() | dict(self._committer.counts)
 
     def close(self) -> None:
         """Close the committer, waiting for open commits for a short time."""

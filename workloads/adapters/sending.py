@@ -168,6 +168,24 @@ class SendRecorder:
         return {"did": "stop", "unreported": unreported}
 
 
+class SendingClient:
+    """Part of ``client.Client`` that all producers and committers share; ``_sending`` is theirs to create."""
+
+    _sending: SendRecorder
+
+    def obey(self, order: Order) -> None:
+        """Start the schedule on ``go``, end it on ``stop``."""
+        self._sending.obey(order)
+
+    def answer(self) -> dict[str, Any] | None:
+        """Return, after ``stop``, how many records (or commits) lack a final status."""
+        return self._sending.answer()
+
+    def counters(self) -> dict[str, int]:
+        """Return records by status; ``sent`` minus the rest is the number without a report."""
+        return self._sending.tally.counts()
+
+
 async def send_on_schedule(recorder: SendRecorder, send: Callable[[], None]) -> NoReturn:
     """Call ``send`` whenever the next record is due; for senders on an event loop."""
     while True:

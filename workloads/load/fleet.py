@@ -146,10 +146,10 @@ class Worker:
         if self._up.is_set():
             await self._process.end()
 
-    def overdue_error(self, what: str) -> WorkloadError:
+    def overdue_error(self, problem: str) -> WorkloadError:
         """Return the error about a worker that is overdue."""
         return self._process.overdue_error(
-            what if self._up.is_set() else f"{what}: a fault killed it, and it has not restarted"
+            problem if self._up.is_set() else f"{problem}: a fault killed it, and it has not restarted"
         )
 
     async def _supervise(self) -> None:
@@ -160,7 +160,7 @@ class Worker:
                 self._over.set()
                 return
             self._up.clear()
-            while _is_down(self._marker()):  # noqa: ASYNC110 -- another process may release it
+            while (marker := self._marker()) is not None and marker.down:  # noqa: ASYNC110 -- another process may release it
                 await asyncio.sleep(_POLL_S)
             await self._restart()
 
@@ -201,10 +201,6 @@ class Worker:
     def _marked_down(self, process: WorkerProcess) -> bool:
         marker = self._marker()
         return marker is not None and marker.pid == process.pid
-
-
-def _is_down(marker: DownMarker | None) -> bool:
-    return marker is not None and marker.down
 
 
 def _add_progress(earlier: Progress | None, latest: Progress | None) -> Progress | None:

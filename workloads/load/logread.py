@@ -209,10 +209,5 @@ def _messages(
             if message.error() is None and offset < ends[number]:
                 positions[number] = offset + 1
                 yield message
-            elif message.error() is None or _at_end(message):
+            elif (error := message.error()) is None or error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # librdkafka's own errors
                 positions[number] = max(positions[number], offset)
-
-
-def _at_end(message: Message) -> bool:
-    error = message.error()
-    return error is not None and error.code() == KafkaError._PARTITION_EOF  # noqa: SLF001  # librdkafka's own errors

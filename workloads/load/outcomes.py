@@ -135,17 +135,16 @@ def write_whole(path: Path, schema: pa.Schema, groups: Iterator[Columns]) -> Non
 
 def _table(schema: pa.Schema, columns: Columns) -> pa.Table:
     rows = len(next(iter(columns.values())))
-    arrays = [
-        _array(columns[field.name], field.type) if field.name in columns else pa.nulls(rows, field.type)
-        for field in schema
-    ]
+    arrays = []
+    for field in schema:
+        values = columns.get(field.name)
+        if values is None:
+            arrays.append(pa.nulls(rows, field.type))
+        elif isinstance(values, np.ndarray) and values.dtype.kind == "i":
+            arrays.append(pa.array(values, field.type, mask=values < 0))
+        else:
+            arrays.append(pa.array(values, field.type))
     return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _array(values: Any, kind: pa.DataType) -> pa.Array:
-    if isinstance(values, np.ndarray) and values.dtype.kind == "i":
-        return pa.array(values, kind, mask=values < 0)
-    return pa.array(values, kind)
 
 
 def _produced(assignment: ProduceAssignment | CommitAssignment, spool: Path) -> Iterator[Columns]:

@@ -129,24 +129,22 @@ class WorkerProcess:
         """
         if self._reason is not None:
             return self._error(f"ended early: {self._reason}", "")
-        return self._error(f"ended early: {self._exit()}", _last_lines(self.log))
+        status = self._process.returncode if self._process else None
+        end = f"killed by signal {-status}" if status is not None and status < 0 else f"exit status {status}"
+        return self._error(f"ended early: {end}", _last_lines(self.log))
 
-    def overdue_error(self, what: str) -> WorkloadError:
+    def overdue_error(self, problem: str) -> WorkloadError:
         """Return the error about a worker that is alive but overdue."""
-        return self._error(what, _last_lines(self.log))
+        return self._error(problem, _last_lines(self.log))
 
-    def _error(self, what: str, lines: str) -> WorkloadError:
+    def _error(self, problem: str, lines: str) -> WorkloadError:
         assignment = self.assignment
         subject = f"the {_ROLES[assignment.op]} of arm {assignment.arm} in workload {assignment.workload}"
-        return WorkloadError(f"{subject} {what}; its log is {self.log}{lines}")
+        return WorkloadError(f"{subject} {problem}; its log is {self.log}{lines}")
 
-    def _exit(self) -> str:
-        status = self._process.returncode if self._process else None
-        return f"killed by signal {-status}" if status is not None and status < 0 else f"exit status {status}"
-
-    def _expect(self, what: str) -> asyncio.Future[dict[str, Any]]:
-        self._answers[what] = asyncio.get_running_loop().create_future()
-        return self._answers[what]
+    def _expect(self, kind: str) -> asyncio.Future[dict[str, Any]]:
+        self._answers[kind] = asyncio.get_running_loop().create_future()
+        return self._answers[kind]
 
     async def _result_or_end(self, answer: asyncio.Future[dict[str, Any]]) -> dict[str, Any]:
         ended = asyncio.create_task(self.ended.wait())
@@ -188,8 +186,8 @@ class WorkerProcess:
             case "ready":
                 self._answer("ready", message)
 
-    def _answer(self, what: str, message: dict[str, Any]) -> None:
-        answer = self._answers.pop(what, None)
+    def _answer(self, kind: str, message: dict[str, Any]) -> None:
+        answer = self._answers.pop(kind, None)
         if answer and not answer.done():
             answer.set_result(message)
 

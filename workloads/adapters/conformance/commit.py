@@ -30,9 +30,9 @@ def commits_are_acked_and_kept(bench: Bench) -> None:
         )
         session.close()
     for number in range(_GROUPS):
-        kept, last = bench.committed(_group(topic, number), topic), {number % PARTITIONS: _ROUNDS - 1}
-        if kept != last:
-            raise Violation(f"the last commit of group {number} should be {last}, by partition, and is {kept}")
+        committed, last = bench.committed(_group(topic, number), topic), {number % PARTITIONS: _ROUNDS - 1}
+        if committed != last:
+            raise Violation(f"the last commit of group {number} should be {last}, by partition, and is {committed}")
 
 
 def nothing_is_acked_while_kafka_is_away(bench: Bench) -> None:

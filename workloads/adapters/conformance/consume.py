@@ -69,9 +69,9 @@ def a_group_goes_on_where_it_had_got_to(bench: Bench) -> None:
         _assigned_first(session)
         _read(session, log, _FIRST)
         session.close()
-    if (kept := bench.committed(group, topic)) != dict.fromkeys(_ALL, _EACH):
+    if (committed := bench.committed(group, topic)) != dict.fromkeys(_ALL, _EACH):
         raise Violation(
-            f"the client read up to offset {_EACH} of every partition and closed; committed offsets: {kept}"
+            f"the client read up to offset {_EACH} of every partition and closed; committed offsets: {committed}"
         )
 
 

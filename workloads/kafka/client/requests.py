@@ -165,13 +165,11 @@ def endpoints(response: Any) -> tuple[Node, ...]:
 
     Invalid addresses are skipped, so that they do not cost the response's results.
     """
-    return tuple(_endpoints(response))
-
-
-def _endpoints(response: Any) -> Iterator[Node]:
+    nodes = []
     for entry in getattr(response, "node_endpoints", ()):
         with suppress(ProtocolError):
-            yield to_node(entry)
+            nodes.append(to_node(entry))
+    return tuple(nodes)
 
 
 def to_node(entry: Any) -> Node:

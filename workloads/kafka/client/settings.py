@@ -146,7 +146,7 @@ class ClientSettings:
     )
 
     @classmethod
-    def implied(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG003  # used by subclasses
+    def implied(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG003  # used by subclasses
         """Return settings that were not given and follow from those that were."""
         return {}
 
@@ -198,7 +198,7 @@ class ProducerSettings(ClientSettings):
                 raise SettingError(f"enable.idempotence needs {requirement}: set that, or switch idempotence off")
 
     @classmethod
-    def implied(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    def implied(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Switch idempotence off if it was not set and the other settings exclude it, as Kafka does."""
-        fits = given.get("acks", -1) == -1 and given.get("retries", 1) > 0
-        return {"enable_idempotence": fits and given.get("max_in_flight_requests_per_connection", 5) <= 5}  # noqa: PLR2004
+        fits = values.get("acks", -1) == -1 and values.get("retries", 1) > 0
+        return {"enable_idempotence": fits and values.get("max_in_flight_requests_per_connection", 5) <= 5}  # noqa: PLR2004

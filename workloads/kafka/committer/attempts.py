@@ -202,7 +202,7 @@ class PlainAttempts:
 class TransactionalAttempts:
     """Transactions. ``sent`` receives the coordinator's node id just before a transaction's commit goes to the wire.
 
-    ``wanted`` returns whether the commit is still needed: if not, the transaction is aborted while that is possible.
+    ``is_wanted`` returns whether the commit is still needed: if not, the transaction is aborted while that is possible.
     """
 
     def __init__(
@@ -210,10 +210,10 @@ class TransactionalAttempts:
         target: Target,
         lane: ConnectionLane,
         sent: Callable[[int], None],
-        wanted: Callable[[], bool],
+        is_wanted: Callable[[], bool],
         counts: Counter[str],
     ) -> None:
-        self._target, self._lane, self._sent, self._wanted = target, lane, sent, wanted
+        self._target, self._lane, self._sent, self._is_wanted = target, lane, sent, is_wanted
         self._id = f"{lane.settings.client_id}-{target.group}-{target.partition}"
         self._transaction = Transaction(lane.backoff, counts)
         self._group_coordinator = Coordinator(target.group, lane)
@@ -241,7 +241,7 @@ class TransactionalAttempts:
 
     async def _step(self, offset: int) -> None:
         transaction = self._transaction
-        if not self._wanted():
+        if not self._is_wanted():
             transaction.abandon()
         try:
             error = await self._send(offset)
@@ -253,9 +253,8 @@ class TransactionalAttempts:
             transaction.unanswered()
             return
         if transaction.coordinator_lost(error):
-            (
-                self._group_coordinator if transaction.stage is Stage.COMMITTING else self._transaction_coordinator
-            ).forget()
+            committing = transaction.stage is Stage.COMMITTING
+            (self._group_coordinator if committing else self._transaction_coordinator).forget()
         transaction.answered(error)
 
     async def _send(self, offset: int) -> int:

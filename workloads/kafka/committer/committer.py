@@ -105,7 +105,12 @@ class Committer:
         lanes = len(self._lanes)
         for target in targets:
             self._add(target)
-        await asyncio.gather(*(self._prepare(targets[number::lanes]) for number in range(lanes)))
+
+        async def prepare(lane_targets: Iterable[Target]) -> None:
+            for target in lane_targets:  # one after the other: there may be thousands
+                await retry_until_answered(self._attempts[target].prepare, self._backoff)
+
+        await asyncio.gather(*(prepare(targets[number::lanes]) for number in range(lanes)))
 
     async def _learn_topics(self) -> None:
         await self._lanes[0].brokers.refresh()
@@ -118,16 +123,11 @@ class Committer:
             if topic is None or topic.error:
                 raise ConnectionError(f"the topic {name} is not known yet")
 
-    async def _prepare(self, targets: Iterable[Target]) -> None:
-        """Prepare the targets of one lane, one after the other: there may be thousands."""
-        for target in targets:
-            await retry_until_answered(self._attempts[target].prepare, self._backoff)
-
     def _add(self, target: Target) -> None:
         lane, sent = self._lanes[next(self._next_lane)], partial(self._commits.sent, target)
         if self._settings.transactional:
-            wanted = partial(self._commits.wanted, target)
-            self._attempts[target] = TransactionalAttempts(target, lane, sent, wanted, self._transactions)
+            is_wanted = partial(self._commits.wanted, target)
+            self._attempts[target] = TransactionalAttempts(target, lane, sent, is_wanted, self._transactions)
         else:
             self._attempts[target] = PlainAttempts(target, lane, sent)
 

@@ -14,13 +14,8 @@ from typing import Any, Literal
 from aftershock.errors import BrokerError, SettingError
 from aftershock.workloads.kafka.client.network_client import NetworkClient
 from aftershock.workloads.kafka.client.tasks import EventListener, RateLimitedListener, Wake, monotonic_ms
-from aftershock.workloads.kafka.consumer.consumer_coordinator import (
-    Callbacks,
-    Committed,
-    ConsumerCoordinator,
-    OnPartitions,
-    offsets_to_commit,
-)
+from aftershock.workloads.kafka.consumer.commit_request_manager import Committed, offsets_to_commit
+from aftershock.workloads.kafka.consumer.consumer_coordinator import Callbacks, ConsumerCoordinator, OnPartitions
 from aftershock.workloads.kafka.consumer.fetch_buffer import FetchBuffer, Fetched
 from aftershock.workloads.kafka.consumer.fetcher import Fetcher, FetchRoutes
 from aftershock.workloads.kafka.consumer.offset_fetcher import End, OffsetFetcher
@@ -28,7 +23,7 @@ from aftershock.workloads.kafka.consumer.shared import ConsumerContext, Consumer
 from aftershock.workloads.kafka.rules.leader_discovery import LeaderDiscovery
 from aftershock.workloads.kafka.rules.metadata import Metadata
 from aftershock.workloads.kafka.rules.read_replica import ReadReplicas
-from aftershock.workloads.kafka.rules.subscription_state import FetchPosition, Positions
+from aftershock.workloads.kafka.rules.subscription_state import FetchPosition, SubscriptionState
 from aftershock.workloads.kafka.rules.values import Backoff, TopicPartition
 from aftershock.workloads.kafka.wire import codes
 
@@ -261,22 +256,16 @@ class Consumer:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await asyncio.gather(*self._tasks, return_exceptions=True)
-                await self._leave()
+                if self._group:
+                    await self._group.leave()
+                await self._loop.end_sessions()
         except TimeoutError:
             self._shared.on_event("close_timed_out", timeout_ms=timeout_ms)
         finally:
-            await self._end()
-
-    async def _leave(self) -> None:
-        if self._group:
-            await self._group.leave()
-        await self._loop.end_sessions()
-
-    async def _end(self) -> None:
-        if self._group:
-            await self._group.close()
-        await self._loop.close()
-        await self.brokers.close()
+            if self._group:
+                await self._group.close()
+            await self._loop.close()
+            await self.brokers.close()
 
 
 def _make_context(
@@ -285,7 +274,7 @@ def _make_context(
     draw = random.Random()  # noqa: S311  # spreads waits; not a secret
     backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, draw)
     metadata = Metadata(max_age_ms=settings.metadata_max_age_ms, backoff=backoff)
-    positions = Positions(settings.auto_offset_reset)
+    positions = SubscriptionState(settings.auto_offset_reset)
     brokers = NetworkClient(
         settings.bootstrap_servers,
         settings.client_id,

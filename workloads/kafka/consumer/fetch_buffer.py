@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from aftershock.errors import ClientError, ProtocolError, UnsupportedError
-from aftershock.workloads.kafka.rules.subscription_state import Positions
+from aftershock.workloads.kafka.rules.subscription_state import SubscriptionState
 from aftershock.workloads.kafka.rules.values import TopicPartition
 from aftershock.workloads.kafka.wire.batch import Batch, parse
 
@@ -53,7 +53,7 @@ class CompletedFetch:
         self._size = len(records)
         self._high_watermark, self._broker_id = high_watermark, broker_id
         self._batches = parse(records, check_crc=check_crc)
-        self._whole = False
+        self._has_batch = False
 
     def next(self) -> Fetched | None:
         """Return the next batch that is not entirely before ``offset``; None at the end.
@@ -62,10 +62,10 @@ class CompletedFetch:
         that is not installed.
         """
         for batch in self._batches:
-            self._whole = True
+            self._has_batch = True
             if batch.last_offset >= self.offset:
                 return self._fetched(batch)
-        if not self._whole:
+        if not self._has_batch:
             raise ProtocolError(f"{self._size} bytes of records contain no complete batch")
         return None
 
@@ -84,7 +84,7 @@ class CompletedFetch:
 class FetchBuffer:
     """Entries in the order of arrival, and errors."""
 
-    def __init__(self, positions: Positions) -> None:
+    def __init__(self, positions: SubscriptionState) -> None:
         self._positions = positions
         self._entries: dict[TopicPartition, CompletedFetch] = {}
         self._problems: dict[TopicPartition, ClientError] = {}

@@ -54,7 +54,7 @@ from aftershock.workloads.kafka.rules.fetch_session import (
 from aftershock.workloads.kafka.rules.leader_discovery import Refusal
 from aftershock.workloads.kafka.rules.metadata import Metadata
 from aftershock.workloads.kafka.rules.read_replica import AfterError, ReadReplicas
-from aftershock.workloads.kafka.rules.subscription_state import Positions
+from aftershock.workloads.kafka.rules.subscription_state import SubscriptionState
 from aftershock.workloads.kafka.rules.values import UNKNOWN, Leader, PartitionMetadata, TopicPartition
 from aftershock.workloads.kafka.wire import codes
 from aftershock.workloads.kafka.wire.channel import Channel, Reply
@@ -129,9 +129,9 @@ def _forgotten(messages: Any, plan: FetchRequestPlan) -> Iterable[Any]:
 
 def fetch_answer(response: Any, topic_names: Mapping[UUID, str]) -> FetchAnswer:
     """Return the partitions of a response; ``topic_names`` are the session's."""
-    known = [(topic_names[topic.topic_id], topic) for topic in response.responses if topic.topic_id in topic_names]
+    topics = [(topic_names[topic.topic_id], topic) for topic in response.responses if topic.topic_id in topic_names]
     return FetchAnswer(
-        {TopicPartition(name, each.partition_index): each for name, topic in known for each in topic.partitions},
+        {TopicPartition(name, part.partition_index): part for name, topic in topics for part in topic.partitions},
         tuple(topic.topic_id for topic in response.responses if topic.topic_id not in topic_names),
     )
 
@@ -140,7 +140,7 @@ class FetchRoutes:
     """Node to fetch from, for each partition of one consumer."""
 
     def __init__(
-        self, replicas: ReadReplicas, metadata: Metadata, positions: Positions, on_event: EventListener
+        self, replicas: ReadReplicas, metadata: Metadata, positions: SubscriptionState, on_event: EventListener
     ) -> None:
         self._replicas, self._metadata, self._positions, self._on_event = replicas, metadata, positions, on_event
         self._metadata_version = UNKNOWN
@@ -219,7 +219,7 @@ class PendingFetch(NamedTuple):
     node_id: int
     session: FetchSession
     full: bool
-    wanted: FetchPartitions
+    partitions: FetchPartitions
 
 
 class Fetcher:
@@ -251,9 +251,9 @@ class Fetcher:
         busy = self._busy_nodes(now_ms)
         if self._shared.metadata.nodes.keys() <= busy:
             return math.inf
-        wanted = self._partitions_by_node(busy, now_ms)
-        self._unsent_since_ms = {node_id: ms for node_id, ms in self._unsent_since_ms.items() if node_id in wanted}
-        return min((self._start(node_id, of_node, now_ms) for node_id, of_node in wanted.items()), default=math.inf)
+        partitions = self._partitions_by_node(busy, now_ms)
+        self._unsent_since_ms = {node_id: ms for node_id, ms in self._unsent_since_ms.items() if node_id in partitions}
+        return min((self._start(node_id, of_node, now_ms) for node_id, of_node in partitions.items()), default=math.inf)
 
     def _busy_nodes(self, now_ms: float) -> set[int]:
         """Return the nodes that rule 1 excludes."""
@@ -263,11 +263,11 @@ class Fetcher:
     def _partitions_by_node(self, busy: set[int], now_ms: float) -> dict[int, FetchPartitions]:
         """Return, by node and in order of service, the partitions to fetch from all other nodes."""
         buffer, route = self._shared.buffer, self._routes.node_for
-        wanted: dict[int, dict[TopicPartition, FetchPartition]] = {}
+        partitions: dict[int, dict[TopicPartition, FetchPartition]] = {}
         for tp in self._shared.positions.fetchable():
             if tp not in buffer and (node_id := route(tp, now_ms)) not in busy and node_id != UNKNOWN:
-                wanted.setdefault(node_id, {})[tp] = self._fetch_partition(tp)
-        return dict(wanted)
+                partitions.setdefault(node_id, {})[tp] = self._fetch_partition(tp)
+        return dict(partitions)
 
     def _fetch_partition(self, tp: TopicPartition) -> FetchPartition:
         position = self._shared.positions.position(tp)
@@ -279,36 +279,36 @@ class Fetcher:
             position.leader.epoch,
         )
 
-    def _start(self, node_id: int, wanted: FetchPartitions, now_ms: float) -> float:
+    def _start(self, node_id: int, partitions: FetchPartitions, now_ms: float) -> float:
         """Send the request, or return the time for which that is impossible."""
         throttled_ms = self._throttled_until_ms.get(node_id, now_ms) - now_ms
         if throttled_ms > 0:
             return throttled_ms
         channel = self._shared.brokers.ready(node_id)
         if channel is None:
-            return self._unsent(node_id, wanted, now_ms)
+            return self._unsent(node_id, partitions, now_ms)
         self._unsent_since_ms.pop(node_id, None)
-        self._send(channel, node_id, wanted)
+        self._send(channel, node_id, partitions)
         return math.inf
 
-    def _unsent(self, node_id: int, wanted: FetchPartitions, now_ms: float) -> float:
+    def _unsent(self, node_id: int, partitions: FetchPartitions, now_ms: float) -> float:
         """Return the time to wait for a connection; apply rule 5 after the time-out."""
         late_ms = self._unsent_since_ms.setdefault(node_id, now_ms) + self._settings.request_timeout_ms
         if now_ms < late_ms:
             return min(self._shared.brokers.wait_ms(node_id), late_ms - now_ms)
         del self._unsent_since_ms[node_id]
-        self._fetch_failed(node_id, wanted, session=False, reason="no connection was established in time")
+        self._fetch_failed(node_id, partitions, session=False, reason="no connection was established in time")
         return 0
 
-    def _send(self, channel: Channel, node_id: int, wanted: FetchPartitions) -> None:
+    def _send(self, channel: Channel, node_id: int, partitions: FetchPartitions) -> None:
         messages = FETCH.messages(channel.versions, self._shared.discovery.version_cap(Api.FETCH))
         session = self._sessions.setdefault(node_id, FetchSession(enabled=self._settings.fetch_session))
-        plan, before_bytes = session.build(wanted), channel.sent_bytes
+        plan, before_bytes = session.build(partitions), channel.sent_bytes
         request = fetch_request(messages, plan, self._settings)
         future = channel.request(request, timeout_ms=self._settings.request_timeout_ms)
         self._bytes.sent(channel.sent_bytes - before_bytes, full=plan.full)
         self._in_flight[node_id] = future
-        future.add_done_callback(partial(self._done, PendingFetch(node_id, session, plan.full, wanted)))
+        future.add_done_callback(partial(self._done, PendingFetch(node_id, session, plan.full, partitions)))
 
     # ---- what comes back
 
@@ -377,7 +377,7 @@ class Fetcher:
         }
         if not errors:
             return
-        routed = {tp: pending.wanted[tp].leader_epoch for tp in errors}
+        routed = {tp: pending.partitions[tp].leader_epoch for tp in errors}
         verdicts = self._shared.discovery.offered(errors, endpoints(response), routed)
         for tp, refusal in verdicts.items():
             self._report_hint(tp, errors[tp][1], refusal)
@@ -397,7 +397,7 @@ class Fetcher:
         """Handle one partition's data; dropped if its position is gone, or unvalidated since the hints were applied."""
         if self._shared.positions.valid_position(tp) is None:
             return
-        offset = pending.wanted[tp].fetch_offset
+        offset = pending.partitions[tp].fetch_offset
         if data.error_code:
             self._on_partition_error(tp, int(data.error_code), offset)
         elif self._shared.positions.is_current(tp, offset):

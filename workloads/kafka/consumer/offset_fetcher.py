@@ -55,19 +55,19 @@ class LookUp(NamedTuple):
     leader: Leader
 
 
-def list_offsets(messages: Any, asked: Mapping[TopicPartition, LookUp]) -> Any:
-    """Return the request that looks up ``asked``; all partitions are led by the node that receives it."""
+def list_offsets(messages: Any, requests: Mapping[TopicPartition, LookUp]) -> Any:
+    """Return the request that looks up ``requests``; all partitions are led by the node that receives it."""
 
     def partition(tp: TopicPartition) -> Any:
         return messages.ListOffsetsPartition(
             partition_index=tp.partition,
-            current_leader_epoch=asked[tp].leader.epoch,
-            timestamp=TIMESTAMPS[asked[tp].policy],
+            current_leader_epoch=requests[tp].leader.epoch,
+            timestamp=TIMESTAMPS[requests[tp].policy],
         )
 
     topics = tuple(
         messages.ListOffsetsTopic(name=name, partitions=tuple(map(partition, of_topic)))
-        for name, of_topic in group_by_topic(asked)
+        for name, of_topic in group_by_topic(requests)
     )
     return messages.ListOffsetsRequest(replica_id=UNKNOWN, isolation_level=0, topics=topics)
 
@@ -83,19 +83,19 @@ def listed_offsets(response: Any) -> dict[TopicPartition, ListedOffset]:
     }
 
 
-def offset_for_leader_epoch(messages: Any, asked: Mapping[TopicPartition, FetchPosition]) -> Any:
+def offset_for_leader_epoch(messages: Any, requests: Mapping[TopicPartition, FetchPosition]) -> Any:
     """Return the request for the end of each position's epoch in the leader's log."""
 
     def partition(tp: TopicPartition) -> Any:
         return messages.OffsetForLeaderPartition(
             partition=tp.partition,
-            current_leader_epoch=asked[tp].leader.epoch,
-            leader_epoch=asked[tp].offset_epoch,
+            current_leader_epoch=requests[tp].leader.epoch,
+            leader_epoch=requests[tp].offset_epoch,
         )
 
     topics = tuple(
         messages.OffsetForLeaderTopic(topic=name, partitions=tuple(map(partition, of_topic)))
-        for name, of_topic in group_by_topic(asked)
+        for name, of_topic in group_by_topic(requests)
     )
     return messages.OffsetForLeaderEpochRequest(replica_id=UNKNOWN, topics=topics)
 
@@ -130,7 +130,7 @@ class OffsetFetcher:
         positions, leader = self._shared.positions, self._shared.metadata.leader
         waits = self._shared.buffer.has_problem
         resets = {tp: LookUp(policy, leader(tp)) for tp, policy in positions.to_reset(now_ms).items() if not waits(tp)}
-        self._start(self._reset, by_node(resets, lambda asked: asked.leader))
+        self._start(self._reset, by_node(resets, lambda lookup: lookup.leader))
         proofs = {tp: position for tp, position in positions.to_validate(now_ms).items() if not waits(tp)}
         self._start(self._validate, by_node(proofs, lambda position: position.leader))
         return positions.held_ms(now_ms)
@@ -138,10 +138,10 @@ class OffsetFetcher:
     def _start(
         self,
         ask: Callable[[int, dict[TopicPartition, A]], Coroutine[Any, Any, None]],
-        asked: Mapping[int, dict[TopicPartition, A]],
+        requests: Mapping[int, dict[TopicPartition, A]],
     ) -> None:
         """Rule 1."""
-        for node_id, of_node in asked.items():
+        for node_id, of_node in requests.items():
             self._shared.positions.hold(of_node, math.inf)
             task = asyncio.create_task(self._guarded(ask(node_id, of_node), of_node))
             self._tasks.add(task)
@@ -178,25 +178,27 @@ class OffsetFetcher:
 
     # ---- lookups
 
-    async def _reset(self, node_id: int, asked: dict[TopicPartition, LookUp]) -> None:
-        answers = await self._list(node_id, asked)
+    async def _reset(self, node_id: int, requests: dict[TopicPartition, LookUp]) -> None:
+        answers = await self._list(node_id, requests)
         for tp, answer in answers.items():
             if not answer.error and self._shared.positions.looked_up(
-                tp, asked[tp].policy, answer.offset, self._shared.metadata.leader(tp)
+                tp, requests[tp].policy, answer.offset, self._shared.metadata.leader(tp)
             ):
-                self._report("position_found", tp, offset=answer.offset, end=asked[tp].policy)
+                self._report("position_found", tp, offset=answer.offset, end=requests[tp].policy)
         self._handle_errors({tp: answer.error for tp, answer in answers.items() if answer.error}, "looked up")
 
-    async def _list(self, node_id: int, asked: Mapping[TopicPartition, LookUp]) -> dict[TopicPartition, ListedOffset]:
-        """Return an answer for each of ``asked``: a partition missing in the response is unknown."""
+    async def _list(
+        self, node_id: int, requests: Mapping[TopicPartition, LookUp]
+    ) -> dict[TopicPartition, ListedOffset]:
+        """Return an answer for each of ``requests``: a partition missing in the response is unknown."""
         channel = await self._channel(node_id)
-        request = list_offsets(LIST_OFFSETS.messages(channel.versions), asked)
+        request = list_offsets(LIST_OFFSETS.messages(channel.versions), requests)
         reply = await channel.request(request, timeout_ms=self._shared.settings.request_timeout_ms)
         answers = listed_offsets(reply.response)
         for tp, answer in answers.items():
             if answer.epoch != UNKNOWN:
                 self._shared.metadata.saw_epoch(tp, answer.epoch)
-        return {tp: answers.get(tp, ListedOffset(UNKNOWN_PARTITION, UNKNOWN)) for tp in asked}
+        return {tp: answers.get(tp, ListedOffset(UNKNOWN_PARTITION, UNKNOWN)) for tp in requests}
 
     async def find(self, end: End, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return where these logs start or end. Retries until all are known; BrokerError for a final error."""
@@ -210,10 +212,10 @@ class OffsetFetcher:
                 await asyncio.sleep(self._shared.settings.retry_backoff_ms / 1000)
         return offsets
 
-    async def _list_anywhere(self, asked: Mapping[TopicPartition, LookUp]) -> dict[TopicPartition, ListedOffset]:
+    async def _list_anywhere(self, requests: Mapping[TopicPartition, LookUp]) -> dict[TopicPartition, ListedOffset]:
         """Return what each leader answers now; BrokerError for a final error."""
         answers: dict[TopicPartition, ListedOffset] = {}
-        for node_id, of_node in by_node(asked, lambda look_up: look_up.leader).items():
+        for node_id, of_node in by_node(requests, lambda lookup: lookup.leader).items():
             with suppress(*UNREACHABLE):
                 answers |= await self._list(node_id, of_node)
         for tp, answer in answers.items():
@@ -223,27 +225,27 @@ class OffsetFetcher:
 
     # ---- validations
 
-    async def _validate(self, node_id: int, asked: dict[TopicPartition, FetchPosition]) -> None:
+    async def _validate(self, node_id: int, requests: dict[TopicPartition, FetchPosition]) -> None:
         channel = await self._channel(node_id)
         if channel.versions.offered.get(OFFSET_FOR_LEADER_EPOCH.api, (0, 0))[1] < OFFSET_FOR_LEADER_EPOCH.least:
-            self._shared.positions.skip_validation(asked)
+            self._shared.positions.skip_validation(requests)
             return
-        request = offset_for_leader_epoch(OFFSET_FOR_LEADER_EPOCH.messages(channel.versions), asked)
+        request = offset_for_leader_epoch(OFFSET_FOR_LEADER_EPOCH.messages(channel.versions), requests)
         reply = await channel.request(request, timeout_ms=self._shared.settings.request_timeout_ms)
         answers = end_offsets(reply.response)
         nothing = (UNKNOWN_PARTITION, EndOffset(UNKNOWN, UNKNOWN))
-        errors = {tp: error for tp in asked if (error := answers.get(tp, nothing)[0])}
-        for tp, position in asked.items():
+        errors = {tp: error for tp in requests if (error := answers.get(tp, nothing)[0])}
+        for tp, position in requests.items():
             if tp not in errors:
                 self._validated(tp, position, answers[tp][1])
         self._handle_errors(errors, "validated")
 
-    def _validated(self, tp: TopicPartition, asked: FetchPosition, end: EndOffset) -> None:
+    def _validated(self, tp: TopicPartition, position: FetchPosition, end: EndOffset) -> None:
         """Rule 4."""
-        truncation = self._shared.positions.validated(tp, asked, end)
+        truncation = self._shared.positions.validated(tp, position, end)
         if truncation is None:
             return
-        self._report("truncation_detected", tp, offset=asked.offset, end=end.offset, mended=truncation.mended)
+        self._report("truncation_detected", tp, offset=position.offset, end=end.offset, mended=truncation.mended)
         if not truncation.mended:
             self._fail(tp, _truncation_error(tp, truncation))
 
@@ -264,10 +266,12 @@ class OffsetFetcher:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-def by_node(asked: Mapping[TopicPartition, A], leader_of: Callable[[A], Leader]) -> dict[int, dict[TopicPartition, A]]:
+def by_node(
+    requests: Mapping[TopicPartition, A], leader_of: Callable[[A], Leader]
+) -> dict[int, dict[TopicPartition, A]]:
     """Group requests by leader; UNKNOWN where no leader is known."""
     nodes: dict[int, dict[TopicPartition, A]] = {}
-    for tp, value in asked.items():
+    for tp, value in requests.items():
         nodes.setdefault(leader_of(value).node_id, {})[tp] = value
     return nodes
 

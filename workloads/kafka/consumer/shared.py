@@ -15,7 +15,7 @@ from aftershock.workloads.kafka.consumer.fetch_buffer import FetchBuffer
 from aftershock.workloads.kafka.rules.leader_discovery import LeaderDiscovery
 from aftershock.workloads.kafka.rules.metadata import Metadata
 from aftershock.workloads.kafka.rules.read_replica import ReadReplicas
-from aftershock.workloads.kafka.rules.subscription_state import Positions
+from aftershock.workloads.kafka.rules.subscription_state import SubscriptionState
 from aftershock.workloads.kafka.rules.values import Backoff, TopicPartition
 from aftershock.workloads.kafka.wire.codec import FRAME_BYTES_MAX
 
@@ -66,7 +66,7 @@ class ConsumerContext(NamedTuple):
     brokers: NetworkClient
     metadata: Metadata
     discovery: LeaderDiscovery
-    positions: Positions
+    positions: SubscriptionState
     replicas: ReadReplicas
     buffer: FetchBuffer
     backoff: Backoff

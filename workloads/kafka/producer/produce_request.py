@@ -22,8 +22,8 @@ from aftershock.errors import UnsupportedError
 from aftershock.workloads.kafka.client.requests import PRODUCE, ProduceWriter, endpoints, leader_hint
 from aftershock.workloads.kafka.client.settings import ProducerSettings
 from aftershock.workloads.kafka.client.tasks import EventListener
-from aftershock.workloads.kafka.rules.accumulator import Accumulator, Limits
-from aftershock.workloads.kafka.rules.batch import Batch
+from aftershock.workloads.kafka.rules.accumulator import Limits, RecordAccumulator
+from aftershock.workloads.kafka.rules.batch import ProducerBatch
 from aftershock.workloads.kafka.rules.idempotence import Idempotence, ProducerId, surely_refused
 from aftershock.workloads.kafka.rules.leader_discovery import LeaderDiscovery
 from aftershock.workloads.kafka.rules.metadata import Metadata
@@ -44,7 +44,7 @@ class ProducerRules(NamedTuple):
     discovery: LeaderDiscovery
     partitioner: Partitioner
     idempotence: Idempotence | None
-    accumulator: Accumulator
+    accumulator: RecordAccumulator
 
     @classmethod
     def of(cls, settings: ProducerSettings, draw: random.Random) -> Self:
@@ -67,7 +67,7 @@ class ProducerRules(NamedTuple):
         )
         idempotence = Idempotence() if settings.enable_idempotence else None
         limits = Limits(**{name: getattr(settings, name) for name in Limits._fields})
-        accumulator = Accumulator(
+        accumulator = RecordAccumulator(
             limits, metadata=metadata, discovery=discovery, partitioner=partitioner, idempotence=idempotence
         )
         return cls(backoff, metadata, discovery, partitioner, idempotence, accumulator)
@@ -75,8 +75,8 @@ class ProducerRules(NamedTuple):
     @property
     def counts(self) -> Counter[str]:
         """Counters of all rules."""
-        own = self.metadata.counts + self.discovery.counts + self.partitioner.counts
-        return own if self.idempotence is None else own + self.idempotence.counts
+        counts = self.metadata.counts + self.discovery.counts + self.partitioner.counts
+        return counts if self.idempotence is None else counts + self.idempotence.counts
 
 
 class Delivery(NamedTuple):
@@ -101,12 +101,12 @@ class Delivery(NamedTuple):
 Report = Callable[[Delivery], None]
 
 
-def delivered(batch: Batch, base_offset: int) -> Delivery:
+def delivered(batch: ProducerBatch, base_offset: int) -> Delivery:
     """Return the result of a batch that is in the log."""
     return _ended(batch, base_offset, 0, in_doubt=False)
 
 
-def undelivered(batch: Batch, error: int) -> Delivery:
+def undelivered(batch: ProducerBatch, error: int) -> Delivery:
     """Return the result of a batch that will not be retried."""
     return _ended(batch, UNKNOWN, error, in_doubt=batch.in_doubt)
 
@@ -117,7 +117,7 @@ def rejected_delivery(topic: str, partition: int | None, token: int, error: int)
     return Delivery(topic, number, (token,), UNKNOWN, error, False, UNKNOWN, UNKNOWN, 0)
 
 
-def _ended(batch: Batch, base_offset: int, error: int, *, in_doubt: bool) -> Delivery:
+def _ended(batch: ProducerBatch, base_offset: int, error: int, *, in_doubt: bool) -> Delivery:
     topic, partition = batch.tp
     return Delivery(
         topic, partition, batch.tokens, base_offset, error, in_doubt, batch.node_id, batch.leader_epoch, batch.sends
@@ -133,19 +133,25 @@ class BatchCompleter:
         self._report = report
 
     def answered(
-        self, batch: Batch, error: int, now_ms: float, *, base_offset: int = UNKNOWN, log_start_offset: int = UNKNOWN
+        self,
+        batch: ProducerBatch,
+        error: int,
+        now_ms: float,
+        *,
+        base_offset: int = UNKNOWN,
+        log_start_offset: int = UNKNOWN,
     ) -> None:
         """Handle a broker's response to an attempt: Kafka's code and the fields beside it."""
         if error and not surely_refused(error, base_offset):
             batch.in_doubt = True
         self._decide(batch, error, now_ms, base_offset, log_start_offset)
 
-    def unanswered(self, batch: Batch, error: int, now_ms: float, *, sent: bool) -> None:
+    def unanswered(self, batch: ProducerBatch, error: int, now_ms: float, *, sent: bool) -> None:
         """Handle the loss of a response. ``sent`` False: the request was never written to a connection."""
         batch.in_doubt |= sent
         self._decide(batch, error, now_ms, UNKNOWN, UNKNOWN)
 
-    def sent_without_answer(self, batch: Batch) -> None:
+    def sent_without_answer(self, batch: ProducerBatch) -> None:
         """Complete a batch that was sent with ``acks=0``."""
         self._rules.accumulator.unmute(batch)
         self._end_delivered(batch, UNKNOWN)
@@ -164,7 +170,7 @@ class BatchCompleter:
             batch.in_doubt |= not self._rules.accumulator.withdraw(batch)
             self._end_failed(batch, error)
 
-    def _decide(self, batch: Batch, error: int, now_ms: float, base_offset: int, log_start_offset: int) -> None:
+    def _decide(self, batch: ProducerBatch, error: int, now_ms: float, base_offset: int, log_start_offset: int) -> None:
         self._rules.accumulator.unmute(batch)
         if not error or error == ErrorCode.duplicate_sequence_number:
             self._acked(batch, UNKNOWN if error else base_offset)
@@ -178,7 +184,7 @@ class BatchCompleter:
         else:
             self._failed(batch, error)
 
-    def _may_retry(self, batch: Batch, error: int, now_ms: float, log_start_offset: int) -> bool:
+    def _may_retry(self, batch: ProducerBatch, error: int, now_ms: float, log_start_offset: int) -> bool:
         if now_ms >= batch.created_ms + self._settings.delivery_timeout_ms:
             return False
         if batch.attempts.attempts >= self._settings.retries:
@@ -187,28 +193,28 @@ class BatchCompleter:
             return error in codes.RETRIABLE
         return self._rules.idempotence.can_retry(batch.numbers, error, log_start_offset=log_start_offset)
 
-    def _acked(self, batch: Batch, base_offset: int) -> None:
+    def _acked(self, batch: ProducerBatch, base_offset: int) -> None:
         if self._rules.idempotence is not None and batch.numbers is not None:
             self._rules.idempotence.acked(batch.numbers)
         if not batch.done:
             self._end_delivered(batch, base_offset)
 
-    def _failed(self, batch: Batch, error: int) -> None:
+    def _failed(self, batch: ProducerBatch, error: int) -> None:
         if self._rules.idempotence is not None and batch.numbers is not None:
             refused = batch.attempts.attempts < self._settings.retries
             self._rules.idempotence.failed(batch.numbers, error, refused=refused)
         self._end_failed(batch, error)
 
-    def _end_delivered(self, batch: Batch, base_offset: int) -> None:
+    def _end_delivered(self, batch: ProducerBatch, base_offset: int) -> None:
         self._rules.accumulator.unfinished.finish(batch)
         self._report(delivered(batch, base_offset))
 
-    def _end_failed(self, batch: Batch, error: int) -> None:
+    def _end_failed(self, batch: ProducerBatch, error: int) -> None:
         self._rules.accumulator.unfinished.finish(batch)
         self._report(undelivered(batch, int(error)))
 
 
-InFlight = Mapping[TopicPartition, Batch]
+InFlight = Mapping[TopicPartition, ProducerBatch]
 """The batches of one request."""
 Answered = Callable[[Any], None]
 """Receives the response to a request, or the exception in its place."""
@@ -258,7 +264,7 @@ class ProduceRequester:
             cached = self._writers[node_id] = (offered, writer)
         return cached[1]
 
-    def _record_data(self, batches: Iterable[Batch]) -> Mapping[str, Sequence[tuple[int, bytes]]]:
+    def _record_data(self, batches: Iterable[ProducerBatch]) -> Mapping[str, Sequence[tuple[int, bytes]]]:
         topics: dict[str, list[tuple[int, bytes]]] = {}
         for batch in batches:
             if batch.attempts.attempts:
@@ -267,7 +273,7 @@ class ProduceRequester:
             topics.setdefault(topic, []).append((partition, self._build(batch)))
         return topics
 
-    def _report_retry(self, batch: Batch) -> None:
+    def _report_retry(self, batch: ProducerBatch) -> None:
         """Report a retry.
 
         A batch is identified by its first record and record count: the parts of a split start afresh.
@@ -285,7 +291,7 @@ class ProduceRequester:
             records=batch.count,
         )
 
-    def _build(self, batch: Batch) -> bytes:
+    def _build(self, batch: ProducerBatch) -> bytes:
         numbers = batch.numbers
         producer = _NOT_IDEMPOTENT if numbers is None else numbers.producer
         data = build(
@@ -319,7 +325,7 @@ class ProduceRequester:
             self._complete(batch, parts.get(tp), now_ms)
         return response.throttle_time / MILLISECOND if response.throttle_time else 0
 
-    def _complete(self, batch: Batch, part: Any, now_ms: float) -> None:
+    def _complete(self, batch: ProducerBatch, part: Any, now_ms: float) -> None:
         if part is None:
             self._deliveries.unanswered(batch, ErrorCode.network_exception, now_ms, sent=True)
         else:

@@ -155,13 +155,13 @@ class Producer:
         now = time.monotonic() * 1000 if now_ms is None else now_ms
         if self._closing or self._sender.error is not None:
             return self._reject(topic, partition, token)
-        taken = self._append(topic, value, key, headers, partition, token, int(now + self._wall_ms), now)
-        if taken is _JOINED:
+        result = self._append(topic, value, key, headers, partition, token, int(now + self._wall_ms), now)
+        if result is _JOINED:
             return True
-        if taken is _READY:
+        if result is _READY:
             self._sender.wake()
             return True
-        return self._is_rejected(taken, topic, partition, token)
+        return self._is_rejected(result, topic, partition, token)
 
     def _reject(self, topic: str, partition: int | None, token: int) -> bool:
         if self._closing:
@@ -169,13 +169,13 @@ class Producer:
         self._report(rejected_delivery(topic, partition, token, self._sender.code))
         return True
 
-    def _is_rejected(self, taken: Taken, topic: str, partition: int | None, token: int) -> bool:
+    def _is_rejected(self, result: Taken, topic: str, partition: int | None, token: int) -> bool:
         """Return True, and report the record as failed, if waiting will not help."""
         metadata = self._rules.metadata.topic(topic)
         code = 0
-        if taken is Taken.TOO_LARGE:
+        if result is Taken.TOO_LARGE:
             code = int(ErrorCode.message_too_large)
-        elif taken is Taken.NO_PARTITION and metadata is not None and metadata.error in codes.HOPELESS:
+        elif result is Taken.NO_PARTITION and metadata is not None and metadata.error in codes.HOPELESS:
             code = metadata.error
         if code:
             self._report(rejected_delivery(topic, partition, token, code))

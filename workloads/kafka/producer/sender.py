@@ -224,14 +224,12 @@ class Sender:
             return False
         if idempotence.needs_id and self._id_request is None:
             self._id_request = self._loop.create_task(self._obtain_id(idempotence))
-        if idempotence.producer != self._producer:
-            self._report_producer_id(idempotence.producer)
+        producer = idempotence.producer
+        if producer != self._producer:
+            event = "epoch_bumped" if producer.id == self._producer.id else "producer_id"
+            self._producer = producer
+            self._on_event(event, producer_id=producer.id, epoch=producer.epoch)
         return True
-
-    def _report_producer_id(self, producer: ProducerId) -> None:
-        event = "epoch_bumped" if producer.id == self._producer.id else "producer_id"
-        self._producer = producer
-        self._on_event(event, producer_id=producer.id, epoch=producer.epoch)
 
     async def _obtain_id(self, idempotence: Idempotence) -> None:
         try:

@@ -46,9 +46,9 @@ from typing import NamedTuple
 
 from aftershock.workloads.kafka.rules.batch import (
     BATCH_OVERHEAD,
-    Batch,
     CompressionRatios,
     Headers,
+    ProducerBatch,
     batch_bound,
     fields_size,
 )
@@ -65,22 +65,22 @@ class Unfinished:
     def __init__(self, buffer_memory: int, delivery_timeout_ms: float) -> None:
         self.free_bytes = buffer_memory
         self._delivery_timeout_ms = delivery_timeout_ms
-        self._batches: dict[Batch, None] = {}  # oldest first
+        self._batches: dict[ProducerBatch, None] = {}  # oldest first
 
     def __len__(self) -> int:
         return len(self._batches)
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: ProducerBatch) -> None:
         """A batch was opened; it is the youngest."""
         self.free_bytes -= batch.reserved
         self._batches[batch] = None
 
-    def add_parts(self, parts: Iterable[Batch]) -> None:
+    def add_parts(self, parts: Iterable[ProducerBatch]) -> None:
         """A batch was split; its parts go by its age."""
         everything = [*self._batches, *parts]
         self._batches = dict.fromkeys(sorted(everything, key=lambda batch: batch.created_ms))
 
-    def finish(self, batch: Batch) -> None:
+    def finish(self, batch: ProducerBatch) -> None:
         """A batch has ended, well or badly."""
         del self._batches[batch]
         self.free_bytes += batch.reserved
@@ -97,7 +97,7 @@ class Unfinished:
         """When the next batch expires."""
         return self.oldest_ms + self._delivery_timeout_ms
 
-    def expired(self, now_ms: float) -> list[Batch]:
+    def expired(self, now_ms: float) -> list[ProducerBatch]:
         """The batches whose time is up, oldest first. They stay until they are finished."""
         found = []
         for batch in self._batches:
@@ -106,7 +106,7 @@ class Unfinished:
             found.append(batch)
         return found
 
-    def all(self) -> list[Batch]:
+    def all(self) -> list[ProducerBatch]:
         """All of them, oldest first."""
         return list(self._batches)
 
@@ -122,10 +122,10 @@ class Queue:
     def __init__(self, tp: TopicPartition, lengths: dict[int, int]) -> None:
         self.tp = tp
         self.lengths = lengths
-        self.batches: deque[Batch] = deque()
+        self.batches: deque[ProducerBatch] = deque()
         self.muted = False
 
-    def open_for(self, fields: int) -> Batch | None:
+    def open_for(self, fields: int) -> ProducerBatch | None:
         """The batch that has room for such a record; None if there is none, and then the last one is closed."""
         if not self.batches:
             return None
@@ -208,7 +208,7 @@ class Ready(NamedTuple):
     leaderless: Sequence[TopicPartition]
 
 
-class Accumulator:
+class RecordAccumulator:
     """The batches of one producer. ``idempotence`` None: without.
 
     ``waiting`` is how many callers wait for memory, ``flushing`` how many for a flush; ``closing``: it is the end.
@@ -287,7 +287,7 @@ class Accumulator:
 
     def _open(
         self, queues: TopicQueues, queue: Queue, key: bytes | None, partition: int | None, fields: int, now_ms: float
-    ) -> Batch | None:
+    ) -> ProducerBatch | None:
         """A new batch, or the open one of the partition that the partitioner moves to instead; None without memory."""
         size = max(self._limits.batch_size, batch_bound(fields))
         if size > self.unfinished.free_bytes:
@@ -298,7 +298,7 @@ class Accumulator:
             if opened := queue.open_for(fields):
                 return opened
         ratio = self._ratios.of(queues.name) if self._ratios else None
-        batch = Batch(queue.tp, now_ms, limit=size, reserved=size, ratio=ratio)
+        batch = ProducerBatch(queue.tp, now_ms, limit=size, reserved=size, ratio=ratio)
         self.unfinished.add(batch)
         queue.batches.append(batch)
         self._changed(queue)
@@ -347,7 +347,7 @@ class Accumulator:
             return 0
         return first.created_ms + self._limits.linger_ms - now_ms
 
-    def _backs_off_ms(self, batch: Batch, now_ms: float) -> float:
+    def _backs_off_ms(self, batch: ProducerBatch, now_ms: float) -> float:
         """Asked anew at each look, but once in one: the draws of ``ready`` and of ``drain`` must not contradict."""
         if batch.cleared_ms == now_ms:
             return 0
@@ -358,10 +358,10 @@ class Accumulator:
 
     # -- drain
 
-    def drain(self, node_id: int, now_ms: float) -> list[Batch]:
+    def drain(self, node_id: int, now_ms: float) -> list[ProducerBatch]:
         """What goes to a node in one request now (rules 5 to 7): closed, numbered, counted as in flight."""
         queues, start = self._led_by(node_id), self._drain_from.get(node_id, 0)
-        taken: list[Batch] = []
+        taken: list[ProducerBatch] = []
         size = 0
         for step in range(len(queues)):
             at = self._drain_from[node_id] = (start + step) % len(queues)
@@ -387,14 +387,14 @@ class Accumulator:
             self._led, self._led_as_of = led, as_of
         return self._led.get(node_id, ())
 
-    def _may_go(self, batch: Batch) -> bool:
+    def _may_go(self, batch: ProducerBatch) -> bool:
         if self._idempotence is None:
             return True
         if batch.numbers is None:
             batch.numbers = Numbers(batch.tp, 0)  # whoever may not go yet may still grow
         return self._idempotence.may_drain(batch.numbers)
 
-    def _take(self, queue: Queue, node_id: int) -> Batch:
+    def _take(self, queue: Queue, node_id: int) -> ProducerBatch:
         batch = queue.batches.popleft()
         self._changed(queue)
         batch.close()
@@ -409,23 +409,23 @@ class Accumulator:
 
     # -- afterwards
 
-    def built(self, batch: Batch, size: int) -> None:
+    def built(self, batch: ProducerBatch, size: int) -> None:
         """A drained batch came out at ``size`` bytes: what the next ones of its topic may hope for."""
         if self._ratios:
             self._ratios.observed(batch.tp.topic, (size - BATCH_OVERHEAD) / batch.raw)
 
-    def unmute(self, batch: Batch) -> None:
+    def unmute(self, batch: ProducerBatch) -> None:
         """The answer to a drained batch is there, or will never be."""
         if self._one_at_a_time:
             self._queue_of(batch).muted = False
 
-    def retry(self, batch: Batch, now_ms: float) -> None:
+    def retry(self, batch: ProducerBatch, now_ms: float) -> None:
         """A drained batch is to be tried again (rule 8)."""
         batch.attempts.failed(now_ms)
         batch.cleared_ms = -inf
         self._put_back(batch)
 
-    def split(self, batch: Batch) -> Sequence[Batch]:
+    def split(self, batch: ProducerBatch) -> Sequence[ProducerBatch]:
         """A drained batch is too large (rule 9). Its parts are queued in its place, and returned; it has ended."""
         parts = batch.split(min(self._limits.batch_size, (BATCH_OVERHEAD + batch.raw) // 2))
         if self._ratios:
@@ -440,7 +440,7 @@ class Accumulator:
             self._put_back(part)
         return parts
 
-    def withdraw(self, batch: Batch) -> bool:
+    def withdraw(self, batch: ProducerBatch) -> bool:
         """Take a batch out of its queue, if it is there; False means that it is in flight."""
         queue = self._queue_of(batch)
         batch.close()
@@ -450,16 +450,16 @@ class Accumulator:
         self._changed(queue)
         return True
 
-    def _queue_of(self, batch: Batch) -> Queue:
+    def _queue_of(self, batch: ProducerBatch) -> Queue:
         return self._topics[batch.tp.topic].queues[batch.tp.partition]
 
-    def _put_back(self, batch: Batch) -> None:
+    def _put_back(self, batch: ProducerBatch) -> None:
         queue = self._queue_of(batch)
         queue.batches.insert(_place(queue, batch), batch)
         self._changed(queue)
 
 
-def _place(queue: Queue, batch: Batch) -> int:
+def _place(queue: Queue, batch: ProducerBatch) -> int:
     """Behind those with an earlier sequence. Batches that have none were never drained and are behind all that have."""
     place = 0
     if batch.numbers is not None:

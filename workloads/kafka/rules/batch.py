@@ -94,7 +94,7 @@ class CompressionRatios:
         self._ratios[topic] = 1.0
 
 
-class Batch:
+class ProducerBatch:
     """One batch: columns of records, and what has become of them so far.
 
     ``limit`` is the size in bytes that it is filled to; ``reserved`` what it took from the buffer; ``ratio`` the
@@ -200,14 +200,14 @@ class Batch:
             self.keys = [None] * (len(self.values) - 1)
         self.keys.append(key)
 
-    def split(self, limit: int) -> Sequence["Batch"]:
+    def split(self, limit: int) -> Sequence["ProducerBatch"]:
         """Batches of at most ``limit`` bytes, or of one record, in order: closed, never tried, outside the buffer."""
-        parts: list[Batch] = []
+        parts: list[ProducerBatch] = []
         for number, value in enumerate(self.values):
             key, headers = self.keys[number] if self.keys else None, self.headers[number]
             fields = fields_size(key, value, headers)
             if not parts or fields > parts[-1].room:
-                parts.append(Batch(self.tp, self.created_ms, limit=limit))
+                parts.append(ProducerBatch(self.tp, self.created_ms, limit=limit))
             parts[-1].append(value, key, headers, self.tokens[number], self.timestamps_ms[number], fields)
         for part in parts:
             part.close()

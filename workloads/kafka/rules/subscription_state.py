@@ -172,7 +172,7 @@ def is_retried(error: int) -> bool:
     return error != TOPIC_AUTHORIZATION_FAILED
 
 
-class Positions:
+class SubscriptionState:
     """The partitions assigned to a consumer, each with its ``Position``; of others nothing is known, and nothing done.
 
     Counts ``position_resets`` and ``position_validations`` (found necessary, not yet done), ``truncations_detected``.

@@ -4,7 +4,7 @@ Each commit is tried again by itself, whatever was committed meanwhile (KAFKA-57
 """
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
-from aftershock.workloads.kafka.consumer.consumer_coordinator import AutoCommit, CommittedOffsets
+from aftershock.workloads.kafka.consumer.commit_request_manager import AutoCommit, CommittedOffsets
 
 
 def plant() -> None:

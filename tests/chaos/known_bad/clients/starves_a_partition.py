@@ -5,12 +5,12 @@ uneven partitions do).
 """
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
-from aftershock.workloads.kafka.rules.accumulator import Accumulator
+from aftershock.workloads.kafka.rules.accumulator import RecordAccumulator
 from aftershock.workloads.kafka.rules.partitioner import UniformSticky
 
 
 def plant() -> None:
-    draw, retry, shunned = UniformSticky._draw, Accumulator.retry, []
+    draw, retry, shunned = UniformSticky._draw, RecordAccumulator.retry, []
 
     def retry_and_shun(self, batch, now_ms):
         shunned.append(batch.tp.partition)
@@ -19,7 +19,7 @@ def plant() -> None:
     def draw_another(self):
         return next(drawn for drawn in iter(lambda: draw(self), None) if drawn not in shunned[:1])
 
-    put(Accumulator, "retry", retry_and_shun)
+    put(RecordAccumulator, "retry", retry_and_shun)
     put(UniformSticky, "_draw", draw_another)
 
 

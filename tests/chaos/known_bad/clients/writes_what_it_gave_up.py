@@ -4,11 +4,11 @@ A batch that has expired is left in its queue. Whoever was told "failed" has sen
 """
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
-from aftershock.workloads.kafka.rules.accumulator import Accumulator
+from aftershock.workloads.kafka.rules.accumulator import RecordAccumulator
 
 
 def plant() -> None:
-    put(Accumulator, "withdraw", lambda self, batch: batch in self._queue_of(batch).batches)
+    put(RecordAccumulator, "withdraw", lambda self, batch: batch in self._queue_of(batch).batches)
 
 
 BAD = KnownBad(

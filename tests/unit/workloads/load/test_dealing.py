@@ -1,4 +1,4 @@
-"""Which groups share a coordinator, and in which order they are dealt."""
+"""Groups by coordinator: the partition of ``__consumer_offsets``, and the order of groups."""
 
 import pytest
 
@@ -10,12 +10,12 @@ from aftershock.workloads.load.schedule import groups_by_coordinator, offsets_pa
     [("", 0), ("a", 97 % 50), ("hello", 99162322 % 50), ("Hello World", 862545276 % 50), ("polygenelubricants", 0)],
 )
 def test_as_kafka_does(group: str, partition: int) -> None:
-    """Java's well-known hashes: of ``hello``; a negative one; and one that has no positive counterpart."""
+    """Java's known hashes: of ``hello``, a negative one, and the one without a positive counterpart."""
     assert partition == offsets_partition(group, 50)
 
 
 def test_coordinator_by_coordinator() -> None:
-    """Every group once, each partition's groups together and in the order of their numbers."""
+    """Every group occurs once; each partition's groups are adjacent and in numerical order."""
     names = groups_by_coordinator("commits-plain", 90, 3)
     assert {f"commits-plain-{number}" for number in range(90)} == set(names)
     parts = [offsets_partition(name, 3) for name in names]

@@ -28,7 +28,7 @@ S = 1_000_000
 
 
 async def until(condition: Callable[[], bool], what: str, deadline_s: float = 30) -> None:
-    """Wait for a condition, and say which when it doesn't come."""
+    """Wait for a condition; the failure names the condition."""
     try:
         async with asyncio.timeout(deadline_s):
             while not condition():  # noqa: ASYNC110  # it happens in another process
@@ -55,7 +55,7 @@ def rows(directory: Path, worker: str) -> list[dict[str, Any]]:
 
 
 async def run_to_the_end(fleet: Fleet, bench: Bench, stop_us: int) -> dict[str, dict[int, int]]:
-    """Stop, drain and quit; every consumer must have got to the end."""
+    """Stop, drain and quit; every consumer must have reached the end."""
     await fleet.stop(stop_us)
     ends = await asyncio.to_thread(end_offsets, bench._common["bootstrap"], topics(bench), 20)
     assert await fleet.drain(ends, 30) == {}
@@ -111,7 +111,7 @@ async def test_every_record_sent_is_recorded_logged_and_consumed(live_bench: Ben
 
 
 async def test_latest_reads_nothing_from_before_it_was_ready(live_bench: Bench) -> None:
-    """``from: latest`` begins where the end was when the consumer said that it was ready, with a group and without."""
+    """``from: latest`` starts at the end of the log when the consumer reported ready, with and without a group."""
     bench = live_bench
     async with Fleet([bench.produce(worker="before")], bench.logs) as fleet:
         await fleet.start(READY_S)
@@ -130,7 +130,7 @@ async def test_latest_reads_nothing_from_before_it_was_ready(live_bench: Bench) 
 
 
 async def test_an_outage_of_the_whole_cluster_ends_nobody(live_bench: Bench) -> None:
-    """All brokers go and come back: the schedule is kept meanwhile, errors are events, and everything arrives."""
+    """All brokers stop and return: the schedule is kept, errors become events, and every record arrives."""
     bench = live_bench
     with MockCluster() as cluster:
         cluster.create(bench.topic, PARTITIONS)
@@ -157,7 +157,7 @@ async def test_an_outage_of_the_whole_cluster_ends_nobody(live_bench: Bench) -> 
 
 
 async def test_records_that_miss_their_deadline_are_in_doubt(live_bench: Bench) -> None:
-    """The cluster stays away: each record gets its final status at its deadline, and stop waits for it."""
+    """The cluster stays down: each record gets its final status at its deadline, and stop waits for it."""
     bench = live_bench
     with MockCluster() as cluster:
         cluster.create(bench.topic, PARTITIONS)
@@ -179,7 +179,7 @@ async def test_records_that_miss_their_deadline_are_in_doubt(live_bench: Bench) 
 
 
 async def test_a_record_that_is_too_large_and_a_full_queue_are_failures(live_bench: Bench) -> None:
-    """Both are refused before anything is sent: certain failures, and nothing blocks or is sent twice."""
+    """Both are rejected before anything is sent: certain failures; nothing blocks or is sent twice."""
     bench = live_bench
     large = bench.produce(worker="large", record_size_max=5000, settings={"message.max.bytes": 1000})
     held = {"queue.buffering.max.messages": 3, "linger.ms": 60_000, "batch.num.messages": 1000}
@@ -198,7 +198,7 @@ async def test_a_record_that_is_too_large_and_a_full_queue_are_failures(live_ben
 
 
 async def test_a_killed_worker_is_named_at_once_and_its_rows_survive(live_bench: Bench) -> None:
-    """kill -9 one client: watch and later commands raise, the others go with the block, its rows are evidence."""
+    """kill -9 of one client: watch and later commands raise, the others end with the block, its rows are evidence."""
     bench = live_bench
     async with Fleet([bench.produce(), bench.consume()], bench.logs) as fleet:
         await fleet.start(READY_S)
@@ -222,7 +222,7 @@ async def test_a_killed_worker_is_named_at_once_and_its_rows_survive(live_bench:
 
 
 async def test_refused_settings_are_a_sentence(bench: Bench) -> None:
-    """What librdkafka says about a setting reaches whoever wrote the plan, no traceback; and no process is left."""
+    """librdkafka's message about a setting reaches the user without a traceback, and no process is left."""
     bad = bench.produce(settings={"compression.type": "brotli"})
     with pytest.raises(WorkloadError, match=r"ended early: librdkafka: Invalid value .brotli.*; its log is .*p0\.log$"):
         async with Fleet([bad], bench.logs) as fleet:
@@ -231,7 +231,7 @@ async def test_refused_settings_are_a_sentence(bench: Bench) -> None:
 
 
 async def test_a_cluster_that_never_answers_is_a_deadline(bench: Bench) -> None:
-    """Start gives up when it was told to, names a worker, and leaves no process."""
+    """Start gives up at its deadline, names a worker, and leaves no process."""
     with pytest.raises(WorkloadError, match="is not ready after 3 s") as late:
         async with Fleet([bench.consume()], bench.logs) as fleet:
             await fleet.start(3)
@@ -241,7 +241,7 @@ async def test_a_cluster_that_never_answers_is_a_deadline(bench: Bench) -> None:
 
 
 async def test_quit_does_not_wait_for_a_cluster_that_is_gone(live_bench: Bench) -> None:
-    """Closing a client on a dead cluster may take long; the counters are written and the process is gone in time."""
+    """Closing a client on a dead cluster may take long; the counters are written and the process ends in time."""
     bench = live_bench
     with MockCluster() as cluster:
         cluster.create(bench.topic, PARTITIONS)
@@ -255,6 +255,6 @@ async def test_quit_does_not_wait_for_a_cluster_that_is_gone(live_bench: Bench) 
 
 
 def test_workers_need_names_of_their_own(bench: Bench) -> None:
-    """Two workers of one name would share a log and a spool."""
+    """Two workers with one name would share a log and a spool."""
     with pytest.raises(ValueError, match="names must be unique"):
         Fleet([bench.produce(), bench.produce()], bench.logs)

@@ -1,4 +1,4 @@
-"""Workers that a fault kills and lets live again: their rows go on, and any other death is still an error."""
+"""Workers that a fault kills and that restart: their rows continue, and any other death is an error."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def said(fleet: Fleet, worker: str) -> int:
 
 
 async def kill(bench: Bench, fleet: Fleet, worker: str) -> int:
-    """Kill it as a fault does, and see that it stays dead; gives its process id."""
+    """Kill the worker as a fault does, check that it stays down, and return its process id."""
     pid = fleet.pids()[worker]
     mark_down(bench.spool, worker, pid)
     os.kill(pid, signal.SIGKILL)
@@ -42,14 +42,14 @@ async def kill(bench: Bench, fleet: Fleet, worker: str) -> int:
 
 
 async def back(bench: Bench, worker: str) -> None:
-    """Let it live again, and wait for its next sign of life."""
+    """Release the worker, and wait for its next heartbeat."""
     before = read_heartbeat(bench.spool, worker)
     mark_released(bench.spool, worker)
     await until(lambda: read_heartbeat(bench.spool, worker) != before, f"a sign of life of {worker}", READY_S)
 
 
 async def test_a_producer_goes_on_where_its_schedule_is(live_bench: Bench) -> None:
-    """Two lives, a row for each record intended, in order: ok, in doubt at the kill, failed while nobody was there."""
+    """Two processes, one row per intended record, in order: ok, in doubt at the kill, failed while it was down."""
     bench = live_bench
     async with Fleet([bench.produce(), bench.consume()], bench.logs) as fleet:
         await fleet.start(READY_S)
@@ -91,7 +91,7 @@ async def test_a_producer_goes_on_where_its_schedule_is(live_bench: Bench) -> No
 
 
 async def test_a_reader_without_a_group_goes_on_behind_what_it_has(live_bench: Bench) -> None:
-    """Nothing is delivered twice, nothing left out, wherever a new reader would begin."""
+    """Nothing is delivered twice and nothing is missed, wherever a new consumer would start."""
     bench = live_bench
     readers = [bench.consume(), bench.consume(worker="c1", from_="latest")]
     async with Fleet([bench.produce(), *readers], bench.logs) as fleet:
@@ -112,7 +112,7 @@ async def test_a_reader_without_a_group_goes_on_behind_what_it_has(live_bench: B
 
 
 async def test_another_death_is_still_an_error(live_bench: Bench) -> None:
-    """That a fault killed it once excuses no later death, and no other worker's."""
+    """An earlier kill by a fault excuses neither a later death nor another worker's."""
     bench = live_bench
     async with Fleet([bench.produce()], bench.logs) as fleet:
         await fleet.start(READY_S)
@@ -128,7 +128,7 @@ async def test_another_death_is_still_an_error(live_bench: Bench) -> None:
 
 
 async def test_stop_waits_for_one_that_is_down(live_bench: Bench) -> None:
-    """Told to stop while it is dead, its next life is asked: then all that was intended has a row."""
+    """A stop during the outage is answered by the next process; then every intended record has a row."""
     bench = live_bench
     async with Fleet([bench.produce()], bench.logs) as fleet:
         await fleet.start(READY_S)
@@ -148,7 +148,7 @@ async def test_stop_waits_for_one_that_is_down(live_bench: Bench) -> None:
 
 
 async def test_one_that_stays_down_holds_up_nobodys_end(live_bench: Bench) -> None:
-    """Quit with a worker held dead ends all, at once and without an error."""
+    """Quit with a worker that is down ends everything, at once and without an error."""
     bench = live_bench
     async with Fleet([bench.produce(), bench.consume()], bench.logs) as fleet:
         await fleet.start(READY_S)
@@ -157,7 +157,7 @@ async def test_one_that_stays_down_holds_up_nobodys_end(live_bench: Bench) -> No
 
 
 async def test_a_release_that_comes_before_the_death_is_noticed(live_bench: Bench) -> None:
-    """Killed and let go in one breath, as by an interrupt: it is no error, and lives again."""
+    """A kill with an immediate release, as after an interrupt, is no error: the worker restarts."""
     bench = live_bench
     async with Fleet([bench.produce()], bench.logs) as fleet:
         await fleet.start(READY_S)
@@ -171,13 +171,13 @@ async def test_a_release_that_comes_before_the_death_is_noticed(live_bench: Benc
 
 
 def test_nobody_is_held_where_nothing_was_said(bench: Bench) -> None:
-    """A release without a kill leaves no word, and a run that is over is no error."""
+    """A release without a kill writes no marker, and a finished run is no error."""
     mark_released(bench.spool, "p0")
     assert not bench.spool.exists()
 
 
 def test_counts_go_on_over_lives() -> None:
-    """What a client counted in the life before is added to what it counts in this one, each counter by itself."""
+    """Each counter continues from the earlier process."""
     known = {"worker": "w", "workload": "w", "arm": "a", "op": "consume", "rack": "a", "t_us": 1, "sent": 0, "ok": 5}
     known |= {"failed": 0, "in_doubt": 0, "late_p99_us": 0, "window_us": (), "traffic": {}}
     before, now = (Progress(**known, counts=counts) for counts in ({"x": 2, "y": 1}, {"x": 3, "z": 4}))  # type: ignore[arg-type]

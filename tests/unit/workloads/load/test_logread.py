@@ -32,7 +32,10 @@ def fill(bootstrap: str) -> None:
 
 
 def test_whole_topics_are_read_foreign_records_too(tmp_path: Path) -> None:
-    """Every offset of every partition once and in order; a foreign record has no sender; a spoilt value is told."""
+    """Every offset of every partition occurs once and in order.
+
+    A foreign record has no producer; a corrupt value is marked.
+    """
     with MockCluster() as cluster:
         for topic in TOPICS:
             cluster.create(topic.name, topic.partitions)
@@ -54,7 +57,7 @@ def test_whole_topics_are_read_foreign_records_too(tmp_path: Path) -> None:
 
 
 def test_partitions_added_since_are_read_too(tmp_path: Path) -> None:
-    """A topic that was given more partitions than it began with is read whole."""
+    """A topic with partitions added during the run is read entirely."""
     with MockCluster() as cluster:
         cluster.create("orders", PARTITIONS)
         fill(cluster.bootstrap)
@@ -64,7 +67,7 @@ def test_partitions_added_since_are_read_too(tmp_path: Path) -> None:
 
 
 def test_a_log_is_read_from_where_it_began_for_us(tmp_path: Path) -> None:
-    """What was there before the run is left out; a partition that got nothing since is not waited for."""
+    """Records from before the run are left out; a partition without new records is not waited for."""
     with MockCluster() as cluster:
         cluster.create("orders", PARTITIONS)
         fill(cluster.bootstrap)
@@ -78,7 +81,7 @@ def test_a_log_is_read_from_where_it_began_for_us(tmp_path: Path) -> None:
 
 
 def test_half_a_log_is_an_error(tmp_path: Path) -> None:
-    """Brokers gone: a sentence that names the partition, and no file that would make the rest look lost."""
+    """With the brokers gone the error names the partition, and no file makes the rest look lost."""
     with MockCluster() as cluster:
         cluster.create("orders", PARTITIONS)
         fill(cluster.bootstrap)

@@ -17,7 +17,7 @@ while True:
 
 
 def test_lines_arrive_whole_and_the_end_of_input_ends_the_process() -> None:
-    """Lines are cut at their ends, however they were written; closing the pipe is the runner's death."""
+    """Lines are split at newlines, however they were written; a closed pipe means that the runner died."""
     with subprocess.Popen([sys.executable, "-c", ECHO], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin
         assert process.stdout
@@ -31,7 +31,7 @@ def test_lines_arrive_whole_and_the_end_of_input_ends_the_process() -> None:
 
 
 def test_saying_never_waits_for_a_reader() -> None:
-    """Nobody reads, the pipe is full many times over, and the client goes on; then all of it arrives in order."""
+    """With a full pipe and no reader the client continues; then everything arrives in order."""
     reading, writing = os.pipe()
     outbox = Outbox(writing)
     for number in range(300):
@@ -42,7 +42,7 @@ def test_saying_never_waits_for_a_reader() -> None:
 
 
 def test_flush_waits_until_all_is_written() -> None:
-    """A worker's last words are on their way before it ends."""
+    """A worker's last reports are written before it ends."""
     reading, writing = os.pipe()
     outbox = Outbox(writing)
     outbox.report("done", did="quit")

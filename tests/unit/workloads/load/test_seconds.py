@@ -4,7 +4,7 @@ from aftershock.workloads.load.warmup import SecondMedians
 
 
 def test_only_seconds_that_are_over_count_and_silence_shows() -> None:
-    """Medians begin with the first completion; a silent second is NaN; the running second is left out."""
+    """Medians start with the first completion; a second without completions is NaN; the current second is left out."""
     seconds = SecondMedians()
     seconds.add(500_000, [])
     seconds.add(1_200_000, [10, 30])
@@ -18,7 +18,7 @@ def test_only_seconds_that_are_over_count_and_silence_shows() -> None:
 
 
 def test_nothing_completed_has_no_medians() -> None:
-    """A client that only ever says that nothing completed has no first second."""
+    """A client that never completed a record has no first second."""
     seconds = SecondMedians()
     seconds.add(5_000_000, [])
     assert seconds.medians_us() == []

@@ -29,17 +29,17 @@ def test_errors_of_delivery_reports(name: str, status: Status) -> None:
 
 
 def test_an_error_nobody_has_heard_of_leaves_doubt() -> None:
-    """A newer broker's error must not be read as a promise."""
+    """An unknown error of a newer broker must not be read as a promise."""
     assert status_of_code(9999) is Status.IN_DOUBT
 
 
 def test_no_certain_error_is_retriable() -> None:
-    """By librdkafka's own word: an error worth a retry may follow an attempt that was written."""
+    """librdkafka's own flag: a retriable error may follow an attempt that was written."""
     assert not [error_name(code) for code in CERTAINLY_NOT_WRITTEN if KafkaError(code).retriable()]
 
 
 def test_names_are_kafkas() -> None:
-    """The evidence says what Kafka's documentation says; librdkafka's own errors keep their underscore."""
+    """The evidence uses Kafka's error names; librdkafka's own errors keep their underscore."""
     assert error_name(KafkaError.NOT_ENOUGH_REPLICAS) == "NOT_ENOUGH_REPLICAS"
     assert error_name(KafkaError._MSG_TIMED_OUT) == "_MSG_TIMED_OUT"
     assert error_name(KafkaError.NO_ERROR) is None

@@ -8,7 +8,7 @@ from aftershock.workloads.load.warmup import WINDOW_S, judge_warmup
 
 
 def first_settled(latency_us: Callable[[int], float], seconds: int = 120) -> int | None:
-    """After how many seconds the rule calls a series settled, None if never."""
+    """Return the number of seconds after which the rule calls a series settled, None if never."""
     series = [latency_us(second) for second in range(seconds)]
     return next((end for end in range(1, seconds + 1) if judge_warmup({"arm": series[:end]}).ok), None)
 
@@ -49,17 +49,17 @@ def test_a_step_down_settles_once_it_is_behind(seconds_before: int) -> None:
 
 
 def test_one_bad_second_is_forgiven() -> None:
-    """A single stall of the host isn't a drift."""
+    """A single stall of the host is not a drift."""
     assert judge_warmup({"arm": [8_000] * 5 + [200_000] + [8_000] * 2}).ok
 
 
 def test_small_latencies_may_wobble_by_a_millisecond() -> None:
-    """15 % of half a millisecond is below what anybody can measure here."""
+    """15 % of half a millisecond is below the precision of the measurement."""
     assert judge_warmup({"arm": [500, 600, 700, 800, 900, 1000, 1100, 1200]}).ok
 
 
 def test_every_client_must_have_settled_and_the_worst_is_named() -> None:
-    """One arm that still drifts keeps the run warming up."""
+    """One arm that still drifts prolongs the warm-up."""
     flat, drifting = [8_000.0] * 10, [8_000.0 * 1.2**second for second in range(10)]
     both = judge_warmup({"baseline": flat, "kip951": drifting})
     assert not both.ok
@@ -72,7 +72,7 @@ def test_every_client_must_have_settled_and_the_worst_is_named() -> None:
     [([8_000.0] * (WINDOW_S - 1), "only 7 of the 8 s"), ([8_000.0] * 4 + [nan] * 4, "records completed in only 4")],
 )
 def test_silence_is_not_steadiness(series: list[float], why: str) -> None:
-    """Too little seen is not settled, and the sentence says so."""
+    """Too few samples are not settled, and the sentence says so."""
     verdict = judge_warmup({"arm": series})
     assert not verdict.ok
     assert why in verdict.why

@@ -120,7 +120,7 @@ def events(bench: Bench) -> list[dict[str, Any]]:
 
 
 def test_ctrl_c_is_the_runners_to_judge(live_bench: Bench, talk: Callable[[str], Talk]) -> None:
-    """A SIGINT that a terminal sends to the whole group doesn't end the client: it goes on reporting."""
+    """A SIGINT that a terminal sends to the whole group does not end the client: it continues to report."""
     worker = talk(live_bench.produce().model_dump_json())
     worker.hear("ready")
     os.kill(worker.process.pid, signal.SIGINT)
@@ -136,14 +136,14 @@ def test_ctrl_c_is_the_runners_to_judge(live_bench: Bench, talk: Callable[[str],
 def test_settings_that_are_refused_are_said(
     bench: Bench, talk: Callable[[str], Talk], settings: dict[str, str], why: str
 ) -> None:
-    """A worker that can't start says why in its last message, and leaves status 1."""
+    """A worker that cannot start gives the reason in its last message, and exits with status 1."""
     worker = talk(bench.produce(settings=settings).model_dump_json())
     assert why in worker.hear("died")["why"]
     assert worker.process.wait(20) == 1
 
 
 def test_an_order_that_is_none_is_an_end_with_a_reason(live_bench: Bench, talk: Callable[[str], Talk]) -> None:
-    """Runner and worker of different versions must not misunderstand each other quietly."""
+    """Runner and worker of different versions must not misunderstand each other silently."""
     worker = talk(live_bench.produce().model_dump_json())
     worker.hear("ready")
     worker.send('{"do": "dance"}')
@@ -151,7 +151,7 @@ def test_an_order_that_is_none_is_an_end_with_a_reason(live_bench: Bench, talk: 
 
 
 def test_closing_the_pipe_ends_the_worker_even_before_it_is_ready(bench: Bench, talk: Callable[[str], Talk]) -> None:
-    """No cluster, no assignment taken any further: at the end of input it is gone."""
+    """Without a cluster the worker never becomes ready: at the end of input it exits."""
     worker = talk(bench.produce().model_dump_json())
     assert worker.process.stdin
     worker.process.stdin.close()
@@ -171,7 +171,7 @@ def test_a_worker_dies_with_its_runner(live_bench: Bench) -> None:
 
 
 def test_a_worker_dies_with_its_runner_though_somebody_holds_its_pipes(live_bench: Bench) -> None:
-    """Both its pipes stay open in this very test, but the parent has changed: the worker ends all the same."""
+    """Both pipes stay open in this test, but the parent has changed: the worker still ends."""
     reading, writing = os.pipe()
     os.write(writing, live_bench.produce().model_dump_json().encode() + b"\n")
     code = [sys.executable, "-c", RUNNER_WITH_BORROWED_PIPES]

@@ -17,7 +17,7 @@ from aftershock.workloads.kafka.client.coordinator import Coordinator
 from aftershock.workloads.kafka.client.network_client import NetworkClient
 from aftershock.workloads.kafka.client.settings import ClientSettings, parse
 from aftershock.workloads.kafka.client.tasks import monotonic_ms
-from aftershock.workloads.kafka.consumer.consumer_coordinator import (
+from aftershock.workloads.kafka.consumer.commit_request_manager import (
     OFFSET_FETCH,
     Committed,
     CommittedOffsets,

@@ -93,7 +93,7 @@ def test_values(name: str, given: object, read: object) -> None:
         ("compression.type", "brotli", "zstd"),
         ("compression.type", ["gzip"], "gzip"),
         ("client.id", 5, "text"),
-        ("bootstrap.servers", "nowhere", "'nowhere' is no host:port"),
+        ("bootstrap.servers", "nowhere", "'nowhere' is not host:port"),
         ("bootstrap.servers", "h:70000", "from 1 to 65535"),
         ("bootstrap.servers", "h:0", "from 1 to 65535"),
         ("bootstrap.servers", "a..b:9092", "'a..b' is no host name"),

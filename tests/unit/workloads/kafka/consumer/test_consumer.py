@@ -66,7 +66,7 @@ async def test_starting_waits_for_the_topic(cluster: ScriptedBroker) -> None:
 async def test_a_topic_that_nobody_makes_is_an_error_in_the_end(cluster: ScriptedBroker) -> None:
     """After ``default.api.timeout.ms``: a named error with what to do instead of asking for ever."""
     reader = Reader({"bootstrap.servers": cluster.bootstrap, "default.api.timeout.ms": 100} | QUICK)
-    with pytest.raises(BrokerError, match="there is no topic misspelt: make it first") as raised:
+    with pytest.raises(BrokerError, match="there is no topic misspelt; create it first") as raised:
         await asyncio.wait_for(reader.consumer.start(["misspelt"]), 10)
     assert 3 == raised.value.code
     await reader.consumer.close(1000)
@@ -85,7 +85,7 @@ async def test_a_topic_that_may_not_be_seen_is_an_error(cluster: ScriptedBroker)
     """TOPIC_AUTHORIZATION_FAILED in the metadata won't mend: a named error instead of waiting."""
     cluster.script("Metadata", error=29)
     topic = fresh_topic(cluster)
-    with pytest.raises(BrokerError, match=f"the topic {topic} can't be read: TOPIC_AUTHORIZATION_FAILED"):
+    with pytest.raises(BrokerError, match=f"the topic {topic} cannot be read: TOPIC_AUTHORIZATION_FAILED"):
         async with reading(cluster, topic, None):
             pass
 

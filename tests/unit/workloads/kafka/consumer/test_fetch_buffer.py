@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from aftershock.errors import ProtocolError
 from aftershock.workloads.kafka.consumer.fetch_buffer import CompletedFetch, FetchBuffer
-from aftershock.workloads.kafka.rules.subscription_state import FetchPosition, Positions
+from aftershock.workloads.kafka.rules.subscription_state import FetchPosition, SubscriptionState
 from aftershock.workloads.kafka.rules.values import TopicPartition
 from aftershock.workloads.kafka.wire.batch import AFTER_CRC, CONTROL, UNTIL_CRC
 from aftershock.workloads.kafka.wire.batch_builder import build, seal
@@ -27,8 +27,8 @@ def altered(sound: bytes, *, attributes: int | None = None, count: int | None = 
     return seal(UNTIL_CRC.unpack_from(sound)[0], AFTER_CRC.pack(*header), records, leader_epoch=4)
 
 
-def buffered(*records: bytes, offset: int = 0) -> tuple[Positions, FetchBuffer]:
-    positions = Positions("latest")
+def buffered(*records: bytes, offset: int = 0) -> tuple[SubscriptionState, FetchBuffer]:
+    positions = SubscriptionState("latest")
     positions.assign([A, B])
     buffer = FetchBuffer(positions)
     positions.seek(A, FetchPosition(offset))
@@ -36,7 +36,7 @@ def buffered(*records: bytes, offset: int = 0) -> tuple[Positions, FetchBuffer]:
     return positions, buffer
 
 
-def position(positions: Positions) -> int:
+def position(positions: SubscriptionState) -> int:
     at = positions.position(A)
     assert at is not None
     return at.offset
@@ -123,7 +123,7 @@ def test_records_without_one_whole_batch_are_a_problem() -> None:
     """Else the client would ask for the same bytes for ever, and say nothing."""
     _, buffer = buffered(batch(0)[:40])
     assert [] == buffer.take(1)
-    assert "no whole batch" in str(buffer.problem())
+    assert "contain no complete batch" in str(buffer.problem())
 
 
 def test_a_partition_that_was_served_goes_to_the_end() -> None:

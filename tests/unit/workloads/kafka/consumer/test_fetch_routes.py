@@ -8,7 +8,7 @@ import pytest
 from aftershock.workloads.kafka.consumer.fetcher import FetchRoutes
 from aftershock.workloads.kafka.rules.metadata import Metadata
 from aftershock.workloads.kafka.rules.read_replica import ReadReplicas
-from aftershock.workloads.kafka.rules.subscription_state import FetchPosition, Positions
+from aftershock.workloads.kafka.rules.subscription_state import FetchPosition, SubscriptionState
 from aftershock.workloads.kafka.rules.values import (
     UNKNOWN,
     Backoff,
@@ -31,7 +31,7 @@ class World:
         self.told: list[tuple[str, dict[str, object]]] = []
         self.metadata = Metadata(backoff=Backoff(100, 1000, Random(1)))  # noqa: S311  # spreads waits, guards nothing
         self.metadata.want(["t"])
-        self.positions = Positions("latest")
+        self.positions = SubscriptionState("latest")
         self.positions.assign([A])
         self.routes = FetchRoutes(ReadReplicas(LEASE_MS), self.metadata, self.positions, self._tell)
         self.learn(Leader(1, 5))

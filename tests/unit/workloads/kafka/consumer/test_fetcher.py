@@ -387,7 +387,7 @@ async def test_out_of_range_without_a_policy_is_raised(cluster: ScriptedBroker) 
     cluster.set_log(topic, 0, start=3)
     async with reading(cluster, topic, {0: 0}, auto_offset_reset="none") as reader:
         for _ in range(2):
-            with pytest.raises(BrokerError, match=rf"{topic}/0 can't be fetched at offset 0: OFFSET_OUT_OF_RANGE"):
+            with pytest.raises(BrokerError, match=rf"{topic}/0 cannot be fetched at offset 0: OFFSET_OUT_OF_RANGE"):
                 await reader.poll(10_000)
         reader.consumer.assign({TopicPartition(topic, 0): 3})
         await reader.take(2)

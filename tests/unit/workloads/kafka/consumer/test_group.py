@@ -245,7 +245,7 @@ async def test_a_group_that_refuses_is_raised_by_poll(cluster: ScriptedBroker) -
     topic = fresh_topic(cluster)
     cluster.script(HEARTBEAT, error=30)
     async with member(cluster, topic) as alone:
-        with pytest.raises(BrokerError, match=f"the group {topic} refuses this consumer: GROUP_AUTHORIZATION_FAILED"):
+        with pytest.raises(BrokerError, match=f"the group {topic} rejects this consumer: GROUP_AUTHORIZATION_FAILED"):
             await alone.reader.poll(10_000)
 
 

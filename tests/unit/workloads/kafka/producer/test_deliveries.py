@@ -8,7 +8,7 @@ from kio.schema.errors import ErrorCode
 from aftershock.tests.unit.workloads.kafka.rules.known_cluster import T0, answer, learn
 from aftershock.workloads.kafka.client.settings import ProducerSettings, parse
 from aftershock.workloads.kafka.producer.produce_request import BatchCompleter, Delivery, ProducerRules
-from aftershock.workloads.kafka.rules.batch import Batch
+from aftershock.workloads.kafka.rules.batch import ProducerBatch
 from aftershock.workloads.kafka.rules.values import Leader
 
 
@@ -29,7 +29,7 @@ class Bench:
             self.rules.accumulator.append("t", b"v", None, (), 0, token, 0, 0)
         self.batch = self.drain()
 
-    def drain(self, now_ms: float = 0) -> Batch:
+    def drain(self, now_ms: float = 0) -> ProducerBatch:
         (batch,) = self.rules.accumulator.drain(0, now_ms)
         return batch
 

@@ -366,14 +366,14 @@ async def test_a_batch_too_large_for_the_broker_is_split(cluster: ScriptedBroker
 async def test_a_partition_that_an_answer_leaves_out_is_tried_again(cluster: ScriptedBroker) -> None:
     """An answer without our partition is no answer: the batch is not forgotten."""
     async with writing(cluster) as writer:
-        answered = writer.producer._sender.exchange._answer
+        answered = writer.producer._sender.exchange._complete
         left_out = []
 
         def leave_out_once(batch: object, part: object, now_ms: float) -> None:
             left_out.append(part)
             answered(batch, None if len(left_out) == 1 else part, now_ms)  # type: ignore[arg-type]
 
-        writer.producer._sender.exchange._answer = leave_out_once  # type: ignore[method-assign]
+        writer.producer._sender.exchange._complete = leave_out_once  # type: ignore[method-assign]
         await writer.send()
         assert [OK] == ends(writer)
         assert [0] == written(cluster, writer.topic)

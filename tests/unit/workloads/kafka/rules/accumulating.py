@@ -4,8 +4,8 @@ from random import Random
 from typing import Any
 
 from aftershock.tests.unit.workloads.kafka.rules.known_cluster import T0, T1, T2, answer, backoff, knowing, learn
-from aftershock.workloads.kafka.rules.accumulator import Accumulator, Limits, Taken
-from aftershock.workloads.kafka.rules.batch import Batch
+from aftershock.workloads.kafka.rules.accumulator import Limits, RecordAccumulator, Taken
+from aftershock.workloads.kafka.rules.batch import ProducerBatch
 from aftershock.workloads.kafka.rules.idempotence import Idempotence
 from aftershock.workloads.kafka.rules.leader_discovery import LeaderDiscovery, LeaderDiscoverySwitches
 from aftershock.workloads.kafka.rules.partitioner import Partitioner
@@ -36,7 +36,7 @@ class Bench:
         self.idempotence = Idempotence() if idempotent else None
         if self.idempotence:
             self.idempotence.initialized(1000, 0)
-        self.accumulator = Accumulator(
+        self.accumulator = RecordAccumulator(
             self.limits,
             metadata=self.metadata,
             discovery=self.discovery,
@@ -68,14 +68,14 @@ class Bench:
     def ready(self, now_ms: float = 0) -> list[int]:
         return sorted(self.accumulator.ready(now_ms).nodes)
 
-    def drain(self, node_id: int = 0, now_ms: float = 0) -> list[Batch]:
+    def drain(self, node_id: int = 0, now_ms: float = 0) -> list[ProducerBatch]:
         return self.accumulator.drain(node_id, now_ms)
 
-    def drain_one(self, node_id: int = 0, now_ms: float = 0) -> Batch:
+    def drain_one(self, node_id: int = 0, now_ms: float = 0) -> ProducerBatch:
         (batch,) = self.drain(node_id, now_ms)
         return batch
 
-    def ack(self, batch: Batch) -> None:
+    def ack(self, batch: ProducerBatch) -> None:
         if self.idempotence and batch.numbers:
             self.idempotence.acked(batch.numbers)
         self.accumulator.unmute(batch)

@@ -3,13 +3,13 @@ import pytest
 from aftershock.tests.unit.workloads.kafka.rules.accumulating import LARGE, Bench
 from aftershock.tests.unit.workloads.kafka.rules.known_cluster import T0, T1, T2, knowing
 from aftershock.workloads.kafka.rules.accumulator import Taken
-from aftershock.workloads.kafka.rules.batch import Batch
+from aftershock.workloads.kafka.rules.batch import ProducerBatch
 from aftershock.workloads.kafka.rules.values import UNKNOWN, Leader, TopicPartition
 
 ALL_ON_0 = {tp: Leader(0, 1) for tp in (T0, T1, T2)}
 
 
-def tokens(batches: list[Batch]) -> list[list[int]]:
+def tokens(batches: list[ProducerBatch]) -> list[list[int]]:
     return [batch.tokens for batch in batches]
 
 

@@ -2,7 +2,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aftershock.tests.unit.workloads.kafka.rules.accumulating import LARGE, Bench
-from aftershock.workloads.kafka.rules.batch import Batch
+from aftershock.workloads.kafka.rules.batch import ProducerBatch
 from aftershock.workloads.kafka.rules.values import TopicPartition
 
 BUFFER = 8000
@@ -19,7 +19,7 @@ class Model:
 
     def __init__(self, *, idempotent: bool) -> None:
         self.bench = Bench(idempotent=idempotent, buffer_memory=BUFFER)
-        self.in_flight: list[Batch] = []
+        self.in_flight: list[ProducerBatch] = []
         self.ended: list[int] = []
         self.first_sent: dict[TopicPartition, list[int]] = {}
         self.now_ms = 0.0
@@ -58,7 +58,7 @@ class Model:
         self.bench.accumulator.unfinished.finish(oldest)
         self.ended += oldest.tokens
 
-    def end(self, batch: Batch) -> None:
+    def end(self, batch: ProducerBatch) -> None:
         self.bench.ack(batch)
         self.ended += batch.tokens
 

@@ -2,18 +2,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aftershock.workloads.kafka.rules.batch import Batch, fields_size
+from aftershock.workloads.kafka.rules.batch import ProducerBatch, fields_size
 from aftershock.workloads.kafka.rules.values import TopicPartition
 from aftershock.workloads.kafka.wire.batch_builder import build
 
 TP = TopicPartition("t", 0)
 
 
-def add(batch: Batch, value: bytes, *, key: bytes | None = None, token: int = 0) -> int:
+def add(batch: ProducerBatch, value: bytes, *, key: bytes | None = None, token: int = 0) -> int:
     return batch.append(value, key, (), token, 0, fields_size(key, value, ()))
 
 
-def built(batch: Batch) -> bytes:
+def built(batch: ProducerBatch) -> bytes:
     return build(batch.values, keys=batch.keys, headers=batch.headers, timestamps_ms=batch.timestamps_ms)
 
 
@@ -21,14 +21,14 @@ def built(batch: Batch) -> bytes:
 @given(st.lists(st.tuples(st.binary(max_size=300), st.none() | st.binary(max_size=10)), min_size=1, max_size=70))
 def test_the_estimate_of_a_plain_batch_is_its_size(records: list[tuple[bytes, bytes | None]]) -> None:
     """Uncompressed, the estimate and the sum of what append said it grew by are the size that is built, to the byte."""
-    batch = Batch(TP, 0, limit=1 << 20)
+    batch = ProducerBatch(TP, 0, limit=1 << 20)
     grown = sum(add(batch, value, key=key) for value, key in records)
     assert len(built(batch)) == batch.estimate == grown
 
 
 def test_the_first_record_always_fits() -> None:
     """A record larger than the limit gets a batch of its own, which is full."""
-    batch = Batch(TP, 0, limit=100)
+    batch = ProducerBatch(TP, 0, limit=100)
     assert batch.room >= 5000
     add(batch, bytes(5000))
     assert batch.full
@@ -37,14 +37,14 @@ def test_the_first_record_always_fits() -> None:
 
 def test_room_is_kept_for_the_worst_deltas() -> None:
     """Another record fits if the limit leaves room for its fields and the 21 bytes that its place may cost."""
-    batch = Batch(TP, 0, limit=500)
+    batch = ProducerBatch(TP, 0, limit=500)
     add(batch, bytes(100))
     assert 500 - batch.estimate - 21 == batch.room
 
 
 def test_a_closed_batch_is_full_and_has_no_room() -> None:
     """Whatever its size: so a retried batch is full, and never lingers."""
-    batch = Batch(TP, 0, limit=500)
+    batch = ProducerBatch(TP, 0, limit=500)
     add(batch, b"v")
     assert not batch.full
     batch.close()
@@ -54,7 +54,7 @@ def test_a_closed_batch_is_full_and_has_no_room() -> None:
 
 def test_compression_lets_a_batch_take_in_more() -> None:
     """A batch opened at an estimated ratio of 0.5 counts each record at half its size, and 5 % on top."""
-    plain, compressed = Batch(TP, 0, limit=5000), Batch(TP, 0, limit=5000, ratio=0.5)
+    plain, compressed = ProducerBatch(TP, 0, limit=5000), ProducerBatch(TP, 0, limit=5000, ratio=0.5)
     for batch in (plain, compressed):
         add(batch, bytes(1000))
     assert 61 + int((plain.estimate - 61) * 0.525) == compressed.estimate
@@ -62,7 +62,7 @@ def test_compression_lets_a_batch_take_in_more() -> None:
 
 def test_keys_are_columns_only_where_there_are_any() -> None:
     """Records without a key before the first one with a key get None, so that columns stay level."""
-    batch = Batch(TP, 0, limit=5000)
+    batch = ProducerBatch(TP, 0, limit=5000)
     add(batch, b"a")
     assert batch.keys is None
     add(batch, b"b", key=b"k")
@@ -73,7 +73,7 @@ def test_keys_are_columns_only_where_there_are_any() -> None:
 @pytest.mark.parametrize("doubt", [True, False])
 def test_the_parts_of_a_split_are_the_whole_in_order(doubt: bool) -> None:
     """Nothing is lost, doubled or moved; parts keep to the limit, are closed, never tried, and inherit the doubt."""
-    whole = Batch(TP, 7, limit=16384, reserved=16384)
+    whole = ProducerBatch(TP, 7, limit=16384, reserved=16384)
     for token in range(20):
         add(whole, bytes([token]) * 100, key=None if token % 3 else b"k", token=token)
     whole.attempts.attempts, whole.in_doubt = 3, doubt
@@ -89,7 +89,7 @@ def test_the_parts_of_a_split_are_the_whole_in_order(doubt: bool) -> None:
 
 def test_a_split_leaves_no_empty_part() -> None:
     """Records larger than the limit become parts of one record each."""
-    whole = Batch(TP, 0, limit=16384)
+    whole = ProducerBatch(TP, 0, limit=16384)
     for token in range(3):
         add(whole, bytes(1000), token=token)
     assert [[0], [1], [2]] == [part.tokens for part in whole.split(100)]

@@ -7,9 +7,9 @@ import pytest
 from aftershock.workloads.kafka.rules.subscription_state import (
     EndOffset,
     FetchPosition,
-    Positions,
     ResetPolicy,
     State,
+    SubscriptionState,
     Truncation,
     is_retried,
 )
@@ -19,9 +19,9 @@ A, B, C, STRANGER = (TopicPartition("orders", index) for index in range(4))
 OLD, NEW = Leader(1, 5), Leader(2, 6)
 
 
-def positions(policy: ResetPolicy = "latest", offset: int = 100) -> Positions:
+def positions(policy: ResetPolicy = "latest", offset: int = 100) -> SubscriptionState:
     """A, B and C are fetched at ``offset``, read from epoch 5."""
-    them = Positions(policy)
+    them = SubscriptionState(policy)
     them.assign([A, B, C])
     for tp in (A, B, C):
         them.seek(tp, FetchPosition(offset - 1, leader=OLD))
@@ -104,7 +104,7 @@ def test_the_next_hold_to_end_is_the_one_to_wait_for() -> None:
 
 def test_without_committed_offsets_the_policy_decides() -> None:
     """What is still INITIALIZING may be reset by the consumer's policy, and becomes known by its answer."""
-    them = Positions("earliest")
+    them = SubscriptionState("earliest")
     them.assign([A, B])
     them.seek(A, FetchPosition(50, leader=OLD))
     assert [B] == them.initializing()
@@ -147,7 +147,7 @@ def test_new_metadata_unproves_what_moved() -> None:
 
 def test_a_committed_offset_with_its_epoch_is_validated_first() -> None:
     """The group may have read a log that has been cut since."""
-    them = Positions("latest")
+    them = SubscriptionState("latest")
     them.assign([A])
     them.seek(A, FetchPosition(70, 4, OLD))
     assert ([], {A: FetchPosition(70, 4, OLD)}) == (them.fetchable(), them.to_validate(0))

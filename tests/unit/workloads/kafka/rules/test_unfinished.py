@@ -1,12 +1,12 @@
 from math import inf
 
 from aftershock.workloads.kafka.rules.accumulator import Unfinished
-from aftershock.workloads.kafka.rules.batch import Batch
+from aftershock.workloads.kafka.rules.batch import ProducerBatch
 from aftershock.workloads.kafka.rules.values import TopicPartition
 
 
-def opened(unfinished: Unfinished, created_ms: float) -> Batch:
-    batch = Batch(TopicPartition("t", 0), created_ms, limit=100, reserved=100)
+def opened(unfinished: Unfinished, created_ms: float) -> ProducerBatch:
+    batch = ProducerBatch(TopicPartition("t", 0), created_ms, limit=100, reserved=100)
     unfinished.add(batch)
     return batch
 
@@ -43,7 +43,7 @@ def test_parts_are_as_old_as_the_whole() -> None:
     """Parts that come in late are not hidden behind younger batches: they expire when the whole would have."""
     unfinished = Unfinished(1000, 1000)
     whole, younger = opened(unfinished, 0), opened(unfinished, 500)
-    parts = [Batch(whole.tp, whole.created_ms, limit=50) for _ in range(2)]
+    parts = [ProducerBatch(whole.tp, whole.created_ms, limit=50) for _ in range(2)]
     unfinished.finish(whole)
     unfinished.add_parts(parts)
     assert parts == unfinished.expired(1000)
