@@ -1,7 +1,7 @@
-"""The ``chaos`` fixture: drives runs for a test, and notes what the test expects of them.
+"""The ``chaos`` fixture: drives runs for a test, and records the SLOs that the test expects of them.
 
-Rules: a run is driven where it is asked for, and judged when the session is over, together with all others, so nothing
-here knows a verdict. What can be known to be wrong beforehand (the plan, an SLO, a mark) is said at once, as PlanError.
+A run is driven when the test requests it, but judged at the end of the session together with all others, so no verdict
+is available here. Errors that can be known in advance (in the plan, an SLO, a mark) are raised at once, as PlanError.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ from aftershock.harness.pytest import leased_run
 from aftershock.harness.pytest.session import Entry, Suite
 from aftershock.harness.run.run import Job, prepare
 from aftershock.harness.run.rundir import RunDir
-from aftershock.harness.safety.lease import Kind, judged_on
+from aftershock.harness.safety.lease import Kind, lease_kind
 
 EXPECTATIONS = "expectations.jsonl"
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where runs are asked for: a test. ``mark``: its ``chaos`` mark; ``seed``: the session's."""
+    """The test that runs plans. ``mark``: its ``chaos`` mark; ``seed``: the session's."""
 
     nodeid: str
     file: Path
@@ -46,13 +46,13 @@ class Origin:
 
 
 class Chaos:
-    """What a test is handed. ``finished`` is told the id of each run whose evidence is complete."""
+    """Value of the ``chaos`` fixture. ``finished`` is called with the id of each run whose evidence is complete."""
 
     def __init__(self, suite: Suite, test: Origin, finished: Callable[[str], None]) -> None:
         self._suite = suite
         self._test = test
         self._finished = finished
-        self._seed, self._judged = _mark(test)
+        self._seed, self._judged = _settings_of_mark(test)
 
     def run(
         self,
@@ -63,78 +63,78 @@ class Chaos:
         rehearse: bool = False,
         allow_exec: bool = False,
     ) -> "ChaosRun":
-        """Drive a plan on a warm cluster; waits for the host and for a cluster, and returns when the load is over.
+        """Drive a plan on a warm cluster. Waits for the host and for a cluster, and returns at the end of the load.
 
         Args:
-            plan: a file, by its path from the test's own folder or from pytest's rootdir; the name of a plan that
-                ships; YAML text (of more than one line); or a ``Plan``.
-            seed: of every random choice; by default that of the ``chaos`` mark, else ``--aftershock-seed``.
-            changes: ``key=value`` each, as ``aftershock run --set`` takes them.
-            rehearse: full load, nothing injected.
-            allow_exec: the plan may start programs of your own (``client: exec``).
+            plan: a file's path, relative to the test's folder or pytest's rootdir; the name of a bundled plan;
+                YAML text of more than one line; or a ``Plan``.
+            seed: seed of all random choices; default: the ``chaos`` mark's, else ``--aftershock-seed``.
+            changes: ``key=value`` strings, as for ``aftershock run --set``.
+            rehearse: run the full load without injecting faults.
+            allow_exec: allow the plan to start your own programs (``client: exec``).
 
         Raises:
             PlanError: the plan can't be run, or the test is async; nothing was started.
-            EngineError: there is no engine, or no image.
+            EngineError: the engine does not answer, or an image is not available.
             ClusterError: a cluster did not come up.
             FaultError: a fault could not be healed.
             WorkloadError: a client process died.
-            LeaseError: a lease can't be had.
+            LeaseError: a lease is not available.
         """
         __tracebackhide__ = True
-        _refuse_in_async(self._test)
-        chosen = self._seed if seed is None else seed
-        source = _source(plan, self._test)
-        job = prepare(source, changes, chosen, _say, rehearse=rehearse, allow_exec=allow_exec)
-        return self._driven(job, _kind(job, self._judged))
+        _require_sync_caller(self._test)
+        run_seed = self._seed if seed is None else seed
+        source = _plan_source(plan, self._test)
+        job = prepare(source, changes, run_seed, _log, rehearse=rehearse, allow_exec=allow_exec)
+        return self._drive(job, _lease_kind(job, self._judged))
 
-    def _driven(self, job: Job, kind: Kind) -> "ChaosRun":
+    def _drive(self, job: Job, kind: Kind) -> "ChaosRun":
         seed = job.timeline.seed
-        begin = beginning(self._suite, self._test.nodeid, job, f"--aftershock-seed={seed}")
-        # lines, never a live panel: pytest captures them, and shows them if the test fails
+        begin = run_starter(self._suite, self._test.nodeid, job, f"--aftershock-seed={seed}")
+        # plain lines instead of a live panel: pytest captures them and shows them if the test fails
         console = Console(stderr=True, highlight=False, force_terminal=False)
-        home = leased_run.drive(leased_run.Errand(job, kind, self._suite, self._test.nodeid, begin, console))
+        home = leased_run.drive(leased_run.LeasedJob(job, kind, self._suite, self._test.nodeid, begin, console))
         self._finished(home.run_id)
         return ChaosRun(home, job.checked.plan, kind, self._test.rootdir)
 
 
 class ChaosRun:
-    """A run that was driven; its verdict comes when the session is over."""
+    """A finished run; its verdict follows at the end of the session."""
 
     def __init__(self, home: RunDir, plan: Plan, kind: Kind, rootdir: Path) -> None:
         self._home = home
         self._plan = plan
-        self._kind = kind
+        self._lease_kind = kind
         self._rootdir = rootdir
 
     @property
     def home(self) -> Path:
-        """The run directory, with all the evidence."""
+        """The run directory with all evidence."""
         return self._home.path
 
     @property
     def run_id(self) -> str:
-        """The run's id, which is its folder's name."""
+        """The run's id, which is also its folder's name."""
         return self._home.run_id
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What ``run.json`` says: versions, host, times, topics, producers."""
+        """Content of ``run.json``: versions, host, times, topics, producers."""
         return dict(self._home.facts)
 
     def expect(self, slo: str, gate: Gate = "verdict") -> None:
-        """Add an SLO to the plan's own; it is judged with them. ``gate="report"``: it is watched, and fails nothing.
+        """Add an SLO to the plan's own SLOs. ``gate="report"``: report it without effect on the verdict.
 
         Raises:
-            PlanError: it is no SLO, names what the plan lacks, or can't be fed or judged; says so at once.
+            PlanError: the SLO is invalid, refers to names that the plan lacks, or can't get enough samples.
         """
         __tracebackhide__ = True
-        at = _caller(self._rootdir)
-        asked = draft_of(self._plan.model_copy(update={"slo": (slo,)}))
-        problems = format_problems(slo_problems(asked), _Everywhere(at))
+        at = _caller_location(self._rootdir)
+        draft = draft_of(self._plan.model_copy(update={"slo": (slo,)}))
+        problems = format_problems(slo_problems(draft), _OneLocation(at))
         if problems:
             raise PlanError(problems)
-        if self._kind == "integrity" and judged_on([slo]) == "latency":
+        if self._lease_kind == "integrity" and lease_kind([slo]) == "latency":
             raise PlanError([f'{at}: "{slo}" is about time, and {_SHARED}'])
         with (self.home / EXPECTATIONS).open("a", encoding="utf-8") as file:
             file.write(json.dumps({"text": slo, "at": at, "gate": gate}) + "\n")
@@ -142,50 +142,50 @@ class ChaosRun:
 
 
 _SHARED = (
-    "this run shared the host with others, since its plan asks for counts of records alone: mark the test "
-    '@pytest.mark.chaos(judged="latency"), or put the SLO into the plan'
+    "this run shared the host with others, because its plan has only SLOs on record counts: mark the test "
+    '@pytest.mark.chaos(judged="latency"), or add the SLO to the plan'
 )
 
 
-class _Everywhere:
-    """A place for all that is wrong: an expectation has one line of a test, whatever part of the plan it misses."""
+class _OneLocation:
+    """A source map with one location, because an expectation is one line of a test."""
 
     def __init__(self, at: str) -> None:
         self._at = at
 
-    def position(self, loc: Location) -> str:  # noqa: ARG002 - a `Places`
+    def position(self, loc: Location) -> str:  # noqa: ARG002 - part of the source map's interface
         return self._at
 
     key_position = position
 
 
-def beginning(suite: Suite, test: str, job: Job, *options: str, **facts: Any) -> Callable[[], RunDir]:
-    """How a run begins: its directory is made, and the ledger says whose it is. ``facts`` go to ``run.json``."""
+def run_starter(suite: Suite, test: str, job: Job, *options: str, **facts: Any) -> Callable[[], RunDir]:
+    """Return a function that creates a run directory and its ledger entry. ``facts`` go to ``run.json``."""
 
     def begin() -> RunDir:
         command = shlex.join(["pytest", test, *options])
         home = RunDir.create(suite.out, job.timeline.name, job.timeline.seed, command)
         suite.enter(Entry(home.run_id, test))
-        home.tell(test=test, **facts)
+        home.update(test=test, **facts)
         return home
 
     return begin
 
 
-def _say(line: str) -> None:
-    """To pytest's captured output."""
+def _log(line: str) -> None:
+    """Write to pytest's captured output."""
     sys.stderr.write(line + "\n")
 
 
-def _refuse_in_async(test: Origin) -> None:
-    """A run has an event loop of its own, and blocks the one that it would be called from."""
+def _require_sync_caller(test: Origin) -> None:
+    """Refuse calls from an event loop: a run has its own loop and would block the caller's."""
     with suppress(RuntimeError):
         asyncio.get_running_loop()
         raise PlanError([f"{test.nodeid}: chaos.run can't be called from async code; make the test a plain function"])
 
 
-def _source(source: Plan | Path | str, test: Origin) -> Path | str:
-    """The file, or the text, that a test means."""
+def _plan_source(source: Plan | Path | str, test: Origin) -> Path | str:
+    """Resolve the ``plan`` argument to a file or to YAML text."""
     if isinstance(source, Plan):
         check(source)
         return document.dump_yaml(model.dump(source))
@@ -198,35 +198,35 @@ def _source(source: Plan | Path | str, test: Origin) -> Path | str:
         return plans.find(str(source))
     hint = did_you_mean(source, plans.names())
     raise PlanError(
-        [f"{source}: no such file beside {test.file.name} or in {test.rootdir}, and no shipped plan; {hint}"]
+        [f"{source}: no such file beside {test.file.name} or in {test.rootdir}, and no bundled plan; {hint}"]
     )
 
 
-def _mark(test: Origin) -> tuple[int, Kind | None]:
-    """Seed and kind as the ``chaos`` mark has them. PlanError where it says what can't be."""
-    said = test.mark.kwargs if test.mark else {}
-    seed, judged = said.get("seed", test.seed), said.get("judged")
-    known = not (test.mark and test.mark.args) and set(said) <= {"seed", "judged"}
-    if not known or not isinstance(seed, int) or judged not in (None, *get_args(Kind)):
-        raise PlanError([f"{test.nodeid}: its chaos mark says what can't be read; {_MARK}"])
+def _settings_of_mark(test: Origin) -> tuple[int, Kind | None]:
+    """Return seed and kind from the ``chaos`` mark. PlanError for invalid arguments."""
+    arguments = test.mark.kwargs if test.mark else {}
+    seed, judged = arguments.get("seed", test.seed), arguments.get("judged")
+    valid = not (test.mark and test.mark.args) and set(arguments) <= {"seed", "judged"}
+    if not valid or not isinstance(seed, int) or judged not in (None, *get_args(Kind)):
+        raise PlanError([f"{test.nodeid}: invalid arguments of the chaos mark; {_MARK}"])
     return seed, judged
 
 
 _MARK = 'write @pytest.mark.chaos(seed=7, judged="latency"), or judged="integrity", or neither'
 
 
-def _kind(job: Job, judged: Kind | None) -> Kind:
-    """Whether a run needs the host to itself. PlanError if the mark would share it for a plan that can't."""
-    needed = judged_on([each.slo for each in job.checked.plan.objectives])
-    if judged == "integrity" and needed == "latency" and job.checked.plan.slo:
-        what = "the plan has SLOs on time, which a run that shares the host can't be judged on"
-        raise PlanError([f'{job.checked.source}: {what}; take judged="integrity" from the test\'s chaos mark'])
-    return judged or needed
+def _lease_kind(job: Job, judged: Kind | None) -> Kind:
+    """Return the lease kind of a run. PlanError if the mark allows sharing the host but the plan doesn't."""
+    required = lease_kind([each.slo for each in job.checked.plan.objectives])
+    if judged == "integrity" and required == "latency" and job.checked.plan.slo:
+        problem = "the plan has SLOs on time, which can't be judged on a shared host"
+        raise PlanError([f'{job.checked.source}: {problem}; remove judged="integrity" from the test\'s chaos mark'])
+    return judged or required
 
 
-def _caller(rootdir: Path) -> str:
-    """``tests/test_x.py:12``: the line outside this file that called us."""
+def _caller_location(rootdir: Path) -> str:
+    """Return the location of the caller outside this file, as ``tests/test_x.py:12``."""
     frame = sys._getframe(2)  # noqa: SLF001 - what inspect would do, without reading the source of the whole stack
     file = Path(frame.f_code.co_filename)
-    shown = file.relative_to(rootdir) if file.is_relative_to(rootdir) else Path(file.name)
-    return f"{shown.as_posix()}:{frame.f_lineno}"
+    display_path = file.relative_to(rootdir) if file.is_relative_to(rootdir) else Path(file.name)
+    return f"{display_path.as_posix()}:{frame.f_lineno}"

@@ -1,4 +1,4 @@
-"""One run on a warm cluster of the session's pool, for chaos tests, ``explore`` and ``minimise``.
+"""Run on a warm cluster of the session's pool, for chaos tests, ``explore`` and ``minimise``.
 
 ``aftershock run`` launches a cluster of its own instead.
 
@@ -23,14 +23,14 @@ from aftershock.harness.cluster.ownership import owner
 from aftershock.harness.cluster.pool import Pool
 from aftershock.harness.pytest.session import Suite
 from aftershock.harness.run.progress import Progress
-from aftershock.harness.run.run import Job, accounted_for, live
+from aftershock.harness.run.run import Job, drive_on, record_outcome
 from aftershock.harness.run.rundir import RunDir
 from aftershock.harness.safety.heal import sweep
 from aftershock.harness.safety.lease import Kind, host_lease
 
 
 @dataclass(frozen=True)
-class Errand:
+class LeasedJob:
     """A job to drive for a test.
 
     Attributes:
@@ -53,7 +53,7 @@ def pool_of(suite: Suite) -> Pool:
     return Pool(suite.folder / "pool", owner(suite.owner_pid), keep_dirty=suite.keep_failed)
 
 
-def drive(errand: Errand, pool: Pool | None = None) -> RunDir:
+def drive(leased_job: LeasedJob, pool: Pool | None = None) -> RunDir:
     """Drive a job on a cluster of ``pool`` (default: the session's); the evidence is complete on return.
 
     Raises:
@@ -63,18 +63,18 @@ def drive(errand: Errand, pool: Pool | None = None) -> RunDir:
         WorkloadError: a client process died.
         LeaseError: a lease is not available.
     """
-    progress = Progress(errand.console)
-    if not (errand.suite.folder / "pool").exists():
-        sweep(engine.connect(), progress.say)
+    progress = Progress(leased_job.console)
+    if not (leased_job.suite.folder / "pool").exists():
+        sweep(engine.connect(), progress.log)
     with ExitStack() as quiet_host:
-        quiet_host.enter_context(host_lease(errand.kind, errand.test, progress.say))
-        with (pool or pool_of(errand.suite)).lease(errand.job.spec, errand.test, progress.say) as leased:
-            home = errand.begin()
-            with accounted_for(home, progress):
-                progress.say(f"run: {home.path}")
+        quiet_host.enter_context(host_lease(leased_job.kind, leased_job.test, progress.log))
+        with (pool or pool_of(leased_job.suite)).lease(leased_job.job.spec, leased_job.test, progress.log) as leased:
+            home = leased_job.begin()
+            with record_outcome(home, progress):
+                progress.log(f"run: {home.path}")
                 leased.run(home.path)
                 try:
-                    live(errand.job, leased.cluster, home, leased.images, progress)
+                    drive_on(leased_job.job, leased.cluster, home, leased.images, progress)
                 finally:
                     quiet_host.close()
                     collect_logs(engine.connect(), leased.cluster.run_id, home.path / "logs", leased.since)

@@ -1,12 +1,12 @@
-"""pytest's door: the ``chaos`` fixture and mark, our options, and verdicts that come after the tests. Hooks only.
+"""pytest plugin: the ``chaos`` fixture and mark, command line options, and verdicts after the last test.
 
 ::
 
     worker, or the only process     chaos.run ─▶ evidence; the test's reports carry the ids of its runs
-    controller, or the only process reports held back ─▶ judged together ─▶ reports released, as the verdicts say
+    controller, or the only process reports held back ─▶ runs judged together ─▶ reports released with their outcomes
 
-Rules: importing this costs next to nothing, since every pytest that has us installed does; what drives and judges is
-imported when a test has asked for it. A suite without chaos tests is left as it is. See `docs/PYTEST.md`.
+Every pytest run with Aftershock installed imports this module, so it must stay cheap: code that drives and judges is
+imported when a test requests it. A suite without chaos tests runs unchanged. See `docs/PYTEST.md`.
 """
 
 import os
@@ -18,41 +18,47 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aftershock.errors import EvidenceError
-from aftershock.harness.pytest.reports import Deferred, Driven, Held, Outcome, Shown, judged, shown
+from aftershock.harness.pytest.reports import (
+    DeferredReports,
+    HeldTest,
+    Outcome,
+    ReportRuns,
+    ReportStatus,
+    apply_outcome,
+    report_status,
+)
 from aftershock.harness.pytest.session import PROPERTY, Suite
 
 if TYPE_CHECKING:
     from aftershock.harness.pytest.chaos import Chaos
-    from aftershock.harness.pytest.verdicts import Judged
+    from aftershock.harness.pytest.verdicts import RunVerdict
 
 
 _WORKER_INPUT = "aftershock"
 _SUITE = pytest.StashKey[Suite]()
 _RUNS = pytest.StashKey[list[str]]()
-_MARK = "chaos(seed=N, judged='latency'|'integrity'): how the runs of this test are driven; see the `chaos` fixture"
+_MARK = "chaos(seed=N, judged='latency'|'integrity'): settings of this test's chaos runs; see the `chaos` fixture"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Our options, in a group of their own."""
+    """Add the option group."""
     group = parser.getgroup("aftershock", "chaos tests on a real Kafka cluster")
     group.addoption("--aftershock-seed", type=int, default=0, metavar="N", help="seed of the runs (default: 0)")
     group.addoption(
         "--aftershock-keep",
         choices=["failed"],
-        help="leave the clusters of failed tests running, and say how to look at them and how to clean up",
+        help="leave the clusters of failed tests running, and print the commands to inspect and remove them",
     )
-    group.addoption(
-        "--aftershock-out", metavar="DIR", help="the folder that holds the runs (default: runs under rootdir)"
-    )
-    group.addoption("--aftershock-spark", metavar="MASTER", help="a Spark master (default: Spark runs in this process)")
+    group.addoption("--aftershock-out", metavar="DIR", help="folder for the runs (default: runs under rootdir)")
+    group.addoption("--aftershock-spark", metavar="MASTER", help="Spark master (default: Spark runs in this process)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the mark; a worker is told which session it belongs to, the controller begins one and judges it."""
+    """Register the mark. A worker joins its controller's session; the controller opens one and will judge it."""
     config.addinivalue_line("markers", _MARK)
-    told = getattr(config, "workerinput", {}).get(_WORKER_INPUT)
-    if told:
-        config.stash[_SUITE] = Suite.from_json(told)
+    suite_json = getattr(config, "workerinput", {}).get(_WORKER_INPUT)
+    if suite_json:
+        config.stash[_SUITE] = Suite.from_json(suite_json)
         return
     out = Path(config.getoption("aftershock_out") or config.rootpath / "runs")
     keep_failed = config.getoption("aftershock_keep") == "failed"
@@ -62,7 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell an xdist worker which session it belongs to."""
+    """Send the session to an xdist worker."""
     node.workerinput[_WORKER_INPUT] = node.config.stash[_SUITE].to_json()
 
 
@@ -70,7 +76,7 @@ def pytest_configure_node(node: Any) -> None:
 def chaos(request: pytest.FixtureRequest) -> "Chaos":
     """Drives chaos plans for this test: ``run = chaos.run("plan.yaml")``, ``run.expect("lost == 0")``.
 
-    The verdicts come when all tests are over, and this test passes or fails by them.
+    The runs are judged after the last test of the session, and their verdicts decide whether this test passes.
     """
     from aftershock.harness.pytest.chaos import Chaos, Origin
 
@@ -88,48 +94,48 @@ def chaos(request: pytest.FixtureRequest) -> "Chaos":
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Note on a test's reports which runs it has finished."""
+    """Attach the ids of a test's finished runs to its reports."""
     report = yield
     runs = item.stash.get(_RUNS, [])
     if runs:
-        Driven(tuple(runs), passed=call.excinfo is None).put(report)
+        ReportRuns(tuple(runs), passed=call.excinfo is None).put(report)
     return report
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_report_teststatus(report: pytest.TestReport) -> Shown | None:
-    """How our own phases are shown."""
-    return shown(report)
+def pytest_report_teststatus(report: pytest.TestReport) -> ReportStatus | None:
+    """Return category, letter and word for the plugin's own report phases."""
+    return report_status(report)
 
 
 class _Controller:
-    """The hooks of the process that hears of all tests."""
+    """Hooks of the process that receives the reports of all tests."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._suite = config.stash[_SUITE]
-        self._deferred = Deferred()
+        self._deferred = DeferredReports()
         self._failed: set[str] = set()
-        self._judged: dict[str, Judged] = {}
-        self._over = False
+        self._verdicts: dict[str, RunVerdict] = {}
+        self._releasing = False
         self._lines: list[str] = []
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, None, None]:
-        """Hold back what is to be judged first, before anybody else hears of it."""
-        held = not self._over and self._deferred.offer(report)
+        """Hold back reports that wait for verdicts, before other plugins see them."""
+        held = not self._releasing and self._deferred.offer(report)
         if report.failed and not held:
             self._failed.add(report.nodeid)
         return (yield)
 
-    # innermost, so that the terminal's last look at its progress comes after the verdicts
+    # innermost, so that the terminal's last progress output comes after the verdicts
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
-        """Judge and release when the loop is over, also where ``-x`` ended it; release unjudged where it was broken."""
+        """Judge and release at the end of the loop, also if ``-x`` ended it; release unjudged after an interrupt."""
         try:
             result = yield
-        except (session.Failed, KeyboardInterrupt) as ended:
-            self._conclude(judging=type(ended) is not KeyboardInterrupt)
+        except (session.Failed, KeyboardInterrupt) as error:
+            self._conclude(judging=type(error) is not KeyboardInterrupt)
             raise
         except BaseException:
             self._conclude(judging=False)
@@ -139,85 +145,80 @@ class _Controller:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_sessionfinish(self) -> Generator[None, None, None]:
-        """When pytest's own files are written and the workers have ended: clusters away, index, checks into JUnit."""
+        """Remove clusters, write the index, add checks to JUnit; after pytest's own files and the workers' end."""
         result = yield
         if self._suite.folder.exists():
             try:
                 self._finish()
-            except Exception:  # noqa: BLE001 - ours to mend; but pytest's own summary must not be lost by it
+            except Exception:  # noqa: BLE001 - a bug of ours must not suppress pytest's own summary
                 self._lines += traceback.format_exc().splitlines()
         return result
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """A section of ours, if there were chaos tests."""
+        """Print the session's section if it had chaos tests."""
         if self._lines:
             terminalreporter.section("aftershock")
             for line in self._lines:
                 terminalreporter.line(line)
 
     def _conclude(self, *, judging: bool, repeatable: Collection[str] = ()) -> None:
+        """Judge the runs, then release every held report with its outcome, in the order in which the tests ended."""
         if not self._suite.entries():
             return
         from aftershock.harness.pytest.verdicts import judge_all
 
         master = self._config.getoption("aftershock_spark")
         try:
-            for run_id, one in judge_all(self._suite, master, self._say, repeatable) if judging else ():
-                self._judged[run_id] = one
+            for run_id, verdict in judge_all(self._suite, master, self._log, repeatable) if judging else ():
+                self._verdicts[run_id] = verdict
         finally:
-            self._release()
+            self._releasing = True
+            for held in self._deferred.held:
+                outcome = self._outcome(held)
+                for report in held.reports:
+                    self._start_terminal_line(report)
+                    self._config.hook.pytest_runtest_logreport(report=apply_outcome(report, outcome))
 
-    def _release(self) -> None:
-        """Let every held report go, judged, in the order in which the tests ended."""
-        self._over = True
-        for held in self._deferred.held:
-            outcome = self._outcome(held)
-            for report in held.reports:
-                self._begin_line(report)
-                self._config.hook.pytest_runtest_logreport(report=judged(report, outcome))
+    def _outcome(self, held: HeldTest) -> Outcome:
+        from aftershock.harness.pytest.verdicts import outcome_of, without_verdict
+
+        return outcome_of(
+            [self._verdicts.get(run_id) or without_verdict(self._suite.out / run_id) for run_id in held.runs]
+        )
 
     def _finish(self) -> None:
-        from aftershock.harness.pytest.summary import finish
+        from aftershock.harness.pytest import summary
 
-        self._lines = finish(self._suite, self._judged, self._failed, self._config.invocation_params.dir)
-        self._graft()
-
-    def _outcome(self, held: Held) -> Outcome:
-        from aftershock.harness.pytest.verdicts import outcome_of, unjudged
-
-        runs = [self._judged.get(run_id) or unjudged(self._suite.out / run_id) for run_id in held.runs]
-        return outcome_of(runs)
-
-    def _graft(self) -> None:
-        """Put the checks into pytest's JUnit file, if one was asked for."""
-        asked = self._config.getoption("xmlpath", None)
-        if not asked:
+        folder = self._config.invocation_params.dir
+        self._lines = summary.finish(self._suite, self._verdicts, self._failed, folder)
+        junit_path = self._config.getoption("xmlpath", None)
+        if not junit_path:
             return
-        from aftershock.harness.pytest.summary import graft, scions
-
-        path = self._config.invocation_params.dir / Path(os.path.expandvars(asked)).expanduser()
-        held = {test.nodeid: self._outcome(test) for test in self._deferred.held}
+        outcomes = {held.nodeid: self._outcome(held) for held in self._deferred.held}
         try:
-            graft(path, scions(self._suite.entries(), self._judged, held))
+            summary.add_checks(
+                folder / Path(os.path.expandvars(junit_path)).expanduser(),
+                summary.checks_by_test(self._suite.entries(), self._verdicts, outcomes),
+            )
         except EvidenceError as error:
             self._lines.append(str(error))
 
-    def _begin_line(self, report: pytest.TestReport) -> None:
-        """Have the terminal name the test's file, as it does when a test begins; xdist's names it anyway."""
+    def _start_terminal_line(self, report: pytest.TestReport) -> None:
+        """Print the test's file name, as the terminal does at a test's start; xdist's reports bring their own."""
         terminal = self._terminal()
         if terminal and report.when != "teardown" and not hasattr(report, "node"):
             terminal.pytest_runtest_logstart(report.nodeid, report.location)
 
-    def _say(self, line: str) -> None:
-        """One line in the terminal, on a line of its own."""
+    def _log(self, line: str) -> None:
+        """Print a line of its own in the terminal."""
         terminal = self._terminal()
         if terminal:
             terminal.ensure_newline()
             writer = self._config.get_terminal_writer()
-            if writer.width_of_current_line:  # xdist's letters are in nobody's line
+            if writer.width_of_current_line:  # the terminal reporter does not track xdist's progress letters
                 writer.line()
             terminal.write_line(line)
 
     def _terminal(self) -> pytest.TerminalReporter | None:
-        found: pytest.TerminalReporter | None = self._config.pluginmanager.get_plugin("terminalreporter")
-        return found
+        terminal: pytest.TerminalReporter | None = self._config.pluginmanager.get_plugin("terminalreporter")
+        return terminal

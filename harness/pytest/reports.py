@@ -1,15 +1,15 @@
-"""Reports of tests that are held back until their runs are judged, so that each test is told once, and truly.
+"""Reports of chaos tests, held back until their runs are judged, so that each test is reported once, with its outcome.
 
-A chaos test's own code says only that its run was driven; what the run showed is known when the session's runs have
-been judged together. Until then pytest must not hear that the test passed. Rules:
+A chaos test's own code shows only that its run was driven; the verdict exists after the session's runs were judged
+together. Until then pytest must not learn that the test passed.
 
-* Held is the report of a call that raised nothing and whose test has runs, and the teardown that follows it. What
-  pytest goes on with in its place says nothing: no letter, no count, no line in JUnit's file or the cache of failures.
-* A held report is released through pytest's own hook, so that terminal, counts, exit status, ``--lf`` and JUnit agree
-  of themselves. FAIL makes it a failure of the call; INCONCLUSIVE and ERROR make it an error, of a phase ``verdict``.
-* A test marked ``xfail`` expects the FAIL: it is reported as xfailed then. An answer that is missing is an error still.
+* Held back are the report of a call that raised nothing and whose test has runs, and the teardown report after it.
+  pytest continues with a blank report instead: no letter, no count, no entry in JUnit's file or the cache of failures.
+* A held report is released through pytest's own hook, so terminal, counts, exit status, ``--lf`` and JUnit agree.
+  FAIL makes it a failure of the call; INCONCLUSIVE and ERROR make it an error, of a phase ``verdict``.
+* A test marked ``xfail`` expects the FAIL and is reported as xfailed. A missing verdict is an error even so.
 
-Knows pytest alone, as its runner, terminal, cacheprovider and junitxml of 9.1 read a report.
+This module depends on pytest only, on how runner, terminal, cacheprovider and junitxml of pytest 9.1 read a report.
 """
 
 import copy
@@ -22,30 +22,30 @@ HELD = "held"
 VERDICT = "verdict"
 _STRICT = "[XPASS(strict)] "
 Status = Literal["PASS", "FAIL", "INCONCLUSIVE", "ERROR"]
-Shown = tuple[str, str, str | tuple[str, dict[str, bool]]]
+ReportStatus = tuple[str, str, str | tuple[str, dict[str, bool]]]
 
 
 @dataclass(frozen=True)
-class Driven:
-    """What travels with a report, from an xdist worker too: the ids of the test's runs, and whether its code passed."""
+class ReportRuns:
+    """Data attached to a report, also from xdist workers: ids of the test's runs, and whether its code passed."""
 
     runs: tuple[str, ...]
     passed: bool
 
     def put(self, report: pytest.TestReport) -> None:
-        """Attach this to a report, as plain data that survives serialisation."""
+        """Attach the data to a report, in a form that survives serialisation."""
         report.aftershock = {"runs": list(self.runs), "passed": self.passed}  # type: ignore[attr-defined]
 
     @classmethod
-    def of(cls, report: pytest.TestReport) -> "Driven | None":
-        """What was attached, None for a test without runs."""
-        told = getattr(report, "aftershock", None)
-        return cls(tuple(told["runs"]), bool(told["passed"])) if told else None
+    def of(cls, report: pytest.TestReport) -> "ReportRuns | None":
+        """Return a report's data, None for a test without runs."""
+        data = getattr(report, "aftershock", None)
+        return cls(tuple(data["runs"]), bool(data["passed"])) if data else None
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the verdict makes of a test: one sentence, and the whole text."""
+    """A test's outcome by the verdicts of its runs: one sentence, and the complete text."""
 
     status: Status
     sentence: str = ""
@@ -53,70 +53,70 @@ class Outcome:
 
 
 @dataclass
-class Held:
-    """One test's reports, in the order they came: its call, and its teardown once that is over."""
+class HeldTest:
+    """Held reports of one test, in order of arrival: its call, and its teardown when that is over."""
 
     nodeid: str
     runs: tuple[str, ...]
     reports: list[pytest.TestReport] = field(default_factory=list)
 
 
-class Deferred:
-    """Holds reports back; ``held`` lists the tests in the order in which their calls ended."""
+class DeferredReports:
+    """Collection of held reports; ``held`` lists the tests in the order in which their calls ended."""
 
     def __init__(self) -> None:
-        self.held: list[Held] = []
-        self._in_teardown: dict[tuple[str, Any], Held] = {}
+        self.held: list[HeldTest] = []
+        self._awaiting_teardown: dict[tuple[str, Any], HeldTest] = {}
 
     def offer(self, report: pytest.TestReport) -> bool:
-        """Hold a report back if it is one to be held: ``report`` itself then says nothing any more."""
-        # the same test may run in several workers at once (--dist=each)
+        """Hold a report back if the rules require it; ``report`` itself is then blank. Return whether it was held."""
+        # a test may run in several workers at once (--dist=each)
         key = report.nodeid, getattr(report, "node", None)
-        driven = Driven.of(report)
+        driven = ReportRuns.of(report)
         if report.when == "call" and driven and driven.passed:
-            held = self._in_teardown[key] = Held(report.nodeid, driven.runs)
+            held = self._awaiting_teardown[key] = HeldTest(report.nodeid, driven.runs)
             self.held.append(held)
-        elif report.when == "teardown" and key in self._in_teardown:
-            held = self._in_teardown.pop(key)
+        elif report.when == "teardown" and key in self._awaiting_teardown:
+            held = self._awaiting_teardown.pop(key)
         else:
             return False
         held.reports.append(copy.copy(report))
-        _silence(report)
+        _blank(report)
         return True
 
 
-def _silence(report: pytest.TestReport) -> None:
-    """Make it a report that pytest and its plugins pass over: of no phase they know, passed, and empty."""
-    report.when = HELD  # type: ignore[assignment]  # on purpose none of pytest's own phases
+def _blank(report: pytest.TestReport) -> None:
+    """Make it a report that pytest and its plugins ignore: passed, empty, and of an unknown phase."""
+    report.when = HELD  # type: ignore[assignment]  # deliberately none of pytest's own phases
     report.outcome, report.longrepr, report.sections, report.duration = "passed", None, [], 0.0
     report.__dict__.pop("wasxfail", None)
 
 
-def judged(report: pytest.TestReport, outcome: Outcome) -> pytest.TestReport:
-    """The report as it is released: a held call's made what the verdict says, any other as it was."""
+def apply_outcome(report: pytest.TestReport, outcome: Outcome) -> pytest.TestReport:
+    """Return the report to release: a call's with the outcome, any other unchanged."""
     if report.when != "call" or outcome.status == "PASS":
         return report
     report = copy.copy(report)
-    expected = _failure_expected(report)
+    xfail_reason = _xfail_reason(report)
     report.__dict__.pop("wasxfail", None)
-    report.outcome, report.longrepr = "failed", _Verdict(outcome, report.location)  # type: ignore[assignment]
+    report.outcome, report.longrepr = "failed", _Failure(outcome, report.location)  # type: ignore[assignment]
     if outcome.status != "FAIL":
         report.when = VERDICT  # type: ignore[assignment]
         report.aftershock_status = outcome.status  # type: ignore[attr-defined]
-    elif expected is not None:
-        report.outcome, report.wasxfail = "skipped", expected
+    elif xfail_reason is not None:
+        report.outcome, report.wasxfail = "skipped", xfail_reason
     return report
 
 
-def _failure_expected(report: pytest.TestReport) -> str | None:
-    """The reason of an ``xfail`` mark, None without one; a strict mark has made the report a failure by now."""
+def _xfail_reason(report: pytest.TestReport) -> str | None:
+    """Return the reason of an ``xfail`` mark, None without one. A strict mark made the report a failure already."""
     if report.failed and isinstance(report.longrepr, str) and report.longrepr.startswith(_STRICT):
         return report.longrepr.removeprefix(_STRICT)
     return getattr(report, "wasxfail", None)
 
 
-def shown(report: pytest.TestReport) -> Shown | None:
-    """Category, letter and word of our phases in the terminal; None for pytest's own."""
+def report_status(report: pytest.TestReport) -> ReportStatus | None:
+    """Return category, letter and word of the plugin's phases in the terminal; None for pytest's own."""
     if report.when == HELD:
         return "", "", ""
     if report.when == VERDICT:
@@ -126,12 +126,12 @@ def shown(report: pytest.TestReport) -> Shown | None:
     return None
 
 
-class _Verdict:
-    """A verdict as pytest shows what went wrong: in the terminal, in one line of the summary, and in JUnit's file."""
+class _Failure:
+    """A verdict in the form of pytest's failures: for the terminal, the one-line summary, and JUnit's file."""
 
     def __init__(self, outcome: Outcome, location: tuple[str, int | None, str]) -> None:
         self._text = outcome.text
-        self.reprcrash = _Crash(location[0], (location[1] or 0) + 1, outcome.sentence)
+        self.reprcrash = _Location(location[0], (location[1] or 0) + 1, outcome.sentence)
 
     def toterminal(self, out: Any) -> None:
         """Write to pytest's terminal writer."""
@@ -143,8 +143,8 @@ class _Verdict:
 
 
 @dataclass(frozen=True)
-class _Crash:
-    """Where the test stands and what its verdict is, in one line; pytest reads ``message``."""
+class _Location:
+    """The test's location and its verdict in one line; pytest reads ``message``."""
 
     path: str
     lineno: int

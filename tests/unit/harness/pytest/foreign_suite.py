@@ -47,12 +47,12 @@ def drive(errand):
     if name == "dying":
         os._exit(9)
     if name == "refused":
-        home.tell(status="failed", why="k2 did not come back")
+        home.update(status="failed", why="k2 did not come back")
         raise ClusterError("k2 did not come back")
     ours = {key: home.facts[key] for key in OURS if key in home.facts}
     shutil.copytree(MADE / (f"{name}-again" if "repeats" in ours else name), home.path, dirs_exist_ok=True)
     (home.path / "plan.yaml").write_text(errand.job.checked.text)
-    home.tell(**{**read_json(home.path / "run.json"), **ours})
+    home.update(**{**read_json(home.path / "run.json"), **ours})
     home.seal()
     return home
 

@@ -10,7 +10,7 @@ from aftershock.faults.plan.check import load_plan
 from aftershock.faults.plan.model import Plan
 from aftershock.harness.pytest import leased_run
 from aftershock.harness.pytest.chaos import Chaos, Origin
-from aftershock.harness.pytest.leased_run import Errand
+from aftershock.harness.pytest.leased_run import LeasedJob
 from aftershock.harness.pytest.session import Entry, Suite
 from aftershock.harness.run.rundir import RunDir
 
@@ -30,11 +30,11 @@ LATENCY = PLAN + 'slo: ["produce.latency p50 < 50ms in steady"]\n'
 
 
 @pytest.fixture
-def errands(monkeypatch: pytest.MonkeyPatch) -> list[Errand]:
+def errands(monkeypatch: pytest.MonkeyPatch) -> list[LeasedJob]:
     """What would have been driven; the run directory is made, and nothing else."""
-    asked: list[Errand] = []
+    asked: list[LeasedJob] = []
 
-    def drive(errand: Errand) -> RunDir:
+    def drive(errand: LeasedJob) -> RunDir:
         asked.append(errand)
         return errand.begin()
 
@@ -59,11 +59,11 @@ class Asking:
 
 
 @pytest.fixture
-def asking(tmp_path: Path, errands: list[Errand]) -> Asking:  # noqa: ARG001 - nothing here may be driven
+def asking(tmp_path: Path, errands: list[LeasedJob]) -> Asking:  # noqa: ARG001 - nothing here may be driven
     return Asking(tmp_path)
 
 
-def test_a_plan_is_found_beside_the_test_first(asking: Asking, errands: list[Errand]) -> None:
+def test_a_plan_is_found_beside_the_test_first(asking: Asking, errands: list[LeasedJob]) -> None:
     """Then from pytest's rootdir, then by the name of one that ships."""
     (asking.root / "plan.yaml").write_text(COUNTS.replace("leader\n", "at-root\n", 1))
     asking.chaos().run("plan.yaml")
@@ -73,14 +73,14 @@ def test_a_plan_is_found_beside_the_test_first(asking: Asking, errands: list[Err
     assert ["at-root", "leader", "broker-loss"] == [errand.job.timeline.name for errand in errands]
 
 
-def test_a_plan_that_is_nowhere_is_a_sentence(asking: Asking, errands: list[Errand]) -> None:
+def test_a_plan_that_is_nowhere_is_a_sentence(asking: Asking, errands: list[LeasedJob]) -> None:
     """It says where we looked and what there is, and nothing is driven."""
     with pytest.raises(PlanError, match=r"demmo: no such file beside test_a\.py or in .* did you mean `demo`"):
         asking.chaos().run("demmo")
     assert [] == errands
 
 
-def test_a_plan_may_be_text_or_an_object(asking: Asking, errands: list[Errand]) -> None:
+def test_a_plan_may_be_text_or_an_object(asking: Asking, errands: list[LeasedJob]) -> None:
     """An object becomes the YAML that the evidence keeps, and reads back as the very same plan."""
     plan = load_plan(LATENCY).plan
     asking.chaos().run(LATENCY)
@@ -92,11 +92,11 @@ def test_a_plan_may_be_text_or_an_object(asking: Asking, errands: list[Errand]) 
 def test_a_bad_object_names_its_part(asking: Asking) -> None:
     """A plan built in Python has no lines: the expression that leads to the trouble stands for them."""
     plan = Plan.model_validate(load_plan(COUNTS).plan.model_copy(update={"slo": ("lost == 0", "lost = 0")}))
-    with pytest.raises(PlanError, match=r"plan\.slo\[1\]: this is no SLO"):
+    with pytest.raises(PlanError, match=r"plan\.slo\[1\]: invalid SLO at column 6"):
         asking.chaos().run(plan)
 
 
-def test_the_nearest_seed_wins(asking: Asking, errands: list[Errand]) -> None:
+def test_the_nearest_seed_wins(asking: Asking, errands: list[LeasedJob]) -> None:
     """The call's, else the mark's, else the session's."""
     asking.chaos().run(COUNTS)
     asking.chaos(session_seed=5).run(COUNTS)
@@ -117,7 +117,7 @@ def test_the_nearest_seed_wins(asking: Asking, errands: list[Errand]) -> None:
     ids=["counts", "time", "no SLO", "counts, marked", "no SLO, marked"],
 )
 def test_only_counts_share_the_host(
-    asking: Asking, errands: list[Errand], plan: str, judged: str | None, kind: str
+    asking: Asking, errands: list[LeasedJob], plan: str, judged: str | None, kind: str
 ) -> None:
     """By the plan's SLOs, unless the mark asks for more quiet, or for less where no SLO needs it."""
     asking.chaos(mark=pytest.mark.chaos(judged=judged) if judged else None).run(plan)
@@ -146,7 +146,7 @@ def test_a_mark_that_says_what_can_not_be_is_a_sentence(asking: Asking, mark: py
         asking.chaos(mark=mark)
 
 
-async def test_an_async_test_is_told_to_be_plain(asking: Asking, errands: list[Errand]) -> None:
+async def test_an_async_test_is_told_to_be_plain(asking: Asking, errands: list[LeasedJob]) -> None:
     """Instead of asyncio's own words from somewhere inside, when a cluster is up already."""
     with pytest.raises(PlanError, match="make the test a plain function"):
         asking.chaos().run(COUNTS)
@@ -156,7 +156,7 @@ async def test_an_async_test_is_told_to_be_plain(asking: Asking, errands: list[E
 def test_a_run_is_in_the_ledger_from_its_beginning(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that dies is known by its test; only one that is through counts as finished."""
 
-    def dies(errand: Errand) -> RunDir:
+    def dies(errand: LeasedJob) -> RunDir:
         errand.begin()
         raise OSError("a broken pipe")
 
@@ -194,7 +194,7 @@ def test_an_expectation_is_written_with_its_line(asking: Asking, request: pytest
 @pytest.mark.parametrize(
     ("slo", "sentence"),
     [
-        ("lost = 0", "this is no SLO, at its character 6"),
+        ("lost = 0", "invalid SLO at column 6"),
         ("produce.latency p50 < 9ms for onyl", "no arm `onyl`; did you mean `only`"),
         ("recovery < 5s after daed", "no fault `daed`; did you mean `dead`"),
         ("produce.latency p99.9 < 9ms in steady", "needs 10000 records in steady"),

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from aftershock.harness.pytest.reports import Deferred, Driven, Outcome, judged, shown
+from aftershock.harness.pytest.reports import DeferredReports, Outcome, ReportRuns, apply_outcome, report_status
 
 pytest_plugins = ["pytester"]
 
 HOLDING = """
 import pytest
-from aftershock.harness.pytest.reports import Deferred, Driven, Outcome, judged, shown
+from aftershock.harness.pytest.reports import DeferredReports, ReportRuns, Outcome, apply_outcome, report_status
 
-deferred, over = Deferred(), []
+deferred, over = DeferredReports(), []
 
 def outcome(nodeid):
     status = nodeid.rpartition("_")[2].upper()
@@ -24,12 +24,12 @@ def outcome(nodeid):
 def pytest_runtest_makereport(item, call):
     report = yield
     if "chaos" in item.name:
-        Driven(("run-1",), passed=call.excinfo is None).put(report)
+        ReportRuns(("run-1",), passed=call.excinfo is None).put(report)
     return report
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_report_teststatus(report):
-    return shown(report)
+    return report_status(report)
 
 class Controller:
     def __init__(self, config):
@@ -49,7 +49,7 @@ class Controller:
             over.append(True)
             for held in deferred.held:
                 for report in held.reports:
-                    self.hook.pytest_runtest_logreport(report=judged(report, outcome(held.nodeid)))
+                    self.hook.pytest_runtest_logreport(report=apply_outcome(report, outcome(held.nodeid)))
 
 def pytest_configure(config):
     if not hasattr(config, "workerinput"):
@@ -180,15 +180,15 @@ def test_stepwise_stops_at_the_verdict_next_time(sessions: Sessions) -> None:
 
 def report(when: str = "call", nodeid: str = "test_a.py::test_a") -> pytest.TestReport:
     made = pytest.TestReport(nodeid, ("test_a.py", 3, "test_a"), {}, "passed", None, when, duration=2.0)  # type: ignore[arg-type]
-    Driven(("run-1",), passed=True).put(made)
+    ReportRuns(("run-1",), passed=True).put(made)
     return made
 
 
 def test_a_held_report_says_nothing() -> None:
     """What goes on in its place has no phase, no length and no word; the true one is kept."""
-    deferred, passing = Deferred(), report()
+    deferred, passing = DeferredReports(), report()
     assert deferred.offer(passing)
-    assert ("", "", "") == shown(passing)
+    assert ("", "", "") == report_status(passing)
     assert ("held", 0.0) == (passing.when, passing.duration)
     (held,) = deferred.held
     assert ("call", 2.0) == (held.reports[0].when, held.reports[0].duration)
@@ -196,7 +196,7 @@ def test_a_held_report_says_nothing() -> None:
 
 def test_only_the_teardown_of_a_held_call_is_held() -> None:
     """Another test's teardown, a setup, and xdist's report of a crash go on at once."""
-    deferred = Deferred()
+    deferred = DeferredReports()
     deferred.offer(report())
     assert not deferred.offer(report("teardown", "test_a.py::test_b"))
     assert not deferred.offer(report("setup"))
@@ -207,7 +207,7 @@ def test_only_the_teardown_of_a_held_call_is_held() -> None:
 
 def test_a_verdict_points_at_the_test() -> None:
     """`--tb=line` shows file and line of the test, and the sentence."""
-    failed = judged(report(), Outcome("FAIL", "it was lost", "text"))
+    failed = apply_outcome(report(), Outcome("FAIL", "it was lost", "text"))
     assert "test_a.py:4: it was lost" == str(failed.longrepr.reprcrash)  # type: ignore[union-attr]
     assert "text" == str(failed.longrepr)
 
@@ -215,4 +215,4 @@ def test_a_verdict_points_at_the_test() -> None:
 def test_a_teardown_stays_as_it_was() -> None:
     """The verdict is of the call alone."""
     ended = report("teardown")
-    assert ended is judged(ended, Outcome("FAIL", "it was lost", "text"))
+    assert ended is apply_outcome(ended, Outcome("FAIL", "it was lost", "text"))

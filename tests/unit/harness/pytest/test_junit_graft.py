@@ -8,8 +8,8 @@ import pytest
 from aftershock.errors import EvidenceError
 from aftershock.harness.pytest.reports import Outcome
 from aftershock.harness.pytest.session import Entry
-from aftershock.harness.pytest.summary import Scion, graft, scions
-from aftershock.harness.pytest.verdicts import Judged
+from aftershock.harness.pytest.summary import ChecksOfTest, add_checks, checks_by_test
+from aftershock.harness.pytest.verdicts import RunVerdict
 from aftershock.results.checks.check import Check, Status, Verdict
 
 RUN = '<properties><property name="aftershock.run" value="{}" /></properties>'
@@ -47,7 +47,7 @@ def names(path: Path) -> list[tuple[str | None, str | None]]:
 
 def test_the_checks_follow_their_test(path: Path) -> None:
     """Directly beneath it, under a class name of its own; the test itself is there once, as it was."""
-    graft(path, [Scion({"run-1": verdict(Status.PASS, Status.FAIL)}, None)])
+    add_checks(path, [ChecksOfTest({"run-1": verdict(Status.PASS, Status.FAIL)}, None)])
     assert [
         ("t.test_a", "test_plain"),
         ("t.test_a", "test_one[x<y]"),
@@ -59,14 +59,16 @@ def test_the_checks_follow_their_test(path: Path) -> None:
 
 def test_the_counts_go_up_by_what_was_added(path: Path) -> None:
     """Tests, failures and errors, on top of what pytest counted in its own way."""
-    graft(path, [Scion({"run-1": verdict(Status.PASS, Status.FAIL, Status.INCONCLUSIVE, Status.ERROR)}, None)])
+    add_checks(
+        path, [ChecksOfTest({"run-1": verdict(Status.PASS, Status.FAIL, Status.INCONCLUSIVE, Status.ERROR)}, None)]
+    )
     suite = suite_of(path)
     assert ("8", "2", "3", "0") == tuple(suite.get(what) for what in ("tests", "failures", "errors", "skipped"))
 
 
 def test_an_error_of_the_verdict_says_so(path: Path) -> None:
     """pytest words every error that is none of teardown as one of setup; ours is put right, quotes and all."""
-    graft(path, [Scion({"run-2": verdict(Status.INCONCLUSIVE)}, Outcome("INCONCLUSIVE"))])
+    add_checks(path, [ChecksOfTest({"run-2": verdict(Status.INCONCLUSIVE)}, Outcome("INCONCLUSIVE"))])
     error = suite_of(path).find("testcase[@name='test_open']/error")
     assert error is not None
     assert ('INCONCLUSIVE: said "so"', "INCONCLUSIVE", "text") == (error.get("message"), error.get("type"), error.text)
@@ -74,7 +76,7 @@ def test_an_error_of_the_verdict_says_so(path: Path) -> None:
 
 def test_an_error_without_a_verdict_says_so_too(path: Path) -> None:
     """A run that could not be judged has no checks; the test's own error is put right all the same."""
-    graft(path, [Scion({"run-2": None}, Outcome("ERROR"))])
+    add_checks(path, [ChecksOfTest({"run-2": None}, Outcome("ERROR"))])
     error = suite_of(path).find("testcase[@name='test_open']/error")
     assert error is not None
     assert ("ERROR", "4") == (error.get("type"), suite_of(path).get("tests"))
@@ -82,7 +84,7 @@ def test_an_error_without_a_verdict_says_so_too(path: Path) -> None:
 
 def test_a_true_error_of_setup_stays(path: Path) -> None:
     """A test that was not held back failed as pytest says."""
-    graft(path, [Scion({"run-2": verdict(Status.INCONCLUSIVE)}, None)])
+    add_checks(path, [ChecksOfTest({"run-2": verdict(Status.INCONCLUSIVE)}, None)])
     error = suite_of(path).find("testcase[@name='test_open']/error")
     assert error is not None
     assert str(error.get("message")).startswith("failed on setup with")
@@ -90,7 +92,7 @@ def test_a_true_error_of_setup_stays(path: Path) -> None:
 
 def test_a_test_that_is_there_twice_gets_its_checks_once(path: Path) -> None:
     """pytest writes a second testcase for an error in the teardown of a failed test."""
-    graft(path, [Scion({"run-3": verdict(Status.PASS)}, None)])
+    add_checks(path, [ChecksOfTest({"run-3": verdict(Status.PASS)}, None)])
     assert 1 == sum(name == "slo/c0 (arm=a)" for _, name in names(path))
 
 
@@ -98,7 +100,7 @@ def test_several_runs_of_a_test_are_told_apart(path: Path) -> None:
     """Their checks have the same names, so the run's id goes into the class."""
     text = FILE.replace(RUN.format("run-1"), RUN.format("run-1")[:-13] + RUN.format("run-4")[12:])
     path.write_text(text)
-    graft(path, [Scion({"run-1": verdict(Status.PASS), "run-4": verdict(Status.PASS)}, None)])
+    add_checks(path, [ChecksOfTest({"run-1": verdict(Status.PASS), "run-4": verdict(Status.PASS)}, None)])
     assert ["t.test_a.test_one[x<y].run-1", "t.test_a.test_one[x<y].run-4"] == [
         classname for classname, name in names(path) if name == "slo/c0 (arm=a)"
     ]
@@ -107,27 +109,30 @@ def test_several_runs_of_a_test_are_told_apart(path: Path) -> None:
 def test_a_test_that_was_expected_to_fail_stays_green(path: Path) -> None:
     """CI counts failures by testcase: those of a test marked xfail are no news."""
     path.write_text(FILE.replace(RUN.format("run-1"), RUN.format("run-1") + '<skipped type="pytest.xfail" />'))
-    graft(path, [Scion({"run-1": verdict(Status.FAIL)}, Outcome("FAIL"))])
+    add_checks(path, [ChecksOfTest({"run-1": verdict(Status.FAIL)}, Outcome("FAIL"))])
     assert ("4", "1") == (suite_of(path).get("tests"), suite_of(path).get("failures"))
 
 
 def test_what_is_no_junit_file_is_a_sentence(tmp_path: Path) -> None:
     """A file that another plugin has taken away or half written."""
     with pytest.raises(EvidenceError, match="could not be added"):
-        graft(tmp_path / "gone.xml", [])
+        add_checks(tmp_path / "gone.xml", [])
     (tmp_path / "half.xml").write_text("<testsuites><test")
     with pytest.raises(EvidenceError, match=r"half\.xml"):
-        graft(tmp_path / "half.xml", [])
+        add_checks(tmp_path / "half.xml", [])
 
 
 def test_a_repeated_run_brings_the_verdict_that_counts(tmp_path: Path) -> None:
     """Beneath the id of the first run, which is the one that the test's report names."""
-    again = Judged(tmp_path / "run-2", verdict(Status.PASS))
+    again = RunVerdict(tmp_path / "run-2", verdict(Status.PASS))
     judged = {
-        "run-1": Judged(tmp_path / "run-1", verdict(Status.INCONCLUSIVE), again=again),
+        "run-1": RunVerdict(tmp_path / "run-1", verdict(Status.INCONCLUSIVE), repetition=again),
         "run-2": again,
-        "run-3": Judged(tmp_path / "run-3", why="the process that drove it died"),
+        "run-3": RunVerdict(tmp_path / "run-3", why="the process that drove it died"),
     }
     entries = [Entry("run-1", "test_a"), Entry("run-3", "test_b"), Entry("run-2", "test_a")]
-    known = scions(entries, judged, {"test_b": Outcome("ERROR")})
-    assert [Scion({"run-1": verdict(Status.PASS)}, None), Scion({"run-3": None}, Outcome("ERROR"))] == known
+    known = checks_by_test(entries, judged, {"test_b": Outcome("ERROR")})
+    assert [
+        ChecksOfTest({"run-1": verdict(Status.PASS)}, None),
+        ChecksOfTest({"run-3": None}, Outcome("ERROR")),
+    ] == known

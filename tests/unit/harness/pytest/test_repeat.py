@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from aftershock.harness.pytest.verdicts import starved
+from aftershock.harness.pytest.verdicts import host_starved
 from aftershock.results.checks.check import Check, Status, Verdict
 
 
@@ -39,7 +39,7 @@ DOUBTED = "harness/host: the host was starved; measured: p50 is 30 ms"
 )
 def test_a_starved_run_is_repeated(checks: tuple[Check, ...]) -> None:
     """The host, the generator, and what either leaves undecided."""
-    assert starved(verdict(*checks))
+    assert host_starved(verdict(*checks))
 
 
 @pytest.mark.parametrize(
@@ -69,4 +69,4 @@ def test_a_starved_run_is_repeated(checks: tuple[Check, ...]) -> None:
 )
 def test_nothing_else_is_repeated(checks: tuple[Check, ...]) -> None:
     """A FAIL, an open count, a fault without proof: driving it again would roll the dice for another answer."""
-    assert not starved(verdict(*checks))
+    assert not host_starved(verdict(*checks))
