@@ -45,7 +45,7 @@ from aftershock.results.checks.check import Check, Doubts, Status, subject_of
 from aftershock.results.checks.findings.groups import REPLICA_SIDE, committers, group_of
 from aftershock.results.checks.findings.groups import SIDE as COMMIT
 from aftershock.results.checks.findings.records import LOG_READER
-from aftershock.results.checks.integrity_events import co_assigned, gone_back, immediate
+from aftershock.results.checks.integrity_events import co_assigned, immediate, regressions
 from aftershock.results.checks.permits import permit
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.measure.facts import Facts, Finding
@@ -124,7 +124,7 @@ def integrity_checks(evidence: Evidence, facts: Facts, _: Doubts) -> list[Check]
     return sorted(checks, key=lambda check: (check.id, check.subject))
 
 
-def broken(evidence: Evidence, facts: Facts, rule: str, arms: tuple[str, ...]) -> list[Finding]:
+def findings_of(evidence: Evidence, facts: Facts, rule: str, arms: tuple[str, ...]) -> list[Finding]:
     """Return each finding of a rule, permitted or not, of these arms (empty: all arms, the log and the replicas)."""
     results = (result for result in _results(evidence, facts) if result.rule == rule)
     return [result.finding for result in results if not arms or result.arm in arms]
@@ -176,7 +176,7 @@ def _of_producer(evidence: Evidence, facts: Facts, client: Client) -> Iterator[_
 
 def _with_events(evidence: Evidence, client: Client, side: str, rows: Finding) -> tuple[Finding, str]:
     """Add what went back according to the client's events to what went back in its rows; the note names the kinds."""
-    by_kind = gone_back(evidence, client, side)
+    by_kind = regressions(evidence, client, side)
     combined = replace(
         rows,
         examined=rows.examined + sum(total for total, _ in by_kind.values()),

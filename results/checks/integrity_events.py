@@ -39,7 +39,7 @@ def _attempt(line: Event) -> tuple[Any, ...]:
     return tuple(line[name] for name in ("worker", "topic", "partition", "token", "records", "epoch"))
 
 
-def gone_back(evidence: Evidence, client: Client, side: str) -> Mapping[str, tuple[int, int]]:
+def regressions(evidence: Evidence, client: Client, side: str) -> Mapping[str, tuple[int, int]]:
     """Map ``leader hints`` and ``committed positions`` to how many there were and how many of them went back."""
     counts = {"leader hints": [0, 0], "committed positions": [0, 0]}
     highest: dict[tuple[Any, ...], int] = {}

@@ -33,7 +33,7 @@ FROZEN = "resume_clients"
 """The undo verbs, in the journal, of faults that kill or freeze clients."""
 
 
-def held(evidence: Evidence, *verbs: str) -> dict[tuple[str, str], tuple[Interval, ...]]:
+def client_outages(evidence: Evidence, *verbs: str) -> dict[tuple[str, str], tuple[Interval, ...]]:
     """Return, by (side, client key), when faults with these undo verbs held a client; unhealed ones last to the end."""
     end_us = max((phase.end_us for phase in evidence.phases), default=0)
     by_worker: dict[str, list[Interval]] = {}
@@ -97,7 +97,7 @@ def _by_producer(evidence: Evidence, client: Client, rule: str) -> str | None:
         return "permitted without idempotence"
     if rule == "order" and not client.idempotent and in_flight(evidence, client) > 1:
         return f"permitted without idempotence, with {in_flight(evidence, client)} requests in flight"
-    if rule in ("order", "backward") and ("produce", client.key) in held(evidence, KILLED):
+    if rule in ("order", "backward") and ("produce", client.key) in client_outages(evidence, KILLED):
         return "permitted, because a fault killed the producer"
     return None
 

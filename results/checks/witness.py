@@ -31,7 +31,7 @@ from typing import Any
 
 from aftershock.results.checks.check import Check, Doubts, Status
 from aftershock.results.evidence.evidence import Evidence
-from aftershock.results.measure.facts import ProxyTraffic, Facts
+from aftershock.results.measure.facts import Facts, ProxyTraffic
 from aftershock.results.measure.samples import Passage
 
 BEFORE_US = 3_000_000

@@ -10,7 +10,7 @@ from typing import Any
 from aftershock.results.checks.check import subject_of
 from aftershock.results.checks.obligations.stalls import Lane
 from aftershock.results.evidence.evidence import Client, Evidence
-from aftershock.results.explain.events import Force, Moment, asked, event, place, target, witnessed
+from aftershock.results.explain.events import Force, Moment, event, parameters_text, place, target, witness_text
 from aftershock.results.explain.slow import events_of
 from aftershock.results.slo import Side
 
@@ -128,7 +128,7 @@ def chapter(
 
 def _what(force: Force, step: Mapping[str, Any]) -> str:
     origin = "by hand" if force.by_hand else "by the plan" if step else "from outside the plan"
-    details = f", {asked(step)}" if asked(step) else ""
+    details = f", {parameters_text(step)}" if parameters_text(step) else ""
     return f"{force.kind}{details}, {origin}, on {target(force.targets)}"
 
 
@@ -138,11 +138,11 @@ def _journalled(force: Force) -> Iterator[Moment]:
     if force.injected_us is not None:
         done = f"injected; the action took {(force.injected_us - begun_us) / 1e6:.3f} s"
         yield Moment(force.injected_us, "rehearsal: nothing was injected" if force.rehearsed else done)
-    reports = [witnessed(line["witness"]) for line in force.lines if line.get("witness")]
+    reports = [witness_text(line["witness"]) for line in force.lines if line.get("witness")]
     shown: set[str] = set()
     for line in force.lines:
         if line.get("witness"):
-            report = witnessed(line["witness"])
+            report = witness_text(line["witness"])
             text = f"{'witnessed' if line['witness'].get('ok') else 'NOT witnessed'}: {report}"
             times = reports.count(report)
             if text not in shown:

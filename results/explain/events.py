@@ -72,13 +72,13 @@ def listed(names: Sequence[object]) -> str:
     return shown if len(names) <= _LISTED_MAX else f"{shown} and {len(names) - _LISTED_MAX} more"
 
 
-def asked(step: Mapping[str, Any]) -> str:
+def parameters_text(step: Mapping[str, Any]) -> str:
     """Return the parameters of a step without its target: ``delay 50ms``."""
     parameters = (step.get("parameters") or {}).items()
     return ", ".join(f"{name} {value}" for name, value in parameters if name not in _TARGETED)
 
 
-def witnessed(report: Mapping[str, Any]) -> str:
+def witness_text(report: Mapping[str, Any]) -> str:
     """Return ``probe: expected 50 ms, observed 51.2 ms``."""
     unit = f" {report['unit']}" if report.get("unit") else ""
     values = [report.get("asked"), report.get("observed")]

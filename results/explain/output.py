@@ -24,7 +24,7 @@ from aftershock.results.evidence.evidence import Evidence, read
 from aftershock.results.evidence.stored import analysis_of, older_version_note, verdict_of
 from aftershock.results.explain.chapter import Chapter, chapter, labels
 from aftershock.results.explain.events import Force, Moment, forces
-from aftershock.results.explain.record import Followed
+from aftershock.results.explain.record import RecordHistory
 from aftershock.results.explain.slow import Part, Tale, slowest
 from aftershock.results.text import cell, milliseconds, printable, sentence, table
 
@@ -49,10 +49,10 @@ class Story:
 
 def story(home: Path) -> Story:
     """Return the story of the judged run in ``home``. Raises EvidenceError if it was not judged."""
-    return told(read(home, {}), verdict_of(home), analysis_of(home))
+    return build_story(read(home, {}), verdict_of(home), analysis_of(home))
 
 
-def told(evidence: Evidence, verdict: Verdict, analysis: Mapping[str, Any]) -> Story:
+def build_story(evidence: Evidence, verdict: Verdict, analysis: Mapping[str, Any]) -> Story:
     """Return the story of evidence, verdict and analysis that are already read."""
     known = forces(evidence)
     slow = slowest(evidence, analysis, known)
@@ -118,7 +118,7 @@ def story_text(story: Story) -> str:
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def record_text(found: Followed) -> str:
+def record_text(found: RecordHistory) -> str:
     """Return a record's history as plain text, with a newline at its end."""
     if found.missing:
         return _filled(found.missing) + "\n"
@@ -198,7 +198,7 @@ def story_markdown(story: Story) -> str:
     return "".join(_story(story))
 
 
-def record_markdown(found: Followed) -> str:
+def record_markdown(found: RecordHistory) -> str:
     """Return a record's history as Markdown."""
     if found.missing:
         return f"{cell(found.missing)}\n"

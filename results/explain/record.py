@@ -24,7 +24,7 @@ _TABLES: Mapping[str, Mapping[str, str]] = {"outcomes": {}, "log": {}}
 
 
 @dataclass(frozen=True)
-class Followed:
+class RecordHistory:
     """History of a record: its moments in order. ``missing``: for an unknown record, which records there are."""
 
     name: str
@@ -38,7 +38,7 @@ class Followed:
         return asdict(self)
 
 
-def followed(home: Path, producer_id: int, seq: int) -> Followed:
+def record_history(home: Path, producer_id: int, seq: int) -> RecordHistory:
     """Return the history of record ``producer_id:seq`` of the run in ``home``, judged or not."""
     evidence = read(home, _TABLES)
     name = f"{producer_id}:{seq}"
@@ -46,13 +46,13 @@ def followed(home: Path, producer_id: int, seq: int) -> Followed:
     outcomes, logged = (_rows(evidence, table, is_record) for table in ("outcomes", "log"))
     produced = next((row for row in outcomes if row["op"] == "produce"), None)
     if produced is None and not outcomes and not logged:
-        return Followed(name, missing=_known_records(evidence, name))
+        return RecordHistory(name, missing=_known_records(evidence, name))
     attempted = _attempted(produced) if produced else None
     delivered = [row for row in outcomes if row["op"] == "consume"]
     moments = [*_sending(evidence, attempted, produced), *_deliveries(evidence, delivered)]
     notes = tuple(_notes(evidence, produced, logged, delivered))
     story = tale(evidence, forces(evidence), attempted) if attempted else None
-    return Followed(name, tuple(sorted(moments, key=lambda moment: moment.at_us)), notes, story)
+    return RecordHistory(name, tuple(sorted(moments, key=lambda moment: moment.at_us)), notes, story)
 
 
 def _rows(evidence: Evidence, table: str, condition: ds.Expression) -> list[Row]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.phases import merged
-from aftershock.results.explain.events import Force, asked, link_name, listed
+from aftershock.results.explain.events import Force, link_name, listed, parameters_text
 from aftershock.results.measure.facts import SlowRecord
 
 Event = Mapping[str, Any]
@@ -244,7 +244,7 @@ def on_path(record: Attempted, evidence: Evidence, forces: Sequence[Force]) -> s
         crossed = [link for link in force.targets.get("links", ()) if _is_its(link, rack, record.broker_id)]
         lasted_us = force.in_force_us(record.intended_us, end_us)
         if crossed and lasted_us:
-            what = " ".join(filter(None, (force.kind, asked(steps.get(force.fault, {})))))
+            what = " ".join(filter(None, (force.kind, parameters_text(steps.get(force.fault, {})))))
             texts.append(f"{what} on {listed([*map(link_name, crossed)])} for {lasted_us / 1e6:.3g} s of its latency")
     return f"on its path: {'; '.join(texts)}" if texts else None
 

@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from aftershock.results.checks.permits import FROZEN, KILLED, held, lossy
+from aftershock.results.checks.permits import FROZEN, KILLED, client_outages, lossy
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.phases import RUN, Interval, Windows, merged, windows_of
 from aftershock.results.spark.tables import small
@@ -121,7 +121,7 @@ class Scene:
     @cached_property
     def held(self) -> dict[tuple[str, str], tuple[Interval, ...]]:
         """Intervals in which a fault held a client (killed or frozen), by (side, client)."""
-        return held(self.evidence, KILLED, FROZEN)
+        return client_outages(self.evidence, KILLED, FROZEN)
 
     @cached_property
     def segments(self) -> Segments:

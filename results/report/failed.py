@@ -13,7 +13,7 @@ from typing import Any
 from aftershock.results.checks.check import Check
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.evidence.phases import RUN, Interval, windows_of
-from aftershock.results.explain.events import Moment, event, witnessed
+from aftershock.results.explain.events import Moment, event, witness_text
 from aftershock.results.text import cell, details, printable
 
 AROUND_US = 2_000_000
@@ -107,7 +107,7 @@ def _around(evidence: Evidence, at_us: int) -> Iterator[str]:
 
 def _journal(evidence: Evidence) -> Iterator[Moment]:
     for line in evidence.journal:
-        witness = f": {witnessed(line['witness'])}" if line.get("witness") else ""
+        witness = f": {witness_text(line['witness'])}" if line.get("witness") else ""
         yield Moment(line["t_us"], f"{line['fault']} {line['state']}{witness}")
 
 

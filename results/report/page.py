@@ -24,7 +24,7 @@ from aftershock.results.evidence.evidence import Evidence, read
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.evidence.phases import RUN
 from aftershock.results.evidence.stored import analysis_of, older_version_note, verdict_of
-from aftershock.results.explain.output import told as story_of
+from aftershock.results.explain.output import build_story
 from aftershock.results.report import plots, reading, tables
 from aftershock.results.report.failed import pasted
 from aftershock.results.report.reading import band_of, confidences
@@ -111,7 +111,7 @@ def _check_sections(
         "recoveries": [(fault_id, rows) for fault_id, rows in recoveries.items() if rows],
         "counters": counted(evidence.events, labels),
         "producers": {number: labels.get(key, key) for number, key in sorted(evidence.producers.items())},
-        "story": story_of(evidence, verdict, analysis),
+        "story": build_story(evidence, verdict, analysis),
     }
 
 

@@ -1,32 +1,33 @@
-"""What the records say of each other, as counts: ``promises.py`` judges them by what the configuration permits.
+"""Integrity findings: counts of examined and broken records per rule, judged by ``results/checks/integrity.py``.
 
 ==============  ====================================================================================  ==============
-rule            broken when                                                                           file
+rule            broken if                                                                             file
 ==============  ====================================================================================  ==============
-lost            acknowledged, and not in the log (produce) or not delivered to who is owed it         ``records``
-                a commit acknowledged, and neither it nor a later one in its coordinator's log        ``offsets``
-duplicate       one record at two places                                                              ``records``
-misplaced       acknowledged at a place where neither the log nor a reader has it                     ``records``
-phantom         a row that nobody sent, in the log or delivered                                       ``records``
+lost            acknowledged, and not in the log (produce) or not delivered to a reader that was due  ``records``
+                it (consume)
+                a commit acknowledged, and neither it nor a later one in its coordinator's log        ``groups``
+duplicate       one record at two offsets                                                             ``records``
+misplaced       acknowledged at an offset where neither the log nor a reader has it                   ``records``
+phantom         a row that was never sent, in the log or delivered                                    ``records``
 order           a seq behind a later one of its producer in the log; an offset behind a later one     ``sequences``
 repeated        an offset delivered again                                                             ``sequences``
 backward        an older leader epoch, or a lower high watermark, than the row before                 ``sequences``
-                an entry of the coordinators' log below the one before of its group                   ``offsets``
-beyond          delivered from beyond every high watermark that was told                              ``sequences``
-collision       two records at one place, in the log or between the log and a reader                  ``places``
-skipped         passed over between two deliveries, and not for want of ever being delivered          ``places``
-co_owned        a member read a partition between two readings of another member                      ``owners``
-commit_ahead    a group committed a position that it had not read up to                               ``commits``
-commit_behind   a group went on from before the last position that it had committed                   ``commits``
-corrupt         a value that is not what was sent                                                     ``sequences``
-differing       a replica unlike most of its partition's                                              ``replicas``
+                an entry of the coordinators' log below the one before of its group                   ``groups``
+beyond          delivered from beyond every high watermark that was reported                          ``sequences``
+collision       two records at one offset, in the log or between the log and a reader                 ``records``
+skipped         passed over between two deliveries, unless it counts as lost                          ``records``
+co_owned        a member read a partition between two deliveries to another member                    ``groups``
+commit_ahead    a group committed a position up to which it had not read                              ``groups``
+commit_behind   a group resumed before the last position that it had committed                        ``groups``
+corrupt         a value that differs from what was sent                                               ``sequences``
+differing       a replica unlike most of its partition's                                              ``groups``
 ==============  ====================================================================================  ==============
 
-A reader's deliveries are judged by *lanes* (``lanes``): one member's, of one partition, from one assignment or reset of
-its position to the next. Records are judged exactly where the gate (``measuring/gate.py``) found a block in doubt, and
-counted elsewhere; places likewise by a gate of their own, sequences by that of ``tangled``. ``events`` has the rules
-that the clients' own events can decide, in plain Python. A finding is (rule, side, client): ``examined`` records,
-``broken`` ones, and up to twenty of those as samples.
+A reader's deliveries are judged by *lanes* (``sequences``): those of one member and one partition, from one assignment
+or position reset to the next. Records are examined one by one where the gate (``results/measure/gate.py``) left a block
+in doubt, and counted elsewhere; offsets and sequences have gates of their own. ``results/checks/integrity_events.py``
+has the rules that the clients' own events decide. A finding is (rule, side, client): the number of ``examined``
+records, of ``broken`` ones, and up to twenty of those as samples.
 """
 
 from functools import reduce
@@ -45,21 +46,22 @@ __all__ = ["LOG_READER", "PRINTS", "findings", "in_doubt"]
 def findings(
     read: Tables, dims: Dims, blocks: DataFrame, book: DataFrame | None, doubted: DataFrame | None
 ) -> DataFrame:
-    """``run rule side client examined broken samples`` of every rule that Spark decides.
+    """Return ``run rule side client examined broken samples`` for each rule that Spark decides.
 
-    ``blocks`` are the gate's, ``book`` is the ledger of what is in doubt, None where nothing is. ``doubted`` are the
-    sequences that ``in_doubt`` found, None where all are looked at. What is only reported:
-    ``in_doubt`` (of the records in doubt, those in the log), ``redelivered`` (delivered more than once in all), and of
-    what was lost: ``unlogged`` (not in the log either) and ``delivered`` (not in the log, but somebody had it).
+    ``blocks`` come from the gate; ``book`` is the ledger of the records in doubt, None without any. ``doubted`` are the
+    sequences selected by ``in_doubt``, None to examine all. Only reported are ``in_doubt`` (records in doubt, and those
+    of them in the log), ``redelivered`` (delivered more than once in all), and of the lost records ``unlogged`` (not in
+    the log either) and ``delivered`` (not in the log, but delivered to a reader).
     """
     delivered = deliveries(read, dims)
-    told = [
+    with_replicas = any(evidence.parquet["replicas"] for evidence in dims.evidences)
+    tables = [
         of_blocks(blocks, dims),
         sequences(read, dims, delivered, doubted),
         co_owned(delivered, dims),
         commits(read.log, delivered, dims),
         offsets(read, dims),
-        replicas(read.replicas) if any(one.parquet["replicas"] for one in dims.evidences) else None,
+        replicas(read.replicas) if with_replicas else None,
         *([shared(read.log)] if book is None else [of_book(book, dims), places(read, delivered, book, dims)]),
     ]
-    return summed(reduce(DataFrame.unionByName, [rows for rows in told if rows is not None]))
+    return summed(reduce(DataFrame.unionByName, [rows for rows in tables if rows is not None]))

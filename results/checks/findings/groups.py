@@ -1,31 +1,24 @@
-"""Who of a group's members reads a partition.
+"""Integrity findings about groups and replicas: co-ownership, committed positions, coordinator logs, replicas.
 
-Rules: a member reads a partition from its first to its last delivery within one lane; two members of a group whose
-times overlap own it both. While faults are at work that may be nobody's lie (a member that the coordinator can't reach,
-or that was frozen, is replaced before it knows): such overlaps are ``co_owned_in_fault``, from the first inject until a
-session's time after the last heal.
+**Co-ownership.** A member reads a partition from its first to its last delivery within a lane; two members of a group
+whose times overlap own it both. While faults are in force this may be legitimate (a member that the coordinator can't
+reach, or that was frozen, is replaced before it knows): such overlaps are ``co_owned_in_fault``, from the first inject
+until a session timeout after the last heal.
 
-How far a group says that it has come: positions committed before they were reached, and positions gone back behind.
+**Committed positions**, from the clients' ``committed`` events, which contain each acknowledged OffsetCommit of a
+consumer. A commit is *ahead* of what was delivered to the group only if the log has a record between the two (markers
+are never delivered), and if something of the partition was delivered at all: a new group may commit unread positions. A
+delivery is *behind* if it is the first after an assignment and lies before the last commit acknowledged until then.
 
-Read from ``committed`` of the clients' events, which tells every acknowledged OffsetCommit of a consumer. (The commits
-of a ``commit`` workload are made up, of groups that read nothing: ``offsets``.)
+**Coordinator logs**, for the commits of a ``commit`` workload, whose groups read nothing. An acknowledged commit is
+*lost* if the log of the offsets topic has no entry of its group and partition with its position or a later one since
+the last tombstone (null): a commit may be superseded, and is acknowledged together with the one that superseded it. An
+entry goes *backward* if it is below the one before it of the same group and partition, unless that was a tombstone. A
+share coordinator writes no positions, and of an attached cluster that log isn't read.
 
-Rules: *ahead* of what was delivered to the group is a commit only if the log has a record between the two, for markers
-are never delivered, and if something of the partition was delivered at all: where a group begins it may commit
-unread. *Behind* is the first delivery after an assignment that lies before the last commit acknowledged until then.
-
-What group coordinators have of the commits of a ``commit`` workload, whose groups read nothing: their log tells.
-
-Rules: an acknowledged commit is *lost* if the log of the offsets topic has no entry of its group and partition with its
-position or a later one since the last that was taken back (null): a commit may be superseded, and is acknowledged with
-what superseded it. An entry goes *backward* if it is below the one before it of the same group and partition, unless
-that was taken back. A share coordinator writes no position down, and of an attached cluster that log isn't read.
-
-Whether every replica of a partition holds the same, as the harness read each after the last heal.
-
-A replica is a count and the xor of a 64-bit hash of its stretches; it *differs* when most of its partition's have
-another. One that could not be read to its end says nothing. The client of a finding is the partition, ``orders/3``; its
-side is ``replica``.
+**Replicas**, as the harness read each after the last heal. A replica is a count and the xor of a 64-bit hash of its
+stretches; it *differs* if most replicas of its partition have another value. A replica that could not be read to its
+end proves nothing. The client of such a finding is the partition, ``orders/3``; its side is ``replica``.
 """
 
 from collections.abc import Iterator
@@ -40,15 +33,15 @@ from aftershock.results.measure.tables import Dims
 from aftershock.results.spark.tables import Tables
 
 SESSION_US = 45_000_000
-"""Kafka's session.timeout.ms: how long a group may take to notice that a member is gone."""
+"""Kafka's session.timeout.ms: the longest time until a group notices that a member is gone."""
 
 
 def co_owned(delivered: DataFrame, dims: Dims) -> DataFrame | None:
-    """``co_owned`` and ``co_owned_in_fault``, by reader; examined are the times that its members read partitions.
+    """Return ``co_owned`` and ``co_owned_in_fault`` by reader; examined are its members' times of reading a partition.
 
-    None where nobody reads in a group.
+    None if no client reads in a group.
     """
-    if not any(group_of(one.evidence, reader) for one in dims.scenes for reader in one.readers):
+    if not any(group_of(scene.evidence, reader) for scene in dims.scenes for reader in scene.readers):
         return None
     owned = ("run", "group", "topic", "partition", "client", "member", "lane")
     spans = (
@@ -73,7 +66,7 @@ def co_owned(delivered: DataFrame, dims: Dims) -> DataFrame | None:
 
 
 def _excused(rows: DataFrame, dims: Dims) -> DataFrame:
-    """With ``free``, the moments of the overlaps that no fault explains, and ``met``, those that one may."""
+    """Add ``free``, the number of overlaps that no fault explains, and ``excused``, of those that a fault may."""
     spans = ((run, *span) for run, scene in enumerate(dims.scenes) for span in faults_at_work(scene.evidence))
     faults = dims.table(spans, "run int, from_us bigint, until_us bigint")
     told = rows.join(F.broadcast(faults), "run", "left")
@@ -82,15 +75,17 @@ def _excused(rows: DataFrame, dims: Dims) -> DataFrame:
 
 
 def faults_at_work(evidence: Evidence) -> Iterator[tuple[int, int]]:
-    """From the first inject until a session's time after the last heal; never, without faults."""
+    """Yield the span from the first inject until a session timeout after the last heal; nothing without faults."""
     times = [line["t_us"] for line in evidence.journal]
     if times:
         yield min(times), max(times) + SESSION_US
 
 
 def group_of(evidence: Evidence, client: Client) -> str | None:
-    """The group that a client consumes in, as the harness calls it: ``<group>-<arm>``."""
-    groups = {one["name"]: (one.get("consume") or {}).get("group") for one in evidence.timeline["workloads"]}
+    """Return the group in which a client consumes, ``<group>-<arm>``, or None."""
+    groups = {
+        workload["name"]: (workload.get("consume") or {}).get("group") for workload in evidence.timeline["workloads"]
+    }
     group = groups.get(client.workload)
     return f"{group}-{client.arm}" if group else None
 
@@ -108,8 +103,8 @@ _TOLD = "run int, client string, topic string, partition int"
 
 
 def commits(log: DataFrame, delivered: DataFrame, dims: Dims) -> DataFrame | None:
-    """``commit_ahead`` (of commits) and ``commit_behind`` (of assignments), by reader; None where nobody committed."""
-    rows = [(run, *one) for run, scene in enumerate(dims.scenes) for one in committed(scene.evidence)]
+    """Return ``commit_ahead`` (of commits) and ``commit_behind`` (of assignments) by reader; None without commits."""
+    rows = [(run, *commit) for run, scene in enumerate(dims.scenes) for commit in committed(scene.evidence)]
     if not rows:
         return None
     told = dims.table(rows, f"{_TOLD}, at bigint, committed bigint")
@@ -119,13 +114,13 @@ def commits(log: DataFrame, delivered: DataFrame, dims: Dims) -> DataFrame | Non
 
 
 def committed(evidence: Evidence) -> Iterator[tuple[str, str, int, int, int]]:
-    """(client, topic, partition, moment, position) of every acknowledged commit."""
+    """Yield (client, topic, partition, moment, position) of each acknowledged commit."""
     for client, line in told_by(evidence, "committed"):
         yield from ((client, topic, number, line["t_us"], offset) for topic, number, offset in line["offsets"])
 
 
 def returns(evidence: Evidence) -> Iterator[tuple[str, str, int, int, int]]:
-    """(client, topic, partition, lane, position): where each lane that an assignment began was to go on."""
+    """Yield (client, topic, partition, lane, position): the committed position at which an assigned lane resumes."""
     last: dict[tuple[str, str, int], int] = {}
     moments = [(at_us, 1, (client, topic, number), at) for client, topic, number, at_us, at in committed(evidence)]
     lanes: dict[tuple[str, str, int], int] = {}
@@ -160,7 +155,7 @@ def _ahead(told: DataFrame, delivered: DataFrame, log: DataFrame) -> DataFrame:
 
 
 def _behind(delivered: DataFrame, dims: Dims) -> DataFrame:
-    rows = ((run, *one) for run, scene in enumerate(dims.scenes) for one in returns(scene.evidence))
+    rows = ((run, *resumed) for run, scene in enumerate(dims.scenes) for resumed in returns(scene.evidence))
     told = dims.table(rows, f"{_TOLD}, lane bigint, committed bigint")
     first = F.min(F.struct("at", "offset", record().alias("record"))).alias("first")
     judged = (
@@ -178,7 +173,7 @@ _PLACE = ("run", "group", "topic", "partition")
 
 
 def committers(evidence: Evidence) -> Iterator[Client]:
-    """The clients whose commits are to be found there."""
+    """Yield the clients whose commits are in the coordinators' log."""
     if "attach" in evidence.timeline.get("cluster", {}):
         return
     for client in evidence.clients:
@@ -187,9 +182,11 @@ def committers(evidence: Evidence) -> Iterator[Client]:
 
 
 def offsets(read: Tables, dims: Dims) -> DataFrame | None:
-    """``lost`` (of commits acknowledged) and ``backward`` (of entries), by client; None where there is no such log."""
-    logged = [(run, one) for run, one in enumerate(dims.evidences) if one.parquet["offsets"]]
-    rows = [(run, client.workload, client.arm, client.key) for run, one in logged for client in committers(one)]
+    """Return ``lost`` (of acknowledged commits) and ``backward`` (of entries) by client; None without such a log."""
+    logged = [(run, evidence) for run, evidence in enumerate(dims.evidences) if evidence.parquet["offsets"]]
+    rows = [
+        (run, client.workload, client.arm, client.key) for run, evidence in logged for client in committers(evidence)
+    ]
     if not rows:
         return None
     theirs = F.broadcast(dims.table(rows, "run int, workload string, arm string, client string"))
@@ -222,19 +219,19 @@ def _backward(told: DataFrame, log: DataFrame) -> DataFrame:
 
 
 REPLICA_SIDE = "replica"
-_PARTITION_replicas = ("run", "topic", "partition")
+_REPLICA_PARTITION = ("run", "topic", "partition")
 
 
 def replicas(table: DataFrame) -> DataFrame:
-    """``differing`` (of the replicas read, those unlike most) and ``unread`` (of all, those not read)."""
+    """Return ``differing`` (replicas unlike most, of those read) and ``unread`` (replicas not read, of all)."""
     stretch = F.xxhash64("start_offset", "end_offset", "records", "fingerprint")
-    each = table.groupBy(*_PARTITION_replicas, "broker_id").agg(
+    each = table.groupBy(*_REPLICA_PARTITION, "broker_id").agg(
         F.max(F.col("error").isNotNull()).alias("unread"),
         F.struct(F.count("*"), F.bit_xor(stretch)).alias("held"),
     )
-    alike = each.groupBy(*_PARTITION_replicas, "unread", "held").agg(F.count("*").alias("n"))
+    alike = each.groupBy(*_REPLICA_PARTITION, "unread", "held").agg(F.count("*").alias("n"))
     known = F.when(~F.col("unread"), F.col("n"))
-    rows = alike.groupBy(*_PARTITION_replicas).agg(
+    rows = alike.groupBy(*_REPLICA_PARTITION).agg(
         F.sum("n").alias("n"),
         F.coalesce(F.sum(known), F.lit(0)).alias("known"),
         F.coalesce(F.max(known), F.lit(0)).alias("most"),

@@ -1,21 +1,20 @@
-"""The shape of what a rule finds, before it is summed up: rows, each with how much it examined and found broken.
+"""Integrity findings about single records and their offsets, and the form of all findings.
 
-What becomes of single records: lost, twice there, misplaced, nobody's. Exact in the ledger, counted in clean blocks.
+A finding begins as rows of facts, each with the number that it examined and found broken, which are then aggregated.
 
-Rules: a reader's ``lost`` examines what it was owed and what it got; what a producer lost that may lose (``lossy``)
-nobody could have read. A record whose producer was not told its place can't be misplaced. One that failed, which
-promises that it is nowhere (one that may be is in doubt), and that is in the log, is a phantom.
+**Records:** lost, duplicated, misplaced, never sent. Examined one by one in the ledger, only counted in clean blocks. A
+reader's ``lost`` examines the records that it was due and those that it got; a record that a ``lossy`` producer lost
+could not be read by anyone. A record whose producer got no offset can't be misplaced. A failed record is certain to be
+nowhere (otherwise it would be in doubt), so one that is in the log is a phantom.
 
-What is where: two records at one place, and records that a reader passed over.
-
-A gate of its own, by place: a bucket is 32,768 offsets of a partition. Where the count and the xor of a 64-bit hash of
-each record and its offset are the same in the log and in a reader's lane, the lane had exactly the log's records there;
-where the log has as many offsets as rows (counted as bits), no two share one. Only other buckets are looked at.
-
-Rules: where the gate of the records cleared all, every lane has the log's records at the log's places, and only the log
-itself can hold two at one. A lane is judged between its first and its last offset. What the reader was owed and never
-got is ``lost``, not ``skipped``: one planted loss raises one alarm. A record without our ids collides with nothing: it
-is a phantom.
+**Offsets:** two records at one offset (``collision``), and records that a reader passed over (``skipped``). A gate of
+their own selects the offsets to examine. A bucket is 32,768 offsets of a partition. If the count and the xor of a
+64-bit hash of each record with its offset are equal in the log and in a reader's lane, the lane had exactly the log's
+records there; if the log has as many distinct offsets (counted as bits) as rows, no two records share one. Only other
+buckets are examined. If the gate of the records cleared everything, each lane has the log's records at the log's
+offsets, and only the log itself can hold two records at one. A lane is judged between its first and its last offset. A
+record that a reader was due and never got is ``lost``, not ``skipped``: one planted loss raises one alarm. A record
+without our ids is a phantom and collides with nothing.
 """
 
 from collections.abc import Callable, Iterable
@@ -29,24 +28,24 @@ from aftershock.results.measure.tables import Dims
 from aftershock.results.spark.tables import Tables
 
 LOG_READER = "log"
-"""The client of what is found in the log and not with one client."""
+"""Client name of findings that concern the log itself."""
 
 _KEY = ("run", "rule", "side", "client")
 
 
 def record() -> Column:
-    """``producer_id seq`` of a row as one value, null where the row has none."""
+    """Return ``producer_id seq`` of a row as one value, null if the row has none."""
     named = F.col("producer_id").isNotNull() & F.col("seq").isNotNull()
     return F.when(named, F.struct("producer_id", "seq"))
 
 
 def no_record() -> Column:
-    """None, of the same type."""
+    """Return a null of the same type."""
     return F.lit(None).cast("struct<producer_id:int,seq:bigint>")
 
 
 class Fact(NamedTuple):
-    """What one rule says of a row; ``side`` and ``client`` are a text or a column."""
+    """Result of one rule for a row; ``side`` and ``client`` are a text or a column."""
 
     rule: str
     side: str | Column
@@ -56,7 +55,7 @@ class Fact(NamedTuple):
     alone: bool = True
 
     def sql(self, named: Callable[[Column], str]) -> str:
-        """The struct ``rule side client examined broken``; ``named`` gives the name of a column's value."""
+        """Return the struct ``rule side client examined broken`` in SQL; ``named`` maps a column to its alias."""
 
         def text(value: str | Column) -> str:
             return f"'{value}'" if isinstance(value, str) else named(value)
@@ -73,37 +72,37 @@ class Fact(NamedTuple):
 
 
 def fact(rule: str, side: str | Column, client: str | Column, examined: Column | int, broken: Column | int) -> Fact:
-    """``examined`` and ``broken`` are conditions or numbers of rows; broken counts only among the examined."""
+    """Create a fact; ``examined`` and ``broken`` are conditions or counts, and broken counts only if examined."""
     return Fact(rule, side, client, examined, broken)
 
 
 def breach(rule: str, side: str | Column, client: str | Column, broken: Column | int) -> Fact:
-    """What was examined with all others, and is broken."""
+    """Create a fact for a broken row that was counted as examined elsewhere."""
     return Fact(rule, side, client, 0, broken, alone=False)
 
 
 def found(rows: DataFrame, facts: Iterable[Fact]) -> DataFrame:
-    """The facts of every row (which has ``run`` and ``record``), without those that say nothing.
+    """Return the facts of each row (with ``run`` and ``record``), without those that count nothing.
 
-    One expression in SQL for all: a column made in Python asks the JVM a dozen times, and there are hundreds.
+    All facts are one SQL expression: a column built in Python calls the JVM a dozen times, and there are hundreds.
     """
     columns: list[Column] = []
 
     def named(column: Column) -> str:
-        number = next((at for at, one in enumerate(columns) if one is column), len(columns))
+        number = next((at for at, known in enumerate(columns) if known is column), len(columns))
         if number == len(columns):
             columns.append(column)
         return f"fact_{number}"
 
-    told = f"inline(array({', '.join([one.sql(named) for one in facts])}))"
+    told = f"inline(array({', '.join([row_fact.sql(named) for row_fact in facts])}))"
     values = rows.select("run", "record", *[column.alias(f"fact_{number}") for number, column in enumerate(columns)])
     return values.selectExpr("run", "record", told).where("(examined > 0 or broken > 0) and client is not null")
 
 
 def summed(told: DataFrame) -> DataFrame:
-    """One row a (run, rule, side, client), with the least of the broken records as samples.
+    """Return one row per (run, rule, side, client), with the lowest broken records as samples.
 
-    First one row for all that is whole, and one a broken record: to find the least takes sorting, and they are few.
+    First one row for all intact rows, and one per broken record: the lowest need sorting, and broken ones are few.
     """
     broken = F.when(F.col("broken") > 0, F.col("record"))
     few = told.groupBy(*_KEY, broken.alias("record")).agg(
@@ -117,7 +116,7 @@ def summed(told: DataFrame) -> DataFrame:
 
 
 def of_blocks(blocks: DataFrame, dims: Dims) -> DataFrame:
-    """The findings of clean blocks: everything was examined, and nothing found."""
+    """Return the findings of clean blocks: everything was examined, nothing is broken."""
     clean = (
         blocks.where("clean")
         .groupBy("run", "producer_id")
@@ -136,25 +135,25 @@ def of_blocks(blocks: DataFrame, dims: Dims) -> DataFrame:
 
 
 def of_book(book: DataFrame, dims: Dims) -> DataFrame:
-    """The findings of the ledger, whose records are in doubt until this has looked at each."""
+    """Return the findings of the ledger, whose records are examined one by one."""
     rows = book.withColumn("record", record())
     of_readers = found(_with_readers(rows, dims), _of_reader())
     return found(rows, [*_of_producer(), _foreign(LOG_READER, F.col("logged"))]).unionByName(of_readers)
 
 
 def lost_by_readers(book: DataFrame, dims: Dims) -> DataFrame:
-    """``run reader producer_id seq`` of what each reader was owed and never got."""
+    """Return ``run reader producer_id seq`` of the records that a reader was due and never got."""
     rows = _with_readers(book, dims).where(_owed() & (F.col("deliveries") == 0))
     return rows.select("run", "reader", "producer_id", "seq")
 
 
 def _with_readers(book: DataFrame, dims: Dims) -> DataFrame:
-    """The records, each with every reader of its run: how often it was delivered to it, and whether it was owed it."""
+    """Join records with each reader of their run: the number of deliveries, and columns that tell if it was due."""
     readers = dims.readers.select("run", F.col("client").alias("reader"), F.col("topic").alias("reads"), "from_us")
     lossy = dims.producers.select("run", "producer_id", "lossy")
-    his = F.filter("deliveries", lambda one: one["reader"] == F.col("reader"))
+    own = F.filter("deliveries", lambda one: one["reader"] == F.col("reader"))
     joined = book.join(F.broadcast(readers), "run").join(F.broadcast(lossy), ["run", "producer_id"], "left")
-    return joined.withColumn("deliveries", F.aggregate(his, F.lit(0).cast("bigint"), lambda n, one: n + one["n"]))
+    return joined.withColumn("deliveries", F.aggregate(own, F.lit(0).cast("bigint"), lambda n, one: n + one["n"]))
 
 
 def _acked() -> Column:
@@ -162,7 +161,7 @@ def _acked() -> Column:
 
 
 def _owed() -> Column:
-    """Whether the reader should have got it."""
+    """Condition: the reader was due the record."""
     meant = (F.col("topic") == F.col("reads")) & (F.col("intended_us") >= F.col("from_us"))
     readable = (F.col("logged") > 0) | ~F.coalesce(F.col("lossy"), F.lit(False))
     return _acked() & F.coalesce(meant, F.lit(False)) & readable
@@ -199,7 +198,7 @@ def _of_reader() -> list[Fact]:
 
 
 def _foreign(reader: str | Column, seen: Column) -> Fact:
-    """Rows that nobody sent: without our ids, or with ids that have no produce row."""
+    """Create the fact for rows that were never sent: without our ids, or with ids that have no produce row."""
     return fact("phantom", "consume", reader, seen, F.when(F.col("record").isNull() | F.col("client").isNull(), seen))
 
 
@@ -211,7 +210,7 @@ _SUSPECTS = "array<struct<client:string,lane:bigint,member:string,first:bigint,l
 
 
 def places(read: Tables, delivered: DataFrame, book: DataFrame, dims: Dims) -> DataFrame:
-    """The findings ``collision`` and ``skipped``; how many were examined is told by ``sequences``."""
+    """Return the findings ``collision`` and ``skipped``; ``sequences`` counts the examined rows."""
     logged = _logged(read.log)
     lanes = _placed(delivered.withColumns({"member": F.coalesce("member", F.lit("")), "record": record()}), *_LANE)
     seen = _side_by_side(logged, lanes, F.broadcast(_suspects(logged, lanes)))
@@ -219,7 +218,7 @@ def places(read: Tables, delivered: DataFrame, book: DataFrame, dims: Dims) -> D
 
 
 def shared(log: DataFrame) -> DataFrame:
-    """``collision`` of a log that all readers agree with."""
+    """Return ``collision`` for a log with which all readers agree."""
     logged = _logged(log)
     crowded = _fingerprints(logged).where("n > offsets").select(*_BUCKET)
     at_place = logged.join(F.broadcast(crowded), [*_BUCKET]).groupBy(*_PARTITION, "offset")
@@ -237,9 +236,9 @@ def _placed(rows: DataFrame, *more: str) -> DataFrame:
 
 
 def _fingerprints(rows: DataFrame, *by: str) -> DataFrame:
-    """By bucket: ``print``, its ``first`` and ``last`` offset, and ``offsets``, how many there are.
+    """Return per bucket ``print``, the ``first`` and ``last`` offset, and ``offsets``, the number of distinct offsets.
 
-    First by words of 64 offsets, each a bit: plain numbers, which Spark sums up without sorting.
+    First by words of 64 offsets, each a bit: plain numbers, which Spark aggregates without sorting.
     """
     bit = F.expr("shiftleft(1L, cast(offset & 63 as int))")
     words = rows.groupBy(*_BUCKET, *by, F.expr("offset div 64").alias("word")).agg(
@@ -260,9 +259,9 @@ def _fingerprints(rows: DataFrame, *by: str) -> DataFrame:
 
 
 def _suspects(logged: DataFrame, lanes: DataFrame) -> DataFrame:
-    """The buckets to look at, by lane: ``client lane member first last``, the latter of the whole lane.
+    """Return the buckets to examine, by lane: ``client lane member first last``, the last two of the whole lane.
 
-    The log is in it as its own reader where two of its records share an offset.
+    The log is included as its own reader where two of its records share an offset.
     """
     of_lane = F.map_from_entries(F.collect_list(F.struct("bucket", "print"))).alias("prints")
     whole = (
@@ -294,7 +293,7 @@ def _suspects(logged: DataFrame, lanes: DataFrame) -> DataFrame:
 
 
 def _side_by_side(logged: DataFrame, lanes: DataFrame, suspects: DataFrame) -> DataFrame:
-    """A row for each place of a suspect bucket and each lane there: the least and the greatest record of either."""
+    """Return a row per offset of a suspect bucket and lane: the lowest and highest record of the log and the lane."""
     log = logged.join(suspects, [*_BUCKET]).withColumn("of_log", F.lit(True))
     lane = lanes.join(suspects, [*_BUCKET, *_LANE]).withColumn("of_log", F.lit(False))
     kept = [*_PARTITION, "offset", *_LANE, "first", "last", "of_log", "record"]
@@ -313,7 +312,7 @@ def _side_by_side(logged: DataFrame, lanes: DataFrame, suspects: DataFrame) -> D
 
 
 def _collisions(seen: DataFrame) -> DataFrame:
-    """Deliveries of another record than the log has there, and records of the log that share an offset."""
+    """Return deliveries of another record than the log has at the offset, and log records that share an offset."""
     other = F.when(F.col("client") == LOG_READER, F.array_except("log", F.slice("log", 1, 1)))
     other = F.coalesce(other, F.array_except("had", "log"))
     apart = seen.where((F.size("log") > 0) & (F.size(other) > 0))

@@ -1,27 +1,26 @@
-"""A reader's deliveries, each with its lane: within one a consumer goes forward, and skips and repeats nothing.
+"""Integrity findings that need ordered rows: order, repeated deliveries, epochs and high watermarks that go back.
 
-A new lane begins whenever the partition was assigned to the reader (at-least-once permits what follows to be seen
-again) and whenever the reader said that it reset its position. Read from the events of the clients.
+**Lanes.** Each delivery of a reader belongs to a lane, within which a consumer goes forward and skips and repeats
+nothing. A new lane begins whenever the partition is assigned to the reader (at-least-once permits that what follows is
+delivered again) and whenever the reader reports a position reset, both from the clients' events.
 
-The gate of ``sequences``: in which of them a row may be broken, from far less than their rows.
+**Sequences** of three kinds, in one sort: the log by offset, with a lane per producer, whose seqs must rise; a reader's
+lanes by time, whose offsets must rise; a producer's acknowledgements by offset, whose leader epochs must not fall.
 
-Rules: it may doubt a sequence in which all is well, never clear another. Rows of the log and of a reader are sorted by
-a fingerprint of their sequence, as numbers and nothing else, and held against the row before alone: where each value is
-higher than the last, it is higher than all. Acknowledgements are not sorted at all: the offsets of a leader epoch must
-lie above all of the epoch before.
+Rules. A row is late if a row with a higher value precedes it. In a lane with a late row each value counts once for
+``order``, at its first occurrence, and the rest are ``repeated``: one planted duplicate raises one alarm. Epochs are
+compared where the offset rises. A high watermark may go back when the leader changes, because a new leader learns it
+late: it is compared between two responses of one broker while no newer epoch of the partition was seen. A broker notes
+the high watermark before it reads the records (``Partition.readRecords``), so the records of one response may lie
+beyond it: a record is ``beyond`` if it lies beyond each high watermark that the lane reported, although the lane went
+on for a second. An acknowledgement carries the epoch by which it was sent, so only first attempts count: a later
+attempt may find what an earlier one wrote.
 
-What needs the rows in their order: order itself, repeated deliveries, epochs and high watermarks that go back.
-
-Three kinds of sequences, in one sort: the log by offset, a lane each producer, whose seqs must rise; a reader's lanes
-by time, whose offsets must rise; a producer's acknowledgements by offset, whose leader epochs must not fall.
-
-Rules. A row is late behind one with a higher value. In a lane with a late row each value counts once for ``order``, at
-its first sight, and the rest are ``repeated``: one planted duplicate raises one alarm. Epochs are compared where the
-offset rises. A high watermark may go back when the leader changes, for a new one learns it late: it is compared between
-two answers of one broker, while no newer epoch of the partition was ever seen. A broker notes the high watermark before
-it reads the records (``Partition.readRecords``), so those of one answer may lie beyond it: broken is what lies beyond
-each that the lane was told of, though it went on for a second. An acknowledgement tells the epoch that it was sent by,
-so only first attempts count: a later one may find what an earlier one wrote.
+**Gate** (``suspect_sequences``): selects the sequences that may contain a broken row, from far less than their rows. It
+may select a sequence in which all is well, never skip another. Rows of the log and of readers are sorted by a
+fingerprint of their sequence, as plain numbers, and compared with the row before: if each value is higher than the
+last, it is higher than all. Acknowledgements are not sorted at all: the offsets of a leader epoch must lie above all of
+the epoch before.
 """
 
 from collections.abc import Iterator, Mapping
@@ -37,16 +36,16 @@ from aftershock.results.spark.tables import Tables
 
 LANE = ("client", "topic", "partition", "lane", "member")
 OWN_MARKS = ("reference",)
-"""Clients that tell the high watermark of the very answer: librdkafka tells that of its latest, whoever gave it."""
+"""Clients that report the high watermark of the same response: librdkafka reports that of its latest response."""
 
 Event = Mapping[str, Any]
 
 
 def deliveries(read: Tables, dims: Dims) -> DataFrame:
-    """Every consume row as ``run client topic topic_id partition lane member group offset at`` and what it tells.
+    """Return each consume row as ``run client topic topic_id partition lane member group offset at`` and details.
 
-    That is ``epoch`` (of the batch), ``own`` (whether the high watermark is that of the answer which brought the row),
-    ``high_watermark broker_id error producer_id seq``. ``topic_id`` is the topic where no id is known.
+    The details are ``epoch`` (of the batch), ``own`` (the high watermark is that of the row's own response) and
+    ``high_watermark broker_id error producer_id seq``. ``topic_id`` is the topic's name if no id is known.
     """
     consumed = read.outcomes.where((F.col("op") == "consume") & F.col("offset").isNotNull())
     rows = consumed.select(
@@ -73,13 +72,13 @@ def deliveries(read: Tables, dims: Dims) -> DataFrame:
 
 
 def _beginnings(dims: Dims) -> DataFrame:
-    rows = ((run, *one[:4]) for run, scene in enumerate(dims.scenes) for one in beginnings(scene.evidence))
+    rows = ((run, *lane[:4]) for run, scene in enumerate(dims.scenes) for lane in beginnings(scene.evidence))
     table = dims.table(rows, "run int, client string, topic string, partition int, at_us bigint")
     return table.groupBy("run", "client", "topic", "partition").agg(F.collect_list("at_us").alias("begun"))
 
 
 def beginnings(evidence: Evidence) -> Iterator[tuple[str, str, int, int, bool]]:
-    """(client, topic, partition, moment, whether by an assignment) of every new lane."""
+    """Yield (client, topic, partition, moment, by assignment) of each new lane."""
     for client, line in told_by(evidence, "assigned"):
         yield from ((client, topic, number, line["t_us"], True) for topic, number in line["partitions"])
     for client, line in told_by(evidence, "position_reset"):
@@ -87,7 +86,7 @@ def beginnings(evidence: Evidence) -> Iterator[tuple[str, str, int, int, bool]]:
 
 
 def told_by(evidence: Evidence, event: str) -> Iterator[tuple[str, Event]]:
-    """The events of that name of every client that consumes, by its key."""
+    """Yield (client key, event) for the events of that name of consuming clients."""
     readers = [client for client in evidence.clients if client.consumes_from]
     for line in evidence.events:
         if line.get("event") == event and line.get("op", "consume") == "consume":
@@ -99,14 +98,14 @@ def told_by(evidence: Evidence, event: str) -> Iterator[tuple[str, Event]]:
 PRINTS = "print bigint"
 
 
-def tangled(rows: DataFrame, corrupt: Column) -> DataFrame:
-    """``PRINTS`` of the sequences to look at, of ``rows`` that have one; ``corrupt`` rows are always looked at."""
+def suspect_sequences(rows: DataFrame, corrupt: Column) -> DataFrame:
+    """Return ``PRINTS`` of the sequences to examine row by row; those with ``corrupt`` rows are always included."""
     acks = F.col("side") == "acks"
     return _back(rows.where(~acks), corrupt).unionByName(_mixed(rows.where(acks)))
 
 
 def _back(rows: DataFrame, corrupt: Column) -> DataFrame:
-    """Where a value, an epoch or a broker's high watermark is not above the row before, or a value lies beyond all."""
+    """Select lanes in which a value, epoch or high watermark falls, or a value lies beyond all high watermarks."""
     own, value, mark = F.col("own"), F.col("value"), F.col("high_watermark")
     marks = ("epoch", "high_watermark", "broker_id", "own")
     numbers = rows.select("print", "at", "value", *marks, corrupt.alias("corrupt"))
@@ -122,7 +121,7 @@ def _back(rows: DataFrame, corrupt: Column) -> DataFrame:
 
 
 def _mixed(acks: DataFrame) -> DataFrame:
-    """Where an offset of a leader epoch is not above all of the epoch before."""
+    """Select sequences in which an offset of a leader epoch is not above all of the epoch before."""
     epochs = acks.groupBy("print", "epoch").agg(F.min("value").alias("first"), F.max("value").alias("last"))
     before = F.lag("last").over(Window.partitionBy("print").orderBy("epoch"))
     return epochs.withColumn("before", before).where("first <= before").select("print").distinct()
@@ -135,9 +134,9 @@ SECOND_US = 1_000_000
 
 
 def sequences(read: Tables, dims: Dims, delivered: DataFrame, doubted: DataFrame | None) -> DataFrame:
-    """The findings ``order repeated backward beyond corrupt``, and how many were examined for those of ``places``.
+    """Return the findings ``order repeated backward beyond corrupt``, and the numbers examined for those of ``places``.
 
-    ``doubted`` (``tangled.PRINTS``) are the sequences to look at row by row, None for all.
+    ``doubted`` (``PRINTS``) are the sequences to examine row by row, None for all.
     """
     rows = _rows(read, dims, delivered)
     looked = rows if doubted is None else rows.join(F.broadcast(doubted), "print", "left_semi")
@@ -150,12 +149,12 @@ def sequences(read: Tables, dims: Dims, delivered: DataFrame, doubted: DataFrame
 
 
 def in_doubt(read: Tables, dims: Dims) -> DataFrame:
-    """``tangled.PRINTS`` of the sequences that ``sequences`` has to look at."""
-    return tangled(_rows(read, dims, deliveries(read, dims)), _corrupt())
+    """Return ``PRINTS`` of the sequences that ``sequences`` has to examine row by row."""
+    return suspect_sequences(_rows(read, dims, deliveries(read, dims)), _corrupt())
 
 
 def _rows(read: Tables, dims: Dims, delivered: DataFrame) -> DataFrame:
-    """The rows of all sequences, each with its ``print``, a fingerprint of 64 bits."""
+    """Return the rows of all sequences, each with its ``print``, a fingerprint of 64 bits."""
     rows = _logged(read.log, dims)
     for more in (_delivered(delivered), _acknowledged(read.outcomes)):
         rows = rows.unionByName(more, allowMissingColumns=True)
@@ -163,7 +162,7 @@ def _rows(read: Tables, dims: Dims, delivered: DataFrame) -> DataFrame:
 
 
 def _logged(log: DataFrame, dims: Dims) -> DataFrame:
-    """The value is the seq, its place the offset."""
+    """Return log rows: the value is the seq, ``at`` the offset."""
     producers = dims.producers.select("run", "producer_id", "client")
     ours = log.where(F.col("seq").isNotNull() & F.col("offset").isNotNull())
     return ours.join(F.broadcast(producers), ["run", "producer_id"]).select(
@@ -182,14 +181,14 @@ def _logged(log: DataFrame, dims: Dims) -> DataFrame:
 
 
 def _delivered(delivered: DataFrame) -> DataFrame:
-    """The value is the offset, its place the time of delivery."""
+    """Return deliveries: the value is the offset, ``at`` the time of delivery."""
     marks = ("epoch", "high_watermark", "broker_id", "own", "error")
     rows = delivered.withColumns({"side": F.lit("read"), "value": F.col("offset")})
     return rows.select(*_SEQUENCE, "value", "at", *marks, "producer_id", "seq")
 
 
 def _acknowledged(outcomes: DataFrame) -> DataFrame:
-    """The value is the offset, and so is its place."""
+    """Return acknowledgements: value and ``at`` are the offset."""
     acked = (F.col("op") == "produce") & (F.col("status") == "ok") & (F.col("attempts") == 1)
     rows = outcomes.where(acked & F.col("leader_epoch").isNotNull() & F.col("offset").isNotNull())
     return rows.select(
@@ -208,13 +207,13 @@ def _acknowledged(outcomes: DataFrame) -> DataFrame:
 
 
 def _newest(delivered: DataFrame) -> DataFrame:
-    """The newest leader epoch of each partition that a reader whose high watermarks count has ever seen."""
+    """Return the newest leader epoch per partition, from readers whose high watermarks are their responses' own."""
     told = delivered.where(F.col("own") & F.col("epoch").isNotNull())
     return told.groupBy("run", "client", "topic", "partition").agg(F.max("epoch").alias("newest"))
 
 
 def _flagged(rows: DataFrame) -> DataFrame:
-    """The rows with what lies before each: ``late dirty`` and the columns of ``_before``."""
+    """Add to each row ``late``, ``before`` (the row before), and ``dirty top until`` of its lane."""
     lane = Window.partitionBy(*_SEQUENCE)
     going = lane.orderBy("at", "value")
     highest = F.max("value").over(going.rowsBetween(Window.unboundedPreceding, -1))
@@ -243,9 +242,9 @@ def _past_the_mark() -> Column:
 
 
 def _told(rows: DataFrame) -> DataFrame:
-    """Summed up as far as can be: one row a client, one a value in lanes with a late row and for what is broken.
+    """Aggregate: one row per client, plus one per value in lanes with a late row and for each broken row.
 
-    ``late`` is that of the first sight. Only plain numbers are summed up, which Spark does without sorting.
+    ``late`` is that of the first occurrence. Only plain numbers are aggregated, which Spark does without sorting.
     """
     backward = F.coalesce(_older(), F.lit(False)) | F.coalesce(_lower(), F.lit(False))
     broken = {_BACKWARD: backward, _BEYOND: _past_the_mark(), _CORRUPT: _corrupt()}
@@ -267,7 +266,7 @@ def _told(rows: DataFrame) -> DataFrame:
 
 
 def _counted(rows: DataFrame) -> DataFrame:
-    """Sequences in which nothing is broken, one row a client: how many there were."""
+    """Count the rows of sequences in which nothing is broken, one row per client."""
     return rows.groupBy("run", "side", "client").agg(*_counts()).withColumn("rule", F.lit(_ALL))
 
 

@@ -24,14 +24,14 @@ from dataclasses import replace
 
 from aftershock.errors import EvidenceError
 from aftershock.results.checks.check import Check, Doubts, Status, holds, subject_of
-from aftershock.results.checks.integrity import broken
+from aftershock.results.checks.integrity import findings_of
 from aftershock.results.checks.slo.measured import LOOK, blank, clients_of, decided, measured
 from aftershock.results.checks.slo.readings import cuts
 from aftershock.results.compare.blocks import block_cuts
 from aftershock.results.compare.comparison import BLOCKS_MIN, confident
 from aftershock.results.evidence.evidence import Client, Evidence, Objective
 from aftershock.results.evidence.phases import RUN
-from aftershock.results.measure.facts import RecoveryCriterion, Cut, Facts, Recovered, MeasurementRequest
+from aftershock.results.measure.facts import Cut, Facts, MeasurementRequest, Recovered, RecoveryCriterion
 from aftershock.results.slo import Count, Measure, Multiple, Recovery, Slo, SloSyntaxError, aggregate_name
 
 USUAL = 0.95  # confidence of the bands that the report shows even if no SLO asks for them
@@ -157,7 +157,7 @@ def _in_blocks(facts: Facts, empty: Check, slo: Measure, pair: tuple[Client, Cli
 
 def _counted(evidence: Evidence, facts: Facts, empty: Check, slo: Count) -> Check:
     """Judge an integrity count of the named arm, or of all arms and their log."""
-    findings = broken(evidence, facts, slo.rule, slo.arms)
+    findings = findings_of(evidence, facts, slo.rule, slo.arms)
     count, n = sum(finding.broken for finding in findings), sum(finding.examined for finding in findings)
     check = replace(
         empty,

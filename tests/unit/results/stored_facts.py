@@ -12,7 +12,6 @@ from typing import Any
 
 from aftershock.results.evidence.analysis import document
 from aftershock.results.measure.facts import (
-    ProxyTraffic,
     Distribution,
     Facts,
     FailureSpan,
@@ -21,6 +20,7 @@ from aftershock.results.measure.facts import (
     Lag,
     LongestGap,
     Outage,
+    ProxyTraffic,
     Recovered,
     Stall,
 )

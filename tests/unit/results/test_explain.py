@@ -11,7 +11,7 @@ import pytest
 from aftershock.harness.cli import analysis
 from aftershock.results.checks.check import Check, Status, Verdict
 from aftershock.results.explain.output import record_markdown, record_text, story, story_markdown, story_text
-from aftershock.results.explain.record import followed
+from aftershock.results.explain.record import record_history
 from aftershock.tests.unit.results.analysis_factory import analysed
 from aftershock.tests.unit.results.evidence_factory import Made
 
@@ -143,7 +143,7 @@ def test_one_record_is_followed_through_every_attempt(made: Made, tmp_path: Path
     record = next(
         row for row in told.produce if row["arm"] == "baseline" and row["attempts"] == 2 and not row["partition"]
     )
-    found = followed(told.write(tmp_path / "run"), 0, record["seq"])
+    found = record_history(told.write(tmp_path / "run"), 0, record["seq"])
     text = record_text(found)
     steps = ["due by the schedule", "handed to the client from rack a", "accepted the hint", "sent a batch of orders/0"]
     steps += ["acknowledged by broker 2 as orders/0", "delivered in rack b"]
@@ -164,7 +164,7 @@ def test_a_record_nobody_got_or_that_nobody_sent_says_so(made: Made, tmp_path: P
     )
     odd.consume.append(odd.consume[-1] | {"producer_id": 77, "seq": 1})
     home = odd.write(tmp_path / "run")
-    lost, doubt, phantom = (record_text(followed(home, *one)) for one in ((0, 9), (0, 10), (77, 1)))
+    lost, doubt, phantom = (record_text(record_history(home, *one)) for one in ((0, 9), (0, 10), (77, 1)))
     assert "arm=patient: never delivered" in lost
     assert "not in the log" in lost
     assert "in doubt" in doubt
@@ -173,7 +173,7 @@ def test_a_record_nobody_got_or_that_nobody_sent_says_so(made: Made, tmp_path: P
 
 def test_an_unknown_record_is_answered_with_those_there_are(made: Made, tmp_path: Path) -> None:
     """A sentence that names the producers and how far each got; the run needn't have been judged."""
-    found = followed(made.write(tmp_path / "run"), 5, 1)
+    found = record_history(made.write(tmp_path / "run"), 5, 1)
     assert "There is no record 5:1." in record_text(found)
     assert "0 (arm=baseline) sent 0 to 2999" in record_text(found).replace("\n", " ")
 

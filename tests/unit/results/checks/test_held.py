@@ -9,7 +9,7 @@ import pytest
 from aftershock.results.checks.check import NO_DOUBTS
 from aftershock.results.checks.harness import harness_checks
 from aftershock.results.checks.integrity import integrity_checks
-from aftershock.results.checks.permits import FROZEN, KILLED, held
+from aftershock.results.checks.permits import FROZEN, KILLED, client_outages
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.measure.facts import Facts, Finding
 from aftershock.tests.unit.results.evidence_factory import Made, Row, S
@@ -35,16 +35,16 @@ def test_from_intent_to_heal(evidence: Evidence) -> None:
     """Only that side of that arm, only by such undos; what was never healed lasts to the end."""
     for verb in (KILLED, FROZEN):
         told = replace(evidence, journal=(*evidence.journal, *lines(verb)))
-        assert held(told, KILLED, FROZEN) == {("produce", BASELINE): ((BEGUN, HEALED),)}
-    assert held(replace(evidence, journal=tuple(lines(FROZEN))), KILLED) == {}
-    assert held(evidence, KILLED, FROZEN) == {}
-    (span,) = held(replace(evidence, journal=tuple(lines(KILLED, healed=False))), KILLED)["produce", BASELINE]
+        assert client_outages(told, KILLED, FROZEN) == {("produce", BASELINE): ((BEGUN, HEALED),)}
+    assert client_outages(replace(evidence, journal=tuple(lines(FROZEN))), KILLED) == {}
+    assert client_outages(evidence, KILLED, FROZEN) == {}
+    (span,) = client_outages(replace(evidence, journal=tuple(lines(KILLED, healed=False))), KILLED)["produce", BASELINE]
     assert span == (BEGUN, max(phase.end_us for phase in evidence.phases))
 
 
 def test_a_rehearsal_holds_nobody(evidence: Evidence) -> None:
     """Its undo is nothing, so its clients are excused of nothing."""
-    assert held(replace(evidence, journal=tuple(lines("nothing"))), KILLED, FROZEN) == {}
+    assert client_outages(replace(evidence, journal=tuple(lines("nothing"))), KILLED, FROZEN) == {}
 
 
 def test_a_killed_producer_may_be_late_and_out_of_order(evidence: Evidence, facts: Facts) -> None:

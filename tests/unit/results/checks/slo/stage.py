@@ -8,7 +8,17 @@ from typing import Any
 from aftershock.results.checks.check import Check, Doubts
 from aftershock.results.checks.slo.checks import slo_checks, wanted
 from aftershock.results.evidence.evidence import Client, Evidence, Objective, Phase
-from aftershock.results.measure.facts import RecoveryCriterion, Cut, Distribution, Facts, Lag, LongestGap, Outage, Recovered, Slice
+from aftershock.results.measure.facts import (
+    Cut,
+    Distribution,
+    Facts,
+    Lag,
+    LongestGap,
+    Outage,
+    Recovered,
+    RecoveryCriterion,
+    Slice,
+)
 
 S = 1_000_000
 A, B = "orders/a", "orders/b"

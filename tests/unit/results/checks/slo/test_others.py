@@ -7,7 +7,7 @@ import pytest
 from aftershock.errors import EvidenceError
 from aftershock.results.checks.check import Status, Verdict
 from aftershock.results.checks.slo.checks import wanted
-from aftershock.results.measure.facts import RecoveryCriterion, Cut, Recovered
+from aftershock.results.measure.facts import Cut, Recovered, RecoveryCriterion
 from aftershock.tests.unit.results.checks.slo.stage import A, B, S, Stage, seen
 
 PASS, FAIL, OPEN = Status.PASS, Status.FAIL, Status.INCONCLUSIVE
