@@ -244,10 +244,10 @@ class FakeWorld(FakeClients, FakeLinks, FakeUpgrades, FakeMachine, FakeKafka, Fa
         await self._called("coordinator", group)
         return BrokerId(2)
 
-    async def registered(self, unasked: frozenset[BrokerId] = frozenset()) -> frozenset[BrokerId]:
+    async def registered(self, excluding: frozenset[BrokerId] = frozenset()) -> frozenset[BrokerId]:
         """Who is fenced doesn't hear of it, and answers from before."""
-        await self._called("registered", unasked)
-        told = self.fenced() if unasked else set()
+        await self._called("registered", excluding)
+        told = self.fenced() if excluding else set()
         return frozenset(broker for broker in RACKS if self._serves(broker) or self.unnoticed) - told
 
     def racks(self) -> Mapping[BrokerId, str]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from aftershock.errors import FaultError
-from aftershock.faults.targets.values import ClientProcess, SignOfLife
+from aftershock.faults.targets.values import ClientProcess, Heartbeat
 
 if TYPE_CHECKING:
     from aftershock.tests.unit.faults.fake_world import FakeWorld
@@ -22,7 +22,7 @@ def _worker(name: str, op: Literal["produce", "consume"]) -> ClientProcess:
 
 
 class FakeClients:
-    """See `faults.world.Crewed`. A worker is silent while it is down, and for READY_US after it was started."""
+    """See `faults.world.ClientControl`. A worker is silent while it is down, and for READY_US after it was started."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,12 +58,12 @@ class FakeClients:
         if self.crew[worker].state == "paused":
             self._up(worker, self.clock.now_us())
 
-    async def sign_of_life(self: "FakeWorld", worker: str) -> SignOfLife | None:
-        await self._called("sign_of_life", worker)
+    async def last_heartbeat(self: "FakeWorld", worker: str) -> Heartbeat | None:
+        await self._called("last_heartbeat", worker)
         last_us = min(self.clock.now_us(), self._silent_since_us.get(worker, self.clock.now_us()))
         if last_us < self._ready_us.get(worker, 0):
             return None
-        return SignOfLife(last_us // SIGN_US * SIGN_US, last_us // SIGN_US, self.late_us.get(worker, 0))
+        return Heartbeat(last_us // SIGN_US * SIGN_US, last_us // SIGN_US, self.late_us.get(worker, 0))
 
     async def in_group(self: "FakeWorld", worker: str) -> bool | None:
         await self._called("in_group", worker)

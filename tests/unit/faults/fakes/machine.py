@@ -62,9 +62,9 @@ class FakeMachine:
         await self._called("log_dirs", broker)
         return list(self.disks[broker])
 
-    async def given_up(self: "FakeWorld", broker: BrokerId) -> frozenset[str]:
+    async def offline_log_dirs(self: "FakeWorld", broker: BrokerId) -> frozenset[str]:
         """With no directory left a broker halts, and can't be asked."""
-        await self._called("given_up", broker)
+        await self._called("offline_log_dirs", broker)
         for (owner, path), since_us in self.unusable_us.items():
             if self.clock.now_us() >= since_us + NOTICED_US:
                 self.offline.add((owner, path))

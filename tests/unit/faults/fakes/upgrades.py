@@ -25,8 +25,8 @@ class FakeUpgrades:
         await self._called("version", broker)
         return self.versions[broker]
 
-    async def told_version(self: "FakeWorld", broker: BrokerId) -> str:
-        await self._called("told_version", broker)
+    async def reported_version(self: "FakeWorld", broker: BrokerId) -> str:
+        await self._called("reported_version", broker)
         return self.versions[broker]
 
     async def fetch(self: "FakeWorld", version: str) -> None:
