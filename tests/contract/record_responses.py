@@ -46,7 +46,7 @@ def recording() -> dict[type[Any], dict[bytes, None]]:
     return heard
 
 
-def _ignore_event(_event: str, **_details: object) -> None:
+def _ignore_event(event: str, **details: object) -> None:
     pass
 
 

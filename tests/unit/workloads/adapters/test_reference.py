@@ -161,7 +161,7 @@ def test_a_group_that_refuses_a_member_for_good_ends_the_worker(here: Bench, bro
     broker.script("ConsumerGroupHeartbeat", error=30, times=1_000)
     told = here.consume(group="g")
     consumer = ReferenceConsumer(told, here.now_us, Events(told, here.now_us))
-    with pytest.raises(BrokerError, match="the group g refuses this consumer: GROUP_AUTHORIZATION_FAILED"):
+    with pytest.raises(BrokerError, match="the group g rejects this consumer: GROUP_AUTHORIZATION_FAILED"):
         consumer.prepare()
     consumer.close()
     assert "client_error" not in events(here)
