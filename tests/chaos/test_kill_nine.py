@@ -71,7 +71,7 @@ def test_nothing_remains_of_a_killed_runner(aftershock: Any, neighbour: Cluster,
     if number % 2 == 0:
         healed = heal()
         assert 0 == healed.returncode
-        assert f"{neighbour.run_id} belongs to process {os.getpid()}, which lives" in healed.stderr
+        assert f"{neighbour.run_id} belongs to process {os.getpid()}, which is running" in healed.stderr
     assert "" == command.left_behind(within_s=20)
     assert before == container_ids(neighbour)
     assert ["running"] == [node.state() for node in neighbour.nodes.values()]

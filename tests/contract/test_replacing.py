@@ -10,7 +10,7 @@ import pytest
 from aftershock.errors import ClusterError
 from aftershock.harness.cluster import engine, ownership
 from aftershock.harness.cluster.cluster import collect_logs
-from aftershock.harness.cluster.node import KafkaNode, in_place, replace
+from aftershock.harness.cluster.node import KafkaNode, current_container, replace
 from aftershock.harness.cluster.topology import Node
 
 pytestmark = pytest.mark.engine
@@ -118,7 +118,7 @@ def test_broken_off_half_way(client: docker.DockerClient, node: KafkaNode, image
     node.container.stop(timeout=5)
     node.container.rename(f"{name}-was-1")
     found = {each.name: each for each in client.containers.list(all=True, filters={"name": name})}
-    standing = in_place(found, name)
+    standing = current_container(found, name)
     assert standing is not None
     left = KafkaNode(NODE, standing)
     assert "exited" == left.state()

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from aftershock.harness.cluster import engine, ownership
 from aftershock.harness.kafka.admin import still_lacking
-from aftershock.harness.run.assignments import java_command, of_worker
+from aftershock.harness.run.assignments import java_command, label_worker
 from aftershock.harness.run.client_processes import spool_for
 from aftershock.tests.chaos.kinds.probe import PARTITIONS, TOPIC
 from aftershock.workloads.load.assignment import Assignment, ConsumeAssignment, ProduceAssignment
@@ -117,7 +117,7 @@ def _of(common: dict[str, Any], client: str, worker: str) -> dict[str, Any]:
 
 def _java(run_id: str, worker: str) -> tuple[str, ...]:
     image = engine.java_client_image(engine.connect(), engine.DEFAULT_KAFKA, print)
-    return of_worker(java_command(image.name, ownership.labels_of(run_id, Path(), keep=False)), worker)
+    return label_worker(java_command(image.name, ownership.labels_of(run_id, Path(), keep=False)), worker)
 
 
 def _await_flow(fleet: Fleet) -> None:

@@ -12,7 +12,7 @@ from aftershock.faults.plan.cluster import Cluster as ClusterPlan
 from aftershock.faults.plan.cluster import Disks
 from aftershock.faults.runtime.executor import execute
 from aftershock.faults.runtime.record import Entry
-from aftershock.harness.adhoc.inject import alone
+from aftershock.harness.adhoc.inject import single_fault_timeline
 from aftershock.harness.cluster import engine, ownership
 from aftershock.harness.cluster.cluster import Cluster
 from aftershock.harness.cluster.launch import images_for, launch
@@ -109,7 +109,7 @@ class Stand:
 
     async def _played(self, fault: Fault, *, rehearse: bool) -> list[Line]:
         book = Book(self.clock)
-        await execute(alone(fault, 7), self.world, book, self.clock, print, rehearse=rehearse)
+        await execute(single_fault_timeline(fault, 7), self.world, book, self.clock, print, rehearse=rehearse)
         return book.lines
 
     def await_in_sync(self) -> None:
