@@ -59,7 +59,9 @@ def large_request() -> bytes:
     struct_of_topic = kind.__dataclass_fields__["topic_data"].type.__args__[0]
     of_partition = struct_of_topic.__dataclass_fields__["partition_data"].type.__args__[0]
     records = build([bytes(FRAME_BYTES)], timestamps_ms=[0])
-    topic = build_entity(struct_of_topic, {"name": "bench", "partition_data": (build_entity(of_partition, {"records": records}),)})
+    topic = build_entity(
+        struct_of_topic, {"name": "bench", "partition_data": (build_entity(of_partition, {"records": records}),)}
+    )
     return encode_frame(build_entity(kind, {"acks": -1, "topic_data": (topic,)}), 7, "bench")
 
 

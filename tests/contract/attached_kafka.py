@@ -182,7 +182,7 @@ def _populate(toxiproxy: Toxiproxy) -> None:
         {"name": f"theirs-{name}", "upstream": f"broker:{port}", "listen": f"0.0.0.0:{port}"}
         for name, port in LISTENERS.items()
     ]
-    toxiproxy._ask("post", "/populate", json=wanted)
+    toxiproxy._request("post", "/populate", json=wanted)
 
 
 def _broker(client: docker.DockerClient, network: str, marks: dict[str, str], theirs: TheirKafka) -> Any:

@@ -61,7 +61,7 @@ def write(cluster: Cluster, topic: str, records: int, acks: str = "all") -> None
 def answered(cluster: Cluster, topic: str, broker: BrokerId, at: int) -> str:
     """What a broker answers to a Fetch from there: ``records``, ``nothing``, or its error."""
     try:
-        answer: Any = fetch_from(cluster.admin, broker, (topic, 0), at, at_once=True)
+        answer: Any = fetch_from(cluster.admin, broker, (topic, 0), at, no_wait=True)
     except AdminError as error:
         return error.code
     return "records" if answer.records else "nothing"

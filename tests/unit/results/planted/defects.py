@@ -1,7 +1,6 @@
 """The whole catalogue: importing a module of defects enters them."""
 
-from planted import commits, inputs, latencies, readers, records, trust
-
+from aftershock.tests.unit.results.planted import commits, inputs, latencies, readers, records, trust
 from aftershock.tests.unit.results.planted.catalogue import DEFECTS
 
 __all__ = ["DEFECTS", "commits", "inputs", "latencies", "readers", "records", "trust"]
