@@ -17,7 +17,10 @@ OFFERED = dict.fromkeys(API_KEYS, 13)
 
 
 class FakeRules:
-    """See `faults.world.WireProxyControl`. ``toothless`` rules are kept and do nothing; ``nobody``: no broker answers."""
+    """Fake of `faults.runtime.world.WireProxyControl`.
+
+    ``toothless`` rules are kept and do nothing; ``nobody``: no broker answers.
+    """
 
     def __init__(self) -> None:
         super().__init__()
