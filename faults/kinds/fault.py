@@ -98,7 +98,7 @@ class Injection(ABC):
 
     @abstractmethod
     async def inject(self) -> None:
-        """Put the fault in force. FaultError if that fails; the undo is performed then as well."""
+        """Put the fault in force. Raises FaultError if that fails; the undo is performed then as well."""
 
     @abstractmethod
     async def hold(self, until_us: int | None, report: Report) -> None:
@@ -108,18 +108,18 @@ class Injection(ABC):
         """
 
     async def confirm_healed(self) -> None:  # noqa: B027 -- optional: the executor reads every undo back (verify_undo)
-        """Return once the cluster shows more than the undo itself, such as links that answer; FaultError if not."""
+        """Wait until the undo shows in the cluster, for example until links answer. Raises FaultError if it doesn't."""
 
     @property
     def undo_after(self) -> Undo:
-        """The undo once ``inject`` has returned, for a fault without ``for``: nothing, as its effect stays."""
+        """The undo after ``inject`` has returned, for a fault without ``for``. By default nothing is undone."""
         return NOTHING
 
 
 async def report_each_second(
     read: Callable[[], Awaitable[Witness]], report: Report, clock: Clock, until_us: int | None
 ) -> None:
-    """Read and report a witness about once a second until ``until_us``; a single time if that is None."""
+    """Read and report a witness about once a second until ``until_us``, or only once if ``until_us`` is None."""
     while True:
         report(await read())
         now_us = clock.now_us()
@@ -175,7 +175,10 @@ class Fault(BaseModel, ABC):
         return self.exposure_target
 
     def draw(self, source: random.Random) -> dict[str, Any]:
-        """Return every random choice of this fault, drawn from its own stream. By default those of ``any`` roles."""
+        """Return every random choice of this fault, drawn from its own stream.
+
+        By default it draws the ``any`` roles.
+        """
         random_roles = sorted(path for path, role in self.roles().items() if needs_draw(parse(role)))
         return {"any." + ".".join(path): source.random() for path in random_roles}
 
@@ -204,7 +207,7 @@ class Fault(BaseModel, ABC):
         return frozenset(int(role) for role in self.roles().values() if role.isdecimal())
 
     def kafka_versions(self) -> tuple[str, ...]:
-        """Return the Kafka versions whose images it needs; images are pulled before the load starts."""
+        """Return the Kafka versions that the fault needs images of; images are pulled before the load starts."""
         return ()
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- most kinds have no further rules

@@ -94,7 +94,7 @@ class CloseSession(Fault):
         return {("client",): self.client} if self.client is not None else {}
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """Resolve the open sessions; FaultError if there is none."""
+        """Resolve the open sessions; raise FaultError if there is none."""
         world = context.world
         broker = None if self.broker is None else await resolve(self.broker, world, draws, "broker")
         clients = await world.clients() if self.client else ()

@@ -68,7 +68,7 @@ class KillClient(ClientFault):
     kind: Literal["kill_client"] = "kill_client"
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        """Resolve the clients; FaultError if there is none, or one of them is down already."""
+        """Resolve the clients; raise FaultError if there is none, or one of them is down already."""
         return KillClientInjection(context, self.client_text, await self.resolve_clients(context))
 
     def surprises(self, plan: PlanContext) -> Iterator[Problem]:
@@ -106,7 +106,7 @@ class PauseClient(ClientFault):
     kind: Literal["pause_client"] = "pause_client"
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        """Resolve the clients; FaultError if there is none, or one of them is down already."""
+        """Resolve the clients; raise FaultError if there is none, or one of them is down already."""
         return PauseClientInjection(context, self.client_text, await self.resolve_clients(context))
 
 
@@ -146,7 +146,7 @@ class Zombie(ClientFault):
     op: Op | None = "consume"
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        """Resolve the consumers; FaultError if one of them is a member of no group."""
+        """Resolve the consumers; raise FaultError if one of them is a member of no group."""
         clients = await self.resolve_clients(context)
         for client in clients:
             if not await context.world.in_group(client.name):
@@ -181,7 +181,7 @@ class DisconnectInjection(Injection):
         self.before: dict[str, frozenset[str]] = {}
 
     async def read_connections(self) -> None:
-        """Read the connections to close. FaultError if a client has none, or its process can't be read."""
+        """Read the connections to close. Raises FaultError if a client has none, or its process can't be read."""
         for client in self.targets.clients:
             self.before[client] = await self.context.world.connections(client)
             if not self.before[client]:
@@ -214,7 +214,7 @@ class DisconnectClient(ClientFault):
     kind: Literal["disconnect_client"] = "disconnect_client"
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        """Resolve the clients; FaultError if one has no connection, or belongs to another user."""
+        """Resolve the clients; raise FaultError if one has no connection, or belongs to another user."""
         injection = DisconnectInjection(context, self.client_text, await self.resolve_clients(context))
         await injection.read_connections()
         return injection

@@ -117,7 +117,7 @@ class LogDirFault(NodeFault):
             )
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """Resolve the directory; FaultError if the node is down, or the directory is missing or offline."""
+        """Resolve the directory; raise FaultError if the node is down, or the directory is missing or offline."""
         victim = await resolve(self.broker, context.world, draws, "broker")
         if victim not in brokers_of(context.world):
             raise FaultError(f"node {victim} is a controller and holds no topics; name a broker")

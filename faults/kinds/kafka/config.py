@@ -84,7 +84,7 @@ async def settings_witness(changes: Sequence[Change], context: InjectionContext)
 
 
 async def wait_until_restored(changes: Sequence[Change], context: InjectionContext) -> None:
-    """Return once each resource reports its earlier values; FaultError after a deadline."""
+    """Return once each resource reports its earlier values; raise FaultError after a deadline."""
     for change in changes:
         restored = partial(restore_settings, change.of, change.name, change.before, context.world)
         await wait_until(restored, context.clock, CHANGED_DEADLINE_MS)
@@ -215,7 +215,7 @@ class Config(Fault):
             yield Problem(("set", _MIN_ISR), sentence)
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """Resolve the resource; FaultError if Kafka has no such setting, or can't change it now or in one step."""
+        """Resolve the resource. Raises FaultError if the setting is unknown, or can't be changed now or in one step."""
         of: Resource
         if self.broker is not None:
             of, name = "broker", str(await resolve(self.broker, context.world, draws, "broker"))

@@ -65,7 +65,7 @@ class Elect(Fault):
         return {("topic",): self.topic}
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        """Resolve the partitions; FaultError if there is no such topic or, if unclean, all have leaders."""
+        """Resolve the partitions; raise FaultError if there is no such topic or, if unclean, all have leaders."""
         before = tuple(await context.world.partitions([self.topic]))
         if not before:
             raise FaultError(f"there is no topic {self.topic}; check the fault's target")

@@ -89,7 +89,7 @@ def swap_brokers(states: Iterable[PartitionState], source: BrokerId, target: Bro
 
 
 def replace_broker(states: Iterable[PartitionState], source: BrokerId, target: BrokerId) -> Assignment:
-    """Move all replicas of ``source`` to ``target``. FaultError if that holds some of them already."""
+    """Move all replicas of ``source`` to ``target``. Raises FaultError if that holds some of them already."""
     held = [state for state in states if source in state.replicas]
     both = [state for state in held if target in state.replicas]
     if both:
@@ -446,7 +446,7 @@ class Reassign(Fault):
             yield Problem(("replication",), f"{self.replication} replicas need as many brokers, and there are {count}")
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """Resolve the new assignment; FaultError if there is no such topic, or if nothing would change."""
+        """Resolve the new assignment; raise FaultError if there is no such topic, or if nothing would change."""
         states = tuple(await context.world.partitions(None if self.topic is None else [self.topic]))
         if not states:
             raise FaultError(f"there is no topic {self.topic}; check the fault's target")

@@ -102,7 +102,7 @@ class AddPartitions(Fault):
             yield Problem(("to",), f"{self.topic} has {partitions} partitions, and Kafka can only add: set `to` higher")
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        """Resolve the topic; FaultError if it doesn't exist or has as many partitions."""
+        """Resolve the topic; raise FaultError if it doesn't exist or has as many partitions."""
         before = len(await context.world.partitions([self.topic]))
         if not 0 < before < self.to:
             raise FaultError(f"{self.topic} has {before} partitions, so it can't grow to {self.to}; check `to`")
@@ -178,7 +178,7 @@ class DeleteRecords(Fault):
         return {("topic",): self.topic}
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        """Resolve the new log starts; FaultError if the topic holds no such records."""
+        """Resolve the new log starts; raise FaultError if the topic holds no such records."""
         ends = await context.world.log_ends(self.topic)
         new_starts = {key: self._new_start(start, end) for key, (start, end) in ends.items()}
         raised = {key: offset for key, offset in new_starts.items() if offset > ends[key][0]}
@@ -268,7 +268,7 @@ class RecreateTopic(Fault):
             yield Problem(("topic",), sentence)
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        """Resolve the topic; FaultError if it doesn't exist."""
+        """Resolve the topic; raise FaultError if it doesn't exist."""
         topic_id = (await context.world.topic_ids()).get(self.topic)
         if topic_id is None:
             raise FaultError(f"there is no topic {self.topic}; check the fault's target")

@@ -217,7 +217,7 @@ class ToxicFault(LinkFault):
         """Return the toxic's attributes, by Toxiproxy's names and in its units."""
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """Resolve the link; FaultError if it selects none."""
+        """Resolve the link; raise FaultError if it selects none."""
         streams = await resolve(self.link, context.world, draws)
         toxics = {stream: toxic_on(stream, context.fault, self.toxic, self.attributes()) for stream in streams}
         injection = self.injection(context, toxics, await self.described(streams, context.world), self)

@@ -109,7 +109,7 @@ def picked(items: Iterable[T], drawn: float, unlike: Sequence[T] = ()) -> tuple[
 
 
 def streams_of(grudge: Grudge, links: Iterable[Link], homes: Homes, brokers: Iterable[int]) -> tuple[LinkStream, ...]:
-    """Return the streams to cut, sorted by proxy and stream; FaultError if the links don't allow for it."""
+    """Return the streams to cut, sorted by proxy and stream; raise FaultError if the links don't allow for it."""
     senders = {"replication": frozenset(brokers), "controller": frozenset(homes)}
     if impossible := sorted((s, t) for s, t in grudge if homes[s] == homes[t]):
         first, second = impossible[0]
@@ -139,7 +139,7 @@ def all_links(homes: Homes, brokers: Iterable[int]) -> Iterator[Link]:
 
 
 def _cut(grudge: Grudge, link: Link, senders: Sequence[int]) -> Iterator[LinkStream]:
-    """Yield the streams of a link whose senders are all cut; FaultError if only some of them are."""
+    """Yield the streams of a link whose senders are all cut; raise FaultError if only some of them are."""
     ways: dict[Stream, dict[int, bool]] = {
         "upstream": {n: (n, link.broker) in grudge for n in senders},
         "downstream": {n: (link.broker, n) in grudge for n in senders},
@@ -172,7 +172,7 @@ Groups = Annotated[tuple[tuple[Member, ...], ...], WithJsonSchema(_SCHEMA)]
 
 
 def nodes_in(groups: Groups, homes: Mapping[Any, str]) -> list[list[int]]:
-    """Return the groups as node ids; FaultError for a member that the cluster doesn't have."""
+    """Return the groups as node ids; raise FaultError for a member that the cluster doesn't have."""
     members = {*map(str, homes), *homes.values()}
     if unknown := [member for group in groups for member in group if member not in members]:
         raise FaultError(f"the cluster has no node or rack `{unknown[0]}`; {did_you_mean(unknown[0], members)}")
@@ -300,7 +300,7 @@ class Cut(Fault):
             yield Problem(("between",), reason)
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """Resolve the links; FaultError if there are none."""
+        """Resolve the links; raise FaultError if there are none."""
         asked, streams = await self._streams(context.world, draws)
         roles = await described(asked, streams, context.world)
         if self.roles():

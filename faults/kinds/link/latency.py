@@ -146,7 +146,7 @@ class Latency(DelayedFault, LinkFault):
     kind: Literal["latency"] = "latency"
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """Resolve the link; FaultError if it selects none."""
+        """Resolve the link; raise FaultError if it selects none."""
         streams = await resolve(self.link, context.world, draws)
         return await self.injection_on(context, streams, await self.described(streams, context.world), draws)
 

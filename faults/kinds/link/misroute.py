@@ -138,7 +138,7 @@ class Misroute(LinkFault):
             yield Problem(("with",), "that is the broker at the end of `link` itself: use another broker")
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """Resolve both links; FaultError if one is missing, or if both lead to the same broker."""
+        """Resolve both links; raise FaultError if one is missing, or if both lead to the same broker."""
         streams = await links_of(self.link, context.world, draws)
         broker = await resolve(self.with_, context.world, draws, "with")
         links = {(link.source_rack, link.broker): link for link in context.world.links() if link.channel == "client"}

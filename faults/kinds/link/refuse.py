@@ -42,7 +42,7 @@ REFUSAL_MS = 200  # upper bound; a refusal takes a ms or two
 
 
 async def dialled_streams(link: str, context: InjectionContext, draws: Draws) -> tuple[LinkStream, ...]:
-    """Return the streams that the source dials; FaultError if there are none, or if a proxy is disabled already."""
+    """Return the streams that the source dials. Raises FaultError if there are none, or a proxy is disabled already."""
     streams = tuple(stream for stream in await resolve(link, context.world, draws) if stream.stream == "upstream")
     disabled = await context.world.disabled()
     if taken := sorted(stream.link.proxy for stream in streams if stream.link.proxy in disabled):
@@ -115,7 +115,7 @@ class Refuse(LinkFault):
         return "links"
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """Resolve the links; FaultError if there are none, or if another fault has disabled a proxy already."""
+        """Resolve the links; raise FaultError if there are none, or if another fault has disabled a proxy already."""
         streams = await dialled_streams(self.link, context, draws)
         links = [stream.link for stream in streams]
         roles = await self.described(streams, context.world)
@@ -245,7 +245,7 @@ class Flap(LinkFault):
             )
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """Resolve the links; FaultError if there are none, or if another fault has disabled a proxy already."""
+        """Resolve the links; raise FaultError if there are none, or if another fault has disabled a proxy already."""
         streams = await dialled_streams(self.link, context, draws)
         links = [stream.link for stream in streams]
         roles = await self.described(streams, context.world)

@@ -50,7 +50,7 @@ class BandwidthInjection(ProbedInjection):
 
     @property
     def measuring_us(self) -> int:
-        """Time of the ballast in both directions."""
+        """Time to send the ballast (test data that fills the rate limit) in both directions, in microseconds."""
         return (2 * self._takes_ms + SLACK_MS) * 1000
 
     async def measure_before(self) -> None:

@@ -41,7 +41,7 @@ class NodeInjection(Injection):
         self.undo = Undo(self.verb, {"broker": victim})
 
     async def see_down(self, deadline_ms: int) -> None:
-        """Wait until the container is ``down``; FaultError after the deadline."""
+        """Wait until the container is ``down``; raise FaultError after the deadline."""
 
         async def not_down() -> str | None:
             state = await self.context.world.state(self.victim)
@@ -90,7 +90,7 @@ class NodeFault(Fault):
         return {("broker",): self.broker}
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """Resolve the victim; FaultError if it doesn't run."""
+        """Resolve the victim; raise FaultError if it doesn't run."""
         victim = await resolve(self.broker, context.world, draws, "broker")
         await require_running(victim, context.world)
         led = tuple(state for state in await context.world.partitions() if state.leader == victim)

@@ -68,7 +68,7 @@ class ControllerFault(Fault):
         yield from combined_node_warnings(plan)
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        """Resolve the active controller; FaultError if its container doesn't run."""
+        """Resolve the active controller; raise FaultError if its container doesn't run."""
         before = await context.world.quorum()
         await require_running(before.controller, context.world)
         topics = sorted({state.topic for state in await context.world.partitions()})
@@ -94,7 +94,7 @@ def combined_node_warnings(plan: PlanContext, place: FieldPath = ("kind",)) -> I
 
 
 async def wait_for_new_controller(before: Quorum, context: InjectionContext) -> None:
-    """Return once another node is the active controller; FaultError after a deadline."""
+    """Return once another node is the active controller; raise FaultError after a deadline."""
 
     async def unchanged() -> str | None:
         now = await context.world.quorum()
@@ -111,7 +111,7 @@ async def new_controller_witness(before: Quorum, context: InjectionContext) -> W
 
 
 async def wait_for_voter(node: BrokerId, context: InjectionContext) -> None:
-    """Return once a voter that was away is in service and follows the quorum; FaultError after a deadline."""
+    """Return once a voter that was away is in service and follows the quorum; raise FaultError after a deadline."""
 
     async def behind() -> str | None:
         lag = (await context.world.quorum_lag()).get(node)

@@ -115,7 +115,7 @@ class FenceBroker(Fault):
         yield from combined_node_warnings(plan)
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """Resolve the broker; FaultError if it is no broker, or shares a rack with the active controller."""
+        """Resolve the broker; raise FaultError if it is no broker, or shares a rack with the active controller."""
         world = context.world
         racks, controller = world.racks(), await world.controller()
         if self.broker is None:

@@ -107,7 +107,7 @@ class LimitFault(NodeFault):
         """Return the limits to set, given the current ones."""
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """Resolve the node; FaultError if it doesn't run."""
+        """Resolve the node; raise FaultError if it doesn't run."""
         victim = await resolve(self.broker, context.world, draws, "broker")
         await require_running(victim, context.world)
         led = [state for state in await context.world.partitions() if state.leader == victim]

@@ -162,7 +162,7 @@ class RollingFault(Fault):
 
 
 async def rolling_order(world: World, candidates: Sequence[BrokerId]) -> list[BrokerId]:
-    """Order controllers, then brokers, by id, the active controller last of them; FaultError if a node is down."""
+    """Return controllers by id, the active one last, then brokers by id. Raises FaultError if a node is down."""
     try:
         active = await world.controller()
     except AftershockError:
@@ -224,7 +224,7 @@ class RollingRestart(RollingFault):
     kind: Literal["rolling_restart"] = "rolling_restart"
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        """Resolve all brokers; FaultError if one doesn't run."""
+        """Resolve all brokers; raise FaultError if one doesn't run."""
         order = await rolling_order(context.world, sorted(brokers_of(context.world)))
         injection = RollingRestartInjection(context, order, self.pause, {"asked": "every broker", "turns": list(order)})
         injection.undo = all_of(Undo("start", {"broker": node}) for node in order)
@@ -273,7 +273,7 @@ class RollingUpgradeInjection(RollingInjection):
         await report_each_second(self._levels, report, self.context.clock, until_us)
 
     async def confirm_healed(self) -> None:
-        """Wait until each node is in service; FaultError if it reports another version than before."""
+        """Wait until each node is in service; raise FaultError if it reports another version than before."""
         await super().confirm_healed()
         for node, version in self.before.items():
             reported = await self.context.world.reported_version(node)
@@ -356,7 +356,7 @@ class RollingUpgrade(RollingFault):
             yield Problem(("to",), sentence + f"`kafka: {self.to}` and upgrade from there")
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        """Resolve the nodes to upgrade; FaultError if one is down, all have the version, or there is no image."""
+        """Resolve the nodes to upgrade; raise FaultError if one is down, all have the version, or there is no image."""
         world = context.world
         order = await rolling_order(world, sorted(world.racks()))
         before = {node: await world.version(node) for node in order}

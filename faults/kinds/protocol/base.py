@@ -270,7 +270,7 @@ class TamperFault(Fault):
                 yield Problem(("partition",), f"{sentence}{topic.partitions - 1}")
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """Resolve topic and clients; FaultError if one is missing, or if the cluster has no wire proxy."""
+        """Resolve topic and clients; raise FaultError if one is missing, or if the cluster has no wire proxy."""
         await context.world.rules()
         workers = await self._workers(context)
         rule = {"name": context.fault, "api": self.named_api, **await self._topic(context), "partition": self.partition}

@@ -99,7 +99,7 @@ class LoseRack(Fault):
         return frozenset(node for node, rack in homes.items() if rack == self.rack)
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:  # noqa: ARG002 -- nothing is drawn
-        """Resolve the rack's nodes; FaultError if there are none, or if one doesn't run."""
+        """Resolve the rack's nodes; raise FaultError if there are none, or if one doesn't run."""
         world = context.world
         victims = [BrokerId(node) for node, rack in sorted(world.racks().items()) if rack == self.rack]
         if not victims:

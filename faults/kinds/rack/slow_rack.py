@@ -52,7 +52,7 @@ class SlowRack(DelayedFault):
             yield Problem(("rack",), "the cluster has one rack, and traffic within a rack is not delayed: add a rack")
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """Resolve the links across the rack's border; FaultError if there are none."""
+        """Resolve the links across the rack's border; raise FaultError if there are none."""
         streams = await links_of_rack(self.rack, self.ways, context.world)
         roles = await described(f"rack {self.rack}", streams, context.world)
         return await self.injection_on(context, streams, roles, draws)

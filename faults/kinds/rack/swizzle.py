@@ -177,7 +177,7 @@ class Swizzle(Fault):
             )
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """Resolve the links of each rack; FaultError if a rack has none to another."""
+        """Resolve the links of each rack; raise FaultError if a rack has none to another."""
         racks = sorted(self.among or {*context.world.racks().values()})
         cut = picked(racks, draws["cut"])
         heal = picked(racks, draws["heal"], unlike=cut)
