@@ -111,11 +111,11 @@ class Consume(Part):
 
 
 class Commit(Part):
-    """OffsetCommits by each arm, to ``groups`` groups without members in turn (KIP-1224).
+    """OffsetCommit load of each arm. It commits in turn to ``groups`` groups that have no members (KIP-1224).
 
     The load is either open-loop at ``rate``, or closed-loop with ``in_flight`` commits: the next is sent when one ends.
-    ``by_coordinator``: all groups of one coordinator first, then those of the next. The commits are positions in
-    ``topic``, by default the plan's first topic.
+    ``by_coordinator``: commit to all groups of one coordinator, then to all groups of the next. Committed offsets are
+    for ``topic``, by default the plan's first topic.
     """
 
     groups: Annotated[StrictInt, Field(ge=1, le=10_000)] = 1

@@ -41,7 +41,7 @@ async def answering_links(links: Iterable[Link], context: InjectionContext) -> t
 
 
 async def wait_until_answering(links: Sequence[Link], context: InjectionContext) -> None:
-    """Return once all links answer; FaultError after a deadline. Links under another fault are skipped."""
+    """Return once all links answer; raise FaultError after a deadline. Links under another fault are skipped."""
 
     async def missing() -> str | None:
         healthy = await _healthy(links, context)

@@ -177,10 +177,10 @@ def minor(version: str) -> tuple[int, ...]:
 
 
 async def _roll_back(args: Mapping[str, Any], world: World, clock: Clock) -> None:
-    """Start every node, of its old version where ``metadata.version`` still permits it, one node after the other.
+    """Start the nodes one after the other, in their old versions if ``metadata.version`` still permits it.
 
-    ``args``: ``{"nodes": [[node, version], ...], "level": metadata.version then}``. ClusterError if a node could not be
-    replaced.
+    ``args``: ``{"nodes": [[node, version], ...], "level": metadata.version then}``. Raises ClusterError if a node
+    could not be replaced.
     """
     for node, _ in args["nodes"]:
         if await world.state(BrokerId(node)) == "exited":

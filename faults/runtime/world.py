@@ -74,7 +74,7 @@ class Linked(Protocol):
         """Add a toxic to a proxy; an error if the proxy has one of that name."""
 
     async def update_toxic(self, proxy: str, toxic: Toxic) -> None:
-        """Change the attributes of a toxic; FaultError if it is missing."""
+        """Change the attributes of a toxic; raise FaultError if it is missing."""
 
     async def remove_toxic(self, proxy: str, name: str) -> None:
         """Remove a toxic; no error if it is missing."""
@@ -98,7 +98,7 @@ class Linked(Protocol):
         """
 
     async def dial(self, link: Link) -> Probe:
-        """Open a connection through a link. FaultError if refused, or if the link has no entry from the host."""
+        """Open a connection through a link. Raises FaultError if refused, or if the link has no entry from the host."""
 
 
 class Administered(Protocol):
@@ -180,7 +180,7 @@ class Redirected(Protocol):
         """Close all connections through a proxy and dial another upstream; no change if it has that upstream."""
 
     async def node_behind(self, link: Link) -> BrokerId:
-        """Return the id that the broker behind a link reports. FaultError if none answers."""
+        """Return the id that the broker behind a link reports. Raises FaultError if none answers."""
 
 
 class Limited(Protocol):
@@ -209,10 +209,10 @@ class Upgradable(Protocol):
         """Return the Kafka version that the node's process logged at its last start; "" if not yet."""
 
     async def fetch(self, version: str) -> None:
-        """Pull or build an image of a version; ImageError if there is none."""
+        """Pull or build an image of a version; raise ImageError if there is none."""
 
     async def replace(self, broker: BrokerId, version: str) -> None:
-        """Stop a node, replace it by another version on the same disk, start it; ClusterError on failure.
+        """Stop a node, replace it by another version on the same disk, start it; raise ClusterError on failure.
 
         After an interruption exactly one of the two exists, and a repeated call completes the replacement.
         """
@@ -237,7 +237,7 @@ class Stored(Protocol):
         """Return the log directories that the broker reports offline (DescribeLogDirs, KAFKA_STORAGE_ERROR)."""
 
     async def fill(self, broker: BrokerId, log_dir: str) -> None:
-        """Fill a bounded log directory to its last byte with one file. FaultError if it isn't bounded."""
+        """Fill a bounded log directory to its last byte with one file. Raises FaultError if it isn't bounded."""
 
     async def empty(self, broker: BrokerId, log_dir: str) -> None:
         """Remove the file of ``fill``; no error if it is missing, or the node is down."""
@@ -274,10 +274,10 @@ class ClientControl(Protocol):
         """Return True if the group coordinator counts it as a member; None if it has no group."""
 
     async def connections(self, worker: str) -> frozenset[str]:
-        """Read its established TCP connections from the kernel. FaultError if that isn't permitted."""
+        """Read its established TCP connections from the kernel. Raises FaultError if that isn't permitted."""
 
     async def disconnect_client(self, worker: str) -> None:
-        """Close all TCP connections of that worker only. FaultError if the kernel doesn't permit it."""
+        """Close all TCP connections of that worker only. Raises FaultError if the kernel doesn't permit it."""
 
     async def fetch_sessions(self, worker: str) -> Mapping[BrokerId, int]:
         """Return its fetch session with each broker, as the client reports; none if it doesn't report them."""
@@ -287,7 +287,7 @@ class WireProxyControl(Protocol):
     """Rules of the proxy that understands Kafka's protocol (``faults/wire_proxy``)."""
 
     async def add_rule(self, rule: Mapping[str, Any]) -> None:
-        """Add a rule (format: ``wire_proxy/rules.py``); FaultError if the cluster has no wire proxy."""
+        """Add a rule (format: ``wire_proxy/rules.py``); raise FaultError if the cluster has no wire proxy."""
 
     async def remove_rule(self, name: str) -> None:
         """Remove a rule; no error if the rule or the proxy is gone."""
@@ -298,7 +298,7 @@ class WireProxyControl(Protocol):
     async def probe_rule(self, name: str, api: str, limit_ms: int) -> Answer:
         """Send one harmless request of an API through the proxy; only this rule applies to it, if in force.
 
-        FaultError if no broker answers behind the proxy, whatever the rules.
+        Raises FaultError if no broker answers behind the proxy, whatever the rules.
         """
 
 

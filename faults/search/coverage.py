@@ -73,7 +73,7 @@ class Cell(NamedTuple):
 
 
 def phase_at(start_ms: float, windows: Iterable[tuple[float, float]]) -> Phase:
-    """Return the phase at ``start_ms``; ``windows`` are begin and heal of each of the other faults."""
+    """Return the phase at ``start_ms``; ``windows`` holds (start, heal) of every other fault."""
     begun = [window for window in windows if window[0] <= start_ms]
     if any(start_ms < end for _, end in begun):
         return "overlapping"
@@ -269,7 +269,7 @@ def _sum(tallies: Sequence[Tally]) -> Tally:
 
 
 def uncovered_cells(cells: Iterable[Cell], tallies: Mapping[Cell, Tally], today: date) -> dict[str, list[Cell]]:
-    """Return the cells that were never exercised under ``NEVER``, those with stale evidence only under ``STALE``."""
+    """Return the cells to cover: ``NEVER`` lists cells never exercised, ``STALE`` cells with only old evidence."""
     uncovered: dict[str, list[Cell]] = {"NEVER": [], "STALE": []}
     for cell in sorted(cells):
         word = tallies.get(cell, NO_RUNS).word(today).partition(",")[0]

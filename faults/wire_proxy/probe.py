@@ -49,7 +49,7 @@ _VALUES = {
 
 
 def probe_request(api: str, offered: Mapping[int, tuple[int, int]]) -> RequestPayload:
-    """Build a probe in the highest version that broker and kio know; UnsupportedError if there is none."""
+    """Build a probe in the highest version that broker and kio know; raise UnsupportedError if there is none."""
     lowest, highest = offered.get(API_KEYS[api], (0, -1))
     version = min(highest, max(_versions(api)))
     if version < lowest:

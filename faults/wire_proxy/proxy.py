@@ -70,7 +70,7 @@ class Proxy:
             pair.end()
 
     def add_rule(self, rule: Rule) -> None:
-        """Put a rule in force. ValueError if the name is in use."""
+        """Put a rule in force. Raises ValueError if the name is in use."""
         self.book.add(rule)
         self._make_reconnect(rule)
 

@@ -199,7 +199,7 @@ class ActiveRules:
         self._live: dict[str, ActiveRule] = {}
 
     def add(self, rule: Rule) -> None:
-        """Put a rule in force. ValueError if its name is in use."""
+        """Put a rule in force. Raises ValueError if its name is in use."""
         if rule.name in self._live:
             raise ValueError(f"there is a rule {rule.name!r} already")
         self._live[rule.name] = ActiveRule(rule)
