@@ -98,7 +98,7 @@ def is_attached(home: Path) -> bool:
 
 
 def read_descriptor(home: Path) -> AttachmentDescriptor:
-    """Read the descriptor. EvidenceError if it can't be read."""
+    """Read the descriptor. Raises EvidenceError if it can't be read."""
     found = read_object(home / DESCRIPTOR_FILE)
     try:
         attach = Attach.model_validate(found["attach"])
@@ -156,7 +156,7 @@ def describe_cluster(bootstrap: str, security: Security) -> ClusterDescription:
 
 
 def addresses(bootstrap: str) -> Sequence[Address]:
-    """Parse ``host:port,host:port``. ClusterError for an invalid address."""
+    """Parse ``host:port,host:port``. Raises ClusterError for an invalid address."""
     pairs = (item.rpartition(":") for item in bootstrap.split(","))
     try:
         return [Address.checked(host, int(port)) for host, _, port in pairs]
@@ -217,7 +217,7 @@ def _parse_uuid(text: str) -> uuid.UUID:
 
 
 class NamedProxies:
-    """Interface of `Toxiproxy` for the proxies that the plan names. FaultError for any other proxy."""
+    """Interface of `Toxiproxy` for the proxies that the plan names. Raises FaultError for any other proxy."""
 
     def __init__(self, server: Toxiproxy, user_names: Mapping[str, str]) -> None:
         self.server = server

@@ -1,4 +1,4 @@
-"""Running cluster, whichever process launched it: its nodes, its proxies, its administration.
+"""Running cluster, launched by this or another process: its nodes, its proxies, its administration.
 
 `attach` needs only the cluster's home and the engine, so any process can heal what another process broke.
 """

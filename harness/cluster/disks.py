@@ -31,7 +31,7 @@ def volumes_kept_mounted(spec: ClusterSpec, containers: Mapping[Node, str]) -> I
 def create_volumes(
     client: docker.DockerClient, spec: ClusterSpec, containers: Mapping[Node, str], labels: Mapping[str, str]
 ) -> None:
-    """Create all volumes of a cluster. EngineError if the engine refuses."""
+    """Create all volumes of a cluster. Raises EngineError if the engine refuses."""
     for node, container in containers.items():
         for name, path in volumes_of(spec, node, container).items():
             try:
@@ -43,7 +43,7 @@ def create_volumes(
 def run_on_volume(container: Container, path: str, script: str, *, root: bool) -> str:
     """Run a shell script on the volume that a node has at ``path`` and return its output. The node may be stopped.
 
-    Runs as root, or as the node's user with the node's privileges. ClusterError if the script failed.
+    Runs as root, or as the node's user with the node's privileges. Raises ClusterError if the script failed.
     """
     mounts = {mount["Destination"]: mount["Name"] for mount in container.attrs["Mounts"] if mount["Type"] == "volume"}
     if path not in mounts:

@@ -1,6 +1,6 @@
 """Docker engine access and the images that runs need: found on the engine, else pulled, else built.
 
-The engine is the one that testcontainers would use: ``DOCKER_HOST``, else the docker client's current context, else the
+The engine is chosen as testcontainers chooses it: ``DOCKER_HOST``, else the docker client's current context, else the
 local socket. Pulling is bounded in time. A host that reaches no registry fails at once (or within seconds if packets
 are dropped) and builds interchangeable images instead; see ``images/recipes.py``.
 """

@@ -6,7 +6,7 @@
                                                                       └▶ wire proxy, if requested
 
 Ready means: every broker is registered and unfenced, the internal topic that consumers need exists, and every
-partition's ISR is full. This is asked over Kafka's protocol, never read from a log. After a failure, all created
+partition's ISR is full. The state is queried over Kafka's protocol, never read from a log. After a failure, all created
 objects carry our labels: `ownership.remove_run` removes them, and the watchdog does so if this process can't.
 
 Testcontainers' own reaper is switched off: its image can't always be pulled, it would remove kept clusters, and the
@@ -129,7 +129,7 @@ class Images:
 
 
 def images_for(client: docker.DockerClient, spec: ClusterSpec, log: Log) -> Images:
-    """Find, pull or build a cluster's images. ImageError if one is not available."""
+    """Find, pull or build a cluster's images. Raises ImageError if one is not available."""
     image = engine.java_client_image if spec.own_classes else engine.kafka_image
     return Images(image(client, spec.kafka, log), engine.toxiproxy_image(client, log))
 

@@ -61,7 +61,7 @@ class KafkaNode:
         return "running" if self.container.status == "running" else "exited"
 
     def version(self) -> str:
-        """Return the Kafka version in the image's tag. ClusterError if the tag has none."""
+        """Return the Kafka version in the image's tag. Raises ClusterError if the tag has none."""
         image = str(self.container.attrs["Config"]["Image"])
         match = _VERSION.search(image)
         if match is None:

@@ -12,8 +12,8 @@
 * A process that dies leaves its slot's lock free and its state unclean: the next lease heals or destroys the cluster.
 * Slots are chosen under the pool's lock, which is held only briefly; clusters are launched and restored under the lock
   of their slot.
-* All clusters belong to the pool's owner (with xdist, the controller), whichever process launched them, and are removed
-  when it ends.
+* All clusters belong to the pool's owner (with xdist, the controller), also if another process launched them, and are
+  removed when it ends.
 """
 
 import os
@@ -65,8 +65,8 @@ class Pool:
         folder: holds the slots; created if missing.
         owner: the process that the clusters belong to, as `ownership.owner` returns it.
         clusters_max: limit of clusters at the same time; by default one for each core.
-        keep_dirty: leave the cluster as it is at the end of a lease, and restore it at the start of the next.
-        upkeep: operations on clusters; by default those of the Docker engine.
+        keep_dirty: don't restore the cluster at the end of a lease, but at the start of the next.
+        upkeep: operations on clusters; by default they use the Docker engine.
 
     Raises:
         LeaseError: the folder is the pool of another live owner, or it can't be used.
@@ -113,9 +113,9 @@ class Pool:
             slot.lock.release()
 
     def keep(self, run: Path) -> Cluster | None:
-        """Keep the cluster of a run, as it is, beyond the pool's end. Return None if a later run used it.
+        """Keep the cluster of a run, unrestored, beyond the pool's end. Return None if a later run used it.
 
-        The caller closes the cluster. It is then a cluster like those of ``aftershock cluster up``.
+        The caller closes the cluster. It can then be used like a cluster of ``aftershock cluster up``.
 
         Raises:
             ClusterError: the cluster is gone.
@@ -286,7 +286,7 @@ class Pool:
             slot.write(replace(record, state="clean", run=None))
 
     def _restore(self, record: Record, cluster: Cluster, log: Log) -> None:
-        """Restore the cluster. ClusterError if its last run had an effect that can't be undone."""
+        """Restore the cluster. Raises ClusterError if its last run had an effect that can't be undone."""
         if record.run and (effect := irreversible_effect(Path(record.run))):
             raise ClusterError(effect)
         self._upkeep.restore(cluster, log)

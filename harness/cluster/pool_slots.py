@@ -55,7 +55,7 @@ class PoolDescriptor:
 
     @classmethod
     def read(cls, pool: Path) -> "PoolDescriptor | None":
-        """Read the descriptor in a pool's folder; None if it is missing. LeaseError if it can't be read."""
+        """Read the descriptor in a pool's folder; None if it is missing. Raises LeaseError if it can't be read."""
         return _read(pool / _DESCRIPTOR_FILE, cls)
 
     def write(self, pool: Path) -> None:
@@ -92,7 +92,7 @@ class Slot:
         self._file = folder / "lease.json"
 
     def record(self) -> Record | None:
-        """Return the slot's cluster, None for an empty slot. LeaseError if the file can't be read."""
+        """Return the slot's cluster, None for an empty slot. Raises LeaseError if the file can't be read."""
         return _read(self._file, Record)
 
     def write(self, record: Record) -> None:

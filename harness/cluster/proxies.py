@@ -1,11 +1,11 @@
 """Proxies in front of a cluster: clients for the Toxiproxy API and for the wire proxy process.
 
 ``Toxiproxy`` builds on toxiproxy-python's API consumer. That library keeps the server's address in a class shared by
-the whole process, sets no deadline and treats a 500 as success. So each server gets a subclass of its own, every call a
+the whole process, sets no deadline and treats a 500 as success. So each server gets its own subclass, every call a
 deadline, and every response is checked. Toxics are never added with ``toxicity`` or ``jitter``: Toxiproxy's randomness
 can't be seeded, so random values are drawn by the plan compiler.
 
-``WireProxy`` is a process of its own that understands Kafka's protocol. It outlives the process that started it, as the
+``WireProxy`` is a separate process that understands Kafka's protocol. It outlives the process that started it, as the
 cluster may (kept, or warm in a pool), and ends by itself when the cluster's Toxiproxy is gone. ``wire_proxy.json`` in
 the cluster's home records its process and ports.
 """
@@ -170,7 +170,7 @@ class WireProxy:
 
     @classmethod
     def open(cls, home: Path) -> Self:
-        """Return the wire proxy of the cluster in this home. ClusterError if its descriptor can't be read."""
+        """Return the wire proxy of the cluster in this home. Raises ClusterError if its descriptor can't be read."""
         try:
             return cls(**json.loads((home / DESCRIPTOR_FILE).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
@@ -201,7 +201,7 @@ class WireProxy:
             os.close(pidfd)
 
     def add_rule(self, rule: Mapping[str, Any]) -> None:
-        """Put a rule in force. FaultError if the proxy refuses it, or has ended."""
+        """Put a rule in force. Raises FaultError if the proxy refuses it, or has ended."""
         self._request(do="add", rule=rule)
 
     def remove_rule(self, name: str) -> None:
@@ -210,7 +210,7 @@ class WireProxy:
             self._request(do="remove", name=name)
 
     def rules(self) -> dict[str, dict[str, int]]:
-        """Return the counters of each rule in force. FaultError if the proxy has ended."""
+        """Return the counters of each rule in force. Raises FaultError if the proxy has ended."""
         counters: dict[str, dict[str, int]] = self._request(do="rules")
         return counters
 

@@ -62,7 +62,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Proxy:
-    """A Toxiproxy proxy. ``listen_rack`` is None if it listens on all addresses."""
+    """A Toxiproxy proxy. ``listen_rack`` is None if the proxy listens on all addresses."""
 
     name: str
     channel: Channel

@@ -1,7 +1,7 @@
 """Machinery for image builds: content-addressed tags, build steps with a log, and tools from the host.
 
 A tag ends with a hash of everything that goes into the recipe. A changed recipe is a new image, any checkout finds an
-unchanged one again, and no tag has to be trusted to still mean what it meant last week.
+unchanged one again, and the build does not depend on a tag, which may point to another image next week.
 
 `ImageBuilder` is one build: a temporary folder, a log that stays, and the processes and layers that the build starts.
 

@@ -12,7 +12,7 @@
   jar that runs on a JRE.
 * Toxiproxy: replaces the official image; built from Go's module proxy.
 
-``tests/contract/test_kafka_image.py`` asserts the Kafka image's contract on whichever image is present, and
+``tests/contract/test_kafka_image.py`` asserts the Kafka image's contract on every image that is present, and
 ``tests/contract/test_java_client.py`` that of the Java client's image.
 """
 
@@ -109,7 +109,7 @@ def train(builder: ImageBuilder, image_id: str, script: str) -> Path:
         image_id,
         ["/bin/sh", "-c", script],
         network_mode="none",
-        hostname="localhost",  # without a network no other name resolves, and Kafka resolves its own
+        hostname="localhost",  # without a network only this name resolves, and Kafka resolves its own host name
         labels=labels,
     )
     builder.on_exit(lambda: container.remove(force=True, v=True))
