@@ -54,7 +54,7 @@ class Corpus:
 
 
 def keep(folder: Path, text: str, found: Origin) -> Path:
-    """Add a plan, or replace an earlier copy of it. EvidenceError if it can't be written."""
+    """Add a plan, or replace an earlier copy of it. Raises EvidenceError if it can't be written."""
     path = folder / f"{found.night}-{_digest(text)}.yaml"
     duplicates = [other for other in folder.glob(f"*-{_digest(text)}.yaml") if other != path]
     head = json.dumps({"schema_version": SCHEMA_VERSION, **asdict(found)})

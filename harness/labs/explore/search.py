@@ -183,7 +183,7 @@ def _concerns(check: Check, worker: Worker) -> bool:
 
 
 def _recovered_s(stored: JudgedRun, fault: str, workers: Sequence[Worker]) -> float | None:
-    """Return the slowest client's recovery time; None if a client has no recovery or there are none."""
+    """Return the slowest client's recovery time; None if a client did not recover or there are no clients."""
     clients = {f"{worker.workload}/{worker.arm}" for worker in workers}
     rows = [row for row in stored.analysis["recoveries"] if row["fault"] == fault and row["client"] in clients]
     times = [row["recovered_us"] for row in rows]
@@ -207,13 +207,13 @@ class Ledger:
 
 
 def read(path: Path) -> Ledger:
-    """Read the ledger; empty without a file. EvidenceError if the file can't be read."""
+    """Read the ledger; empty without a file. Raises EvidenceError if the file can't be read."""
     lines, broken = files.read_ledger_lines(path, parse_line, SCHEMA_VERSION, "the coverage ledger", _OPTION)
     return Ledger(tuple(lines), tuple(broken))
 
 
 def append(path: Path, lines: Iterable[CoverageLine]) -> None:
-    """Append a run's lines in one write. EvidenceError if that fails."""
+    """Append a run's lines in one write. Raises EvidenceError if that fails."""
     files.append_ledger_lines(path, (line.to_json() for line in lines), _OPTION)
 
 
@@ -254,7 +254,7 @@ class SearchRequest:
 
 @dataclass
 class Search:
-    """A search in ``asked.out``, with time to spend and somewhere to run. ``ran``: what it has run so far."""
+    """A search that writes to ``asked.out`` within a time budget. ``ran``: the runs so far."""
 
     request: SearchRequest
     budget: Budget

@@ -52,7 +52,7 @@ class TrialResult:
 
 
 def read_result(trial: Trial, home: Path) -> TrialResult:
-    """Read and judge the trial's runs in ``home``. EvidenceError if a run's documents are damaged."""
+    """Read and judge the trial's runs in ``home``. Raises EvidenceError if a run's documents are damaged."""
     record = runner.read(home, trial.kip)
     runs = {part: finished for part in trial.parts if (finished := record.done(part, None, home))}
     parts = {part.name: Part(part.name, read_judged_run(home / finished.run)) for part, finished in runs.items()}
@@ -195,7 +195,7 @@ def table(trials: list[TrialResult]) -> str:
 
 
 def replace_results(page: str, results: str) -> str:
-    """Return the page with new results between its marks. AftershockError if a mark is missing."""
+    """Return the page with new results between its marks. Raises AftershockError if a mark is missing."""
     before, begin, remainder = page.partition(BEGIN)
     _, end, after = remainder.partition(END)
     if not (begin and end):

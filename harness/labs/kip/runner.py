@@ -4,7 +4,7 @@
   first, each KIP's most informative part before the second of any, and are extended to full length before time goes to
   parts that are only reported. A part that is used only together with a part that was left out is left out too. A part
   that doesn't fit at its shortest is left out, and later parts are still tried; the remaining time extends all selected
-  parts equally. The same budget gives the same answer, whatever was already run.
+  parts equally. The same budget always gives the same selection, even if some parts were already run.
 * **Record.** ``trial.json`` holds the judged run of each part. It is written atomically after each part's verdict, so
   an interrupted trial continues with its current part. A run counts while the part's plan, changes, seed and version
   are the same (``digest``) and its folder exists; remove the folder to run the part again. A run with more blocks than
@@ -47,7 +47,7 @@ class Allotted:
 
 
 def plan_within_budget(trials: Sequence[Trial], budget_s: float | None) -> Allotted:
-    """Select parts of the trials within ``budget_s``; None: all parts. AftershockError if no part fits."""
+    """Select parts of the trials within ``budget_s``; None: all parts. Raises AftershockError if no part fits."""
     decisive = _round_robin([[part for part in trial.parts if trial.decides_on(part)] for trial in trials])
     reported = _round_robin([[part for part in trial.parts if not trial.decides_on(part)] for trial in trials])
     decisive_share = _useful_parts(trials, decisive, budget_s)
@@ -163,7 +163,7 @@ def digest(part: Planned, seed: int) -> str:
 
 
 def read(home: Path, kip: int) -> Record:
-    """Read the record in ``home``; empty without a file. EvidenceError if it can't be read."""
+    """Read the record in ``home``; empty without a file. Raises EvidenceError if it can't be read."""
     path = home / NAME
     if not path.exists():
         return Record(kip)

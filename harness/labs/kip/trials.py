@@ -224,7 +224,7 @@ ALL = "all"
 
 
 def select_trials(selection: str) -> tuple[Trial, ...]:
-    """Return one KIP's trial, or all trials. AftershockError for an unknown KIP."""
+    """Return one KIP's trial, or all trials. Raises AftershockError for an unknown KIP."""
     if selection == ALL:
         return tuple(TRIALS.values())
     number = selection.lower().removeprefix("kip").strip("-")

@@ -83,7 +83,7 @@ class WarmClusters:
         return CandidateRun(*self._word_of(home), home.run_id)
 
     def _remove_remains(self) -> None:
-        """Remove the clusters of an earlier search that was killed. LeaseError if it is still alive."""
+        """Remove the clusters of an earlier search that was killed. Raises LeaseError if it is still alive."""
         if not self._swept:
             leased_run.pool_of(self._suite)
             sweep(engine.connect(), self._log)

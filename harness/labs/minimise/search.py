@@ -125,7 +125,7 @@ def same_failure(verdict: Verdict, checks: Sequence[str]) -> tuple[Word, str]:
     if all(status is Status.FAIL for status in statuses.values()):
         return "fails", next(check.why for check in by_name[checks[0]] if check.status is Status.FAIL)
     undecided_checks = [check for arms in by_name.values() for check in arms if check.status is Status.INCONCLUSIVE]
-    # if one check passed, the run did not fail the same way, whatever the undecided checks are
+    # if one check passed, the run did not fail the same way, even if other checks are undecided
     if undecided_checks and Status.PASS not in statuses.values():
         return "undecided", f"{undecided_checks[0].id}: {undecided_checks[0].why}"
     return "passes", sentence(verdict)
@@ -172,7 +172,7 @@ class Cache:
         return self._unused[digest].popleft() if self._unused[digest] else None
 
     def add(self, outcome: Outcome) -> None:
-        """Append an outcome; an incomplete last line of a killed search stays a line of its own."""
+        """Append an outcome; an incomplete last line, left by a killed search, stays a separate line."""
         torn = bool(text := _text(self._path)) and not text.endswith(b"\n")
         with self._path.open("ab", buffering=0) as file:
             file.write(b"\n" * torn + json.dumps(asdict(outcome)).encode() + b"\n")
@@ -227,7 +227,7 @@ class Performer(Protocol):
     """Runs a plan and judges it."""
 
     def __call__(self, document: Document) -> CandidateRun:
-        """Run the plan. AftershockError if no plan can be run at all."""
+        """Run the plan. Raises AftershockError if no plan can be run at all."""
 
 
 @dataclass
@@ -359,7 +359,7 @@ class Minimised:
 
     @property
     def ran(self) -> int:
-        """Number of runs, including those of earlier searches."""
+        """Number of runs, including the runs of earlier searches."""
         return len(self.tried)
 
     @property

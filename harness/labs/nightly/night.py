@@ -6,8 +6,8 @@
 * **Progress** is in ``nightly.json``, so an interrupted night continues where it was. A night is a day and a seed;
   another day or seed starts from the beginning. A failed step does not end the night, and a finished step does not run
   again that night. Ctrl-C ends the current step and the night.
-* **Closing**, whatever happened: the index of tonight's runs, their figures in the ledger, the trend, whether tonight
-  is worse than the nights before, the matrix of fault and client, and, after a failure, ``regression.patch``.
+* **Closing**, also after a failure: the index of tonight's runs, their figures in the ledger, the trend, whether
+  tonight is worse than the nights before, the matrix of fault and client, and, after a failure, ``regression.patch``.
 * **Comparison.** A trend needs weeks. Two nights can be distinguished at once block by block, but nights differ
   anyway; so tonight counts as worse only if it is worse than each of the last three nights.
 * **Regression patch**, for ``git apply``: the plans that failed, frozen, and a test for each. The test is red until its
@@ -111,7 +111,7 @@ class Allotted:
 
 
 def allot(steps: Sequence[Step], budget_s: float | None) -> Allotted:
-    """Distribute the budget. AftershockError if it is too small for any step."""
+    """Distribute the budget. Raises AftershockError if it is too small for any step."""
     if budget_s is None:
         return Allotted({step: step.most_s for step in steps}, {})
     selected: list[Step] = []
