@@ -188,7 +188,7 @@ async def _run_until_signal(work: Coroutine[Any, Any, None], log: Log) -> bool:
 
 
 async def _preview(fault: Fault, seed: int, world: World, journal: "SharedJournal", clock: Clock) -> str:
-    """Describe the fault if it were injected now. FaultError if it has no target."""
+    """Describe the fault if it were injected now. Raises FaultError if it has no target."""
     step = step_of(fault, seed)
     context = InjectionContext(world, clock, step.id)
     injection = await retry_refused(lambda: fault.resolve_targets(context, step.draws), clock, READ_DEADLINE_MS)
@@ -210,7 +210,10 @@ async def _preview(fault: Fault, seed: int, world: World, journal: "SharedJourna
 
 
 async def _standing(world: World) -> ClusterState:
-    """Read the cluster's state. ``min.insync.replicas`` of a topic is read from Kafka, wherever it is set."""
+    """Read the cluster's state.
+
+    A topic's ``min.insync.replicas`` is read from Kafka, which knows topic, broker and default settings.
+    """
     states = await world.partitions()
     in_sync_min = {}
     for topic in sorted({state.topic for state in states}):

@@ -4,7 +4,7 @@ A kept cluster has a run directory, so that faults injected into it have a journ
 is launched completely or not at all.
 
 `status` shows the nodes, the faults that the journal says are in force, which process holds each and how long it lasts,
-and changes to the links that no journal accounts for, such as a toxic that somebody added by other means.
+and changes to the links that no journal accounts for, such as a toxic added with another tool.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -42,7 +42,7 @@ _IN_SYNC_S = 30.0
 
 
 def kept_clusters(client: docker.DockerClient) -> list[LabelledCluster]:
-    """Return all kept clusters, also those of which only parts are left, by run id."""
+    """Return all kept clusters by run id, including clusters of which only some containers are left."""
     return [cluster for cluster in ownership.list_clusters(client) if cluster.keep]
 
 
@@ -50,7 +50,7 @@ def resolve(client: docker.DockerClient, run_id: str | None) -> LabelledCluster:
     """Return the kept cluster called ``run_id``, or without a run id the only kept cluster.
 
     Raises:
-        ClusterError: there is none, or there are several to choose from.
+        ClusterError: no kept cluster exists, or several exist and none was chosen.
     """
     standing = ownership.list_clusters(client)
     if run_id is None:

@@ -305,7 +305,7 @@ def quorum_request() -> RequestPayload:
 
 
 def quorum_of(response: Any) -> Quorum:
-    """Parse a DescribeQuorum response. AdminError if the responder does not lead the quorum."""
+    """Parse a DescribeQuorum response. Raises AdminError if the responder does not lead the quorum."""
     raise_for(response.error_code, "describe the quorum")
     state = response.topics[0].partitions[0]
     raise_for(state.error_code, "describe the quorum")

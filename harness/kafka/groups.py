@@ -1,8 +1,8 @@
 """Groups and fetch sessions, administered: members of a group, their removal, and sessions of consumers.
 
-Only a group's coordinator knows it, so every group request goes to one broker. A group with members can't be deleted,
-and a killed client stays a member until its session times out (45 s by default). So members are removed first; a live
-client would join again, and the deletion would fail.
+Only its coordinator knows a group, so every request about a group goes to that broker. A group with members can't be
+deleted, and a killed client stays a member until its session times out (45 s by default). So members are removed first;
+a live client would join again, and the deletion would fail.
 
 Fetch sessions (KIP-227) can be queried and closed by their ids, because Kafka's ``FetchManager`` checks no ownership. A
 *full* request with a session id closes that session. An *incremental* request with a wrong epoch changes nothing, and
@@ -53,7 +53,7 @@ def delete_group(admin: Admin, coordinator: BrokerId, group: str, kind: str) -> 
 def remove_members(
     admin: Admin, coordinator: BrokerId, group: str, kind: str, clients: Collection[str] | None = None
 ) -> None:
-    """Remove members from a group: those of ``clients`` (by ``client.id``), or all."""
+    """Remove members from a group: the members with a ``client.id`` in ``clients``, or all members."""
     _REMOVE_BY_TYPE[kind](admin, coordinator, group, lambda member: clients is None or member.client_id in clients)
 
 
@@ -93,7 +93,10 @@ _REMOVE_BY_TYPE: Mapping[str, Callable[[Admin, BrokerId, str, Callable[[Any], bo
 
 
 def member_clients(admin: Admin, group: str) -> frozenset[str]:
-    """Return the client ids of a group's members, empty without such a group. AdminError if no broker answers."""
+    """Return the client ids of a group's members, empty for an unknown group.
+
+    Raises AdminError if no broker answers.
+    """
     coordinator = admin.coordinator(group)
     kind = groups(admin, coordinator).get(group)
     described = admin.ask(_describe(group, kind), only=coordinator)

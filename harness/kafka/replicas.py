@@ -58,7 +58,7 @@ _BYTES = 4 * 1024 * 1024
 def fetch_from(admin: Admin, broker: BrokerId, where: TopicPartition, at: int, *, no_wait: bool = False) -> Any:
     """Fetch from one replica; return the partition's part of the response (``records``, ``log_start_offset``, …).
 
-    ``no_wait``: return at once if there are no records. AdminError for an error code.
+    ``no_wait``: return at once if there are no records. Raises AdminError for an error code.
     """
     topic_name, number = where
     partition = fetch.FetchPartition(
@@ -81,7 +81,7 @@ _CONSUMER = -1
 
 
 def log_ends(admin: Admin, topic: str) -> dict[TopicPartition, tuple[int, int]]:
-    """Return (log start, high watermark) of each partition. AdminError if a partition has no leader."""
+    """Return (log start, high watermark) of each partition. Raises AdminError if a partition has no leader."""
     numbers = [(topic, state.partition) for state in admin.partitions([topic])]
     starts, ends = _offsets(admin, numbers, _EARLIEST), _offsets(admin, numbers, _LATEST)
     return {where: (starts[where], ends[where]) for where in numbers}

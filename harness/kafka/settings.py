@@ -5,7 +5,7 @@
   default. Faults change and restore only the first. A client's quotas (KIP-546) have only dynamic values, so they are
   settings like any other here; the client's name is its ``client.id``.
 * Topics can be created with a given replica placement, extended, and identified by their ids (KIP-516).
-* The metadata quorum is asked of its voters directly. A broker forwards such a request to the active controller that it
+* DescribeQuorum requests go directly to the voters. A broker forwards such a request to the active controller that it
   knows. While that controller is frozen, all brokers wait for it, 36 s after a pause as measured, although another was
   elected after 3 s. A voter answers for itself, as the leader or that it is not (KIP-919). A leader that was frozen
   still believes that it leads, so the highest epoch wins.
@@ -51,7 +51,10 @@ _ANY_NAMED = 2  # DescribeClientQuotasRequest.json: MatchType, any entity that h
 
 
 def settings(admin: Admin, of: Resource, name: str) -> dict[str, Setting]:
-    """Return all settings in force, by name. A broker is asked directly, so these are its actual values."""
+    """Return all settings in force, by name.
+
+    A broker's settings are read from that broker, so they are its actual values.
+    """
     if of == "client":
         return {key: Setting(value, value) for key, value in quotas(admin).get(name, {}).items()}
     resource = describe_configs.DescribeConfigsResource(
@@ -144,7 +147,7 @@ _VOTER_TIMEOUT_S = 1.0
 
 
 def ask_voters(voters: Mapping[BrokerId, Address]) -> Quorum:
-    """Return the quorum as described by its leader of the highest epoch. AdminError if no voter leads."""
+    """Return the quorum as described by its leader of the highest epoch. Raises AdminError if no voter leads."""
     with ThreadPoolExecutor(max_workers=len(voters)) as pool:
         answers = list(pool.map(_ask_voter, voters.values()))
     leaders = [answer for answer in answers if answer is not None]

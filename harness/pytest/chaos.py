@@ -203,7 +203,7 @@ def _plan_source(source: Plan | Path | str, test: Origin) -> Path | str:
 
 
 def _settings_of_mark(test: Origin) -> tuple[int, Kind | None]:
-    """Return seed and kind from the ``chaos`` mark. PlanError for invalid arguments."""
+    """Return seed and kind from the ``chaos`` mark. Raises PlanError for invalid arguments."""
     arguments = test.mark.kwargs if test.mark else {}
     seed, judged = arguments.get("seed", test.seed), arguments.get("judged")
     valid = not (test.mark and test.mark.args) and set(arguments) <= {"seed", "judged"}
@@ -216,7 +216,7 @@ _MARK = 'write @pytest.mark.chaos(seed=7, judged="latency"), or judged="integrit
 
 
 def _lease_kind(job: Job, judged: Kind | None) -> Kind:
-    """Return the lease kind of a run. PlanError if the mark allows sharing the host but the plan doesn't."""
+    """Return the lease kind of a run. Raises PlanError if the mark allows sharing the host but the plan doesn't."""
     required = lease_kind([each.slo for each in job.checked.plan.objectives])
     if judged == "integrity" and required == "latency" and job.checked.plan.slo:
         problem = "the plan has SLOs on time, which can't be judged on a shared host"

@@ -1,6 +1,6 @@
 """Run on a warm cluster of the session's pool, for chaos tests, ``explore`` and ``minimise``.
 
-``aftershock run`` launches a cluster of its own instead.
+``aftershock run`` launches a new cluster instead.
 
 ::
 

@@ -210,7 +210,7 @@ class _Controller:
             terminal.pytest_runtest_logstart(report.nodeid, report.location)
 
     def _log(self, line: str) -> None:
-        """Print a line of its own in the terminal."""
+        """Print a separate line in the terminal."""
         terminal = self._terminal()
         if terminal:
             terminal.ensure_newline()

@@ -54,7 +54,7 @@ def checks_by_test(
 
 
 def add_checks(path: Path, tests: Sequence[ChecksOfTest]) -> None:
-    """Add the checks to the JUnit file at ``path``. EvidenceError if it is missing or no JUnit file."""
+    """Add the checks to the JUnit file at ``path``. Raises EvidenceError if it is missing or no JUnit file."""
     try:
         root = ET.parse(path).getroot()  # noqa: S314 - pytest wrote it a moment ago
         pending = {run_id: test for test in tests for run_id in test.verdicts}

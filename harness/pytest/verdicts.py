@@ -2,7 +2,7 @@
 
 * Every finished run gets a verdict, or a reason why it has none. Bad evidence of one run harms no other run.
 * A run that is undecided only because its host was starved is repeated once, after all other runs are judged; the
-  second verdict is the one that counts. A run is never repeated after a FAIL, nor when a count of records is undecided:
+  second verdict counts. A run is not repeated after a FAIL, or when a count of records is undecided:
   a loss must not be given a second chance.
 * The *run* is repeated, from its evidence (plan, seed, expectations) and alone on the host; the test's code is not.
 * A test with several runs has the outcome of its worst run.

@@ -1,8 +1,9 @@
 """Client processes of a run: their spools, and what faults do to them (kill, freeze, disconnect), from any process.
 
-A client is all that a worker started: the processes of the worker's session, and the container of a Java client. Only
-the runner can start a worker again, because it holds the worker's pipes. So a kill leaves a note for the runner
-(``fleet.py``), and so does the release. If the runner is dead, nothing can be started, and no worker is alive.
+A client consists of everything that a worker started: the processes of the worker's session, and the container of a
+Java client. Only the runner can start a worker again, because it holds the worker's pipes. So a kill leaves a note for
+the runner (``fleet.py``), and so does the release. If the runner is dead, nothing can be started, and no worker is
+alive.
 
 The spool is where clients leave their rows until these become evidence: a folder in memory, which survives a runner
 that is killed. Its name (``aftershock-<run>.<owner>``) holds the owner, so that the spool of a dead run is recognised;
@@ -91,9 +92,9 @@ def workers(run_id: str) -> dict[str, list[Process]]:
 
 
 def kill_workers(run_id: str) -> None:
-    """Kill the client processes of a run whose runner is dead, and what they started.
+    """Kill the client processes of a run whose runner is dead, and their child processes.
 
-    A worker ends by itself within half a second of its runner's death, unless it is frozen.
+    A worker exits within half a second of its runner's death, unless it is frozen.
     """
     for processes in workers(run_id).values():
         send_signal(processes, signal.SIGKILL)
@@ -148,7 +149,7 @@ def connections(pid: int) -> dict[str, SocketHandle]:
 def shut_down_connection(pid: int, handle: SocketHandle) -> None:
     """Shut down a connection of a process both ways, as its broker would: the next read returns the end.
 
-    A connection that has ended by itself is left alone, and so is the file that has its descriptor now.
+    A connection that was already closed is skipped, and so is a file that reuses its descriptor.
 
     Raises:
         OSError: the kernel refuses.
@@ -264,7 +265,7 @@ class ClientProcesses:
         return open_sessions(read_lines(assignment.events), worker) if assignment else {}
 
     def kill(self, worker: str) -> None:
-        """Kill it and all that it started, and wait until they are dead; it stays down until it is released."""
+        """Kill the worker and its child processes, and wait for their deaths; it stays down until it is released."""
         containers, processes, folder = self._containers(worker), self._processes(worker), self._spool()
         if not processes or folder is None:
             raise FaultError(f"the client {worker} does not run, so it can't be killed")
@@ -283,7 +284,7 @@ class ClientProcesses:
             mark_released(folder, worker)
 
     def pause(self, worker: str) -> None:
-        """Stop it and all that it started."""
+        """Stop (SIGSTOP) the worker and its child processes."""
         send_signal(self._processes(worker), signal.SIGSTOP)  # the leader first: it must not see the others stop
         for container in self._containers(worker):
             _engine_call(container.pause)
@@ -314,7 +315,7 @@ class ClientProcesses:
                     shut_down_connection(pid, handle)
 
     def _connected_pids(self, worker: str) -> list[int]:
-        """Return the processes that talk to Kafka: for a Java client the one in the container, not its starter."""
+        """Return the processes that talk to Kafka; a Java client's process is in its container."""
         inside = [int(container.attrs["State"]["Pid"]) for container in self._containers(worker)]
         return inside or [process.pid for process in self._processes(worker)]
 
@@ -355,7 +356,7 @@ def _engine_call(call: Callable[[], object]) -> None:
 
 @contextmanager
 def _connection_errors(pid: int) -> Iterator[None]:
-    """Ignore a process or connection that has ended; FaultError for a process of another user."""
+    """Ignore a process or connection that has ended; raise FaultError for a process of another user."""
     try:
         yield
     except (FileNotFoundError, ProcessLookupError):

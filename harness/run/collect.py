@@ -4,7 +4,7 @@
   costs, and keeps both in ``run.json``. An SLO on latency that is finer than the timers would judge the host, so it is
   refused before anything is sent.
 * `Sampler` runs beside the load, with a fixed period. It watches the host (CPU use, late timers) and the links (traffic
-  during a fault). `docs/DESIGN.md` lists the names; a counter is recorded as it is, cumulative.
+  during a fault). `docs/DESIGN.md` lists the names; a counter is recorded as its cumulative value.
 * The ``read_…`` functions run after the load: they read the topics, the replicas, the committed offsets, and the fetch
   sessions that clients left open.
 """
@@ -85,7 +85,7 @@ def unmeasurable_slos(objectives: Iterable[Objective], noise: Noise) -> Iterable
 
 
 async def _probes_ms(world: Linked) -> list[float]:
-    """Return the round trips through each client link, without those that got no answer."""
+    """Return the round trips through each client link; probes without an answer are omitted."""
     links = [link for link in world.links() if link.channel == "client"]
     rounds = [await asyncio.gather(*map(world.probe_ms, links), return_exceptions=True) for _ in range(PROBES)]
     results = [result for probes in rounds for result in probes]
@@ -105,7 +105,7 @@ class Sample(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """Current value of a counter; ``broker_id`` is None for a counter that is not a broker's."""
+    """Current value of a counter; ``broker_id`` is None if the counter doesn't belong to a broker."""
 
     broker_id: int | None
     name: str

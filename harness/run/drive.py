@@ -142,7 +142,7 @@ class _LiveRun:
     def counters(self) -> list[Reading]:
         """Read bytes over each link, and fetches.
 
-        Toxiproxy counts the bytes of closed connections, the clients those of open ones.
+        Toxiproxy counts the bytes of closed connections, the clients count the bytes of open ones.
         """
         readings = [
             Reading(node, f"toxiproxy.received_bytes/{proxy}/{stream}", count)
@@ -208,7 +208,7 @@ class _LiveRun:
         self._home.event(self._clock.now_us(), "broker_used", brokers=brokers)
 
     async def _run_faults(self, *, rehearse: bool) -> None:
-        """Run the faults to their end, or until an abort condition of the plan is met; then all are undone at once."""
+        """Run the faults to their end. If an abort condition of the plan becomes true, undo all faults at once."""
         log = self._progress.log
 
         async def run_steps() -> None:
@@ -232,7 +232,7 @@ class _LiveRun:
         self._home.update(abort={"looks": watch.looks, "met": met})
 
     async def close(self) -> None:
-        """Read the topics, let the consumers read as far, and end the clients."""
+        """Read the topics to their ends, let the consumers catch up to there, and stop the clients."""
         cluster, home, log = self._cluster, self._home.path, self._progress.log
         ends = await collect.read_topics(cluster, self._topics, self._begin, home, log)
         await collect.read_commits(cluster, self._timeline, home, log)

@@ -30,7 +30,7 @@ _LIVE_PERIOD_S = 0.5
 class ArmStatus:
     """Counts of one client process so far, and the p99 of its latest completions in ms (None: none completed).
 
-    ``sent`` is None for a consumer; its ``ok`` counts the records delivered to it.
+    ``sent`` is None for a consumer, whose ``ok`` counts delivered records.
     """
 
     name: str

@@ -4,11 +4,11 @@
 
     plan ─▶ timeline ─▶ cluster ─▶ load, faults, samples ─▶ evidence ─▶ verdict, report
 
-The live half and the judging half share nothing but the run directory. Whatever happens, Ctrl-C included, the clients
+The live half and the judging half share nothing but the run directory. Even after an error or Ctrl-C, the clients
 end, the evidence so far is kept and readable, and the cluster is removed unless it is to be kept. During the clean-up
 Ctrl-C and SIGTERM wait, because half a clean-up would leave things behind.
 
-A plan may start programs: those of ``client: exec`` need the user's permission, Kafka's Java clients an image.
+A plan may start programs: ``client: exec`` needs the user's permission, Kafka's Java clients need an image.
 """
 
 import asyncio
@@ -84,7 +84,7 @@ class Job:
 
     @property
     def spec(self) -> ClusterSpec:
-        """The cluster to launch. PlanError if the plan attaches to an existing cluster."""
+        """The cluster to launch. Raises PlanError if the plan attaches to an existing cluster."""
         if self.attach:
             raise PlanError(
                 ["a plan with `cluster: attach` runs only with `aftershock run`, without --keep and without --kafka"]
@@ -105,7 +105,7 @@ def prepare(
     rehearse: bool = False,
     allow_exec: bool = False,
 ) -> Job:
-    """Read, check and compile a plan: a file (Path) or its text (str). PlanError if it can't be run."""
+    """Read, check and compile a plan: a file (Path) or its text (str). Raises PlanError if it can't be run."""
     checked = load_plan(plan, changes)
     if not allow_exec:
         refuse_programs(checked)
@@ -119,9 +119,9 @@ def prepare(
 
 
 def refuse_programs(checked: CheckedPlan) -> None:
-    """Raise PlanError if an arm starts a program, because a plan may come from somebody else.
+    """Raise PlanError if an arm starts a program, because a plan may come from an untrusted source.
 
-    Such a program can do whatever the user can.
+    Such a program has all the user's privileges.
     """
     problems = [
         f"{checked.source}: the arm `{name}` of workload `{workload.name}` would start a program "

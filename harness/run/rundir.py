@@ -104,7 +104,7 @@ class RunDir:
 
     @classmethod
     def open(cls, path: Path) -> "RunDir":
-        """Open an existing run directory; EvidenceError if ``path`` is not one."""
+        """Open an existing run directory; raise EvidenceError if ``path`` is not one."""
         return cls(path, read_json(path / "run.json"))
 
     @property

@@ -86,7 +86,7 @@ class Pruning:
 
 
 def find_run(name: str, out: Path) -> Path:
-    """Return a run by its path, or by its id under ``out``. AftershockError if it is neither."""
+    """Return a run by its path, or by its id under ``out``. Raises AftershockError if it is neither."""
     for path in (Path(name), out / name):
         if (path / "run.json").is_file():
             return path
@@ -152,7 +152,7 @@ def pruning(runs: Sequence[Run], criteria: Criteria, standing: Collection[Labell
 
 
 def remove(run: Run) -> None:
-    """Remove a run directory. EvidenceError if the system refuses."""
+    """Remove a run directory. Raises EvidenceError if the system refuses."""
     try:
         shutil.rmtree(run.path)
     except OSError as error:
@@ -160,7 +160,7 @@ def remove(run: Run) -> None:
 
 
 def parse_age(text: str) -> timedelta:
-    """Parse ``30d``, ``12h`` or ``90m``. AftershockError for anything else."""
+    """Parse ``30d``, ``12h`` or ``90m``. Raises AftershockError for anything else."""
     match = _AGE.fullmatch(text)
     if match is None:
         raise AftershockError(f"{text} is not an age; give a number with its unit, for example 30d, 12h or 90m")

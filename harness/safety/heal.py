@@ -228,7 +228,7 @@ async def undo_open(
 ) -> list[str]:
     """Heal the faults that a journal says are in force and whose owner is accepted; return their ids.
 
-    All of them are tried. Raises FaultError with those that could not be healed.
+    Every undo is tried. Raises FaultError that lists the faults that could not be healed.
     """
     faults = [line for line in open_faults(read_journal(journal_path)) if accepts_owner(line.get("owner", ""))]
     faults.sort(key=lambda line: line["undo"]["verb"] in _LAST_VERBS)
@@ -286,7 +286,7 @@ def manual_commands(undo: Undo, containers: Mapping[int, str], toxiproxy: str | 
     Args:
         undo: the undo that failed.
         containers: the containers of the nodes, by node.
-        toxiproxy: URL of Toxiproxy's API, ``http://host:port``; None if there is none.
+        toxiproxy: URL of Toxiproxy's API, ``http://host:port``; None for a cluster without Toxiproxy.
         run_id: for ``aftershock heal``, which does what only Kafka itself can put back.
     """
     return list(dict.fromkeys(_commands(undo, containers, toxiproxy, run_id)))

@@ -51,7 +51,7 @@ class Journal:
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a journal. EvidenceError if a line is broken.
+    """Return the lines of a journal. Raises EvidenceError if a line is broken.
 
     An incomplete last line is left out: the step that it would announce was never done.
     """

@@ -18,7 +18,8 @@ Rules of the lease:
 Rules of the locks:
 
 * Nothing blocks: a lock is tried, and a caller that needs it tries again, so that Ctrl-C works while it waits.
-* A file is opened again for each try: another process may have deleted a lock file, and then nobody holds it.
+* A file is opened again for each try: another process may have deleted the lock file, and a lock on a deleted file
+  protects nothing.
 * No link is followed, neither to the folder nor to the file, and only a plain file with one name is written to: any
   user can write to the folder.
 * The content of a lock file is its last holder's note: true of a held lock, stale in a free one.
@@ -45,12 +46,12 @@ Log = Callable[[str], None]
 _NOTE_BYTES_MAX = 400
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _PERIOD_S = 0.1
-_FOLDER_MODE = 0o1777  # as /tmp: every user adds files, and can't remove those of others
+_FOLDER_MODE = 0o1777  # as /tmp: every user can add files, but not remove other users' files
 _FILE_MODE = 0o666
 
 
 class Lock:
-    """The lock file at ``path``, created if missing, with ``mode`` whatever the umask is.
+    """The lock file at ``path``, created if missing, with ``mode``; the umask is ignored.
 
     Raises:
         LeaseError: the folder or the file can't be used; the text says why, and what to do.
@@ -91,7 +92,7 @@ class Lock:
             note = os.pread(file, _NOTE_BYTES_MAX, 0)
         finally:
             os.close(file)
-        # another user may have written the note: nothing in it is trusted, or printed as it is
+        # another user may have written the note: don't trust it, and don't print it unescaped
         with suppress(ValueError, KeyError, TypeError, OverflowError, OSError):
             fields = json.loads(note)
             name = "".join(letter if letter.isprintable() else "?" for letter in str(fields["holder"]))

@@ -1,6 +1,6 @@
 """Watchdog process of one cluster or run: waits until its owner ends, and then heals what the owner left.
 
-The watchdog is a separate process in a session of its own, so neither a kill nor a Ctrl-C of the runner reaches it. If
+The watchdog is a separate process in its own session, so neither a kill nor a Ctrl-C of the runner reaches it. If
 the owner left nothing it ends at once; otherwise it gives other processes ``GRACE_S`` to heal, and then heals itself.
 """
 
@@ -17,7 +17,10 @@ LOG = "watchdog.log"
 
 
 def watch(owner: str, run_id: str, home: Path) -> None:
-    """Start the watchdog of one cluster or run. It ends by itself; ``owner`` is as in `ownership.owner`."""
+    """Start the watchdog of one cluster or run.
+
+    It exits when its work is done; ``owner`` is as in `ownership.owner`.
+    """
     log = home / "logs" / LOG
     log.parent.mkdir(exist_ok=True)
     command = [sys.executable, "-P", "-m", "aftershock.harness.safety.watchdog", owner, run_id, str(home.resolve())]

@@ -47,7 +47,7 @@ class LinkProbe:
 
     @classmethod
     async def dial(cls, address: Address, security: Security = PLAINTEXT) -> Self:
-        """Connect and log in. OSError if the connection is refused, or not open in time."""
+        """Connect and log in. Raises OSError if the connection is refused, or not open in time."""
         async with asyncio.timeout(_DIAL_TIMEOUT_S):
             probe = cls(*await asyncio.open_connection(*address, ssl=security.tls))
             await probe._log_in(security)
@@ -190,7 +190,7 @@ class LinksWorld:
         await asyncio.to_thread(self._cluster.toxiproxy.redirect, proxy, upstream)
 
     async def node_behind(self, link: Link) -> BrokerId:
-        """Return the node that a link leads to: a broker describes its own settings, and refuses those of another."""
+        """Return the node that a link leads to. It is found by its settings: a broker describes only its own."""
         address = self._address_of(self._proxies[link.proxy])
         brokers = sorted({link.broker for link in self.links() if link.channel == "client"})
         try:

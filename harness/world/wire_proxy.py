@@ -36,7 +36,7 @@ _NO_RULE = probe_id("")
 
 
 async def probe_rule(addresses: Iterable[Address], rule: str, api: str, limit_ms: int) -> Answer:
-    """Send the probe through the first address that answers. FaultError if none does."""
+    """Send the probe through the first address that answers. Raises FaultError if none does."""
     for address in addresses:
         try:
             async with asyncio.timeout(_DIAL_S):
