@@ -157,7 +157,7 @@ def _t_test(
 
 
 def _tail(distance: float, error: float, freedom: float) -> float:
-    """Return the upper tail of Student's t. Without any noise it is 0 or 1."""
+    """Return the upper tail probability of Student's t: 0, 0.5 or 1 if the standard error is 0."""
     if error == 0:
         return 0.5 if distance == 0 else float(distance < 0)
     return float(stdtr(freedom, -distance / error))

@@ -5,9 +5,9 @@ doubt, or was acknowledged and never consumed is censored: null, and slower than
 an observed value; sketches miss the tail of a fault by 12-100 %. Latency is integer microseconds, so a histogram of
 distinct values is small and loses nothing.
 
-**Silver** is the histogram by elementary segment; a window is the sum of its segments. Spark counts it once
-(``silver``). It is as long as there are distinct latencies, so NumPy reads it (``Silver``, ``Histogram``): that takes a
-second, where four more Spark jobs took a minute.
+**Silver** is the histogram by elementary segment; a window is the sum of its segments. Spark computes the
+histogram once (``silver``). It has one row per distinct latency, which is few enough for NumPy (``Silver``,
+``Histogram``): that takes a second, where four more Spark jobs took a minute.
 
 **Bins** of a run's plots come from a histogram by bin (``by_bin``, or ``silver`` itself in a short run). Their
 latencies are rounded down by at most half a percent. All bins are read at once: there are thousands of small ones.

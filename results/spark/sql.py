@@ -237,7 +237,7 @@ _ESCAPED = frozenset("\"#%'*/:=?\\\x7f{}[]^ ") | {chr(code) for code in range(32
 
 
 def archive(run_dir: Path, to: Path) -> list[Path]:
-    """Copy the results of a run into the history at ``to`` and return the files. EvidenceError if it was not judged."""
+    """Copy a run's results into the history at ``to``; return the files. Raises EvidenceError if it was not judged."""
     place = _place(run_dir)
     sources = {name: run_dir / file for name, (file, _) in JUDGED.items()}
     for source in sources.values():

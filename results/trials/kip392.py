@@ -175,7 +175,7 @@ def felt(parts: Parts) -> Judged:
 
 
 def survived(parts: Parts, fault: str) -> Judged:
-    """Judge the longest time without a record, closest minus leader."""
+    """Judge the longest time without a record: that of arm ``closest`` minus that of arm ``leader``."""
     part = parts["lease"]
     gaps_s = [_gap_s(part, f"reads/{arm}", f"fault/{fault}") for arm in ("closest", "leader")]
     if None in gaps_s:

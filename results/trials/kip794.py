@@ -131,12 +131,15 @@ def turns(records: Placed) -> str:
 
 
 def even_draws(parts: Parts) -> Judged:
-    """Judge whether uniform's draws are even."""
+    """Judge whether arm ``uniform`` draws all partitions equally often."""
     return fair(of(parts[PART], "uniform"), settled(parts[PART], SERIES1))
 
 
 def ordered(parts: Parts, fault: str) -> Judged:
-    """Judge adaptive's share on the slow broker minus the others' mean; no effect would be uniform's."""
+    """Judge the slow broker's share minus the other brokers' mean share for arm ``adaptive``.
+
+    The same difference of arm ``uniform`` is the line of no effect.
+    """
     part = parts[PART]
     found, before = (mean(_ahead(part, arm, fault), "points") for arm in ("adaptive", "uniform"))
     judged = below(found, 0, no_effect=max(0.0, before.value or 0.0))
@@ -149,7 +152,7 @@ def _ahead(part: Part, arm: str, fault: str) -> list[float]:
 
 
 def less_than(parts: Parts, ours: str, theirs: str, fault: str) -> Judged:
-    """Judge one arm's share on the slow broker minus another's."""
+    """Judge the slow broker's share in arm ``ours`` minus its share in arm ``theirs``."""
     part = parts[PART]
     pairs = zip(*(_slow(part, arm, fault) for arm in (ours, theirs)), strict=True)
     judged = below(mean([left - right for left, right in pairs], "points"), 0, no_effect=0)
@@ -168,7 +171,7 @@ def p99_ratio(parts: Parts, ours: str) -> Judged:
 
 
 def p99(parts: Parts, fault: str, arm: str) -> Judged:
-    """Report an arm's p99 and the distribution of its bytes."""
+    """Report an arm's p99 and the share of its bytes that each broker got."""
     part = parts[PART]
     found = drawn_again([_latencies(part, arm, fault)], _p99_ms, "ms", part.run.run_id)
     records, within = of(part, arm), settled(part, fault)

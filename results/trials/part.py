@@ -65,7 +65,7 @@ def mean(values: Sequence[float], unit: str, confidence: float = 0.95) -> Estima
 
 
 def ratio(ours: Floats, theirs: Floats, confidence: float = 0.95) -> Estimate:
-    """Return the geometric mean of ours by theirs, slice by slice. All values must be above 0."""
+    """Return the geometric mean of ours / theirs, paired by slice. All values must be above 0."""
     log = mean(list(np.log(ours) - np.log(theirs)), "times", confidence)
     value, low, high = (None if number is None else math.exp(number) for number in (log.value, log.low, log.high))
     return Estimate(value, low, high, log.n, "times", confidence)
@@ -140,7 +140,7 @@ class Part:
         return self.run.home
 
     def doubt(self) -> str | None:
-        """Return why nothing of the run is evidence, or None."""
+        """Return the reason why the whole run can't be used as evidence, or None."""
         return self.run.doubt()
 
     def blocks(self, client: str, measure: str) -> dict[int, Block]:
@@ -150,7 +150,7 @@ class Part:
         return {number: block for number, block in blocks.items() if trials is None or number in trials}
 
     def ratio(self, ours: str, theirs: str, measure: str, confidence: float = 0.95) -> Estimate:
-        """Return the geometric mean of ours by theirs, paired by block, with Student's interval and sign-flip p."""
+        """Return the geometric mean of ours / theirs, paired by block, with Student's interval and a sign-flip p."""
         return ratio_of_blocks(self.blocks(ours, measure), self.blocks(theirs, measure), confidence, self.run.run_id)
 
     def quantile_us(self, client: str, metric: str, window: str, q: float) -> tuple[int | None, int]:
@@ -161,7 +161,7 @@ class Part:
         return None, 0
 
     def counters(self, client: str, op: str) -> Mapping[str, int]:
-        """Return the client's counters of its own decisions, summed over restarts."""
+        """Return the counters that the client keeps of its decisions, summed over restarts."""
         total: dict[str, int] = {}
         for line in self.events("counters"):
             if f"{line.get('workload')}/{line.get('arm')}" == client and line.get("op") == op:
@@ -187,7 +187,10 @@ class Part:
 
 
 def ratio_of_blocks(ours: Mapping[int, Block], theirs: Mapping[int, Block], confidence: float, seed: str) -> Estimate:
-    """Like ``Part.ratio``, for given blocks; ``seed``: for random signs if there are too many to enumerate."""
+    """Return the ratio as `Part.ratio` does, for the given blocks.
+
+    ``seed`` seeds the sign-flip test, which samples random signs if there are too many combinations to enumerate.
+    """
     both = sorted(ours.keys() & theirs.keys())
     if len(both) < _PAIRS_MIN:
         return Estimate(None, None, None, len(both), "times", confidence)

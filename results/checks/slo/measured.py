@@ -215,7 +215,7 @@ def blank(objective: Objective, slo: Slo) -> Check:
 
 
 def decided(check: Check, observed: float | None, op: str, why: str) -> Check:
-    """Return the check with PASS or FAIL; an ``observed`` of None is over any threshold."""
+    """Return the check with PASS or FAIL; ``observed`` None (slower than any value) exceeds every threshold."""
     passed = observed is not None and check.threshold is not None and holds(observed, op, check.threshold)
     status = Status.PASS if passed else Status.FAIL
     return replace(check, status=status, observed=observed, why=why, next=None if passed else LOOK)
@@ -225,7 +225,7 @@ _TIMES_MORE_MAX = 1000
 
 
 def measured(evidence: Evidence, facts: Facts, empty: Check, slo: Measure, clients: tuple[Client, Client]) -> Check:
-    """Return the check of the first client; the second one provides the other selection of a multiple."""
+    """Return the check of the first client. In ``N * p99 of …`` the second client provides the p99 to multiply."""
     confidence = None if slo.confidence is None else float(slo.confidence)
     sides = [
         readings(evidence, facts, selection, client, slo.each, confidence)
