@@ -14,8 +14,8 @@ object per line, the runner's side on standard input::
     {"do": "quit"}                     ->
                                        <-  {"say": "done", "did": "quit"}
 
-and ``{"say": "died", "why": ...}`` for an end without an order. Standard error, with librdkafka's log lines, is the
-worker's log. SIGINT is ignored, because the runner handles Ctrl-C.
+and ``{"say": "died", "why": ...}`` if the client ends although it was not ordered to. Standard error, with librdkafka's
+log lines, is the worker's log. SIGINT is ignored, because the runner handles Ctrl-C.
 
 Pipes: one thread reads standard input, another writes standard output; the client only touches queues, so neither pipe
 can delay it. The reader also ends the worker with its runner: at the end of input (the runner closed it, or is gone),

@@ -252,7 +252,7 @@ class NetworkClient:
         )
 
     def _open_channels(self) -> list[Channel]:
-        """Return the open connections of rule 3, to brokers with a compatible Metadata version."""
+        """Return the open connections to brokers that support our Metadata versions (rule 3)."""
         nodes = self._metadata.nodes
         links = (
             link

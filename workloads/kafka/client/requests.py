@@ -130,7 +130,7 @@ def init_producer_id_request(messages: Any) -> Any:
 def metadata_response(response: Any) -> MetadataResponse:
     """Convert a Metadata response of any version since 9. Topics without a name, such as deleted ids, are skipped.
 
-    ProtocolError for a broker with an invalid address.
+    Raises ProtocolError for a broker with an invalid address.
     """
     return MetadataResponse(
         nodes=tuple(map(to_node, response.brokers)),
@@ -173,7 +173,7 @@ def endpoints(response: Any) -> tuple[Node, ...]:
 
 
 def to_node(entry: Any) -> Node:
-    """Convert a node of any response; ProtocolError for an invalid address."""
+    """Convert a node of any response; raise ProtocolError for an invalid address."""
     try:
         host, port = Address.checked(entry.host, entry.port)
     except ValueError as error:

@@ -100,7 +100,7 @@ def _partition(kind: Any, target: Target, offset: int, metadata: str = "") -> An
 
 
 def commit_error(response: Any) -> int:
-    """Return the error code of the single partition in either response; ProtocolError if it is missing."""
+    """Return the error code of the single partition in either response; raise ProtocolError if it is missing."""
     answers = [partition for topic in response.topics for partition in topic.partitions]
     if not answers:
         raise ProtocolError("the response to a commit lacks its partition")

@@ -69,7 +69,7 @@ class CommittedOffsets:
         self._turn = asyncio.Lock()
 
     async def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
-        """Commit ``offsets``; TimeoutError at the deadline, BrokerError if the group rejects them."""
+        """Commit ``offsets``; raise TimeoutError at the deadline, BrokerError if the group rejects them."""
         if offsets:
             async with self._turn:
                 await self._until_done(lambda: self._commit(offsets))

@@ -49,7 +49,7 @@ class ConsumerLoop:
         return sum((rule.counts for rule in rules), self._fetcher.counts)
 
     async def run(self) -> None:
-        """Run forever; UnsupportedError if a broker cannot be fetched from at all."""
+        """Run forever; raise UnsupportedError if a broker cannot be fetched from at all."""
         while True:
             metadata_ms = self._shared.brokers.refresh_if_due()
             now_ms = self._shared.clock_ms()

@@ -225,7 +225,7 @@ class HeartbeatSender:
         self._group_id, self._member, self._coordinator, self._shared = group_id, member, coordinator, shared
 
     async def run(self) -> None:
-        """Run forever; BrokerError when the membership has ended, UnsupportedError if the broker lacks KIP-848."""
+        """Run until it raises: BrokerError when the membership ended, UnsupportedError if the broker lacks KIP-848."""
         while True:
             wait_ms = self._member.wait_ms(self._shared.clock_ms())
             if wait_ms > 0:

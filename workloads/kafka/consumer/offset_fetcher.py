@@ -201,7 +201,7 @@ class OffsetFetcher:
         return {tp: answers.get(tp, ListedOffset(UNKNOWN_PARTITION, UNKNOWN)) for tp in requests}
 
     async def find(self, end: End, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return where these logs start or end. Retries until all are known; BrokerError for a final error."""
+        """Return where these logs start or end. Retries until all are known; raise BrokerError for a final error."""
         offsets: dict[TopicPartition, int] = {}
         while missing := [tp for tp in partitions if tp not in offsets]:
             answers = await self._list_anywhere({tp: LookUp(end, self._shared.metadata.leader(tp)) for tp in missing})
@@ -213,7 +213,7 @@ class OffsetFetcher:
         return offsets
 
     async def _list_anywhere(self, requests: Mapping[TopicPartition, LookUp]) -> dict[TopicPartition, ListedOffset]:
-        """Return what each leader answers now; BrokerError for a final error."""
+        """Return what each leader answers now; raise BrokerError for a final error."""
         answers: dict[TopicPartition, ListedOffset] = {}
         for node_id, of_node in by_node(requests, lambda lookup: lookup.leader).items():
             with suppress(*UNREACHABLE):
