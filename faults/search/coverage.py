@@ -141,7 +141,7 @@ def api_of(fault: Fault) -> str | None:
 class Worker:
     """One operation of one arm: a client process.
 
-    ``label`` is the workload coordinate of a cell; ``grouped``: it commits offsets, alone or as a group member.
+    ``label`` is its name in the coverage matrix; ``grouped`` is True if it commits offsets, alone or as a group member.
     """
 
     workload: str

@@ -4,9 +4,9 @@ Rules. A fault's id is its explicit ``id``, else ``<kind>-<n>`` for the n-th fau
 ``repeat`` around it appends the round (``slow-2``), and the ``blocks`` of a plan are rounds around all faults
 (``slow-3-2``). So ids do not depend on draws.
 
-A stream is named by the explicit id, else by the content of the entry in the list (canonical JSON), the number of
-identical entries before it, and the location inside it; then by the rounds, and for a range by its place. So adding an
-entry anywhere changes no draw of other entries; within an entry, an explicit id preserves a step's draws.
+A random stream's name consists of the entry's id, or without an id of its content (canonical JSON), the number of
+identical entries before it, and the location inside it. The round numbers follow, and for a range its location. So
+adding an entry anywhere changes no draw of other entries; within an entry, an explicit id preserves a step's draws.
 
 Without a seed the expansion only contains what is certain: steps that no choice and no range can remove, move or
 change.
