@@ -166,7 +166,7 @@ def trend(
 
 
 def _margin(text: str) -> float:
-    """``10%`` as 1.1: ratios from 1/1.1 to 1.1 are within the margin."""
+    """Return ``10%`` as 1.1: ratios from 1/1.1 to 1.1 are within the margin."""
     try:
         share = float(text.strip().removesuffix("%")) / 100
     except ValueError:

@@ -224,7 +224,10 @@ def _parse_spool(path: Path) -> Spool | None:
 
 
 class ClientProcesses:
-    """The workers of one run. ``spool`` holds their rows; None: the spool of the run in progress with that id."""
+    """The workers of one run.
+
+    ``spool`` is the directory of the clients' rows; None selects the spool of the current run with that id.
+    """
 
     def __init__(self, run_id: str, spool: Path | None = None) -> None:
         self._run_id, self._given_spool = run_id, spool
@@ -279,7 +282,7 @@ class ClientProcesses:
             raise FaultError(f"the client {worker} was killed and is not dead after {_KILL_DEADLINE_S:g} s")
 
     def release(self, worker: str) -> None:
-        """Let the fleet start it again; no error if it runs, or if the fleet has ended."""
+        """Let the fleet start the worker again; no error if it runs already, or if the fleet has ended."""
         if folder := self._spool():
             mark_released(folder, worker)
 

@@ -312,7 +312,10 @@ class Oracle:
         return planned_s(candidate.document, self.source.seed)
 
     def _duration_s(self, load_s: float) -> float:
-        """Add the largest overhead so far, without the first run's, which launched the cluster and started Spark."""
+        """Estimate a run's duration: its plan plus the largest overhead so far.
+
+        The first run doesn't count, because it launched the cluster and started Spark.
+        """
         return load_s + max(self._overhead_s[1:] or self._overhead_s or [_OVERHEAD_S])
 
 
