@@ -7,9 +7,9 @@ observed, ``next`` what to do about it.
 The verdict of a run consists of its checks and the worst status among those that gate it
 (ERROR > FAIL > INCONCLUSIVE > PASS).
 
-All families of checks have one signature, ``CheckFamily``: ``fault_checks`` (witness and exposure), ``harness_checks``,
-``slo_checks``, ``integrity_checks`` and ``obligation_checks``. The first two run without doubts; the doubts of the
-others are computed from their results.
+All families of checks have the same signature, ``CheckFamily``: ``fault_checks`` (witness and exposure),
+``harness_checks``, ``slo_checks``, ``integrity_checks`` and ``obligation_checks``. The first two run without doubts;
+the doubts of the others are computed from their results.
 """
 
 import json
@@ -104,7 +104,7 @@ class Verdict:
 
     @property
     def gating(self) -> tuple[Check, ...]:
-        """The checks that determine the status; the others have ``gate: report`` in the plan."""
+        """Checks that determine the status; all others have ``gate: report`` in the plan."""
         return tuple(check for check in self.checks if check.gate)
 
     @property
@@ -140,7 +140,7 @@ def worst(statuses: Sequence[Status]) -> Status:
 
 
 def from_json(document: dict[str, Any]) -> Verdict:
-    """Read a verdict written by ``to_json``. Raises KeyError, TypeError or ValueError for another document."""
+    """Read a verdict written by ``to_json``. Raises KeyError, TypeError or ValueError if the document is no verdict."""
     checks = []
     for row in document["checks"]:
         samples = tuple((producer_id, seq) for producer_id, seq in row["samples"])

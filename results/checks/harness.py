@@ -2,7 +2,7 @@
 
 Limits, after warm-up: the 99th percentile of the generator's lateness is at most 50 ms, without the delay that a fault
 causes; at most 5 % of the host's 100 ms ticks are more than 50 ms late; the hypervisor steals at most 10 % of the CPU
-on average. Beyond these limits nothing is proven, so the checks are PASS or INCONCLUSIVE, never FAIL.
+on average. A run beyond these limits proves nothing about Kafka, so the checks are PASS or INCONCLUSIVE, never FAIL.
 """
 
 from aftershock.results.checks.check import Check, Doubts, Status, subject_of

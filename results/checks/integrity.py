@@ -35,7 +35,7 @@ truncates a log or recreates a topic, then missing, duplicate or reordered recor
 A record in doubt may be in the log or not: both are reported, neither fails. Before a run has finished, missing records
 may not have been read yet, so a loss is INCONCLUSIVE. A rule that can't apply to a client has no check: a client
 without a group shares no partitions; a client that doesn't report offsets, epochs or high watermarks can't be judged by
-them. (A client of which nothing at all was observed has its checks, and they are INCONCLUSIVE.)
+them. (A client without any observation does have its checks, and they are INCONCLUSIVE.)
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -97,7 +97,9 @@ _UNITS = {
 
 @dataclass(frozen=True)
 class _Result:
-    """Finding of a rule for one subject. ``permitted``: the reason why it is permitted, None if it is forbidden.
+    """Finding of a rule for one subject.
+
+    ``permitted``: the reason why the configuration permits the finding, None if it is forbidden.
 
     ``partial``: not everything that the rule needs could be read, so that an empty finding proves nothing.
     """
@@ -118,7 +120,7 @@ class _Result:
 def integrity_checks(evidence: Evidence, facts: Facts, _: Doubts) -> list[Check]:
     """Return ``integrity/<rule>`` for each client that the rule applies to, for the log and for the replicas.
 
-    They need no doubts: an integrity failure stands even if a fault is unproven or the harness is slow.
+    Doubts are not needed: an integrity failure stands even if a fault is unproven or the harness is slow.
     """
     checks = [_check(evidence, result) for result in _results(evidence, facts)]
     return sorted(checks, key=lambda check: (check.id, check.subject))
@@ -175,7 +177,7 @@ def _of_producer(evidence: Evidence, facts: Facts, client: Client) -> Iterator[_
 
 
 def _with_events(evidence: Evidence, client: Client, side: str, rows: Finding) -> tuple[Finding, str]:
-    """Add what went back according to the client's events to what went back in its rows; the note names the kinds."""
+    """Add the decreases in the client's events to the decreases in its rows; the note names the kinds."""
     by_kind = regressions(evidence, client, side)
     combined = replace(
         rows,
@@ -217,12 +219,12 @@ def _corrupt(evidence: Evidence, facts: Facts, subject: str, arm: str | None, ke
 
 
 def compares(evidence: Evidence, key: str) -> bool:
-    """Return whether a reader (or the reader of the log) compared each value with what was sent, by ``run.json``."""
+    """Return whether ``run.json`` says that a reader (or the reader of the log) compared values with the sent ones."""
     return key in evidence.run.get("values_compared", ())
 
 
 def _co_owned(evidence: Evidence, facts: Facts, client: Client, subject: str) -> _Result:
-    """Combine double ownership seen in rows and in assignments; what faults explain is only a note."""
+    """Combine double ownership in rows and in assignments; overlaps that a fault may explain only get a note."""
     by_events, by_events_in_fault = co_assigned(evidence, client)
     by_rows, by_rows_in_fault = (
         facts.finding(rule, "consume", client.key) for rule in ("co_owned", "co_owned_in_fault")

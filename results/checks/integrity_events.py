@@ -4,7 +4,7 @@ Plain Python, without Spark. Rules:
 
 * A batch is retried without back-off at most once per leader epoch (KIP-951, ``ProducerBatch``). A batch is identified
   by the token of its first record and its number of records, because the parts of a split batch count as new batches.
-* A worker owns a partition from ``assigned`` to ``revoked``. An assignment replaces what the worker had before.
+* A worker owns a partition from ``assigned`` to ``revoked``. A new assignment replaces the worker's earlier assignment.
 * Per partition, the epochs of the leader hints that a worker accepted must rise (KIP-951: a hint that is not newer is
   refused), and its committed positions must not fall, except after a new assignment or a position reset.
 """
@@ -22,7 +22,7 @@ Event = Mapping[str, Any]
 
 
 def immediate(evidence: Evidence, client: Client) -> Finding:
-    """``immediate``: examined are the retried (batch, epoch), broken those retried without back-off more than once."""
+    """Return ``immediate``: a retried (batch, epoch) is broken if it was retried immediately more than once."""
     retries = [
         line for line in _events(evidence, client) if line["event"] == "batch_retried" and line.get("token") is not None
     ]
@@ -40,7 +40,7 @@ def _attempt(line: Event) -> tuple[Any, ...]:
 
 
 def regressions(evidence: Evidence, client: Client, side: str) -> Mapping[str, tuple[int, int]]:
-    """Map ``leader hints`` and ``committed positions`` to how many there were and how many of them went back."""
+    """Map ``leader hints`` and ``committed positions`` to their number, and the number of values that decreased."""
     counts = {"leader hints": [0, 0], "committed positions": [0, 0]}
     highest: dict[tuple[Any, ...], int] = {}
     for line in _events(evidence, client):
@@ -89,7 +89,7 @@ def co_assigned(evidence: Evidence, client: Client) -> tuple[Finding, Finding]:
 
 
 def _ownership(evidence: Evidence, client: Client) -> Iterator[tuple[tuple[str, int], int, float]]:
-    """Yield ((topic, partition), start, end) of what the client's worker was assigned."""
+    """Yield ((topic, partition), start, end) of each partition that the client's worker was assigned."""
     open_us: dict[tuple[str, int], int] = {}
     for line in sorted(_events(evidence, client), key=lambda event: int(event.get("t_us", 0))):
         for topic, number in line.get("partitions") or () if line["event"] in ("assigned", "revoked") else ():

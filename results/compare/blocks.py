@@ -6,9 +6,9 @@
     produce.gap                         also consume, commit: the longest time without a success in the whole block
     recovery [after FAULT]              from the injection to the first calm period; the slowest of several faults
 
-Rules: microseconds, lower is better, None is slower than any value. A quantile needs 10/(1-q) records in *every* block,
-as everywhere. A recovery within Kafka's first back-off (``retry.backoff.ms``, 100 ms) counts as 100 ms: the client
-never met the fault, and ratios below it are noise.
+Rules: microseconds, lower is better, None is slower than any value. A quantile q needs 10/(1-q) records in *every*
+block, the same minimum as in all checks. A recovery within Kafka's first back-off (``retry.backoff.ms``, 100 ms) counts
+as 100 ms: the client never met the fault, and ratios below it are noise.
 """
 
 import math
@@ -33,7 +33,10 @@ _RECOVERY = re.compile(r"recovery(?:\s+after\s+(\S+))?")
 
 @dataclass(frozen=True)
 class Measure:
-    """A measure to compare. ``q`` None: a gap or a recovery, one value per block; ``after``: only this fault."""
+    """Measure that a comparison uses.
+
+    ``q`` is None for a gap or a recovery, which have one value per block; ``after`` limits recoveries to one fault.
+    """
 
     metric: str
     q: float | None = None
@@ -50,12 +53,12 @@ class Measure:
 
     @property
     def cut(self) -> Cut:
-        """The cut to measure."""
+        """Cut (metric and window) to measure."""
         return Cut(self.metric, self.window, each="block")
 
     @property
     def needs(self) -> int:
-        """The least number of records per block; 0 for a gap or a recovery."""
+        """Minimum number of records per block; 0 for a gap or a recovery."""
         if self.q is None or self.q == MAX:
             return 0 if self.q is None else 1
         return math.ceil(10 / (1 - Fraction(repr(self.q))))
@@ -89,7 +92,7 @@ def parse(text: str) -> Measure:
 
 
 def standing(sides: Iterable[str]) -> tuple[Measure, ...]:
-    """Return the default measures for clients with these sides: recovery, and p95 latency under the fault."""
+    """Return the default measures: recovery, and for each side the p95 latency under the fault."""
     names = tuple(sides)
     recovery = (Measure(RECOVERY),) if "produce" in names else ()
     return (*recovery, *(Measure(f"{side}.latency", 0.95, "fault") for side in names))
@@ -153,7 +156,7 @@ def _block(row: Mapping[str, Any], measure: Measure) -> Block | None:
 
 
 def _gap(longest_us: int | None, successes: int) -> Block:
-    """Return the block of a gap; without a success the gap never ended."""
+    """Return the block of a gap; without a success its value is None, a gap without end."""
     return Block(longest_us if successes else None, successes)
 
 

@@ -5,26 +5,27 @@ value.
 
 **Tests**
 
-* The unit is the block, never the record: the records of one stall are one event, and tests that count them raise false
-  alarms in a third of all comparisons of a client with itself.
-* All calculations use log-ratios, so that double and half are equally far from 1. A ratio is ours by theirs.
-* Paired blocks: Student's t, and beside it the exact sign-flip test, which assumes only symmetry: all ``2^B`` flips up
-  to 12 blocks, above that 100 000 flips drawn with the caller's seed.
+* The unit is the block, never the record: the records of one stall are one event, and tests that count records raise
+  false alarms in a third of all comparisons of a client with itself.
+* All calculations use log-ratios, so that double and half are equally far from 1. A ratio is ours / theirs.
+* Paired blocks: Student's t-test, and in addition the exact sign-flip test, which assumes only symmetry: all ``2^B``
+  flips up to 12 blocks, above that 100 000 flips drawn with the caller's seed.
 * A pair with None or with a value without a logarithm has no ratio, but may have a sign. Then no ratio is estimated,
-  and only the signs are tested; a pair without a sign counts against any claim.
+  and only the signs are tested; a pair without a sign counts as evidence against both directions.
 * Two groups without pairs: Welch's t on logarithms.
-* "Equivalent" is shown by two one-sided tests (TOST) within a margin. A missing difference alone shows nothing.
+* "Equivalent" is shown by two one-sided tests (TOST) within a margin. The absence of a significant difference does not
+  show equivalence.
 
 **Verdicts**
 
-* A pair is one block in which both clients suffered the same fault at the same time. With fewer than six pairs no test
-  can reach one in twenty (the best of 2^5 signs is 1 in 16), so the result is inconclusive. It is also inconclusive if
-  a block has too few records.
-* Several metrics are several chances of a false alarm. Holm's correction covers all metrics of a pair of arms,
+* A pair is one block in which both clients suffered the same fault at the same time. With fewer than six pairs no sign
+  test can reach p = 0.05 (with five signs the smallest p is 1 in 16), so the result is inconclusive. It is also
+  inconclusive if a block has too few records.
+* Every additional metric adds a chance of a false alarm. Holm's correction covers all metrics of a pair of arms,
   including those that could not be tested.
 * A ratio that is shown to be within the margin is equivalent, even if a difference is certain.
-* A block without a value (no success, no calm period) is slower than any: it is counted, no ratio is estimated, and the
-  signs alone may decide.
+* A block without a value (no success, no calm period) is slower than any: it is counted, no ratio is estimated, and
+  only the signs are tested.
 
 Only ``scipy.special`` is used: ``scipy.stats`` takes a second to import, in every judgement.
 """
@@ -59,10 +60,12 @@ class Interval:
 
 @dataclass(frozen=True)
 class Tested:
-    """Result of the tests. ``p``: of a difference; ``p_equivalent``: of a ratio outside the margin.
+    """Result of the tests.
+
+    ``p``: p-value of the test for a difference; ``p_equivalent``: p-value of the test for equivalence (TOST).
 
     ``flips``: number of sign assignments behind ``p_flip``, None if no signs were flipped. ``interval`` is None if no
-    ratio can be estimated; then ``p`` is of the signs alone. ``direction``: -1 if ours is lower.
+    ratio can be estimated; then ``p`` comes from the sign test. ``direction``: -1 if ours is lower.
     """
 
     p: float
@@ -76,7 +79,7 @@ class Tested:
 def paired(ours: Values, theirs: Values, margin: float, *, confidence: float = 0.95, seed: int = 0) -> Tested:
     """Test at least two pairs of blocks: the same index in both sequences is the same block.
 
-    ``margin`` > 1: ratios from ``1/margin`` to ``margin`` are equivalent to 1.
+    Ratios from ``1/margin`` to ``margin`` (``margin`` > 1) count as equivalent to 1.
     """
     pairs = [(_log(our_value), _log(their_value)) for our_value, their_value in zip(ours, theirs, strict=True)]
     ratios = [
@@ -92,7 +95,10 @@ def paired(ours: Values, theirs: Values, margin: float, *, confidence: float = 0
 
 
 def welch(ours: Values, theirs: Values, margin: float, *, confidence: float = 0.95) -> Tested | None:
-    """Test two groups of at least two blocks each. None if a value has no logarithm: then no test applies."""
+    """Test two groups of at least two blocks each.
+
+    Returns None if a value has no logarithm, because then no test applies.
+    """
     logs = [[_log(value) for value in group] for group in (ours, theirs)]
     if any(log is None for group in logs for log in group):
         return None
@@ -105,7 +111,7 @@ def welch(ours: Values, theirs: Values, margin: float, *, confidence: float = 0.
 
 
 def sign_flip(differences: Sequence[float], seed: int) -> tuple[float, int]:
-    """Return the two-sided p of the mean under random signs, and the number of sign assignments."""
+    """Return the two-sided p-value of the mean under random signs, and the number of sign assignments."""
     values = np.asarray(differences)
     bound = abs(values.sum()) - _ROUNDING * np.abs(values).sum()
     if len(values) <= EXACT_BLOCKS_MAX:
@@ -118,14 +124,14 @@ def sign_flip(differences: Sequence[float], seed: int) -> tuple[float, int]:
 
 
 def sign_test(signs: Sequence[int]) -> float:
-    """Return the two-sided p of the signs; a 0 has no sign, but counts as a pair."""
+    """Return the two-sided p-value of the sign test; a 0 has no sign, but counts as a pair."""
     most = max(sum(sign > 0 for sign in signs), sum(sign < 0 for sign in signs))
     tail = sum(math.comb(len(signs), k) for k in range(most, len(signs) + 1)) / (1 << len(signs))
     return min(1.0, 2 * tail)
 
 
 def holm(ps: Sequence[float | None]) -> list[float | None]:
-    """Return Holm's corrected p values; None claims nothing, but counts as a member of the family."""
+    """Return p-values with Holm's correction; a None (no test) stays None, but counts in the number of tests."""
     order = sorted((p, index) for index, p in enumerate(ps) if p is not None)
     adjusted: list[float | None] = [None] * len(ps)
     least = 0.0
@@ -191,7 +197,7 @@ Word: TypeAlias = Literal["improved", "regressed", "equivalent", "inconclusive"]
 
 @dataclass(frozen=True)
 class Row:
-    """Result for one metric of a pair. Ratios are ours by theirs; values are geometric means in ms, None if censored.
+    """Result for one metric of a pair. Ratios are ours / theirs; values are geometric means in ms, None if censored.
 
     ``p`` and ``p_equivalent`` are corrected for the number of metrics, ``p_flip`` and the interval are not.
     """
@@ -214,7 +220,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Question:
-    """A measure and its blocks on both sides. ``alike``: equal numbers are the same block, so blocks are paired."""
+    """A measure and its blocks on both sides.
+
+    ``alike`` is True if equal block numbers denote the same block on both sides, so blocks can be paired.
+    """
 
     measure: Measure
     ours: Blocks
@@ -224,7 +233,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Confident:
-    """Result for ``ratio op factor`` by blocks. ``censored``: number of values that are missing."""
+    """Result of testing ``ratio op factor`` with blocks. ``censored``: number of values that are missing."""
 
     status: Status
     blocks: int
@@ -237,7 +246,10 @@ class Confident:
 
 
 def rows(questions: Sequence[Question], margin: float = MARGIN, seed: int = 0) -> tuple[Row, ...]:
-    """Return a row per question, in order. ``seed`` draws the signs if there are too many to try all."""
+    """Return a row per question, in order.
+
+    ``seed`` seeds the random signs if there are too many combinations to try all.
+    """
     results = [_tested(question, margin, seed) for question in questions]
     ps = holm([tested.p if tested else None for _, tested in results])
     margins = holm([tested.p_equivalent if tested else None for _, tested in results])
@@ -248,7 +260,7 @@ def rows(questions: Sequence[Question], margin: float = MARGIN, seed: int = 0) -
 
 
 def worst(answers: Sequence[Row]) -> Word:
-    """Return regressed if any row is, else inconclusive if any is or there are none, else equivalent if any is."""
+    """Return the first of regressed, inconclusive, equivalent, improved in the rows; inconclusive without rows."""
     order: tuple[Word, ...] = ("regressed", "inconclusive", "equivalent", "improved")
     verdicts = {row.verdict for row in answers} or {"inconclusive"}
     return next(word for word in order if word in verdicts)
@@ -257,7 +269,10 @@ def worst(answers: Sequence[Row]) -> Word:
 def confident(
     facts: Facts, cut: Cut, pair: tuple[str, str], q: float | None, op: str, factor: float, confidence: float = 0.95
 ) -> Confident:
-    """Test if the ratio of two clients' quantiles (``q`` None: max) is ``op factor``, by the cut's blocks."""
+    """Test if the ratio of two clients' quantiles satisfies ``op factor``, with one ratio per block.
+
+    ``q`` None stands for the maximum.
+    """
     at = MAX if q is None else q
     ours, theirs = (of_slices(facts.slices(cut, client), at) for client in pair)
     question = Question(Measure(cut.metric, at, cut.window), ours, theirs)
@@ -285,7 +300,7 @@ def confident(
 
 
 def _tested(question: Question, margin: float, seed: int) -> tuple[Row, Tested | None]:
-    """Return the row without its verdict, and the test result, None if there was not enough to test."""
+    """Return the row without its verdict, and the test result, which is None with too little data to test."""
     row = _counted(question)
     if row.why:
         return row, None
@@ -300,7 +315,7 @@ def _tested(question: Question, margin: float, seed: int) -> tuple[Row, Tested |
 
 
 def _counted(question: Question) -> Row:
-    """Return a row with the number of blocks, and the reason why they can't be tested (empty: they can)."""
+    """Return a row with the number of blocks, and the reason why they can't be tested, or an empty text."""
     blocks = min(map(len, _numbers(question)))
     ours, theirs = _values(question)
     censored = [*ours, *theirs].count(None)
@@ -325,7 +340,7 @@ def _counted(question: Question) -> Row:
 
 
 def _numbers(question: Question) -> tuple[list[int], list[int]]:
-    """Return the numbers of the compared blocks; for pairs those that both sides have."""
+    """Return the numbers of the compared blocks; for pairs only the blocks that both sides have."""
     ours, theirs = sorted(question.ours), sorted(question.theirs)
     both = [number for number in ours if number in question.theirs]
     return (both, both) if question.alike else (ours, theirs)
@@ -365,7 +380,7 @@ def _decided(row: Row, tested: Tested, p: float | None, p_equivalent: float | No
 
 
 def _more_blocks(blocks: int, spread: float, margin: float = MARGIN) -> str:
-    """Advise the number of blocks at which the interval is as wide as the margin; ``spread``: upper by lower end."""
+    """Advise how many blocks narrow the interval to the margin; ``spread`` is the upper end / the lower end."""
     enough = math.ceil(blocks * (math.log(spread) / (2 * math.log(margin))) ** 2)
     if enough > BLOCKS_MAX:
         noisy = f"too noisy for {BLOCKS_MAX} blocks to detect {margin:.3g}"

@@ -8,7 +8,7 @@
 
 Lines are only appended, and a run is added only once. ``value`` is null if it was slower than any (censored);
 ``ratio_to`` is the control arm's value in the same run, null for the control itself. A line that can't be read is
-reported and left out; the others count.
+reported and skipped.
 
 **Known issues.** ``known-issues.toml`` beside the ledger lists known regressions, each with its last day::
 
@@ -18,8 +18,8 @@ reported and left out; the others count.
     from = 2026-11-01
     until = 2026-12-15
 
-An issue excuses a change since ``from`` as long as the last night is not after ``until``; after that it excuses nothing
-and is reported as expired.
+An issue excuses a change since ``from`` as long as the last night is not after ``until``; after that it is reported as
+expired and has no effect.
 """
 
 import json
@@ -187,7 +187,7 @@ class Issue:
         return self.begin <= changed <= self.until and all(fnmatchcase(name, glob) for name, glob in pairs)
 
     def expired(self, last: date) -> bool:
-        """Return True if the issue excuses nothing any more."""
+        """Return True if the issue has expired and has no effect."""
         return last > self.until
 
 

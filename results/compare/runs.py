@@ -1,9 +1,10 @@
 """Comparisons of judged runs: all arms of one run in pairs, or the same arms in two runs; and their output.
 
 **Pairs.** The control is the second client of its pairs: an arm called ``baseline`` or ``control``, else the first arm
-by name. A block whose fault has no witness or no exposure is left out on both sides, with a note. If a harness can't be
-trusted, every result is inconclusive. Blocks of one run share their night; between two runs any difference between the
-nights counts as a difference, unless both are divided by a control arm.
+by name. A block whose fault has no witness or no exposure is excluded on both sides, with a note. If a run's harness
+checks failed, every result is inconclusive. Blocks of one run share the host's condition; between two runs, a
+difference between hosts or nights looks like a difference between clients, unless both values are divided by a control
+arm's.
 
 **Comparable runs.** Two runs must have the same plan: name, load, topics, timing, cluster and faults. Kafka's version,
 an arm's settings, our revision and the host may differ; the differences are noted.
@@ -76,7 +77,7 @@ def _load(timeline: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _faults(run: JudgedRun, other: JudgedRun) -> Any:
-    """Return the steps; if the seeds or the numbers of blocks differ, only ids and kinds, as draws decide the rest."""
+    """Return the steps; only ids and kinds if seeds or block counts differ, because the rest is then drawn."""
     steps = run.timeline["steps"]
     if run.run.get("seed") == other.run.get("seed") and _blocks(run) == _blocks(other):
         return steps
@@ -101,7 +102,7 @@ def _properties(run: JudgedRun) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Options:
-    """What to compare. Without metrics the default measures are compared (``blocks.standing``)."""
+    """Options of a comparison. Without metrics the default measures are compared (``blocks.standing``)."""
 
     metrics: tuple[Measure, ...] = ()
     margin: float = MARGIN
@@ -178,7 +179,7 @@ def _across(base: JudgedRun, changed: JudgedRun, workload: Mapping[str, Any], ar
 
 
 def _by_control(run: JudgedRun, measure: Measure, client: str, control: str | None, trials: set[int] | None) -> Blocks:
-    """Return a client's blocks, divided by the control's if there is one; blocks without its value are left out."""
+    """Return a client's blocks, divided by the control's if it exists; blocks that the control lacks are left out."""
     ours = _trial_blocks(run, measure, client, trials)
     if control is None:
         return ours
@@ -233,7 +234,7 @@ def markdown(comparisons: Sequence[Comparison]) -> str:
 
 
 def document(comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    """Return the document of ``--json``."""
+    """Return the JSON document that ``--json`` prints."""
     pairs = [asdict(comparison) | {"verdict": comparison.verdict} for comparison in comparisons]
     return {"schema_version": SCHEMA_VERSION, "comparisons": pairs}
 

@@ -1,11 +1,11 @@
 """Trends of nightly series: change points, not thresholds; and their output.
 
-**Detection.** PELT with an rbf kernel (``ruptures``) on logarithms of an arm's ratio to its control, so that an effect
-on both cancels; without a control on logarithms of the value itself. Penalty 6 and segments of at least 3 nights raised
-no alarm in simulations without a shift. A change under 10 % is ignored. Before 24 nights that penalty never finds a
-change, so the result is inconclusive. The last 120 nights are examined, and a change counts while it is among the last
-45 (one of x1.2 may take 27 nights to be detected). A censored night has no value: it is counted, and while one is among
-the last three nights the series is inconclusive.
+**Detection.** PELT with an rbf kernel (``ruptures``) on logarithms of an arm's ratio to its control, so that effects on
+both arms cancel; without a control, on logarithms of the value itself. Penalty 6 and segments of at least 3 nights
+raised no alarm in simulations without a shift. A change under 10 % is ignored. Before 24 nights that penalty never
+finds a change, so the result is inconclusive. The last 120 nights are examined, and a change counts while it is among
+the last 45 (one of x1.2 may take 27 nights to be detected). A censored night has no value. Censored nights are counted,
+and a series with one among its last three nights is inconclusive.
 
 **Output** as text for a terminal, as JSON, and the ledger as CSV for Apache Otava: a row per night, a column per
 series, ``time`` first, ``run`` and ``commit`` as attributes. Otava needs a number in every cell, so a night without a
@@ -61,7 +61,7 @@ class Change:
 
     @property
     def ratio(self) -> float:
-        """The value after by the value before."""
+        """Ratio of the value after the change to the value before."""
         return self.after / self.before
 
 
@@ -90,7 +90,10 @@ def trends(lines: Sequence[Line], issues: Sequence[Issue] = ()) -> tuple[Trend, 
 
 
 def points(own: Sequence[Line]) -> tuple[list[Point], bool]:
-    """Return the nights of one series, and True if they are ratios. Then a night without a ratio is None."""
+    """Return the nights of one series, and True if they are ratios.
+
+    In a series of ratios, a night without a ratio has the value None.
+    """
     relative = any(line.ratio_to is not None for line in own)
     nights = (list(lines) for _, lines in groupby(own, key=lambda line: line.night))
     return [Point(_mean(lines, relative=relative), lines[-1]) for lines in nights], relative
@@ -118,7 +121,7 @@ def _key(line: Line) -> tuple[str, ...]:
 
 
 def _mean(lines: Sequence[Line], *, relative: bool) -> float | None:
-    """Return the geometric mean of a night's runs, None if one has no value."""
+    """Return the geometric mean of a night's runs, None if a run has no value."""
     pairs = [(line.value, line.ratio_to if relative else 1.0) for line in lines]
     ratios = [value / other for value, other in pairs if value is not None and other is not None]
     return geometric_mean(ratios) if len(ratios) == len(pairs) else None
@@ -178,7 +181,7 @@ WIDTH = 80
 
 
 def exit_code(series_trends: Sequence[Trend], broken: Sequence[str]) -> int:
-    """Return 1 if a series regressed, else 2 if one is inconclusive, a line is broken or there is none, else 0."""
+    """Return 1 if a series regressed, 2 for an inconclusive series, a broken line or no series, else 0."""
     words = {trend.status for trend in series_trends}
     if "regressed" in words:
         return 1
@@ -196,7 +199,7 @@ def text(series_trends: Sequence[Trend], broken: Sequence[str]) -> str:
 
 
 def document(series_trends: Sequence[Trend], broken: Sequence[str]) -> dict[str, Any]:
-    """Return the document of ``--json``."""
+    """Return the JSON document that ``--json`` prints."""
     return {
         "schema_version": SCHEMA_VERSION,
         "series": [_row(trend) for trend in series_trends],
@@ -228,7 +231,7 @@ def _order(series_trends: Sequence[Trend]) -> list[str]:
 
 
 def _unsure_texts(series_trends: Sequence[Trend]) -> Iterator[str]:
-    """Yield each reason with the name of its series, or with their number."""
+    """Yield each reason with the name of the inconclusive series, or with the number of such series."""
     unsure = [trend for trend in series_trends if trend.status == "inconclusive"]
     for why, advice in dict.fromkeys((trend.why, trend.next) for trend in unsure):
         alike = [trend for trend in unsure if (trend.why, trend.next) == (why, advice)]

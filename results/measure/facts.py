@@ -297,5 +297,5 @@ class Facts:
         )
 
     def slices(self, cut: Cut, client: str) -> tuple[Slice, ...]:
-        """Return the slices of a cut for a client, in order of subject and time."""
+        """Return a client's slices of a cut (a metric in a window), ordered by subject and time."""
         return self.cuts.get((cut, client), ())

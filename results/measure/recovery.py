@@ -53,7 +53,7 @@ def success_stretches(slots: DataFrame) -> DataFrame:
 
 
 def longest(stretches: DataFrame, by: tuple[str, ...]) -> DataFrame:
-    """Join stretches of time (``first_us last_us n``, and optionally ``gap_us``) to one per group ``by``."""
+    """Merge stretches of time (``first_us last_us n``, and optionally ``gap_us``) into one per group ``by``."""
     inner = F.col("gap_us") if "gap_us" in stretches.columns else F.lit(0).cast("bigint")
     between = F.col("first_us") - F.lag("last_us").over(Window.partitionBy(*by).orderBy("first_us"))
     return (

@@ -173,7 +173,7 @@ def _steps(points: Sequence[tuple[str, str, str]]) -> Iterator[str]:
 
 
 def _number(tenths: int, *, after: bool = False) -> str:
-    """Return ``12.5`` or ``-.5``; after another number with a space unless a sign separates them."""
+    """Format a number as ``12.5`` or ``-.5``; add a leading space if it follows a number and has no minus sign."""
     said = (
         f"{tenths / TENTHS:g}".replace("0.", ".", 1)
         if -TENTHS < tenths < TENTHS and tenths

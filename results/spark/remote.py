@@ -48,7 +48,7 @@ class Remote(Source):
         return sorted(self._parts)
 
     def part(self, name: str, columns: Mapping[str, str], required: Collection[str]) -> Part:
-        """Return the path of a Parquet file after a check of the schema that Spark reads."""
+        """Check the schema of a Parquet file, as Spark reads it, and return the file's path."""
         path = (self._parts or {})[name]
         try:
             schema = self._spark.read.parquet(literal(path)).schema

@@ -1,14 +1,14 @@
 """Claims of a KIP as a trial states them, the statements that follow from the evidence, and the trial's verdict.
 
 A claim names the parts (judged runs) that it needs. A part that was not run, did not finish, or whose harness can't be
-trusted makes each claim on it inconclusive, with the reason, so the code of a claim sees sound parts only. A claim on a
-run without blocks also needs its faults to be witnessed and exposed (``proven``). Integrity claims use the run's own
-integrity checks (``kept``).
+trusted makes each claim on it inconclusive, with the reason, so a claim's ``judge`` function only gets trustworthy
+parts. A claim on a run without blocks also needs its faults to be witnessed and exposed (``proven``). Integrity claims
+use the run's own integrity checks (``kept``).
 
 The verdict of a trial is given by the first rule that applies:
 
 1. contradicted, if a claim is contradicted;
-2. inconclusive, if a control is not confirmed: the measure shows an effect where there is none, so nothing else counts;
+2. inconclusive, if a control is not confirmed: the measure shows an effect where none exists, so it can't be trusted;
 3. inconclusive, if a claim is inconclusive, or there are no claims;
 4. not seen, if a claim is not seen;
 5. confirmed.
@@ -41,7 +41,7 @@ class Claim:
 
 
 def stated(claims: Sequence[Claim], parts: Parts, left_out: Mapping[str, str]) -> tuple[Statement, ...]:
-    """Return a statement per claim, in order. ``left_out``: why a part that isn't among ``parts`` was not run."""
+    """Return a statement per claim, in order. ``left_out`` maps each part that was not run to the reason."""
     statements = []
     for claim in claims:
         doubt = _doubt(claim, parts, left_out)
@@ -59,7 +59,7 @@ def _doubt(claim: Claim, parts: Parts, left_out: Mapping[str, str]) -> str | Non
 
 
 def kept(part: Part, rules: Collection[str]) -> Judged:
-    """Judge integrity checks: a failed one contradicts; one that is undecided, or none at all, is inconclusive."""
+    """Judge integrity checks: contradicted if a check failed, inconclusive if one is undecided or none exists."""
     checks = [check for check in part.run.verdict.checks if check.id.removeprefix("integrity/") in rules]
     failed = [check for check in checks if check.status is Status.FAIL]
     decided = bool(checks) and all(check.status is Status.PASS for check in checks)

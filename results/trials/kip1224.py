@@ -9,14 +9,14 @@ of time is free of differences between brokers. n counts slices.
 **Busy.** A closed loop over many groups, at the coordinators of one linger after the other, in the same Latin square. n
 counts rounds; the figure of a round is the mean over the runs. A coordinator's flush is a batch: with two commits per
 flush or fewer nothing was batched, the linger has no effect, and the claims are inconclusive. The KIP claims *no
-worse*, so better is no contradiction: each claim has one bound.
+worse*, so a better result does not contradict it: each claim has only one bound.
 
 **Full batches.** A batch is full when the metadata of one more commit would not fit. The coordinator gives up a write
 that is never flushed after ``offsets.commit.timeout.ms``, 5 s: a commit answered within half of that was flushed, and a
 later one can't be distinguished from one that was left behind. Without full batches the claim is inconclusive.
 
-**Killed coordinators.** What a killed coordinator had acknowledged and what its successors know, by the run's own
-integrity checks of commits. n counts kills that were witnessed and exposed.
+**Killed coordinators.** The run's integrity checks of commits compare the commits that a killed coordinator
+acknowledged with those its successor knows. n counts kills that were witnessed and exposed.
 """
 
 import math
@@ -41,7 +41,7 @@ BATCHED = 2.0
 
 
 def by_fixed(runs: Sequence[Part], figure: str, setting: str = ADAPTIVE, confidence: float = 0.9) -> Estimate:
-    """Return a figure at one linger relative to the fixed one: the geometric mean over runs, round by round."""
+    """Return a figure at one linger relative to the fixed linger: per round, the geometric mean over runs."""
     ours, theirs = (_of_rounds(runs, figure, name) for name in (setting, FIXED))
     if not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
         return Estimate(None, None, None, len(ours), "times", confidence)
@@ -49,7 +49,7 @@ def by_fixed(runs: Sequence[Part], figure: str, setting: str = ADAPTIVE, confide
 
 
 def _of_rounds(runs: Sequence[Part], figure: str, setting: str) -> Floats:
-    """Return the geometric mean over the runs, for the rounds that all of them have."""
+    """Return the geometric mean over the runs, for the rounds that all runs have."""
     of_runs = [map(attrgetter(figure), bouts(run).get(setting, ())) for run in runs]
     return np.array([math.exp(math.fsum(map(math.log, values)) / len(runs)) for values in zip(*of_runs, strict=False)])
 
@@ -59,7 +59,7 @@ def _runs(parts: Parts, names: Sequence[str]) -> list[Part]:
 
 
 def _if_batched(parts: Parts, judged: Judged) -> Judged:
-    """Return the result, or an inconclusive one if a coordinator that should batch did not."""
+    """Return the result; inconclusive if a coordinator that should batch commits did not."""
     runs = [kip1224_commits.per_flush(run, transactional=False) for run in _runs(parts, BUSY)]
     fewest = min(per_flush.get(setting, 0.0) for per_flush in runs for setting in (ADAPTIVE, FIXED))
     if fewest > BATCHED:
@@ -85,7 +85,7 @@ def p99(parts: Parts) -> Judged:
 
 
 def without(parts: Parts) -> Judged:
-    """Report the throughput without linger: what lingering gains."""
+    """Report the throughput without linger, for comparison with the throughput that lingering gains."""
     return reported(
         by_fixed(_runs(parts, BUSY), "per_s", NONE), "no linger relative to the fixed one, at the same load"
     )
@@ -109,7 +109,7 @@ def open_p99(parts: Parts) -> Judged:
 
 
 def _of_capacity(parts: Parts, found: Estimate) -> Judged:
-    """Report a figure with the share of the capacity that the plan's rate turned out to be."""
+    """Report a figure, and which share of the measured capacity the plan's rate was."""
     runs = [_of_rounds(group, "per_s", FIXED) for group in ([parts[OPEN]], _runs(parts, BUSY))]
     if not all(map(len, runs)):
         return reported(found, "the share of the capacity is unknown")
@@ -197,7 +197,7 @@ FAULT = "coordinator"
 
 
 def survived(part: Part, rule: str) -> Judged:
-    """Judge that acknowledged commits are in the log (``lost``) or no group went back there (``backward``)."""
+    """Judge the check ``lost`` (acknowledged commits are in the log) or ``backward`` (no offset decreased)."""
     proven, _ = part.run.trials()
     checks = [
         check
@@ -234,7 +234,7 @@ def _differences(part: Part, client: str, slower: str, faster: str) -> list[floa
 
 
 def later_ms(runs: Sequence[Part], client: str, slower: str, faster: str, confidence: float = 0.95) -> Estimate:
-    """Return the mean over slices of the mean over runs; no figure if nothing was answered in one of them."""
+    """Return the mean over slices of the mean over runs; no figure if a slice or run has no answered commit."""
     differences = zip(*(_differences(run, client, slower, faster) for run in runs), strict=False)
     values = [math.fsum(of_slice) / len(runs) for of_slice in differences]
     if not all(map(math.isfinite, values)):
@@ -243,12 +243,12 @@ def later_ms(runs: Sequence[Part], client: str, slower: str, faster: str, confid
 
 
 def saved(parts: Parts) -> Judged:
-    """Judge the time that the adaptive linger saves plain commits."""
+    """Judge how much faster the adaptive linger answers plain (not transactional) commits."""
     return above(later_ms(_runs(parts, IDLE), PLAIN, FIXED, ADAPTIVE), SAVED_MS)
 
 
 def as_none(parts: Parts) -> Judged:
-    """Judge that the adaptive linger takes as long as no linger."""
+    """Judge that a commit takes equally long with the adaptive linger and without linger."""
     return within(later_ms(_runs(parts, IDLE), PLAIN, ADAPTIVE, NONE, 0.9), -SAME_MS, SAME_MS)
 
 

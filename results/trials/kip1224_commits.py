@@ -1,11 +1,11 @@
 """Commits by the linger of their coordinator, the measurements behind KIP-1224's claims.
 
 Rules. A group's coordinator is the leader of the partition of ``__consumer_offsets`` to which its commits were written
-(``offsets/``). A commit belongs to the slice of its intended time, and a failed one is slower than any. The broker's
-setting is the plan's.
+(``offsets/``). A commit belongs to the slice of its intended time, and a failed one is slower than any. A broker's
+linger is read from the plan.
 
-A bout is one round's commits to one coordinator, neighbours in the order of sending, so it shows a busy coordinator
-alone. Only rounds that lie wholly in the steady phase count. The first and the last commits of a bout, as many as a
+A bout is the uninterrupted sequence of one round's commits to one coordinator, so it measures one busy coordinator at a
+time. Only rounds that lie wholly in the steady phase count. The first and the last commits of a bout, as many as a
 closed loop has in flight, share the host with the coordinator before or after and are left out.
 """
 

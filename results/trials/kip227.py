@@ -1,16 +1,17 @@
-"""Claims of KIP-227 (incremental fetch requests): a fetch costs what changed, not all partitions that are followed.
+"""Claims of KIP-227 (incremental fetch requests): a fetch costs what changed, not all partitions in its session.
 
-The KIP gives no figures. A partition that is named in full costs about 70 bytes of a request and its response (Fetch 15
-and later: 33 and 37). The unit is a slice of time: in each, a line through four sizes gives the cost of one more
-partition.
+The KIP publishes no figures. A partition that is named in full costs about 70 bytes of a request and its response
+(Fetch 15 and later: 33 and 37). The unit is a slice of time: in each, a line through four sizes gives the cost of one
+more partition.
 
 **Cost of a fetch:** its request and its response without the records, which cost the same with or without a session, as
-the reference consumers count them. Counters are sampled each second and only grow; a slice has their growth between the
-last samples before its ends. Full and incremental fetches are counted separately, so the full fetch that opens a
-session is in no incremental figure.
+the reference consumers count them. Counters are sampled each second and only grow; a slice's value is the growth from
+the last sample before its start to the last sample before its end. Full and incremental fetches are counted separately,
+so the full fetch that opens a session is in no incremental figure.
 
-**Cost at the brokers:** the kernel's account of each broker's container in the steady phase, for whatever purpose;
-therefore one arm at a time. Followers have no setting for their sessions; a cache without slots grants them none.
+**Cost at the brokers:** CPU and network use of each broker's container in the steady phase, as the kernel counts it. It
+includes all clients, so only one arm runs at a time. Followers have no setting that switches sessions off; a session
+cache without slots does it.
 
 **Lost sessions:** a session that its broker no longer knows is *lost*. It is *regained* when the next event of this
 client and this broker is the response to a full fetch, with a session or without (the cache may be full). That response
@@ -78,7 +79,7 @@ def _grown(part: Part, counter: str, client: str, spans: Sequence[Slice]) -> lis
 
 
 def _upto(times: "np.ndarray[tuple[int, ...], np.dtype[np.int64]]", at_us: int) -> int:
-    """Return the index of the last sample until then, among values preceded by a 0."""
+    """Return the index of the last sample up to that time, in a sequence that starts with an extra 0."""
     return int(np.searchsorted(times, at_us, side="right"))
 
 
@@ -172,7 +173,10 @@ Event = Mapping[str, Any]
 
 
 def regained(part: Part, fault: str) -> Judged:
-    """Judge the longest time from a loss to the response of the full fetch. Losses count from the first fault on."""
+    """Judge the longest time from a loss to the response of the full fetch.
+
+    Only losses after the start of the first fault count.
+    """
     since_us = min((window["start_us"] for window in _proven(part, fault)), default=float("inf"))
     waits = [wait_ms for at_us, wait_ms in after_losses(_session_events(part)) if at_us >= since_us]
     known = [wait_ms for wait_ms in waits if wait_ms is not None]
@@ -257,12 +261,12 @@ def slope(costs_by_size: dict[int, list[float]], confidence: float) -> Estimate:
 
 
 def full_slope(parts: Parts) -> Judged:
-    """Judge the slope without sessions."""
+    """Judge the bytes per additional partition without sessions."""
     return within(slope(costs(parts[BYTES], FULL), 0.9), *FULL_SLOPE)
 
 
 def incremental_slope(parts: Parts) -> Judged:
-    """Judge the slope with sessions; contradicted if it is as high as without."""
+    """Judge the bytes per additional partition with sessions; contradicted if they are as many as without."""
     return below(slope(costs(parts[BYTES], INCREMENTAL), 0.95), INCREMENTAL_SLOPE, no_effect=FULL_SLOPE[0])
 
 

@@ -1,4 +1,4 @@
-"""Claims of KIP-392 (reads from the closest replica), also while that replica lags, dies, or its leader dies.
+"""Claims of KIP-392 (reads from the closest replica), also while that replica lags or is dead, or the leader is dead.
 
 All leaders are in rack a, all consumers in rack b.
 
@@ -8,8 +8,9 @@ which the leaders name the replicas, is left out. The KIP promises only less tra
 is, is reported.
 
 **When the closest replica fails:** how long a lagging replica was kept counts from the start of its lag to each
-partition's first record from another broker. A gap is the longest time without a delivery while a broker was dead. The
-leader's readers have a gap too, which no choice of replica can spare them, so gaps are compared with theirs.
+partition's first record from another broker. A gap is the longest time without a delivery while a broker was dead.
+Consumers that read from the leader have a gap too, which no choice of replica can avoid, so the gaps are compared with
+theirs.
 
 Promises of the KIP's text that Kafka did not ship are in the table as well.
 """
@@ -93,7 +94,7 @@ def all_crossing(parts: Parts, name: str, arm: str) -> Judged:
 
 
 def selected(parts: Parts, name: str) -> Judged:
-    """Judge the share that came from the highest follower, which the custom selector names."""
+    """Judge the share of bytes from the follower with the highest id, which the custom selector prefers."""
     part = parts[name]
     return _nearly_all(_from(part, "closest", _HIGHEST), part, "closest")
 
@@ -104,7 +105,7 @@ def _nearly_all(shares: Floats, part: Part, arm: str) -> Judged:
 
 
 def _from(part: Part, arm: str, rack: str) -> Floats:
-    """Return the per cent of bytes from a rack's brokers, slice by slice."""
+    """Return the percentage of bytes that came from a rack's brokers, slice by slice."""
     result = bytes_by_broker(part, arm, spans(part))
     racks = {int(broker["id"]): broker["rack"] for broker in part.run.run["brokers"]}
     own: Floats = np.sum([result[broker] for broker, stands in racks.items() if stands == rack], axis=0)
@@ -218,7 +219,7 @@ def wavered(parts: Parts) -> Judged:
 
 
 def _changed_us(records: Received) -> NDArray[np.int64]:
-    """Return when a record came from another broker than the record before it."""
+    """Return the times at which a record came from another broker than the record before it."""
     return records.where(np.diff(records.broker_id, prepend=records.broker_id[:1]) != 0).done_us
 
 

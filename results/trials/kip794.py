@@ -10,11 +10,11 @@ Shares are means over slices of 10 s, differences are paired by slice. A p99 is 
 interval comes from resampling whole slices. A record that found no room in the buffer within ``max.block.ms`` failed
 before it had a partition: that distinguishes an exhausted buffer from a slow broker.
 
-**Controls:** equal brokers, records with keys, and (KIP-1123) the rack. A share of equal brokers counts as even within
-10 points: a draw is worth about nine records, so distinguishing a third to 1.5 points would take some 2,700 draws,
-eight minutes at this rate. The key of a record follows from its number alone, so arms are compared record by record.
-While a rack's broker is dead or returning, the location of its leaders is undefined: that time is only in the statement
-about it.
+**Controls:** equal brokers, records with keys, and (KIP-1123) the rack. Shares of equal brokers count as even if they
+differ by at most 10 points: a draw decides about nine records, so measuring a share of a third to within 1.5 points
+would take some 2,700 draws, eight minutes at this rate. The key of a record follows from its number alone, so arms are
+compared record by record. While a rack's broker is dead or returning, the location of its leaders is undefined: only
+one statement covers that time.
 """
 
 from collections.abc import Sequence
@@ -103,7 +103,7 @@ def after_heal(parts: Parts) -> Judged:
 
 
 def even(parts: Parts) -> Judged:
-    """Judge uniform's largest deviation from a third; no effect would be sticky's deviation."""
+    """Judge how far the shares of arm ``uniform`` are from a third; arm ``sticky`` sets the line of no effect."""
     part = parts[PART]
     records, within = of(part, "uniform"), settled(part, SERIES1)
     found, before = (farthest(each, within, 0.9) for each in (records, of(part, "sticky")))
@@ -121,7 +121,7 @@ def _off(share: Estimate) -> Estimate:
 
 
 def turns(records: Placed) -> str:
-    """Explain why bytes are not spread like draws: the length of turns."""
+    """Describe the length of turns, which explains why bytes are distributed differently from draws."""
     where, lengths = records.turns()
     slow = where == SLOW
     if not slow.any() or slow.all():
@@ -162,7 +162,7 @@ def less_than(parts: Parts, ours: str, theirs: str, fault: str) -> Judged:
 
 
 def p99_ratio(parts: Parts, ours: str) -> Judged:
-    """Judge an arm's p99 relative to sticky's."""
+    """Judge an arm's p99 relative to the p99 of arm ``sticky``."""
     part = parts[PART]
     groups = [_latencies(part, arm, SERIES1) for arm in (ours, "sticky")]
     judged = below(drawn_again(groups, _ratio, "times", part.run.run_id), P99_RATIO_MAX)
@@ -209,7 +209,7 @@ def exhausted(parts: Parts, arm: str, *, expected: bool) -> Judged:
 
 
 def _refused(records: Placed) -> float:
-    """Return the per cent of records that found no room in the buffer."""
+    """Return the percentage of records that failed because the buffer was full."""
     return 100 * float((~records.ok & (records.partition == NOWHERE)).mean())
 
 
@@ -220,20 +220,20 @@ MARGIN_POINTS = 10.0
 
 
 def equal_bytes(parts: Parts, arm: str) -> Judged:
-    """Judge the share that is farthest from a third."""
+    """Judge the broker share that deviates most from a third."""
     part = parts[PART]
     found = farthest(placed(part, f"orders/{arm}"), settled(part, EQUAL), 0.9)
     return within(found, THIRD - MARGIN_POINTS, THIRD + MARGIN_POINTS)
 
 
 def unstable_bytes(parts: Parts) -> Judged:
-    """Report the same share of the old partitioner, which may run away to any broker."""
+    """Report the same for the old partitioner, which may overload any of the brokers."""
     found = farthest(placed(parts[PART], "orders/sticky"), settled(parts[PART], EQUAL), 0.9)
     return reported(found, "the share farthest from a third; its draws are even, but its queues are self-reinforcing")
 
 
 def equal_draws(parts: Parts, arm: str) -> Judged:
-    """Judge whether draws are even over equal brokers."""
+    """Judge whether all of several equally fast brokers are drawn equally often."""
     part = parts[PART]
     return fair(placed(part, f"orders/{arm}"), settled(part, EQUAL))
 
@@ -259,7 +259,7 @@ def _wire(part: Part, arm: str, spans: Sequence[Slice]) -> Floats:
 
 
 def keyed(parts: Parts) -> Judged:
-    """Judge that each record has the same partition in all arms; records that an arm failed to place are left out."""
+    """Judge that a record has the same partition in all arms, ignoring records that failed without a partition."""
     arms = (*ARMS, "librdkafka")
     found = [placed(parts[RACK], f"keyed/{arm}") for arm in arms]
     places = [dict(zip(each.seq[each.ok].tolist(), each.partition[each.ok].tolist(), strict=True)) for each in found]
@@ -272,7 +272,7 @@ def keyed(parts: Parts) -> Judged:
 
 
 def near(parts: Parts) -> Judged:
-    """Judge the records sent while the rack led: before its broker was killed, and after it leads again."""
+    """Judge the records sent while the rack's broker led: before it was killed, and after it leads again."""
     part = parts[RACK]
     records, home = placed(part, "orders/near"), _near_partition(part)
     spans = [_phase(part, "steady"), _home(part)]
@@ -285,7 +285,7 @@ def near(parts: Parts) -> Judged:
 
 
 def _others(part: Part, spans: Sequence[Slice], home: int) -> str:
-    """Return the same share of the producer without the setting, as proof that leaving the rack was possible."""
+    """Return the share of the producer without the setting; it proves that records could leave the rack."""
     records = placed(part, "orders/anywhere")
     outside = [100 - records.within(span).share(home) for span in spans]
     return f"without the setting {min(outside):.0f} to {max(outside):.0f} % of the bytes did"

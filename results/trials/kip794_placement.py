@@ -1,10 +1,10 @@
 """Placement of a producer's records over three brokers that lead a partition each, behind KIP-794's claims.
 
-Rules. A record belongs to the slice of its intended time. A share is of the bytes that were acknowledged; a latency is
-infinite if the record failed. A *turn* is a sequence of records, in the order they were sent, that went to one
-partition: the effect of one draw, except that a draw of the same partition again is not visible. After a turn the next
-one goes to another partition, to either with equal probability if draws are uniform. Partition 0 is on the slow broker
-if there is one. The first slice of a fault, in which the queues fill, is in no mean.
+Rules. A record belongs to the slice of its intended time. A share is the percentage of the acknowledged bytes; a
+latency is infinite if the record failed. A *turn* is a sequence of records, in the order they were sent, that went to
+one partition: the effect of one draw, except that a draw of the same partition again is not visible. After a turn the
+next one goes to another partition, and with uniform draws both other partitions are equally likely. Partition 0 is on
+the slow broker if there is one. The first slice of a fault, in which the queues fill, is excluded from all means.
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ class Placed:
         return self._where((done_us >= span.start_us) & (done_us < span.end_us))
 
     def share(self, partition: int) -> float:
-        """Return the per cent of acknowledged bytes in this partition, NaN without acknowledged bytes."""
+        """Return the percentage of the acknowledged bytes that went to this partition, NaN without any."""
         total = float(self.size_bytes[self.ok].sum())
         return 100 * float(self.size_bytes[self.ok & (self.partition == partition)].sum()) / total if total else np.nan
 
@@ -113,7 +113,7 @@ def settled(part: Part, fault: str) -> tuple[Slice, ...]:
 
 
 def farthest(records: Placed, within: Sequence[Slice], confidence: float) -> Estimate:
-    """Return the mean share that is farthest from a third."""
+    """Return the mean share (of three) that deviates most from a third."""
     means = [mean(shares(records, within, partition), "%", confidence) for partition in PARTITIONS]
     return max(means, key=lambda share: abs((share.value or 0.0) - THIRD))
 

@@ -10,21 +10,21 @@ reported as well, if there are the 10 000 records that it needs.
 alternative that the KIP rejected, ``hints`` the other half. Published, the KIP's micro-benchmark: p99.9 of produce 1675
 ms without and 215 ms with it; 1781, 1934 and 5352 ms for an immediate retry without hints.
 
-**Late metadata.** Where Metadata responses are late, Metadata has a connection of its own in all arms. On the shared
+**Late metadata.** In parts with late Metadata responses, all arms use a separate connection for Metadata. On the shared
 connection that Kafka's clients use, responses arrive in order, so a late one, which each client requests in the
-background, delays the records behind it as well: measured so (``shared-300``), the KIP's arm is as slow as the response
-is late.
+background, delays the records behind it as well: measured that way (``shared-300``), the KIP's arm is as slow as the
+response is late.
 
-**Control.** Hints are compared with no hints under the same retry rule, not the whole KIP with none of it: Kafka
-retries immediately after *any* news of a leader, also from Metadata (``docs/KIPS.md``), so that half may help after a
-kill.
+**Control.** Hints are compared with no hints under the same retry rule, rather than the whole KIP with a client that
+lacks it: Kafka retries immediately after *any* news of a leader, also from Metadata (``docs/KIPS.md``), so that half
+may help after a kill.
 
-**Reported besides** (``BESIDE``), never deciding: consumers, other clients, other ways to move leaders, each with the
-same statistic under Metadata that is 300 ms late. Clients of other projects have no separate connection for Metadata,
-so a late response may delay records with or without hints. A new leader shows records to consumers only when its
-followers have them, which may take as long as a response that is 300 ms late: hence a part in which it is 1 s late.
-Restarts are judged by the records that were due from SIGTERM to exit and have no bound: the KIP's tables of them are
-from 70 minutes on fifteen machines, with 108 and 9000 partitions.
+**Also reported** (``BESIDE``), without effect on the verdict: consumers, other clients, other ways to move leaders,
+each with the same statistic under Metadata that is 300 ms late. Clients of other projects have no separate connection
+for Metadata, so a late response may delay records with or without hints. A new leader shows records to consumers only
+when its followers have them, which may take as long as a response that is 300 ms late: therefore one part delays the
+response by 1 s. Restarts are measured with the records that were due from SIGTERM to exit, and have no bound: the KIP's
+tables of them are from 70 minutes on fifteen machines, with 108 and 9000 partitions.
 """
 
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ DELAYS_MS: Mapping[str, int] = {"delay-0": 0, "delay-100": 100, "delay-300": 300
 
 
 def worst(name: str) -> str:
-    """Return the measure of a part's moves."""
+    """Return the worst latency of each move of a part, the statistic of this trial."""
     return WORST_ALONE if DELAYS_MS.get(name) == 0 else WORST
 
 
@@ -75,7 +75,7 @@ def medians(part: Part, ours: str, theirs: str, measure: str) -> str:
 
 
 def middles(*sides: Mapping[int, Block]) -> str:
-    """Return the medians of given blocks."""
+    """Return the medians of the given blocks."""
     values = map(_middle_ms, sides)
     return "medians " + " and ".join("no value" if ms is None else f"{ms:.0f} ms" for ms in values)
 
@@ -96,7 +96,7 @@ def _whole_kip_at_a_kill(parts: Parts) -> Judged:
 
 
 def _classic(part: str, parts: Parts) -> Judged:
-    """Report p99.9 of all records under the moves, ours by theirs: a single number, so it has no interval."""
+    """Report p99.9 of all records under the moves, ours / theirs: a single number, so it has no interval."""
     window = "fault" if DELAYS_MS[part] == 0 else "fault/move"
     sides = [parts[part].quantile_us(client, "produce.latency", window, 0.999) for client in (BOTH, NEITHER)]
     fewest = min(n for _, n in sides)
@@ -229,7 +229,7 @@ def _below_one(part: str, ours: str, theirs: str, measure: str, parts: Parts) ->
 
 
 def _unknown(parts: Parts) -> Judged:
-    """Judge endpoints of unknown brokers; only if the client that ignores endpoints counted such hints."""
+    """Judge hints with endpoints of unknown brokers, if the client that ignores endpoints counted such hints."""
     result = _below_one("unknown", "moves/merged", "moves/ignored", ELECTED, parts)
     refused = parts["unknown"].counters("moves/ignored", "produce").get("hints_refused_unknown_leader", 0)
     word = result.word if refused else "inconclusive"

@@ -3,14 +3,14 @@
 Figures come from stored evidence only, so judging the run again gives the same ones. A block whose fault was not
 witnessed or not exposed is left out on both sides. Rows are read by pyarrow, with the needed columns only.
 
-A run without blocks is cut into slices of time. Rules: slices are of equal length and whole; each has one figure.
-Intervals are Student's, over slices. Neighbouring slices are alike where a queue grows, so a mean over slices describes
-the time of this run, and the interval of a quantile comes from resampling whole slices (a block bootstrap), never
-records.
+A run without blocks is cut into slices of time. Rules: all slices have the same full length, and each gives one figure.
+Intervals are Student's, over slices. Neighbouring slices are correlated where a queue grows, so a mean over slices
+describes the time of this run, and the interval of a quantile comes from resampling whole slices (a block bootstrap),
+never records.
 
 ``worst_in`` measures spans of time that are no window of ``phases.json``, from SIGTERM to exit for example: a record
 belongs to the span of its intended time, a record that failed is slower than any, and a span in which no record was due
-is no block.
+is left out.
 """
 
 import hashlib
@@ -228,7 +228,8 @@ Spans = Mapping[int, tuple[int, int]]
 def struck(part: Part, entry: str) -> Spans:
     """Return, by block, the span from 50 ms before inject began until the fault was in force.
 
-    For ``stop`` that is from SIGTERM to exit. Only blocks whose faults all took effect are included.
+    For the fault ``stop`` the span is the time from SIGTERM to exit. Only blocks whose faults all took effect are
+    included.
     """
     times = {(line["fault"], line["state"]): line["t_us"] for line in read_lines(part.home / "journal.jsonl")}
     trials, _ = part.run.trials()

@@ -1,6 +1,6 @@
 """Statements of a trial: each a line of the result table, with a figure, its interval, and a word for the result.
 
-The word is confirmed, not seen, contradicted or inconclusive, by where the whole interval lies::
+The word is confirmed, not seen, contradicted or inconclusive, depending on where the whole interval lies::
 
     below(bound)             no effect at 1                       within(low, high)
     ──────────┬───────────────────┬──────────▶            ──────┬────────────┬──────▶
@@ -8,8 +8,9 @@ The word is confirmed, not seen, contradicted or inconclusive, by where the whol
 
 Rules: an interval that straddles a line is inconclusive, and so is one from fewer than ``least`` observations (six
 blocks, because five signs can't be more significant than 1 in 16). *Not seen* is an effect that is too small for the
-bound but not contrary to it; at the line of no effect the interval may lie on both sides. Nothing observed is never
-confirmed. Each result has a reason. Figures are formatted in the same way on the terminal, the page and in the table.
+bound but not contrary to it; such an interval may include the line of no effect. A claim without observations
+is never confirmed. Each result has a reason. Figures are formatted in the same way on the terminal, the page and in the
+table.
 """
 
 from dataclasses import dataclass
@@ -27,8 +28,8 @@ Role: TypeAlias = Literal["claim", "control", "report"]
 class Estimate:
     """Figure with its interval. ``n`` counts blocks, moves or nodes, never records; None is unknown.
 
-    ``confidence``: of the interval; 0.9 for equivalence, which corresponds to two one-sided tests (TOST) at 0.05.
-    ``p``: of an exact test that flips the signs of the blocks, if there is one.
+    ``confidence``: confidence level of the interval; 0.9 for equivalence, which corresponds to two one-sided tests
+    (TOST) at 0.05. ``p``: p-value of an exact test that flips the signs of the blocks, if such a test applies.
     """
 
     value: float | None
@@ -56,7 +57,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Statement:
-    """Claim with what was measured. A statement of role ``report`` is shown and decides nothing.
+    """Claim with its measured result. A statement of role ``report`` is shown but has no effect on the verdict.
 
     ``published``: the figure in the KIP's text; ``bound``: the condition for *confirmed*, in words.
     """
@@ -124,14 +125,14 @@ def within(ours: Estimate, low: float, high: float, least: int = BLOCKS_MIN) -> 
 
 
 def seen(holds: bool | None, of: Estimate, why: str) -> Judged:  # noqa: FBT001 - a yes-or-no fact
-    """Judge a yes-or-no fact; None, or no observations, is inconclusive."""
+    """Judge a yes-or-no fact; inconclusive if it is None or was not observed."""
     if holds is None or of.n < 1:
         return Judged(of, "inconclusive", why)
     return Judged(of, "confirmed" if holds else "contradicted", why)
 
 
 def reported(ours: Estimate, why: str) -> Judged:
-    """Report a figure without a bound: nothing is decided."""
+    """Report a figure without a bound; it has no effect on the verdict."""
     return Judged(ours, "inconclusive", why)
 
 
@@ -167,12 +168,12 @@ def figure(ours: Estimate) -> str:
 
 
 def _number(value: float) -> str:
-    """Return three digits, or all before the point: ``0.0118``, ``28,800``."""
+    """Format with three significant digits, or with all digits of the integer part: ``0.0118``, ``28,800``."""
     return f"{value:.3g}" if abs(value) < _LONG else f"{value:,.0f}"
 
 
 def word(statement: Statement) -> str:
-    """Return the word of a statement, a dash without a bound."""
+    """Return the result word of a statement, or a dash if it has no bound."""
     return statement.word if statement.bound else NO_BOUND
 
 

@@ -1,9 +1,9 @@
 """Integrity findings about groups and replicas: co-ownership, committed positions, coordinator logs, replicas.
 
 **Co-ownership.** A member reads a partition from its first to its last delivery within a lane; two members of a group
-whose times overlap own it both. While faults are in force this may be legitimate (a member that the coordinator can't
-reach, or that was frozen, is replaced before it knows): such overlaps are ``co_owned_in_fault``, from the first inject
-until a session timeout after the last heal.
+whose times overlap own it both. While faults are in force this may be legitimate, because a member that is frozen or
+that the coordinator can't reach is replaced before it learns of it: such overlaps are ``co_owned_in_fault``, from the
+first inject until a session timeout after the last heal.
 
 **Committed positions**, from the clients' ``committed`` events, which contain each acknowledged OffsetCommit of a
 consumer. A commit is *ahead* of what was delivered to the group only if the log has a record between the two (markers
@@ -12,13 +12,14 @@ delivery is *behind* if it is the first after an assignment and lies before the 
 
 **Coordinator logs**, for the commits of a ``commit`` workload, whose groups read nothing. An acknowledged commit is
 *lost* if the log of the offsets topic has no entry of its group and partition with its position or a later one since
-the last tombstone (null): a commit may be superseded, and is acknowledged together with the one that superseded it. An
-entry goes *backward* if it is below the one before it of the same group and partition, unless that was a tombstone. A
-share coordinator writes no positions, and of an attached cluster that log isn't read.
+the last tombstone (null): a commit may be superseded by a later one, and both are acknowledged together. An entry goes
+*backward* if it is below the one before it of the same group and partition, unless that was a tombstone. This log is
+not read from an attached cluster, and a share coordinator writes no positions to it.
 
-**Replicas**, as the harness read each after the last heal. A replica is a count and the xor of a 64-bit hash of its
-stretches; it *differs* if most replicas of its partition have another value. A replica that could not be read to its
-end proves nothing. The client of such a finding is the partition, ``orders/3``; its side is ``replica``.
+**Replicas**, each read by the harness after the last heal. A replica is summarised by a count and the xor of the 64-bit
+hashes of its stretches of records; it *differs* if most replicas of its partition have another summary. A replica that
+could not be read to its end proves nothing. The client of such a finding is the partition, ``orders/3``; its side is
+``replica``.
 """
 
 from collections.abc import Iterator
@@ -37,9 +38,9 @@ SESSION_US = 45_000_000
 
 
 def co_owned(delivered: DataFrame, dims: Dims) -> DataFrame | None:
-    """Return ``co_owned`` and ``co_owned_in_fault`` by reader; examined are its members' times of reading a partition.
+    """Return ``co_owned`` and ``co_owned_in_fault`` by reader, from the times at which its members read a partition.
 
-    None if no client reads in a group.
+    Returns None if no client reads in a group.
     """
     if not any(group_of(scene.evidence, reader) for scene in dims.scenes for reader in scene.readers):
         return None
@@ -66,7 +67,7 @@ def co_owned(delivered: DataFrame, dims: Dims) -> DataFrame | None:
 
 
 def _excused(rows: DataFrame, dims: Dims) -> DataFrame:
-    """Add ``free``, the number of overlaps that no fault explains, and ``excused``, of those that a fault may."""
+    """Add ``free``, the number of overlaps that no fault can explain, and ``excused``, the number of the others."""
     spans = ((run, *span) for run, scene in enumerate(dims.scenes) for span in faults_at_work(scene.evidence))
     faults = dims.table(spans, "run int, from_us bigint, until_us bigint")
     told = rows.join(F.broadcast(faults), "run", "left")
@@ -103,7 +104,7 @@ _TOLD = "run int, client string, topic string, partition int"
 
 
 def commits(log: DataFrame, delivered: DataFrame, dims: Dims) -> DataFrame | None:
-    """Return ``commit_ahead`` (of commits) and ``commit_behind`` (of assignments) by reader; None without commits."""
+    """Return ``commit_ahead`` (per commit) and ``commit_behind`` (per assignment) by reader; None without commits."""
     rows = [(run, *commit) for run, scene in enumerate(dims.scenes) for commit in committed(scene.evidence)]
     if not rows:
         return None
@@ -182,7 +183,7 @@ def committers(evidence: Evidence) -> Iterator[Client]:
 
 
 def offsets(read: Tables, dims: Dims) -> DataFrame | None:
-    """Return ``lost`` (of acknowledged commits) and ``backward`` (of entries) by client; None without such a log."""
+    """Return ``lost`` (per acknowledged commit) and ``backward`` (per log entry) by client; None without the log."""
     logged = [(run, evidence) for run, evidence in enumerate(dims.evidences) if evidence.parquet["offsets"]]
     rows = [
         (run, client.workload, client.arm, client.key) for run, evidence in logged for client in committers(evidence)
@@ -223,7 +224,7 @@ _REPLICA_PARTITION = ("run", "topic", "partition")
 
 
 def replicas(table: DataFrame) -> DataFrame:
-    """Return ``differing`` (replicas unlike most, of those read) and ``unread`` (replicas not read, of all)."""
+    """Return ``differing`` (replicas unlike most that were read) and ``unread`` (replicas that were not read)."""
     stretch = F.xxhash64("start_offset", "end_offset", "records", "fingerprint")
     each = table.groupBy(*_REPLICA_PARTITION, "broker_id").agg(
         F.max(F.col("error").isNotNull()).alias("unread"),

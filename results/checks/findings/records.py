@@ -1,20 +1,21 @@
 """Integrity findings about single records and their offsets, and the form of all findings.
 
-A finding begins as rows of facts, each with the number that it examined and found broken, which are then aggregated.
+A finding is the sum of facts: rows with the number of examined and the number of broken records.
 
-**Records:** lost, duplicated, misplaced, never sent. Examined one by one in the ledger, only counted in clean blocks. A
-reader's ``lost`` examines the records that it was due and those that it got; a record that a ``lossy`` producer lost
-could not be read by anyone. A record whose producer got no offset can't be misplaced. A failed record is certain to be
-nowhere (otherwise it would be in doubt), so one that is in the log is a phantom.
+**Records:** lost, duplicated, misplaced, never sent. Records in the ledger are examined one by one; records in clean
+blocks are only counted. For ``lost``, a reader is examined for the records that it should get and the records that it
+got; a record that a ``lossy`` producer lost could not be read by anyone. A record whose producer got no offset can't be
+misplaced. A failed record is certain to be nowhere (otherwise it would be in doubt), so one that is in the log is a
+phantom.
 
-**Offsets:** two records at one offset (``collision``), and records that a reader passed over (``skipped``). A gate of
-their own selects the offsets to examine. A bucket is 32,768 offsets of a partition. If the count and the xor of a
-64-bit hash of each record with its offset are equal in the log and in a reader's lane, the lane had exactly the log's
-records there; if the log has as many distinct offsets (counted as bits) as rows, no two records share one. Only other
-buckets are examined. If the gate of the records cleared everything, each lane has the log's records at the log's
-offsets, and only the log itself can hold two records at one. A lane is judged between its first and its last offset. A
-record that a reader was due and never got is ``lost``, not ``skipped``: one planted loss raises one alarm. A record
-without our ids is a phantom and collides with nothing.
+**Offsets:** two records at one offset (``collision``), and records that a reader passed over (``skipped``). A separate
+gate selects the offsets to examine. A bucket is 32,768 offsets of a partition. If the count and the xor of a 64-bit
+hash of each record with its offset are equal in the log and in a reader's lane, the lane had exactly the log's records
+there; if the log has as many distinct offsets (counted as bits) as rows, no two records share one. Only other buckets
+are examined. If the gate of the records cleared everything, each lane has the log's records at the log's offsets, so
+only the log can have two records at one offset. A lane is judged between its first and its last offset. A record that a
+reader should have got and never got is ``lost``, not ``skipped``, so that one lost record raises only one alarm. A
+record without our ids is a phantom and collides with nothing.
 """
 
 from collections.abc import Callable, Iterable
@@ -72,7 +73,7 @@ class Fact(NamedTuple):
 
 
 def fact(rule: str, side: str | Column, client: str | Column, examined: Column | int, broken: Column | int) -> Fact:
-    """Create a fact; ``examined`` and ``broken`` are conditions or counts, and broken counts only if examined."""
+    """Create a fact; ``examined`` and ``broken`` are conditions or counts; only examined rows can be broken."""
     return Fact(rule, side, client, examined, broken)
 
 
@@ -82,7 +83,7 @@ def breach(rule: str, side: str | Column, client: str | Column, broken: Column |
 
 
 def found(rows: DataFrame, facts: Iterable[Fact]) -> DataFrame:
-    """Return the facts of each row (with ``run`` and ``record``), without those that count nothing.
+    """Return the facts of each row (with ``run`` and ``record``), without facts that examine nothing.
 
     All facts are one SQL expression: a column built in Python calls the JVM a dozen times, and there are hundreds.
     """
@@ -102,7 +103,8 @@ def found(rows: DataFrame, facts: Iterable[Fact]) -> DataFrame:
 def summed(told: DataFrame) -> DataFrame:
     """Return one row per (run, rule, side, client), with the lowest broken records as samples.
 
-    First one row for all intact rows, and one per broken record: the lowest need sorting, and broken ones are few.
+    First aggregates to one row for all intact records and one per broken record, because finding the lowest needs a
+    sort, and broken records are few.
     """
     broken = F.when(F.col("broken") > 0, F.col("record"))
     few = told.groupBy(*_KEY, broken.alias("record")).agg(
@@ -142,13 +144,13 @@ def of_book(book: DataFrame, dims: Dims) -> DataFrame:
 
 
 def lost_by_readers(book: DataFrame, dims: Dims) -> DataFrame:
-    """Return ``run reader producer_id seq`` of the records that a reader was due and never got."""
+    """Return ``run reader producer_id seq`` of the records that a reader should have got and never got."""
     rows = _with_readers(book, dims).where(_owed() & (F.col("deliveries") == 0))
     return rows.select("run", "reader", "producer_id", "seq")
 
 
 def _with_readers(book: DataFrame, dims: Dims) -> DataFrame:
-    """Join records with each reader of their run: the number of deliveries, and columns that tell if it was due."""
+    """Join records with each reader of their run; add the number of deliveries, and whether the record was due."""
     readers = dims.readers.select("run", F.col("client").alias("reader"), F.col("topic").alias("reads"), "from_us")
     lossy = dims.producers.select("run", "producer_id", "lossy")
     own = F.filter("deliveries", lambda one: one["reader"] == F.col("reader"))
@@ -161,7 +163,7 @@ def _acked() -> Column:
 
 
 def _owed() -> Column:
-    """Condition: the reader was due the record."""
+    """Return the condition that the reader should get the record."""
     meant = (F.col("topic") == F.col("reads")) & (F.col("intended_us") >= F.col("from_us"))
     readable = (F.col("logged") > 0) | ~F.coalesce(F.col("lossy"), F.lit(False))
     return _acked() & F.coalesce(meant, F.lit(False)) & readable
@@ -198,7 +200,7 @@ def _of_reader() -> list[Fact]:
 
 
 def _foreign(reader: str | Column, seen: Column) -> Fact:
-    """Create the fact for rows that were never sent: without our ids, or with ids that have no produce row."""
+    """Create the fact for records that we never sent: their ids are missing or have no produce row."""
     return fact("phantom", "consume", reader, seen, F.when(F.col("record").isNull() | F.col("client").isNull(), seen))
 
 
@@ -218,7 +220,7 @@ def places(read: Tables, delivered: DataFrame, book: DataFrame, dims: Dims) -> D
 
 
 def shared(log: DataFrame) -> DataFrame:
-    """Return ``collision`` for a log with which all readers agree."""
+    """Return ``collision`` for a log that all readers read exactly as it is."""
     logged = _logged(log)
     crowded = _fingerprints(logged).where("n > offsets").select(*_BUCKET)
     at_place = logged.join(F.broadcast(crowded), [*_BUCKET]).groupBy(*_PARTITION, "offset")
@@ -238,7 +240,7 @@ def _placed(rows: DataFrame, *more: str) -> DataFrame:
 def _fingerprints(rows: DataFrame, *by: str) -> DataFrame:
     """Return per bucket ``print``, the ``first`` and ``last`` offset, and ``offsets``, the number of distinct offsets.
 
-    First by words of 64 offsets, each a bit: plain numbers, which Spark aggregates without sorting.
+    First aggregates bitmaps of 64 offsets each, because Spark aggregates plain numbers without sorting.
     """
     bit = F.expr("shiftleft(1L, cast(offset & 63 as int))")
     words = rows.groupBy(*_BUCKET, *by, F.expr("offset div 64").alias("word")).agg(
@@ -261,7 +263,7 @@ def _fingerprints(rows: DataFrame, *by: str) -> DataFrame:
 def _suspects(logged: DataFrame, lanes: DataFrame) -> DataFrame:
     """Return the buckets to examine, by lane: ``client lane member first last``, the last two of the whole lane.
 
-    The log is included as its own reader where two of its records share an offset.
+    Where two records of the log share an offset, the log is included as a reader of itself.
     """
     of_lane = F.map_from_entries(F.collect_list(F.struct("bucket", "print"))).alias("prints")
     whole = (
@@ -312,7 +314,7 @@ def _side_by_side(logged: DataFrame, lanes: DataFrame, suspects: DataFrame) -> D
 
 
 def _collisions(seen: DataFrame) -> DataFrame:
-    """Return deliveries of another record than the log has at the offset, and log records that share an offset."""
+    """Return deliveries that differ from the log's record at their offset, and log records that share an offset."""
     other = F.when(F.col("client") == LOG_READER, F.array_except("log", F.slice("log", 1, 1)))
     other = F.coalesce(other, F.array_except("had", "log"))
     apart = seen.where((F.size("log") > 0) & (F.size(other) > 0))

@@ -1,26 +1,27 @@
 """Integrity findings that need ordered rows: order, repeated deliveries, epochs and high watermarks that go back.
 
-**Lanes.** Each delivery of a reader belongs to a lane, within which a consumer goes forward and skips and repeats
-nothing. A new lane begins whenever the partition is assigned to the reader (at-least-once permits that what follows is
-delivered again) and whenever the reader reports a position reset, both from the clients' events.
+**Lanes.** Each delivery of a reader belongs to a lane, within which the offsets must rise, without gaps or repetitions.
+A new lane begins whenever the partition is assigned to the reader (at-least-once permits that what follows is delivered
+again) and whenever the reader reports a position reset, both from the clients' events.
 
 **Sequences** of three kinds, in one sort: the log by offset, with a lane per producer, whose seqs must rise; a reader's
 lanes by time, whose offsets must rise; a producer's acknowledgements by offset, whose leader epochs must not fall.
 
-Rules. A row is late if a row with a higher value precedes it. In a lane with a late row each value counts once for
-``order``, at its first occurrence, and the rest are ``repeated``: one planted duplicate raises one alarm. Epochs are
-compared where the offset rises. A high watermark may go back when the leader changes, because a new leader learns it
-late: it is compared between two responses of one broker while no newer epoch of the partition was seen. A broker notes
-the high watermark before it reads the records (``Partition.readRecords``), so the records of one response may lie
-beyond it: a record is ``beyond`` if it lies beyond each high watermark that the lane reported, although the lane went
-on for a second. An acknowledgement carries the epoch by which it was sent, so only first attempts count: a later
-attempt may find what an earlier one wrote.
+Rules. A row is late if a row with a higher value precedes it. In a lane with a late row, the first occurrence of each
+value counts for ``order`` and further ones are ``repeated``, so that one duplicate raises only one alarm. Epochs are
+compared only between rows with rising offsets. A high watermark may go back when the leader changes, because a new
+leader learns it late. So it is compared only between two responses of the same broker, without a newer epoch of the
+partition in between. A broker notes the high watermark before it reads the records (``Partition.readRecords``), so the
+records of one response may lie beyond it: a record counts as ``beyond`` only if it lies beyond every high watermark
+that the lane reported, and the lane read for at least another second. An acknowledgement carries the leader epoch that
+its request was sent with. Only first attempts count, because a later attempt may be acknowledged for a record that an
+earlier one wrote.
 
-**Gate** (``suspect_sequences``): selects the sequences that may contain a broken row, from far less than their rows. It
-may select a sequence in which all is well, never skip another. Rows of the log and of readers are sorted by a
-fingerprint of their sequence, as plain numbers, and compared with the row before: if each value is higher than the
-last, it is higher than all. Acknowledgements are not sorted at all: the offsets of a leader epoch must lie above all of
-the epoch before.
+**Gate** (``suspect_sequences``): selects the sequences that may contain a broken row, by reading far fewer data than
+their rows. It may select an intact sequence, but never misses a broken one. Rows of the log and of readers are sorted
+by a fingerprint of their sequence, as plain numbers, and compared with the row before: if each value is higher than the
+one before, it is higher than all before. Acknowledgements are not sorted at all: all offsets of a leader epoch must lie
+above all offsets of the previous epoch.
 """
 
 from collections.abc import Iterator, Mapping
@@ -45,7 +46,8 @@ def deliveries(read: Tables, dims: Dims) -> DataFrame:
     """Return each consume row as ``run client topic topic_id partition lane member group offset at`` and details.
 
     The details are ``epoch`` (of the batch), ``own`` (the high watermark is that of the row's own response) and
-    ``high_watermark broker_id error producer_id seq``. ``topic_id`` is the topic's name if no id is known.
+    ``high_watermark broker_id error producer_id seq``. ``topic_id`` falls back to the topic's name if the id is
+    unknown.
     """
     consumed = read.outcomes.where((F.col("op") == "consume") & F.col("offset").isNotNull())
     rows = consumed.select(
@@ -86,7 +88,7 @@ def beginnings(evidence: Evidence) -> Iterator[tuple[str, str, int, int, bool]]:
 
 
 def told_by(evidence: Evidence, event: str) -> Iterator[tuple[str, Event]]:
-    """Yield (client key, event) for the events of that name of consuming clients."""
+    """Yield (client key, event) for all events of that name from consuming clients."""
     readers = [client for client in evidence.clients if client.consumes_from]
     for line in evidence.events:
         if line.get("event") == event and line.get("op", "consume") == "consume":
@@ -121,7 +123,7 @@ def _back(rows: DataFrame, corrupt: Column) -> DataFrame:
 
 
 def _mixed(acks: DataFrame) -> DataFrame:
-    """Select sequences in which an offset of a leader epoch is not above all of the epoch before."""
+    """Select sequences with an offset that is not above all offsets of the previous leader epoch."""
     epochs = acks.groupBy("print", "epoch").agg(F.min("value").alias("first"), F.max("value").alias("last"))
     before = F.lag("last").over(Window.partitionBy("print").orderBy("epoch"))
     return epochs.withColumn("before", before).where("first <= before").select("print").distinct()
@@ -134,7 +136,7 @@ SECOND_US = 1_000_000
 
 
 def sequences(read: Tables, dims: Dims, delivered: DataFrame, doubted: DataFrame | None) -> DataFrame:
-    """Return the findings ``order repeated backward beyond corrupt``, and the numbers examined for those of ``places``.
+    """Return the findings ``order repeated backward beyond corrupt``, and the numbers of rows that ``places`` needs.
 
     ``doubted`` (``PRINTS``) are the sequences to examine row by row, None for all.
     """
@@ -207,7 +209,7 @@ def _acknowledged(outcomes: DataFrame) -> DataFrame:
 
 
 def _newest(delivered: DataFrame) -> DataFrame:
-    """Return the newest leader epoch per partition, from readers whose high watermarks are their responses' own."""
+    """Return the newest leader epoch per partition, from readers that report the high watermark of each response."""
     told = delivered.where(F.col("own") & F.col("epoch").isNotNull())
     return told.groupBy("run", "client", "topic", "partition").agg(F.max("epoch").alias("newest"))
 
@@ -244,7 +246,8 @@ def _past_the_mark() -> Column:
 def _told(rows: DataFrame) -> DataFrame:
     """Aggregate: one row per client, plus one per value in lanes with a late row and for each broken row.
 
-    ``late`` is that of the first occurrence. Only plain numbers are aggregated, which Spark does without sorting.
+    ``late`` is taken from the first occurrence of a value. Only plain numbers are aggregated, which Spark does without
+    sorting.
     """
     backward = F.coalesce(_older(), F.lit(False)) | F.coalesce(_lower(), F.lit(False))
     broken = {_BACKWARD: backward, _BEYOND: _past_the_mark(), _CORRUPT: _corrupt()}

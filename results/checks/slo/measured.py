@@ -343,7 +343,7 @@ def _holds_with(slo: Measure, pair: Pair, failed: int) -> bool:
 
 
 def _more_records(evidence: Evidence, slo: Measure, pair: Pair) -> str:
-    """Advise how many more records narrow the band enough: it shrinks with the square root of their number."""
+    """Advise how many more records are needed; the confidence band shrinks with the square root of their number."""
     n, value, (low, high) = pair.reading.n, pair.reading.value, pair.reading.band or (None, None)
     end = high if value is not None and pair.limit is not None and value <= pair.limit else low
     if value is None or pair.limit is None or end is None or value == pair.limit:
