@@ -1,6 +1,6 @@
 """Connections of one client: one per node and purpose, so that a long fetch never delays a heartbeat.
 
-And the metadata refresh.
+The client also refreshes the cluster metadata, by rule 3.
 
 Kafka: ``NetworkClient``, ``ClusterConnectionStates``.
 
