@@ -153,7 +153,7 @@ def test_a_lagging_committer_is_not_believed(evidence_: Evidence, facts_: Facts)
     spoiled = replace(facts_, distributions={**facts_.distributions, ("commit.lateness", OURS, "run"): late})
     undecided = [check for check in evaluate(evidence_, spoiled).checks if check.status is not Status.PASS]
     assert ["harness/generator-commit"] == [check.id for check in undecided]
-    assert "lagged" in undecided[0].why
+    assert "fell behind" in undecided[0].why
 
 
 def test_a_plan_that_only_commits_is_judged_by_its_commits(spark: "SparkSession", made: Made, tmp_path: Path) -> None:

@@ -17,10 +17,10 @@ JUDGE = """
 import sys
 from pathlib import Path
 from aftershock.results.judge import judge
-from aftershock.results.report import write
+from aftershock.results.report.page import write_report
 def say(text): print(text, flush=True)
 verdict = judge(Path(sys.argv[1]), None, say)
-write(Path(sys.argv[1]))
+write_report(Path(sys.argv[1]))
 sys.exit(verdict.exit_code)
 """
 DEADLINE_S = 60
