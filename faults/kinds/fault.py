@@ -1,9 +1,9 @@
-"""Base classes of every fault kind: ``Fault`` (what a plan says) and ``Injection`` (one live use of it).
+"""Base classes of every fault kind: ``Fault`` (an entry of a plan) and ``Injection`` (one execution of a fault).
 
-A kind is one class of each. The fault is a frozen pydantic model whose fields are the parameters of the kind. Its
-``resolve_targets`` looks the targets up in the cluster as it is now and returns an injection, whose targets and undo
-are known before anything is touched. The executor journals both, then calls ``inject``, ``hold`` and, after the undo,
-``confirm_healed``.
+Each fault kind consists of one subclass of each. The fault is a frozen pydantic model whose fields are the parameters
+of the kind. Its ``resolve_targets`` looks up the targets in the current state of the cluster and returns an injection,
+whose targets and undo are known before anything changes. The executor journals both, then calls ``inject``, ``hold``
+and, after the undo, ``confirm_healed``.
 """
 
 import random
@@ -50,10 +50,10 @@ class Band:
 
 
 class ExclusiveResource(NamedTuple):
-    """A resource of each target that two faults can't use at once: ``what`` (``process``) of each of ``among``.
+    """A resource that two faults can't use at once: ``what`` (such as ``process``) of each target in ``among``.
 
-    ``by_plan``: a plan in which two faults overlap on it is refused; otherwise only an injection by hand is refused
-    while a fault in force uses it.
+    If ``by_plan``, a plan with two overlapping faults on the resource is refused. Otherwise only a manual injection is
+    refused, while a fault in force uses the resource.
     """
 
     what: str
@@ -78,7 +78,7 @@ class PlanContext(Protocol):
 
     @property
     def unreadable_workloads(self) -> bool:
-        """True if ``workloads`` lacks some that can't be read."""
+        """True if ``workloads`` is incomplete, because some workloads are invalid."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class InjectionContext:
 
 
 class Injection(ABC):
-    """One live use of a fault. ``targets`` and ``undo`` are known before ``inject`` is called."""
+    """One execution of a fault. ``targets`` and ``undo`` are known before ``inject`` is called."""
 
     targets: Targets
     undo: Undo
@@ -162,7 +162,7 @@ class Fault(BaseModel, ABC):
         return {"kind": self.kind, **handler(self)}  # `kind` is written even when defaults are left out
 
     def parameters(self) -> dict[str, Any]:
-        """Return the kind's own parameters, as the plan writes them."""
+        """Return the parameters of this kind, in the plan's notation."""
         plain = self.model_dump(mode="json", by_alias=True, exclude_none=True)
         return {key: value for key, value in plain.items() if key not in ("kind", "id", "at", "for")}
 
@@ -183,23 +183,23 @@ class Fault(BaseModel, ABC):
         return {"any." + ".".join(path): source.random() for path in random_roles}
 
     def roles(self) -> dict[FieldPath, str]:
-        """Return the roles it names, by their place in the fault: ``{("broker",): "leader of orders/0"}``."""
+        """Return the roles that the fault names, by field path: ``{("broker",): "leader of orders/0"}``."""
         return {}
 
     def links(self) -> dict[FieldPath, str]:
-        """Return the link selectors it names, by their place."""
+        """Return the link selectors that the fault names, by field path."""
         return {}
 
     def racks(self) -> dict[FieldPath, str]:
-        """Return the racks it names, by their place."""
+        """Return the racks that the fault names, by field path."""
         return {}
 
     def topics(self) -> dict[FieldPath, str]:
-        """Return the topics it names, by their place."""
+        """Return the topics that the fault names, by field path."""
         return {}
 
     def clients(self) -> dict[FieldPath, str]:
-        """Return the client selectors it names, by their place."""
+        """Return the client selectors that the fault names, by field path."""
         return {}
 
     def nodes(self, plan: PlanContext) -> frozenset[int]:  # noqa: ARG002 -- a rack's nodes follow from the plan
@@ -220,4 +220,7 @@ class Fault(BaseModel, ABC):
 
     @abstractmethod
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """Resolve the targets in the cluster as it is now. FaultError, with a sentence, if there are none."""
+        """Resolve the targets in the current state of the cluster.
+
+        Raises FaultError, with a sentence, if there are no targets.
+        """

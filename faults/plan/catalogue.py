@@ -2,8 +2,8 @@
 
 The catalogue lists each kind with its effect, its parameters, its witness, its heal and its permanent effects. All of
 it comes from the kinds themselves (docstrings, fields and class variables), so that it can't become outdated.
-``catalogue`` is the text of ``plan faults``; ``page`` is ``docs/FAULTS.md``, written by ``make docs`` and compared by a
-test, with our own kinds only.
+``catalogue`` is the text of ``plan faults``; ``page`` is ``docs/FAULTS.md``, which contains only built-in kinds, is
+written by ``make docs`` and compared by a test.
 
 ``make bench`` measures faults and saves the tables beside this file; the figures are of one host and one day.
 
@@ -91,7 +91,10 @@ _PLAIN_TYPES = {
 
 @dataclass(frozen=True)
 class Entry:
-    """One kind. ``rows``: label and text of further facts; ``package``: the package that provides it, None for ours."""
+    """One kind.
+
+    ``rows``: label and text of further facts; ``package``: the package that provides the kind, None for built-in kinds.
+    """
 
     kind: str
     family: str
@@ -160,7 +163,7 @@ def _wrapped(text: str) -> list[str]:
 
 
 def _parameter(field: dict[str, Any], schema: dict[str, Any], *, required: bool) -> str:
-    """Describe a parameter: its type, its default, and its own description, also that inside an optional type."""
+    """Describe a parameter: its type, its default, and its description, which may be inside an optional type."""
     default = field.get("default")
     if required:
         presence = "needed"

@@ -6,8 +6,9 @@ them are invalid: references (``references.py``), conflicts (``conflicts.py``), 
 positions like ``plan.faults[2].topic``.
 
 Changes from the command line, ``--set timing.steady=5s``, are applied before the plan is checked. A key is a path of
-names joined by dots; an entry of a list is addressed by its ``id``, its ``name`` or its index. Below ``config`` and
-``settings`` the rest is one key, because Kafka's own names contain dots. The value is YAML, as in the plan.
+names joined by dots; an entry of a list is addressed by its ``id``, its ``name`` or its index. After ``config`` or
+``settings``, the rest of the path is one key, because Kafka's setting names contain dots. The value is YAML, as in the
+plan.
 
 On an attached cluster, workloads run; Kafka faults are allowed on the topics of the plan, link faults on the proxies
 that it names, and client faults, since the clients belong to the run. Faults that need a container, a network or a

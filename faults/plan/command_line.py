@@ -4,8 +4,8 @@ A cluster spec is the ``cluster`` and ``topics`` of a plan, both optional. A who
 are ignored and listed. Problems of the two parts, and unknown keys, are reported as for a plan.
 
 A fault is given as ``inject pause broker="leader of t/0" --for 5s``. The code that checks plans also checks this fault
-against the running cluster and its topics, so that equal mistakes give equal messages; only the positions differ.
-Consumer groups and other facts about workloads are unknown here; the cluster is asked about them at injection.
+against the running cluster and its topics, so that the same mistake gives the same message, except for its position.
+Consumer groups and other facts about workloads are unknown here; they are read from the cluster at injection.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ class ClusterSpec:
     ignored: tuple[str, ...] = ()
 
     def on(self, kafka: str) -> "ClusterSpec":
-        """Return the same spec for another version of Kafka."""
+        """Return a copy of the spec for another version of Kafka."""
         return replace(self, cluster=self.cluster.model_copy(update={"kafka": kafka}))
 
     def to_yaml(self) -> str:

@@ -11,7 +11,7 @@
 Rules. Elements nest. ``at`` counts from the moment at which the container starts its element: the start of ``together``
 or of a round, or its turn in ``then``. An element ends when its last ``for`` ends (healing may take longer: ``wait``
 leaves room for it), and an element without ``for`` ends after its allowance. ``until`` counts from the same moment as
-the container's own ``at``; no round starts then or later. A value may be a range (``units.py``).
+the container's ``at``; no round starts at or after that time. A value may be a range (``units.py``).
 ``timeline/expand.py`` turns elements into steps.
 """
 

@@ -1,8 +1,8 @@
 """Conflicts between faults that need the same target exclusively; warnings about faults with a surprising effect.
 
 Overlaps as such are allowed; several latencies on one link add up. In a plan only node ids are compared: two faults on
-``leader of orders/0`` hit two different brokers, because the first one moves the leader. Once faults are in force,
-their targets are known, and those are compared.
+``leader of orders/0`` hit two different brokers, because the first one moves the leader. For faults in force, the
+actual targets are known and compared.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,7 +52,7 @@ def conflict_in_force(
 ) -> str | None:
     """Return the resource for which a fault conflicts with one in force, or None.
 
-    Both targets are those of the journal.
+    The targets of both faults come from the journal.
     """
     if kind not in KINDS or other_kind not in KINDS:
         return None
@@ -79,7 +79,7 @@ def grey_failures(draft: Draft) -> Iterator[Problem]:
 
 
 def fault_warnings(draft: Draft) -> Iterator[Problem]:
-    """Yield the faults' own warnings about the plan, and those about the controller as a target."""
+    """Yield the warnings of each fault about the plan, and warnings about the controller as a target."""
     for located in draft.faults.readable:
         yield from prefix_problems(located.fault.surprises(draft), located.loc)
         for place, role in located.fault.roles().items():
@@ -109,7 +109,7 @@ def _common_resource(draft: Draft, first: Fault, second: Fault) -> str | None:
 
 
 def _named_targets(draft: Draft, fault: Fault, among: TargetKind) -> set[str]:
-    """Return the targets that the plan itself names."""
+    """Return the targets that are known from the plan, because it names node ids."""
     if among == "brokers":
         return {str(node) for node in fault.nodes(draft)}
     if among == "clients":

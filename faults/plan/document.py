@@ -1,8 +1,8 @@
 """YAML plan file as plain data with the line and column of every value; problems and their positions.
 
-Safe for files from untrusted sources. Rules: only dict, list, str, int, float, bool and None are constructed (the node
-graph is read, no constructor runs); tags, aliases of anchors and repeated keys are refused with their position, which
-excludes both code execution and alias bombs; size and depth are bounded. Dates stay text.
+Parsing is safe for files from untrusted sources. Rules: only dict, list, str, int, float, bool and None are constructed
+(the node graph is read, no constructor runs); tags, aliases of anchors and repeated keys are refused with their
+position, which excludes both code execution and alias bombs; size and depth are bounded. Dates stay text.
 
 A ``Problem`` is found at a location (a path of keys and indices); a ``SourceMap`` translates the location to
 ``plan.yaml:14:7``, or, for a plan built in Python, to ``plan.faults[2].topic``.
@@ -54,7 +54,7 @@ class Document:
         return self._keys.get(loc) or self.position(loc)
 
     def relocate(self, loc: Location, position: str) -> None:
-        """Set a new position for the value at ``loc`` and everything in it, which now comes from the command line."""
+        """Set a new position for the value at ``loc`` and its children, because the command line replaced it."""
         for inner in [inner for inner in (*self._values, *self._keys) if inner[: len(loc)] == loc]:
             self._values.pop(inner, None)
             self._keys.pop(inner, None)
@@ -207,7 +207,7 @@ def _one_line(value: object) -> str:
 
 @dataclass(frozen=True)
 class Problem:
-    """A defect and its remedy, as a sentence about ``loc``; ``on_key``: about the key there rather than its value."""
+    """A defect and its remedy, as a sentence about ``loc``; ``on_key``: the problem is about the key, not its value."""
 
     loc: Location
     sentence: str

@@ -1,10 +1,12 @@
-"""Conversion of manual injections (``aftershock inject``) into a plan that can run. Pure: from evidence to text.
+"""Conversion of manual injections (``aftershock inject``) into a plan that can run.
+
+The conversion is a pure function from evidence to text.
 
 Rules. A fault keeps the targets of its command: roles stay roles. ``at`` counts from the first injection and ``for`` is
 the actual duration (both to 0.1 s), so that Ctrl-C after 2 s gives 2 s. Injections that were never in force are
-omitted. Idle time between faults is cut to ``IDLE_MS_MAX``, since load without faults shows nothing. Blocks are not
-kept, because a manual injection happened once. The rest is the run's own plan; or, without one, its cluster, the topics
-that the faults name, one workload and basic SLOs.
+omitted. Idle time between faults is cut to ``IDLE_MS_MAX``, because load without faults tests nothing. Blocks are not
+kept, because a manual injection happened once. All other parts come from the run's plan, or, without a plan, from its
+cluster, the topics that the faults name, one workload and basic SLOs.
 """
 
 import re
@@ -38,7 +40,7 @@ FaultData = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class WrittenPlan:
-    """The plan's text, and the ids of omitted injections: those that were never in force."""
+    """The plan's text, and the ids of omitted injections: injections that were never in force."""
 
     text: str
     omitted: tuple[str, ...]
@@ -160,7 +162,7 @@ def _data_of(fault: Fault) -> dict[str, Any]:
 
 
 def _topics(run_plan: FaultData, injections: Sequence[_Injection], cluster: Cluster) -> list[FaultData]:
-    """Return the run's topics in their latest state, and those that the faults name; else one default topic."""
+    """Return the run's topics in their latest state, and topics that the faults name; else one default topic."""
     latest = {topic["name"]: topic for injection in injections for topic in injection.topics}
     topics = {topic["name"]: {**topic, **latest.get(topic["name"], {})} for topic in run_plan.get("topics") or ()}
     names: set[str] = set()

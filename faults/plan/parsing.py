@@ -2,8 +2,8 @@
 
 Each part is validated on its own, so that one invalid part does not hide problems elsewhere: ``PartReader`` validates
 one part, ``read_faults`` the faults, ``read_draft`` the whole plan. Each fault is read by itself, with every
-alternative of a choice and every corner of its ranges, so that all problems are reported at once. An element without
-problems is also scheduled, as far as no draw decides about it.
+alternative of a choice and every corner of its ranges, so that all problems are reported at once. A valid element is
+also scheduled, unless its time depends on a random draw.
 
 A draft also holds the *names* in invalid parts (topics, arms, fault ids), so that a reference to a misspelt part is not
 reported as undeclared. pydantic's errors are translated into sentences with a location and a remedy.
@@ -110,7 +110,7 @@ def _model_in(annotation: Any) -> Any:
 
 
 def _existing(loc: Location, data: Any) -> Location:
-    """Return the longest prefix of ``loc`` that exists in the data: pydantic appends steps of its own."""
+    """Return the longest prefix of ``loc`` that exists in the data: pydantic appends its own steps."""
     current = data
     for count, step in enumerate(loc):
         try:
@@ -145,7 +145,7 @@ class PartReader:
         self.problems.append(Problem(loc, sentence))
 
     def read(self, item: object, model: type[M], loc: Location) -> M | None:
-        """Validate a part. If only unknown keys are wrong with it, return it without them; else None on errors."""
+        """Validate a part. If its only errors are unknown keys, return the part without them; None for other errors."""
         try:
             return model.model_validate(item)
         except ValidationError as error:
@@ -297,7 +297,7 @@ class _FaultReader:
 
 
 def _children(item: dict[str, Any]) -> Iterator[tuple[Location, Any]]:
-    """Yield the nested elements of a composed element, as far as its data has the right form."""
+    """Yield the nested elements of a composed element, if its data has the right form."""
     for key in ("together", "then"):
         entries = item.get(key)
         yield from (((key, index), child) for index, child in enumerate(entries if isinstance(entries, list) else ()))
@@ -352,7 +352,7 @@ def draft_of(plan: Plan) -> Draft:
 
 
 def read_draft(data: Mapping[str, Any]) -> tuple[Draft, list[Problem]]:
-    """Return every valid part, and the problems of the others."""
+    """Return the valid parts, and the problems of the invalid parts."""
     reader = PartReader(data)
     _read_own_keys(reader)
     topics = reader.read_entries("topics", Topic)

@@ -3,10 +3,10 @@
 A plan may come from an untrusted source, and some client settings load code (``plugin.library.paths``,
 ``ssl.providers``), run commands (``sasl.kerberos.kinit.cmd``), read or write files (``*.location``, ``*.keytab``,
 ``offset.store.path``) or connect elsewhere (``sasl.oauthbearer.*``). So the rule is an allowlist, taken from librdkafka
-2.16's CONFIGURATION and, for the reference and the Java client, from Kafka 4.3's: every other setting is refused,
-also if a later version adds it. A setting for which the plan has a key of its own is refused with the name of that key,
-so that there is one way to set each value. The program of an ``exec`` client is the user's own and receives every
-setting of the plan.
+2.16's CONFIGURATION and, for the reference and the Java client, from Kafka 4.3's: every other setting is refused, also
+if a later version adds it. A setting that has its own plan key is refused with the name of that key, so that there is
+one way to set each value. The program of an ``exec`` client is supplied by the user and receives every setting of the
+plan.
 """
 
 from collections.abc import Iterator, Mapping
@@ -149,7 +149,7 @@ def _repeated(part: str, names: Mapping[Location, str]) -> Iterator[Problem]:
 
 
 def duplicate_ids(draft: Draft) -> Iterator[Problem]:
-    """Yield faults with one id; two alternatives of one choice may share it."""
+    """Yield faults with the same id, except alternatives of one choice."""
     order = {loc: place for place, loc in enumerate(draft.faults.ids)}
     locs_by_id: dict[str, set[Location]] = {}
     scheduled = ((fault.loc, fault.id) for fault in draft.faults.expansion.schedule)
@@ -219,7 +219,7 @@ def _commit(draft: Draft, commit: Commit, arms: Mapping[str, Arm], loc: Location
 
 
 def _shared_groups(draft: Draft) -> Iterator[Problem]:
-    """Yield workloads that share a group: each would receive a part of the records, but be judged on all of them."""
+    """Yield workloads that share a group: each gets only some records, but its checks would expect all of them."""
     owners: dict[tuple[str, str], str] = {}
     for index, workload in draft.workloads.items():
         if workload.consume is None:

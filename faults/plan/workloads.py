@@ -102,7 +102,7 @@ class Produce(Part):
 
 
 class Consume(Part):
-    """Consumption by each arm, in a group of its own (``<group>-<arm>``); without ``group``, from every partition."""
+    """Consumption by each arm, in its own group (``<group>-<arm>``); without ``group``, from every partition."""
 
     topic: TopicName
     group: GroupName | None = None
@@ -162,7 +162,7 @@ class Arm(Part):
     """One variant of a client. ``client_rack`` is the rack that the client reports to Kafka (KIP-392), or ``none``.
 
     ``settings`` use the client's own names: librdkafka's for ``confluent``, Kafka's for ``reference`` and ``java``, and
-    those of the program for ``exec``. The last four fields are switches for rules of the ``reference`` client.
+    the program's names for ``exec``. The last four fields are switches for rules of the ``reference`` client.
     """
 
     client: Literal["confluent", "reference", "java", "exec"] = "confluent"
@@ -219,7 +219,7 @@ class Workload(Part):
 
 
 class Warmup(Part):
-    """Limits of the warm-up, which ends when latency is stable: not before ``min``; after ``max`` INCONCLUSIVE."""
+    """Limits of the warm-up, which ends when latency is stable. After ``max`` without that, the run is INCONCLUSIVE."""
 
     min: Duration = 5_000
     max: Duration = 60_000
@@ -232,7 +232,7 @@ class Warmup(Part):
 
 
 class Timing(Part):
-    """Lengths of the phases. ``fault`` is the window of a fault without ``for``."""
+    """Lengths of the phases. ``fault`` is the length of the window of a fault without ``for``."""
 
     warmup: Warmup = Warmup()
     steady: Duration = 10_000

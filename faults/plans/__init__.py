@@ -1,4 +1,4 @@
-"""The plans that ship, by name."""
+"""Bundled plans, by name."""
 
 from pathlib import Path
 
@@ -9,12 +9,15 @@ _HOME = Path(__file__).parent
 
 
 def names() -> list[str]:
-    """The names of the shipped plans, sorted: ``demo``, and those of the trials, ``kips/951-move``."""
+    """Return the sorted names of the bundled plans: ``demo``, and plans of trials such as ``kips/951-move``."""
     return sorted(path.relative_to(_HOME).with_suffix("").as_posix() for path in _HOME.rglob("*.yaml"))
 
 
 def find(plan: str) -> Path:
-    """PLAN as the command line takes it: a path, else the name of a shipped plan. Raises PlanError if it is neither."""
+    """Resolve the command line's PLAN argument: a path, else the name of a bundled plan.
+
+    Raises PlanError if it is neither.
+    """
     if plan in names() and not Path(plan).is_file():
         return _HOME / f"{plan}.yaml"
     path = Path(plan)
