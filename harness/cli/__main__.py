@@ -132,7 +132,7 @@ def images(
 
 @app.command()
 def doctor() -> int:
-    """Check the prerequisites on this machine: what is there, what is missing, and what to do about it."""
+    """Check the prerequisites on this machine, list what is missing, and say how to install it."""
     from aftershock.harness.cli.doctor import examine
 
     findings = examine()

@@ -1,7 +1,7 @@
 """Commands for ad-hoc work: kept clusters, faults by hand, healing, and listing or pruning runs.
 
-Streams and exit codes as in ``__main__.py``. Exit codes of ``inject``: 0 witnessed and healed, 2 not witnessed, 3 not
-injected or not healed, 130 stopped (and healed).
+Output streams and exit codes are described in ``__main__.py``. Exit codes of ``inject``: 0 witnessed and healed, 2 not
+witnessed, 3 not injected or not healed, 130 stopped (and healed).
 """
 
 import json

@@ -1,7 +1,7 @@
 """Commands that read judged runs: ``report``, ``explain``, ``compare``, ``trend``, ``sql`` and ``runs archive``.
 
-Streams as in ``__main__.py``. ``report`` and ``explain`` measure nothing and start no Spark. Exit codes of ``compare``
-and ``trend``: 0 improved, equivalent or steady, 1 regressed, 2 inconclusive, 3 an error.
+Output streams are described in ``__main__.py``. ``report`` and ``explain`` measure nothing and start no Spark. Exit
+codes of ``compare`` and ``trend``: 0 improved, equivalent or steady, 1 regressed, 2 inconclusive, 3 an error.
 """
 
 import json

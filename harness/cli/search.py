@@ -1,6 +1,6 @@
 """Commands that run many plans: ``explore``, ``minimise`` and ``kip``.
 
-Streams as in ``__main__.py``. Exit codes:
+Output streams are described in ``__main__.py``. Exit codes:
 
 ========== ==================================== ====================== ===================================
 command    0                                    1                      2
@@ -12,7 +12,7 @@ minimise   a smaller failing plan was written                          a flake; 
 kip        confirmed                            contradicted           not seen, or inconclusive
 ========== ==================================== ====================== ===================================
 
-3 is an error; for ``minimise`` also a run that did not fail.
+Exit code 3 is an error; ``minimise`` also returns it for a run that did not fail.
 """
 
 import json

@@ -64,7 +64,7 @@ _TRANSIENT = {
 
 @dataclass(frozen=True)
 class Member:
-    """A broker by the cluster's metadata."""
+    """A broker, as described by the cluster's metadata."""
 
     id: BrokerId
     rack: str | None
@@ -164,7 +164,7 @@ class Admin:
         return quorum_of(self.ask(quorum_request()))
 
     def topics(self, seen_by: BrokerId | None = None) -> tuple[str, ...]:
-        """Return all topics but Kafka's internal ones, by the metadata of ``seen_by`` or of any broker."""
+        """Return all topics except Kafka's internal ones, from the metadata of ``seen_by`` or of any broker."""
         response = self.ask(_metadata_request(None), only=seen_by)
         return tuple(sorted(topic.name for topic in response.topics if not topic.is_internal))
 
@@ -333,7 +333,7 @@ def _metadata_request(topics: tuple[metadata.MetadataRequestTopic, ...] | None) 
 
 
 def _only(kind: Resource, name: str) -> BrokerId | None:
-    """Return the broker to ask: only the broker itself knows its configuration."""
+    """Return the broker to send the request to: only a broker itself knows its configuration."""
     return BrokerId(int(name)) if kind == BROKER and name else None
 
 

@@ -151,7 +151,10 @@ Session = tuple[BrokerId, int]
 
 
 def open_sessions(events: Iterable[Mapping[str, Any]], worker: str) -> dict[BrokerId, int]:
-    """Return the id of a worker's open session with each broker. ``events``: a run's, in the order of writing."""
+    """Return the id of a worker's open session with each broker.
+
+    ``events`` are the events of a run, in the order of writing.
+    """
     sessions: dict[BrokerId, int] = {}
     for line in events:
         if line.get("worker") == worker and line.get("event") == _OPENED:

@@ -3,17 +3,17 @@
 * **Log ends.** The end is the high watermark: the limit of what consumers may read and of what Kafka deletes on request
   (DeleteRecords, KIP-107). Only a partition's leader answers these requests.
 * **Replicas**, compared at the end of a run up to the high watermark. Each replica is read directly by a consumer's
-  Fetch without a rack or a session. A follower answers that from version 11 on (KIP-392), and only up to its own high
-  watermark, which reaches the leader's with its next fetch; so the read waits for it. Replicas keep batches as the
-  leader wrote them: a batch is represented by its base offset, leader epoch and the CRC of its actual content (not the
-  CRC that it claims). A stretch of STRETCH offsets has the exclusive or of its batches' hashes as fingerprint, so a
-  difference is located. Compacted topics are skipped, since each replica is cleaned on its own. A replica that can't be
-  read to the end has a row with the error.
+  Fetch without a rack or a session. A follower answers such a Fetch from version 11 on (KIP-392), and only up to its
+  own high watermark, which reaches the leader's with its next fetch; so the read waits for it. Replicas keep batches as
+  the leader wrote them: a batch is represented by its base offset, leader epoch and the CRC of its actual content (not
+  the CRC that it claims). The fingerprint of a stretch of STRETCH offsets is the exclusive or of its batches' hashes,
+  so a difference can be located. Compacted topics are skipped, since each replica is cleaned on its own. A replica that
+  can't be read to the end has a row with the error.
 * **Commits** as written by coordinators, with the batch of each entry. Each partition is read from its leader, from the
   first offset to the high watermark. A coordinator's flush is one batch (KIP-1224), so the number of batches is the
-  number of flushes. Nothing is missing: Kafka does not compact the active segment, and no run fills one. Control
-  batches and entries other than commits (group members) are skipped; a null ``committed`` is a tombstone. For share
-  groups, whose acknowledgements are in a topic of their own, only group and partition are reported. Sources:
+  number of flushes. No entry is missing, because Kafka does not compact the active segment, and no run fills a segment.
+  Control batches and entries other than commits (group members) are skipped; a null ``committed`` is a tombstone. For
+  share groups, whose acknowledgements are in a separate topic, only group and partition are reported. Sources:
   ``OffsetCommitKey``, ``OffsetCommitValue``, ``ShareSnapshotKey`` and ``ShareUpdateKey`` of Kafka 4.3.
 """
 
@@ -180,7 +180,7 @@ def read_replicas(
 ) -> None:
     """Write every replica up to ``ends`` as ``part-<topic>.parquet`` into ``folder``, which is created. Blocks.
 
-    ``begin``: topic -> partition -> the first offset to read, if it is not the log's first.
+    ``begin`` maps topic and partition to the first offset to read, if that is not the start of the log.
     """
     folder.mkdir(parents=True, exist_ok=True)
     until_s = time.monotonic() + deadline_s

@@ -1,14 +1,14 @@
 """Dynamic settings, quotas, topic placement, the metadata quorum and feature levels of a cluster.
 
-* Settings of brokers, topics and clients are read and changed alike. The source of a setting's value is the latest of
-  (KIP-226): a dynamic value of the broker or topic itself, a cluster-wide default, the server's file, Kafka's own
-  default. Faults change and restore only the first. A client's quotas (KIP-546) have only dynamic values, so they are
-  settings like any other here; the client's name is its ``client.id``.
+* Settings of brokers, topics and clients are read and changed alike. A setting's value comes from the first of these
+  sources that has it (KIP-226): a dynamic value of the broker or topic itself, a cluster-wide default, the server's
+  file, Kafka's own default. Faults change and restore only the first source. A client's quotas (KIP-546) have only
+  dynamic values, so they are settings like any other here; the client's name is its ``client.id``.
 * Topics can be created with a given replica placement, extended, and identified by their ids (KIP-516).
 * DescribeQuorum requests go directly to the voters. A broker forwards such a request to the active controller that it
   knows. While that controller is frozen, all brokers wait for it, 36 s after a pause as measured, although another was
-  elected after 3 s. A voter answers for itself, as the leader or that it is not (KIP-919). A leader that was frozen
-  still believes that it leads, so the highest epoch wins.
+  elected after 3 s. A voter answers without forwarding: it describes the quorum, or replies that it is not the leader
+  (KIP-919). A leader that was frozen still believes that it leads, so the highest epoch wins.
 * Feature levels (KIP-584): the cluster's finalised levels, a broker's supported levels, and raising a level.
 """
 
@@ -67,7 +67,7 @@ def settings(admin: Admin, of: Resource, name: str) -> dict[str, Setting]:
 
 
 def change(admin: Admin, of: Resource, name: str, changes: Mapping[str, str | None]) -> None:
-    """Set dynamic values; None removes a value. AdminError with Kafka's reason if it refuses."""
+    """Set dynamic values; None removes a value. Raises AdminError with Kafka's reason if Kafka refuses."""
     if of == "client":
         _change_quotas(admin, name, changes)
     else:
@@ -147,7 +147,10 @@ _VOTER_TIMEOUT_S = 1.0
 
 
 def ask_voters(voters: Mapping[BrokerId, Address]) -> Quorum:
-    """Return the quorum as described by its leader of the highest epoch. Raises AdminError if no voter leads."""
+    """Return the quorum, as described by the voter that leads in the highest epoch.
+
+    Raises AdminError if no voter leads.
+    """
     with ThreadPoolExecutor(max_workers=len(voters)) as pool:
         answers = list(pool.map(_ask_voter, voters.values()))
     leaders = [answer for answer in answers if answer is not None]
@@ -180,7 +183,7 @@ def supported(admin: Admin, broker: BrokerId) -> dict[str, int]:
 
 
 def raise_level(admin: Admin, name: str, level: int) -> None:
-    """Finalise a higher level (UpdateFeatures); no error if it is in force. AdminError with Kafka's reason."""
+    """Finalise a higher level (UpdateFeatures); no error if it is in force. Raises AdminError with Kafka's reason."""
     if finalised(admin).get(name) == level:
         return
     update = FeatureUpdateKey(feature=name, max_version_level=i16(level), upgrade_type=_UPGRADE)

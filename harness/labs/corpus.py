@@ -1,4 +1,6 @@
-"""Corpus of failing plans: each is a file that ``aftershock run`` accepts, and all run first, every night.
+"""Corpus of failing plans: each is a file that ``aftershock run`` accepts.
+
+Every night, all of them run before any other plan.
 
 ::
 

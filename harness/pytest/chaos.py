@@ -36,7 +36,7 @@ EXPECTATIONS = "expectations.jsonl"
 
 @dataclass(frozen=True)
 class Origin:
-    """The test that runs plans. ``mark``: its ``chaos`` mark; ``seed``: the session's."""
+    """The test that runs plans. ``mark``: its ``chaos`` mark; ``seed``: the session's seed."""
 
     nodeid: str
     file: Path

@@ -6,8 +6,8 @@
 
     host lease ─▶ cluster lease ─▶ run directory ─▶ load and faults ─▶ release host ─▶ broker logs ─▶ release cluster
 
-* The host lease comes first: a launch would disturb a neighbour's measurements, and a process that held a cluster while
-  it waits for the host could wait for ever.
+* The host lease comes first: a launch would disturb a neighbour's measurements, and a process that waited for the host
+  while holding a cluster could deadlock.
 * The host lease ends with the load: healing and clearing the cluster needs no quiet host.
 """
 

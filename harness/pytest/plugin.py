@@ -131,7 +131,7 @@ class _Controller:
     # innermost, so that the terminal's last progress output comes after the verdicts
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
-        """Judge and release at the end of the loop, also if ``-x`` ended it; release unjudged after an interrupt."""
+        """Judge the runs and release the reports after the loop, also after ``-x``; after an interrupt only release."""
         try:
             result = yield
         except (session.Failed, KeyboardInterrupt) as error:
@@ -204,7 +204,7 @@ class _Controller:
             self._lines.append(str(error))
 
     def _start_terminal_line(self, report: pytest.TestReport) -> None:
-        """Print the test's file name, as the terminal does at a test's start; xdist's reports bring their own."""
+        """Print the test's file name, as the terminal does at a test's start; xdist's reports print it anyway."""
         terminal = self._terminal()
         if terminal and report.when != "teardown" and not hasattr(report, "node"):
             terminal.pytest_runtest_logstart(report.nodeid, report.location)

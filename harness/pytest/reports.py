@@ -7,9 +7,10 @@ together. Until then pytest must not learn that the test passed.
   pytest continues with a blank report instead: no letter, no count, no entry in JUnit's file or the cache of failures.
 * A held report is released through pytest's own hook, so terminal, counts, exit status, ``--lf`` and JUnit agree.
   FAIL makes it a failure of the call; INCONCLUSIVE and ERROR make it an error, of a phase ``verdict``.
-* A test marked ``xfail`` expects the FAIL and is reported as xfailed. A missing verdict is an error even so.
+* A test marked ``xfail`` expects the FAIL and is reported as xfailed. A missing verdict is an error even for such a
+  test.
 
-This module depends on pytest only, on how runner, terminal, cacheprovider and junitxml of pytest 9.1 read a report.
+This module only depends on how pytest 9.1 (runner, terminal, cacheprovider, junitxml) reads a report.
 """
 
 import copy
@@ -86,14 +87,14 @@ class DeferredReports:
 
 
 def _blank(report: pytest.TestReport) -> None:
-    """Make it a report that pytest and its plugins ignore: passed, empty, and of an unknown phase."""
+    """Turn the report into one that pytest and its plugins ignore: passed, empty, with an unknown phase."""
     report.when = HELD  # type: ignore[assignment]  # deliberately none of pytest's own phases
     report.outcome, report.longrepr, report.sections, report.duration = "passed", None, [], 0.0
     report.__dict__.pop("wasxfail", None)
 
 
 def apply_outcome(report: pytest.TestReport, outcome: Outcome) -> pytest.TestReport:
-    """Return the report to release: a call's with the outcome, any other unchanged."""
+    """Return the report to release: the report of a call gets the outcome, other reports stay unchanged."""
     if report.when != "call" or outcome.status == "PASS":
         return report
     report = copy.copy(report)
@@ -109,7 +110,10 @@ def apply_outcome(report: pytest.TestReport, outcome: Outcome) -> pytest.TestRep
 
 
 def _xfail_reason(report: pytest.TestReport) -> str | None:
-    """Return the reason of an ``xfail`` mark, None without one. A strict mark made the report a failure already."""
+    """Return the reason of an ``xfail`` mark, None without one.
+
+    If the mark is strict, pytest has already made the report a failure.
+    """
     if report.failed and isinstance(report.longrepr, str) and report.longrepr.startswith(_STRICT):
         return report.longrepr.removeprefix(_STRICT)
     return getattr(report, "wasxfail", None)

@@ -1,6 +1,6 @@
 """Output of a finished session: ``session.json``, ``index.html``, the terminal's section, checks in the JUnit file.
 
-On GitHub also annotations on the plans' lines, and the summary of the job's step.
+On GitHub it also writes annotations on the plans' lines, and the job step's summary.
 
 In the JUnit file a test's own ``<testcase>`` stays unchanged, once. Its checks follow it, under a class name derived
 from the test's. The suite's counts increase by the added checks. A test case is found by the property with its run ids.

@@ -3,8 +3,9 @@
 * Every finished run gets a verdict, or a reason why it has none. Bad evidence of one run harms no other run.
 * A run that is undecided only because its host was starved is repeated once, after all other runs are judged; the
   second verdict counts. A run is not repeated after a FAIL, or when a count of records is undecided:
-  a loss must not be given a second chance.
-* The *run* is repeated, from its evidence (plan, seed, expectations) and alone on the host; the test's code is not.
+  otherwise a repetition could hide a loss.
+* The *run* is repeated, from its evidence (plan, seed, expectations) and alone on the host; the test's code is not run
+  again.
 * A test with several runs has the outcome of its worst run.
 """
 
@@ -55,7 +56,7 @@ class RunVerdict:
 
     @property
     def final(self) -> "RunVerdict":
-        """The repetition, if there is one: its verdict counts."""
+        """The run with the verdict that counts: the repetition, if the run was repeated."""
         return self.repetition or self
 
     @property

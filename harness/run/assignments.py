@@ -3,9 +3,9 @@
 There is one process for each (workload, arm, operation). The arms of a workload send the same records, evenly
 interleaved in time, never at the same instant. ``producer_id`` counts the producing processes of the run from 0.
 
-A ``client: java`` is Kafka's own client in a container on the host's network. The container's input and output are the
-program's. It ends when its input does, so also when the process that started it is killed; it carries the run's labels
-all the same, so that a container that survives even that is removed with the run.
+A ``client: java`` is Kafka's own client in a container on the host's network. The container's standard input and output
+are the client's. The container ends when its input closes, for example when the process that started it is killed. It
+also has the run's labels, so that a container that still survives is removed with the run.
 """
 
 import shutil
@@ -56,7 +56,7 @@ class RunContext:
         events: ``events.jsonl``.
         topics: the topics by name.
         broker_racks: the rack of each broker.
-        begin: the offsets at which the logs begin for this run, where they are not 0.
+        begin: the offsets at which the logs begin for this run, if they are not 0.
         java: the command that starts Kafka's own clients, empty if no arm needs them.
     """
 

@@ -1,13 +1,13 @@
-"""Client processes of a run: their spools, and what faults do to them (kill, freeze, disconnect), from any process.
+"""Client processes of a run: their spools, and the actions of faults on them (kill, freeze, disconnect).
 
 A client consists of everything that a worker started: the processes of the worker's session, and the container of a
 Java client. Only the runner can start a worker again, because it holds the worker's pipes. So a kill leaves a note for
 the runner (``fleet.py``), and so does the release. If the runner is dead, nothing can be started, and no worker is
 alive.
 
-The spool is where clients leave their rows until these become evidence: a folder in memory, which survives a runner
-that is killed. Its name (``aftershock-<run>.<owner>``) holds the owner, so that the spool of a dead run is recognised;
-its link ``home`` leads to the run directory, so that its rows can still become evidence.
+The spool is a folder in memory, in which clients write their rows. It survives a killed runner, and its rows are later
+converted into evidence. Its name (``aftershock-<run>.<owner>``) contains the owner, so that the spool of a dead run can
+be recognised; its link ``home`` leads to the run directory, so that its rows can still become evidence.
 
 Processes are read from proc(5). The kernel may reuse a process id at any time, so a signal goes through a descriptor of
 the process, and the process is checked again after that descriptor was opened.
@@ -245,7 +245,7 @@ class ClientProcesses:
         ]
 
     def _state(self, assignment: Assignment, processes: Sequence[Process]) -> ClientState:
-        """Return ``paused`` if all of it is stopped, ``exited`` if nothing of it is left, else ``running``."""
+        """Return ``paused`` if all its processes are stopped, ``exited`` if none is left, else ``running``."""
         paused = {process.state == "T" for process in processes}
         paused |= {container.status == "paused" for container in self._containers(assignment.worker)}
         if not paused:
@@ -253,17 +253,17 @@ class ClientProcesses:
         return "paused" if all(paused) else "running"
 
     def group(self, worker: str) -> str | None:
-        """Return the group that it consumes in; None if it has none."""
+        """Return the client's consumer group, or None."""
         assignment = self._assignment(worker)
         return assignment.group if isinstance(assignment, ConsumeAssignment) else None
 
     def heartbeat(self, worker: str) -> Heartbeat | None:
-        """Return its last heartbeat."""
+        """Return the client's last heartbeat."""
         folder = self._spool()
         return read_heartbeat(folder, worker) if folder else None
 
     def fetch_sessions(self, worker: str) -> dict[BrokerId, int]:
-        """Return its fetch session with each broker, if it is a client that reports them."""
+        """Return the client's fetch session with each broker, if the client reports them."""
         assignment = self._assignment(worker)
         return open_sessions(read_lines(assignment.events), worker) if assignment else {}
 
@@ -293,14 +293,14 @@ class ClientProcesses:
             _engine_call(container.pause)
 
     def resume(self, worker: str) -> None:
-        """Continue it; no error if it is not stopped, or has ended."""
+        """Continue (SIGCONT) the worker; no error if it is not stopped, or has ended."""
         for container in self._containers(worker):
             if container.status == "paused":
                 _engine_call(container.unpause)
         send_signal(self._processes(worker), signal.SIGCONT)
 
     def connections(self, worker: str) -> frozenset[str]:
-        """Return its established TCP connections to any peer."""
+        """Return the client's established TCP connections, to any peer."""
         names: set[str] = set()
         for pid in self._connected_pids(worker):
             with _connection_errors(pid):
@@ -308,7 +308,7 @@ class ClientProcesses:
         return frozenset(names)
 
     def disconnect(self, worker: str) -> None:
-        """End all its connections, and no others."""
+        """Shut down all TCP connections of the client."""
         for pid in self._connected_pids(worker):
             handles: dict[str, SocketHandle] = {}
             with _connection_errors(pid):

@@ -77,7 +77,7 @@ _SCHEMA_VERSION = 1
 
 
 def exit_code(runs: Sequence[ExploredRun]) -> int:
-    """Return 1 for a FAIL, 3 for only errors or a search ended by errors, 2 without a decision, 0 otherwise."""
+    """Return 1 after a FAIL, 3 if errors ended the search or all runs, 2 if nothing was decided, 0 otherwise."""
     statuses = [run.status for run in runs]
     if Status.FAIL in statuses:
         return 1

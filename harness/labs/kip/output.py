@@ -1,8 +1,8 @@
 """Output of trials, from their records and judged runs: terminal text, JSON, the HTML page, and tables for the docs.
 
 Everything comes from stored evidence, so ``aftershock verdict`` on a run and a repetition of the command give the same
-output. A part with fewer blocks than the full number is named, because its interval is wider. A run of a plan that has
-changed since is ignored.
+output. A part with fewer blocks than the full number is named, because its interval is wider. A run is ignored if its
+plan has changed since then.
 
 * ``kip-951.html`` beside the runs is one file without a script.
 * The terminal's text has 80 columns.

@@ -3,8 +3,8 @@
 * KIP-1224: three lingers on three brokers, rotated, idle and busy; kills; the former default.
 * KIP-227: the cost of fetches, and the effect of lost sessions.
 * KIP-392: leaders in one rack, readers in another; and brokers that select no replica.
-* KIP-794: one broker is slow, all are alike, and a rack loses its broker.
-* KIP-951: leaders move with and without late Metadata, one is killed; and additional reports.
+* KIP-794: parts with one slow broker, with equal brokers, and with a rack that loses its broker.
+* KIP-951: leaders move with and without late Metadata, a leader is killed; and additional reports.
 
 Durations are measured on two cores: about 65 s from launch to verdict plus the blocks; 75 s with JVM clients. To add a
 trial, define it here and add it to ``TRIALS``.
@@ -45,7 +45,7 @@ class Planned:
     """A part of a trial: a bundled plan that ``aftershock run`` accepts, with changes as for ``--set``.
 
     Attributes:
-        blocks: the full number of blocks, which overrides the plan's; None for a plan without blocks, which is never
+        blocks: the full number of blocks, in place of the plan's number; None for a plan without blocks, which is never
             shortened.
         block_s: duration of a block.
         around_s: all other time, from launch to verdict.
@@ -66,7 +66,10 @@ class Planned:
 
 @dataclass(frozen=True)
 class Trial:
-    """A KIP's trial. ``parts``: most informative first, because a small budget covers only the first ones."""
+    """A KIP's trial.
+
+    ``parts`` lists the most informative part first, because a small budget covers only the first ones.
+    """
 
     kip: int
     title: str

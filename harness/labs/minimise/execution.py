@@ -143,7 +143,7 @@ def keep(result: Minimised, folder: Path, corpus_folder: Path, night: date) -> P
 
 
 def plan_text(result: Minimised) -> str:
-    """Return the reduced plan: its ``why`` has the origin, its first line the command to run it."""
+    """Return the reduced plan: its ``why`` names the origin, its first line the command to run it."""
     source, document = result.source, result.document
     before, after = result.faults
     again = f" It failed again in {result.after}." if result.after.n else ""
@@ -174,7 +174,7 @@ def text(result: Minimised, folder: Path) -> str:
 
 
 def to_json(result: Minimised, folder: Path) -> dict[str, Any]:
-    """Return the same as a document."""
+    """Return the command's output as a JSON document."""
     before, after = result.faults
     return {
         "schema_version": 1,

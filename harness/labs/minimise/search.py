@@ -5,11 +5,11 @@
 * `Cache` stores the outcome of each candidate in a file, so that a search that was killed continues where it was. A
   line is written after the verdict, in one write. An unreadable line is reported and skipped, and its candidate is run
   again. Each request takes the next stored outcome of a candidate, so repetitions are cached too. A run that broke down
-  says nothing about its candidate: it is logged, and the next search runs the candidate again.
+  does not count for its candidate: it is logged, and the next search runs the candidate again.
 * `Oracle` answers the search, from the cache or else by a run, while the budget lasts. A run starts only if it ends
-  within the budget, by its plan and by the overhead of earlier runs, and leaves time to repeat the best plan twice. If
-  the failure is intermittent, a candidate that passes is tried again; an undecided candidate (starved host) gets a
-  second run.
+  within the budget, estimated from its plan and the overhead of earlier runs, and leaves time to repeat the best plan
+  twice. If the failure is intermittent, a candidate that passes is tried again; an undecided candidate (starved host)
+  gets a second run.
 * `Minimisation` is the whole procedure: detect a flake first, then reduce the plan, then repeat the reduced plan.
 """
 
@@ -55,7 +55,7 @@ class Source:
 def source_of(home: Path, chosen: Collection[str] = ()) -> Source:
     """Read the run in ``home``. ``chosen``: the failed checks to reproduce; default: all.
 
-    AftershockError, with advice, for a run that can't be minimised.
+    Raises AftershockError, with advice, for a run that can't be minimised.
     """
     facts = read_object(home / "run.json")
     verdict = _verdict(home, facts)
@@ -132,7 +132,7 @@ def same_failure(verdict: Verdict, checks: Sequence[str]) -> tuple[Word, str]:
 
 
 def _status(arms: Sequence[Check]) -> Status:
-    """Return FAIL if any arm fails, else INCONCLUSIVE if any arm is, else PASS, also without arms."""
+    """Return the worst status of the arms: FAIL, INCONCLUSIVE or PASS; PASS without arms."""
     statuses = {check.status for check in arms}
     return next(
         (candidate_status for candidate_status in (Status.FAIL, Status.INCONCLUSIVE) if candidate_status in statuses),
@@ -234,7 +234,7 @@ class Performer(Protocol):
 class Oracle:
     """Answers to "does this candidate fail the same way?".
 
-    ``best``: the last candidate that did; ``outcomes``: all outcomes, in the order of the requests.
+    ``best``: the last candidate that failed the same way; ``outcomes``: all outcomes, in the order of the requests.
     """
 
     source: Source
@@ -250,7 +250,7 @@ class Oracle:
     _overhead_s: list[float] = field(default_factory=list)
 
     def answer(self, search: Search[T]) -> T:
-        """Run the search to its end and return its result. OutOfBudget if the budget is used up first."""
+        """Run the search to its end and return its result. Raises OutOfBudget if the budget is used up first."""
         reply: bool | None = None
         while True:
             try:
@@ -285,7 +285,10 @@ class Oracle:
         return False
 
     def _outcome_of_run(self, candidate: Candidate, repeats: int) -> Outcome:
-        """Return a cached outcome or that of a new run. ``repeats``: runs of the best plan that must still fit."""
+        """Return a cached outcome, or run the candidate and return its outcome.
+
+        ``repeats``: runs of the best plan that must still fit.
+        """
         key = digest(candidate.document, self.source.seed, self.source.rehearse, self.source.checks)
         cached = self.cache.take(key)
         outcome = cached or self._run_candidate(candidate, key, repeats)
@@ -320,7 +323,7 @@ class Oracle:
 
 
 def planned_s(document: Document, seed: int) -> float:
-    """Return the length of the load by plan."""
+    """Return the planned length of the load."""
     timeline = compile_document(document, seed)
     return (timeline.timing.warmup_min_ms + timeline.timing.steady_ms + timeline.length_ms) / 1000
 

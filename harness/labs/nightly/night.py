@@ -1,15 +1,15 @@
 """Nightly work: its steps, their time within a budget, and the closing reports. Every step is a repeatable command.
 
 * **Steps** run in their order, most informative first. With a budget, a step that doesn't fit at its shortest is left
-  out with the reason, and later steps are still tried; the remaining time then extends steps in proportion to their
-  wishes. Without a budget all steps run at full length.
+  out with the reason, and later steps are still tried; the remaining time then extends steps in proportion to the time
+  they still lack. Without a budget all steps run at full length.
 * **Progress** is in ``nightly.json``, so an interrupted night continues where it was. A night is a day and a seed;
   another day or seed starts from the beginning. A failed step does not end the night, and a finished step does not run
   again that night. Ctrl-C ends the current step and the night.
 * **Closing**, also after a failure: the index of tonight's runs, their figures in the ledger, the trend, whether
-  tonight is worse than the nights before, the matrix of fault and client, and, after a failure, ``regression.patch``.
-* **Comparison.** A trend needs weeks. Two nights can be distinguished at once block by block, but nights differ
-  anyway; so tonight counts as worse only if it is worse than each of the last three nights.
+  tonight is worse than the nights before, the matrix of faults and clients, and, after a failure, ``regression.patch``.
+* **Comparison.** A trend needs weeks. Two nights can be compared immediately, block by block, but any two nights
+  differ; so tonight counts as worse only if it is worse than each of the last three nights.
 * **Regression patch**, for ``git apply``: the plans that failed, frozen, and a test for each. The test is red until its
   cause is fixed. ::
 
@@ -207,7 +207,7 @@ def test_{name}(chaos: Chaos) -> None:
 
 
 def patch(entries: Iterable[Entry]) -> str:
-    """Return the patch with new files for each entry; "" for none."""
+    """Return a patch that adds the files of each entry; "" without entries."""
     return "".join(_patch_of_new_file(path, text) for entry in entries for path, text in _regression_files(entry))
 
 
@@ -320,7 +320,7 @@ def _trend_runs(night: Night) -> list[Run]:
 
 
 def _is_trend_run(run: Run) -> bool:
-    """True for a judged run, no rehearsal, of a plan that runs every night."""
+    """Return True for a judged run (not a rehearsal) of a plan that runs every night."""
     return run.plan in _TRENDING and not _facts(run).get("rehearse") and (run.path / "verdict.json").is_file()
 
 
@@ -329,7 +329,7 @@ def _facts(run: Run) -> dict[str, Any]:
 
 
 def _compare_plans(night: Night, execute: RunCommand) -> Mapping[str, str]:
-    """Map each plan to the result of its comparison with the last three nights, or to the reason for none."""
+    """Map each plan to its comparison with the last three nights, or to the reason why it can't be compared."""
     return {run.plan: _compare_with_nights(run, night, execute) for run in _trend_runs(night) if run.plan in CONTROLS}
 
 
@@ -347,7 +347,10 @@ def _compare_with_nights(tonight: Run, night: Night, execute: RunCommand) -> str
 
 
 def _blocks(run: Run) -> int:
-    """Return the run's number of blocks. Only runs with the same number, not manual ones for example, compare."""
+    """Return the run's number of blocks.
+
+    Only runs with the same number can be compared, which excludes most manual runs.
+    """
     return len(read_json(run.path / "timeline.json")["blocks_ms"])
 
 
