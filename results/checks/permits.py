@@ -34,7 +34,10 @@ FROZEN = "resume_clients"
 
 
 def client_outages(evidence: Evidence, *verbs: str) -> dict[tuple[str, str], tuple[Interval, ...]]:
-    """Return, by (side, client key), when faults with these undo verbs held a client; unhealed ones last to the end."""
+    """Return the times, by (side, client key), at which faults with these undo verbs stopped a client.
+
+    A fault that was not healed lasts to the end.
+    """
     end_us = max((phase.end_us for phase in evidence.phases), default=0)
     by_worker: dict[str, list[Interval]] = {}
     for fault in dict.fromkeys(line["fault"] for line in evidence.journal):
@@ -68,7 +71,7 @@ _COPIES_MIN = 2  # of an acknowledged record, so that the loss of one disk loses
 
 
 def permit(evidence: Evidence, client: Client, side: str, rule: str) -> str | None:
-    """Return why the rule need not hold for what a client produces or consumes (``side``), or None if it must."""
+    """Return why the rule need not hold for a side of a client, or None if it must hold."""
     topic = client.produces_to if side == "produce" else client.consumes_from
     if side == "produce" and (reason := _by_producer(evidence, client, rule)):
         return reason

@@ -2,10 +2,11 @@
 
 Witness: the executor measures each fault while it is in force. A fault needs at least one witness that observed
 something and none that failed; a fault that was never injected, or not healed, has no witness. In a rehearsal nothing
-is injected, so every witness must report that the fault is absent: one that reports a fault would confirm anything.
+is injected, so every witness must report that the fault is absent. A witness that reports a fault there is useless as
+proof.
 
-Exposure: a fault that met no traffic proves nothing. What is counted depends on the fault's target (``met_by`` in the
-timeline):
+Exposure: a fault that met no traffic proves nothing. The traffic that counts depends on the fault's target (``met_by``
+in the timeline):
 
 ===================  ============================================================================================
 target               counted as exposure
@@ -110,7 +111,7 @@ def targets_of(evidence: Evidence, fault: str) -> Mapping[str, Any]:
 
 
 def passages(evidence: Evidence) -> list[Passage]:
-    """Return which bytes to count for which fault; faults that never began or are met otherwise have no entry."""
+    """Return which bytes to count for which fault; only for faults with exposure in bytes."""
     planned = (_passage(evidence, step) for step in evidence.steps)
     return [passage for passage in planned if passage]
 

@@ -1,6 +1,6 @@
 """Chapter of one fault in the story: injected, witnessed, what each client observed, recovered, healed, obligations.
 
-For each side of a client: its first error, how it found the new leader, and how long nothing succeeded.
+It tells for each side of a client its first error, how it found the new leader, and how long nothing succeeded.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -98,7 +98,10 @@ SIDES: tuple[Side, ...] = ("produce", "consume", "commit")
 
 @dataclass(frozen=True)
 class Chapter:
-    """Story of a fault. ``what``: the fault in words; ``start_us``: None if it never began; ``notes`` have no time."""
+    """Story of a fault.
+
+    ``what`` describes the fault; ``start_us`` is None if it never began; ``notes`` are lines without a time.
+    """
 
     fault: str
     what: str
@@ -188,7 +191,7 @@ def _quiet(evidence: Evidence, analysis: Mapping[str, Any], force: Force) -> Ite
 
 
 def _owed(force: Force, owed: Sequence[Lane], evidence: Evidence) -> Iterator[str]:
-    """Yield for how much of the fault progress was owed, once for all clients with the same text."""
+    """Yield for how long during the fault progress was required; clients with the same text are named together."""
     start_us, end_us = force.window_us or (0, 0)
     clients_by_text: dict[str, list[str]] = {}
     for lane in owed:

@@ -21,7 +21,7 @@ class Moment:
 
     @property
     def said(self) -> str:
-        """The text, preceded by the client."""
+        """Text of the event, with the client in front."""
         return f"{self.who}: {self.text}" if self.who else self.text
 
 
@@ -67,7 +67,7 @@ def link_name(proxy: str) -> str:
 
 
 def listed(names: Sequence[object]) -> str:
-    """Return ``a, b, c``; of many names the first few and the number of the others."""
+    """Return ``a, b, c``; if there are many names, the first few and the number of further names."""
     shown = ", ".join(map(str, names[:_LISTED_MAX]))
     return shown if len(names) <= _LISTED_MAX else f"{shown} and {len(names) - _LISTED_MAX} more"
 
@@ -136,9 +136,10 @@ BY_HAND = "injected_by_hand"
 
 @dataclass(frozen=True)
 class Force:
-    """Fault with its times. ``window_us`` is its window: for faults of the plan that of ``phases.json``.
+    """Fault with its times. ``window_us`` is its window; for a fault of the plan it comes from ``phases.json``.
 
-    ``injected_us`` and ``healed_us`` are None if that never happened; in a rehearsal nothing is injected.
+    ``injected_us`` and ``healed_us`` are None if the fault was never injected or healed; in a rehearsal nothing is
+    injected.
     """
 
     fault: str

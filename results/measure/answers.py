@@ -2,9 +2,9 @@
 
 Spark appears here only through the column names of its rows. Every function takes rows as sequences with ``row[name]``.
 
-**Recovery.** A client is calm if all its records succeed at its own pace in ``steady`` times a factor. ``recovery.py``
-counts records in slots of time. From these counts ``where_to_look`` derives with certainty where a calm period may
-begin and where it must begin; between the two, the records themselves decide, in a second job.
+**Recovery.** A client is calm while all its records succeed, at most a factor slower than in the ``steady`` phase.
+``recovery.py`` counts records in slots of time. From these counts ``where_to_look`` derives the slots in which a calm
+period may begin and those in which it must begin. If they differ, a second job examines the records in between.
 """
 
 from collections import defaultdict
@@ -58,7 +58,7 @@ def by_run(rows: Iterable[Any]) -> Answers:
 
 
 def distribution(row: Any, queried: Sequence[float], qs: Collection[float]) -> Distribution:
-    """Read a row of ``latency.quantiles`` that has the quantiles ``queried``, and keep those in ``qs``."""
+    """Read a row of ``latency.quantiles`` that has the quantiles ``queried``, and keep the quantiles in ``qs``."""
     at = {q: row[f"q{index}"] for index, q in enumerate(queried) if q in qs}
     return Distribution(row["n"], row["censored"], row["slowest_us"], at, row["mean_us"])
 
@@ -69,7 +69,7 @@ def banded(
     """Add confidence bands: the values at the ranks between which the population's quantiles lie.
 
     The number of n samples below a quantile is binomial (order statistics; see Hahn and Meeker, Statistical Intervals,
-    5.2). A band shows how far random sampling may have moved the figure, and covers no other error.
+    5.2). A band covers only the error of random sampling.
     """
     keys = [(q, confidence) for q in qs if q < MAX for confidence in confidences]
     ps = [[(1 + side * confidence) / 2 for _, confidence in keys] for side in (-1, 1)]
@@ -235,7 +235,7 @@ Counts: TypeAlias = npt.NDArray[np.int64]
 
 
 def criteria_of(scene: Scene, request: MeasurementRequest) -> list[RecoveryCriterion]:
-    """Return the default criterion of every fault that began, and those of the SLOs."""
+    """Return the default criterion of every fault that began, and the criteria of the SLOs."""
     begun = [step["id"] for step in scene.evidence.steps if scene.inject_us(step["id"]) is not None]
     requested = [criterion for criterion in request.recoveries if criterion.fault in begun]
     return list(dict.fromkeys([*map(RecoveryCriterion, begun), *requested]))
@@ -263,7 +263,7 @@ class Pace:
         return self.client, self.end_us, self.limit_us, *self.q.as_integer_ratio()
 
     def allowed(self, n: "Counts") -> "Counts":
-        """Return how many of n may be slow: nearest-rank quantile <= limit means at least ceil(q n) within it."""
+        """Return how many of n records may be slow: nearest-rank quantile <= limit if ceil(q n) are within it."""
         slow: Counts = n * (self.q.denominator - self.q.numerator) // self.q.denominator
         return slow
 
@@ -319,7 +319,7 @@ class Slots:
 
 
 def where_to_look(search: RecoverySearch, slots: Slots | None) -> list[Look]:
-    """Return the slots in which calm may begin, up to the first in which it must; near slots are joined.
+    """Return the slots in which a calm period may begin, up to the first slot in which it must; near slots are joined.
 
     ::
 
@@ -329,7 +329,7 @@ def where_to_look(search: RecoverySearch, slots: Slots | None) -> list[Look]:
 
     Calm may begin in a slot if none of the records surely in the stretch failed, and the slow ones among them are few
     enough for all records perhaps in it. It must begin there if none of the records perhaps in it failed, and the slow
-    ones among them are few enough for those surely in it. ``slots`` are None if the client has no records.
+    ones among them are few enough for those surely in it. ``slots`` is None if the client has no records.
     """
     if slots is None:
         return []

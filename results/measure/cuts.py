@@ -1,8 +1,8 @@
 """Cuts: windows that an SLO divides by subject (``for each partition``), by time slots, or both.
 
-Rules: exact, from the records; nothing is dropped: a row without its subject counts as ``unknown``. A record belongs to
-the part of the window around its intended time, a success of ``.gap`` to the part in which it happened. The first half
-builds the queries, the second half converts their rows to slices, without Spark.
+Rules: figures are exact, from the records. No record is dropped: a row without its subject counts as ``unknown``. A
+record belongs to the part of the window around its intended time, a success of ``.gap`` to the part in which it
+happened. The first half builds the queries, the second half converts their rows to slices, without Spark.
 """
 
 from collections import defaultdict
@@ -56,7 +56,7 @@ def parts_of(cut: Cut, scene: Scene) -> list[Part]:
 
 
 def cut_rows(cuts: Mapping[int, Sequence[Cut]], *, of_gaps: bool) -> Iterator[tuple[int, int, str, str, str | None]]:
-    """Yield rows of ``CUTS`` for the cuts of each run: either of gaps or of latencies."""
+    """Yield rows of ``CUTS`` for each run: either the cuts of gaps or the cuts of latencies."""
     for run, of_run in cuts.items():
         for number, cut in enumerate(of_run):
             op, kind = cut.metric.split(".", 1)
@@ -100,7 +100,7 @@ def latencies(samples: DataFrame, cut_table: DataFrame, parts: DataFrame, dims: 
 def gaps(samples: DataFrame, cut_table: DataFrame, parts: DataFrame) -> DataFrame:
     """Return ``run cut client subject part start_us n longest_us``: every interval of every slice with a success.
 
-    A subject with successes only elsewhere has a row with part null, so that its silence can be reported.
+    A subject without successes in the window has a row with ``part`` null, so that its silence can be reported.
     """
     good = samples.where(ok() & F.col("done_us").isNotNull())
     placed = _placed(good.join(F.broadcast(cut_table), ["run", "op"]), "done_us", parts, "left")
@@ -151,7 +151,7 @@ def sliced(
 ) -> dict[tuple[Cut, str], tuple[Slice, ...]]:
     """Return all slices of a run by cut and client, from the rows of the jobs ``latencies`` and ``cut_gaps``.
 
-    ``queried`` are the quantiles of the query, ``qs`` those to keep.
+    ``queried`` are the quantiles of the query, ``qs`` the quantiles to keep.
     """
     slices: dict[tuple[Cut, str], tuple[Slice, ...]] = {}
     for number, cut in enumerate(cuts):

@@ -1,9 +1,9 @@
 """Measurements of a run as plain values, and the measurements that its SLOs request.
 
 ``Facts`` is everything that the checks and the report get from the records. Every value here is a measurement, not a
-judgement; times are microseconds; clients are named ``workload/arm``. Where nothing was observed there is an empty
-measurement, never an exception. ``MeasurementRequest`` lists what the SLOs need besides the standing measurements:
-quantiles, cuts through a selection, and recovery criteria.
+judgement; times are microseconds; clients are named ``workload/arm``. A measurement without observations is empty; it
+never raises an exception. ``MeasurementRequest`` lists what the SLOs need besides the standing measurements: quantiles,
+cuts through a selection, and recovery criteria.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ class Cut:
 
     ``metric``: a latency such as ``produce.latency`` (for ``.success`` its distribution is used), ``.gap``,
     ``consume.lag``, ``consume.freshness``. ``every_us``: slots of this length from the start of each of the window's
-    intervals; an incomplete last slot is left out. A rack is the broker's.
+    intervals; an incomplete last slot is left out. Division by rack uses the broker's rack.
     """
 
     metric: str
@@ -40,7 +40,10 @@ class RecoveryCriterion:
 
 @dataclass(frozen=True)
 class MeasurementRequest:
-    """All measurements that a run's SLOs request. ``confidences``: of the bands around each of ``qs``."""
+    """All measurements that a run's SLOs request.
+
+    ``confidences``: confidence levels of the bands around each quantile in ``qs``.
+    """
 
     qs: tuple[float, ...] = ()
     confidences: tuple[float, ...] = (0.95,)
@@ -56,8 +59,8 @@ Band = tuple[int | None, int | None]
 class Distribution:
     """Latencies of one metric, client and window. ``at`` maps quantiles (1.0: max) to a value, None where censored.
 
-    ``mean_us`` is the mean of the values that are not censored. ``bands`` maps (quantile, confidence) to the order
-    statistics between which the quantile lies with that confidence, with respect to sampling; None is an unknown end.
+    ``mean_us`` is the mean of the values that are not censored. ``bands`` maps (quantile, confidence) to the two sample
+    values between which the quantile lies with that confidence; None is an unknown end.
     """
 
     n: int = 0
@@ -199,7 +202,10 @@ class RackFlow:
 
 @dataclass(frozen=True)
 class SlowRecord:
-    """One of a client's slowest records or commits, or a failed one. ``done_us`` None: it never ended."""
+    """One of a client's slowest records or commits, or a failed one.
+
+    ``done_us`` is None for a record that was never acknowledged or delivered.
+    """
 
     producer_id: int | None
     seq: int | None
@@ -218,7 +224,7 @@ class SlowRecord:
 
 @dataclass(frozen=True)
 class Perf:
-    """Figures as of ``kafka-producer-perf-test``: acknowledged records only, from sending; a MB is 2**20 bytes."""
+    """Figures as in ``kafka-producer-perf-test``: acknowledged records, timed from the send; 1 MB = 2**20 bytes."""
 
     records: int
     seconds: float
@@ -251,7 +257,7 @@ class Facts:
     =============================================  ==========================================================
 
     ``spectra`` are points (quantile, latency) for a plot on an axis of nines. ``backwards`` counts rows that ended
-    before they were sent or intended, and phases that end before they start: the clock went backwards.
+    before they were sent or intended, and phases that end before they start; both mean that the clock went backwards.
     """
 
     distributions: Mapping[tuple[str, str, str], Distribution] = field(default_factory=dict)

@@ -4,23 +4,24 @@ This file exists only for speed, for runs of tens of millions of rows. Without i
 the same, only slower. The rest of ``measure`` uses it through four names: ``open_gate`` returns the ``Gate`` of all
 runs, ``cleared`` filters rows by it, and ``intended_within`` and ``pending_within`` restrict a query to a few seconds.
 
-**Gate.** A block is 2,048 consecutive records of one producer. Its fingerprint, for each witness (the producer's own
-rows, the log, each reader's deliveries), is a count and the xor of a 64-bit hash of every record and its place; of the
-producer's rows only acknowledged records count. A block is **clean** if its sequence numbers have no gap and all
-witnesses that should have it have the same fingerprint. Then each acknowledged record is in the log exactly once, at
-the place that the producer reported, and was delivered once to each reader, from that place; records that failed or are
-in doubt are nowhere. Two different blocks with equal fingerprints need equal counts and equal xors of 64-bit hashes.
+**Gate.** A block is 2,048 consecutive records of one producer. Each source of rows (the producer, the log, each
+reader's deliveries) gives a fingerprint of the block: a count and the xor of a 64-bit hash of every record and its
+offset; of the producer's rows only acknowledged records count. A block is **clean** if its sequence numbers have no gap
+and all sources that should have it give the same fingerprint. Then each acknowledged record is in the log exactly once,
+at the place that the producer reported, and was delivered once to each reader, from that place; records that failed or
+are in doubt are nowhere. Two different blocks with equal fingerprints need equal counts and equal xors of 64-bit
+hashes.
 
 Figures: 10 million records take 2.0 s instead of 12.6 s by a join. Blocks are small because a fault leaves a few
 records in doubt at a time: with blocks of 65,536, 200 of 130,000 records put all of them in doubt, and counting
 latencies took 2.7 times as long.
 
-Rows without ids, rows of unknown producers and deliveries to unexpected readers are never clean. With ``exhaustive``
-no block is.
+Rows without ids, rows of unknown producers and deliveries to unexpected readers are never clean. With ``exhaustive`` no
+block counts as clean.
 
 **Ledger.** One row per record of the blocks that are not clean, with everything known about that record. Exact. A
-record is (run, producer_id, seq); rows of other producers have null there and share one ledger row per run. It takes
-two shuffles by the record, of suspect rows only.
+record is (run, producer_id, seq); rows of foreign producers have null ids and share one ledger row per run. Computing
+it shuffles only the suspect rows, twice.
 
 **Time filters.** Short filters on the times of records, which Parquet's statistics can use, because rows are stored
 roughly in order of time. They are coarse and may keep too many rows, so the query repeats the exact condition.
@@ -66,9 +67,9 @@ def open_gate(read: Tables, dims: Dims, persist: Callable[[DataFrame], DataFrame
 def blocks(read: Tables, dims: Dims, *, exhaustive: bool = False) -> DataFrame:
     """Return ``run producer_id block clean n told failed in_doubt client topic readers``, a row per observed block.
 
-    ``n`` counts its acknowledged records, ``told`` those whose place the producer knows, ``failed`` and ``in_doubt``
-    the rest. ``client`` is its producer. ``readers`` (array) are the expected readers that got any of its records; of a
-    clean block they got all. Rows without ids are in block -1 of producer -1.
+    ``n`` counts its acknowledged records, ``told`` the records with an offset that the producer knows, ``failed`` and
+    ``in_doubt`` its other records. ``client`` is the block's producer. ``readers`` (array) are the expected readers
+    that got any of its records; they got all records of a clean block. Rows without ids are in block -1 of producer -1.
     """
     witnessed = _of_outcomes(read.outcomes, dims).unionByName(_of_log(read.log))
     producers = dims.producers.select("run", "producer_id", F.col("client").alias("owner"), "topic")
@@ -131,7 +132,7 @@ def _fingerprint(counting: Column) -> list[Column]:
 
 
 def _compared() -> list[Column]:
-    """Return the comparison of one block's witnesses. A producer without offsets (acks=0) is no witness of places."""
+    """Return the comparison of a block's sources. A producer without offsets (acks=0) is no source for offsets."""
     produced, logged, read = (F.col("op") == op for op in ("produce", "log", "consume"))
     untold = produced & (F.col("placed") == 0)
     of_records, of_places = F.struct("n", "records"), F.when(~untold, F.struct("n", "placed", "places"))

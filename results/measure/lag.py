@@ -1,10 +1,10 @@
 """Consumer lag at the end of every second, and the jobs that need two passes over the samples.
 
 **Lag** is counted by positions, as Kafka does. In one partition a reader lags by the offsets between the highest offset
-delivered to it and the highest acknowledged offset; before its first delivery it stands before the first record that it
+delivered to it and the highest acknowledged offset; before its first delivery its position is the first record that it
 must get. The age is the time since the acknowledgement of the oldest record beyond its position. A reader's lag is the
-sum over partitions, its age is the maximum. Exact, without a join of pairs of records: only the highest offsets of each
-second count, and the acknowledgements of the seconds in which an oldest record lies.
+sum over partitions, its age is the maximum. The result is exact without joining pairs of records, because only the
+highest offsets of each second are needed, and the acknowledgements of seconds that contain an oldest record.
 
 **Follow-up jobs** first count over the whole run, and read records only in the times that the counts leave open. The
 first result is bounded by the length of the runs.
@@ -58,7 +58,7 @@ Reached = tuple[int | None, int, int]
 def reached(read: Tables, dims: Dims) -> DataFrame:
     """Return ``run reader topic partition second low high``: the offsets reached in every second.
 
-    These are acknowledged offsets if the reader is null, else offsets delivered to a reader of the plan.
+    Rows with a null reader hold acknowledged offsets, other rows the offsets delivered to that reader.
     """
     acked = (F.col("op") == "produce") & (F.col("status") == "ok")
     rows = read.outcomes.where((acked | (F.col("op") == "consume")) & F.col("offset").isNotNull())

@@ -39,7 +39,10 @@ _HALVED = 4  # points per halving of the slower part
 
 @dataclass(frozen=True, eq=False)
 class Histogram:
-    """``seen[i]`` samples took ``latency_us[i]`` (ascending); ``censored`` more have neither value nor ``bytes``."""
+    """Histogram: ``seen[i]`` samples took ``latency_us[i]`` (ascending).
+
+    ``censored`` further samples have neither a latency nor ``bytes``.
+    """
 
     latency_us: Longs
     seen: Longs
@@ -91,7 +94,9 @@ class Histogram:
         return Distribution(self.n, self.censored, self.slowest_us, {q: self.at(q) for q in qs}, self.mean_us)
 
     def points(self) -> tuple[tuple[float, int | None], ...]:
-        """Return points ``(share, latency_us)`` of a plot: that share took no longer. Four per halving of the rest.
+        """Return points ``(share, latency_us)`` of a plot: that share of samples took no longer.
+
+        The slower part is halved again and again, with four points per halving.
 
         The slowest value is always included, and so is the end of the censored samples.
         """
@@ -121,7 +126,7 @@ def _ratio(q: float) -> tuple[int, int]:
 def histogram(latency_us: Longs, n: Longs, sizes: Longs) -> Histogram:
     """Build a histogram from counts ``n`` and ``sizes`` in bytes, by ascending latency.
 
-    Counts of censored samples follow without a latency. A latency may occur several times.
+    Counts of censored samples come last and have no latency. A latency may occur several times.
     """
     valued = len(latency_us)
     first = np.flatnonzero(np.diff(latency_us, prepend=latency_us[:1] - 1))
@@ -186,7 +191,7 @@ class Silver:
                     )
 
     def _inside(self, scene: Scene, spans: tuple[Interval, ...]) -> Iterator[tuple[Group, Mask]]:
-        """Yield each group with rows in some intervals, and a mask of them; segment -1 is in no interval."""
+        """Yield each group with rows in some intervals, and a mask of them; segment -1 belongs to no interval."""
         within = np.zeros(len(scene.segments.spans) + 1, dtype=np.bool_)
         within[scene.segments.of(spans)] = True
         for group in self.groups:
@@ -291,8 +296,8 @@ def silver(samples: DataFrame, dims: Dims, bins: DataFrame | None = None) -> Dat
 def latencies(samples: DataFrame, dims: Dims, bins: DataFrame | None = None) -> DataFrame:
     """Count ``produce.latency``, ``commit.latency`` and ``consume.latency`` (done - intended) for ``silver``.
 
-    ``consume.latency`` is of the first delivery; a record that a reader never got has the rack planned for the reader.
-    With ``bins`` (``BINS``) the bins of a plot are counted separately.
+    ``consume.latency`` is measured at the first delivery; a record that a reader never got has the rack planned for the
+    reader. With ``bins`` (``BINS``) the bins of a plot are counted separately.
     """
     took, bin_ = F.when(ok(), F.col("done_us") - F.col("intended_us")), F.lit(None).cast("bigint")
     rows = _placed(samples.where(F.col("op").isin(*SIDES)), dims)
@@ -306,7 +311,8 @@ def latencies(samples: DataFrame, dims: Dims, bins: DataFrame | None = None) -> 
 def sendings(samples: DataFrame, dims: Dims) -> DataFrame:
     """Count ``produce.service`` (done - sent), ``produce.lateness`` (sent - intended), and the same for ``commit``.
 
-    They are counted separately, because they need half as many grouping columns. Lateness is caused by the generator.
+    They are counted separately, because they need half as many grouping columns. Lateness measures the load generator,
+    not Kafka.
     """
     service, lateness = F.when(ok(), F.col("done_us") - F.col("sent_us")), F.col("sent_us") - F.col("intended_us")
     rows = _placed(samples.where(F.col("op").isin("produce", "commit")), dims)

@@ -1,8 +1,9 @@
 """Silver and gold: Parquet files in the run directory for later queries.
 
 Silver is the exact histogram of latencies; every latency figure of the verdict is a sum over it. Gold is the checks of
-the verdict. Rules: one file each, written whole or not at all, by this process and not by Spark, whose executors may
-not see the run directory. The size of a histogram depends on the number of distinct latencies, not on the evidence.
+the verdict. Each is one file, written completely or not at all. This process writes it, not Spark, because Spark's
+executors may not see the run directory. The size of a histogram depends on the number of distinct latencies, not on the
+evidence.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,9 @@
 """The Spark jobs of a judgement: few, grouped, and the same for one run or a hundred.
 
 Order of the jobs: the gate first (``gate.py``), then the ledger of the records that the gate could not clear, if there
-are any. The latency histogram (*silver*) is counted once, and every figure of latency is read off it. Jobs that need
-only recorded rows run beside the gate. Results are small (distinct latencies, bins of a plot, seconds), never records.
-Rows are collected here, in ``lag.py`` and in ``names.py``.
+are any. The latency histogram (*silver*) is counted once, and every latency figure is read from it. Jobs that need only
+recorded rows run at the same time as the gate. Results are small (distinct latencies, bins of a plot, seconds), never
+records. Rows are collected here, in ``lag.py`` and in ``names.py``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -63,7 +63,8 @@ def measure(
 ) -> dict[str, Facts]:
     """Return every measurement that the checks and the report need, by run id.
 
-    ``requests``: what the SLOs of each run need, by run id. ``exhaustive``: the gate clears nothing.
+    ``requests`` maps each run id to the measurements that its SLOs need. ``exhaustive`` switches the gate off, so that
+    every record is examined.
     """
     in_order = [requests.get(str(run.run["run_id"]), MeasurementRequest()) for run in runs]
     read, small = tables(spark, runs), dims(spark, runs)
@@ -83,7 +84,7 @@ def measure(
 
 
 class _EarlyJobs:
-    """The jobs that need only recorded rows: they run beside the gate."""
+    """Jobs that need only recorded rows, and therefore run at the same time as the gate."""
 
     def __init__(self, read: Tables, small: Dims, pool: ThreadPoolExecutor, *, exhaustive: bool) -> None:
         self._read, self._dims = read, small

@@ -1,7 +1,7 @@
 """64-bit hashes in place of the names of clients and racks, used as grouping keys of millions of rows.
 
-Grouping by a hash takes half of the time of grouping by names. The names come from the plans and ``run.json``; only if
-a hash belongs to none of them (for example of a client that the plan lacks) one query reads the names from the records.
+Grouping by a hash takes half of the time of grouping by names. The names come from the plans and ``run.json``; only for
+an unknown hash (for example of a client that the plan lacks) a query reads the names from the records.
 """
 
 from collections.abc import Iterable, Sequence

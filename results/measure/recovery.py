@@ -10,7 +10,7 @@ Rules: a gap is clipped to its window, whose ends count as successes. A recovery
 time and ends before the load does. Gaps are measured between successes or, if there are many, between slots of a
 millisecond, of which only the first and the last success count: a gap of a millisecond or more is exact, and a shorter
 one counts as a millisecond (``answers.longest``), because sorting 40 million records is too slow. ``answers.py``
-derives from counts where a calm period may begin, and only there records are examined one by one.
+derives from counts where a calm period may begin, and only the records there are examined one by one.
 """
 
 from pyspark.sql import Column, DataFrame, Window
@@ -81,9 +81,9 @@ def pace_slots(samples: DataFrame, paces: DataFrame, dims: Dims, slot_us: int) -
 def first_calm(samples: DataFrame, looks: DataFrame, for_us: int) -> DataFrame:
     """Return ``run calm client recovered_us``: time from ``at_us`` to the first record that starts a calm ``for_us``.
 
-    ``looks`` (``LOOKS``): candidates are the records from ``look_us`` until ``until_us``, each by itself; records that
-    lie within ``for_us`` of all candidates are counted together. A period is calm if no record fails, at most
-    ``n * (den - num) div den`` of n are slow, and the load lasts until its end.
+    ``looks`` (``LOOKS``): every record from ``look_us`` until ``until_us`` is a candidate; records that lie within
+    ``for_us`` of all candidates are counted only once. A period is calm if no record fails, at most ``n * (den - num)
+    div den`` of n are slow, and the load lasts until its end.
     """
     intended, until = F.col("intended_us"), F.col("until_us")
     rows = _paced(samples, looks).where((intended >= F.col("look_us")) & (intended < until + for_us))
@@ -98,9 +98,10 @@ def first_calm(samples: DataFrame, looks: DataFrame, for_us: int) -> DataFrame:
 
 
 def _ahead(moments: DataFrame, for_us: int) -> DataFrame:
-    """Return the ``moments`` at which calm may begin (``begins``), with the counts of the ``for_us`` from there.
+    """Return the ``moments`` at which calm may begin (``begins``), with the counts of the ``for_us`` after it.
 
-    The counts are differences of two running sums. Over a sliding frame Spark would sum the whole frame for every row.
+    The counts are differences of two running sums. With a sliding window frame, Spark would sum the whole frame for
+    every row.
     """
     before, its, after = (
         F.struct((F.col("intended_us") + later_us).alias("sum_us"), F.lit(turn).alias("turn"))

@@ -1,8 +1,9 @@
 """Samples: one row per record produced, per delivery due, and per commit; and sums over samples and metrics.
 
-**Samples.** Produce and commit rows are taken as recorded. Only the first delivery of a record counts: in a block that
-the gate cleared there is no other, so its row is taken as it is; elsewhere the ledger has it. An acknowledged record
-that a reader must get and never got is a row without ``done_us``. Nothing else is dropped.
+**Samples.** Produce and commit rows are taken as recorded. Only the first delivery of a record counts: a block that the
+gate cleared has no repeated deliveries, so its rows are used unchanged; for other blocks the ledger holds the first
+delivery. An acknowledged record that a reader should have got and never got is a row without ``done_us``. Nothing else
+is dropped.
 
 **Sums.** Bytes through the proxies of a fault, records produced per partition, and the punctuality of the host. The
 bytes of a counter between two samples count for a span only if both samples lie in it (with the caller's grace); a

@@ -1,9 +1,10 @@
 """Obligation checks: ``obligation/produce``, ``obligation/consume``, ``obligation/commit``, without any SLO.
 
-Rules. A stall that lies within an obligation for longer than the patience FAILS; if the harness is in doubt it is
-INCONCLUSIVE. Stalls and failures outside obligations are counted in ``why``, with the reason why they were permitted. A
-client that was owed nothing at all has no check. Rules that hold at every moment (no loss, no duplicates) are
-``integrity/...``. The arithmetic is in ``spans.py`` and in docs/OBLIGATIONS.md.
+Rules. A client has an obligation while progress is possible. A stall during an obligation that lasts longer than the
+permitted time (the patience) FAILS, or is INCONCLUSIVE if the harness can't be trusted. Stalls and failures outside
+obligations are counted in ``why``, with the reason why they were permitted. A client without any obligation has no
+check. Rules that hold at every moment (no loss, no duplicates) are ``integrity/...``. The arithmetic is in ``spans.py``
+and in docs/OBLIGATIONS.md.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,7 @@ from aftershock.results.measure.facts import Facts, FailureSpan, Stall
 
 @dataclass(frozen=True)
 class _Overlap:
-    """Part of a stall within a span in which progress was owed."""
+    """Part of a stall within a span in which progress was possible and therefore required."""
 
     stall: Stall
     span: Span
@@ -34,7 +35,7 @@ class _Overlap:
 
 
 def obligation_checks(evidence: Evidence, facts: Facts, doubts: Doubts) -> list[Check]:
-    """Return a check for each side of each client that was owed progress."""
+    """Return a check for each side (produce, consume, commit) of each client with an obligation."""
     return [_check(evidence, facts, lane, doubts) for lane in lanes(evidence) if lane.owed_us]
 
 
@@ -98,7 +99,7 @@ def _why(facts: Facts, lane: Lane, worst: _Overlap | None, n: int) -> str:
 
 
 def _permitted(facts: Facts, lane: Lane) -> Iterator[str]:
-    """Yield what is only reported: the longest stall while nothing was owed, and failures, each with the reason."""
+    """Yield texts that are only reported: the longest stall outside obligations, and failures, each with a reason."""
     free = [
         (stall, reason)
         for stall in _stalls(facts, lane)
@@ -118,7 +119,7 @@ def _permitted(facts: Facts, lane: Lane) -> Iterator[str]:
 
 
 def _unowed(spans: Sequence[Span], time: Stall | FailureSpan) -> str | None:
-    """Return the first reason why nothing was owed at some moment of that time; None if it was owed throughout."""
+    """Return the first reason why progress was not required at some moment of that time; None if it always was."""
     during = [span for span in spans if span.start_us < time.end_us and time.start_us < span.end_us]
     reason = None if during else "it was before or after the judged part of the run"
     return next((span.why for span in during if not span.owed), reason)

@@ -1,29 +1,29 @@
 """Possibility of progress: cluster, effects of faults, and who can reach whom at a given moment.
 
 **Cluster.** Nodes, racks and voters, the settings in force and the replicas of each partition, all from evidence
-(``run.json``, ``timeline.json``). A run that doesn't record its voters has no obligations: if it is unknown who must be
-reachable, no stall can be judged.
+(``run.json``, ``timeline.json``). A run that doesn't record its voters has no obligations: without knowing which nodes
+must be reachable, no stall can be judged.
 
 **Effects of faults** (``Harm``), from the timeline and the journal, the only thing that obligations know of faults::
 
     intended ──▶ injected ─────────────▶ healing ──▶ healed
        | moving     | in force              | moving    | over
 
-Rules, each in the client's favour. The effect of a fault that failed, or of a kind that doesn't declare its effect, is
-unknown, and nothing is owed of what it touches. A fault that was not undone lasts until the end. A fault that begins
-while the ISR may not be full (links between nodes were affected and have not settled) is unknown too: it may take the
-one replica that is left in sync.
+Rules; in doubt, each decides in the client's favour. The effect of a fault that failed, or of a kind that doesn't
+declare its effect, is unknown, so no progress is required of partitions and clients that it may touch. A fault that was
+not undone lasts until the end. A fault that begins while the ISR may not be full (links between nodes were affected and
+have not settled) is unknown too: it may hit the only replica that is still in sync.
 
 **Reachability**: which nodes are left, and whether the client, the replicas and the quorum reach each other::
 
     client(a) ──client_a-k2──▶ k2 ◀──replication_c-k2── k3        who connects to whom, through which proxy
                                k2 ───controller_b-k3──▶ k3        (nodes of one rack connect directly)
 
-Rules. A link that lost one direction carries no request. The evidence doesn't tell who leads, so progress is possible
-only if it is possible under each leader that Kafka may choose: any replica that is left. A replica is left unless its
-node is away, or is cut off in both directions from the majority of the voters: then it is fenced, and another replica
-leads. After half a cut (one side hears the other, but not vice versa) it is open which controller is active, so nothing
-is owed.
+Rules. A link that lost one direction carries no request. The evidence doesn't record which broker leads a partition, so
+progress is possible only if it is possible under each leader that Kafka may choose: any replica that is left. A replica
+is left unless its node is away, or is cut off in both directions from the majority of the voters: then it is fenced,
+and another replica leads. After half a cut (one side hears the other, but not vice versa) it is unknown which
+controller is active, so no progress is required.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -48,9 +48,9 @@ class Terrain:
 
 @dataclass(frozen=True)
 class Seat:
-    """Replicas of a partition: partitions with equal seats are available at the same times.
+    """Replicas of a partition: partitions with the same replicas are available at the same times.
 
-    ``replicas`` is None if they are not recorded: they may be on any ``replication`` brokers.
+    ``replicas`` is None if the run did not record them; then any ``replication`` brokers may hold them.
     """
 
     topic: str
@@ -160,7 +160,10 @@ def harms_of(evidence: Evidence, until_us: int) -> list[Harm]:
 
 
 def mark_unknown(harms: Iterable[Harm], settled_us: Callable[[Harm], int]) -> list[Harm]:
-    """Mark faults as unknown that began while the ISR may not have been full. ``settled_us``: end of such a time."""
+    """Mark faults as unknown that began while the ISR may not have been full.
+
+    ``settled_us``: when the ISR is full again.
+    """
     known: list[Harm] = []
     for harm in harms:
         narrowed = any(_narrows(other) and harm.start_us < settled_us(other) for other in known)
@@ -197,14 +200,14 @@ def _harm(evidence: Evidence, step: Mapping[str, Any], until_us: int) -> Harm | 
 
 
 def _unrecorded(impact: str, lines: Iterable[Mapping[str, Any]], *, alone: bool) -> int:
-    """Return the number of changes within one stage of the journal: a node stops and returns, leaders move."""
+    """Return how many changes happened unrecorded within one stage: nodes that stop and return, leaders that move."""
     if impact == "one node":
         return 2 * len(_targets(lines)["brokers"])
     return {"nodes": 2, "leaders": 1}.get(impact, 0) if alone else 0
 
 
 def _undone(last: Mapping[str, Any], step: Mapping[str, Any]) -> bool:
-    """Return whether the heal is proven: a last line with a reason means an unverified emergency heal."""
+    """Return whether the heal is proven: a reason in the last line means that an emergency heal was not verified."""
     return last["state"] == "healed" and (step.get("for_ms") is None or not last.get("why"))
 
 
@@ -247,7 +250,7 @@ def refusal(seat: Seat, rack: str, state: State) -> str | None:
 
 
 def _governed(state: State, up: frozenset[int]) -> frozenset[int] | None:
-    """Return the nodes in full contact with a majority of voters, if all others are cut off from them; else None."""
+    """Return the nodes connected with a majority of voters, if all other nodes are cut off from them; else None."""
     for island in _islands(state, up):
         if 2 * len(island & state.terrain.voters) > len(state.terrain.voters):
             whole = all(_heard(state, node, other) for node in island for other in island)

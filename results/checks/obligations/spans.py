@@ -1,6 +1,7 @@
-"""Spans of time in which a client is owed progress, and the grace after each change of the cluster.
+"""Spans of time in which a client must make progress, and the grace after each change of the cluster.
 
-The grace is how long progress may stop after a change: the sum of what Kafka and the client wait for by their settings.
+The grace is how long progress may stop after a change: the sum of the time-outs and back-offs of Kafka and the client,
+from their settings.
 
 =======================  ===========================================================================================
 change                   grace
@@ -19,8 +20,8 @@ The client's own waits are added: its longest back-offs and a metadata request; 
 attempt; for a member of a group a heartbeat and a rebalance. Defaults are Kafka's (4.x) and librdkafka's (2.x).
 
 Spans: the time after warm-up is cut wherever a fault changes its stage or a grace ends, so that nothing changes within
-a span. Progress is owed in a span if it is possible under any leader and each grace has ended. If nodes stop and return
-at unrecorded moments (a restart), no grace can be counted from a change: it is added to the patience, once per change.
+a span. Progress is required in a span if it is possible under any leader and each grace has ended. If nodes stop and
+return at unrecorded moments (a restart), the grace has no known start. So it is added to the patience, once per change.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,7 +36,7 @@ ROUND_MS = 1_000  # a metadata request and its response on a busy host
 
 
 class _SettingNames(NamedTuple):
-    """A client's names of settings, each with its default (ms) and how many times it may be waited for."""
+    """Setting names of a client, each with its default (ms) and the number of times that the client may wait for it."""
 
     request: tuple[str, int, float]
     setup: tuple[str, int, float]
@@ -60,7 +61,7 @@ _NAMES = {"reference": _JAVA, "java": _JAVA}
 
 @dataclass(frozen=True)
 class Term:
-    """Summand of a grace: what is waited for, and how long."""
+    """Part of a grace: the setting that is waited for, and how long."""
 
     name: str
     ms: float
@@ -71,7 +72,7 @@ Grace = tuple[Term, ...]
 
 @dataclass(frozen=True)
 class Habits:
-    """A client's own waits: always, in addition after an unannounced fault, and as a member of a group."""
+    """Waits of a client: after any change, in addition after an unannounced fault, and as a group member."""
 
     announced: Grace
     unannounced: Grace
@@ -141,7 +142,7 @@ def grace_text(grace: Grace) -> str:
 
 
 def _quorum(settings: Mapping[str, str]) -> Grace:
-    """Followers notice, and then an election, which may have to be repeated."""
+    """Return the terms of a controller election: followers notice the failure, then elect, perhaps twice."""
     fetch = _number(settings.get("controller.quorum.fetch.timeout.ms"), 2_000)
     vote = _number(settings.get("controller.quorum.election.timeout.ms"), 1_000)
     pause = _number(settings.get("controller.quorum.election.backoff.max.ms"), 1_000)
@@ -174,7 +175,7 @@ MOMENTS_US = 10_000_000
 
 @dataclass(frozen=True)
 class Span:
-    """Span of time. ``owed``: progress is owed; ``patience_us``: longest permitted time without a success."""
+    """Span of time. ``owed``: progress is required; ``patience_us``: longest permitted time without a success."""
 
     start_us: int
     end_us: int
@@ -255,7 +256,7 @@ def _first(harm: Harm, relevant: Sequence[Harm], post: Post, scene: Scene, at_us
 
 
 def _silent(relevant: Sequence[Harm], at_us: int) -> bool:
-    """Return whether an unannounced fault is in force: any metadata request may then go to a silent node."""
+    """Return whether an unannounced fault is in force: metadata requests may then go to a silent node."""
     return any(not harm.announced and harm.stage(at_us) not in ("before", "over") for harm in relevant)
 
 
@@ -299,7 +300,7 @@ def _impossible(post: Post, seats: Sequence[Seat], live: Sequence[Harm], scene: 
 
 
 def _states(live: Sequence[Harm], terrain: Terrain) -> Iterator[State]:
-    """Yield each possible state: of nodes that stop and return at unrecorded moments, any or none may be away."""
+    """Yield each possible state: nodes that stop and return at unrecorded moments may each be up or down."""
     away = frozenset(
         broker for harm in live if harm.impact == "nodes" and not harm.unrecorded for broker in harm.brokers
     )

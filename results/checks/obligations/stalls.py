@@ -1,6 +1,7 @@
-"""Lanes and stalls: when each side of each client was owed progress, and when it had none.
+"""Lanes and stalls: when each side of each client had to make progress, and when it made none.
 
-A lane is one side of a client: what it was owed when, as a whole and partition by partition.
+A lane is one side (produce, consume, commit) of a client, with the spans in which it had to make progress, as a whole
+and by partition.
 
 A stall is a time during which records waited and nothing at all succeeded, for a client or for one of its partitions::
 
@@ -8,11 +9,12 @@ A stall is a time during which records waited and nothing at all succeeded, for 
        |-----------------|----------- stall ------------------------|
        |------------------------- silence --------------------------|
 
-Rules. A stall begins with the last success or, if no record was wanted then, with the first one that was. It ends with
-the next success, or with the failure of the last waiting record if no other is wanted within a second. So an idle
-client never stalls, and a client whose records all fail does. A produced record is wanted from its intended time until
-it is acknowledged, a delivery from the acknowledgement on, a commit from its intended time on. Records of unknown
-partition (they failed before they were sent) count for the client as a whole, which is partition null.
+Rules. A stall begins with the last success or, if no record was waiting then, when the next record starts to wait (is
+*wanted*). It ends with the next success, or with the failure of the last waiting record if no other is wanted within a
+second. So an idle client never stalls, but a client with only failing records does. A produced record is wanted from
+its intended time until it is acknowledged, a delivery from the acknowledgement on, a commit from its intended time on.
+Records of unknown partition (they failed before they were sent) count for the client as a whole, which is partition
+null.
 
 A stall lies within a silence, the time between two successes. Silences are found from slots of time: Spark counts a few
 slots per second and partition (``slots``), and plain arrays yield the silences (``silences``). Records are not sorted
@@ -51,7 +53,7 @@ SIDES: tuple[Side, ...] = ("produce", "consume", "commit")
 
 @dataclass(frozen=True)
 class Lane:
-    """One side of a client: its spans as a ``whole``, while all its partitions are owed progress, and per partition."""
+    """One side of a client: its spans as a ``whole`` (all partitions can make progress) and per partition."""
 
     client: Client
     side: Side
@@ -65,13 +67,13 @@ class Lane:
 
     @property
     def owed_us(self) -> int:
-        """The time for which anything was owed: the maximum over the whole and the partitions."""
+        """Length of the obligations: the maximum over the whole client and its partitions."""
         lanes = [self.whole, *self.partitions.values()]
         return max(sum(span.end_us - span.start_us for span in spans if span.owed) for spans in lanes)
 
     @property
     def length_us(self) -> int:
-        """The judged time."""
+        """Length of the time that is judged."""
         return sum(span.end_us - span.start_us for span in self.whole)
 
 
@@ -98,7 +100,7 @@ def _lane(evidence: Evidence, scene: Scene, client: Client, side: Side, judged: 
 
 
 def _post(evidence: Evidence, scene: Scene, client: Client, side: Side) -> tuple[Post, list[Seat]]:
-    """Return the client's post, and the coordinator that groups and commits need, wherever it is."""
+    """Return the client's post; groups and commits also need the coordinator, on any broker."""
     named = {workload["name"]: workload for workload in evidence.timeline["workloads"]}
     workload: Mapping[str, Any] = named.get(client.workload, {})
     arm: Mapping[str, Any] = (workload.get("arms") or {}).get(client.arm) or {}
@@ -121,7 +123,8 @@ def waits(samples: DataFrame, dims: Dims) -> DataFrame:
     """Return ``run side whose client partition producer_id seq wanted_us done_us ok``: each record with its partition.
 
     A record without a final status is done when the load ends. A delivery is wanted from its intended time, which is
-    too early: ``acknowledged`` corrects that once few rows are left. A record that a reader was not due is not wanted.
+    too early: ``acknowledged`` corrects that once few rows are left. A record that a reader need not get is not
+    included.
     """
     judged = samples.join(F.broadcast(dims.ends), "run")
     wanted = F.when(F.col("owed"), F.col("intended_us"))
@@ -223,7 +226,10 @@ def failures(waits: DataFrame) -> DataFrame:
 
 
 def _failed() -> Column:
-    """Condition over ``waits``: failed. A missing delivery is no failure: the record is lost, or was not due."""
+    """Condition over ``waits``: failed.
+
+    A missing delivery does not count as a failure: the record is lost, or the reader need not get it.
+    """
     return ~F.col("ok") & (F.col("side") != "consume")
 
 

@@ -14,8 +14,8 @@ confidence                  tell whether one arm is better; arms are compared bl
 ==========================  ====================================================================================
 
 Rules: too few samples are INCONCLUSIVE, never PASS or FAIL. A censored value is over any threshold. A missing recovery
-is a FAIL only if the load went on beyond the limit; of several recoveries the worst is reported. An SLO that reads the
-window of an unproven fault is INCONCLUSIVE, whatever was measured (failed counts stand). A slow harness can only make
+is a FAIL only if the load lasted longer than the limit; of several recoveries the worst is reported. An SLO that reads
+the window of an unproven fault is INCONCLUSIVE, except a failed count, which stays a FAIL. A slow harness can only make
 results worse, so a failure under it is INCONCLUSIVE and a pass stands.
 """
 
@@ -38,7 +38,10 @@ USUAL = 0.95  # confidence of the bands that the report shows even if no SLO ask
 
 
 def slo_checks(evidence: Evidence, facts: Facts, doubts: Doubts) -> list[Check]:
-    """Return the checks in the plan's order. A repeated (id, subject), with another threshold, gets a number."""
+    """Return the checks in the plan's order.
+
+    If (id, subject) repeats with another threshold, a number is appended to the id.
+    """
     checks = []
     times: dict[tuple[str, str], int] = {}
     for objective in evidence.objectives:
@@ -115,7 +118,7 @@ def _versus(*arms: str) -> str:
 
 
 def opponents(evidence: Evidence, slo: Measure) -> list[tuple[Client, Client]]:
-    """Pair each client of the first selection with that of its own workload in the second, else with the only one."""
+    """Pair each client of the first selection with the same workload's client in the second, else its only client."""
     first, second = slo.selections
     candidates = clients_of(evidence, second.about.side, second.arm)
     pairs = []
@@ -133,7 +136,7 @@ def block_cut(slo: Measure) -> Cut:
 
 
 def _in_blocks(facts: Facts, empty: Check, slo: Measure, pair: tuple[Client, Client]) -> Check:
-    """Judge two arms with confidence: the interval of their ratio over the blocks against the factor."""
+    """Judge two arms with confidence: compare the interval of their ratio over blocks with the factor."""
     if not isinstance(slo.limit, Multiple) or slo.confidence is None:
         raise TypeError(f"not a comparison of arms with confidence: {slo}")
     factor, keys = float(slo.limit.factor), (pair[0].key, pair[1].key)

@@ -1,7 +1,7 @@
 """Judgement of a measure (``produce.latency p95 < 250ms in fault``): figures in words, limits, and the resulting check.
 
-A measure has one reading (``readings.py``) per subject and slot. Each is compared with its limit, which is a value or a
-multiple of another reading, exactly, in whole numbers and fractions:
+A measure has one reading (``readings.py``) per subject (partition, broker, …) and slot of time. Each reading is
+compared with its limit, a value or a multiple of another reading, in exact arithmetic:
 
 =================  ==============================================================================================
 too few values     one of the readings has fewer values than it needs: it has no status
@@ -12,8 +12,8 @@ with confidence    PASS if the whole band is within the limit (of a multiple: th
 otherwise          PASS or FAIL by the value; a censored value is over any limit
 =================  ==============================================================================================
 
-The worst reading decides the check and is reported: one that fails with enough values fails the check, however little
-is known of the others; otherwise each of them needs enough values and must be within its limit. Records of unknown
+The worst reading decides the check and is reported: a failed reading with enough values fails the check, even if other
+readings lack values. To pass, every reading needs enough values and must be within its limit. Records of unknown
 subject may belong to any subject, so a PASS that they could overturn is INCONCLUSIVE.
 """
 
@@ -78,7 +78,7 @@ def banded(selection: Selection, reading: Reading) -> str:
 
 
 def reading_name(selection: Selection, reading: Reading) -> str:
-    """Return ``orders/3``, ``the 1s from 17.0 s``, or both; an empty text for the only reading."""
+    """Return ``orders/3``, ``the 1s from 17.0 s``, or both; an empty text if there is only one reading."""
     slot = ""
     if reading.start_us is not None and selection.every_us is not None:
         slot = f"the {time(selection.every_us)} from {reading.start_us / 1e6:.1f} s"
@@ -134,7 +134,7 @@ class Pair:
 
     @property
     def n(self) -> int:
-        """The number of values of the reading that has fewer."""
+        """Number of values of the reading with fewer values."""
         return self.reading.n if self.other is None else min(self.reading.n, self.other.n)
 
 
@@ -160,7 +160,7 @@ def pairs(slo: Measure, own: Sequence[Reading], others: Sequence[Reading]) -> It
 
 
 def _status(slo: Measure, reading: Reading, limit: Fraction, low: Fraction | None, high: Fraction | None) -> Status:
-    """Compare a reading with its limit; ``low`` and ``high`` are the ends of the limit's own band."""
+    """Compare a reading with its limit; ``low`` and ``high`` are the ends of the limit's confidence band."""
     if slo.confidence is None:
         within = reading.value is not None and holds(reading.value, slo.op, limit)
         return Status.PASS if within else Status.FAIL
@@ -172,7 +172,7 @@ def _status(slo: Measure, reading: Reading, limit: Fraction, low: Fraction | Non
 
 
 def worst(candidates: Sequence[Pair], op: str) -> Pair:
-    """Return the deciding pair: a failed one, else the one with the fewest values, an open one, or the nearest."""
+    """Return the pair that decides: a failed pair, else one that lacks values, an undecided one, or the tightest."""
     for status in (Status.FAIL, None, Status.INCONCLUSIVE, Status.PASS):
         same = [pair for pair in candidates if pair.status is status]
         if same and status is None:
@@ -252,7 +252,7 @@ def measured(evidence: Evidence, facts: Facts, empty: Check, slo: Measure, clien
 
 
 def _service_time(evidence: Evidence, facts: Facts, slo: Measure, client: Client) -> str:
-    """Return the same quantile from the actual send, if known: the difference is time in the client's own queue."""
+    """Return the same quantile from the actual send, if known: the difference is the time in the client's queue."""
     service, plain = f"{slo.side}.service", not (slo.each or slo.of.every_us or isinstance(slo.limit, Multiple))
     if slo.of.metric != f"{slo.side}.latency" or service not in METRICS or not plain:
         return ""
@@ -262,7 +262,7 @@ def _service_time(evidence: Evidence, facts: Facts, slo: Measure, client: Client
 
 
 def _of_pair(evidence: Evidence, empty: Check, slo: Measure, pair: Pair) -> Check:
-    """Return the check that one pair alone gives."""
+    """Return the check for a single pair of readings."""
     own, other = pair.reading, pair.other
     sizes = [reading.n for reading in (own, other) if reading is not None]
     # of two readings, n and minimum are those of the one that has the least to spare
@@ -334,7 +334,10 @@ def _rank(slo: Measure, candidates: Sequence[Pair], decisive: Pair) -> str:
 
 
 def _holds_with(slo: Measure, pair: Pair, failed: int) -> bool:
-    """Return whether a share passes with this many more failures. For quantiles this can't be computed: False."""
+    """Return whether a share passes with this many more failures.
+
+    Returns False for quantiles, for which this can't be computed.
+    """
     if slo.of.about.unit != "share" or pair.limit is None:
         return False
     n, bad = pair.reading.n + failed, pair.reading.censored + failed

@@ -1,10 +1,10 @@
 """Readings: the measured value of one selection and one client, for each subject and slot that the SLO distinguishes.
 
 Rules: values are exact, in the language's base units (microseconds, shares of 1, records). A value of None is over any
-limit, because the quantile falls on a failure. A partition or producer that was never observed has a reading of n = 0,
-so that the others don't hide it. Records of no known subject (a record that was never sent has no partition) are kept
-apart, as ``unknown``. Lag and freshness are known at the end of each second, so a window or a slot has as many values
-as seconds.
+limit, because the quantile falls on a failure. A partition or producer that was never observed has a reading with n =
+0, so that its absence shows. Records without a known subject (a record that was never sent has no partition) form a
+separate reading, ``unknown``. Lag and freshness are known at the end of each second, so a window or a slot has as many
+values as seconds.
 """
 
 import math
@@ -37,7 +37,10 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True)
 class Reading:
-    """Measured value. ``subject``: ``orders/3``, "" for all; ``start_us``: of its slot; ``band``: a confidence band."""
+    """Measured value.
+
+    ``subject``: ``orders/3``, "" for all; ``start_us``: start of its slot; ``band``: confidence band.
+    """
 
     n: int
     value: Fraction | None
@@ -48,7 +51,10 @@ class Reading:
 
 
 def cuts(selection: Selection, each: EachWord | None) -> tuple[Cut, ...]:
-    """Return what to measure besides the standard measurements. For a gap also the latencies: how many were due."""
+    """Return the cuts to measure besides the standard measurements.
+
+    A gap also needs the latencies, to count due records.
+    """
     about = selection.about
     if selection.metric.endswith(".unavailable") or about.sampled or not (each or selection.every_us):
         return ()
