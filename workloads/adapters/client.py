@@ -1,7 +1,7 @@
-"""Interface that a worker requires of every client, whichever library is inside, and the table of implementations.
+"""Interface that every client of a worker implements, independent of its library, and the table of implementations.
 
 ``confluent`` is librdkafka through confluent-kafka, ``reference`` is this project's own clients, and ``exec`` is a
-program that speaks the protocol of ``docs/EXEC.md``. Kafka's Java clients (``java``) are such a program.
+program that speaks the protocol of ``docs/EXEC.md``. Kafka's Java clients (``java``) are run as such a program.
 """
 
 from importlib import import_module
@@ -37,7 +37,7 @@ class Client(Protocol):
         """Return the final counts."""
 
     def close(self) -> None:
-        """Close in an orderly way, as far as the cluster allows it."""
+        """Close in an orderly way (commit, leave the group), if the cluster responds."""
 
 
 _CLASSES = {

@@ -3,7 +3,7 @@
 Rules:
 
 * Producer: a record that cannot be queued fails at once and is not retried. No error of the cluster ends the loop.
-  Retries and time-outs are librdkafka's, because its behaviour is under test.
+  The adapter adds no retries or time-outs, because librdkafka's behaviour is under test.
 * Consumer: its start offsets are fixed before it reports ready, so it cannot miss records that are produced later. No
   error of the cluster ends the loop.
 * Committer: the admin client's ``alter_consumer_group_offsets`` for groups without members, one call per commit, never
@@ -63,7 +63,7 @@ class ConfluentProducer(SendingClient):
         self._sending = SendRecorder(assignment, clock)
 
     def prepare(self) -> None:
-        """Find the leaders, so that the first record does not pay for it."""
+        """Find the leaders in advance, so that this does not delay the first record."""
         retry_until_result(self._topic_known)
 
     def _topic_known(self) -> bool | None:
@@ -74,7 +74,7 @@ class ConfluentProducer(SendingClient):
         return True if topic.error is None and led >= self._assignment.partitions else None
 
     def step(self, wait_us: int) -> None:
-        """Send the record that is due; if none is, serve delivery reports."""
+        """Send the record that is due; if no record is due, serve delivery reports."""
         early_us = self._sending.early_us()
         if early_us is None:
             self._producer.poll(wait_us / US_PER_S)
@@ -264,7 +264,7 @@ class ConfluentCommitter(SendingClient):
         return True if topic.error is None and topic.partitions else None
 
     def step(self, wait_us: int) -> None:
-        """Send the commit that is due; if none is, take results."""
+        """Send the commit that is due; if no commit is due, take results."""
         self._admin.poll(0)
         self._expire()
         early_us = self._sending.early_us()
@@ -300,7 +300,7 @@ class ConfluentCommitter(SendingClient):
             return
 
     def _end(self, seq: int, code: int) -> None:
-        """Record the end of a commit; only its first end counts."""
+        """Record the result of a commit; later results of the same commit are ignored."""
         if self._open.pop(seq, None) is not None:
             self._sending.ended(seq, status_of_code(code), code)
 

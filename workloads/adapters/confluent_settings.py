@@ -1,12 +1,14 @@
 """librdkafka's configuration from an assignment, and the traffic with each broker from librdkafka's statistics.
 
-Three layers, later ones win: the harness's needs, the plan's own keys (acks, linger, deadline), and the arm's
-``settings``. An arm's settings apply to its producer and its consumer alike; each takes those that concern it, because
-librdkafka warns about the others. The few settings that the recorder cannot work with are rejected. The tables follow
-column C/P of librdkafka 2.16's own list (``rd_kafka_conf_properties_show``); a test compares them with the library.
+The configuration has three layers, and later ones win: settings that the harness needs, the plan's keys (acks, linger,
+deadline), and the arm's ``settings``. An arm's settings apply to its producer and its consumer alike; each client uses
+only the settings that it supports, because librdkafka warns about others. The few settings that the recorder cannot
+work with are rejected. The tables follow column C/P of librdkafka 2.16's own list (``rd_kafka_conf_properties_show``);
+a test compares them with the library.
 
 Toxiproxy counts a connection's bytes only when it closes, and these connections last as long as the load. Exposure to a
-fault is therefore proved by the clients: bytes sent to each broker, which crossed the one link between the two.
+fault is therefore proved by the clients: they count the bytes sent to each broker, all of which crossed the link
+between that client's rack and the broker.
 """
 
 import json
@@ -157,7 +159,7 @@ def consumer_config(assignment: ConsumeAssignment) -> Config:
 def committer_config(assignment: CommitAssignment) -> Config:
     """Return an admin client's configuration; ``WorkloadError`` for a setting that is not allowed.
 
-    The deadline goes with each call.
+    The deadline is an argument of each call.
     """
     return _common(assignment) | _own(assignment, CONSUMER_ONLY | PRODUCER_ONLY)
 

@@ -6,10 +6,10 @@ record, commit or delivered record.
 Rules:
 
 * An order that cannot be written because the program reads too slowly fails at once.
-* The program reports every order once, by its number; a report about any other number is an error. The program decides
-  whether a failure leaves doubt; if it does not say, the error decides, as for every client (``spool.status_of_code``).
-* A consumer's start offsets are fixed before its program starts, so it cannot miss records that are produced later. A
-  record is recorded when its report is read.
+* The program reports every order once, by its number; a report about any other number is an error. The program reports
+  whether a failed record is in doubt; otherwise the error code decides, as for every client (``spool.status_of_code``).
+* A consumer's start offsets are fixed before its program starts, so it cannot miss records that are produced later. The
+  time of a delivery is the time at which its report is read.
 * Errors are named as in Kafka or librdkafka.
 """
 
@@ -142,7 +142,7 @@ class ExecSender(SendingClient, ABC):
         self._link.start()
 
     def step(self, wait_us: int) -> None:
-        """Write the order that is due; if none is, take reports."""
+        """Write the order that is due; if no order is due, take reports."""
         early_us = self._sending.early_us()
         if early_us is None:
             self._link.hear(wait_us / US_PER_S)
@@ -261,7 +261,7 @@ class ExecConsumer(ReceivingClient):
         return self._receiving.tally.progress() | {"traffic": self._link.traffic}
 
     def close(self) -> None:
-        """Have the program commit, leave its group and exit, within CLOSE_S."""
+        """Order the program to commit, leave its group and exit, within CLOSE_S."""
         self._link.close()
 
 

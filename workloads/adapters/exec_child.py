@@ -2,7 +2,7 @@
 
 Rules:
 
-1. Nothing waits longer than the caller allows: all pipes are non-blocking, and only ``hear`` moves bytes.
+1. No call waits longer than the caller allows: all pipes are non-blocking, and only ``hear`` moves bytes.
 2. Lines that cannot be written yet are kept, up to BACKLOG_BYTES_MAX; beyond that ``write`` refuses. The program's
    output is read only as fast as it is processed, so a program that writes too much blocks on its pipe.
 3. The program's standard error is copied to the worker's log; its last lines go into errors about the program.
@@ -97,7 +97,7 @@ class Child:
             self._process.stdin.close()
 
     def end(self, grace_s: float) -> int:
-        """Wait up to ``grace_s`` for it to end, then kill it and its children; return its exit status."""
+        """Wait up to ``grace_s`` for the program to end, then kill it and its children; return its exit status."""
         until = time.monotonic() + grace_s
         with suppress(WorkloadError):
             while (remaining_s := until - time.monotonic()) > 0:
@@ -105,7 +105,7 @@ class Child:
         return self.kill()
 
     def kill(self) -> int:
-        """Kill it now with its children; return its exit status, -9 if it had not ended by itself."""
+        """Kill it now with its children; return its exit status, -9 if the program had to be killed."""
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(

@@ -54,7 +54,10 @@ class Acked(_Report):
 
 
 class Failed(_Report):
-    """The client gave up on ``seq``. ``in_doubt``: it may have been written nevertheless; None: the error decides."""
+    """The client gave up on ``seq``.
+
+    ``in_doubt``: the record may have been written nevertheless; if None, the error code decides.
+    """
 
     say: Literal["failed"] = "failed"
     seq: int
@@ -97,7 +100,7 @@ class Traffic(_Report):
 
 
 class ClientError(_Report):
-    """An error that ends nothing, for the run's events."""
+    """An error after which the client continues; it is added to the run's events."""
 
     say: Literal["error"] = "error"
     error: str

@@ -29,9 +29,9 @@ def resolve_start_offsets(assignment: ConsumeAssignment) -> dict[int, int]:
     """Return the first offset to read of each partition.
 
     That is the group's committed offset, else the offset that ``from`` gives now. For a group that starts at the end of
-    the log, that offset is committed; otherwise the group would start wherever the end is when its members receive
-    their partitions. Retries for as long as it takes, each time from the start: a group that has gained a member in the
-    meantime rejects this commit (UNKNOWN_MEMBER_ID) and no longer needs it.
+    the log, that offset is committed; otherwise the group would start at the end of the log at the time of assignment,
+    and miss earlier records. Retries without a limit, each time from the beginning: a group that has gained a member in
+    the meantime rejects this commit (UNKNOWN_MEMBER_ID) and no longer needs it.
     """
     plain = assignment.model_copy(update={"settings": {}})  # the settings may be those of another library
     partitions = [TopicPartition(assignment.topic, number) for number in range(assignment.partitions)]
@@ -72,7 +72,7 @@ class ReceiveRecorder:
     def begin_at(self, starts: Mapping[int, int]) -> dict[int, int]:
         """Return partition → offset where reading starts.
 
-        A partition from which nothing is delivered counts as read up to there. ``starts`` holds the offsets at which a
+        A partition without deliveries counts as read up to that offset. ``starts`` holds the offsets at which a
         new consumer would start, or which the group has committed.
         """
         delivered = {} if self._assignment.group or not self._assignment.life else self._spool.positions()
@@ -144,7 +144,7 @@ class ReceiveRecorder:
             self._foreign += 1
 
     def reached(self, partition: int, position: int) -> None:
-        """Note that everything before ``position`` was delivered or is not for delivery (transaction markers)."""
+        """Note that all records before ``position`` were delivered, or are never delivered (transaction markers)."""
         self._positions[partition] = max(position, self._positions.get(partition, 0))
 
     def idle(self) -> None:
@@ -168,7 +168,7 @@ class ReceiveRecorder:
 
 
 class ReceivingClient:
-    """Part of ``client.Client`` that all consumers share; ``_receiving`` is theirs to create."""
+    """Part of ``client.Client`` that all consumers share; subclasses create ``_receiving``."""
 
     _receiving: ReceiveRecorder
 

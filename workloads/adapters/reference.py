@@ -5,16 +5,16 @@ a millisecond to the lateness of every record. ``select`` suits few descriptors,
 
 Rules:
 
-* Producer: a record that finds the buffer full waits for room in a task of its own, at most ``max.block.ms``, and does
-  not delay the records behind it. The producer sees every attempt, so it knows itself what is ``failed`` and what
-  ``in_doubt``.
+* Producer: if the buffer is full, a record waits for room in a separate task, at most ``max.block.ms``, without
+  delaying later records. The producer knows the result of every attempt, so it decides itself which records are
+  ``failed`` and which ``in_doubt``.
 * Consumer: its start offsets are fixed before it reports ready, so it cannot miss records that are produced later. A
   partition's error does not end the loop: it is reported, and the next poll follows after a pause. An error that is
   final for the consumer, such as a group that rejects it, ends the worker with that error's message.
-* Committer: open loop by default; it also knows itself what is ``failed`` and what ``in_doubt``. With ``in_flight`` it
-  is a closed loop: a fixed number of commits is in flight, and the next is sent when one of them ends. Use a closed
-  loop to measure capacity only. A commit is intended when it is sent, so its latency is its service time: a stall of
-  the system stalls the load too, and nothing corrects for it (coordinated omission).
+* Committer: open loop by default; it also decides itself which commits are ``failed`` and which ``in_doubt``. With
+  ``in_flight`` it is a closed loop: a fixed number of commits is in flight, and the next is sent when one of them ends.
+  Use a closed loop to measure capacity only. A commit is intended when it is sent, so its latency is its service time:
+  a stall of the system stalls the load too, and nothing corrects for it (coordinated omission).
 """
 
 import asyncio
@@ -111,8 +111,8 @@ def reference_settings(cls: type[S], assignment: Assignment) -> S:
 
     ``SettingError`` names a setting that does not exist or has a wrong value.
 
-    Layered as in ``confluent_settings``: the harness, the plan, the arm. An arm's settings and switches apply to its
-    clients of every kind; each client takes those that concern it.
+    Settings are layered as in ``confluent_settings``: the harness's, the plan's, the arm's. An arm's settings and
+    switches apply to its clients of every kind; each client uses only the ones that it supports.
     """
     base: dict[str, Any] = {"bootstrap.servers": assignment.bootstrap, "client.id": assignment.worker}
     base |= {"client.rack": assignment.client_rack} if assignment.client_rack is not None else {}
@@ -125,7 +125,10 @@ def reference_settings(cls: type[S], assignment: Assignment) -> S:
 
 
 def _plan_settings(assignment: Assignment) -> dict[str, Any]:
-    """Return the settings that the plan has keys for. A request may take no longer than the record it carries."""
+    """Return the client settings that follow from the plan's keys.
+
+    A request may take no longer than the record it carries.
+    """
     if isinstance(assignment, ConsumeAssignment):
         group = {"group.id": assignment.group} if assignment.group else {}
         return {"enable.auto.commit": bool(group), "auto.offset.reset": assignment.from_, **group}

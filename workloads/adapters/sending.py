@@ -2,8 +2,8 @@
 
 Rules:
 
-1. A record (or commit) is sent at its intended time, or as soon afterwards as this process gets to it, whatever became
-   of the records before it.
+1. A record (or commit) is sent at its intended time, or as soon afterwards as this process can, regardless of what
+   became of the records before it.
 2. Its spool row is begun before the client library receives it.
 3. After ``stop`` nothing that is intended later is sent. The answer follows when every record has its final status, or
    GRACE_US after the deadline of the last one.

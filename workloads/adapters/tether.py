@@ -1,7 +1,7 @@
 """Start a program that dies with the process that started this one: ``python tether.py <parent id> command...``.
 
 The kernel is asked to kill this process when its parent dies (prctl(2), PR_SET_PDEATHSIG), a request that survives
-``exec``. Then the program replaces this process. This is a program of its own because in a process with threads no
+``exec``. Then the program replaces this process. This is a separate program because in a process with threads no
 Python code may safely run between ``fork`` and ``exec``.
 """
 

@@ -1,7 +1,7 @@
 """Conformance check of a client program.
 
 Usage: ``python -m aftershock.workloads.adapters.conformance [options] -- command...``. Runs the command many times,
-against librdkafka's mock cluster in a process of its own or against the cluster at ``--bootstrap``, prints each
+against librdkafka's mock cluster in a separate process or against the cluster at ``--bootstrap``, prints each
 requirement with its result, and exits with status 1 if the client fails any.
 """
 

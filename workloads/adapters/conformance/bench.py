@@ -59,7 +59,7 @@ class Cluster(Protocol):
 
 
 class StandingCluster:
-    """The user's cluster at an address: topics are created there and stay, and nothing is broken."""
+    """The user's cluster at an address: topics are created there and stay, and no broker is stopped."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap

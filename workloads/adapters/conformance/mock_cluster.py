@@ -1,4 +1,4 @@
-"""librdkafka's mock cluster in a process of its own: a real TCP broker that can be broken on purpose.
+"""librdkafka's mock cluster in a separate process: a real TCP broker that can be broken on purpose.
 
 It serves librdkafka and most other clients, but not Kafka 4's own Java client, which takes its answer to ApiVersions v4
 for a throttle time of many minutes (librdkafka 2.16.0).
