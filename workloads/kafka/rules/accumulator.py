@@ -1,41 +1,37 @@
-"""The batches that have not ended: the memory they hold, and when they expire.
+"""Record accumulator of one producer: batches queued by partition, their memory and expiry, and the order of sending.
 
-Kafka: ``BufferPool``, ``IncompleteBatches`` and the expiry of ``RecordAccumulator`` and ``Sender``.
-
-1. A batch takes its memory when it is opened and gives it back when it has ended, once.
-2. A batch expires ``delivery.timeout.ms`` after it was created, wherever it is: queued, backing off or in flight.
-3. The parts of a split batch are as old as the whole, and hold no memory of the buffer.
-
-One topic's batches, a queue a partition, and who chooses the partition.
-
-Where records wait for their leader, and the rules of when which batch goes.
-
-Kafka: ``RecordAccumulator``.
+Kafka: ``RecordAccumulator``, ``BufferPool``, ``IncompleteBatches``, and the expiry in ``Sender``.
 
 Append
-  1. A record joins the last batch of its partition if that has room. Otherwise that batch is closed and a new one is
-     opened, which takes ``batch.size`` (or the record's own bound, if larger) from ``buffer.memory``.
-  2. Without memory for it the record isn't taken; and while somebody waits for memory, every batch is ready. A record
-     that no request, or not the whole buffer, could hold isn't taken either.
+  1. A record joins the last batch of its partition if it fits. Otherwise that batch is closed and a new batch is
+     opened, which takes ``batch.size`` (or the record's size bound, if larger) from ``buffer.memory``.
+  2. A record is rejected if memory is short; while callers wait for memory, every batch is ready. A record that exceeds
+     the largest request or the whole buffer is rejected as well.
 
 Ready
-  3. A partition's first batch is ready if it is full, or another one is behind it, or it has waited ``linger.ms``, or
-     somebody waits for memory, or for a flush, or it is the end; but not while it backs off (``leader_discovery.py``),
-     nor while its partition is muted. Then its leader's node is ready.
-  4. A partition with batches and without a leader calls for metadata.
+  3. A partition's first batch is ready if it is full, a second batch is queued, ``linger.ms`` has passed, a caller
+     waits for memory or for a flush, or the producer closes; but not while the batch backs off
+     (``leader_discovery.py``) or its partition is muted. The leader of a ready batch is a ready node.
+  4. A partition that has batches but no leader requires a metadata refresh.
 
-Drain, of one node into one request
-  5. At most one batch a partition: its first, ready or not, unless it backs off or the partition is muted. It begins
-     where the last drain ended, so that none starves.
-  6. It ends before ``max.request.size`` would be passed (but one batch always goes), and at a partition whose first
-     batch may not go for its sequence's sake (``idempotence.py``): nothing behind that goes either, as shipped.
-  7. Where at most one request may be in flight, a drained partition is muted until its answer is there.
+Drain one node into one request
+  5. A request takes at most one batch per partition: the first, ready or not, unless it backs off or the partition is
+     muted. A drain starts at the partition where the last drain ended, so that no partition starves.
+  6. The drain ends before the request exceeds ``max.request.size`` (but at least one batch is sent), and at the first
+     partition whose batch must wait because of its sequence (``idempotence.py``): as in Kafka, later partitions wait
+     as well.
+  7. If only one request may be in flight, a drained partition is muted until the response arrives.
 
-Afterwards
-  8. A batch that is to be tried again goes where its sequence belongs; without idempotence, to the front.
-  9. One that a broker finds too large is split; its parts have never been tried. Kafka splits by ``batch.size``, which
-     does nothing to an uncompressed batch (KAFKA-8350): it is tried until it expires. We split by ``batch.size`` or
-     half of the batch's own size, whichever is less.
+After the response
+  8. A batch to retry is queued in the order of sequences; without idempotence, at the front.
+  9. A batch that the broker rejects as too large is split; the parts start with no attempts. Kafka splits by
+     ``batch.size``, which doesn't change an uncompressed batch (KAFKA-8350), so Kafka retries it until it expires.
+     This accumulator splits by ``batch.size`` or half of the batch's own size, whichever is less.
+
+Memory and expiry
+  10. A batch takes its memory when it is opened and returns it once, when it ends.
+  11. A batch expires ``delivery.timeout.ms`` after its creation, whether it is queued, backing off or in flight.
+  12. The parts of a split batch keep its creation time and hold no buffer memory.
 """
 
 from collections import deque
@@ -60,7 +56,7 @@ from aftershock.workloads.kafka.rules.values import UNKNOWN, TopicPartition
 
 
 class Unfinished:
-    """``free_bytes`` is what is left of the buffer."""
+    """Batches that have not ended, with their memory and expiry (rules 10 to 12). ``free_bytes``: unused buffer."""
 
     def __init__(self, buffer_memory: int, delivery_timeout_ms: float) -> None:
         self.free_bytes = buffer_memory
@@ -71,17 +67,17 @@ class Unfinished:
         return len(self._batches)
 
     def add(self, batch: ProducerBatch) -> None:
-        """A batch was opened; it is the youngest."""
+        """Add a batch that was just opened; it must be the youngest."""
         self.free_bytes -= batch.reserved
         self._batches[batch] = None
 
     def add_parts(self, parts: Iterable[ProducerBatch]) -> None:
-        """A batch was split; its parts go by its age."""
-        everything = [*self._batches, *parts]
-        self._batches = dict.fromkeys(sorted(everything, key=lambda batch: batch.created_ms))
+        """Add the parts of a split batch in the order of their creation times."""
+        batches = [*self._batches, *parts]
+        self._batches = dict.fromkeys(sorted(batches, key=lambda batch: batch.created_ms))
 
     def finish(self, batch: ProducerBatch) -> None:
-        """A batch has ended, well or badly."""
+        """Close a batch that was delivered or failed, and return its memory."""
         del self._batches[batch]
         self.free_bytes += batch.reserved
         batch.done = True
@@ -89,32 +85,32 @@ class Unfinished:
 
     @property
     def oldest_ms(self) -> float:
-        """When the oldest batch was created; infinite when there is none."""
+        """Creation time of the oldest batch; infinite if empty."""
         return next(iter(self._batches)).created_ms if self._batches else inf
 
     @property
     def next_expiry_ms(self) -> float:
-        """When the next batch expires."""
+        """Time at which the next batch expires; infinite if empty."""
         return self.oldest_ms + self._delivery_timeout_ms
 
     def expired(self, now_ms: float) -> list[ProducerBatch]:
-        """The batches whose time is up, oldest first. They stay until they are finished."""
-        found = []
+        """Return the expired batches, oldest first. They remain here until ``finish``."""
+        expired = []
         for batch in self._batches:
             if batch.created_ms + self._delivery_timeout_ms > now_ms:
                 break
-            found.append(batch)
-        return found
+            expired.append(batch)
+        return expired
 
     def all(self) -> list[ProducerBatch]:
-        """All of them, oldest first."""
+        """Return all batches, oldest first."""
         return list(self._batches)
 
 
 class Queue:
-    """One partition's batches, oldest first. ``muted``: nothing is drained before an answer is there.
+    """Batches of one partition, oldest first. ``muted``: not drained until the response arrives (rule 7).
 
-    ``lengths`` is the topic's; whoever makes the queue longer or shorter says so there.
+    ``lengths`` is shared by all queues of the topic; it is updated whenever the length of this queue changes.
     """
 
     __slots__ = ("batches", "lengths", "muted", "tp")
@@ -126,7 +122,7 @@ class Queue:
         self.muted = False
 
     def open_for(self, fields: int) -> ProducerBatch | None:
-        """The batch that has room for such a record; None if there is none, and then the last one is closed."""
+        """Return the last batch if a record of ``fields`` bytes fits; otherwise close that batch and return None."""
         if not self.batches:
             return None
         last = self.batches[-1]
@@ -137,42 +133,43 @@ class Queue:
 
 
 class TopicQueues:
-    """The queues of one topic, made as records come. ``version``: of the metadata that ``view`` was made from.
+    """Queues of one topic, created by the first record of each partition.
 
-    ``everybody`` has the queues of all topics, in the order in which they were made.
+    ``version``: metadata version that ``view`` was built from. ``all_queues``: queues of all topics, in order of
+    creation.
     """
 
-    __slots__ = ("everybody", "lengths", "name", "queues", "sticky", "version", "view")
+    __slots__ = ("all_queues", "lengths", "name", "queues", "sticky", "version", "view")
 
-    def __init__(self, name: str, sticky: StickyPartition, everybody: list[Queue]) -> None:
-        self.everybody = everybody
+    def __init__(self, name: str, sticky: StickyPartition, all_queues: list[Queue]) -> None:
+        self.all_queues = all_queues
         self.name = name
         self.sticky = sticky
         self.view = TopicView(0, {})
         self.version = UNKNOWN
         self.queues: dict[int, Queue] = {}
         self.lengths: dict[int, int] = {}
-        """How many batches wait in each queue: what the partitioner weighs partitions by."""
+        """Number of queued batches per partition; the partitioner weighs partitions by it."""
 
     def sees(self, view: TopicView, version: int) -> None:
-        """The metadata is of another version now."""
+        """Update the view after a metadata change."""
         self.view, self.version = view, version
         self.sticky.sees(view)
 
     def queue_for(self, key: bytes | None, partition: int | None) -> Queue:
-        """Where a record goes: to its explicit partition, else where the partitioner says."""
-        chosen = self.sticky.choose(key) if partition is None else partition
-        return self.queues.get(chosen) or self._new_queue(chosen)
+        """Return the queue of the explicit partition, or of the partition that the partitioner chooses."""
+        target = self.sticky.choose(key) if partition is None else partition
+        return self.queues.get(target) or self._new_queue(target)
 
     def _new_queue(self, partition: int) -> Queue:
         self.lengths[partition] = 0
         queue = self.queues[partition] = Queue(TopicPartition(self.name, partition), self.lengths)
-        self.everybody.append(queue)
+        self.all_queues.append(queue)
         return queue
 
 
 class Limits(NamedTuple):
-    """The settings that the accumulator goes by, under Kafka's names."""
+    """Settings of the accumulator, under Kafka's names."""
 
     batch_size: int
     buffer_memory: int
@@ -185,9 +182,10 @@ class Limits(NamedTuple):
 
 
 class Taken(Enum):
-    """What came of an append. ``READY``: taken, and the sender had better look (a new batch, or a full one).
+    """Result of an append. ``READY``: accepted, and the sender must be woken (a new batch, or a full batch).
 
-    ``NO_PARTITION``: the metadata doesn't know it. ``TOO_LARGE``: for any request, or for the whole buffer.
+    ``JOINED``: accepted, nothing to send yet. ``NO_PARTITION``: the partition is missing from the metadata.
+    ``TOO_LARGE``: larger than any request or than the whole buffer.
     """
 
     NO_PARTITION = auto()
@@ -197,11 +195,11 @@ class Taken(Enum):
     READY = auto()
 
 
-_JOINED, _READY = Taken.JOINED, Taken.READY  # to look one up in its class takes as long as a call
+_JOINED, _READY = Taken.JOINED, Taken.READY  # an enum member lookup costs as much as a call
 
 
 class Ready(NamedTuple):
-    """What a look at all queues found: nodes to drain, how long until another look may find more, and rule 4."""
+    """Nodes to drain, time until the next batch may become ready, and partitions without a leader (rule 4)."""
 
     nodes: Sequence[int]
     wait_ms: float
@@ -209,10 +207,10 @@ class Ready(NamedTuple):
 
 
 class RecordAccumulator:
-    """The batches of one producer. ``idempotence`` None: without.
+    """Queued batches of one producer. ``idempotence`` None: the producer isn't idempotent.
 
-    ``waiting`` is how many callers wait for memory, ``flushing`` how many for a flush; ``closing``: it is the end.
-    ``unfinished`` holds every batch until its ``finish``.
+    ``waiting`` and ``flushing``: numbers of callers that wait for memory and for a flush; ``closing``: the producer
+    is closing. ``unfinished`` holds every batch until its ``finish``.
     """
 
     def __init__(
@@ -255,10 +253,10 @@ class RecordAccumulator:
         timestamp_ms: int,
         now_ms: float,
     ) -> Taken:
-        """Take one record (rules 1 and 2). ``partition`` None: the partitioner chooses."""
+        """Append a record (rules 1 and 2). ``partition`` None: the partitioner chooses."""
         queues = self._topics.get(topic)
         if queues is None or queues.version != self._metadata.version:
-            queues = self._look_at(topic)
+            queues = self._refresh_topic(topic)
         if not 0 <= (partition or 0) < queues.view.partitions:
             return Taken.NO_PARTITION
         fields = fields_size(key, value, headers)
@@ -274,21 +272,24 @@ class RecordAccumulator:
             queues.sticky.appended(grown, enable_switch=full)
         return _READY if full or len(batch.values) == 1 else _JOINED
 
-    def _look_at(self, topic: str) -> TopicQueues:
-        """A topic's queues, by the metadata of now."""
+    def _refresh_topic(self, topic: str) -> TopicQueues:
+        """Return a topic's queues, updated to the current metadata version."""
         queues = self._topics.get(topic)
         if queues is None:
             queues = self._topics[topic] = TopicQueues(topic, self._partitioner.topic(topic), self._queues)
-        found = self._metadata.topic(topic)
-        if found is not None and found.partitions:
-            view = TopicView.of(found, self._metadata.nodes, self._limits.client_rack)
+        cached = self._metadata.topic(topic)
+        if cached is not None and cached.partitions:
+            view = TopicView.of(cached, self._metadata.nodes, self._limits.client_rack)
             queues.sees(view, self._metadata.version)
         return queues
 
     def _open(
         self, queues: TopicQueues, queue: Queue, key: bytes | None, partition: int | None, fields: int, now_ms: float
     ) -> ProducerBatch | None:
-        """A new batch, or the open one of the partition that the partitioner moves to instead; None without memory."""
+        """Open a batch, or return the open batch of the partition that the partitioner switches to.
+
+        None if memory is short.
+        """
         size = max(self._limits.batch_size, batch_bound(fields))
         if size > self.unfinished.free_bytes:
             return None
@@ -305,7 +306,7 @@ class RecordAccumulator:
         return batch
 
     def _changed(self, queue: Queue) -> None:
-        """A queue has got longer or shorter."""
+        """Update the indexes after the length of a queue changed."""
         queue.lengths[queue.tp.partition] = len(queue.batches)
         if queue.batches:
             self._loaded[queue] = None
@@ -316,11 +317,11 @@ class RecordAccumulator:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no batch waits to be drained."""
+        """True if no batch waits to be drained."""
         return not self._loaded
 
     def ready(self, now_ms: float) -> Ready:
-        """Rules 3 and 4. The partitioner learns the lengths of all queues."""
+        """Find ready nodes by rules 3 and 4, and pass the lengths of all queues to the partitioner."""
         nodes: dict[int, None] = {}
         leaderless: list[TopicPartition] = []
         wait_ms = inf
@@ -339,16 +340,19 @@ class RecordAccumulator:
         return Ready(list(nodes), wait_ms, leaderless)
 
     def _left_ms(self, queue: Queue, now_ms: float) -> float:
-        """How long until a queue's first batch is ready, if nothing happens."""
+        """Return the time until a queue's first batch is ready; 0 or less if it is ready now."""
         first = queue.batches[0]
-        if (backing_off_ms := self._backs_off_ms(first, now_ms)) > 0:
-            return backing_off_ms
+        if (backoff_ms := self._backoff_ms(first, now_ms)) > 0:
+            return backoff_ms
         if first.full or len(queue.batches) > 1 or self.waiting or self.flushing or self.closing:
             return 0
         return first.created_ms + self._limits.linger_ms - now_ms
 
-    def _backs_off_ms(self, batch: ProducerBatch, now_ms: float) -> float:
-        """Asked anew at each look, but once in one: the draws of ``ready`` and of ``drain`` must not contradict."""
+    def _backoff_ms(self, batch: ProducerBatch, now_ms: float) -> float:
+        """Return a batch's remaining back-off, drawn again in each pass of the sender.
+
+        A batch cleared at ``now_ms`` stays cleared, so that ``drain`` doesn't contradict ``ready`` in the same pass.
+        """
         if batch.cleared_ms == now_ms:
             return 0
         wait_ms = self._discovery.wait_ms(batch.attempts, batch.tp, now_ms)
@@ -359,9 +363,9 @@ class RecordAccumulator:
     # -- drain
 
     def drain(self, node_id: int, now_ms: float) -> list[ProducerBatch]:
-        """What goes to a node in one request now (rules 5 to 7): closed, numbered, counted as in flight."""
+        """Dequeue the batches of one request to a node (rules 5 to 7): closed, numbered, counted as in flight."""
         queues, start = self._led_by(node_id), self._drain_from.get(node_id, 0)
-        taken: list[ProducerBatch] = []
+        drained: list[ProducerBatch] = []
         size = 0
         for step in range(len(queues)):
             at = self._drain_from[node_id] = (start + step) % len(queues)
@@ -369,16 +373,16 @@ class RecordAccumulator:
             if queue.muted or not queue.batches:
                 continue
             first = queue.batches[0]
-            if self._backs_off_ms(first, now_ms) > 0:
+            if self._backoff_ms(first, now_ms) > 0:
                 continue
-            if (taken and size + first.estimate > self._limits.max_request_size) or not self._may_go(first):
+            if (drained and size + first.estimate > self._limits.max_request_size) or not self._may_drain(first):
                 break
             size += first.estimate
-            taken.append(self._take(queue, node_id))
-        return taken
+            drained.append(self._take(queue, node_id))
+        return drained
 
     def _led_by(self, node_id: int) -> Sequence[Queue]:
-        """The queues of the partitions that a node leads."""
+        """Return the queues of the partitions that a node leads."""
         as_of = (self._metadata.version, len(self._queues))
         if self._led_as_of != as_of:
             led: dict[int, list[Queue]] = {}
@@ -387,11 +391,11 @@ class RecordAccumulator:
             self._led, self._led_as_of = led, as_of
         return self._led.get(node_id, ())
 
-    def _may_go(self, batch: ProducerBatch) -> bool:
+    def _may_drain(self, batch: ProducerBatch) -> bool:
         if self._idempotence is None:
             return True
         if batch.numbers is None:
-            batch.numbers = Numbers(batch.tp, 0)  # whoever may not go yet may still grow
+            batch.numbers = Numbers(batch.tp, 0)  # the count is set by _take: until then the batch may still grow
         return self._idempotence.may_drain(batch.numbers)
 
     def _take(self, queue: Queue, node_id: int) -> ProducerBatch:
@@ -410,30 +414,30 @@ class RecordAccumulator:
     # -- afterwards
 
     def built(self, batch: ProducerBatch, size: int) -> None:
-        """A drained batch came out at ``size`` bytes: what the next ones of its topic may hope for."""
+        """Update the topic's compression estimate from the built size of a drained batch, in bytes."""
         if self._ratios:
             self._ratios.observed(batch.tp.topic, (size - BATCH_OVERHEAD) / batch.raw)
 
     def unmute(self, batch: ProducerBatch) -> None:
-        """The answer to a drained batch is there, or will never be."""
+        """Allow the partition of a drained batch to be drained again: its response arrived or is lost."""
         if self._one_at_a_time:
             self._queue_of(batch).muted = False
 
     def retry(self, batch: ProducerBatch, now_ms: float) -> None:
-        """A drained batch is to be tried again (rule 8)."""
+        """Queue a drained batch for a retry (rule 8)."""
         batch.attempts.failed(now_ms)
         batch.cleared_ms = -inf
         self._put_back(batch)
 
     def split(self, batch: ProducerBatch) -> Sequence[ProducerBatch]:
-        """A drained batch is too large (rule 9). Its parts are queued in its place, and returned; it has ended."""
+        """Split a drained batch that is too large (rule 9): finish it, queue its parts in its place, return them."""
         parts = batch.split(min(self._limits.batch_size, (BATCH_OVERHEAD + batch.raw) // 2))
         if self._ratios:
             self._ratios.too_large(batch.tp.topic)
         if self._idempotence is not None and batch.numbers is not None:
             numbers = self._idempotence.split(batch.numbers, [part.count for part in parts])
-            for part, own in zip(parts, numbers, strict=True):
-                part.numbers = own
+            for part, part_numbers in zip(parts, numbers, strict=True):
+                part.numbers = part_numbers
         self.unfinished.finish(batch)
         self.unfinished.add_parts(parts)
         for part in reversed(parts):
@@ -441,7 +445,7 @@ class RecordAccumulator:
         return parts
 
     def withdraw(self, batch: ProducerBatch) -> bool:
-        """Take a batch out of its queue, if it is there; False means that it is in flight."""
+        """Close a batch and remove it from its queue; return False if it is in flight instead."""
         queue = self._queue_of(batch)
         batch.close()
         if batch not in queue.batches:
@@ -460,13 +464,16 @@ class RecordAccumulator:
 
 
 def _place(queue: Queue, batch: ProducerBatch) -> int:
-    """Behind those with an earlier sequence. Batches that have none were never drained and are behind all that have."""
+    """Return the index behind all batches of an earlier sequence.
+
+    Batches without a sequence were never drained; they stay behind all batches that have a sequence.
+    """
     place = 0
     if batch.numbers is not None:
-        for other in queue.batches:
-            if other.numbers is None or not other.numbered:
+        for queued in queue.batches:
+            if queued.numbers is None or not queued.numbered:
                 break
-            if not precedes(other.numbers.base_sequence, batch.numbers.base_sequence):
+            if not precedes(queued.numbers.base_sequence, batch.numbers.base_sequence):
                 break
             place += 1
     return place

@@ -1,24 +1,25 @@
-"""KIP-951: a broker that no longer leads a partition says who does, and the client goes there at once.
+"""KIP-951 leader discovery: a broker that lost a partition names the new leader, and the client goes there at once.
 
 Acceptance, the same for producer and consumer:
 
-1. A *hint* is the CurrentLeader beside NOT_LEADER_OR_FOLLOWER or FENCED_LEADER_EPOCH, with leader and epoch both known.
-2. It is refused if (a) its epoch isn't newer than the last seen one, (b) its leader is neither a known node nor among
-   the response's endpoints, (c) its partition isn't cached. In this order. A partition of which no epoch was seen
-   takes any.
-3. If one hint at least is accepted, *all* endpoints of the response are merged, over what was known of these nodes; if
-   none is, none are.
-4. A hint replaces no refresh: every invalid-metadata error requests one, hint or not.
+1. A *hint* is the CurrentLeader that a response carries beside NOT_LEADER_OR_FOLLOWER or FENCED_LEADER_EPOCH, with both
+   leader and epoch present.
+2. A hint is refused, checked in this order, if (a) its epoch isn't newer than the last seen epoch, (b) its leader is
+   neither a cached node nor among the response's endpoints, (c) its partition isn't cached. A partition without a
+   seen epoch accepts any epoch.
+3. If at least one hint is accepted, *all* endpoints of the response are merged and overwrite the cached nodes; if no
+   hint is accepted, no endpoint is merged.
+4. A hint does not replace a refresh: every invalid-metadata error requests one, with or without a hint.
 
 Retry of a produced batch:
 
-5. A batch remembers the newest leader epoch it was examined with, and how often it had been tried when that came up.
-6. Tried again for the first time since that epoch came up, it leaves at once: exactly one immediate retry per newer
-   epoch, whatever taught it, a hint or an ordinary Metadata answer. ``linger_ms`` doesn't delay a retry either.
-7. Any other retry waits for the back-off since its last failure; each look draws it anew.
+5. A batch stores the newest leader epoch it was examined with, and its number of attempts when that epoch appeared.
+6. The first retry after a newer epoch appeared leaves at once: exactly one immediate retry per newer epoch, whether
+   the epoch came from a hint or from a Metadata response. ``linger_ms`` doesn't delay a retry either.
+7. Any other retry waits for the back-off since its last failure, which is drawn again at each call.
 
-A consumer has no back-off of its own. Where its hint was accepted it validates the position with the new leader
-(``positions.py``) and fetches on.
+A consumer has no back-off of its own. After an accepted hint it validates the position with the new leader
+(``subscription_state.py``) and continues to fetch.
 
 Source: KIP-951 "Client"; ``Metadata.updatePartitionLeadership``, ``Sender.completeBatch``, ``AbstractFetch``,
 ``ProducerBatch.hasLeaderChangedForTheOngoingRetry``, ``RecordAccumulator.shouldBackoff``. Where Kafka 4.3 differs from
@@ -26,19 +27,19 @@ the KIP:
 
 * The KIP ties the immediate retry to new leader info *in the response*; Kafka ties it to a newer epoch from any source.
 * The KIP has Produce answer hints for FENCED_LEADER_EPOCH too; Produce carries no epoch, so Kafka's brokers never do.
-* CurrentLeader stands in Fetch's schema since v12; brokers fill it for consumers from v16 (Produce: v10).
+* CurrentLeader is in Fetch's schema since v12; brokers fill it for consumers from v16 (Produce: v10).
 * The KIP merges a response's endpoints; Kafka does so only under rule 3.
 
-Switches, and the counters that each one moves (no others, in the same history):
+Switches, and the counters that each switch changes when it is off (no other counters, in the same history):
 
-* ``hints``: off, each hint is counted as ``hints_ignored_switched_off`` and nothing is taken from it, so the counters
-  of acceptance, refusal and merging stay 0. What no hint taught Metadata has to: its requests become critical that
-  weren't, and its answers, which now bring the news themselves, are no longer equivalent ones.
-* ``immediate_retry``: off, every retry backs off: ``retries_immediate`` move to ``retries_backed_off``.
-* ``endpoint_merge``: off, the endpoints are not looked at: ``endpoints_merged`` stays 0. A hint to a node that no
-  Metadata answer has named is then refused as of an unknown leader, and Metadata is needed as above.
-* ``highest_version``: off, Produce stays at v9 and Fetch at v15, where brokers send no hint: ``hints_offered`` stays
-  0, and with it all that comes of hints.
+* ``hints``: each hint is counted as ``hints_ignored_switched_off`` and ignored, so the counters of acceptance, refusal
+  and merging stay 0. The client then depends on Metadata: more of its requests become critical, and fewer of its
+  responses are equivalent to the cached state, because they bring the new leader themselves.
+* ``immediate_retry``: every retry backs off; ``retries_immediate`` move to ``retries_backed_off``.
+* ``endpoint_merge``: the endpoints are ignored, so ``endpoints_merged`` stays 0. A hint to a node that no Metadata
+  response has named is refused as an unknown leader, and the client depends on Metadata as above.
+* ``highest_version``: Produce stays at v9 and Fetch at v15, where brokers send no hints: ``hints_offered`` and all
+  counters that depend on hints stay 0.
 """
 
 from collections import Counter
@@ -53,15 +54,15 @@ from aftershock.workloads.kafka.rules.values import UNKNOWN, Backoff, Leader, No
 from aftershock.workloads.kafka.wire.codes import INVALID_METADATA
 
 HINTED = frozenset({6, 74})
-"""NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH: the errors that a hint may come with."""
+"""The errors that can carry a hint: NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH."""
 
 CAPS: Mapping[int, int] = {0: 9, 1: 15}
-"""By API key (Produce, Fetch): the last version before hints."""
+"""Last version without hints, by API key (Produce, Fetch)."""
 
 
 @dataclass(frozen=True)
 class LeaderDiscoverySwitches:
-    """The parts of the rule, each to be turned off alone; the module's docstring says what each one does."""
+    """Switches for the parts of KIP-951; the module's docstring describes the effect of each switch."""
 
     hints: bool = True
     immediate_retry: bool = True
@@ -70,9 +71,9 @@ class LeaderDiscoverySwitches:
 
     @classmethod
     def of(cls, setting: object) -> "LeaderDiscoverySwitches":
-        """From an arm's ``leader_discovery``: ``response`` (all on), ``metadata`` (all off), or a mapping of switches.
+        """Parse an arm's ``leader_discovery``: ``response`` (all on), ``metadata`` (all off), or a mapping of switches.
 
-        A switch that the mapping doesn't name is on. SettingError for anything else.
+        A switch that is absent from the mapping is on. Raises SettingError for any other value.
         """
         if isinstance(setting, cls):
             return setting
@@ -80,29 +81,22 @@ class LeaderDiscoverySwitches:
             return cls(**dict.fromkeys(_SWITCHES, setting == "response"))
         if not isinstance(setting, Mapping):
             raise SettingError(
-                f"leader_discovery can't be {setting!r}: give response, metadata, or a mapping of switches"
+                f"leader_discovery: invalid value {setting!r}; use response, metadata, or a mapping of switches"
             )
-        return cls(**{_switch(name): _on_or_off(name, on) for name, on in setting.items()})
+        for name, enabled in setting.items():
+            if name not in _SWITCHES:
+                nearest = get_close_matches(str(name), _SWITCHES, n=1, cutoff=0.0)[0]
+                raise SettingError(f"leader_discovery: unknown switch {name!r}; the closest name is {nearest}")
+            if not isinstance(enabled, bool):
+                raise SettingError(f"leader_discovery: {name} must be true or false, got {enabled!r}")
+        return cls(**setting)
 
 
 _SWITCHES = [field.name for field in fields(LeaderDiscoverySwitches)]
 
 
-def _switch(name: object) -> str:
-    if name not in _SWITCHES:
-        nearest = get_close_matches(str(name), _SWITCHES, n=1, cutoff=0.0)[0]
-        raise SettingError(f"leader_discovery has no switch {name!r}; the nearest is {nearest}")
-    return str(name)
-
-
-def _on_or_off(name: object, on: object) -> bool:
-    if not isinstance(on, bool):
-        raise SettingError(f"the switch {name} of leader_discovery can't be {on!r}: give true or false")
-    return on
-
-
 class Refusal(StrEnum):
-    """Why a hint was not taken."""
+    """Reason for which a hint was refused or ignored."""
 
     NOT_NEWER = "not_newer"
     UNKNOWN_LEADER = "unknown_leader"
@@ -117,11 +111,14 @@ COUNTERS: Mapping[Refusal | None, str] = {
     Refusal.UNKNOWN_PARTITION: "hints_refused_unknown_partition",
     Refusal.SWITCHED_OFF: "hints_ignored_switched_off",
 }
-"""What each verdict is counted as; None is acceptance."""
+"""Counter of each verdict; None is acceptance."""
 
 
 class Attempts:
-    """How often a batch was tried, and how often when its newest epoch came up (rule 5). Split batches begin anew."""
+    """Failed attempts of a batch in total, and when its newest leader epoch appeared (rule 5).
+
+    The parts of a split batch start at 0.
+    """
 
     __slots__ = ("attempts", "attempts_at_epoch", "epoch", "last_attempt_ms")
 
@@ -132,16 +129,16 @@ class Attempts:
         self.last_attempt_ms = 0.0
 
     def failed(self, now_ms: float) -> None:
-        """The batch is back and will be tried again: its back-off counts from now."""
+        """Count a failed attempt of a batch that will be retried; its back-off starts at ``now_ms``."""
         self.attempts += 1
         self.last_attempt_ms = now_ms
 
 
 class LeaderDiscovery:
-    """KIP-951 of one client, over its metadata; ``backoff`` is that of ``retry_backoff_ms``.
+    """KIP-951 of one client on top of its metadata; ``backoff`` is configured by ``retry_backoff_ms``.
 
-    Counters: ``hints_offered``, those of ``COUNTERS``, ``endpoints_merged`` (nodes), ``retries_immediate``,
-    ``retries_backed_off``. The metadata counts its requests itself.
+    Counters: ``hints_offered``, the values of ``COUNTERS``, ``endpoints_merged`` (nodes), ``retries_immediate``,
+    ``retries_backed_off``. ``Metadata`` counts its own requests.
     """
 
     def __init__(self, metadata: Metadata, switches: LeaderDiscoverySwitches, backoff: Backoff) -> None:
@@ -151,7 +148,7 @@ class LeaderDiscovery:
         self._backoff = backoff
 
     def version_cap(self, api: int) -> int | None:
-        """The highest version of an API (by key) that may be used; None where this rule has no say."""
+        """Return the highest version allowed for an API (by key); None if this rule doesn't limit it."""
         return None if self._switches.highest_version else CAPS.get(api)
 
     # -- hints
@@ -162,40 +159,40 @@ class LeaderDiscovery:
         endpoints: Iterable[Node],
         routed: Mapping[TopicPartition, int] | None = None,
     ) -> Mapping[TopicPartition, Refusal | None]:
-        """Judge the hints of one response, take the good ones, and request the refresh that the errors call for.
+        """Judge the hints of one response, apply the accepted ones, and request the refresh that the errors require.
 
-        ``errors``: of each partition that failed, Kafka's code and the CurrentLeader beside it (``Leader()`` for
-        none). A disconnect is error 13 of every partition. ``endpoints``: the response's NodeEndpoints. ``routed``:
-        the leader epoch that the request went by; a partition that isn't in it went by the one known now. (It decides
-        only whether work is held up, metadata.py rule 6: an answer that comes late, when a newer epoch is known, holds
-        nothing up.)
+        ``errors``: Kafka's error code and the CurrentLeader (``Leader()`` if absent) of each failed partition. A
+        disconnect is error 13 of every partition. ``endpoints``: the response's NodeEndpoints. ``routed``: the leader
+        epoch that the request was routed by; it defaults to the current epoch. It decides only whether the request
+        counts as critical (metadata.py rule 6): a late response, received when a newer epoch is already cached,
+        doesn't hold up any work.
 
         Returns a verdict for each hint; None is acceptance.
         """
         hints = {tp: hint for tp, (error, hint) in errors.items() if error in HINTED and UNKNOWN not in hint}
-        known = {tp: self._epoch(tp) for tp, (error, _) in errors.items() if error in INVALID_METADATA}
+        epochs = {tp: self._epoch(tp) for tp, (error, _) in errors.items() if error in INVALID_METADATA}
         verdicts = self._judge(hints, list(endpoints))
         self.counts["hints_offered"] += len(hints)
         self.counts.update(COUNTERS[verdict] for verdict in verdicts.values())
-        if known:
-            went_by = known | {tp: epoch for tp, epoch in (routed or {}).items() if tp in known}
-            self._metadata.request_update([tp for tp, epoch in went_by.items() if self._epoch(tp) <= epoch])
+        if epochs:
+            routed_epochs = epochs | {tp: epoch for tp, epoch in (routed or {}).items() if tp in epochs}
+            self._metadata.request_update([tp for tp, epoch in routed_epochs.items() if self._epoch(tp) <= epoch])
         return verdicts
 
     def _judge(
         self, hints: Mapping[TopicPartition, Leader], endpoints: list[Node]
     ) -> Mapping[TopicPartition, Refusal | None]:
-        offered = endpoints if self._switches.endpoint_merge else []
-        nodes = self._metadata.nodes.keys() | {node.node_id for node in offered}
+        usable = endpoints if self._switches.endpoint_merge else []
+        nodes = self._metadata.nodes.keys() | {node.node_id for node in usable}
         verdicts = {tp: self._verdict(tp, hint, nodes) for tp, hint in hints.items()}
         accepted = {tp: hints[tp] for tp, verdict in verdicts.items() if verdict is None}
         if accepted:
-            self._metadata.move_leaders(accepted, offered)
-            self.counts["endpoints_merged"] += len(offered)
+            self._metadata.move_leaders(accepted, usable)
+            self.counts["endpoints_merged"] += len(usable)
         return verdicts
 
     def _verdict(self, tp: TopicPartition, hint: Leader, nodes: Iterable[int]) -> Refusal | None:
-        """Rule 2."""
+        """Apply rule 2."""
         if not self._switches.hints:
             return Refusal.SWITCHED_OFF
         if hint.epoch <= self._epoch(tp):
@@ -205,32 +202,32 @@ class LeaderDiscovery:
         return None if self._metadata.partition(tp) else Refusal.UNKNOWN_PARTITION
 
     def _epoch(self, tp: TopicPartition) -> int:
-        seen = self._metadata.last_seen_epoch(tp)
-        return UNKNOWN if seen is None else seen
+        epoch = self._metadata.last_seen_epoch(tp)
+        return UNKNOWN if epoch is None else epoch
 
     # -- retries
 
     def wait_ms(self, attempts: Attempts, tp: TopicPartition, now_ms: float) -> float:
-        """How long a batch must still wait, by the epoch known now: 0 for a first try and for an immediate retry."""
+        """Return the remaining back-off at the current epoch: 0 for a first attempt and for an immediate retry."""
         self.examine(attempts, tp)
         if attempts.attempts == 0 or self._is_immediate(attempts):
             return 0.0
         return max(0.0, attempts.last_attempt_ms + self._backoff.ms(attempts.attempts - 1) - now_ms)
 
     def examine(self, attempts: Attempts, tp: TopicPartition) -> None:
-        """Rule 5; ``wait_ms`` does it first, so whoever asks for that needs no more."""
+        """Apply rule 5. ``wait_ms`` calls this itself."""
         epoch = self._metadata.leader(tp).epoch
         if epoch > attempts.epoch:
             attempts.epoch = epoch
             attempts.attempts_at_epoch = attempts.attempts
 
     def drained(self, attempts: Attempts) -> bool:
-        """A batch leaves for its leader: if it is a retry, count its kind. True for an immediate one."""
+        """Count the kind of retry when a batch is sent to its leader; return True for an immediate retry."""
         immediate = self._is_immediate(attempts)
         if attempts.attempts:
             self.counts["retries_immediate" if immediate else "retries_backed_off"] += 1
         return immediate
 
     def _is_immediate(self, attempts: Attempts) -> bool:
-        """Rule 6."""
+        """Apply rule 6."""
         return self._switches.immediate_retry and 0 < attempts.attempts == attempts.attempts_at_epoch

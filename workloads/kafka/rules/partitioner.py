@@ -1,94 +1,80 @@
-"""What a partitioner sees of a topic: how many partitions, which of them have a leader, and which of those are near.
+"""Partitioners of one producer: keyed records by hash, other records to the topic's sticky partition.
 
-Made anew when metadata changes: a draw looks at it, a record does not.
+============  ==============================================  ===============================================
+mode          partitioner                                     Kafka's configuration
+============  ==============================================  ===============================================
+sticky        KIP-480, the control (``RunawaySticky``)        the default up to 3.2; removed in 4.0
+uniform       KIP-794, uniform draws (``UniformSticky``)      partitioner.adaptive.partitioning.enable=false
+adaptive      plus draws weighted by load (``load_table``)    the default
+availability  plus late brokers excluded (``NodeLatency``)    partitioner.availability.timeout.ms=5
+============  ==============================================  ===============================================
 
-Murmur2 as Kafka's producers hash keys: the same key must find the same partition whoever sends it.
+Counters: ``partition_draws`` of all modes; ``partition_draws_weighted`` by load; ``partitions_left_out`` of weighted
+draws, because their broker is late; ``partition_draws_in_rack`` among leaders in the client's rack (KIP-1123).
 
-The numbers are those of Kafka's ``common.utils.Utils.murmur2``: seed 0x9747b28c, multiplier 0x5bd1e995, shift 24, words
-of four bytes, little-endian, 32-bit arithmetic. Java's result is signed, and so is ours.
+Order of choice, as in ``KafkaProducer.partition``: the caller's explicit partition (the partitioner isn't called), the
+key's hash over all partitions unless keys are ignored, the sticky partition. The accumulator does this for each record
+(in a single thread, so the races that Kafka's loop guards against can't happen)::
 
-For how long a broker has had data waiting that it could not be sent: KIP-794's availability timeout.
-
-Kafka: ``RecordAccumulator.updateNodeLatencyStats`` and ``NodeLatencyStats``. Two times a node. Whenever a node has
-data that is ready, its *ready* time becomes now; if it can take that data now (it is connected, it has room for another
-request in flight, it isn't throttled), its *drain* time as well. The distance between the two is the delay.
-
-The odds of each partition in an adaptive draw: the longer its queue, the smaller (KIP-794).
-
-Kafka: ``BuiltInPartitioner.updatePartitionLoadStats``; the in-rack table is KIP-1123's. An example: queues of 0, 3 and
-1 batches have the weights 4, 1 and 3 (the longest queue and one, less the own), whose running sum 4, 5, 8 is the
-cumulative frequency table: a random number 0…7 belongs to the first entry that is greater than it.
-
-1. A partition without a leader has no place in the table.
-2. Nor has one with waiting batches whose broker is *late* (``node_latency.py``).
-3. No table, that is a uniform draw: while some partition never had a batch, with fewer than two queues, with nobody
-   left, or when all queues are equally long and nobody was left out.
-4. The in-rack table has the partitions of the first one whose leader is in the client's rack, with weights by their
-   own longest queue. It holds where it isn't empty.
-
-Where one topic's records go: by key, else to the topic's sticky partition. When that changes is the subclass's.
-
-Order of choice, as ``KafkaProducer.partition`` has it: the caller's explicit partition (then nobody asks here), the
-key's hash over all partitions unless keys are ignored, the sticky partition.
-
-For each record the accumulator does this (in one thread, so the races that Kafka's own loop guards against can't be)::
-
-    partition = sticky.choose(key)                     # or the explicit one
+    partition = sticky.choose(key)                     # or the explicit partition
     drawn = explicit is None and sticky.draws(key)
-    if no open batch of that partition takes the record:
-        close the last one if it is open (the record doesn't fit in)
+    if no open batch of that partition has room for the record:
+        close the last batch if it is open
         if sticky.before_new_batch(partition, drawn=drawn):
-            choose again, and look at that partition's batches instead; a new one there needs no second question
+            choose again, and use that partition's last batch or open a batch there without a second call
     append
     if drawn:
         sticky.appended(grown_bytes, enable_switch=the partition's last batch is full or closed)
 
-``grown_bytes`` is the growth of the batch's estimated size, the 61 bytes of its header included with its first record.
+``grown_bytes`` is the growth of the batch's estimated size, including the 61-byte header with the first record.
 
-KIP-480, the sticky partitioner before KIP-794, as a control: it switches with every new batch, and so runs away.
+Murmur2, Kafka's hash of keys (``common.utils.Utils.murmur2``): seed 0x9747b28c, multiplier 0x5bd1e995, shift 24,
+little-endian words of four bytes, 32-bit arithmetic. The result is signed, as in Java.
 
-Kafka up to 3.2 by default: ``DefaultPartitioner`` over ``StickyPartitionCache``; with keys ignored it is
-``UniformStickyPartitioner``. Kafka 4.0 removed them.
+KIP-794, the strictly uniform sticky partitioner (``BuiltInPartitioner``, ``RecordAccumulator.append``). S is
+``batch.size`` (at least 1):
 
-1. Whenever a batch must be opened in the sticky partition, for whatever record, another partition becomes sticky
-   (``onNewBatch``), and a record without a key of its own goes there.
-2. The draw is uniform over partitions that have a leader, the present one excepted; the only one if there is but one;
-   over all if none has a leader.
+1. Bytes appended to the sticky partition are counted, whether or not the batches are delivered.
+2. From S bytes on, the partition switches at the first append that leaves its last batch full (``enable_switch``), so
+   that no partial batch stays behind; from 2 S on, it switches at any append.
+3. A switch deferred by rule 2 happens before a new batch is opened in the partition.
+4. A switch resets the count to 0, even if the draw (with replacement) returns the same partition.
+5. A draw uses the weights of the load table if there is one (adaptive). Otherwise it is uniform over partitions that
+   have a leader, or over all partitions if none has a leader.
+6. If rack-aware, both kinds of draw are limited to partitions whose leader is in the client's rack, if there are any.
 
-Why it is a control: a slow broker keeps its batches open for longer, so more records go there for each switch, which
-makes it slower yet. KIP-794's motivation measured five times the bytes.
+Load table of an adaptive draw (``BuiltInPartitioner.updatePartitionLoadStats``; the in-rack table is KIP-1123's): the
+longer a queue, the smaller its weight. Example: queues of 0, 3 and 1 batches have the weights 4, 1 and 3 (longest queue
++ 1 - own length). Their running sum 4, 5, 8 is the cumulative frequency table: a random number 0…7 selects the first
+entry greater than it.
 
-KIP-794, the strictly uniform sticky partitioner: switch by bytes, draw by load; with KIP-1123's draw in the rack.
+1. A partition without a leader is not in the table.
+2. A partition with waiting batches whose broker is *late* (``NodeLatency``) is not in the table.
+3. There is no table, and draws are uniform, while some partition never had a batch, with fewer than two queues, if no
+   partition remains, or if all queues are equally long and no partition was excluded.
+4. The in-rack table contains the partitions of the first table whose leader is in the client's rack, weighted by their
+   own longest queue. It is used unless it is empty.
 
-Kafka: ``BuiltInPartitioner``, and ``RecordAccumulator.append`` around it. S is ``batch.size`` (at least 1).
+Node latency for KIP-794's availability timeout (``RecordAccumulator.updateNodeLatencyStats``, ``NodeLatencyStats``):
+each node has two times. The *ready* time becomes now whenever the node has data that is ready. The *drain* time becomes
+now as well if the node can accept that data (connected, room for another request in flight, not throttled). The delay
+is the difference between the two.
 
-1. Bytes produced to the sticky partition are counted, whatever becomes of the batches.
-2. From S bytes on it switches at the first append that leaves the partition's last batch full (``enable_switch``), so
-   that no fraction of a batch stays behind; from 2 S on, at any append.
-3. A switch that was put off by rule 2 is made good before a new batch is opened there.
-4. The count starts again at 0, also where the draw, which is with replacement, finds the same partition again.
-5. The draw: with a load table (adaptive; ``partition_load.py``) by its weights, otherwise uniform over partitions that
-   have a leader, and over all if none has.
-6. Rack-aware, both kinds of draw are among partitions whose leader is in the client's rack, if there are any.
+KIP-480, the sticky partitioner before KIP-794 (``DefaultPartitioner`` with ``StickyPartitionCache``; with keys ignored,
+``UniformStickyPartitioner``):
 
-KIP and Kafka: the KIP switches at S bytes sharp, Kafka puts it off as in rules 2 and 3 (KAFKA-14156). So where records
-don't fill a batch to the byte, a partition with a backlog gets two batches a turn and one without gets one: uniform
-is uniform within a factor of two. The KIP speaks of the inverse of a queue's length; Kafka's weights are linear in it.
-Rule 6 is Kafka 4.4's.
+1. Whenever a batch must be opened in the sticky partition, for any record, another partition becomes sticky
+   (``onNewBatch``), and a record without a key goes there.
+2. The draw is uniform over the partitions that have a leader, except the current partition unless it is the only one;
+   over all partitions if none has a leader.
 
-The partitioner of one producer: one of four modes, made of KIP-794's switches, with the partitioner before it.
+It serves as a control because it runs away: a slow broker keeps its batches open longer, so more records go there for
+each switch, which makes the broker slower still. KIP-794's motivation measured five times the bytes.
 
-============  ====================================================  =======================================
-mode          is                                                    Kafka's configuration
-============  ====================================================  =======================================
-sticky        KIP-480, the control (``sticky480.py``)               the default up to 3.2; gone since 4.0
-uniform       KIP-794, uniform draws (``uniform_sticky.py``)        partitioner.adaptive.partitioning.enable=false
-adaptive      and draws weighed by load (``partition_load.py``)     the default
-availability  and late brokers left out (``node_latency.py``)       partitioner.availability.timeout.ms=5
-============  ====================================================  =======================================
-
-Counters: ``partition_draws`` of all modes; ``partition_draws_weighted`` by load; ``partitions_left_out`` of those, for
-being late; ``partition_draws_in_rack`` among leaders in the client's rack (KIP-1123).
+Differences between KIP-794 and Kafka: the KIP switches at exactly S bytes, Kafka defers the switch as in rules 2 and 3
+(KAFKA-14156). So if records don't fill a batch to the byte, a partition with a backlog gets two batches per turn and a
+partition without a backlog gets one: uniform within a factor of two. The KIP describes the inverse of a queue's length;
+Kafka's weights are linear in it. Rule 6 is in Kafka since 4.4.
 """
 
 from abc import ABC, abstractmethod
@@ -105,10 +91,10 @@ from aftershock.workloads.kafka.rules.values import UNKNOWN, Node, TopicMetadata
 
 
 class TopicView(NamedTuple):
-    """One topic at one moment, for a client in one rack.
+    """Partitions and leaders of a topic, as a client in one rack sees them; rebuilt when metadata changes.
 
-    ``partitions`` is how many there are (keys are hashed over all); ``leaders`` gives the leader's node id of each one
-    that has a leader, in the order of partitions; ``in_rack`` are those whose leader is in the client's own rack.
+    ``partitions``: number of partitions (keys are hashed over all); ``leaders``: leader's node id by partition, without
+    leaderless partitions, in ascending order; ``in_rack``: partitions whose leader is in the client's rack.
     """
 
     partitions: int
@@ -117,7 +103,7 @@ class TopicView(NamedTuple):
 
     @classmethod
     def of(cls, topic: TopicMetadata, nodes: Mapping[int, Node], rack: str | None) -> Self:
-        """How a client in ``rack`` (None: in none that it knows of) sees a topic. ``nodes`` are by node id."""
+        """Build the view of a client in ``rack`` (None: no rack configured). ``nodes`` is keyed by node id."""
         leaders = {part.partition: part.leader.node_id for part in topic.partitions if part.leader.node_id != UNKNOWN}
         near = {node.node_id for node in nodes.values() if rack is not None and node.rack == rack}
         in_rack = tuple(partition for partition, node_id in leaders.items() if node_id in near)
@@ -130,13 +116,13 @@ _WORD = 0xFFFFFFFF
 
 
 def murmur2(key: bytes) -> int:
-    """The hash as Java prints it: a signed 32-bit integer."""
+    """Return the hash as a signed 32-bit integer, like Java."""
     hashed = _unsigned(key)
     return hashed - (1 << 32) if hashed > 0x7FFFFFFF else hashed  # noqa: PLR2004 (the largest int32)
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    """Where a key goes: its hash without the sign bit (``Utils.toPositive``), over *all* partitions of the topic."""
+    """Return the partition of a key: its hash without the sign bit (``Utils.toPositive``) modulo *all* partitions."""
     return (_unsigned(key) & 0x7FFFFFFF) % partition_count
 
 
@@ -153,27 +139,27 @@ def _unsigned(key: bytes) -> int:
     return hashed ^ (hashed >> 15)
 
 
-_NOBODY: frozenset[int] = frozenset()
+_NO_NODES: frozenset[int] = frozenset()
 
 
 class NodeLatency:
-    """The delays of all brokers of one producer."""
+    """Delays of all brokers of one producer."""
 
     def __init__(self) -> None:
         self._drain_ms: dict[int, float] = {}
         self._delay_ms: dict[int, float] = {}
 
     def ready(self, node_id: int, now_ms: float, *, can_drain: bool) -> None:
-        """A node has data that is ready; ``can_drain``: and it can be sent at once."""
+        """Record that a node has ready data; ``can_drain``: the node can accept it now."""
         drained_ms = self._drain_ms.setdefault(node_id, now_ms)
         if can_drain:
             drained_ms = self._drain_ms[node_id] = now_ms
         self._delay_ms[node_id] = now_ms - drained_ms
 
     def later_than(self, timeout_ms: float) -> frozenset[int]:
-        """The nodes whose data has been waiting for longer than ``timeout_ms``."""
+        """Return the nodes whose data has waited longer than ``timeout_ms``."""
         if not self._delay_ms:
-            return _NOBODY
+            return _NO_NODES
         return frozenset(node_id for node_id, delay_ms in self._delay_ms.items() if delay_ms > timeout_ms)
 
 
@@ -181,7 +167,7 @@ QUEUES_MIN = 2
 
 
 class LoadTable(NamedTuple):
-    """Partitions and their cumulative frequencies; how many a late broker kept out of it; whether all are near."""
+    """Partitions and cumulative frequencies; ``left_out``: number of partitions excluded because of a late broker."""
 
     partitions: tuple[int, ...]
     cumulative: tuple[int, ...]
@@ -189,12 +175,15 @@ class LoadTable(NamedTuple):
     in_rack: bool = False
 
     def at(self, number: int) -> int:
-        """The partition that a non-negative random number falls to."""
+        """Return the partition selected by a non-negative random number."""
         return self.partitions[bisect_right(self.cumulative, number % self.cumulative[-1])]
 
 
 def load_table(view: TopicView, queued: Mapping[int, int], late: Collection[int]) -> LoadTable | None:
-    """Rules 1-3; None: draw uniformly. ``queued``: batches waiting where there ever was one; ``late``: node ids."""
+    """Build the load table by its rules 1 to 3; None: draw uniformly.
+
+    ``queued``: number of waiting batches of each partition that ever had a batch; ``late``: node ids.
+    """
     if len(queued) < max(view.partitions, QUEUES_MIN):
         return None
     led = [partition for partition in view.leaders if partition in queued]
@@ -206,21 +195,21 @@ def load_table(view: TopicView, queued: Mapping[int, int], late: Collection[int]
 
 
 def prefer_rack(table: LoadTable, view: TopicView, queued: Mapping[int, int]) -> LoadTable:
-    """Rule 4: what a client draws from that prefers leaders in its own rack."""
+    """Return the in-rack table (rule 4), or ``table`` if no leader is in the client's rack."""
     in_rack = frozenset(view.in_rack)
     near = tuple(partition for partition in table.partitions if partition in in_rack)
     return LoadTable(near, weigh(near, queued), table.left_out, in_rack=True) if near else table
 
 
 def weigh(partitions: Sequence[int], queued: Mapping[int, int]) -> tuple[int, ...]:
-    """The weights that the module describes, summed up."""
+    """Return the cumulative weights of partitions by queue length."""
     sizes = [queued[partition] for partition in partitions]
-    most = max(sizes) + 1
-    return tuple(accumulate([most - size for size in sizes]))
+    longest = max(sizes)
+    return tuple(accumulate([longest + 1 - size for size in sizes]))
 
 
 class StickyPartition(ABC):
-    """The sticky partition of one topic. ``sees`` must have been called before anything else."""
+    """Sticky partition of one topic; subclasses decide when it changes. ``sees`` must be called first."""
 
     def __init__(self, random: Random, counts: Counter[str], *, ignore_keys: bool) -> None:
         self._random = random
@@ -230,15 +219,15 @@ class StickyPartition(ABC):
         self._partition = UNKNOWN
 
     def sees(self, view: TopicView) -> None:
-        """Metadata changed. The sticky partition stays what it is; the next draw goes by the new view."""
+        """Update the view after a metadata change. The sticky partition stays; the next draw uses the new view."""
         self._view = view
 
     def draws(self, key: bytes | None) -> bool:
-        """Whether a record with this key goes to the sticky partition. An empty key is a key."""
+        """True if a record with this key goes to the sticky partition. An empty key counts as a key."""
         return key is None or self._ignore_keys
 
     def choose(self, key: bytes | None) -> int:
-        """The partition of a record that has no explicit one."""
+        """Return the partition of a record without an explicit partition."""
         if key is not None and not self._ignore_keys:
             return partition_for_key(key, self._view.partitions)
         if self._partition == UNKNOWN:
@@ -247,25 +236,24 @@ class StickyPartition(ABC):
 
     @abstractmethod
     def before_new_batch(self, partition: int, *, drawn: bool) -> bool:
-        """A batch must be opened in ``partition``. True: the sticky partition changed meanwhile, choose again."""
+        """Prepare to open a batch in ``partition``. True: the sticky partition changed, choose again."""
 
     @abstractmethod
     def appended(self, grown_bytes: int, *, enable_switch: bool) -> None:
-        """A drawn record was appended to the sticky partition's last batch."""
+        """Count a drawn record that was appended to the sticky partition's last batch."""
 
     @abstractmethod
     def load(self, queued: Mapping[int, int]) -> None:
-        """How many batches wait in each partition that ever had one; said in every pass of the sender."""
+        """Update the number of waiting batches of each partition that ever had a batch; called in every sender pass."""
 
     @abstractmethod
-    def _draw(self) -> int:
-        """A new sticky partition."""
+    def _draw(self) -> int: ...
 
     def _switch(self) -> None:
         self._partition = self._draw()
         self._counts["partition_draws"] += 1
 
-    def _one_of(self, partitions: Sequence[int]) -> int:
+    def _draw_uniform(self, partitions: Sequence[int]) -> int:
         return partitions[self._random_number() % len(partitions)]
 
     def _random_number(self) -> int:
@@ -273,34 +261,34 @@ class StickyPartition(ABC):
 
 
 class RunawaySticky(StickyPartition):
-    """KIP-480 for one topic."""
+    """Sticky partition of one topic by KIP-480."""
 
     def before_new_batch(self, partition: int, *, drawn: bool) -> bool:
-        """Rule 1."""
+        """Apply rule 1 of KIP-480."""
         if partition != self._partition:
             return False
         self._switch()
         return drawn
 
     def appended(self, grown_bytes: int, *, enable_switch: bool) -> None:
-        """Bytes mean nothing to it."""
+        """Do nothing: KIP-480 doesn't count bytes."""
 
     def load(self, queued: Mapping[int, int]) -> None:
-        """Nor does load."""
+        """Do nothing: KIP-480 ignores load."""
 
     def _draw(self) -> int:
-        """Rule 2."""
+        """Apply rule 2 of KIP-480."""
         led = tuple(self._view.leaders)
-        others = [partition for partition in led if partition != self._partition]
-        return self._one_of(others or led or range(self._view.partitions))
+        candidates = [partition for partition in led if partition != self._partition]
+        return self._draw_uniform(candidates or led or range(self._view.partitions))
 
 
 Late = Callable[[], Collection[int]]
-"""Which nodes are late now; asked in every pass of the sender."""
+"""Callback that returns the ids of the late nodes; called in every sender pass."""
 
 
 class Loads(NamedTuple):
-    """A topic as the sender's latest pass found it."""
+    """State of a topic in the latest sender pass."""
 
     view: TopicView
     queued: Mapping[int, int]
@@ -308,7 +296,7 @@ class Loads(NamedTuple):
 
 
 class UniformSticky(StickyPartition):
-    """KIP-794 for one topic. ``late`` None: not adaptive, draws are uniform."""
+    """Sticky partition of one topic by KIP-794. ``late`` None: draws are uniform, not adaptive."""
 
     def __init__(
         self,
@@ -328,21 +316,21 @@ class UniformSticky(StickyPartition):
         self._loads: Loads | None = None
         self._table: LoadTable | None = None
 
-    def before_new_batch(self, partition: int, *, drawn: bool) -> bool:  # noqa: ARG002 (a drawn one is the sticky one)
-        """Rule 3. Only records without a key of their own have a say."""
+    def before_new_batch(self, partition: int, *, drawn: bool) -> bool:  # noqa: ARG002 (a drawn partition is the sticky partition)
+        """Apply rule 3. Only drawn records cause a switch."""
         if not drawn or self._produced_bytes < self._switch_bytes:
             return False
         self._switch()
         return True
 
     def appended(self, grown_bytes: int, *, enable_switch: bool) -> None:
-        """Rules 1 and 2."""
+        """Apply rules 1 and 2."""
         produced = self._produced_bytes = self._produced_bytes + grown_bytes
         if produced >= self._switch_bytes and (enable_switch or produced >= 2 * self._switch_bytes):
             self._switch()
 
     def load(self, queued: Mapping[int, int]) -> None:
-        """Keeps what is so now. The table is made when a draw needs it: passes are many, draws are few."""
+        """Store the current state. A draw builds the table on demand: passes are frequent, draws are rare."""
         if self._late is not None:
             self._loads = Loads(self._view, dict(queued), self._late())
 
@@ -351,10 +339,10 @@ class UniformSticky(StickyPartition):
         super()._switch()
 
     def _draw(self) -> int:
-        """Rules 5 and 6."""
-        table = self._weighed()
+        """Apply rules 5 and 6."""
+        table = self._current_table()
         if table is None:
-            return self._one_of(self._candidates())
+            return self._draw_uniform(self._candidates())
         self._counts["partition_draws_weighted"] += 1
         if table.left_out:
             self._counts["partitions_left_out"] += table.left_out
@@ -368,14 +356,14 @@ class UniformSticky(StickyPartition):
             return self._view.in_rack
         return tuple(self._view.leaders) or range(self._view.partitions)
 
-    def _weighed(self) -> LoadTable | None:
-        """The table of the latest pass, made once."""
+    def _current_table(self) -> LoadTable | None:
+        """Return the table of the latest pass, built once per pass."""
         if self._loads is not None:
-            self._table = self._weigh(self._loads)
+            self._table = self._build_table(self._loads)
             self._loads = None
         return self._table
 
-    def _weigh(self, loads: Loads) -> LoadTable | None:
+    def _build_table(self, loads: Loads) -> LoadTable | None:
         table = load_table(loads.view, loads.queued, loads.late)
         if table is None or not self._rack_aware:
             return table
@@ -384,15 +372,15 @@ class UniformSticky(StickyPartition):
 
 MODES = ("sticky", "uniform", "adaptive", "availability")
 AVAILABILITY_TIMEOUT_MS = 5
-"""Of mode ``availability`` where nobody says otherwise: the value that KIP-794 measured with."""
+"""Default timeout of mode ``availability``: the value of KIP-794's measurements."""
 
 
 class Partitioner:
-    """The sticky partitions of all topics, and what they know in common of brokers.
+    """Sticky partitions of all topics, and the broker latencies that they share.
 
-    ``batch_size`` in bytes, ``availability_timeout_ms`` 0: off, or 5 ms in mode ``availability``; as in Kafka it means
-    nothing to the modes that don't adapt. ``rack_aware`` likewise means nothing to ``sticky``. ``SettingError`` for
-    a mode that doesn't exist.
+    ``batch_size`` is in bytes. ``availability_timeout_ms`` 0 means off, or 5 ms in mode ``availability``; as in Kafka,
+    modes that aren't adaptive ignore it. Mode ``sticky`` ignores ``rack_aware``. Raises ``SettingError`` for an unknown
+    mode.
     """
 
     def __init__(
@@ -406,7 +394,7 @@ class Partitioner:
         availability_timeout_ms: float = 0,
     ) -> None:
         if mode not in MODES:
-            raise SettingError(f"partitioner: there is no mode {mode!r}, use one of {', '.join(MODES)}")
+            raise SettingError(f"partitioner: unknown mode {mode!r}; use one of {', '.join(MODES)}")
         self.counts: Counter[str] = Counter()
         self._mode = mode
         self._batch_size = batch_size
@@ -418,13 +406,13 @@ class Partitioner:
         self._topics: dict[str, StickyPartition] = {}
 
     def topic(self, name: str) -> StickyPartition:
-        """A topic's sticky partition, to be kept (every record needs it) and to be told what it ``sees``."""
+        """Return a topic's sticky partition. The caller keeps it (every record needs it) and calls its ``sees``."""
         if name not in self._topics:
             self._topics[name] = self._new_topic()
         return self._topics[name]
 
     def node_ready(self, node_id: int, now_ms: float, *, can_drain: bool) -> None:
-        """In every pass of the sender, of each node with data that is ready: whether it can be sent at once."""
+        """Record a node with ready data; called for each such node in every sender pass (see ``NodeLatency``)."""
         if self._timeout_ms:
             self._latency.ready(node_id, now_ms, can_drain=can_drain)
 

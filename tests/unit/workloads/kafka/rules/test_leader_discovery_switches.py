@@ -33,20 +33,20 @@ def test_settings(setting: object, on: set[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "message"),
     [
         ("on", "response, metadata"),
         (True, "response, metadata"),
         (["hints"], "response, metadata"),
-        ({"hint": False}, "the nearest is hints"),
-        ({3: False}, "the nearest is"),
-        ({"hints": "off"}, "switch hints .* true or false"),
-        ({"hints": 0}, "switch hints .* true or false"),
+        ({"hint": False}, "the closest name is hints"),
+        ({3: False}, "the closest name is"),
+        ({"hints": "off"}, "hints must be true or false, got"),
+        ({"hints": 0}, "hints must be true or false, got"),
     ],
 )
-def test_bad_settings(setting: object, said: str) -> None:
-    """A sentence that says what would do."""
-    with pytest.raises(SettingError, match=said):
+def test_bad_settings(setting: object, message: str) -> None:
+    """The message names the allowed values."""
+    with pytest.raises(SettingError, match=message):
         LeaderDiscoverySwitches.of(setting)
 
 
