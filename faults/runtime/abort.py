@@ -10,8 +10,8 @@ offline_partitions   number of partitions of the plan's topics without a leader
 registered_brokers   number of brokers that are registered and unfenced
 ==================== =========================================================================================
 
-A condition is met once it has held at every poll for its duration. While Kafka doesn't answer, nothing is known, and
-the duration of every condition starts again.
+A condition is met once it has held at every poll for its duration. If Kafka doesn't answer a poll, the duration of
+every condition starts again.
 """
 
 import operator
@@ -59,7 +59,7 @@ class Condition:
 
 
 def parse(text: str) -> Condition:
-    """Parse a condition. Raise ValueError with the grammar if it is invalid."""
+    """Parse a condition. Raises ValueError with the grammar if the condition is invalid."""
     match = _GRAMMAR.fullmatch(" ".join(text.split()))
     if match is None:
         raise ValueError(

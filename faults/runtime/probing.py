@@ -1,4 +1,4 @@
-"""Probe links with one small request: is it answered, refused, or is there silence?
+"""Probe links with one small request, which is answered, refused, or gets no response.
 
 A link that did not answer before the fault is not probed during the fault: its silence would prove nothing.
 """

@@ -1,6 +1,6 @@
 """Journal entries of a fault: its targets, its undo, its witnesses.
 
-Plain values only, so that the journal can hold them and any process can read them back. A fault is *open* from its
+Entries hold only plain values, so that they can be journalled and any process can read them. A fault is *open* from its
 ``intended`` line to its ``healed`` line; the undo of its last line is the one to perform.
 """
 
@@ -31,7 +31,10 @@ Verb = Literal[
 
 @dataclass(frozen=True)
 class Targets:
-    """Resolved targets of a fault; clients by their workers' names. ``roles``: roles at that time, free in form."""
+    """Resolved targets of a fault; clients are listed by worker name.
+
+    ``roles``: the roles of the targets at that time, in a format of each fault kind.
+    """
 
     brokers: tuple[int, ...] = ()
     links: tuple[str, ...] = ()
@@ -66,7 +69,7 @@ NOTHING = Undo("nothing")
 
 
 def all_of(undos: Iterable[Undo]) -> Undo:
-    """Combine the undos of several targets: performed in this order, each even if an earlier one failed."""
+    """Combine the undos of several targets: perform them in this order, also after one failed."""
     return Undo("all_of", {"undos": [undo.as_json() for undo in undos]})
 
 

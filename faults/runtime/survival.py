@@ -1,8 +1,8 @@
 """Predict whether a cluster survives a fault: its metadata quorum, and ``min.insync.replicas`` of every partition.
 
-For ``inject --dry-run``. Pure: computed from the fault's `Impact`, its targets, and the current state. It concerns the
-cluster alone, not whether clients reach the remaining brokers. For a kind with impact ``unknown`` the worst case is
-predicted: that its nodes and links serve no requests.
+The prediction is for ``inject --dry-run``. It is computed only from the fault's `Impact`, its targets, and the current
+state. It concerns the cluster alone, not whether clients reach the remaining brokers. For a kind with impact
+``unknown`` the worst case is predicted: that its nodes and links serve no requests.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ class ClusterState:
 
 @dataclass(frozen=True)
 class _Loss:
-    """Lost nodes, and lost links by their proxies' names."""
+    """Lost nodes, and lost links (by proxy name)."""
 
     cluster: ClusterState
     nodes: frozenset[BrokerId]
@@ -42,7 +42,7 @@ class _Loss:
         return self.is_reachable("controller", left, right) and self.is_reachable("controller", right, left)
 
     def reaches_quorum(self, node: BrokerId) -> bool:
-        """Return True if the node reaches any other voter or, if it is a voter itself, any of them reaches it."""
+        """Return True if the node reaches any other voter or, if it is a voter itself, any voter reaches it."""
         voters = self.cluster.voters - self.nodes - {node}
         out = any(self.is_reachable("controller", node, voter) for voter in voters)
         back = node in self.cluster.voters and any(self.is_reachable("controller", voter, node) for voter in voters)
@@ -50,7 +50,7 @@ class _Loss:
 
 
 def survival(impact: Impact, targets: Targets, cluster: ClusterState) -> list[str]:
-    """Return sentences about what fails, the quorum's first; a single sentence if nothing fails."""
+    """Return a sentence for each failure, the quorum first; a single sentence if nothing fails."""
     if impact in ("moments", "leaders"):
         return ["quorum and min.insync.replicas survive: no node and no link is taken away"]
     links = frozenset(targets.links)

@@ -1,8 +1,8 @@
-"""Verification of an undo: read back through the cluster that everything an undo restores is as before.
+"""Verification of an undo: check in the cluster that everything that the undo restores is as before.
 
-Every heal ends here. The executor calls ``verify_undo`` after each undo, whichever its verb is, and ``heal`` calls it
-for the faults of a dead injector, of which only the journal's line is left. An injection may confirm more in
-``confirm_healed`` (links answer, a node is back in every ISR).
+Every heal ends here. The executor calls ``verify_undo`` after each undo, of any verb, and ``heal`` calls it for the
+faults of a dead injector, which are known only from the journal. An injection may confirm more in ``confirm_healed``
+(links answer, a node is back in every ISR).
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -86,7 +86,7 @@ async def _log_dir(args: Args, world: World) -> str | None:
 
 
 async def _clients(args: Args, world: World) -> str | None:
-    """Clients of a run that has ended no longer exist and need no restoring."""
+    """Return the effects on clients. Clients of a run that has ended no longer exist and need no restoring."""
     clients = await world.clients()
     down = {client.name for client in clients if client.name in args["clients"] and client.state != "running"}
     return _first(down, "{} does not run")

@@ -15,8 +15,8 @@ READ_DEADLINE_MS = 5_000
 async def wait_until(condition: Callable[[], Awaitable[str | None]], clock: Clock, deadline_ms: int) -> None:
     """Poll until ``condition`` returns None; any other result says what is still missing.
 
-    An AftershockError of a poll counts as "not yet": Kafka refuses requests in the middle of a failover. After
-    ``deadline_ms``, raise FaultError with the last missing thing.
+    An AftershockError of a poll counts as "not yet": Kafka refuses requests in the middle of a failover. Raises
+    FaultError with the last result after ``deadline_ms``.
     """
     deadline_us = clock.now_us() + deadline_ms * 1000
     while True:
@@ -62,8 +62,8 @@ async def retry_refused(request: Callable[[], Awaitable[T]], clock: Clock, deadl
 async def run_to_completion(work: Coroutine[Any, Any, Any]) -> None:
     """Await the work to its end even if cancelled meanwhile, then raise the cancellation.
 
-    For work that must not stop half-way: a kill sent to the engine can't be called back, and its undo must not
-    overtake it.
+    Used for work that must not stop half-way: a kill sent to the engine can't be cancelled, and its undo must come
+    after it.
     """
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None

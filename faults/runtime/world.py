@@ -1,8 +1,8 @@
-"""Operations on a cluster that faults use, as small protocols: one for each thing that can be broken.
+"""Operations on a cluster that faults use, as small protocols, one for each part of a cluster that faults affect.
 
 Faults know a cluster only through these protocols. A cluster in Docker offers all of them. An attached cluster may
-offer fewer, hence the separate protocols. Operations on the outside are async, and the implementation bounds their
-time. A failure is a FaultError (or another AftershockError) with a message. Nothing here keeps state.
+offer fewer, so the protocols are separate. Operations that do I/O are async, and the implementation limits their time.
+A failure is a FaultError (or another AftershockError) with a message. Nothing here keeps state.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +35,7 @@ class Killable(Protocol):
         """SIGKILL the node's container; return when the engine has accepted it, before the process is dead."""
 
     async def stop(self, broker: BrokerId) -> None:
-        """SIGTERM; return when the process has ended. FaultError or ClusterError if it had to be killed."""
+        """Send SIGTERM; return when the process has ended. FaultError or ClusterError if it had to be killed."""
 
     async def start(self, broker: BrokerId) -> None:
         """Start the same container; no error if it runs. Doesn't wait for the broker to register."""
@@ -68,7 +68,7 @@ class Linked(Protocol):
     """Toxics and outages of links."""
 
     def links(self) -> Sequence[Link]:
-        """Return all links that faults may use; the harness's own admin links are not among them."""
+        """Return all links that faults may use; the admin links of the harness are excluded."""
 
     async def add_toxic(self, proxy: str, toxic: Toxic) -> None:
         """Add a toxic to a proxy; an error if the proxy has one of that name."""
@@ -117,10 +117,10 @@ class Administered(Protocol):
         """Cancel reassignments in progress; a partition without one is no error."""
 
     async def elect_preferred(self, partitions: Iterable[TopicPartition]) -> None:
-        """Elect ``replicas[0]`` of each as leader; no error where it is the leader."""
+        """Elect ``replicas[0]`` of each partition as leader; no error if it leads already."""
 
     async def elect_unclean(self, partitions: Iterable[TopicPartition]) -> None:
-        """Elect any live replica of each, in sync or not; a partition that has a leader is no error."""
+        """Elect any live replica of each partition, in sync or not; no error if the partition has a leader."""
 
     async def controller(self) -> BrokerId:
         """Return the active controller's node id."""
@@ -132,10 +132,13 @@ class Administered(Protocol):
         """Return each voter's lag behind the active controller, in records of the metadata log."""
 
     async def config(self, of: Resource, name: str) -> Mapping[str, Setting]:
-        """Return the settings in force; a broker is asked directly. A client without quotas has no settings."""
+        """Return the settings in force; a broker's settings are read from that broker.
+
+        A client without quotas has no settings.
+        """
 
     async def alter_config(self, of: Resource, name: str, changes: Mapping[str, str | None]) -> None:
-        """Change dynamic settings; None removes the dynamic setting. AdminError with Kafka's reason."""
+        """Change dynamic settings; None removes the dynamic setting. Raises AdminError with Kafka's reason."""
 
     async def create_topic(
         self, topic: str, replicas: Mapping[int, tuple[BrokerId, ...]], config: Mapping[str, str]
@@ -214,7 +217,8 @@ class Upgradable(Protocol):
     async def replace(self, broker: BrokerId, version: str) -> None:
         """Stop a node, replace it by another version on the same disk, start it; raise ClusterError on failure.
 
-        After an interruption exactly one of the two exists, and a repeated call completes the replacement.
+        After an interruption, either the old or the new container exists, and a repeated call completes the
+        replacement.
         """
 
     async def supported_features(self, broker: BrokerId) -> Mapping[str, int]:
@@ -246,7 +250,7 @@ class Stored(Protocol):
         """Make a log directory unwritable for the broker's user, even for root."""
 
     async def unseal(self, broker: BrokerId, log_dir: str) -> None:
-        """Make it writable; no error if it is."""
+        """Make a log directory writable; no error if it is writable."""
 
 
 class ClientControl(Protocol):
@@ -271,16 +275,16 @@ class ClientControl(Protocol):
         """Return the worker's last heartbeat, read without a request to it; None if it never wrote any."""
 
     async def in_group(self, worker: str) -> bool | None:
-        """Return True if the group coordinator counts it as a member; None if it has no group."""
+        """Return True if the group coordinator counts the client as a member; None for a client without a group."""
 
     async def connections(self, worker: str) -> frozenset[str]:
-        """Read its established TCP connections from the kernel. Raises FaultError if that isn't permitted."""
+        """Read the worker's established TCP connections from the kernel. Raises FaultError if that isn't permitted."""
 
     async def disconnect_client(self, worker: str) -> None:
         """Close all TCP connections of that worker only. Raises FaultError if the kernel doesn't permit it."""
 
     async def fetch_sessions(self, worker: str) -> Mapping[BrokerId, int]:
-        """Return its fetch session with each broker, as the client reports; none if it doesn't report them."""
+        """Return the client's fetch session with each broker; empty if the client doesn't report them."""
 
 
 class WireProxyControl(Protocol):
@@ -298,7 +302,7 @@ class WireProxyControl(Protocol):
     async def probe_rule(self, name: str, api: str, limit_ms: int) -> Answer:
         """Send one harmless request of an API through the proxy; only this rule applies to it, if in force.
 
-        Raises FaultError if no broker answers behind the proxy, whatever the rules.
+        Raises FaultError if no broker answers behind the proxy, even without rules.
         """
 
 

@@ -4,15 +4,15 @@ A search is a generator: it yields a `Candidate`, receives true if the candidate
 result. Plan documents are plain data, as YAML reads them.
 
 * A candidate that ``plan check`` or the compiler refuses is never yielded. It counts as not failing and costs no run.
-* Each change of a reduction is yielded once, even after another change was accepted: a change that did not fail before
-  seldom fails later, and a run is expensive.
+* Each change of a reduction is yielded once, even after another change was accepted: a change that made the failure
+  disappear before seldom preserves it later, and a run is expensive.
 
-The search units are the single faults, at any depth of composition. A ``choose`` is one unit, since it results in one
-fault. Faults inside ``repeat``, ``then`` and ``together`` are units of their own; the container is removed with its
+The units of the search are single faults, at any depth of composition. A ``choose`` is one unit, since it results in
+one fault. Faults inside ``repeat``, ``then`` and ``together`` are separate units; the container is removed with its
 last fault. The remaining faults start at the time of the plan's first fault, so a run has no idle time at the start.
 
 Units are removed by `ddmin`, delta debugging as in Zeller & Hildebrandt, "Simplifying and Isolating Failure-Inducing
-Input", 2002. All items together fail and the empty set does not; both are known beforehand. `ddmin` tries the first
+Input", 2002. It assumes that all items together fail and that the empty set does not. `ddmin` tries the first
 halves. If neither half fails, it tries the complement of each part, with ever smaller parts down to single items. At
 the end no single item can be removed (1-minimal). Unlike the paper it tries no parts beyond halves, only complements:
 with two culprits far apart all parts pass, and a run is expensive.
@@ -165,7 +165,7 @@ def ddmin(
 
 
 def minimise_faults(document: Document, seed: int) -> Search[Document]:
-    """Return the plan with as few faults as still fail: without any if that fails, else the result of `ddmin`."""
+    """Return the plan with as few faults as possible: none if the plan fails without faults, else the result of `ddmin`."""
     everything = fault_units(document)
     if not everything:
         return document
@@ -217,7 +217,7 @@ def needs_wire_proxy(document: Document) -> bool:
 
 
 def with_faults(document: Document, units: Collection[Location]) -> Document:
-    """Return the plan with these of its faults only, starting when the plan's first fault starts."""
+    """Return the plan with only these faults, shifted so that the first starts when the plan's first fault did."""
     entries = list(document.get("faults") or ())
     reduced = [_reduced_entry(entry, ("faults", index), units) for index, entry in enumerate(entries)]
     remaining = [entry for entry in reduced if entry is not None]

@@ -10,12 +10,12 @@
 A run exercises a cell if the fault's witness passed, its exposure shows that traffic met it, and records of that
 workload were due while it was in force.
 
-The role is taken from the most specific target in the fault's own words, in this order: requests of an API, clients,
-links, a broker's role, a rack, a topic. A fault without a target has the role ``cluster``. A broker by its number, or
-any broker, is a ``broker``, whatever roles it plays at that moment.
+The role is the most specific target that the fault names, in this order: requests of an API, clients, links, a broker's
+role, a rack, a topic. A fault without a target has the role ``cluster``. A broker named by its number, or ``any``, has
+the role ``broker``, even if it is a leader or controller at that moment.
 
 The judge decides whether traffic met a fault at all (check ``exposure/…``). `can_affect` decides which clients such a
-fault can affect: a client that uses neither the link, the topic nor the API exercises nothing.
+fault can affect: a client that uses neither the link, the topic nor the API does not exercise the cell.
 
 `CoverageLine` is one line of the coverage ledger::
 
@@ -26,7 +26,7 @@ fault can affect: a client that uses neither the link, the topic nor the API exe
 ``number`` is the run's number among those drawn from ``seed``, so an interrupted search can continue; null if the run
 was not drawn. ``recovered_s`` is null if the client's recovery was not seen.
 
-`matrix` and `summary` report the coverage as text and as Markdown. Everything here is pure.
+`matrix` and `summary` report the coverage as text and as Markdown. All functions here are pure.
 """
 
 import json
@@ -118,7 +118,7 @@ def parse_line(data: dict[str, Any]) -> CoverageLine:
 
 
 def role_of(fault: Fault) -> str:
-    """Return the role coordinate of a fault, by its most specific target."""
+    """Return the ``role`` of a fault, from its most specific target."""
     if fault.effective_exposure_target() == "requests":
         return f"{api_of(fault) or 'all'} requests"
     for text in fault.clients().values():
@@ -207,8 +207,8 @@ def _uses_api(fault: Fault, worker: Worker) -> bool:
 class Tally:
     """Number of runs of one cell.
 
-    ``exercised``: runs that exercised it; ``fresh``: those of them that are not stale; ``tried``: runs that are not
-    stale and failed to exercise it; ``latest``: night of the last run that exercised it.
+    ``exercised``: runs that exercised the cell; ``fresh``: exercising runs that are not stale; ``tried``: runs that are
+    not stale and failed to exercise it; ``latest``: night of the last run that exercised it.
     """
 
     exercised: int = 0
@@ -281,8 +281,8 @@ def uncovered_cells(cells: Iterable[Cell], tallies: Mapping[Cell, Tally], today:
 def summary(cells: Sequence[Cell], lines: Sequence[CoverageLine], today: date) -> str:
     """Return the night's Markdown table of faults and clients, and the uncovered cells; for a step summary.
 
-    A table cell counts what is not stale: the worst verdict, the median time to recovery and the number of runs behind
-    it; ``NEVER`` or ``STALE`` if there is none. A newline ends the text.
+    A table cell summarises the runs that are not stale: worst verdict, median time to recovery, and number of runs; or
+    ``NEVER`` or ``STALE`` without such runs. A newline ends the text.
     """
     clients = sorted({_client(cell) for cell in cells})
     faults = list(dict.fromkeys(cell.fault for cell in sorted(cells)))
