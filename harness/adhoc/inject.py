@@ -7,8 +7,8 @@
 Ctrl-C, SIGTERM and a closed terminal heal at once; if this process is killed, the watchdog heals.
 
 Several processes may inject into one cluster. Fault ids are claimed, and the targets of a fault are compared with the
-faults in force, by one process at a time, under the lock file ``inject.lock``. The claim is the event
-``injected_by_hand``, which holds the fault as requested; the comparison ends with the fault's first journal line.
+faults in force, by one process at a time, under the lock file ``inject.lock``. The event ``injected_by_hand`` claims
+the id and holds the requested fault. After the comparison the fault's first journal line is written.
 """
 
 import asyncio
@@ -83,7 +83,7 @@ def inject(client: docker.DockerClient, run_id: str | None, request: Request, pr
     Raises:
         ClusterError: there is no such cluster, or parts of it are missing.
         PlanError: the request is invalid.
-        FaultError: the fault could not be injected, or not be healed; the text says which.
+        FaultError: the fault could not be injected, or could not be healed; the message says which.
     """
     kept_cluster = resolve(client, run_id)
     with connect(client, kept_cluster) as cluster:
@@ -164,7 +164,7 @@ def single_fault_timeline(fault: Fault, seed: int) -> Timeline:
 
 
 async def _run_until_signal(work: Coroutine[Any, Any, None], log: Log) -> bool:
-    """Await the work and return False; a signal cancels it, which heals, and then the result is True.
+    """Await the work and return False. A signal cancels the work, which heals the fault; then return True.
 
     Further signals do not interrupt the heal.
     """
@@ -229,7 +229,7 @@ def outcome(fault: str, lines: Sequence[Line], *, stopped: bool, other_faults: s
         fault: its id.
         lines: its lines of the journal.
         stopped: a signal ended it before its time.
-        other_faults: the other faults in force, as a clause: they may be why there was no target.
+        other_faults: the other faults in force, as a clause, because they may have left no target.
 
     Raises:
         FaultError: it could not be injected, or did not stay in force; the text says why.
@@ -324,7 +324,8 @@ class SharedJournal(Journal):
         """Append a line as `Journal.record` does, and log the first witness that sees the fault.
 
         Raises:
-            FaultError: a fault in force has the same target; nothing was written, so nothing may be touched.
+            FaultError: a fault in force has the same target. Nothing was written to the journal, so the caller must not
+            inject.
         """
         if entry.state != "intended":
             if entry.witness and entry.witness.ok and not any("witness" in line for line in self.lines):

@@ -85,7 +85,10 @@ def describe_owner(cluster: LabelledCluster) -> str:
 
 @contextmanager
 def connect(client: docker.DockerClient, cluster: LabelledCluster) -> Iterator[Cluster]:
-    """Connect to the cluster. ClusterError, with the command that removes it, if parts of it are missing."""
+    """Connect to the cluster.
+
+    Raises ClusterError, with the command that removes the cluster, if parts of it are missing.
+    """
     if cluster.owned and not (cluster.home / DESCRIPTOR_FILE).exists():
         raise ClusterError(
             f"the cluster {cluster.run_id} is still being launched: {describe_owner(cluster)}; wait until it is ready"
@@ -104,7 +107,7 @@ def clock_of(home: Path) -> RunClock:
     """Return the clock of the times in a cluster's run directory.
 
     Raises:
-        EvidenceError: there is no run.json, or it can't be read.
+        EvidenceError: run.json is missing or can't be read.
         ClusterError: the launch is not complete.
     """
     facts = RunDir.open(home).facts
@@ -200,7 +203,7 @@ def live_faults(home: Path, now_us: int) -> list[LiveFault]:
 def foreign_changes(
     faults: Collection[Line], toxics: Mapping[str, Collection[Toxic]], disabled: Collection[str]
 ) -> Iterator[str]:
-    """Yield a sentence for each toxic and each disabled proxy that the undo of no open fault (last line) covers."""
+    """Yield a sentence for each toxic and each disabled proxy that no open fault's undo would remove."""
     undos = [line["undo"] for line in faults]
     own_toxics = {tuple(pair) for undo in undos if undo["verb"] == "remove_toxics" for pair in undo["args"]["toxics"]}
     own_disabled = {proxy for undo in undos if undo["verb"] == "enable_proxies" for proxy in undo["args"]["proxies"]}
@@ -315,12 +318,12 @@ def up(
     command: str,
     log: Log,
 ) -> KeptCluster:
-    """Launch a cluster that stays, with its topics. If that fails or is interrupted, all of it is removed.
+    """Launch a cluster that stays, with its topics. If the launch fails or is interrupted, everything is removed.
 
     Raises:
-        EngineError: there is no engine, or no image.
+        EngineError: no engine answers, or no image is available.
         ClusterError: the cluster did not come up, or Kafka refused a topic.
-        LeaseError: the host's lease can't be had.
+        LeaseError: the host's lease is not available.
     """
     sweep(client, log)
     if others := kept_clusters(client):

@@ -1,14 +1,14 @@
 """Attached cluster: a user's own cluster, reached by its bootstrap address and described by its own brokers.
 
-It has no nodes, networks or disks here. Its clients are all in one place; brokers are in the racks that they report
-(``broker.rack``), under the plan's names for them.
+Its nodes, networks and disks are not accessible to the harness. All its clients are in one location; brokers are in the
+racks that they report (``broker.rack``), under the plan's names for them.
 
 * `AttachmentDescriptor` (``attached.json`` in the run directory) records what the run may touch. It is written before
   the first change, and again for every topic that the run creates, so that another process can heal the cluster after a
   crash. It holds no secrets, only the names of their environment variables.
 * Topics of the plan are used as they are, or created and deleted again if the plan says so. A topic is deleted by its
   id, so a topic that another user created under the same name stays.
-* Of a user's Toxiproxy, only the proxies that the plan names can be touched (`NamedProxies`). Journal, undo and report
+* In a user's Toxiproxy, only the proxies that the plan names can be changed (`NamedProxies`). Journal, undo and report
   use link names as for a launched cluster (``client_a-k1``); requests to Toxiproxy use the user's names.
 """
 
@@ -136,7 +136,7 @@ class ClusterDescription:
 
 
 def describe_cluster(bootstrap: str, security: Security) -> ClusterDescription:
-    """Describe the cluster by the first address of ``bootstrap`` that answers.
+    """Describe the cluster, using the first address of ``bootstrap`` that answers.
 
     Raises:
         ClusterError: no address answers (with each error), or the cluster is too old.
@@ -226,7 +226,7 @@ class NamedProxies:
 
     @classmethod
     def of(cls, attach: Attach) -> "NamedProxies | None":
-        """Return the plan's proxies; None if it names none."""
+        """Return the plan's proxies; None if the plan names no proxies."""
         if attach.toxiproxy is None:
             return None
         host, _, port = attach.toxiproxy.removeprefix("http://").rstrip("/").rpartition(":")
@@ -306,7 +306,7 @@ class AttachedCluster:
     """A `target.Target`. Connects on first use, so that its proxies can be healed while no broker is reachable.
 
     Attributes:
-        descriptor: what the run may touch, and the topics that it created.
+        descriptor: the objects that the run may change, and the topics that it created.
         toxiproxy: the proxies that the plan names, None without any.
 
     Raises:
@@ -387,7 +387,7 @@ class AttachedCluster:
         return None if rack is None else self.descriptor.attach.racks.get(rack, rack)
 
     def proxy_bytes(self) -> Mapping[tuple[str, BrokerId, str], int]:
-        """Return nothing: a user's Toxiproxy may run without counters; the clients count."""
+        """Return nothing: a user's Toxiproxy may run without counters, so bytes are counted by the clients."""
         return {}
 
     def usage(self) -> Mapping[BrokerId, ContainerUsage]:

@@ -116,7 +116,7 @@ class Cluster:
         return {broker: usage for broker, usage in readings.items() if usage is not None}
 
     def link_address(self, rack: str, inside_port: int) -> Address:
-        """Return the address of a replication or controller proxy on ``rack``'s own network."""
+        """Return the address of a replication or controller proxy on the network of ``rack``."""
         return Address(self._proxy_layer.address_in[rack], inside_port)
 
     def host_address(self, inside_port: int) -> Address:
@@ -174,7 +174,7 @@ class Cluster:
         return f"not registered or fenced: {', '.join(f'k{broker}' for broker in missing)}" if missing else ""
 
     def _not_in_sync(self, topics: Sequence[str] | None) -> str:
-        """Ask every broker for its own view, because a view of a broker that was away can be outdated."""
+        """Ask every broker for its metadata, because the metadata of a broker that was down can be outdated."""
         try:
             views = [self.admin.partitions(topics, seen_by=broker) for broker in self._brokers()]
             return self._not_ready() or next(filter(None, map(out_of_sync, views)), "")
@@ -191,7 +191,7 @@ class Cluster:
                 raise ClusterError(f"{name} (rack {node.node.rack}) died; its last lines:\n{lines}")
 
     def _await(self, state: str, missing_state: Callable[[], str], deadline_s: float) -> None:
-        """Wait until ``missing_state`` returns ""; a dead node ends it at once. The error has the node's last lines."""
+        """Wait until ``missing_state`` returns ""; a dead node ends the wait at once, with an error that contains the node's last log lines."""
 
         def checked_state() -> str:
             missing = missing_state()

@@ -2,7 +2,7 @@
 
 ``LOG_DIR`` is a volume on the engine's own disk. Disks of a limited size are volumes in memory (tmpfs). The kernel
 drops such a volume when no container mounts it, so Toxiproxy, which never restarts, mounts them too, and they outlive a
-broker. Changes that need root, or a stopped broker, are made by a container of the broker's own image.
+broker. Changes that need root or a stopped broker are made in a separate container of the broker's image.
 """
 
 from collections.abc import Iterator, Mapping

@@ -97,7 +97,7 @@ CALL_TIMEOUT_S = 60
 
 @dataclass(frozen=True)
 class Image:
-    """An image on the engine. ``digest`` is the registry's, or the image's id if it has none."""
+    """An image on the engine. ``digest`` is the registry's digest, or the image's id for an image without one."""
 
     name: str
     digest: str

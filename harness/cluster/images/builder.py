@@ -1,16 +1,17 @@
 """Machinery for image builds: content-addressed tags, build steps with a log, and tools from the host.
 
-A tag ends with a hash of everything that goes into the recipe. A changed recipe is a new image, any checkout finds an
-unchanged one again, and the build does not depend on a tag, which may point to another image next week.
+A tag ends with a hash of everything that goes into the recipe. A changed recipe gives a new image, any checkout finds
+the image of an unchanged recipe, and the build does not depend on a tag, which may point to another image next week.
 
 `ImageBuilder` is one build: a temporary folder, a log that stays, and the processes and layers that the build starts.
 
 1. Each step logs its purpose and its approximate duration before it starts.
 2. A failed step raises `ImageError` with the step's name, the log's path and its last lines.
-3. However a build ends, its processes are dead, its folder is removed, and it leaves no untagged image behind.
+3. At the end of a build, successful or not, its processes are killed, its folder is removed, and no untagged image is
+   left.
 4. Two builds of one image on a host exclude each other: the second waits, and then uses the image of the first.
 
-A build needs debootstrap, Maven or Go on the host. As root on Debian or Ubuntu, missing ones are installed, with a log
+A build needs debootstrap, Maven or Go on the host. As root on Debian or Ubuntu, missing tools are installed, with a log
 line. Images are built by the engine's classic builder, so BuildKit is not required.
 """
 
@@ -191,8 +192,8 @@ def image_builder(
 ) -> Iterator[ImageBuilder]:
     """Yield a builder for ``subject`` (``Kafka 4.3.1``) with the host's lock on that subject held.
 
-    It waits for the lock, so check inside the block whether the image exists by now. Setting ``cancelled`` from another
-    thread ends the build promptly.
+    It waits for the lock, so check inside the block whether another process has built the image meanwhile. Setting
+    ``cancelled`` from another thread ends the build promptly.
 
     Raises:
         ImageError: cancelled while waiting, or the cache folder can't be written.

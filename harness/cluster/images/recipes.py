@@ -5,11 +5,11 @@
   so these mounts disappear with it, however it ends, and removing the tree is safe.
 * Kafka: replaces the official image; built from Maven Central. Trained class archives (AppCDS) cut a third to a half
   off a broker's boot, most on few cores. An archive is valid only for the same JVM, class path string and jars, so the
-  training node runs in a container of the very image that it trains for. Only the archives are copied out: a formatted
-  log directory in the image would make the next boot fail with `Invalid cluster.id`.
-* Java client, for ``client: java``: a Kafka image plus the classes that put its client behind ``docs/EXEC.md``. They
-  are compiled in a container of that Kafka image, against its own libraries; the only download is the compiler, one
-  jar that runs on a JRE.
+  training node runs in a container of the same image. Only the archives are copied out: a formatted log directory in
+  the image would make the next boot fail with `Invalid cluster.id`.
+* Java client, for ``client: java``: a Kafka image plus the classes that connect its client to the protocol of
+  ``docs/EXEC.md``. They are compiled in a container of that Kafka image, against its own libraries; the only download
+  is the compiler, one jar that runs on a JRE.
 * Toxiproxy: replaces the official image; built from Go's module proxy.
 
 ``tests/contract/test_kafka_image.py`` asserts the Kafka image's contract on every image that is present, and
