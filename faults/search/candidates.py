@@ -165,7 +165,7 @@ def ddmin(
 
 
 def minimise_faults(document: Document, seed: int) -> Search[Document]:
-    """Return the plan with as few faults as possible: none if the plan fails without faults, else the result of `ddmin`."""
+    """Return the plan with as few faults as possible: none if it fails without faults, else the result of `ddmin`."""
     everything = fault_units(document)
     if not everything:
         return document

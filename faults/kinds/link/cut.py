@@ -1,7 +1,6 @@
 """``cut``: data sent over some links vanishes while connections stay open, so no side notices except by timeouts.
 
-It is Toxiproxy's ``timeout`` toxic with a timeout of 0. While it lasts connections stay open and silent, and new ones
-are accepted and silent too; the heal closes them all, so clients must reconnect after it (measured: 0.6 s). A one-way
+It is Toxiproxy's ``timeout`` toxic with a timeout of 0. During the fault, open connections stay open without any traffic, and so do new ones. The heal closes all of them, so clients must reconnect after it (measured: 0.6 s). A one-way
 cut A -> B affects the upstream of A's links into B and the downstream of B's links into A. A link whose broker closes
 connections by itself during the cut (it is down, for example) is left out of the witness, as its silence would not
 prove the cut. A rack cut off, both ways::
@@ -10,7 +9,7 @@ prove the cut. A rack cut off, both ways::
       clients, nodes  ----x---->  nodes           client, replication, controller links into it
                nodes  <---x-----  clients, nodes  and out of it
 
-``between`` cuts groups of nodes off from each other; ``shape`` cuts a drawn minority off from the rest, or every rack
+``between`` cuts groups of nodes off from each other; ``shape`` cuts a randomly drawn minority of nodes off from all others, or every rack
 off from all but its neighbours on a drawn ring. Groups are given by node ids or by racks::
 
     between: [[1, 2], [3]]       between: [[a], [b, c]]
@@ -22,10 +21,10 @@ Jepsen calls it a grudge. Rules:
   (``links_of_rack``).
 * Data from a node s to a node t goes upstream over the link of s's rack into t, and downstream over the link of t's
   rack into s. All nodes of a rack (on the replication listener: its brokers) send over the same link, so either all of
-  them are cut off from a node or none is. Nodes of one rack have no link between them and can't be separated.
-* A ring is Jepsen's "majorities ring": every rack hears a majority of the racks, with itself in its middle, and no two
-  racks hear the same majority. If a majority is even (two of three racks) the middle is off by one, so each pair is cut
-  one way; as Kafka sends requests and responses over one connection, no pair can work together then.
+  them are cut off from a node, or none of them. Nodes of one rack have no link between them and can't be separated.
+* A ring is Jepsen's "majorities ring": every rack hears a majority of the racks, and is in the middle of that majority;
+  no two racks hear the same majority. If a majority is even (two of three racks) the middle is off by one, so each pair
+  is cut one way; as Kafka sends requests and responses over one connection, no pair can work together then.
 """
 
 import random
@@ -87,7 +86,7 @@ def of_groups(groups: Sequence[Iterable[int]], ways: Ways) -> Grudge:
 
 
 def of_ring(order: Sequence[str], homes: Homes) -> Grudge:
-    """Let each rack hear only the majority of the ring in whose middle it is."""
+    """Let each rack hear only the majority of the ring of which it is the middle."""
     majority = len(order) // 2 + 1
     heard = {
         order[(first + majority // 2) % len(order)]: {order[(first + i) % len(order)] for i in range(majority)}
@@ -214,7 +213,7 @@ async def no_answers(reachable: Sequence[Link], context: InjectionContext) -> Wi
 
 
 class CutInjection(ToxicInjection):
-    """One ``timeout`` toxic for each stream of each link. ``reachable``: the links that answered before."""
+    """One ``timeout`` toxic for each stream of each link. ``reachable``: the links that answered before the fault."""
 
     measuring_us = (SILENCE_MS + PROBE_SLACK_MS) * 1000
     reachable: Sequence[Link] = ()
