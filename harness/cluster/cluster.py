@@ -191,7 +191,7 @@ class Cluster:
                 raise ClusterError(f"{name} (rack {node.node.rack}) died; its last lines:\n{lines}")
 
     def _await(self, state: str, missing_state: Callable[[], str], deadline_s: float) -> None:
-        """Wait until ``missing_state`` returns ""; a dead node ends the wait at once, with an error that contains the node's last log lines."""
+        """Wait until ``missing_state`` returns ""; a dead node raises an error with its last log lines."""
 
         def checked_state() -> str:
             missing = missing_state()

@@ -13,8 +13,8 @@ This module is pure: it never talks to Docker. ::
   source rack, which identifies the source; client and admin proxies listen everywhere and are published on loopback.
 * A broker has one client listener per client rack, because Kafka answers Metadata for the listener of the request.
 
-A recovery time means nothing without the broker timings behind it, so the timings are a named profile that is stored
-with every result. The values of ``fast`` are Kafka's defaults, divided until a fault plays out within seconds.
+A recovery time depends on the broker's timing settings, so these form a named profile that is stored with every result.
+The profile ``fast`` uses fractions of Kafka's defaults, so that a fault and its recovery take only seconds.
 """
 
 import base64
@@ -177,7 +177,7 @@ def node_of(proxy: str) -> int:
 
 
 def topology(racks: Mapping[str, int], controllers: int) -> Topology:
-    """Lay out brokers 1…n rack by rack; ``controllers`` of them isolated (ids 11…), or 0 for combined nodes.
+    """Lay out brokers 1…n rack by rack; ``controllers`` is the number of isolated controllers (ids 11…), 0 for combined nodes.
 
     With combined nodes up to five vote, spread over the racks first: an even or larger quorum is slower and no safer.
     """
@@ -299,7 +299,7 @@ class ClusterSpec:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "ClusterSpec":
-        """Parse the output of ``to_json``. KeyError, TypeError or ValueError for an invalid document."""
+        """Parse the output of ``to_json``. Raises KeyError, TypeError or ValueError for an invalid document."""
         racks, profile = dict(document["racks"]), PROFILES[document["profile"]]
         disks = Disks.model_validate(document["disks"]) if "disks" in document else None
         config, wire_proxy = dict(document["config"]), bool(document.get("wire_proxy"))
@@ -308,7 +308,7 @@ class ClusterSpec:
 
     @property
     def own_classes(self) -> bool:
-        """True if a node is configured with a class of ours, and so needs the image that contains it."""
+        """True if a node is configured with one of our Java classes, and so needs the image that contains it."""
         settings = (self.config, *self.brokers.values())
         return any(value.startswith(_OWN_CLASS) for config in settings for value in config.values())
 

@@ -1,7 +1,7 @@
-"""Write-ahead log of faults: a line is on disk before the step that it announces is done.
+"""Write-ahead log of faults: a line is on disk before its step is carried out.
 
-Each line carries the undo as plain data and the process that owes it, so that any process can heal the faults of a dead
-one. Several processes may write to one journal: a line is appended completely, or not at all.
+Each line carries the undo as plain data and the process that is responsible for it, so that any process can heal the
+faults of a dead one. Several processes may write to one journal: a line is appended completely, or not at all.
 """
 
 import json
@@ -53,7 +53,7 @@ class Journal:
 def read_journal(path: Path) -> list[dict[str, Any]]:
     """Return the lines of a journal. Raises EvidenceError if a line is broken.
 
-    An incomplete last line is left out: the step that it would announce was never done.
+    An incomplete last line is skipped, because its step was never carried out.
     """
     lines = read_lines(path)
     for number, line in enumerate(lines, 1):

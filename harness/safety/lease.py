@@ -8,10 +8,10 @@
 
 Rules of the lease:
 
-* A run judged on latency has the host to itself: another run beside it would be an unplanned fault.
+* A run judged on latency has the host to itself, because another run would disturb it like an unplanned fault.
 * Runs judged on counts of records share the host, one core each.
 * A process waits for `timing` or a core *inside* the turnstile, so that a run judged on latency is next when the
-  current holders have left, however many processes come after it.
+  current holders have left, before any process that came later.
 * All users and checkouts of a host share the lease files, which are in its temp directory. The kernel releases a lease
   when its process dies.
 
@@ -22,7 +22,7 @@ Rules of the locks:
   protects nothing.
 * No link is followed, neither to the folder nor to the file, and only a plain file with one name is written to: any
   user can write to the folder.
-* The content of a lock file is its last holder's note: true of a held lock, stale in a free one.
+* The content of a lock file is its last holder's note, which is valid only while the lock is held.
 """
 
 import fcntl

@@ -1,7 +1,8 @@
 """Watchdog process of one cluster or run: waits until its owner ends, and then heals what the owner left.
 
-The watchdog is a separate process in its own session, so neither a kill nor a Ctrl-C of the runner reaches it. If
-the owner left nothing it ends at once; otherwise it gives other processes ``GRACE_S`` to heal, and then heals itself.
+The watchdog is a separate process in its own session, so neither a kill nor a Ctrl-C of the runner reaches it. If the
+owner left nothing it ends at once; otherwise it gives other processes ``GRACE_S`` to heal, and then heals the rest
+itself.
 """
 
 import os

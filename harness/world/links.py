@@ -1,9 +1,9 @@
 """Links of a launched cluster, for faults: toxics on Toxiproxy, and probes that show what a link does to traffic.
 
 A probe is a connection of the harness over a link, and sends harmless requests. The request is ApiVersions, which every
-listener answers. A request with ballast is Metadata of topics that don't exist, without auto-creation: their names go
-there and come back, and the broker does next to nothing for it. A controller's listener does not serve Metadata and
-closes the connection.
+listener answers. A request with ballast is Metadata of topics that don't exist, without auto-creation: their names make
+up both the request and the response, and the broker has almost no work. A controller's listener does not serve Metadata
+and closes the connection.
 """
 
 import asyncio

@@ -131,7 +131,7 @@ class MachineWorld:
         return stats
 
     def _log_dir(self, broker: BrokerId, path: str) -> LogDir:
-        """Read sizes and access as the broker's own user, by `stat -f`, which BusyBox has as well."""
+        """Read sizes and access rights as the broker's user, with `stat -f`, which BusyBox has as well."""
         script = f'stat -f -c "%S %b %a" {path}; test -w {path} && echo yes || echo no'
         fields = self._run_script(broker, script, path).split()
         block, blocks, free = map(int, fields[:3])

@@ -1,12 +1,12 @@
 """Access of faults to a cluster: implementations of the protocols of `faults/runtime/world.py`.
 
 A launched cluster offers all of them; each file of this folder holds one part (Kafka and clients, links, nodes, wire
-proxy). The libraries below block, so every call goes to a thread, bounded by the deadline of the call.
+proxy). The libraries that it uses block, so every call runs in a thread, with a deadline.
 
 An attached cluster offers Kafka's own operations, its links, and the clients of the run. Rules: only topics that the
 plan names and brokers and proxies that ``attach`` names are changed, and records and topics that existed before the run
-are never destroyed. `plan check` refuses such faults already; they are refused here again, because only at injection a
-role is resolved to a node. All other operations need processes that the harness launched, and are refused.
+are never destroyed. `plan check` refuses such faults already; they are refused here again, because a role is resolved
+to a node only at injection. All other operations need processes that the harness launched, and are refused.
 """
 
 import asyncio

@@ -399,7 +399,7 @@ class Minimisation:
     def play(self, budget_s: float) -> Minimised:
         """Minimise the run's plan.
 
-        Raises AftershockError for a budget that is too small for one run, and the performer's errors.
+        Raises AftershockError for a budget that is too small for one run, and any error of the ``Performer``.
         """
         start = focus_slos(self.source.document, self.source.checks)
         oracle = Oracle(
