@@ -1,8 +1,8 @@
 """``analysis.json``: a run's measurements as rows of plain data, for reports, stories and comparisons.
 
 Rules: a measurement is a flat dataclass; its fields and the parts of its key in a mapping are the columns of its row.
-Rows are sorted, so that the same facts give the same bytes. A key that is missing was not measured by the version that
-judged the run; an empty list was measured, and nothing was observed.
+Rows are sorted, so that the same facts give the same bytes. A missing key means that the version that judged the run
+did not measure it; an empty list means that nothing was observed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """The evidence of one run: its documents and Parquet files, read once and checked.
 
 Evidence is the only thing that the judging half gets from the live half. ``run.json`` and ``timeline.json`` must exist;
-other files may be missing if the run did not finish, but a file that exists must be whole. JSON is parsed here and
+other files may be missing if the run did not finish, but a file that exists must be complete. JSON is parsed here and
 nowhere else in the judging half. Damage raises an EvidenceError with the full name of the file.
 
 ``REQUIRED`` lists the columns that every file of a table has: the public contract of design 5.3. No column is ever
@@ -11,8 +11,8 @@ then.
 A ``Source`` gives access to the files of one run by their names in the run directory (``run.json``,
 ``outcomes/part-0.parquet``). ``Folder`` reads a run directory; ``results/spark/remote.py`` reads other filesystems.
 
-``expectations.jsonl`` holds the objectives that a test added to those of the plan, one ``{"text", "at", "gate"}`` per
-line. ``gate`` is ``verdict``, or ``report`` for an objective that is only watched, as in the timeline.
+``expectations.jsonl`` holds the objectives that a test added to the plan's, one ``{"text", "at", "gate"}`` per
+line. ``gate`` is ``verdict``, or ``report`` for an objective that is only reported, as in the timeline.
 """
 
 from abc import ABC, abstractmethod
@@ -173,7 +173,7 @@ class Phase:
 class Objective:
     """The text of one SLO and its place: ``demo.yaml:21:5`` in the plan, ``tests/test_x.py:12`` in a test.
 
-    ``gate`` is False for an objective that is only watched: the run's status does not depend on it.
+    ``gate`` is False for an objective that is only reported and has no effect on the run's status.
     """
 
     text: str
@@ -353,7 +353,10 @@ def _client(workload: Mapping[str, Any], arm: str) -> Client:
 
 
 def _expectations(source: Source) -> Iterator[Objective]:
-    """Yield the objectives that a test added. A damaged line is an error: it would silently not be judged."""
+    """Yield the objectives that a test added.
+
+    A damaged line is an error, because otherwise its objective would silently not be judged.
+    """
     name = "expectations.jsonl"
     for number, line in source.whole_lines(name):
         where = f"{source.where(name)}:{number}"

@@ -2,7 +2,7 @@
 
 Rules for a run directory:
 
-* A JSON file is whole, or reading it raises an EvidenceError.
+* A JSON file is complete, or reading it raises an EvidenceError.
 * A JSONL file may lack the end of its last line, because its writer was killed. Any other damaged line is an error, and
   so is a torn last line if its reader needs every line (``whole_lines``).
 * A Parquet file is checked by its footer before Spark reads it.
@@ -11,7 +11,7 @@ Rules for a run directory:
 
 A ledger (``read_ledger_lines``, ``append_ledger_lines``) is a JSONL file that only grows, for example in git, where
 merges join lines. Lines are appended in one write, and after a torn last line on a new line. A line that can't be read
-is reported and left out; the others count.
+is reported and skipped.
 """
 
 import json

@@ -225,7 +225,10 @@ _TIMES_MORE_MAX = 1000
 
 
 def measured(evidence: Evidence, facts: Facts, empty: Check, slo: Measure, clients: tuple[Client, Client]) -> Check:
-    """Return the check of the first client. In ``N * p99 of …`` the second client provides the p99 to multiply."""
+    """Judge an SLO for the first of ``clients`` and return the check.
+
+    In ``N * p99 of …`` the second client provides the p99.
+    """
     confidence = None if slo.confidence is None else float(slo.confidence)
     sides = [
         readings(evidence, facts, selection, client, slo.each, confidence)
