@@ -1,35 +1,35 @@
-"""KIP-227: incremental fetch sessions, the client's half. One object for one broker.
+"""KIP-227 incremental fetch sessions of a client; one object per broker.
 
-1. A request carries (session id, epoch). It is *full*, naming every partition, when the epoch is 0 (open a session) or
-   -1 (open none); else it is *incremental* and names what changed since the request before.
+1. A request carries (session id, epoch). If the epoch is 0 (open a session) or -1 (open no session), it is *full* and
+   lists every partition; otherwise it is *incremental* and lists the changes since the previous request.
 2. Epochs count the requests of a session: 1, 2, … 2^31-1, and then 1 again, never 0.
-3. What an answer means for the next request:
+3. Effect of a response on the next request:
 
    ==================================================  =====================  =========
    answer                                              next request           response
    ==================================================  =====================  =========
-   full: session id given                              (id, 1)                taken
-   full: no id, the broker's cache is full             (0, 0)                 taken
+   full: with a session id                             (id, 1)                accepted
+   full: no id, the broker's session cache is full     (0, 0)                 accepted
    full: empty, and the broker throttles (KIP-219)     (0, 0)                 discarded
    full: partitions or topic ids missing or too many   (0, 0)                 discarded
-   incremental: the same id                            (id, epoch + 1)        taken
-   incremental: id 0, the broker closed it as empty    (0, 0)                 taken
-   incremental: a partition that is not ours           (id, 0)                discarded
+   incremental: the same id                            (id, epoch + 1)        accepted
+   incremental: id 0, the broker closed it as empty    (0, 0)                 accepted
+   incremental: a partition not in the session         (id, 0)                discarded
    error FETCH_SESSION_ID_NOT_FOUND                    (0, 0)                 discarded
    any other top-level error                           (id, 0)                discarded
    none: timeout, disconnect                           (id, 0)                none
    ==================================================  =====================  =========
 
    (id, 0) closes the old session and asks for a new one. A partition that an incremental response leaves out is
-   unchanged. FETCH_SESSION_TOPIC_ID_ERROR also asks for new metadata.
-4. The session keeps its partitions in an order of its own: what changes keeps its place, what is new goes last. A full
-   request lists partitions in the order wanted, which is the order of service under ``fetch.max.bytes``; an incremental
-   one lists the new (as wanted), then the changed (as in the session).
-5. Topic ids are used when every partition has one, those being dropped included.
+   unchanged. FETCH_SESSION_TOPIC_ID_ERROR also requests new metadata.
+4. The session has its own partition order: changed partitions keep their place, new partitions go last. A full request
+   lists partitions in the order of ``wanted``, the order of service under ``fetch.max.bytes``; an incremental
+   request lists new partitions (in the order of ``wanted``), then changed partitions (in session order).
+5. Topic ids are used if every partition has a topic id, including the partitions being dropped.
 
 Source: ``FetchSessionHandler``, ``FetchMetadata`` of Kafka 4.3. The first draft of the KIP (its third version) has
 another request type, ``IncrementalFetchRequest``, and a random 64-bit id for each *full* fetch: that misses a lost or
-repeated incremental request, and can't drop a partition. Kafka ships epochs and a list of what to forget instead.
+repeated incremental request, and can't drop a partition. Kafka uses epochs and a list of forgotten topics instead.
 """
 
 from collections import Counter
@@ -41,21 +41,21 @@ from uuid import UUID
 from aftershock.workloads.kafka.rules.values import UNKNOWN, TopicPartition
 
 NO_SESSION = 0
-"""The session id of whoever has none."""
+"""Session id of a request outside any session."""
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 EPOCH_MAX = 2**31 - 1
 TOPIC_IDS_SINCE = 13
-"""The first Fetch version that names topics by their ids."""
+"""First Fetch version that identifies topics by id."""
 
 FETCH_SESSION_ID_NOT_FOUND = 70
 FETCH_SESSION_TOPIC_ID_ERROR = 106
 
 
 class FetchPartition(NamedTuple):
-    """What a consumer asks of one partition. Equal values mean that nothing needs to be said again.
+    """Fetch parameters of one partition. An incremental request omits a partition whose value is unchanged.
 
-    Fetch has two fields more, the last fetched epoch and the log's start: they are the followers'.
+    Fetch's other two fields, last fetched epoch and log start offset, are for followers only.
     """
 
     topic_id: UUID | None
@@ -65,7 +65,7 @@ class FetchPartition(NamedTuple):
 
 
 Dropped = tuple[TopicPartition, UUID | None]
-"""A partition to forget, under the topic id that the session knows it by."""
+"""A partition to forget, with the topic id that the session used for it."""
 
 
 class FetchRequestPlan(NamedTuple):
@@ -80,26 +80,26 @@ class FetchRequestPlan(NamedTuple):
 
     @property
     def full(self) -> bool:
-        """Whether ``send`` names every partition."""
+        """True if ``send`` lists every partition."""
         return self.epoch in {INITIAL_EPOCH, FINAL_EPOCH}
 
     def to_forget(self, version: int) -> tuple[Dropped, ...]:
-        """ForgottenTopicsData: under topic ids, a topic created anew is dropped by its old id as well."""
+        """Return ForgottenTopicsData; with topic ids, a recreated topic is also dropped by its old id."""
         return self.forgotten + self.replaced if version >= TOPIC_IDS_SINCE else self.forgotten
 
 
 class SessionEvent(StrEnum):
-    """What became of a session; each is counted as ``sessions_<value>``."""
+    """Change of a session, counted as ``sessions_<value>``."""
 
     ESTABLISHED = "established"
-    REFUSED = "refused"  # the broker granted none
-    LOST = "lost"  # the broker no longer knows it
-    RESET = "reset"  # we give it up after an error and ask for another
-    CLOSED = "closed"  # the broker closed it as empty, or we did
+    REFUSED = "refused"  # the broker granted no session
+    LOST = "lost"  # the broker no longer has the session
+    RESET = "reset"  # the client replaces the session after an error
+    CLOSED = "closed"  # closed by the broker as empty, or by the client
 
 
 class SessionVerdict(NamedTuple):
-    """What to do with a response: process its partitions or drop it whole. ``problem`` says what was wrong with it."""
+    """Verdict on a response: process its partitions, or discard all of it because of ``problem``."""
 
     accepted: bool
     event: SessionEvent | None = None
@@ -108,15 +108,15 @@ class SessionVerdict(NamedTuple):
 
 
 def next_epoch(epoch: int) -> int:
-    """The epoch of the request after this one; 0 is left to full requests."""
+    """Return the epoch of the next request; it skips 0, which is reserved for full requests."""
     return epoch + 1 if epoch < EPOCH_MAX else 1
 
 
 class FetchSession:
-    """What one broker is believed to remember of us. At most one request may be under way.
+    """Session state that one broker is expected to hold for this client. At most one request may be in flight.
 
-    ``build`` before each request; then exactly one of ``answered`` and ``failed``. ``enabled=False`` is the ablation:
-    every request is full and asks for no session.
+    Call ``build`` before each request, then exactly one of ``answered`` and ``failed``. ``enabled=False`` is the
+    ablation: every request is full and opens no session.
     """
 
     def __init__(self, *, enabled: bool = True) -> None:
@@ -129,26 +129,29 @@ class FetchSession:
 
     @property
     def session_id(self) -> int:
-        """The session that the next request names; 0 is none."""
+        """Session id of the next request; 0 if there is no session."""
         return self._session_id
 
     @property
     def epoch(self) -> int:
-        """The epoch that the next request carries."""
+        """Epoch of the next request."""
         return self._epoch
 
     @property
     def partitions(self) -> Mapping[TopicPartition, FetchPartition]:
-        """What the latest request asked for, said in it or implied, in session order. Only for reading."""
+        """Partitions of the session, in session order, including those the latest request omitted. Read-only."""
         return self._partitions
 
     @property
     def is_open(self) -> bool:
-        """Whether the next request is incremental."""
+        """True if the next request is incremental."""
         return self._epoch > INITIAL_EPOCH
 
     def build(self, wanted: Mapping[TopicPartition, FetchPartition]) -> FetchRequestPlan:
-        """The next request, for exactly the partitions of ``wanted``. The walk is O(wanted), the plan O(changed)."""
+        """Build the next request, for exactly the partitions of ``wanted``.
+
+        Takes O(wanted) time; the plan has O(changed) entries.
+        """
         self.counts["fetches_incremental" if self.is_open else "fetches_full"] += 1
         return self._incremental(wanted) if self.is_open else self._full(wanted)
 
@@ -161,7 +164,10 @@ class FetchSession:
         throttle_ms: float = 0,
         unknown_topic_ids: Collection[UUID] = (),
     ) -> SessionVerdict:
-        """Judge a response by rule 3. ``partitions``: those it holds; ``unknown_topic_ids``: not in ``topic_names``."""
+        """Judge a response by rule 3.
+
+        ``partitions``: those in the response; ``unknown_topic_ids``: its topic ids missing from ``topic_names``.
+        """
         if error:
             return self._refused(error)
         if not self.is_open:
@@ -169,12 +175,12 @@ class FetchSession:
         return self._incremental_answer(session_id, partitions, unknown_topic_ids)
 
     def failed(self) -> tuple[TopicPartition, ...]:
-        """No response came, nor will one. Returns the session's partitions: their read replicas must be cleared."""
+        """Handle a lost response. Returns the session's partitions: the caller must clear their read replicas."""
         self._give_up()
         return tuple(self._partitions)
 
     def close(self) -> FetchRequestPlan | None:
-        """The request that ends the session, to be sent once and not waited for; None when there is nothing to end."""
+        """Return the request that closes the session, to be sent without waiting for a response; None if not needed."""
         if self._session_id == NO_SESSION:
             return None
         plan = FetchRequestPlan(self._session_id, FINAL_EPOCH, {})
@@ -211,15 +217,15 @@ class FetchSession:
         changed: Mapping[TopicPartition, FetchPartition],
         added: Mapping[TopicPartition, FetchPartition],
     ) -> None:
-        """Rule 4, of which a dict keeps its half: what is changed stays in its place."""
+        """Apply rule 4; updating a dict keeps a changed partition in its place."""
         for tp, _ in forgotten:
             del self._partitions[tp]
         self._partitions.update(changed)
         self._partitions.update(added)
 
     def _index_topics(self) -> None:
-        """Rule 5: the names of the ids in use, none unless every topic has one."""
-        names = {asked.topic_id: tp.topic for tp, asked in self._partitions.items()}
+        """Map topic ids to names by rule 5; empty unless every topic has an id."""
+        names = {partition.topic_id: tp.topic for tp, partition in self._partitions.items()}
         self._all_have_ids = None not in names
         self.topic_names = {topic_id: name for topic_id, name in names.items() if topic_id and self._all_have_ids}
 
@@ -264,20 +270,22 @@ class FetchSession:
         return SessionVerdict(True)
 
     def _missing(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
-        there = set(partitions)
-        return [tp for tp in self._partitions if tp not in there]
+        present = set(partitions)
+        return [tp for tp in self._partitions if tp not in present]
 
     def _extra(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         return [tp for tp in partitions if tp not in self._partitions]
 
-    def _discarded(self, **wrong: Collection[object]) -> SessionVerdict:
+    def _discarded(self, **problems: Collection[object]) -> SessionVerdict:
         self.counts["fetch_responses_discarded"] += 1
-        return SessionVerdict(False, problem=", ".join(f"{len(what)} {kind}" for kind, what in wrong.items() if what))
+        return SessionVerdict(
+            False, problem=", ".join(f"{len(items)} {kind}" for kind, items in problems.items() if items)
+        )
 
     # ---- state
 
     def _give_up(self) -> SessionEvent | None:
-        """Next: close what session there was and ask for a new one."""
+        """Make the next request close the current session and open a new one."""
         event = self._count(SessionEvent.RESET) if self.is_open else None
         self._begin_anew(self._session_id)
         return event
@@ -292,5 +300,5 @@ class FetchSession:
 
 
 def _is_another_topic(old: FetchPartition, new: FetchPartition) -> bool:
-    """Deleted and created again under its name: both ids are known and differ."""
+    """Return True if the topic was recreated under its name: both ids are known and differ."""
     return None not in {old.topic_id, new.topic_id} and old.topic_id != new.topic_id

@@ -1,39 +1,37 @@
-"""When a client asks for metadata again.
+"""Metadata cache of a client, and the schedule of its Metadata requests.
 
-1. A request is due when one was requested, or ``max_age_ms`` after the last answer; before the first answer it is
-   requested.
-2. Never while a request is in flight, nor before the back-off since the last answer or failure is over.
-3. The back-off grows with consecutive failures, and with consecutive *equivalent* answers: those that taught no leader
-   epoch. Brokers that haven't heard of a change yet are thus not asked in a tight loop. Old age forgets the
-   equivalents.
-4. What is needed for the first time (a new topic) is asked for at once, without back-off.
-5. An answer satisfies whatever was requested while it was under way, except what the request didn't name.
+Cache rules:
 
-Source: ``clients/Metadata.java`` (``timeToNextUpdate``, ``timeToAllowUpdate``, ``requestUpdate(false)``). Kafka draws
-one back-off for failures and one for equivalents and takes the larger; here it is one draw. Only one of the two can be
-above 0.
-
-What a client knows of its cluster: the nodes, and who leads what since which epoch.
-
-1. **Epochs go up.** The last seen leader epoch of each partition is kept. An answer with an older one is stale: it is
-   refused, and what was known stays. An equal or a newer one is taken.
-2. **A topic id starts the epochs again.** Another id under the same name is another topic, and its epochs count from 0.
-3. **No epoch, no memory.** An answer without an epoch (from a broker that doesn't know it) is taken, and the last seen
-   one is forgotten. A partition's error changes nothing here: the epoch beside it, if there is one, is news all the
-   same.
-4. **An answer replaces everything**: nodes, topics, partitions; a stale partition alone keeps what was known. A topic
+1. **Epochs go up.** The cache stores the last seen leader epoch of each partition. A partition with an older epoch is
+   stale: it is refused and the cached partition stays. An equal or newer epoch is accepted.
+2. **A new topic id restarts the epochs.** A different id under the same name is another topic with its own epochs.
+3. **A missing epoch clears the stored epoch.** A response without an epoch (from a broker that doesn't know it) is
+   accepted, and the last seen epoch is removed. A partition's error doesn't matter here: an epoch beside it counts.
+4. **A response replaces everything**: nodes, topics, partitions; only a stale partition keeps its cached state. A topic
    with an error loses its partitions, but not their last seen epochs.
-5. **Errors ask again.** An invalid-metadata error in an answer, of a topic or of a partition, requests the next update.
-   When that is due: ``refresh.py``.
-6. **A request is critical** if work is held up when it is sent: some partition was named in
-   ``request_update(held_up)`` since the last answer, and no newer leader epoch of it has been learned since. Work is
-   held up where no leader is known, or where the leader refused with an invalid-metadata error and the client knows no
-   newer one (``leader_discovery.py`` finds these). The request that follows a failed one counts again; those that age
-   or a new topic cause don't count.
+5. **Errors request an update.** An invalid-metadata error of a topic or a partition requests the next update.
+6. **A request is critical** if work is held up when it is sent: a partition was named in ``request_update(held_up)``
+   since the last response, and no newer leader epoch of it has been seen since. Work is held up if no leader is known,
+   or if the leader answered with an invalid-metadata error and the client has no newer leader
+   (``leader_discovery.py`` finds these). The request that follows a failed critical request counts again; requests
+   because of age or a new topic don't count.
 
-Source: ``clients/Metadata.java`` (``updateLatestMetadata``, ``handleMetadataResponse``), KIP-320 for epochs, KIP-516
-for topic ids. Kafka also asks for new topics alone (KIP-526) and forgets unused ones; here each request names all
-wanted topics. Rule 6 is ours: Kafka doesn't count it.
+Refresh rules (``Refresh``):
+
+1. A request is due when an update was requested, or ``max_age_ms`` after the last response. A new client starts with a
+   requested update.
+2. No request is sent while another is in flight, or before the back-off since the last response or failure is over.
+3. The back-off grows with consecutive failures, and with consecutive *equivalent* responses: those without a new leader
+   epoch. This prevents a tight loop of requests to brokers that haven't learned of a change yet. The count of
+   equivalent responses is reset when the metadata reaches its maximum age.
+4. A new topic is requested at once, without back-off.
+5. A response satisfies everything requested while it was in flight, except topics that its request didn't name.
+
+Source: ``clients/Metadata.java`` (``updateLatestMetadata``, ``handleMetadataResponse``, ``timeToNextUpdate``,
+``timeToAllowUpdate``, ``requestUpdate(false)``), KIP-320 for epochs, KIP-516 for topic ids. Differences: Kafka requests
+new topics separately (KIP-526) and forgets unused ones; here each request names all wanted topics. Kafka draws a
+back-off for failures and another for equivalents and uses the larger; here there is one draw, because only one of the
+two counts can be above 0. Cache rule 6 doesn't exist in Kafka.
 """
 
 from collections import Counter
@@ -55,11 +53,11 @@ from aftershock.workloads.kafka.wire.codes import INVALID_METADATA
 
 
 class Refresh:
-    """The timetable of one client's Metadata requests; times in milliseconds on the caller's clock."""
+    """Schedule of one client's Metadata requests; times in milliseconds on the caller's clock."""
 
     def __init__(self, max_age_ms: float, backoff: Backoff) -> None:
         self.equivalents = 0
-        """Answers in a row that taught no epoch."""
+        """Consecutive responses without a new epoch."""
         self._max_age_ms = max_age_ms
         self._backoff = backoff
         self._requested = True
@@ -69,26 +67,24 @@ class Refresh:
         self._refreshed_ms = -inf
 
     def request(self) -> None:
-        """Ask as soon as the back-off allows."""
+        """Request an update as soon as the back-off allows."""
         self._requested = True
 
     def request_at_once(self) -> None:
-        """Ask without back-off (rule 4)."""
+        """Request an update without back-off (refresh rule 4)."""
         self._requested = True
         self._refreshed_ms = -inf
         self.equivalents = 0
 
     def wait_ms(self, now_ms: float) -> float:
-        """How long until a request is due: 0 is now, infinite while one is in flight. Draws a back-off if it counts."""
+        """Return the time until a request is due: 0 is now, infinite while one is in flight. May draw a back-off."""
         if self._in_flight:
             return inf
         until_old = max(0.0, self._answered_ms + self._max_age_ms - now_ms)
         if until_old == 0:
             self.equivalents = 0
         wait_ms = 0.0 if self._requested else until_old
-        if (
-            wait_ms >= self._backoff.max_ms
-        ):  # no back-off is longer; whoever asks in every turn of its loop is spared it
+        if wait_ms >= self._backoff.max_ms:  # skip the draw: no back-off is longer, and loops call this in every pass
             return wait_ms
         return max(wait_ms, self._until_allowed_ms(now_ms))
 
@@ -97,11 +93,11 @@ class Refresh:
         return max(0.0, self._refreshed_ms + self._backoff.ms(attempt) - now_ms)
 
     def asked(self) -> None:
-        """A request is under way."""
+        """Record that a request was sent."""
         self._in_flight = True
 
     def answered(self, now_ms: float, *, complete: bool) -> None:
-        """It was answered. ``complete``: it named everything that is wanted by now (rule 5)."""
+        """Record a response. ``complete``: the request named all topics wanted now (refresh rule 5)."""
         self._in_flight = False
         self._requested = not complete
         self._answered_ms = self._refreshed_ms = now_ms
@@ -109,11 +105,11 @@ class Refresh:
         self.equivalents += 1
 
     def advanced(self) -> None:
-        """The answer taught an epoch: it was no equivalent."""
+        """Record that the response had a new epoch, so it isn't equivalent."""
         self.equivalents = 0
 
     def failed(self, now_ms: float) -> None:
-        """It got no answer that can be used; what was requested still is."""
+        """Record a request without a usable response; the update remains requested."""
         self._in_flight = False
         self._refreshed_ms = now_ms
         self._failures += 1
@@ -121,18 +117,18 @@ class Refresh:
 
 
 class Metadata:
-    """The cache of one client, used by its one thread.
+    """Metadata cache of one client, used from a single thread.
 
     Counters: ``metadata_requests``, ``metadata_requests_critical`` (rule 6), ``metadata_failed``,
-    ``metadata_equivalent`` (answers that taught no epoch), ``metadata_stale_refused`` (partitions, rule 1),
+    ``metadata_equivalent`` (responses without a new epoch), ``metadata_stale_refused`` (partitions, rule 1),
     ``metadata_topic_id_changes`` (partitions, rule 2).
     """
 
     def __init__(self, *, max_age_ms: float = 300_000, backoff: Backoff) -> None:
         self.version = 0
-        """Rises with every answer and every accepted hint: what was looked up before may be different now."""
+        """Rises with every response and every accepted hint; a change invalidates earlier look-ups."""
         self.nodes: Mapping[int, Node] = {}
-        """The brokers by id, as the last answer and the endpoints accepted since name them."""
+        """Brokers by id, from the last response and the endpoints accepted since then."""
         self.counts: Counter[str] = Counter()
         self._refresh = Refresh(max_age_ms, backoff)
         self._topics: dict[str, TopicMetadata] = {}
@@ -142,10 +138,10 @@ class Metadata:
         self._asked_for: frozenset[str] = frozenset()
         self._held_up: dict[TopicPartition, int] = {}
 
-    # -- what is known
+    # -- cache
 
     def leader(self, tp: TopicPartition) -> Leader:
-        """Who leads. ``node_id`` is UNKNOWN if nobody does, or no known node, or a newer epoch was seen elsewhere."""
+        """Return the leader; ``node_id`` is UNKNOWN if it is missing or not a cached node, or if a newer epoch was seen."""
         cached = self._partitions.get(tp)
         seen = self._epochs.get(tp, UNKNOWN)
         if cached is None or cached.leader.epoch != seen or cached.leader.node_id not in self.nodes:
@@ -153,51 +149,51 @@ class Metadata:
         return cached.leader
 
     def last_seen_epoch(self, tp: TopicPartition) -> int | None:
-        """The newest leader epoch seen of a partition, whatever taught it; it may be newer than the cached leader's."""
+        """Return the newest leader epoch seen from any source; it may be newer than the cached leader's."""
         return self._epochs.get(tp)
 
     def partition(self, tp: TopicPartition) -> PartitionMetadata | None:
-        """What is cached of a partition: its leader, replicas and offline replicas."""
+        """Return the cached leader, replicas and offline replicas of a partition."""
         return self._partitions.get(tp)
 
     def topic(self, name: str) -> TopicMetadata | None:
-        """A topic as last answered, with its error (then without partitions); None while no answer has named it."""
+        """Return a topic of the last response, without partitions if it has an error; None if the response lacks it."""
         return self._topics.get(name)
 
     def topic_id(self, name: str) -> UUID | None:
-        """The id of a topic, if the cluster gave one."""
+        """Return the id of a topic; None if unknown."""
         topic = self._topics.get(name)
         return topic.topic_id if topic else None
 
     def name_of(self, topic_id: UUID) -> str | None:
-        """The topic that has this id now."""
+        """Return the name of the topic that has this id now."""
         return next((topic.name for topic in self._topics.values() if topic.topic_id == topic_id), None)
 
-    # -- when to ask
+    # -- requests
 
     @property
     def wanted(self) -> tuple[str, ...]:
-        """The topics that a request is to name, in the order in which they were first wanted."""
+        """Topics that a request must name, in the order in which they were added."""
         return tuple(self._wanted)
 
     def want(self, topics: Iterable[str]) -> None:
-        """Ask for these topics too; for new ones at once, without back-off."""
+        """Add topics to the requests; new topics request an update without back-off."""
         new = dict.fromkeys(topic for topic in topics if topic not in self._wanted)
         if new:
             self._wanted |= new
             self._refresh.request_at_once()
 
     def request_update(self, held_up: Iterable[TopicPartition] = ()) -> None:
-        """Ask as soon as the back-off allows. ``held_up``: partitions whose work waits for the answer (rule 6)."""
+        """Request an update as soon as the back-off allows. ``held_up``: partitions whose work waits (rule 6)."""
         self._refresh.request()
         self._held_up |= {tp: self._epochs.get(tp, UNKNOWN) for tp in held_up}
 
     def wait_ms(self, now_ms: float) -> float:
-        """How long until a request is due: 0 is now, infinite while one is in flight."""
+        """Return the time until a request is due: 0 is now, infinite while one is in flight."""
         return self._refresh.wait_ms(now_ms)
 
     def asked(self) -> bool:
-        """A request for all ``wanted`` topics was sent. True if it is critical (rule 6)."""
+        """Record that a request for all ``wanted`` topics was sent; return True if it is critical (rule 6)."""
         self._refresh.asked()
         self._asked_for = frozenset(self._wanted)
         critical = any(self._epochs.get(tp, UNKNOWN) <= epoch for tp, epoch in self._held_up.items())
@@ -206,14 +202,14 @@ class Metadata:
         return critical
 
     def failed(self, now_ms: float) -> None:
-        """The request got no usable answer: disconnected, timed out, or refused as a whole."""
+        """Record a request without a usable response: disconnected, timed out, or refused as a whole."""
         self._refresh.failed(now_ms)
         self.counts["metadata_failed"] += 1
 
-    # -- what is learned
+    # -- updates
 
     def update(self, response: MetadataResponse, now_ms: float) -> None:
-        """Take an answer, by rules 1 to 5. Epochs of Metadata v8 and below can't be relied on: pass them as UNKNOWN."""
+        """Apply a response by rules 1 to 5. Epochs of Metadata v8 and below are unreliable: pass them as UNKNOWN."""
         self.version += 1
         self._held_up = {}
         self._refresh.answered(now_ms, complete=self._asked_for.issuperset(self._wanted))
@@ -221,7 +217,7 @@ class Metadata:
         self.counts["metadata_equivalent"] += self._refresh.equivalents > 0
 
     def move_leaders(self, accepted: Mapping[TopicPartition, Leader], endpoints: Iterable[Node]) -> None:
-        """Take leaders from elsewhere than an answer; ``leader_discovery.py`` has judged them.
+        """Apply leaders from accepted hints (``leader_discovery.py``).
 
         Each partition must be cached. Its replicas and offline replicas stay as they are.
         """
@@ -234,9 +230,9 @@ class Metadata:
             self._topics[name] = self._with_cached_partitions(self._topics[name])
 
     def saw_epoch(self, tp: TopicPartition, epoch: int) -> bool:
-        """An epoch met elsewhere, in a committed offset or a ListOffsets answer: a newer one requests an update.
+        """Process an epoch of a committed offset or a ListOffsets response: a newer epoch requests an update.
 
-        It counts only where an epoch was seen before (``updateLastSeenEpochIfNewer``). True if it was newer.
+        Ignored without an earlier epoch (``updateLastSeenEpochIfNewer``). Returns True if the epoch was newer.
         """
         newer = tp in self._epochs and epoch > self._epochs[tp]
         if newer:
@@ -259,7 +255,7 @@ class Metadata:
         }
 
     def _take(self, topic: TopicMetadata) -> TopicMetadata:
-        """What of a topic's answer is to be cached; its epochs are remembered."""
+        """Return the part of a topic's response to cache, and store its epochs."""
         if not INVALID_METADATA.isdisjoint([topic.error, *(partition.error for partition in topic.partitions)]):
             self._refresh.request()
         if topic.error:
@@ -271,7 +267,7 @@ class Metadata:
         return topic._replace(partitions=tuple(partition for partition in latest if partition is not None))
 
     def _latest(self, tp: TopicPartition, new: PartitionMetadata, *, renewed: bool) -> PartitionMetadata | None:
-        """The newer of what is known and what was answered; None if the answer is stale and nothing is cached."""
+        """Return the newer of the cached and the received partition; None if the latter is stale and none is cached."""
         seen, epoch = self._epochs.get(tp), new.leader.epoch
         restarts = renewed and seen is not None and epoch != UNKNOWN
         if seen is not None and UNKNOWN < epoch < seen and not restarts:
