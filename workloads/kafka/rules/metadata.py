@@ -141,7 +141,7 @@ class Metadata:
     # -- cache
 
     def leader(self, tp: TopicPartition) -> Leader:
-        """Return the leader; ``node_id`` is UNKNOWN if it is missing or not a cached node, or if a newer epoch was seen."""
+        """Return the leader; ``node_id`` is UNKNOWN if there is none, it isn't cached, or a newer epoch was seen."""
         cached = self._partitions.get(tp)
         seen = self._epochs.get(tp, UNKNOWN)
         if cached is None or cached.leader.epoch != seen or cached.leader.node_id not in self.nodes:

@@ -1,17 +1,18 @@
-"""KIP-392: read from the closest replica. Which broker a partition is fetched from, and what an error there means.
+"""KIP-392, read from the closest replica: the broker that serves each partition, and the handling of its errors.
 
-1. The leader names a preferred replica in a Fetch response that has no records; from then on we fetch there, under a
-   lease of ``metadata.max.age.ms``. The same replica named again does not extend the lease. The position stays.
-2. When the lease runs out we fetch from the leader, which names a replica again: one redirect a lease.
-3. A replica that metadata doesn't list, or lists as offline: back to the leader, and refresh the metadata.
+1. The leader names a preferred replica in a Fetch response without records; the consumer then fetches from that replica
+   for a lease of ``metadata.max.age.ms``. Naming the same replica again doesn't extend the lease. The position stays.
+2. When the lease expires, the consumer fetches from the leader, which names a replica again: one redirect per lease.
+3. If metadata doesn't list the replica, or lists it as offline, the consumer returns to the leader and refreshes the
+   metadata.
 4. A failed request ends the leases of all partitions in that broker's fetch session; a new leader or leader epoch ends
-   the partition's.
-5. Errors of a partition (``after_error`` is the table): most of them end the lease and ask for metadata.
-   OFFSET_OUT_OF_RANGE from a replica only ends the lease: the leader is asked before anything is believed.
-   UNKNOWN_LEADER_EPOCH does nothing at all, so we fetch again at once until the follower has caught up: a hot loop
-   that Kafka ships, kept here because the harness must show it.
-6. A lease belongs to the assignment: it ends with it, which is no fail-back. Assigned again, the partition is the
-   leader's until that names a replica again.
+   the partition's lease.
+5. Errors of a partition (see ``after_error``): most of them end the lease and request metadata. OFFSET_OUT_OF_RANGE
+   from a replica only ends the lease, and the leader decides. UNKNOWN_LEADER_EPOCH changes nothing, so the consumer
+   fetches again at once until the follower has caught up: this hot loop exists in Kafka and is kept here because the
+   harness must show it.
+6. A lease ends with the partition's assignment; this isn't counted as a fail-back. After a new assignment the consumer
+   fetches from the leader until the leader names a replica again.
 
 The KIP's four cases of an offset out of range:
 
@@ -39,14 +40,14 @@ from aftershock.workloads.kafka.rules.values import PartitionMetadata, TopicPart
 from aftershock.workloads.kafka.wire.codes import OFFSET_OUT_OF_RANGE
 
 HARMLESS = frozenset({-1, 75})
-"""UNKNOWN_SERVER_ERROR and UNKNOWN_LEADER_EPOCH: nothing is learnt, fetch again."""
+"""UNKNOWN_SERVER_ERROR and UNKNOWN_LEADER_EPOCH: fetch again without any change."""
 FAIL_BACK = frozenset({3, 6, 9, 56, 74, 78, 100, 103})
 """UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, REPLICA_NOT_AVAILABLE, KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH,
-OFFSET_NOT_AVAILABLE, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID: to the leader, with fresh metadata."""
+OFFSET_NOT_AVAILABLE, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID: return to the leader and refresh the metadata."""
 
 
 class AfterError(Enum):
-    """What a consumer does about the error of one partition in a Fetch response."""
+    """Action of a consumer after an error of one partition in a Fetch response."""
 
     FETCH_AGAIN = "as before, at once"
     REFRESH = "refresh the metadata, then fetch from the leader"
@@ -58,23 +59,23 @@ class AfterError(Enum):
 
 
 class ReadFrom(NamedTuple):
-    """Where to fetch from next."""
+    """Broker of the next fetch."""
 
     node_id: int
     refresh_metadata: bool = False
 
 
 class Lease(NamedTuple):
-    """A replica to read from, until ``expires_ms``."""
+    """Replica to fetch from until ``expires_ms``."""
 
     node_id: int
     expires_ms: float
 
 
 def after_error(error: int, *, leased: bool, current: bool, resets: bool) -> AfterError:
-    """The table of rule 5.
+    """Return the action of rule 5.
 
-    ``leased``: a replica is set. ``current``: the response is for the position that we have now. ``resets``:
+    ``leased``: a lease exists. ``current``: the response is for the current position. ``resets``:
     ``auto.offset.reset`` is not none.
     """
     if error in FAIL_BACK:
@@ -95,10 +96,10 @@ def _after_out_of_range(*, leased: bool, current: bool, resets: bool) -> AfterEr
 
 
 class ReadReplicas:
-    """The leases of one consumer. ``enabled=False`` is the ablation: every fetch goes to the leader.
+    """Leases of one consumer. ``enabled=False`` is the ablation: every fetch goes to the leader.
 
-    Counts ``replica_switched`` (a lease on another replica than before), ``lease_expired``, and ``replica_failed_back``
-    (a lease that ended early, for whatever reason).
+    Counters: ``replica_switched`` (a lease on a different replica than before), ``lease_expired``, and
+    ``replica_failed_back`` (a lease that ended early for any reason).
     """
 
     def __init__(self, lease_ms: float, *, enabled: bool = True) -> None:
@@ -108,7 +109,7 @@ class ReadReplicas:
         self._leases: dict[TopicPartition, Lease] = {}
 
     def grant(self, tp: TopicPartition, node_id: int, now_ms: float) -> bool:
-        """The leader names ``node_id``; whether we change to it now."""
+        """Process the preferred replica named by the leader; return True if the consumer switches to it."""
         lease = self._leases.get(tp)
         if not self._enabled or (lease and lease.node_id == node_id):
             return False
@@ -117,14 +118,14 @@ class ReadReplicas:
         return True
 
     def replica(self, tp: TopicPartition) -> int | None:
-        """The replica that ``tp`` is leased to, whether or not the lease has run out."""
+        """Return the replica of a partition's lease, even if the lease has expired; None without a lease."""
         lease = self._leases.get(tp)
         return lease.node_id if lease else None
 
     def node_for(
         self, tp: TopicPartition, partition: PartitionMetadata, nodes: Container[int], now_ms: float
     ) -> ReadFrom:
-        """Where to fetch ``tp`` from, by rules 2 and 3. ``nodes``: the ids that metadata lists."""
+        """Return the broker to fetch ``tp`` from, by rules 2 and 3. ``nodes``: node ids in the metadata."""
         lease = self._leases.get(tp)
         if lease is None:
             return ReadFrom(partition.leader.node_id)
@@ -138,7 +139,7 @@ class ReadReplicas:
         return ReadFrom(partition.leader.node_id, refresh_metadata=True)
 
     def clear(self, tp: TopicPartition) -> int | None:
-        """Back to the leader: it moved, say. Returns the replica that was left, None if there was none."""
+        """End a lease early, for example after a leader change; return its replica, None without a lease."""
         lease = self._leases.pop(tp, None)
         if lease is None:
             return None
@@ -146,12 +147,12 @@ class ReadReplicas:
         return lease.node_id
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Rule 6: these are no longer ours."""
+        """Drop the leases of partitions that are no longer assigned (rule 6)."""
         for tp in partitions:
             self._leases.pop(tp, None)
 
     def on_error(self, tp: TopicPartition, error: int, *, current: bool, resets: bool) -> AfterError:
-        """What to do about ``error``; ends the lease where rule 5 says so."""
+        """Return the action after ``error``, and end the lease if rule 5 requires it."""
         action = after_error(error, leased=tp in self._leases, current=current, resets=resets)
         if action in {AfterError.REFRESH, AfterError.ASK_LEADER}:
             self.clear(tp)

@@ -1,40 +1,40 @@
-"""Where a consumer stands in one partition, and whether it may fetch there (KIP-320, on which KIP-392 and 951 build).
+"""Positions of a consumer in its assigned partitions: states, resets and validation (KIP-320, base of KIP-392 and 951).
 
-1. States, and what each may become; anything else that is asked for is ignored:
+Rules of a position (``Position``):
 
-   ================  ========  ===========  ================  ==============
+1. States and allowed transitions; any other requested transition is ignored:
+
+   ================  ========  ===========  ================  ================
    from              FETCHING  AWAIT_RESET  AWAIT_VALIDATION  has a position
-   ================  ========  ===========  ================  ==============
+   ================  ========  ===========  ================  ================
    INITIALIZING      yes       yes          yes               no
    FETCHING          yes       yes          yes               yes
    AWAIT_RESET       yes       yes          no                no
-   AWAIT_VALIDATION  yes       yes          yes               yes, unproven
-   ================  ========  ===========  ================  ==============
+   AWAIT_VALIDATION  yes       yes          yes               yes, unvalidated
+   ================  ========  ===========  ================  ================
 
-2. Only FETCHING fetches, and not what is about to be revoked.
-3. A position is an offset, the leader epoch of the record before it, and the leader it was last checked against. When
-   that leader or its epoch changes and both epochs are known, the position is unproven until OffsetsForLeaderEpoch to
-   the new leader has answered; with an epoch unknown there is nothing to compare and fetching goes on.
-4. The answer, the end of the position's epoch in the leader's log, decides, if the position hasn't moved meanwhile:
-   at or after the position, it holds; before it, the log was truncated, and we go back to that end; undefined, the log
-   shares nothing with us, and the reset policy decides. Without a policy both are the application's to hear of.
-5. An offset from ListOffsets comes without an epoch, so it is never validated.
+2. A partition is fetched only in FETCHING, and not while it is about to be revoked.
+3. A position consists of an offset, the leader epoch of the record before it, and the leader that it was last checked
+   against. When that leader or its epoch changes and both epochs are known, the position must be validated by
+   OffsetsForLeaderEpoch to the new leader; if an epoch is unknown, fetching continues without a check.
+4. The response is the end offset of the position's epoch in the leader's log. It counts if the position hasn't moved
+   meanwhile. End at or after the position: the position holds. End before the position: the log was truncated, and the
+   position moves back to the end. Undefined: the logs have nothing in common, and the reset policy decides. Without a
+   policy, both cases of divergence are reported to the application.
+5. An offset from ListOffsets has no epoch, so it is never validated.
 
-Source: ``SubscriptionState`` of Kafka 4.3. KIP-392 would validate after every OFFSET_OUT_OF_RANGE of a follower; Kafka
-validates only when leader or epoch changed.
+Rules of all positions (``SubscriptionState``):
 
-All positions of one consumer: what to fetch, to look up and to validate, in the order of its assignment.
+1. Partitions are served in assignment order. After an error a partition moves to the end, so that the others stay
+   together.
+2. A look-up or validation in flight holds its partition until the request's deadline, a failed one until the back-off
+   has passed (``hold``). Any move of the position ends the hold.
+3. A look-up result counts only while the same reset is pending, a validation result only for an unchanged position.
+4. Any error of a look-up or validation is retried with fresh metadata, including unknown codes (for example
+   OFFSET_NOT_AVAILABLE of a new leader); only TOPIC_AUTHORIZATION_FAILED is raised.
 
-1. Partitions are served in assignment order. One that had an error goes to the end, so that the others stay together.
-2. A lookup or a validation under way holds its partition until the request's deadline, a failed one until the back-off
-   has passed; ``hold`` is for both. Whatever moves the position meanwhile ends the hold.
-3. An answer counts only for what was asked: a lookup while the same reset is still awaited, a validation of the same
-   position.
-4. Any error of a lookup or a validation is tried again with fresh metadata, known or not (OFFSET_NOT_AVAILABLE of a
-   fresh leader is one); only TOPIC_AUTHORIZATION_FAILED is raised.
-
-Source: ``SubscriptionState``, ``OffsetFetcherUtils``, ``OffsetsForLeaderEpochUtils`` of Kafka 4.3. The state machine of
-one partition is ``position.py``.
+Source: ``SubscriptionState``, ``OffsetFetcherUtils``, ``OffsetsForLeaderEpochUtils`` of Kafka 4.3. KIP-392 would
+validate after every OFFSET_OUT_OF_RANGE of a follower; Kafka validates only when leader or epoch changed.
 """
 
 from collections import Counter
@@ -50,7 +50,7 @@ ResetPolicy = Literal["earliest", "latest", "none"]
 
 
 class State(Enum):
-    """What a partition's position is good for."""
+    """State of a partition's position."""
 
     INITIALIZING = "no position yet"
     FETCHING = "fetch from the position"
@@ -75,19 +75,22 @@ class FetchPosition(NamedTuple):
 
 
 class EndOffset(NamedTuple):
-    """OffsetsForLeaderEpoch's answer: the largest epoch not above the one asked for, and where it ends."""
+    """OffsetsForLeaderEpoch's result: the largest epoch not above the requested epoch, and its end offset."""
 
     epoch: int
     offset: int
 
     @property
     def undefined(self) -> bool:
-        """Whether the leader knows no epoch so low."""
+        """True if the leader has no epoch that low."""
         return UNKNOWN in self
 
 
 class Truncation(NamedTuple):
-    """The log no longer holds what we read. ``end`` is None where it diverged is unknown; if not ``mended``, raise."""
+    """Truncation of the log below the position.
+
+    ``end`` is None if the point of divergence is unknown. Without ``mended`` the caller must raise.
+    """
 
     position: FetchPosition
     end: EndOffset | None
@@ -95,7 +98,7 @@ class Truncation(NamedTuple):
 
 
 class Position:
-    """One partition's state machine. ``fetch`` is the position, None in the states that have none."""
+    """State machine of one partition. ``fetch`` is the position, None in the states without a position."""
 
     __slots__ = ("fetch", "not_before_ms", "policy", "revoking", "state")
 
@@ -108,33 +111,33 @@ class Position:
 
     @property
     def fetchable(self) -> bool:
-        """Rule 2."""
+        """True if the partition may be fetched (rule 2 of a position)."""
         return self.state is State.FETCHING and not self.revoking
 
     def seek(self, position: FetchPosition) -> None:
-        """Take this position, from whatever state, and prove it first if it can be."""
+        """Move to this position from any state, and validate it first if its epochs are known."""
         self._become(State.FETCHING, position)
         self._check(position)
 
     def reset(self, policy: ResetPolicy) -> None:
-        """Forget the position; an offset has to be looked up."""
+        """Clear the position; an offset must be looked up."""
         self.policy = policy
         self._become(State.AWAIT_RESET, None)
 
     def follow(self, leader: Leader) -> bool:
-        """Metadata says who leads now. Whether that is news to a position that we have."""
+        """Process the current leader; return True if it changes for an existing position."""
         if self.fetch is None or leader.node_id == UNKNOWN or leader == self.fetch.leader:
             return False
         self._check(self.fetch._replace(leader=leader))
         return True
 
     def advance(self, offset: int, offset_epoch: int) -> None:
-        """Records up to ``offset``, the last of them of ``offset_epoch``, were handed over. Only while FETCHING."""
+        """Advance behind the delivered records; the last has ``offset_epoch``. Ignored unless FETCHING."""
         if self.fetch is not None and self.state is State.FETCHING:
             self.fetch = FetchPosition(offset, offset_epoch, self.fetch.leader)
 
     def validated(self, asked: FetchPosition, end: EndOffset, policy: ResetPolicy) -> Truncation | None:
-        """Rule 4. ``asked``: the position that the request was about. None: it holds, or is no longer ours."""
+        """Apply rule 4 of a position. ``asked``: the validated position. None: it holds, or the position has moved."""
         if self.state is not State.AWAIT_VALIDATION or self.fetch != asked:
             return None
         if not end.undefined and end.offset >= asked.offset:
@@ -145,7 +148,7 @@ class Position:
         return Truncation(asked, None if end.undefined else end, mended=policy != "none")
 
     def skip_validation(self) -> None:
-        """The position holds, or the broker is too old to be asked (OffsetsForLeaderEpoch before v3)."""
+        """Accept the position: it holds, or the broker can't validate it (OffsetsForLeaderEpoch before v3)."""
         if self.state is State.AWAIT_VALIDATION:
             self._become(State.FETCHING, self.fetch)
 
@@ -168,14 +171,15 @@ TOPIC_AUTHORIZATION_FAILED = 29
 
 
 def is_retried(error: int) -> bool:
-    """Rule 4, for ListOffsets and OffsetsForLeaderEpoch: retry after ``retry.backoff.ms`` and a metadata refresh."""
+    """True if ListOffsets or OffsetsForLeaderEpoch is retried after ``retry.backoff.ms`` and a metadata refresh."""
     return error != TOPIC_AUTHORIZATION_FAILED
 
 
 class SubscriptionState:
-    """The partitions assigned to a consumer, each with its ``Position``; of others nothing is known, and nothing done.
+    """Partitions assigned to a consumer, each with its ``Position``; calls for other partitions are ignored.
 
-    Counts ``position_resets`` and ``position_validations`` (found necessary, not yet done), ``truncations_detected``.
+    Counters: ``position_resets`` and ``position_validations`` (counted when they become necessary),
+    ``truncations_detected``.
     """
 
     def __init__(self, policy: ResetPolicy) -> None:
@@ -195,91 +199,91 @@ class SubscriptionState:
     # ---- assignment
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Exactly these, in this order. Those we had keep their positions, new ones begin INITIALIZING."""
+        """Replace the assignment, in this order. Retained positions stay; new ones start INITIALIZING."""
         self._positions = {tp: self._positions.get(tp) or Position() for tp in partitions}
 
     def move_to_end(self, tp: TopicPartition) -> None:
-        """Rule 1."""
+        """Move a partition behind the others (rule 1 of the subscription)."""
         if tp in self._positions:
             self._positions[tp] = self._positions.pop(tp)
 
     def revoking(self, partitions: Iterable[TopicPartition]) -> None:
-        """These are about to be taken from us: nothing more of them is fetched, handed over or committed."""
+        """Mark partitions as about to be revoked: they are no longer fetched, delivered or committed."""
         for position in self._of(partitions):
             position.revoking = True
 
-    # ---- what there is to do
+    # ---- pending work
 
     def fetchable(self) -> list[TopicPartition]:
-        """What may be fetched, in order."""
+        """Return the partitions that may be fetched, in order."""
         return [tp for tp, position in self._positions.items() if position.fetchable]
 
     def initializing(self) -> list[TopicPartition]:
-        """What has no position yet: look for committed offsets; without one, ``reset``."""
+        """Return the partitions without a position: fetch their committed offsets, or ``reset`` without one."""
         return [tp for tp, position in self._positions.items() if position.state is State.INITIALIZING]
 
     def to_reset(self, now_ms: float) -> dict[TopicPartition, ResetPolicy]:
-        """What needs a ListOffsets request now, and for which end of the log."""
+        """Return the partitions that need a ListOffsets request now, with the end of the log to look up."""
         return {tp: position.policy for tp, position in self._waiting(State.AWAIT_RESET, now_ms)}
 
     def to_validate(self, now_ms: float) -> dict[TopicPartition, FetchPosition]:
-        """What needs an OffsetsForLeaderEpoch request now, to the leader in its position."""
+        """Return the positions that need an OffsetsForLeaderEpoch request now, to the leader in the position."""
         waiting = self._waiting(State.AWAIT_VALIDATION, now_ms)
         return {tp: position.fetch for tp, position in waiting if position.fetch is not None}
 
     def hold(self, partitions: Iterable[TopicPartition], until_ms: float) -> None:
-        """Rule 2: leave these out of ``to_reset`` and ``to_validate`` until then."""
+        """Exclude partitions from ``to_reset`` and ``to_validate`` until ``until_ms`` (rule 2 of the subscription)."""
         for position in self._of(partitions):
             position.not_before_ms = until_ms
 
     def held_ms(self, now_ms: float) -> float:
-        """How long until the next hold ends; infinite when nothing is held for a time."""
+        """Return the time until the next hold ends; infinite without holds."""
         holds = (mine.not_before_ms for mine in self._positions.values() if mine.not_before_ms > now_ms)
         return min(holds, default=inf) - now_ms
 
     # ---- one partition
 
     def state(self, tp: TopicPartition) -> State | None:
-        """None if it isn't assigned."""
+        """Return the state of a partition; None if it isn't assigned."""
         position = self._positions.get(tp)
         return position.state if position else None
 
     def position(self, tp: TopicPartition) -> FetchPosition | None:
-        """The position, proven or not; None while there is none."""
+        """Return the position, validated or not; None if there is no position."""
         position = self._positions.get(tp)
         return position.fetch if position else None
 
     def valid_position(self, tp: TopicPartition) -> FetchPosition | None:
-        """The position to fetch from or to commit; None in all states but FETCHING, and while about to be revoked."""
+        """Return the position to fetch from or to commit; None unless FETCHING, and while about to be revoked."""
         position = self._positions.get(tp)
         return position.fetch if position and position.fetchable else None
 
     def is_current(self, tp: TopicPartition, offset: int) -> bool:
-        """Whether a fetch answer for ``offset`` is still wanted; any other is dropped, errors included."""
+        """True if a fetch response for ``offset`` matches the position; others are dropped, including errors."""
         position = self.valid_position(tp)
         return position is not None and position.offset == offset
 
     def seek(self, tp: TopicPartition, position: FetchPosition) -> None:
-        """Go there: by the application, or because the offset was committed. Validated if epochs are known."""
+        """Move to a position of the application or a committed offset. It is validated if its epochs are known."""
         for mine in self._of((tp,)):
             mine.seek(position)
             self._count_validation(mine)
 
     def advance(self, tp: TopicPartition, offset: int, offset_epoch: int) -> None:
-        """The application has what comes before ``offset``; ``offset_epoch`` is the last batch's leader epoch."""
+        """Advance to ``offset`` after delivery; ``offset_epoch`` is the last batch's leader epoch."""
         for mine in self._of((tp,)):
             mine.advance(offset, offset_epoch)
 
     # ---- reset
 
     def reset(self, tp: TopicPartition, policy: ResetPolicy | None = None) -> None:
-        """Look up the offset that ``policy`` names, by default the consumer's own, which is not "none"."""
+        """Request an offset look-up by ``policy``, by default the consumer's policy; not by "none"."""
         for mine in self._of((tp,)):
             mine.reset(policy or self.policy)
             self.counts["position_resets"] += 1
 
     def looked_up(self, tp: TopicPartition, asked: ResetPolicy, offset: int, leader: Leader) -> bool:
-        """ListOffsets answered ``asked``. Whether that was still wanted: the position is ``offset`` now (rule 5)."""
+        """Apply a ListOffsets result. True if the reset was still pending: the position is now ``offset``."""
         mine = self._positions.get(tp)
         if mine is None or mine.state is not State.AWAIT_RESET or mine.policy != asked:
             return False
@@ -289,11 +293,11 @@ class SubscriptionState:
     # ---- validation
 
     def follow(self, leader_of: Callable[[TopicPartition], Leader]) -> list[TopicPartition]:
-        """Metadata changed. Returns the partitions whose leader or epoch did: their read replicas must be cleared."""
+        """Process metadata. Returns partitions with a new leader or epoch: the caller clears their read replicas."""
         return [tp for tp in self._positions if self.follow_leader(tp, leader_of(tp))]
 
     def follow_leader(self, tp: TopicPartition, leader: Leader) -> bool:
-        """The same for one partition, as after an accepted leader hint (KIP-951)."""
+        """Process the leader of one partition, for example after an accepted leader hint (KIP-951)."""
         mine = self._positions.get(tp)
         moved = mine is not None and mine.follow(leader)
         if mine is not None and moved:
@@ -301,7 +305,7 @@ class SubscriptionState:
         return moved
 
     def validated(self, tp: TopicPartition, asked: FetchPosition, end: EndOffset) -> Truncation | None:
-        """OffsetsForLeaderEpoch answered. A truncation that isn't ``mended`` must be raised: no policy helps."""
+        """Apply an OffsetsForLeaderEpoch result. The caller must raise a truncation that isn't ``mended``."""
         mine = self._positions.get(tp)
         truncation = mine.validated(asked, end, self.policy) if mine else None
         if mine and truncation:
@@ -311,7 +315,7 @@ class SubscriptionState:
         return truncation
 
     def skip_validation(self, partitions: Iterable[TopicPartition]) -> None:
-        """Their leader can't be asked (OffsetsForLeaderEpoch before v3): take the positions as they are."""
+        """Accept positions without validation: the leader doesn't support it (OffsetsForLeaderEpoch before v3)."""
         for position in self._of(partitions):
             position.skip_validation()
 
