@@ -1,16 +1,17 @@
 """``cut``: data sent over some links vanishes while connections stay open, so no side notices except by timeouts.
 
-It is Toxiproxy's ``timeout`` toxic with a timeout of 0. During the fault, open connections stay open without any traffic, and so do new ones. The heal closes all of them, so clients must reconnect after it (measured: 0.6 s). A one-way
-cut A -> B affects the upstream of A's links into B and the downstream of B's links into A. A link whose broker closes
-connections by itself during the cut (it is down, for example) is left out of the witness, as its silence would not
-prove the cut. A rack cut off, both ways::
+It is Toxiproxy's ``timeout`` toxic with a timeout of 0. During the fault, open connections stay open without any
+traffic, and so do new ones. The heal closes all of them, so clients must reconnect after it (measured: 0.6 s). A
+one-way cut A -> B affects the upstream of A's links into B and the downstream of B's links into A. A link whose broker
+closes connections by itself during the cut (it is down, for example) is left out of the witness, as its silence would
+not prove the cut. A rack cut off, both ways::
 
       rack a, rack c            rack b
       clients, nodes  ----x---->  nodes           client, replication, controller links into it
                nodes  <---x-----  clients, nodes  and out of it
 
-``between`` cuts groups of nodes off from each other; ``shape`` cuts a randomly drawn minority of nodes off from all others, or every rack
-off from all but its neighbours on a drawn ring. Groups are given by node ids or by racks::
+``between`` cuts groups of nodes off from each other; ``shape`` cuts a randomly drawn minority of nodes off from all
+others, or every rack off from all but its neighbours on a drawn ring. Groups are given by node ids or by racks::
 
     between: [[1, 2], [3]]       between: [[a], [b, c]]
 
@@ -228,7 +229,7 @@ class CutInjection(ToxicInjection):
 
 
 class Cut(Fault):
-    """Let all that is sent over some links, around a rack, or between groups of nodes vanish."""
+    """Discard all data that is sent over some links, around a rack, or between groups of nodes."""
 
     family: ClassVar[Family] = "rack and group"
     band: ClassVar[Band] = Band("#8c564b", "cut")
