@@ -177,7 +177,7 @@ def node_of(proxy: str) -> int:
 
 
 def topology(racks: Mapping[str, int], controllers: int) -> Topology:
-    """Lay out brokers 1…n rack by rack; ``controllers`` is the number of isolated controllers (ids 11…), 0 for combined nodes.
+    """Lay out brokers 1…n rack by rack; ``controllers``: isolated controllers (ids 11…), 0 for combined nodes.
 
     With combined nodes up to five vote, spread over the racks first: an even or larger quorum is slower and no safer.
     """
