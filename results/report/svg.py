@@ -7,7 +7,7 @@ in one page.
 
 Fault bands have one colour per fault, in the order of the timeline, from the eight of Okabe and Ito, which colour-blind
 readers can distinguish; more faults start over. Latency over time has a panel per client with p50, p99 and max per bin,
-failures marked, the fault bands behind.
+with marks for failures, and coloured bands for faults in the background.
 """
 
 import io

@@ -1,9 +1,10 @@
 """Claims of KIP-794 (strictly uniform sticky partitioner, adaptive draws) and of KIP-1123 (draws within the rack).
 
 Published (KIP-794, its performance numbers): one broker of three is slow and 1 MB/s is offered: 0.84 MB/s and a p99 of
-10 992 ms with the old sticky partitioner, against 214, 154 and 150 ms with uniform, adaptive and availability. Of 65 MB
-46.8 went to the slow broker, against 22.2, 19.2 and 17.4 of 66. With 2 MB/s uniform saturates (1.85 MB/s, p99 2408 ms)
-and adaptive does not (167 ms; 14.9 MB of 65.7 to the slow broker).
+10 992 ms with the old sticky partitioner, against 214, 154 and 150 ms with uniform, adaptive and availability. With the
+sticky partitioner, 46.8 of 65 MB went to the slow broker; with uniform, adaptive and availability 22.2, 19.2 and 17.4
+of 66 MB. With 2 MB/s uniform saturates (1.85 MB/s, p99 2408 ms) and adaptive does not (167 ms; 14.9 MB of 65.7 to the
+slow broker).
 
 **One slow broker:** series 1 offers a rate that the cluster can bear if no queue runs away, series 2 one that it can't.
 Shares are means over slices of 10 s, differences are paired by slice. A p99 is of all records of the fault, and its
