@@ -1,10 +1,10 @@
-"""Client targets of faults: all workers of an arm, or those of one workload or operation.
+"""Client targets of faults: all workers of an arm, or only its workers of one workload or operation.
 
 ::
 
     CLIENT = ARM | WORKLOAD/ARM           with `op`: only the workers that produce, consume or commit
 
-An arm has one worker, a process of its own, for each operation of each workload that it takes part in. The worker's
+An arm has one worker process for each operation of each workload that it takes part in. The worker's
 name is ``<workload>-<arm>-<op>``. Arm names are checked when the plan is read; workers are looked up when the fault is
 injected.
 
@@ -34,7 +34,7 @@ _CLIENT = re.compile(rf"(?:({_NAME})/)?({_NAME})(?: ({'|'.join(OPS)}))?")
 
 
 class HasArms(Protocol):
-    """The part of a workload used here; ``produce``, ``consume`` and ``commit`` are attributes of those names."""
+    """Attributes of a workload that are used here, besides ``produce``, ``consume`` and ``commit``."""
 
     @property
     def name(self) -> str:
@@ -47,7 +47,7 @@ class HasArms(Protocol):
 
 @dataclass(frozen=True)
 class Selector:
-    """The workers of an arm; ``workload`` or ``op`` None: of every workload or operation."""
+    """The workers of an arm; If ``workload`` or ``op`` is None, it selects all workloads or operations."""
 
     workload: str | None
     arm: str

@@ -38,7 +38,7 @@ _TO_RACK = re.compile(rf"rack\({_RACK}\) ?(<?->) ?rack\({_RACK}\)")
 
 @dataclass(frozen=True)
 class ToBroker:
-    """``client(a) -> broker(ROLE)`` and its variants. ``role`` None: every broker."""
+    """``client(a) -> broker(ROLE)`` and its variants. ``role`` is None for all brokers."""
 
     channel: Channel
     source: str
@@ -84,9 +84,9 @@ def parse(text: str) -> Selector:
 
 
 def share_link(first: str, second: str, broker_racks: Mapping[int, str]) -> bool:
-    """Return True if two selectors certainly name a common link, counted by the side that opens the connection.
+    """Return True if two selectors certainly have a link in common, by the side that opens the connection.
 
-    Two different roles may or may not be held by one broker; only the cluster knows.
+    Whether two different roles are held by the same broker is known only at run time.
     """
     pairs = product(_as_broker_links(parse(first), broker_racks), _as_broker_links(parse(second), broker_racks))
     return any(_overlap(left, right) for left, right in pairs)
@@ -111,7 +111,10 @@ def _overlap(left: ToBroker, right: ToBroker) -> bool:
 
 
 async def resolve(text: str, world: World, draws: Mapping[str, object]) -> tuple[LinkStream, ...]:
-    """Return the streams that the selector names now, sorted by proxy and stream. Raises FaultError if none match."""
+    """Return the streams that the selector currently matches, sorted by proxy and stream.
+
+    Raises FaultError if none match.
+    """
     selector = parse(text)
     if isinstance(selector, ToRack):
         flows = [(selector.source, selector.target)]

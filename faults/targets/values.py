@@ -30,7 +30,7 @@ class Toxic:
     """Toxiproxy's description of one toxic.
 
     ``stream`` is Toxiproxy's: ``upstream`` carries traffic from the source to the broker, ``downstream`` the answers.
-    ``attributes`` are Toxiproxy's too (``latency`` in ms for a latency toxic).
+    ``attributes`` have Toxiproxy's names (``latency`` in ms for a latency toxic).
     """
 
     name: str
@@ -85,7 +85,8 @@ class Throttling:
 class LogDir:
     """A log directory.
 
-    ``bounded``: it has a file system of its own, so that filling it affects nothing else. ``writable``: by the broker.
+    ``bounded``: it has a separate file system, so that filling it affects nothing else. ``writable``: the broker can
+    write to it.
     """
 
     path: str
@@ -97,7 +98,7 @@ class LogDir:
 
 @dataclass(frozen=True)
 class Setting:
-    """A configuration entry: the effective value, and the dynamic value set on this very resource, if any.
+    """A configuration entry: the effective value, and the dynamic value set on the resource itself, if any.
 
     ``read_only``: Kafka reads it only when the node starts.
     """

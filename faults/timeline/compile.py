@@ -1,7 +1,7 @@
 """Compiler: plan + seed -> timeline. Pure: no I/O, no clock, no unseeded random; equal arguments give equal bytes.
 
-``expand.py`` schedules the faults and defines the random stream of each. If draws decide about faults, the checks that
-depend on them (conflicts, sample sizes of SLOs, ids, length) are made here for this seed.
+``expand.py`` schedules the faults and defines the random stream of each. If faults depend on random draws, the checks
+of conflicts, sample sizes, ids and length are made here, for this seed.
 """
 
 from collections.abc import Iterator, Sequence

@@ -8,8 +8,7 @@ A random stream's name consists of the entry's id, or without an id of its conte
 identical entries before it, and the location inside it. The round numbers follow, and for a range its location. So
 adding an entry anywhere changes no draw of other entries; within an entry, an explicit id preserves a step's draws.
 
-Without a seed the expansion only contains what is certain: steps that no choice and no range can remove, move or
-change.
+Without a seed, the expansion contains only the steps that no random choice or range can remove, move or change.
 """
 
 import hashlib
@@ -82,8 +81,8 @@ class ScheduledFault:
 class Expansion:
     """The scheduled faults in the order of the plan, block by block.
 
-    ``certain``: no draw decides about any of them; ``problems``: caused by the draws; ``blocks_ms``: the start of each
-    block, empty without blocks.
+    ``certain``: none of the faults depends on a draw; ``problems``: caused by the draws; ``blocks_ms``: the start of
+    each block, empty without blocks.
     """
 
     schedule: tuple[ScheduledFault, ...] = ()

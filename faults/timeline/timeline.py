@@ -7,9 +7,9 @@ versions may add keys; readers ignore unknown ones.
 Phases are computed from the journal's actual times (design 5.2). ``warmup`` and ``steady`` come from the run's marks. A
 fault's window runs from its ``intended`` line to its ``healed`` line; for a fault without ``for``, to ``timing.fault``
 after the end of its action (its ``injected`` line). A fault that failed before it changed anything has no window; a
-fault that was never healed lasts to the end of the load. ``recovery`` is all time from the start of the first window to
-the end of the load that no window covers. It belongs to the block before it. Block 0 is everything outside blocks:
-warm-up, steady, and the whole run of a plan without blocks.
+fault that was never healed lasts to the end of the load. ``recovery`` is all time after the start of the first window
+that no window covers, up to the end of the load. It belongs to the block that precedes it. Block 0 is everything
+outside blocks: warm-up, steady, and the whole run of a plan without blocks.
 """
 
 import json

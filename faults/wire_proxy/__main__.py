@@ -1,8 +1,7 @@
 """Entry point of the wire proxy as a process: ``python -m aftershock.faults.wire_proxy``.
 
-Its only argument is a JSON object with the routes; it writes one line of JSON with its ports to stdout. It ends by
-itself when nothing accepts connections at ``guard`` (Toxiproxy's API) any more, because then the cluster has been
-removed.
+Its only argument is a JSON object with the routes; it writes one line of JSON with its ports to stdout. It exits when
+``guard`` (Toxiproxy's API) no longer accepts connections, because then the cluster has been removed.
 """
 
 import asyncio

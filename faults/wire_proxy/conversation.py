@@ -10,7 +10,7 @@ is in ``_pending`` until then, with the rules that apply to its response. A resp
 broker sends) passes unchanged.
 
 After a dropped message, no later message may arrive as if nothing had been lost: TCP loses no message out of the middle
-of a stream. So the connection is closed, or keeps silent until the rule is removed, and is closed then.
+of a stream. So the connection is closed, either at once or after a silence until the rule is removed.
 """
 
 from collections import deque
@@ -35,7 +35,7 @@ PENDING_MAX = 100_000  # far above a client's requests in flight; with more unan
 
 @dataclass
 class Request:
-    """A request that is needed whole: its header, and the rules that may apply to it."""
+    """A request that must be decoded completely: its header, and the rules that may apply to it."""
 
     head: RequestHead
     candidates: tuple[ActiveRule, ...]
@@ -84,7 +84,7 @@ class Conversation:
             self._requests.feed(data)
 
     def from_broker(self, data: bytes) -> None:
-        """Handle bytes from the broker, likewise."""
+        """Handle bytes from the broker. Raises ProtocolError as ``from_client``."""
         if not self._to_client.muted:
             self._responses.feed(data)
 

@@ -145,7 +145,7 @@ NUMBER_FIELDS = ("index", "partition_index", "partition")
 
 
 class RuleSubject(NamedTuple):
-    """Topic and partition of a rule; None: any. ``topic_id`` as Kafka writes it."""
+    """Topic and partition of a rule; None matches any. ``topic_id`` as Kafka writes it."""
 
     topic: str | None
     topic_id: str | None

@@ -1,8 +1,8 @@
-"""The wire proxy: it listens for clients, dials the brokers for them, and applies rules to what they exchange.
+"""The wire proxy: it listens for clients, dials the brokers for them, and applies rules to requests and responses.
 
 There is one listener for each route (a rack's clients to one broker). A connection is read no faster than its other
-side accepts the data. If the broker's side refuses a connection, the proxy accepts the client's and closes it at once;
-that is the only difference from a cluster without the proxy.
+side accepts the data. If the broker refuses a connection, the proxy still accepts the client's connection, and closes
+it at once. Apart from this, a cluster behaves as without the proxy.
 
 ``Control`` receives commands as lines of JSON over a loopback port, with one answer each::
 
@@ -117,7 +117,7 @@ class Pair:
         )
 
     def connected(self, side: "Side") -> None:
-        """Handle a new socket; the client's is not read before the broker's exists."""
+        """Handle a new socket; the client's socket is not read before the broker's socket exists."""
         if self._ended:
             side.abort()
         elif side is self.client:
@@ -142,7 +142,7 @@ class Pair:
         (self.broker if side is self.client else self.client).hold_back("crowded", is_crowded)
 
     def lost(self, side: "Side") -> None:
-        """Handle the end of one side: the other ends when it has received what is on its way to it."""
+        """Handle the end of one side: the other side ends when it has received all pending data."""
         to_lost, to_other = (
             (self._to_client, self._to_broker) if side is self.client else (self._to_broker, self._to_client)
         )

@@ -132,7 +132,7 @@ def _with_replica(item: Any, broker: int) -> Any:
 
 
 def _each(entity: Any, subject: RuleSubject, attributes: tuple[str, ...], change: Change) -> Any:
-    """Change the outermost items that have one of the attributes and are about the rule's subject."""
+    """Change the outermost items that have one of the attributes and match the rule's topic and partition."""
     kind: type[Entity] = type(entity)
     changes = {}
     for field in plain_fields(kind):

@@ -17,9 +17,9 @@
 
 ``api``, ``topic``, ``partition`` and ``clients`` restrict the requests; None or empty: all. Of the matching requests,
 ``nth`` selects one, counted from the moment the rule is in force; ``chances`` selects those whose bit is set, and
-repeats from its start. The bits are drawn by the rule's author; the proxy draws nothing. The rule always applies to a
-request under the client id ``probe_id(name)``, whatever it names: that is how a rule is probed. Probes are not counted
-among the other requests.
+repeats from its start. The bits are drawn by the creator of the rule; the proxy makes no random choices. The rule
+always applies to a request under the client id ``probe_id(name)``, regardless of the topics that it names, so that the
+rule can be probed. Probes are not counted among the other requests.
 
 =============  ============================================================================
 counter        requests
@@ -205,7 +205,7 @@ class ActiveRules:
         self._live[rule.name] = ActiveRule(rule)
 
     def remove(self, name: str) -> Rule | None:
-        """Remove and return a rule; None if there is none with this name."""
+        """Remove and return a rule; None if no rule has this name."""
         live = self._live.pop(name, None)
         return live.rule if live else None
 

@@ -1,8 +1,8 @@
 """Byte streams of one connection: splitting into frames on the way in, delays on the way out.
 
 ``FrameSplitter`` examines each frame once, as soon as its header is complete. Most frames are passed on without being
-kept: a run of frames leaves as the piece it came in. Only an incomplete header, or a frame that a rule needs whole, is
-kept, and the memory for it grows with the received bytes, never with the announced length.
+stored: consecutive frames leave in the same piece of data in which they arrived. Only an incomplete header, or a frame
+that a rule needs whole, is kept, and the memory for it grows with the received bytes, never with the announced length.
 
 ``DelayQueue`` sends pieces in their order, each not before its time. A delay holds up what follows on the same
 connection, as a slow network or a slow request handler does: Kafka's responses come in the order of its requests, so a
@@ -112,13 +112,14 @@ class FrameSplitter(Generic[T]):
 
 TimedPiece = bytes | memoryview
 QUEUED_BYTES_MAX = 1 << 20
-"""While more than this waits, the sender is not read."""
+"""While more bytes than this wait to be written, no data is read from the sender."""
 
 
 class DelayQueue:
     """Delayed writes to one socket.
 
-    ``write`` and ``close`` are the socket's; ``crowded`` is called with True when too much waits, else with False.
+    ``write`` and ``close`` are methods of the socket; ``crowded`` is called with True when too many bytes wait to be
+    written, and with False when that is over.
     """
 
     def __init__(
