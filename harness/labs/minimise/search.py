@@ -156,7 +156,7 @@ class Outcome:
 
 
 class Cache:
-    """Stored outcomes; the first one creates the file."""
+    """File of stored outcomes, created with the first outcome."""
 
     def __init__(self, path: Path, log: Log) -> None:
         self._path = path
