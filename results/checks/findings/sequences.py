@@ -164,7 +164,7 @@ def _rows(read: Tables, dims: Dims, delivered: DataFrame) -> DataFrame:
 
 
 def _logged(log: DataFrame, dims: Dims) -> DataFrame:
-    """Return log rows: the value is the seq, ``at`` the offset."""
+    """Return log rows, with the seq as ``value`` and the offset as ``at``."""
     producers = dims.producers.select("run", "producer_id", "client")
     ours = log.where(F.col("seq").isNotNull() & F.col("offset").isNotNull())
     return ours.join(F.broadcast(producers), ["run", "producer_id"]).select(

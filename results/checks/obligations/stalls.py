@@ -268,7 +268,7 @@ def silences(slots: pa.Table, at_least_us: int) -> Iterator[Silence]:
 
 
 def _slots_by_lane(slots: pa.Table) -> pa.Table:
-    """Return the slots of each partition, and of each client as a whole, by lane in order of time."""
+    """Return the slots of each lane (a partition, or a whole client) in order of time."""
     by, counted = ["run", "whose", "delivered", "slot"], dict(_COUNTED)
     whole = slots.filter(~pc.field("delivered")).group_by(by).aggregate(list(_COUNTED))
     whole = whole.select([*by, *map("_".join, _COUNTED)]).rename_columns([*by, *counted])
