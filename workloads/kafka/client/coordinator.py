@@ -1,12 +1,12 @@
-"""Coordinator of a group or a transactional id: found, asked, and found again after it has moved.
+"""Coordinator of a group or a transactional id: its lookup, requests to it, and a new lookup after it moved.
 
 Rules (Kafka's ``CoordinatorRequestManager``):
 
-1. Any broker can name the coordinator. FindCoordinator uses a connection of its own, so that a fetch that waits for
+1. Any broker can name the coordinator. FindCoordinator uses a separate connection, so that a fetch that waits for
    data does not delay it.
-2. The coordinator is kept until it does not answer, or reports that it is no longer the coordinator. The next lookup
-   waits for ``retry.backoff.ms`` since the last one, because brokers may return the old one for a while. The connection
-   uses the address in the FindCoordinator response: metadata may be older, or not list the node.
+2. The client keeps its coordinator until it does not answer, or reports that it is no longer the coordinator. The next
+   lookup waits for ``retry.backoff.ms`` since the last one, because brokers may return the old coordinator for a while.
+   The connection uses the address in the FindCoordinator response: metadata may be older, or not list the node.
 3. If no coordinator can be found now, the caller backs off and retries. Only a missing authorization is a final error.
 """
 

@@ -7,7 +7,7 @@ Kafka: ``NetworkClient``, ``ClusterConnectionStates``.
 1. A connection is made when it is first needed, to the address that the metadata gives at that moment. A coordinator is
    contacted at the address in the FindCoordinator response, until that fails.
 2. After a failure or loss the next attempt waits: 50 ms, doubled each time up to 1 s, with jitter. A successful
-   connection resets the wait. Either way metadata is requested, because the node may be gone.
+   connection resets the wait. After a failure and after a loss, metadata is requested, because the node may be gone.
 3. One Metadata request at a time, to a known node that is connected, with the fewest requests in flight; otherwise to
    any reachable node. The bootstrap addresses serve while no node is known, and again when no node can be reached
    (Kafka 4's ``metadata.recovery.strategy=rebootstrap``). The request shares the data connection, as in Kafka, unless
@@ -206,7 +206,7 @@ class NetworkClient:
     def ready(self, node_id: int, purpose: Purpose = "data") -> Channel | None:
         """Return the open channel to a node, else None.
 
-        Then a connection is being made, or will be once ``wait_ms`` has passed.
+        If it returns None, a connection is being made, or will be when ``wait_ms`` has passed.
 
         Never blocks and never raises: for loops that retry after ``on_change``.
         """
@@ -229,8 +229,8 @@ class NetworkClient:
     async def any(self) -> Channel:
         """Return an open channel for a Metadata request (rule 3), connecting if there is none.
 
-        Raises: ConnectionError: no broker can be reached now. ClientError: no broker is compatible; the error of the
-        last one.
+        Raises: ConnectionError: no broker can be reached now. ClientError: no broker is compatible; the error is that
+        of the last broker.
         """
         if channels := self._open_channels():
             return min(channels, key=lambda channel: (channel.in_flight, self._draw.random()))
@@ -307,7 +307,7 @@ class NetworkClient:
     async def refresh(self) -> bool:
         """Request the metadata and pass it to ``metadata``; False if no broker answered.
 
-        One at a time: concurrent callers wait for the refresh in progress.
+        Only one refresh runs at a time: concurrent callers wait for the refresh in progress.
 
         Raises: UnsupportedError: the brokers that answer have no compatible version of Metadata, or of ApiVersions.
         """

@@ -90,9 +90,9 @@ def metadata_request(messages: Any, topics: Iterable[str]) -> Any:
 
 
 class ProduceWriter:
-    """Writer of one version's Produce bodies, the one message whose dataclasses would cost more than its bytes.
+    """Writer of one version's Produce bodies, encoded without dataclasses because those cost too much time.
 
-    ``timeout_ms`` is for the acknowledgement.
+    ``timeout_ms`` limits the wait for the acknowledgement.
     """
 
     def __init__(self, kind: type[RequestPayload], acks: int, timeout_ms: int) -> None:
@@ -163,7 +163,7 @@ def leader_hint(partition: Any) -> Leader:
 def endpoints(response: Any) -> tuple[Node, ...]:
     """Return ``NodeEndpoints`` of a Produce (10+) or Fetch (16+) response; empty in older versions.
 
-    Invalid addresses are skipped, so that they do not cost the response's results.
+    Invalid addresses are skipped, so that the results in the response can still be used.
     """
     nodes = []
     for entry in getattr(response, "node_endpoints", ()):

@@ -1,7 +1,8 @@
 """Settings of the reference clients: Kafka's names and defaults (4.3), and additional switches.
 
 Each client has a class; a field is Kafka's name with ``_`` for ``.``. ``parse`` accepts either spelling, rejects
-unknown names and invalid values, and suggests valid ones. Sizes are bytes, times milliseconds, both in the name.
+unknown names and invalid values, and suggests valid ones. Sizes are in bytes and times in milliseconds, as the names
+say.
 """
 
 import dataclasses
@@ -125,7 +126,8 @@ class ClientSettings:
     """Settings of every client. ``client_rack`` is the rack that the client reports, None for none.
 
     ``security`` replaces Kafka's ``security.protocol``, ``sasl.*`` and ``ssl.*``. ``metadata_own_connection`` is an
-    addition for measurements: Metadata requests use a connection of their own, so that a late response delays no other.
+    addition for measurements: Metadata requests use a separate connection, so that a late Metadata response delays no
+    other response.
     """
 
     bootstrap_servers: tuple[Address, ...] = dataclasses.field(metadata={"read": _addresses})
@@ -147,7 +149,7 @@ class ClientSettings:
 
     @classmethod
     def implied(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG003  # used by subclasses
-        """Return settings that were not given and follow from those that were."""
+        """Return the settings that were not set but follow from others."""
         return {}
 
 

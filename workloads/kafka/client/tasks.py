@@ -5,8 +5,8 @@ clock that the rules receive as ``now_ms``, and ``retry_until_answered`` repeats
 response arrives.
 
 ``RateLimitedListener`` limits repeated events. There is no back-off for partitions with errors (``fetcher.py``, rule
-4), so the same event may occur a thousand times a second. The counters count every time; ``events.jsonl`` only shows
-that it goes on: an event with the same details is passed on BURST times in a row, and from then on once in REPEAT_MS,
+4), so the same event may occur a thousand times a second. Counters count every event, but ``events.jsonl`` gets only
+some of them: an event with the same details is passed on BURST times in a row, and from then on once in REPEAT_MS,
 until it has been rare for a while.
 """
 
@@ -22,7 +22,7 @@ from aftershock.workloads.kafka.rules.values import Backoff
 
 
 class Wake:
-    """Calling it releases the waiter, or the next one: nothing that happens before the wait is missed."""
+    """Calling it releases the current waiter or, without one, the next, so that no call is missed."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()

@@ -1,7 +1,7 @@
 """Attempts to commit one offset: settings, requests, and the two ways to commit (plain OffsetCommit, or a transaction).
 
-The rules of transactions are in ``rules/transactions.py``. Each target has a transactional id, ``<client
-id>-<group>-<partition>``, as an application with one producer per partition would have.
+The rules of transactions are in ``rules/transactions.py``. Each target has its own transactional id, ``<client
+id>-<group>-<partition>``, as in an application with one producer per partition.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ from aftershock.workloads.kafka.wire.codec import Api
 
 @dataclass(frozen=True, kw_only=True)
 class CommitterSettings(ClientSettings):
-    """Settings of a committer. ``transactional`` makes each commit a transaction of its own (``TxnOffsetCommit``).
+    """Settings of a committer. ``transactional`` makes each commit a separate transaction (``TxnOffsetCommit``).
 
     ``delivery_timeout_ms`` bounds a commit with all its retries. It corresponds to the consumer's
-    ``default.api.timeout.ms``, whose default it has; the name is the producer's, because plans and assignments use
-    deadlines for both. ``connections_per_broker`` is an addition: a broker answers the requests of one connection one
-    after the other, so commits that are to meet in a coordinator's batch must not share a connection. Groups are
-    distributed over these connections in turn. ``commit_metadata_bytes`` of text go with each plain commit: a few large
-    ones fill a coordinator's batch.
+    ``default.api.timeout.ms``, and has the same default. It has the name of the producer's setting, because plans and
+    assignments set both deadlines in the same way. ``connections_per_broker`` is an addition: a broker answers the
+    requests of one connection one after the other, so commits on the same connection never get into the same batch of a
+    coordinator. Groups are distributed over these connections in turn. ``commit_metadata_bytes`` of text go with each
+    plain commit: a few large ones fill a coordinator's batch.
     """
 
     delivery_timeout_ms: int = number(60_000, 1)

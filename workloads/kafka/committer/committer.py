@@ -1,12 +1,12 @@
-"""Reference committer: commits of many groups without members, each sent as soon as it may be.
+"""Reference committer: commits of many groups without members, each sent as early as the rules allow.
 
 The rules are in ``rules/commits.py``; attempts on the wire are in ``attempts.py``.
 
 1. A target (a partition of a group) with something to commit has a task, which makes one attempt at a time. Targets do
    not wait for each other.
 2. A broker reads a connection's next request after it has answered the previous one. Commits that share a connection
-   would never meet in a coordinator's batch, which is what KIP-1224 is about: targets are distributed over several
-   (*lanes*).
+   would never get into the same batch of a coordinator, and such batches are the subject of KIP-1224. So targets are
+   distributed over several connections (*lanes*).
 3. ``offer`` never blocks. Each commit's result is reported once, at its deadline at the latest.
 """
 
@@ -92,9 +92,9 @@ class Committer:
     # ---- the start
 
     async def start(self, targets: Sequence[Target]) -> None:
-        """Get ready for the first commit: topics known, coordinators found and connected.
+        """Prepare the first commit: get the topics' metadata, find the coordinators and connect to them.
 
-        Retries for as long as it takes: the caller has the deadline.
+        Retries without a limit; the caller sets the deadline.
 
         Raises: BrokerError: this client is not authorized for a topic or a group. UnsupportedError: the brokers lack a
         required version.
@@ -136,7 +136,7 @@ class Committer:
     def offer(self, target: Target, offset: int, *, token: int) -> None:
         """Commit ``offset`` for one of the targets given to ``start``.
 
-        Raises the error that ended the target's task earlier, if it was one that no rule covers.
+        Raises the unexpected error that ended the target's task earlier, if any.
         """
         self._commits.offer(target, offset, token, monotonic_ms())
         self._wake()

@@ -11,9 +11,8 @@ Committed offsets (Kafka's ``CommitRequestManager``):
    explicit commit with a stale epoch fails; this client retries, as Kafka does for automatic commits.
 
 Automatic commits (``enable.auto.commit``): positions are committed by ``poll``, before partitions are revoked, and at
-the end. A position is behind what earlier polls delivered, and nothing else, so committed records have reached the
-application (Kafka's ``CommitRequestManager.AutoCommitState``). A failed commit is reported and not retried: the next
-one covers it.
+the end. A position covers only records of earlier polls, so committed records have reached the application (Kafka's
+``CommitRequestManager.AutoCommitState``). A failed commit is reported and not retried: the next one covers it.
 """
 
 import asyncio
@@ -40,7 +39,10 @@ A = TypeVar("A")
 
 
 class Membership(NamedTuple):
-    """Identity of a commit. The default is that of an assigning consumer, which is no member."""
+    """Identity of a commit.
+
+    The default is for a consumer with assigned partitions, which is not a member of the group.
+    """
 
     member_id: str = ""
     epoch: int = UNKNOWN

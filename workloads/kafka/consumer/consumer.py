@@ -1,7 +1,7 @@
 """Reference consumer: the application's view, and the loop that drives it.
 
 It fetches ahead by one response per node; data that is not polled blocks further fetches, so memory is bounded by
-``fetch.max.bytes`` per node. Positions move only when ``poll`` delivers. The parts are in files of their own:
+``fetch.max.bytes`` per node. Positions move only when ``poll`` delivers. Its parts are in separate files:
 ``fetcher.py``, ``offset_fetcher.py``, the group in ``consumer_coordinator.py``, the rules in ``workloads/kafka/rules``.
 """
 
@@ -118,10 +118,10 @@ class Consumer:
     # ---- what to read
 
     async def start(self, topics: Sequence[str]) -> None:
-        """Get ready to take partitions: the metadata of ``topics`` is known.
+        """Get the metadata of ``topics``, which ``assign`` and ``subscribe`` need.
 
-        Retries while no broker answers: the caller has the deadline. A topic unknown to the brokers may still be
-        created, within ``default.api.timeout.ms``. A ``ClientError`` for final errors.
+        Retries while no broker answers; the caller sets the deadline. A topic unknown to the brokers may still be
+        created, within ``default.api.timeout.ms``. Raises a ``ClientError`` for final errors.
         """
         topic_deadline_ms = self._shared.clock_ms() + self._shared.settings.default_api_timeout_ms
         self._shared.metadata.want(topics)
@@ -250,7 +250,7 @@ class Consumer:
     # ---- the end
 
     async def close(self, timeout_ms: float) -> None:
-        """Commit if that is automatic, leave the group, end the sessions: all within ``timeout_ms``; end all tasks."""
+        """Commit (if automatic), leave the group and end the sessions within ``timeout_ms``; then end all tasks."""
         for task in self._tasks:
             task.cancel()
         try:

@@ -1,7 +1,7 @@
 """Consumer coordinator: membership of a group (KIP-848), assigned partitions and heartbeats.
 
-Without ``group.id`` there is no coordinator. With a group, an assigning consumer commits without being a member; a
-subscribing consumer is a member, with heartbeats in the background while ``run`` runs.
+Without ``group.id`` there is no coordinator. A consumer with a group that assigns its partitions itself commits without
+being a member; a subscribing consumer is a member, with heartbeats in the background while ``run`` runs.
 
 Rebalance (the state machine is in ``consumer_group.py``; Kafka's ``AsyncKafkaConsumer``,
 ``ConsumerMembershipManager``):
@@ -12,7 +12,8 @@ Rebalance (the state machine is in ``consumer_group.py``; Kafka's ``AsyncKafkaCo
 2. An excluded member has lost its partitions: ``on_revoked`` is called, and pending commits are cancelled.
 3. A new partition continues from the group's committed offset; without one, the reset policy decides.
 
-Heartbeats: ConsumerGroupHeartbeat in versions 0 and 1; of 1's additions only the client's own member id is used.
+Heartbeats: ConsumerGroupHeartbeat in versions 0 and 1; of the additions in version 1, only the member id that the
+client chooses is used.
 """
 
 import asyncio
@@ -154,7 +155,7 @@ class Rebalance:
         return [tp for tp in self._shared.positions.initializing() if tp not in self._shared.buffer]
 
     async def _restore(self) -> None:
-        """Apply rule 3 to partitions without a position, until none is left."""
+        """Apply rule 3 to all partitions without a position."""
         while missing := self._without_position():
             try:
                 committed = await self._store.committed(missing)
@@ -328,7 +329,7 @@ class ConsumerCoordinator:
         self._heartbeats.wake()
 
     async def run(self) -> None:
-        """Send heartbeats forever; a ``ClientError`` when the membership cannot continue."""
+        """Send heartbeats forever; raise a ``ClientError`` when the membership cannot continue."""
         await self._heartbeats.run()
 
     def polled(self) -> None:
