@@ -1,8 +1,8 @@
 """Cluster section of a plan: a cluster to launch (racks, brokers, configuration, disks), or a running one to attach to.
 
-Rules for ``cluster: {attach: …}``: whatever the plan does not name is not touched, so proxies, brokers and topics to
-create are named one by one. A secret is written as ``${NAME}``, the environment variable that holds it; a literal
-secret is refused, and the message does not repeat it. ``docs/ATTACH.md`` is the user documentation.
+Rules for ``cluster: {attach: …}``: the run touches only what the plan names, so the plan lists each proxy, each broker
+and each topic to create. A secret is written as ``${NAME}``, the environment variable that holds it; a literal secret
+is refused, and the message does not repeat it. ``docs/ATTACH.md`` is the user documentation.
 """
 
 import re
@@ -68,7 +68,7 @@ class Security(Part):
     """Connection security of clients and harness, in Kafka's terms.
 
     Files are PEM; their paths are relative to the working directory. ``ca``: trusted authorities, by default the
-    system's; ``certificate`` and ``key``: the client's own, for mTLS.
+    system's; ``certificate`` and ``key``: the client's credentials for mTLS.
     """
 
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
@@ -144,7 +144,7 @@ class Attach(Part):
 class Disks(Part):
     """Separate log directories: ``count`` for each broker, each limited to ``size``, in memory.
 
-    They survive a broker's death, but not the cluster's. The metadata log is never stored in them.
+    They survive a broker's death, but not the cluster's. The metadata log is never stored in these directories.
     """
 
     count: Annotated[StrictInt, Field(ge=1, le=4)] = 1

@@ -13,7 +13,7 @@ every 1s of …    the samples of one slot
 lag, freshness   one sample a second
 ===============  ====================================================================================================
 
-Windows are computed from the plan; real ones last longer, because faults take time to heal. An SLO without enough
+Windows are computed from the plan. Actual windows are longer, because faults take time to heal. An SLO without enough
 samples is refused with the length or the rate that would suffice, rather than judged INCONCLUSIVE after the run. An SLO
 that can't fail is allowed, with a warning.
 """
@@ -70,7 +70,7 @@ def covered_ms(faults: Sequence[Fault], timing: Timing, *, allowances: bool) -> 
 
 
 def _is_certain(draft: Draft) -> bool:
-    """Return True if all faults are valid and no draw decides about them."""
+    """Return True if all faults are valid and none depends on a random draw."""
     return draft.faults.expansion.certain and not draft.faults.unreadable
 
 
@@ -96,8 +96,8 @@ def _intervals(faults: Sequence[Fault], timing: Timing, *, allowances: bool) -> 
 class SampleSize:
     """Expected samples of one arm for one selection of an SLO.
 
-    ``rate_per_s`` is the arm's; ``subjects``: the number of subjects that share it, None if unknown. ``length_ms``: of
-    the window, None if unknown; ``slot_ms``: of each slot, if the SLO asks for slots.
+    ``rate_per_s`` is the arm's rate; ``subjects``: the number of subjects that share it, None if unknown.
+    ``length_ms``: length of the window, None if unknown; ``slot_ms``: length of a slot, if the SLO has slots.
     """
 
     arm: str
@@ -180,7 +180,7 @@ def subject_count(draft: Draft, side: Side, arm: str, each: EachWord | None) -> 
 def rates_per_s(draft: Draft, side: Side, arm: str) -> list[float]:
     """Return the rate of each producer: the arm itself, or for ``consume`` every arm that produces to its topics.
 
-    Infinite for a closed loop, whose rate depends on the cluster.
+    The rate is infinite for a closed loop, because it depends on the cluster.
     """
     if side != "consume":
         return [math.inf if traffic.rate is None else traffic.rate for traffic in _traffic(draft, side, arm)]
@@ -302,7 +302,7 @@ def _unknown_subjects(draft: Draft, slo: Measure) -> Iterator[str]:
 
 
 def unfailable(draft: Draft) -> Iterator[Problem]:
-    """Yield SLOs that can be judged but can't fail, because the limit exceeds the time that is observed."""
+    """Yield SLOs that can be judged but can't fail, because the limit is longer than the observed time."""
     timing = draft.timing
     if timing is None:
         return

@@ -5,8 +5,8 @@ to text of the same type, so that Plan -> YAML -> Plan is the identity. Decimal 
 
 ``{range: [20ms, 200ms]}`` may replace a value: the compiler draws it, both ends included. Both ends have one type
 (durations, rates, sizes, bandwidths or plain numbers), low to high. A range may replace any value of a fault except its
-kind and its id, and the ``at`` and ``wait`` of a composed element. Each range draws from a stream of its own. The rules
-of a plan are checked at every corner: at each combination of the ends.
+kind and its id, and the ``at`` and ``wait`` of a composed element. Each range draws from its own random stream. The
+rules of a plan are checked at every corner: at each combination of the ends.
 """
 
 import re
@@ -152,7 +152,7 @@ Place = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class ValueType:
-    """A type of values that a range may have. ``whole``: only whole numbers are drawn."""
+    """A type of values that a range may have. ``whole`` is True if only whole numbers are drawn."""
 
     name: str
     read: Callable[[Any], float]

@@ -1,12 +1,13 @@
 """Execute a timeline: each step at its time, journal first, every started fault healed in any case.
 
 A step is journalled as ``intended`` (targets and undo known, nothing changed yet), ``injected``, ``witnessed`` (once or
-more), ``healing``, ``healed``; or ``failed`` with the reason, and then healed too. A step without targets only fails.
-Steps run concurrently: overlapping faults heal in any order, and a failed step stops no other step.
+more), ``healing``, ``healed``. A step that fails is journalled as ``failed``, with the reason, and healed too. A step
+without targets is only journalled as failed. Steps run concurrently: overlapping faults heal in any order, and a failed
+step stops no other step.
 
-If the executor is cancelled, every open fault is undone at once, without waiting until the cluster shows it. Otherwise
-``confirm_healed`` and ``verify_undo`` confirm a heal before it is journalled ``healed``. Failed heals are raised at
-the end, when every heal has been tried.
+If the executor is cancelled, every open fault is undone at once, without waiting for the effect in the cluster.
+Otherwise ``confirm_healed`` and ``verify_undo`` confirm a heal before it is journalled ``healed``. Failed heals are
+raised at the end, when every heal has been tried.
 """
 
 import asyncio
@@ -49,7 +50,7 @@ async def execute(
 
 
 class _StepRun:
-    """Run of one step. ``unhealed``: why its heal failed, if it did."""
+    """Run of one step. ``unhealed``: the reason why its heal failed, or None."""
 
     rehearsal = False
     no_undo_reason = "the action is the fault: nothing is left to undo"

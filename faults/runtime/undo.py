@@ -1,10 +1,10 @@
 """Perform undos: the closed set of verbs that heals every fault, also from another process.
 
 Each verb is idempotent: a repeated undo changes nothing and raises nothing. An undo that can't be performed raises
-FaultError, or the AftershockError that the cluster answers with.
+FaultError, or the AftershockError of the failed operation.
 
 Settings: an undo restores the dynamic value of the resource itself, or its absence (KIP-226). The values below it, from
-the server's file or Kafka's defaults, then apply again by themselves.
+the server's file or Kafka's defaults, then apply again.
 
 Versions: a node of any version serves a cluster as long as it knows the finalised ``metadata.version`` (KIP-778). Until
 that is raised, each node can go back to its old image on the same disk. Once it is raised, no node of the old version
@@ -100,13 +100,13 @@ def values_equal(left: str | None, right: str | None) -> bool:
 
 
 async def settings_not_in_force(of: Resource, name: str, values: Values, world: World) -> list[str]:
-    """Return the settings whose value in force differs, as the resource itself reports them."""
+    """Return the settings with a different value in force, as the resource itself reports them."""
     current = await world.config(of, name)
     return sorted(key for key, value in values.items() if not values_equal(current.get(key, NO_SETTING).value, value))
 
 
 async def restore_settings(of: Resource, name: str, before: Values, world: World) -> str | None:
-    """Request the earlier dynamic values where they differ; None once none differs, else the difference."""
+    """Request the earlier dynamic values of settings that differ; return the remaining difference, None without any."""
     current = {key: setting.dynamic for key, setting in (await world.config(of, name)).items()}
     different = {key: value for key, value in before.items() if not values_equal(current.get(key), value)}
     if not different:
@@ -172,7 +172,7 @@ async def _reopen_log_dir(broker: BrokerId, log_dir: str, world: World) -> None:
 
 
 def minor(version: str) -> tuple[int, ...]:
-    """``4.1.2`` -> (4, 1): the part of a version that has a metadata level of its own."""
+    """Return ``4.1.2`` as (4, 1), the part of a version that determines its metadata level."""
     return tuple(int(part) for part in version.split(".")[:2])
 
 

@@ -1,9 +1,10 @@
 """Minimise a failing plan by a fixed sequence of reductions, those with the largest expected gain first.
 
 Before the reductions, `focus_slos` keeps the SLOs whose checks failed, and `with_fault_ids` gives each fault an id. A
-fault without an id is named after its kind and its number of that kind. Removing one would rename the later ones, and
-SLOs would then read the windows of other faults. A fault with its own id draws from a random stream of that name
-(``timeline/expand.py``), so an id may change its drawn targets. In that case the plan with ids is a candidate too.
+fault without an id is named after its kind and its number among faults of that kind. Removing such a fault would rename
+later ones, and SLOs would then read the windows of other faults. A fault with its own id draws from a random stream of
+that name (``timeline/expand.py``), so an id may change its drawn targets. So the plan with ids is tested as a
+candidate, too.
 
 ========== ================= ==========================================================================================
 order      function          changes
@@ -19,7 +20,8 @@ order      function          changes
 9          `shrink_cluster`  topics, partitions, settings, racks, brokers; last, since most need another launch
 ========== ================= ==========================================================================================
 
-`weaken_faults` changes parameters that have one meaning in all kinds. Other parameters of new kinds stay as they are.
+`weaken_faults` changes only parameters that have the same meaning in all kinds. Other parameters of new kinds stay as
+they are.
 """
 
 import re
@@ -146,7 +148,7 @@ def resolve_choices(document: Document) -> Iterator[Candidate]:
 
 
 def merge_faults(document: Document) -> Iterator[Candidate]:
-    """Try one fault instead of two successive ones that differ in their times only, from begin to end of both."""
+    """Try one long fault instead of two successive faults that differ only in their times."""
     for (_, entry, fault), (_, successor, later) in pairwise(_faults_by_time(document)):
         parameters, successor_parameters = (
             {key: value for key, value in fields.items() if key not in ("id", "at", "for")}
@@ -160,7 +162,7 @@ def merge_faults(document: Document) -> Iterator[Candidate]:
 
 
 def close_gaps(document: Document) -> Iterator[Candidate]:
-    """Try each fault right after all earlier ones ended; faults that overlap still do."""
+    """Try each fault right after all earlier faults ended; overlapping faults stay overlapping."""
     values: dict[Location, str] = {}
     over_ms = skipped_ms = 0
     for loc, _, fault in _faults_by_time(document):

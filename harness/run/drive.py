@@ -201,7 +201,7 @@ class _LiveRun:
     async def _record_usage(self) -> None:
         """Record the resource use of each broker.
 
-        It is read only at both ends of the steady phase, because a reading each second costs too much.
+        Resource use is read only at both ends of the steady phase, because a reading each second costs too much.
         """
         usage = await asyncio.to_thread(self._cluster.usage)
         brokers = {str(broker): used._asdict() for broker, used in usage.items()}

@@ -2,8 +2,8 @@
 
 Rules:
 
-* What a live process answers for is left alone: a cluster with a live owner, a fault with a live injector.
-* A kept cluster is healed and stays. A cluster counts as kept once its launch was complete.
+* Objects of a live process are left alone: a cluster with a live owner, a fault with a live injector.
+* A kept cluster is healed and stays. A cluster counts as kept as soon as its launch is complete.
 * Everything else of a dead owner is removed: containers, networks, volumes, client processes and spools. The rows that
   the clients left in a spool become evidence first.
 * Every step can be repeated, and several processes may do it at once.
@@ -60,7 +60,7 @@ def heal(
         run_id: the run, or None for all.
         log: gets a line for each healed fault, and for each obstacle.
         explicit: the user named the run (default: ``run_id`` is given). Then the faults of a kept cluster are healed
-            even if their injector is alive, and an obstacle is an error; otherwise it is logged and the rest goes on.
+            even if their injector is alive, and an obstacle is an error; otherwise it is logged and healing continues.
         home: the run directory of the named run, for an attached cluster that may have no spool left.
 
     Raises:
@@ -90,7 +90,7 @@ def heal(
 
 
 def sweep(client: docker.DockerClient | None, log: Log) -> None:
-    """Heal and remove what any dead run left, before another cluster takes room beside it."""
+    """Heal and remove what any dead run left, before another cluster is launched."""
     for action in heal(client, None, log):
         log(f"left by a dead run: {action}")
 

@@ -126,7 +126,7 @@ _CACHED_NAMES = {
 def jvm_session(
     settings: Mapping[str, str], log: Path, exit_deadline_s: float = EXIT_DEADLINE_S
 ) -> Iterator[SparkSession]:
-    """Open a session in a JVM of its own, which ends with the block. Raises EvidenceError if Spark can't be started."""
+    """Open a session in a new JVM, which ends with the block. Raises EvidenceError if Spark can't be started."""
     conf = SparkConf(loadDefaults=False)
     conf.setAll(list(settings.items()))
     with log.open("ab") as output, _jvm(conf, output, log, exit_deadline_s) as gateway:

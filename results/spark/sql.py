@@ -1,7 +1,8 @@
 """``aftershock sql``: one query of Spark SQL on runs, on evidence elsewhere, or on a history.
 
-**Queries only.** Evidence is never changed. Spark executes a command while it parses the text, so a command must be
-recognised before: by its first word, and for WITH, which may also lead an INSERT, by the plan of EXPLAIN.
+**Queries only.** Evidence is never changed. Spark executes a command as soon as it parses the text, so commands must be
+detected before that: by the first word of the statement. A statement that starts with WITH may be an INSERT, so its
+EXPLAIN plan decides.
 
 **Views.** The tables of runs are temporary views: their evidence, the results of judging, and the documents. Every view
 begins with ``run``, the run's id, for one run or a hundred; a table that a run lacks has no rows. Nothing is copied.

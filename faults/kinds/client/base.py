@@ -1,8 +1,8 @@
-"""Base of faults on clients: the workers of an arm, their silence while the fault lasts, their return afterwards.
+"""Base of faults on clients: the workers of an arm stop during the fault and must return afterwards.
 
-Two observations show that a client is down, neither from the process that put it down: the state of its processes, read
-from the kernel (and of its container, from the engine), and its heartbeat, which the worker writes twice a second into
-its spool, with the number of its successes. A paused or dead worker writes none.
+Two observations show that a client is down, both independent of the process that stopped it: the state of its
+processes, read from the kernel (and of its container, from the engine), and its heartbeat, which the worker writes
+twice a second into its spool, with the number of its successes. A paused or dead worker writes no heartbeat.
 """
 
 from abc import abstractmethod
@@ -56,7 +56,7 @@ class DownInjection(Injection):
             await run_to_completion(self.put_down(client))
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Report each second that they are down, and that they write no heartbeat."""
+        """Report each second that the clients are down, and that they write no heartbeat."""
         clock, before, began_us = self.context.clock, await self._heartbeats(), self.context.clock.now_us()
         report(await self.read_back())
         while until_us is not None and (now_us := clock.now_us()) < until_us:
@@ -66,7 +66,7 @@ class DownInjection(Injection):
                 report(await self._silence(before))
 
     async def read_back(self) -> Witness:
-        """Read their state from the kernel."""
+        """Read the state of the clients' processes from the kernel."""
         states = await self._states()
         down = sum(state == self.down for state in states.values())
         what = f"clients whose processes, read back, are {self.down}"
@@ -79,7 +79,7 @@ class DownInjection(Injection):
         return Witness(what, asked=0, observed=active, unit="clients", n=len(now), ok=active == 0)
 
     async def confirm_healed(self) -> None:
-        """Wait until each runs, writes heartbeats, and has no backlog that delays its schedule."""
+        """Wait until each client runs, writes heartbeats, and has no backlog that delays its schedule."""
         since_us = self.context.clock.now_us()
         try:
             await wait_until(lambda: self.missing(since_us), self.context.clock, CLIENT_RETURN_DEADLINE_MS)
@@ -87,7 +87,7 @@ class DownInjection(Injection):
             raise FaultError(f"{error}; look at its log, logs/<client>.log of the run") from error
 
     async def missing(self, since_us: int) -> str | None:
-        """Return None once all are back, else what is missing."""
+        """Return None when all clients are back, else a text that names what is missing."""
         states = await self._states()
         for client, heartbeat in (await self._heartbeats()).items():
             if states.get(client) != "running":
@@ -107,7 +107,7 @@ class DownInjection(Injection):
 
 
 class ClientFault(Fault):
-    """Base of faults on an arm's clients, all of them or those of one operation."""
+    """Base of faults on an arm's clients: all clients, or only the clients of one operation."""
 
     family: ClassVar[Family] = "client"
     exposure_target: ClassVar[TargetKind] = "clients"
@@ -118,7 +118,7 @@ class ClientFault(Fault):
     op: Op | None = None
 
     def clients(self) -> dict[tuple[str, ...], str]:
-        """Return the arm, with the operation if given."""
+        """Return the text of the targets: the arm, and the operation if the fault names one."""
         return {("client",): self.client_text}
 
     async def resolve_clients(self, context: InjectionContext) -> list[ClientProcess]:

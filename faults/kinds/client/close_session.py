@@ -1,8 +1,9 @@
 """``close_session``: close the fetch session of a consumer by its id (KIP-227), so that it sends a full fetch request.
 
 A broker closes a session on the request of any client that names its id. The id is a random number that only broker and
-consumer know. Our reference consumers write theirs to ``events.jsonl`` (``client``). The id of another client must be
-given (``session`` and ``broker``), for instance from its log. librdkafka has no sessions.
+consumer know. Our reference consumers write their session ids to ``events.jsonl``, so ``client`` is enough to select
+them. The id of another client must be given (``session`` and ``broker``), for instance from its log. librdkafka has no
+sessions.
 """
 
 from typing import Annotated, ClassVar, Literal, Self

@@ -4,7 +4,7 @@
 at the kill are in doubt. A producer continues at the current point of its schedule, and records due in between have
 failed. A consumer gets partitions again, and may read records again that it had not committed. Its old member stays in
 the group until its session times out, 45 s by default, and only then is the new one assigned anything. That wait is
-Kafka's, and part of the heal.
+Kafka's behaviour, and it is part of the heal.
 
 ``pause_client`` pauses the clients and their child processes with open sockets, like a long GC pause of a JVM. A paused
 sender's schedule continues: after the resume it sends overdue records all at once. A consumer paused for longer than
@@ -14,11 +14,11 @@ its session is a ``zombie``.
 A zombie may process records of partitions that belong to another member by then, and its commits must be refused
 (KIP-62 has heartbeats apart from polls; in KIP-848 the broker assigns).
 
-``disconnect_client`` closes every TCP connection of the clients, and no other, once. The harness duplicates each socket
-of the client's process (pidfd_getfd(2), Linux 5.6) and shuts it down in both directions. The client reads the end of
-its stream, as from a broker that went away, and the broker sees a closed connection. The kernel refuses this for
-processes of another user, such as a Java client's container for all users but root; then the fault fails. Whether the
-client reconnects is its own behaviour, which the objectives judge.
+``disconnect_client`` closes every TCP connection of the clients once, and no other connections. The harness duplicates
+each socket of the client's process (pidfd_getfd(2), Linux 5.6) and shuts it down in both directions. The client reads
+the end of its stream, as from a broker that went away, and the broker sees a closed connection. The kernel refuses this
+for processes of another user, such as a Java client's container for all users but root; then the fault fails. Whether
+the client reconnects is its own behaviour, which the objectives judge.
 """
 
 from collections.abc import Iterator, Sequence
@@ -114,7 +114,7 @@ class ZombieInjection(PauseClientInjection):
     """Pause of consumers until their groups expel them."""
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Report that they are paused, and that they left their groups before the resume."""
+        """Report that the consumers are paused, and that their groups expelled them before the resume."""
         await super().hold(until_us, report)
 
         async def membership() -> list[bool | None]:
@@ -171,7 +171,7 @@ class Zombie(ClientFault):
 
 
 class DisconnectInjection(Injection):
-    """Disconnection of clients. ``before``: their connections, by client."""
+    """Disconnection of clients. ``before``: the connections by client, before the fault."""
 
     undo = NOTHING
 

@@ -1,12 +1,12 @@
 """``disk_full`` and ``log_dir_offline``: a broker loses a log directory, to a full disk or to missing write permission.
 
 Rules (Kafka's ``LogDirFailureHandler``): a broker marks a directory offline at the first write that fails. It writes a
-checkpoint into each directory every five seconds at the latest (``replica.high.watermark.checkpoint.interval.ms``).
-With another directory left it continues without the replicas of the lost one; with none left it halts. A directory
-stays offline until the broker restarts, so the heal makes it usable and restarts the broker.
+checkpoint into each directory every five seconds at the latest (``replica.high.watermark.checkpoint.interval.ms``). If
+another directory is left, the broker continues without the replicas of the lost directory; otherwise it halts. A
+directory stays offline until the broker restarts, so the heal makes it usable and restarts the broker.
 
-``disk_full`` fills one bounded log directory to the last byte, until the heal removes the filler. The directory needs a
-size of its own (``cluster: {disks: {size: 64MB}}``): the engine's disk is shared.
+``disk_full`` fills one bounded log directory to the last byte, until the heal removes the filler. The directory must
+have its own size limit (``cluster: {disks: {size: 64MB}}``), because the engine's disk is shared.
 
 ``log_dir_offline`` makes one log directory unwritable for the broker's user. Every file in it gets another owner and
 loses its write bits. Brokers are launched without the capability to write everywhere (``CAP_DAC_OVERRIDE``), so that
@@ -74,7 +74,7 @@ class LogDirInjection(Injection):
         return self.state_witness(dirs[self.path])
 
     async def _offline(self) -> Witness:
-        """Witness that the broker reports it offline, or has halted with no directory left."""
+        """Witness that the broker reports the directory offline, or has halted because no directory is left."""
         if await self.context.world.state(self.victim) == "exited":
             return Witness(f"node {self.victim} has halted, with no log directory left", 1, 1, "halts", n=1, ok=True)
         offline = self.path in await self.context.world.offline_log_dirs(self.victim)

@@ -1,10 +1,10 @@
 """``config``: change dynamic settings of a broker or a topic, or the quotas of a client, for a while.
 
 Every setting that Kafka accepts at run time is allowed. Kafka resizes thread pools in steps (``DynamicThreadPool``,
-``SocketServer``, ``LogCleaner``), to at least half and at most double of the current size, so a change whose undo
-would take more than one step is refused. Brokers accept unknown names without effect (measured); they are refused too.
-A quota is an average over ten seconds: one close to the load takes effect late, and throttled clients recover some
-seconds after the heal.
+``SocketServer``, ``LogCleaner``), to at least half and at most double of the current size, so a change whose undo would
+take more than one step is refused. Brokers accept unknown names without effect (measured); they are refused too. A
+quota applies to an average over ten seconds: a quota close to the load takes effect late, and throttled clients recover
+some seconds after the heal.
 
 `reassign.py` uses `Change` for its throttle settings.
 """
@@ -112,7 +112,7 @@ _MIN_ISR = "min.insync.replicas"
 
 
 def resize_refusal(name: str, current: str | None, value: str) -> str | None:
-    """Return why Kafka refuses to resize a thread pool in one step, there or back; None if it accepts it."""
+    """Return why Kafka refuses to resize a thread pool in one step, or to undo it; None if it accepts both."""
     if name not in POOLS or current is None or not (current.isdecimal() and value.isdecimal()):
         return None
     if int(current) <= 2 * int(value) <= 4 * int(current):
@@ -195,7 +195,7 @@ class Config(Fault):
         return {("topic",): self.topic} if self.topic else {}
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
-        """Yield resizes that Kafka refuses, as far as the plan has the current size; unknown quotas."""
+        """Yield problems: unknown quotas, and resizes that Kafka refuses, if the plan has the current size."""
         settings = plan.cluster.config if plan.cluster else {}
         for name, value in self.set_.items():
             default = str(POOLS[name]) if POOLS.get(name) else None

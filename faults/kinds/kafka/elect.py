@@ -1,11 +1,11 @@
 """``elect``: elect the leaders of a topic, by Kafka's leader election (KIP-460).
 
 ``preferred``: the first replica of every partition becomes the leader. It has an effect only where another replica
-leads. ``unclean``: in a partition without a leader, any live replica becomes the leader, though it was not in sync.
+leads. ``unclean``: in a partition without a leader, any live replica becomes the leader, even if it was not in sync.
 Records that only the lost replicas had are gone, acknowledged ones too, and offsets are used again. It has an effect
 only in partitions without a leader; an existing leader is never replaced.
 
-There is no inverse (the leaders stay), and so no ``for``.
+An election can't be undone (the leaders stay), so there is no ``for``.
 """
 
 from collections.abc import Sequence
@@ -90,7 +90,7 @@ class ElectInjection(Injection):
         self.due = sorted(due)
 
     async def now(self) -> dict[int, PartitionState]:
-        """Return the topic's partitions as they are now."""
+        """Return the current state of the topic's partitions."""
         states = await retry_refused(self._states, self.context.clock, READ_DEADLINE_MS)
         return {state.partition: state for state in states}
 
@@ -112,7 +112,7 @@ class PreferredInjection(ElectInjection):
         await wait_until(lambda: elect_preferred_leaders(partitions, world), clock, ELECTED_DEADLINE_MS)
 
     async def hold(self, _until_us: int | None, report: Report) -> None:
-        """Report that every other leader, at least one, was replaced by the preferred one at a higher epoch."""
+        """Report that preferred leaders replaced all other leaders, at least one, at a higher epoch."""
         now = await self.now()
         moved = [p for p in self.due if p in now and _elected(self.before[p], now[p])]
         ok = bool(self.due) and len(moved) == len(self.due)

@@ -8,14 +8,14 @@
 ``replication: N``              more or fewer replicas, spread over the racks
 ==============================  ===================================================================================
 
-Where leaders are to move, they are elected at once. The first replica is the preferred leader and keeps its place
+If leaders have to move, they are elected immediately. The first replica is the preferred leader and keeps its place
 unless the change requires another. Without ``for`` the move is the action and stays. With ``for`` the heal restores the
-earlier assignment and leaders. While a move is in progress, its undo is to cancel it and restore.
+earlier assignment and leaders. The undo of a move in progress cancels the move and restores the assignment.
 
 ``throttle`` slows the data down by Kafka's replication throttle (KIP-73), so that a move lasts; ``cancel_after``
-cancels it in progress (KIP-455). The throttle is four settings: a rate for leaders and one for followers, of each
-broker that sends or receives, and the replicas they apply to, of each topic. In-sync replicas are never throttled. The
-throttle is in force before the move is requested and removed after it, also where the move stays.
+cancels it in progress (KIP-455). The throttle consists of four settings: two rates (leaders and followers) of each
+broker that sends or receives, and two lists of throttled replicas of each topic. In-sync replicas are never throttled.
+The throttle is in force before the move is requested and removed after it, even if the move stays.
 """
 
 from collections import Counter
@@ -84,12 +84,15 @@ def move_replicas(states: Iterable[PartitionState], source: BrokerId, target: Br
 
 
 def swap_brokers(states: Iterable[PartitionState], source: BrokerId, target: BrokerId) -> Assignment:
-    """Exchange two brokers, also where only one of them holds the partition."""
+    """Exchange two brokers, also in partitions that only one of them holds."""
     return {partition_of(s): _substitute(s.replicas, {source: target, target: source}) for s in states}
 
 
 def replace_broker(states: Iterable[PartitionState], source: BrokerId, target: BrokerId) -> Assignment:
-    """Move all replicas of ``source`` to ``target``. Raises FaultError if that holds some of them already."""
+    """Move all replicas of ``source`` to ``target``.
+
+    Raises FaultError if ``target`` already holds one of the partitions.
+    """
     held = [state for state in states if source in state.replicas]
     both = [state for state in held if target in state.replicas]
     if both:
@@ -189,7 +192,7 @@ class ReassignInjection(Injection):
         return Witness(what, asked, len(done), "partitions", len(now), ok=len(done) == asked)
 
     async def now(self) -> dict[TopicPartition, PartitionState]:
-        """Return the partitions of the fault's topics as they are now."""
+        """Return the current state of the partitions of the fault's topics."""
         states = await retry_refused(self._states, self.context.clock, READ_DEADLINE_MS)
         return {partition_of(state): state for state in states}
 
@@ -234,7 +237,7 @@ async def throttle_changes(
 
 
 class ThrottledInjection(ReassignInjection):
-    """Throttled reassignment: seen in progress, its throttle read back each second."""
+    """Throttled reassignment, witnessed while it is in progress; the throttle is read back each second."""
 
     def __init__(
         self,
@@ -293,7 +296,7 @@ class ThrottledInjection(ReassignInjection):
 
 
 class CancelledInjection(ThrottledInjection):
-    """Reassignment cancelled in progress. ``caught``: number of partitions that were moving then."""
+    """Reassignment cancelled in progress. ``caught``: number of partitions that were moving at the cancellation."""
 
     def __init__(
         self,

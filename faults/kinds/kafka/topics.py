@@ -4,13 +4,14 @@
 five minutes by default; from then on keys map to other partitions.
 
 ``delete_records`` raises the log start of a topic's partitions (KIP-107), like retention, but at a chosen time.
-Consumers that have not read so far are out of range and reset by ``auto.offset.reset``. ``share: 0.5`` deletes the
-older half of each partition, ``before: N`` all records below offset N, neither of them everything up to the high
-watermark. The plan itself deletes the records, so they don't count as lost.
+Consumers that have read less are out of range and reset according to ``auto.offset.reset``. ``share: 0.5`` deletes the
+older half of each partition, ``before: N`` all records below offset N. Neither parameter can delete all records up to
+the high watermark. The plan itself deletes the records, so they don't count as lost.
 
 ``recreate_topic`` deletes a topic and creates it again with the same partitions, replicas and settings: its records are
 gone, and its id is another. Clients that use topic ids (KIP-516) must learn the new id; clients that use names see
-offsets start again. For a moment there is no topic; the undo of that moment, if the runner dies then, creates it.
+offsets start again. For a moment the topic does not exist. If the runner dies at that moment, the undo creates the
+topic.
 """
 
 import math
@@ -102,7 +103,7 @@ class AddPartitions(Fault):
             yield Problem(("to",), f"{self.topic} has {partitions} partitions, and Kafka can only add: set `to` higher")
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        """Resolve the topic; raise FaultError if it doesn't exist or has as many partitions."""
+        """Resolve the topic; raise FaultError if it doesn't exist or has that many partitions already."""
         before = len(await context.world.partitions([self.topic]))
         if not 0 < before < self.to:
             raise FaultError(f"{self.topic} has {before} partitions, so it can't grow to {self.to}; check `to`")
@@ -198,7 +199,7 @@ RECREATE_ERASES = ("lost", "duplicate", "order")
 
 
 class RecreateTopicInjection(Injection):
-    """Deletion and creation of a topic. ``topic_id``: its id before."""
+    """Deletion and creation of a topic. ``topic_id``: the topic's id before the fault."""
 
     def __init__(
         self, context: InjectionContext, topic_id: str, states: Sequence[PartitionState], config: Mapping[str, str]

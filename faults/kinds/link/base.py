@@ -2,13 +2,13 @@
 
 ``LinkFault`` is the base of every kind with a ``link``; ``LinkInjection`` observes the links while it lasts.
 ``ToxicFault`` and ``ToxicInjection`` are the bases of kinds that put one toxic of Toxiproxy on each stream of each
-link: such a kind gives the toxic's type and attributes. ``ProbedInjection`` witnesses the toxics by connections of our
-own over the same links.
+link: such a kind gives the toxic's type and attributes. ``ProbedInjection`` witnesses the toxics with its own
+connections over the same links.
 
 Rules for probes. Only a link that answered before the fault is probed during it. Links whose broker does not run, or
 whose proxy is disabled, are affected by another fault and left out, and so are links on which an overlapping fault
-leaves nothing to measure. Every remaining link must show the fault; the witness describes the first that does not, or
-else the first of all. If no link remains, the toxics read back are the only witness, and ``what`` says so.
+leaves nothing to measure. Every remaining link must show the fault; the witness describes the first link that does not,
+or else the first link. If no link remains, the toxics read back are the only witness, and ``what`` says so.
 """
 
 import asyncio
@@ -84,7 +84,7 @@ async def running(links: Iterable[Link], context: InjectionContext) -> list[Link
 async def foreign_latency_ms(
     links: Iterable[Link], own: Container[str], context: InjectionContext
 ) -> dict[Link, float]:
-    """Return the delay that latency toxics other than our ``own`` add to a round trip over each link."""
+    """Return the delay that latency toxics of other faults add to a round trip over each link."""
     toxics = await context.world.toxics()
     return {
         link: float(
@@ -235,7 +235,10 @@ class Reading(NamedTuple):
 
 
 class ProbedInjection(ToxicInjection):
-    """Toxics whose effect shows on connections of our own. ``what`` and ``unit`` belong to the witness."""
+    """Toxics that the harness can verify by measuring its own test connections.
+
+    ``what`` and ``unit`` are fields of the witness.
+    """
 
     what: ClassVar[str]
     unit: ClassVar[str]
@@ -267,7 +270,7 @@ class ProbedInjection(ToxicInjection):
         await wait_until_answering(self.reachable, self.context)
 
     async def exchange(self, link: Link, ballast_bytes: int, limit_ms: int) -> Exchange | None:
-        """Send one request over a connection of its own; None if no connection could be made."""
+        """Send one request over a new connection; None if no connection could be made."""
         try:
             async with dialled(link, self.context) as probe:
                 return await probe.ask(ballast_bytes, limit_ms)

@@ -8,7 +8,7 @@ close of both: Docker's forwarder passes no reset on (``tests/contract/test_toxi
 
 ``slow_close``: the close of a connection is passed on late, so one side keeps a connection that the other has closed.
 It is Toxiproxy's ``slow_close`` toxic. It has no effect while connections live, only when a side closes one, such as a
-broker that stops or a client with idle connections. The heal passes on at once what was held back.
+broker that stops or a client with idle connections. The heal passes on delayed closes immediately.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class ResetInjection(ClosedConnectionInjection):
 
 
 class Reset(ToxicFault):
-    """End the connection of whoever sends over some links."""
+    """Close the connection of every sender over some links."""
 
     band: ClassVar[Band] = Band("#ad494a", "reset")
     proof: ClassVar[str] = "a question whose connection is ended instead of answered; the toxics, read back each second"

@@ -4,21 +4,21 @@ Schedule. Toxiproxy's own ``jitter`` is not reproducible, so a changing delay is
 delay for every ``every`` of the fault (a turn), at which the toxics are updated::
 
     jitter   delay +- jitter, uniform            ramp_to   in equal steps from delay to ramp_to
-    spikes   drawn turns of a larger delay, neither the first nor the last
+    spikes   drawn turns of a larger delay, never the first or the last
 
-All three can be combined; a spike replaces the delay of its turn. Toxics of several faults on one link add up. An
-update lets one chunk that a toxic holds go early. A delay is not a queue: data that arrives meanwhile is late by the
-same time, all of it together.
+All three can be combined; a spike replaces the delay of its turn. Toxics of several faults on one link add up. When a
+toxic is updated, one chunk of data that it holds is sent early. A delay does not limit throughput: all data is late by
+the same time.
 
 Witness. The same small request goes over the same link before and during the fault. A link counts as slowed if the
 median of its probes rose, compared with the fastest before the fault, by at least 0.8 x the delay in force (the
-smallest in force while the probes ran, for each affected stream). A busy host only adds time, so measuring before the
-fault waits for a quiet moment, but not for long. A probe during which the delay changed is discarded. Delays of other
-faults on the link, read from Toxiproxy, are subtracted first, so that overlapping faults don't count for each other. A
-link without an answer counts as slow as the time it kept the probe waiting; if that is less than the delay, something
+smallest in force while the probes ran, for each affected stream). A busy host only adds time, so the measurement before
+the fault waits a short time for a quiet moment. A probe during which the delay changed is discarded. Delays of other
+faults on the link, read from Toxiproxy, are subtracted first, so that overlapping faults don't count for each other.
+The latency of a link without an answer is the time that the probe waited; if that is less than the delay, something
 else broke it (its broker is down, for example) and it is left out. A link that can't be dialled from the host can't be
-probed. If no link remains, the toxics read back are the only witness, and ``what`` says so. Spikes are probed as they
-come.
+probed. If no link remains, the toxics read back are the only witness, and ``what`` says so. Spikes are probed when they
+occur.
 """
 
 import asyncio
@@ -153,7 +153,10 @@ class Latency(DelayedFault, LinkFault):
 
 @dataclass(frozen=True)
 class Schedule:
-    """One delay for each turn of ``every_ms``; a single delay lasts. ``spikes``: the turns that are spikes."""
+    """One delay for each turn of ``every_ms``; a single delay lasts for the whole fault.
+
+    ``spikes``: the turns that are spikes.
+    """
 
     delays_ms: tuple[int, ...]
     every_ms: int
@@ -167,7 +170,7 @@ class Schedule:
 
 @dataclass
 class _LowestDelay:
-    """Smallest delay in force during one measurement: any of its probes may have met it."""
+    """Smallest delay in force during one measurement, which applies to any of its probes."""
 
     ms: int
 
@@ -179,7 +182,10 @@ class _Probe:
 
 
 class DelayInjection(ToxicInjection):
-    """One latency toxic for each stream of each link, updated by the schedule. ``before_ms``: fastest round trips."""
+    """One latency toxic for each stream of each link, updated by the schedule.
+
+    ``before_ms``: fastest round trips before the fault.
+    """
 
     def __init__(
         self, context: InjectionContext, streams: tuple[LinkStream, ...], schedule: Schedule, roles: Mapping[str, Any]
@@ -228,7 +234,7 @@ class DelayInjection(ToxicInjection):
             await asyncio.gather(schedule, return_exceptions=True)
 
     async def measure(self, probes: int = PROBES) -> Witness:
-        """Probe every link that answered before; the witness is of the one that rose least for its delay."""
+        """Probe every link that answered before; the witness describes the link with the smallest rise."""
         if not self.before_ms:
             return _unprobed("there is no way into these links from the host")
         lowest = _LowestDelay(self.delay_ms)
@@ -262,7 +268,7 @@ class DelayInjection(ToxicInjection):
         return await foreign_latency_ms(self.streams, self.toxic_names, self.context)
 
     async def _probe_link(self, link: Link, count: int) -> list[_Probe]:
-        """Return ``count`` undisturbed probes, or those of ``TRIES``; if all were disturbed, the disturbed ones."""
+        """Return up to ``count`` undisturbed probes out of ``TRIES``, or disturbed probes if there are no others."""
         undisturbed: list[_Probe] = []
         disturbed: list[_Probe] = []
         while len(undisturbed) < count and len(undisturbed) + len(disturbed) < TRIES:

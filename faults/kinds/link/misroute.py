@@ -2,8 +2,8 @@
 
 Each proxy leads to the other's upstream, and redirecting it closes every connection through it. A client that relies on
 addresses sends requests to a broker that does not lead the partitions; a client that names the broker it expects
-(ApiVersions v5, KIP-1242) is rejected. The witness asks the broker behind each link for that broker's own settings,
-which a broker returns for its own id only, so the proof comes over Kafka's protocol and through the swapped link.
+(ApiVersions v5, KIP-1242) is rejected. The witness asks the broker behind each link for its settings. A broker returns
+settings only for its own id, so the answer, which comes over Kafka's protocol and the swapped link, proves the swap.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -82,7 +82,7 @@ class MisrouteInjection(LinkInjection):
         return Witness(what, asked, asked - len(wrong), "proxies", asked, not wrong)
 
     async def confirm_healed(self) -> None:
-        """Wait until its own broker answers behind each link whose broker runs."""
+        """Wait until the right broker answers behind each link with a running broker."""
         await wait_until(self._remaining, self.context.clock, BACK_DEADLINE_MS)
 
     async def _remaining(self) -> str | None:
@@ -99,7 +99,7 @@ class MisrouteInjection(LinkInjection):
 
 
 class Misroute(LinkFault):
-    """Cross a client link with that of the same rack to another broker."""
+    """Swap a client link with the link from the same rack to another broker."""
 
     band: ClassVar[Band] = Band("#637939", "misroute")
     proof: ClassVar[str] = "the node id that answers behind each link, over Kafka's protocol; the proxies, read back"

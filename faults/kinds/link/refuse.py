@@ -1,13 +1,13 @@
 """``refuse`` and ``flap``: connections over some links are closed at once and new ones refused, constantly or in turns.
 
-``refuse`` differs from ``cut`` in that both sides notice at once. It is Toxiproxy's proxy disabled. A connection is
-refused to the side that opens it, so ``->`` disables the proxies that the source dials, and ``<->`` between racks those
-that either rack dials.
+``refuse`` differs from ``cut`` in that both sides notice at once. The fault disables the link's proxy in Toxiproxy. A
+connection is refused to the side that opens it, so ``->`` disables the proxies that the source dials, and ``<->``
+between racks disables the proxies that either rack dials.
 
 ``flap`` disables and enables the proxies over and over. Each time they are disabled, every connection is closed and new
 ones are refused; each time they are enabled, clients may reconnect. The phases last ``down`` and ``up``, or with
-``jitter`` times around them that the compiler draws. Each round has one witness: the proxies found closed while they
-should be, and found open while they should be.
+``jitter`` times around them that the compiler draws. Each round has one witness: the number of proxies that were
+closed, and the number that were open, when they should be.
 """
 
 import random
@@ -77,7 +77,7 @@ class RefuseInjection(LinkInjection):
             await run_to_completion(self.context.world.disable(proxy))
 
     async def measure(self) -> Witness:
-        """Expect a refusal, at once, on every link that answered before; silence would be another fault."""
+        """Expect an immediate refusal on every link that answered before; no response would mean another fault."""
         closed = count_answers(await probe_all(self.reachable, self.context))["closed"]
         asked = len(self.reachable)
         what = "links on which a connection is refused or closed at once"
@@ -129,7 +129,7 @@ State = Literal["closed", "open"]
 
 
 class Check(NamedTuple):
-    """Number of proxies checked, and of those found in the expected state."""
+    """Number of checked proxies, and number of proxies in the expected state."""
 
     proxies: int
     expected: int
@@ -201,7 +201,7 @@ class FlapInjection(Injection):
 
 
 class Flap(LinkFault):
-    """Shut and open the doors at the end of some links over and over."""
+    """Close the connections over some links and refuse new ones, again and again with pauses."""
 
     band: ClassVar[Band] = Band("#f7b6d2", "flap")
     proof: ClassVar[str] = "each round: a refusal while shut, an answer while open, on every link that answered before"

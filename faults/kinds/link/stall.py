@@ -7,8 +7,8 @@ and end every connection. A request over a connection made before the fault must
 the heal, unless something else closed it.
 
 ``blackhole``: sent data vanishes, and a connection on which nothing more is sent is closed after ``timeout``. It is
-Toxiproxy's ``timeout`` toxic; each chunk that it swallows restarts its clock. The heal closes the connections that are
-still open, because the lost data is missing from the stream: clients reconnect after it
+Toxiproxy's ``timeout`` toxic; each chunk that it discards restarts the time-out. The heal closes the connections that
+are still open, because the lost data is missing from the stream: clients reconnect after it
 (``tests/contract/test_toxics.py``). Use ``cut`` if connections should stay open, and ``stall`` if nothing should be
 lost.
 """
@@ -42,7 +42,10 @@ FOREVER_MS = 24 * 3_600_000
 
 
 class StallInjection(ToxicInjection):
-    """Stalled links. ``kept``: a connection over each, made before; ``held``: the request over it during the fault."""
+    """Stalled links.
+
+    ``kept``: a connection over each link, made before the fault; ``held``: the request sent over it during the fault.
+    """
 
     @property
     def measuring_us(self) -> int:
@@ -100,7 +103,7 @@ class StallInjection(ToxicInjection):
 
 
 class Stall(ToxicFault):
-    """Let traffic over some links stand still, and go on afterwards over the same connections."""
+    """Stop traffic over some links, and continue it afterwards over the same connections."""
 
     band: ClassVar[Band] = Band("#7f7f7f", "stall")
     proof: ClassVar[str] = "silence on connections of our own, kept and new; the toxics, read back each second"
@@ -132,7 +135,7 @@ class BlackholeInjection(ClosedConnectionInjection):
 
 
 class Blackhole(ToxicFault):
-    """Let all that is sent over some links vanish, and close what keeps silent."""
+    """Discard all data that is sent over some links, and close connections without traffic."""
 
     band: ClassVar[Band] = Band("#393b79", "blackhole")
     proof: ClassVar[str] = "a question without answer, its connection closed after `timeout`; the toxics, read back"

@@ -1,16 +1,16 @@
 """``bandwidth``, ``slice`` and ``limit_data``: limits on the bytes that cross some links.
 
-``bandwidth``: a link carries at most so many bytes a second. It is Toxiproxy's ``bandwidth`` toxic, which counts each
-connection by itself: a client with three connections gets three times the rate (``tests/contract/test_toxics.py``).
+``bandwidth``: a link carries at most ``rate`` bytes a second. It is Toxiproxy's ``bandwidth`` toxic, which limits each
+connection separately: a client with three connections gets three times the rate (``tests/contract/test_toxics.py``).
 Data sent faster waits in the sender's buffers. The witness sends a request with ballast and measures the time until the
 whole response has arrived.
 
 ``slice``: data arrives in small pieces, with a pause after each. It is Toxiproxy's ``slicer`` toxic without its
 variation, whose randomness can't be seeded: it halves what it reads at once until no piece is larger than
-``average_size``. So there are at least as many pauses as the message has such pieces, and at most twice as many. The
+``average_size``. So a message has at least one pause for each ``average_size`` bytes, and at most two. The
 witness measures the time of a request with ballast.
 
-``limit_data``: a connection is closed after so many bytes. It is Toxiproxy's ``limit_data`` toxic; it counts each
+``limit_data``: a connection is closed after ``bytes`` bytes. It is Toxiproxy's ``limit_data`` toxic; it counts each
 stream of each connection by itself, from the moment the toxic is on the connection. The last message is truncated at
 the limit.
 """
@@ -89,7 +89,7 @@ class BandwidthInjection(ProbedInjection):
 
 
 class Bandwidth(ToxicFault):
-    """Let so many bytes a second over each connection of some links."""
+    """Limit the bytes a second of each connection over some links."""
 
     band: ClassVar[Band] = Band("#bcbd22", "bandwidth")
     proof: ClassVar[str] = "bytes a second over a connection of our own; the toxics, read back each second"
@@ -158,7 +158,7 @@ class SliceInjection(ProbedInjection):
 
 
 class Slice(ToxicFault):
-    """Cut what is sent over some links into small pieces."""
+    """Split the data that is sent over some links into small pieces."""
 
     band: ClassVar[Band] = Band("#e7ba52", "slice")
     proof: ClassVar[str] = "questions with ballast, slower by the pauses between their pieces; the toxics, read back"
@@ -214,7 +214,7 @@ class LimitDataInjection(ProbedInjection):
 
 
 class LimitData(ToxicFault):
-    """Close each connection over some links when so many bytes have gone over it."""
+    """Close each connection over some links after a number of bytes."""
 
     band: ClassVar[Band] = Band("#8ca252", "limit_data")
     proof: ClassVar[str] = "bytes that crossed a connection of our own until it was closed; the toxics, read back"

@@ -1,4 +1,4 @@
-"""Base of faults on one node: its duties before, its state while the fault lasts, its return to service."""
+"""Base of faults on one node: the node's duties before the fault, its state during it, and its return to service."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -26,7 +26,10 @@ RETURN_DEADLINE_MS = 60_000
 
 
 class NodeInjection(Injection):
-    """Injection that puts a node into state ``down``; ``verb`` undoes it. ``led``: partitions it led before."""
+    """Injection that puts a node into state ``down``; ``verb`` undoes it.
+
+    ``led``: partitions that the node led before.
+    """
 
     down: ClassVar[BrokerState]
     verb: ClassVar[Verb]
@@ -66,7 +69,7 @@ class NodeInjection(Injection):
         await self.see_back()
 
     async def see_back(self) -> None:
-        """Wait until the node is in service; FaultError with what is missing after a deadline."""
+        """Wait until the node is in service; raise FaultError with what is missing after a deadline."""
         try:
             await wait_until(
                 lambda: out_of_service_reason(self.victim, self.context), self.context.clock, RETURN_DEADLINE_MS
@@ -126,9 +129,10 @@ async def node_duties(node: BrokerId, led: Iterable[PartitionState], world: Worl
 
 
 async def out_of_service_reason(node: BrokerId, context: InjectionContext) -> str | None:
-    """Return None once the node answers, is registered and in the ISR of all it holds, else what is missing.
+    """Return None once the node answers, is registered and in the ISR of all its partitions, else what is missing.
 
-    It must answer first: until the cluster has noticed its absence, registration and ISR are those from before.
+    It must answer first: until the cluster notices its absence, registration and ISR still show the state before the
+    fault.
     """
     world = context.world
     if await world.state(node) != "running":

@@ -1,12 +1,13 @@
 """``kill_controller`` and ``move_controller``: faults on the active controller.
 
-No request makes a controller resign, so its process must be stopped. Where nodes are combined, clients lose a broker
-with it, and the two effects can't be told apart.
+No request makes a controller resign, so its process must be stopped. With combined nodes, clients lose a broker at the
+same time, and the two effects can't be distinguished.
 
 ``kill_controller`` kills the active controller with SIGKILL. Another one must be elected, and the node stays dead until
 the heal. ``move_controller`` takes the active controller away until another is elected, and brings it back at once:
 ``by: restart`` shuts it down, so it resigns and the election is quick; with ``pause`` and ``kill`` the quorum must
-detect the loss first. The new controller stays: which voter is the controller was chance before as well.
+detect the loss first. The new controller stays active, because the choice of the controller was arbitrary before the
+fault as well.
 """
 
 from abc import abstractmethod
@@ -60,7 +61,7 @@ class ControllerFault(Fault):
         return "unknown"
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
-        """Yield a problem for a quorum of one."""
+        """Yield a problem for a quorum with a single voter."""
         yield from quorum_size_problems(plan)
 
     def surprises(self, plan: PlanContext) -> Iterator[Problem]:

@@ -56,14 +56,14 @@ class FenceInjection(ToxicInjection):
         await wait_until(self._not_yet, self.context.clock, FENCED_DEADLINE_MS)
 
     async def measure(self) -> Witness:
-        """Witness that all are fenced, by the metadata of the others: fenced brokers don't learn it themselves."""
+        """Witness that all are fenced, from other brokers' metadata, because a fenced broker doesn't learn of it."""
         unfenced = await retry_refused(self._unfenced, self.context.clock, READ_DEADLINE_MS)
         asked = len(self.fenced)
         what = "brokers that the controllers have fenced, by the metadata of the others"
         return Witness(what, asked, asked - len(unfenced), "brokers", asked, not unfenced)
 
     async def confirm_healed(self) -> None:
-        """Wait until they are registered and unfenced, by the others' metadata too, and in the ISR of all they hold."""
+        """Wait until they are registered and unfenced, also in the metadata of the others, and in every ISR."""
         await wait_until(self._still_fenced, self.context.clock, RETURN_DEADLINE_MS)
         for broker in sorted(self.fenced):
             in_service = partial(out_of_service_reason, broker, self.context)

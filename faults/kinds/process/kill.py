@@ -60,7 +60,10 @@ DEATHS_MIN = 2  # a single death is a kill
 
 
 class CrashLoopInjection(KillInjection):
-    """Repeated kills of one node. ``deaths``, ``returns``: number of times it was seen dead, and in service after."""
+    """Repeated kills of one node.
+
+    ``deaths``, ``returns``: how often the node was seen dead, and how often back in service.
+    """
 
     def __init__(
         self,
@@ -113,7 +116,7 @@ class CrashLoopInjection(KillInjection):
 
 
 class CrashLoop(NodeFault):
-    """SIGKILL a node again each time it has come back."""
+    """SIGKILL a node again each time it is back in service."""
 
     family: ClassVar[Family] = "process"
     band: ClassVar[Band] = Band("#e7298a", "crash loop")

@@ -4,8 +4,7 @@ The engine enforces the limit. Kernel counters (periods throttled, memory in use
 A limit that the node never reaches proves nothing, and its witness fails.
 
 ``cpu_quota`` gives the node a share of the processors (the kernel's CFS bandwidth control). Once the quota of a 100 ms
-period is used up, all its threads stop until the next period: a slow broker whose requests are all late, and none
-refused.
+period is used up, all its threads stop until the next period: a slow broker that delays all requests and refuses none.
 
 ``memory_limit`` counts everything: heap, threads, and the page cache of the logs, which is evicted first. Below the
 JVM's own needs the kernel kills the process, which is a valid fault too; the heal starts the node again.

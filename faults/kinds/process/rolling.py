@@ -288,7 +288,7 @@ class RollingUpgradeInjection(RollingInjection):
         return Witness(what, asked, upgraded, "nodes", asked, ok=upgraded == asked)
 
     async def _levels(self) -> Witness:
-        """Read the levels that brokers support from ApiVersions: a release with a level of its own changes it."""
+        """Read the feature levels that brokers support from ApiVersions; they differ between some releases."""
         levels = await self._supported_levels()
         due = [broker for broker in self.levels_before if minor(self.before[broker]) != minor(self.to)]
         changed = sum(levels[broker] != self.levels_before[broker] for broker in due)

@@ -82,7 +82,7 @@ class LosingFault(TamperFault):
 
     @property
     def limit_ms(self) -> int:
-        """The same for silence, as a late answer disproves it."""
+        """Return the same limit if the fault is silent, because a late answer would disprove the silence."""
         return self.probing_ms + (ROOM_MS if self.connection == "closed" else 0)
 
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- the client sees it

@@ -10,8 +10,9 @@
   exposed to the fault, and records of a client of that workload were due in its window. A cell that was tried but not
   exercised has a line with the reason, so that the search does not try it for ever.
 * **Search.** A run's results are on disk before the next plan is drawn, so an interrupted search continues where it
-  was. A failing plan is added to the corpus at once. A run without a verdict counts as tried; three in a row end the
-  search, since the host is the likely cause. The corpus gets at most half of the budget, but always its newest plan.
+  was. A failing plan is added to the corpus at once. A run without a verdict counts as tried. Three such runs in a row
+  end the search, because the host is the likely cause. The corpus gets at most half of the budget, but always its
+  newest plan.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -60,9 +61,9 @@ def load_s(timeline: Timeline) -> float:
 
 @dataclass
 class Budget:
-    """``total_s`` seconds from the object's creation, on ``clock``, minus the time to remove the cluster.
+    """Time budget of ``total_s`` seconds, from the object's creation; part of it is kept for removing the cluster.
 
-    ``durations_s``: total time of each run; ``overheads_s``: time beside the load, of runs with a verdict.
+    ``durations_s``: total time of each run; ``overheads_s``: time in addition to the load, for runs with a verdict.
     """
 
     total_s: float
@@ -87,7 +88,7 @@ class Budget:
         return self.needs_s(timeline) <= self.left_s
 
     def seen(self, took_s: float, loaded_s: float | None) -> None:
-        """Record a finished run. ``loaded_s``: length of its load, None without a verdict."""
+        """Record a finished run. ``loaded_s`` is the length of its load, None for a run without a verdict."""
         self.durations_s.append(took_s)
         if loaded_s is not None:
             self.overheads_s.append(took_s - loaded_s)
@@ -144,7 +145,7 @@ def lines_without_verdict(
 
 
 def _cells_of(step: Step, plan: Plan, timeline: Timeline, windows: Windows) -> Iterator[tuple[Cell, list[Worker]]]:
-    """Yield one fault's cells with their clients; the phase is the actual one, or the planned one without a start."""
+    """Yield one fault's cells with their clients; the phase is the planned one if the fault never started."""
     fault = step.fault()
     if step.id in windows:
         others = [window for other, window in windows.items() if other != step.id]
@@ -243,7 +244,7 @@ class ExploredRun:
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """Parameters of a search. ``today``: the night from which staleness is counted."""
+    """Parameters of a search. ``today`` is the night to which the age of evidence is counted."""
 
     frame: Frame
     seed: int

@@ -1,10 +1,11 @@
-"""Execution of trials within a budget: which parts run and how long, what was already run, and running what is missing.
+"""Execution of trials within a budget: selection of parts, the record of finished parts, and missing runs.
 
-* **Budget.** Only blocks are saved, never below six: with fewer no test can decide. The parts that decide a trial come
-  first, each KIP's most informative part before the second of any, and are extended to full length before time goes to
-  parts that are only reported. A part that is used only together with a part that was left out is left out too. A part
-  that doesn't fit at its shortest is left out, and later parts are still tried; the remaining time extends all selected
-  parts equally. The same budget always gives the same selection, even if some parts were already run.
+* **Budget.** Time is saved only by running fewer blocks, but at least six: with fewer, no statistical test can decide.
+  The parts that decide a trial come first, the most informative part of each KIP before the second part of any KIP, and
+  are extended to full length before time goes to parts that are only reported. A part that is used only together with a
+  part that was left out is left out too. A part that doesn't fit at its shortest is left out, and later parts are still
+  tried; the remaining time extends all selected parts equally. The same budget always gives the same selection, even if
+  some parts were already run.
 * **Record.** ``trial.json`` holds the judged run of each part. It is written atomically after each part's verdict, so
   an interrupted trial continues with its current part. A run counts while the part's plan, changes, seed and version
   are the same (``digest``) and its folder exists; remove the folder to run the part again. A run with more blocks than
@@ -64,7 +65,7 @@ def plan_within_budget(trials: Sequence[Trial], budget_s: float | None) -> Allot
 def _useful_parts(
     trials: Sequence[Trial], parts: Sequence[Planned], budget_s: float | None, available: Collection[Planned] = ()
 ) -> Allotted:
-    """Like ``allot``, without parts that no claim can use together with ``available``; others get their time."""
+    """Distribute time as ``allot`` does, but drop parts that no claim can use together with ``available``."""
     allotted = allot(parts, budget_s)
     selected = {*available, *allotted.blocks}
     useless = {part for part in allotted.blocks if not any(trial.is_readable(part, selected) for trial in trials)}
@@ -132,7 +133,10 @@ class Done:
 
 @dataclass(frozen=True)
 class Record:
-    """Record of a trial. ``left_out``: reasons for parts that the last call did not run; ``seed``: of that call."""
+    """Record of a trial.
+
+    ``left_out``: reasons for parts that the last call did not run; ``seed``: seed of that call.
+    """
 
     kip: int
     parts: Mapping[str, Done] = field(default_factory=dict)
@@ -140,7 +144,7 @@ class Record:
     seed: int = SEED
 
     def done(self, part: Planned, blocks: int | None, home: Path) -> Done | None:
-        """Return the part's run if it counts and has at least ``blocks`` blocks."""
+        """Return the part's run if it is current and has at least ``blocks`` blocks."""
         finished = self.parts.get(part.name)
         if finished is None or self.stale(part) or not (home / finished.run / "verdict.json").is_file():
             return None
