@@ -196,7 +196,7 @@ def test_a_plan_runs_on_it_and_leaves_it_as_it_was(theirs: TheirKafka, tmp_path:
     assert before == theirs.state()
     facts = json.loads((run / "run.json").read_text())
     assert [{"id": 1, "rack": "z", "dialled": theirs.bootstrap("secure")}] == facts["brokers"]
-    assert "attached, not launched" in (run / "report.html").read_text()
+    assert "on an attached cluster" in (run / "report.html").read_text()
 
 
 @pytest.mark.parametrize("by", ["heal", pytest.param("watchdog", marks=pytest.mark.nightly)])
