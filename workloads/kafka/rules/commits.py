@@ -1,43 +1,42 @@
-"""What an answer to OffsetCommit calls for, and which answers prove that nothing was written.
+"""Offset commits under open-loop load: many groups without members, and a separate outcome for each commit.
 
-Kafka: ``CommitRequestManager.OffsetCommitRequestState.onResponse``; ``ConsumerCoordinator.OffsetCommitResponseHandler``
-says the same.
-
-=============================  =======================================================================
-COORDINATOR_LOAD_IN_PROGRESS,  asked again: the coordinator, or its metadata, isn't there yet
-UNKNOWN_TOPIC_OR_PARTITION
-NOT_COORDINATOR,               asked again, of a coordinator that is looked for first
-COORDINATOR_NOT_AVAILABLE,
-REQUEST_TIMED_OUT
-all else                       final: what the group, the topic or the request is won't change by asking
-=============================  =======================================================================
-
-A coordinator appends and waits for its replicas. A write that is under way when it loses its partition ends as
-NOT_COORDINATOR, and one that is too slow as COORDINATOR_NOT_AVAILABLE (``CoordinatorOperationExceptionHelper``), yet it
-may be kept: these two prove nothing. Nor does REQUEST_TIMED_OUT, or a code that is listed nowhere here.
-
-Offset commits under open-loop load: many groups without members, each commit with an outcome of its own.
-
-This is the load that KIP-1224 is about. The KIP concerns the coordinator alone, so there is nothing to switch here: a
-client of it is one that sends each commit as soon as it may. Kafka: ``CommitRequestManager``, ``ConsumerCoordinator``.
+This is the load of KIP-1224. The KIP concerns only the coordinator, so there is no switch here: the client sends
+each commit as soon as rule 1 allows. Kafka: ``CommitRequestManager``, ``ConsumerCoordinator``.
 
 A *target* is one partition of one group.
 
-1. **In order.** A target has one request in flight. Commits that are offered meanwhile queue behind it and go out one
-   by one, in the order in which they were offered. So no coordinator can put an older position in a newer one's place.
-2. **Again.** What the errors call for is in ``commit_errors.py``; no answer is treated like NOT_COORDINATOR. Retries of
-   a target back off, doubling from ``retry.backoff.ms``, until one attempt succeeds.
-3. **Superseded.** A commit whose attempt failed is not sent again when newer ones of its target wait. The newest of
-   them is sent in the place of all, and they end as it ends. That is Kafka's auto-commit, which after a retriable error
-   commits the positions of that moment; a commit promises that the group goes on from there *or later*, so all are
-   acknowledged with it.
-4. **Deadline.** A commit that has not ended ``delivery.timeout.ms`` after it was offered ends then, whatever is under
-   way. A request in flight keeps the turn of its target until it is answered or its connection is gone (rule 1).
-5. **Doubt.** A commit has *failed* if every attempt for it that was sent was answered, and surely not written
-   (``NOT_WRITTEN``); else it is in doubt.
+1. **In order.** A target has one request in flight. Commits offered meanwhile queue behind it and are sent one by one
+   in the order in which they were offered, so no coordinator can replace a newer position with an older one.
+2. **Retries.** The table below gives the errors that are retried; a missing response is treated like NOT_COORDINATOR.
+   Retries of a target back off, doubling from ``retry.backoff.ms``, until an attempt succeeds.
+3. **Superseded.** A commit whose attempt failed is not sent again if newer commits of its target wait. The newest is
+   sent for all of them, and they share its outcome. Kafka's auto-commit does the same: after a retriable error it
+   commits the positions of that moment. A commit promises that the group continues from there *or later*, so all are
+   acknowledged together.
+4. **Deadline.** A commit ends ``delivery.timeout.ms`` after it was offered, even with a request in flight. That request
+   blocks its target until it is answered or its connection is closed (rule 1).
+5. **Doubt.** A commit has *failed* if every attempt that was sent for it was answered and surely not written
+   (``NOT_WRITTEN``); otherwise it is in doubt.
 
-Not excluded, in Kafka as little as here: a request that a lost connection still holds (its broker was frozen) may be
-written after a later commit. Only a member's epoch or a transaction could fence it, and these groups have neither.
+Errors of OffsetCommit (``CommitRequestManager.OffsetCommitRequestState.onResponse``, and equally
+``ConsumerCoordinator.OffsetCommitResponseHandler``):
+
+=============================  =======================================================================
+COORDINATOR_LOAD_IN_PROGRESS,  retried: the coordinator, or its metadata, isn't ready yet
+UNKNOWN_TOPIC_OR_PARTITION
+NOT_COORDINATOR,               retried after the coordinator is found again
+COORDINATOR_NOT_AVAILABLE,
+REQUEST_TIMED_OUT
+all others                     final: a retry can't change the state of group, topic or request
+=============================  =======================================================================
+
+A coordinator appends and waits for its replicas. A pending write ends as NOT_COORDINATOR if the coordinator loses its
+partition, and as COORDINATOR_NOT_AVAILABLE if it is too slow (``CoordinatorOperationExceptionHelper``), yet the write
+may survive: these two prove nothing. Neither do REQUEST_TIMED_OUT and codes that aren't listed in this file.
+
+Not excluded, neither in Kafka nor here: a request held by a lost connection (for example because its broker was frozen)
+may be written after a later commit. Only a member's epoch or a transaction could fence it, and these groups have
+neither.
 """
 
 from collections import Counter, deque
@@ -51,13 +50,13 @@ from aftershock.workloads.kafka.rules.values import UNKNOWN, Backoff
 from aftershock.workloads.kafka.wire.codes import COORDINATOR_MOVED
 
 MOVED: frozenset[int] = COORDINATOR_MOVED | {ErrorCode.request_timed_out}
-"""The coordinator has to be looked for."""
+"""Errors after which the coordinator must be found again."""
 
 ASKED_AGAIN: frozenset[int] = MOVED | {
     ErrorCode.coordinator_load_in_progress,
     ErrorCode.unknown_topic_or_partition,
 }
-"""The same commit may succeed later."""
+"""Errors after which the same commit is retried."""
 
 NOT_WRITTEN: frozenset[int] = frozenset(
     {
@@ -79,11 +78,11 @@ NOT_WRITTEN: frozenset[int] = frozenset(
         ErrorCode.stale_member_epoch,
     }
 )
-"""What ``KafkaApis`` and the coordinator find before they write."""
+"""Errors that ``KafkaApis`` and the coordinator detect before they write."""
 
 
 class Target(NamedTuple):
-    """One partition of one group: what commits are in order of."""
+    """One partition of one group; commits are ordered within a target."""
 
     group: str
     topic: str
@@ -91,10 +90,10 @@ class Target(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of one commit: Kafka's code (0: acknowledged), and whether it may have been written all the same.
+    """Outcome of one commit. ``error`` is Kafka's code (0: acknowledged); ``in_doubt``: may be written anyway.
 
-    ``broker_id`` is the last coordinator that it was sent to, -1 if it never was; ``attempts`` counts the requests that
-    were sent for it, those that superseded it included.
+    ``broker_id``: the last coordinator that it was sent to, -1 if it was never sent. ``attempts``: number of requests
+    sent for it, including those of newer commits that superseded it.
     """
 
     token: int
@@ -110,7 +109,7 @@ class _Commit:
     offset: int
     deadline_ms: float
     attempts: int = 0
-    unproven: int = 0  # attempts that were sent and are not known to have written nothing
+    unproven: int = 0  # attempts that were sent and may have been written
     broker_id: int = UNKNOWN
     ended: bool = False
 
@@ -121,7 +120,7 @@ class _Commit:
 
 @dataclass(slots=True)
 class _Turns:
-    """A target's commits. ``carried`` are those that the request under way (or due again) is for, the newest last."""
+    """Commits of a target. ``carried``: commits covered by the request in flight or due for a retry, newest last."""
 
     waiting: deque[_Commit] = field(default_factory=deque)
     carried: list[_Commit] = field(default_factory=list)
@@ -131,7 +130,7 @@ class _Turns:
     retry_at_ms: float = 0.0
 
     def clean(self) -> None:
-        """Forget those that have ended; what is in flight stays, for its answer is still to come."""
+        """Remove ended commits, but keep those of a request in flight until its response."""
         while self.waiting and self.waiting[0].ended:
             self.waiting.popleft()
         if not self.in_flight:
@@ -141,8 +140,8 @@ class _Turns:
 class Commits:
     """All commits of one committer.
 
-    ``counts``: ``commits_sent`` requests, ``commits_retried`` of them after an attempt for the same commits;
-    ``commits_queued_behind`` others when they were offered, ``commits_superseded`` by newer ones.
+    Counters: ``commits_sent`` (requests), ``commits_retried`` (requests after an earlier attempt for one of their
+    commits), ``commits_queued_behind`` (commits offered while others were pending), ``commits_superseded``.
     """
 
     def __init__(self, *, delivery_timeout_ms: float, backoff: Backoff) -> None:
@@ -152,7 +151,7 @@ class Commits:
         self._by_deadline: deque[_Commit] = deque()
 
     def offer(self, target: Target, offset: int, token: int, now_ms: float) -> None:
-        """Take a commit; its outcome comes from ``answered``, ``expire`` or ``abandon``, exactly once."""
+        """Queue a commit; ``answered``, ``expire`` or ``abandon`` returns its outcome exactly once."""
         turns = self._targets.setdefault(target, _Turns())
         commit = _Commit(token, offset, now_ms + self._timeout_ms)
         turns.clean()
@@ -163,7 +162,7 @@ class Commits:
     # ---- one attempt: begin, sent, and then answered or unanswered
 
     def wait_ms(self, target: Target, now_ms: float) -> float:
-        """How long until ``begin`` has something to send: 0 now; infinite while one is in flight, or none waits."""
+        """Time until ``begin`` may be called: 0 is now, infinite while a request is in flight or none waits."""
         turns = self._targets[target]
         turns.clean()
         if turns.in_flight or not (turns.carried or turns.waiting):
@@ -171,7 +170,7 @@ class Commits:
         return max(0.0, turns.retry_at_ms - now_ms)
 
     def begin(self, target: Target) -> int:
-        """The offset to send, now that ``wait_ms`` is 0. The target's turn is taken until an answer, or its absence."""
+        """Return the offset to send; call only if ``wait_ms`` is 0, then ``answered`` or ``unanswered``."""
         turns = self._targets[target]
         turns.clean()
         turns.in_flight, turns.is_sent = True, False
@@ -184,7 +183,7 @@ class Commits:
         return turns.carried[-1].offset
 
     def sent(self, target: Target, broker_id: int) -> None:
-        """The attempt goes to the wire now; without this call it can't have been written."""
+        """Record that the attempt is sent now; without this call it can't have been written."""
         turns = self._targets[target]
         turns.is_sent = True
         self.counts["commits_sent"] += 1
@@ -195,7 +194,7 @@ class Commits:
             commit.broker_id = broker_id
 
     def answered(self, target: Target, error: int, now_ms: float) -> list[Outcome]:
-        """Kafka's code for the attempt, and what ends with it."""
+        """Process Kafka's error code of the attempt; return the outcomes of the commits that end."""
         turns = self._targets[target]
         if turns.is_sent and error in NOT_WRITTEN:
             for commit in turns.carried:
@@ -208,20 +207,20 @@ class Commits:
         return ended
 
     def unanswered(self, target: Target, now_ms: float) -> None:
-        """The attempt came to nothing: no coordinator, no connection, no answer. It is due again after a back-off."""
+        """Schedule a retry after a back-off: there was no coordinator, connection or response."""
         turns = self._targets[target]
         turns.in_flight = False
         turns.retry_at_ms = now_ms + self._backoff.ms(turns.failures)
         turns.failures += 1
 
-    # ---- the ends that no answer brings
+    # ---- expiry
 
     def wanted(self, target: Target) -> bool:
-        """Whether somebody still waits for the attempt that is under way."""
+        """True if a commit of the current attempt has not ended."""
         return any(not commit.ended for commit in self._targets[target].carried)
 
     def expire(self, now_ms: float) -> list[Outcome]:
-        """End the commits whose time is up."""
+        """End the commits that have passed their deadline."""
         ended = []
         while self._by_deadline and (self._by_deadline[0].ended or self._by_deadline[0].deadline_ms <= now_ms):
             commit = self._by_deadline.popleft()
@@ -231,9 +230,9 @@ class Commits:
 
     @property
     def next_deadline_ms(self) -> float:
-        """When ``expire`` may have something to end; infinite when nothing waits."""
+        """Earliest deadline for ``expire``; infinite without commits."""
         return self._by_deadline[0].deadline_ms if self._by_deadline else inf
 
     def abandon(self) -> list[Outcome]:
-        """End everything: nothing is sent any more."""
+        """End all commits at shutdown."""
         return self.expire(inf)

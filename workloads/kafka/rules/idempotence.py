@@ -1,44 +1,44 @@
-"""Which answers to a Produce prove that *this attempt* was not written.
+"""Idempotent producing (KIP-98, KIP-360): sequences on batches let a broker detect duplicates and gaps.
 
-1. An error that a broker finds before it appends proves it, if the answer names no base offset.
-2. With ``acks=all`` a batch that was appended waits for its replicas. When it loses its leader meanwhile it gets the
-   same error as if it had never been appended, but its base offset is in the answer (``DelayedProduce`` replaces the
-   error code alone). So an answer with a base offset proves nothing.
-3. All else proves nothing either: no answer, a broken connection, KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT,
-   NOT_ENOUGH_REPLICAS_AFTER_APPEND, and every code that isn't listed here.
+Kafka: ``TransactionManager`` without its transactions, ``TxnPartitionEntry``, and
+``RecordAccumulator.shouldStopDrainBatchesForPartition``.
 
-A record has surely *failed* if each attempt that was sent was refused like this; else it is in doubt.
+1. A batch is numbered at its first drain with the producer's id and epoch and its partition's next sequence, and keeps
+   the number in every attempt, so that a broker recognises a batch it has already written. Sequences count records and
+   wrap from 2^31 - 1 to 0.
+2. A batch is *in flight* from its first drain until it is acknowledged, fails or expires, including while it waits for
+   a retry. A numbered batch is drained only if it is the first in flight of its partition: after an error, requests
+   are sent one at a time and in order (``may_drain``).
+3. Broker errors (``can_retry``):
+   OUT_OF_ORDER_SEQUENCE_NUMBER: always retried. If the batch directly follows the last acknowledged batch, records are
+   missing in the log and the epoch is bumped; otherwise the preceding batch must be written first.
+   UNKNOWN_PRODUCER_ID: always retried. The epoch is bumped, unless the broker doesn't return its log start offset.
+   DUPLICATE_SEQUENCE_NUMBER: success without an offset; the caller calls ``acked``.
+   Others: retried if Kafka classifies them as retriable. Otherwise ``failed`` bumps the epoch, because the sequences
+   after the refused batch have a gap before them. After a fatal error nothing is drained any more.
+4. The client bumps the epoch by itself (KIP-360). In partitions that require it, batches in flight are renumbered from
+   0, in order; other partitions follow when they have nothing in flight, and get no new batch until then. Epoch 32767
+   is followed by a new producer id.
+5. A batch that expires after a retry leaves its partition *unresolved*, because it may have been written. The partition
+   gets no new batch until its batches in flight have ended. If a later batch was acknowledged by then, the expired
+   batch was written; otherwise the epoch is bumped.
 
-Idempotent producing (KIP-98, KIP-360): numbers on batches, so that a broker knows a repetition and misses a gap.
+Kept as in Kafka, although undesirable: a batch that expires in its first attempt doesn't count as unresolved
+(``inRetry``); and a bump after a refused batch also renumbers the batches before it, so that a batch that was written
+but whose response was lost is written twice. Different from Kafka: Kafka compares sequences as plain integers and loses
+order at the wrap; it counts a late response to an older epoch for the current one; and at the last epoch it
+renumbers batches in flight before it has the new id. This module does none of these.
 
-Kafka: ``TransactionManager`` without its transactions, ``TxnPartitionEntry``, and from ``RecordAccumulator``
-``shouldStopDrainBatchesForPartition``.
+Failed or in doubt (``surely_refused``): a response proves that *its attempt* was not written only as follows.
 
-1. A batch is numbered when it is first drained, with the producer's id and epoch and its partition's next sequence, and
-   keeps that number in every attempt: what a broker has written already it then knows again. Sequences count records
-   and go from 2^31 - 1 to 0.
-2. A batch is *in flight* from its first drain until it is acknowledged, has failed or has expired; also while it waits
-   to be sent again. A numbered batch is drained only if it is the first in flight of its partition: after an error one
-   request at a time goes out, in order. ``may_drain``
-3. The broker's errors. ``can_retry``
-   OUT_OF_ORDER_SEQUENCE_NUMBER: always again. If the batch is the very next one after the last acknowledged, records
-   are missing in the log, and the epoch is bumped; otherwise the one before it must come first.
-   UNKNOWN_PRODUCER_ID: always again. The epoch is bumped, unless the broker does not say where its log starts.
-   DUPLICATE_SEQUENCE_NUMBER: success, without an offset; the caller says ``acked``.
-   Others: again if Kafka calls them retriable. If not, ``failed`` bumps the epoch, for the numbers after the refused
-   batch have a gap before them. After the fatal ones nothing is drained any more.
-4. To bump the epoch is the client's own doing (KIP-360). Batches in flight of the partitions that asked for it are
-   numbered anew from 0, in order; other partitions follow once they have nothing in flight, and until then get no new
-   batch. After epoch 32767 comes a new producer id.
-5. A batch that expired after a retry leaves its partition *unresolved*: nobody knows whether it was written. No new
-   batch until what is in flight there has ended; if by then a later batch was acknowledged, it was written. Otherwise
-   the epoch is bumped.
+1. An error that a broker detects before it appends is proof if the response has no base offset.
+2. With ``acks=all`` an appended batch waits for its replicas. If the broker loses leadership meanwhile, the batch gets
+   the same error as if it had never been appended, but the response has its base offset (``DelayedProduce`` replaces
+   the error code only). So a response with a base offset proves nothing.
+3. Nothing else is proof: no response, a broken connection, KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT,
+   NOT_ENOUGH_REPLICAS_AFTER_APPEND, and every code that isn't in ``NOT_APPENDED``.
 
-As shipped, not as one would wish: a batch that expires in its first attempt does not count as unresolved (``inRetry``);
-and a bump after a refused batch numbers those before it anew as well, so one of them that was written, with its answer
-lost, is written twice. Not as shipped: Kafka compares sequences as plain integers, and loses order at their wrap; it
-lets a late answer to an older epoch count for the present one; and at the last epoch it numbers what is in flight
-before it has the new id. We don't.
+A record has *failed* if each attempt that was sent was surely refused; otherwise it is in doubt.
 """
 
 from collections import Counter
@@ -75,11 +75,11 @@ NOT_APPENDED = frozenset(
         ErrorCode.unknown_topic_id,
     }
 )
-"""What brokers find before they append (``KafkaApis``, ``ReplicaManager``, ``UnifiedLog.append``)."""
+"""Errors that brokers detect before they append (``KafkaApis``, ``ReplicaManager``, ``UnifiedLog.append``)."""
 
 
 def surely_refused(error: int, base_offset: int) -> bool:
-    """Whether an attempt that was answered like this is nowhere in any log."""
+    """Return True if the response proves that the attempt was not written to any log."""
     return error in NOT_APPENDED and base_offset == UNKNOWN
 
 
@@ -92,17 +92,17 @@ _SEQUENCES = 1 << 31
 
 
 class ProducerId(NamedTuple):
-    """A producer's id and epoch; none until the cluster has given one."""
+    """Producer id and epoch; UNKNOWN until InitProducerId succeeds."""
 
     id: int = UNKNOWN
     epoch: int = UNKNOWN
 
 
 class Numbers:
-    """The numbering of one batch of ``count`` records. The batch owns it, ``Idempotence`` writes it.
+    """Producer id, epoch and sequences of one batch of ``count`` records; owned by the batch, set by ``Idempotence``.
 
-    ``base_sequence`` is UNKNOWN until the first drain. A bump may change it and ``producer`` while the batch waits for
-    another attempt, so its header is to be written at each drain. ``renumbered``: since its last drain.
+    ``base_sequence`` is UNKNOWN until the first drain. An epoch bump may change it and ``producer`` while the batch
+    waits for a retry, so each drain must write the header. ``renumbered``: changed since the last drain.
     """
 
     __slots__ = ("base_sequence", "count", "producer", "renumbered", "tp")
@@ -116,22 +116,22 @@ class Numbers:
 
     @property
     def next_sequence(self) -> int:
-        """What the batch after this one begins with."""
+        """Base sequence of the following batch."""
         return increment(self.base_sequence, self.count)
 
 
 def increment(sequence: int, count: int) -> int:
-    """``DefaultRecordBatch.incrementSequence``: after 2^31 - 1 comes 0."""
+    """Add ``count`` to a sequence, which wraps from 2^31 - 1 to 0 (``DefaultRecordBatch.incrementSequence``)."""
     return (sequence + count) % _SEQUENCES
 
 
 def precedes(left: int, right: int) -> bool:
-    """Whether sequence ``left`` comes before ``right``: less than half the range away, so across the wrap as well."""
+    """Return True if ``left`` is before ``right`` by less than half the range, also across the wrap."""
     return 0 < (right - left) % _SEQUENCES < _SEQUENCES // 2
 
 
 class _Partition:
-    """The numbers of one partition (``TxnPartitionEntry``); ``acked`` is what follows the last acknowledged record."""
+    """Sequences of one partition (``TxnPartitionEntry``); ``acked`` is the sequence after the last acknowledged."""
 
     __slots__ = ("acked", "in_flight", "next_sequence", "producer")
 
@@ -140,7 +140,7 @@ class _Partition:
         self.restart(ProducerId())
 
     def restart(self, producer: ProducerId) -> None:
-        """From 0 on under this id and epoch, those in flight first."""
+        """Restart at sequence 0 under this id and epoch, and renumber the batches in flight."""
         self.producer = producer
         self.acked = self.next_sequence = 0
         for batch in self.in_flight:
@@ -162,10 +162,10 @@ class _Partition:
 
 
 class Idempotence:
-    """The numbering of all partitions of one producer.
+    """Numbering of all partitions of one producer.
 
-    Each pass of the sender calls ``settle`` first, and while ``needs_id`` asks the cluster for one (InitProducerId
-    without a transactional id) and says ``initialized``. Counter: ``epoch_bumps``, exhausted ids included.
+    Each sender pass calls ``settle`` first. While ``needs_id``, the sender requests an id (InitProducerId without a
+    transactional id) and calls ``initialized``. Counter: ``epoch_bumps``, including replaced producer ids.
     """
 
     def __init__(self) -> None:
@@ -178,15 +178,15 @@ class Idempotence:
 
     @property
     def needs_id(self) -> bool:
-        """Whether nothing can be drained before ``initialized``."""
+        """True if nothing can be drained before ``initialized``."""
         return self.producer.id == UNKNOWN and not self.fatal_error
 
     def initialized(self, producer_id: int, epoch: int) -> None:
-        """The cluster gave an id and its epoch."""
+        """Store the id and epoch from InitProducerId."""
         self._becomes(ProducerId(producer_id, epoch))
 
     def settle(self) -> None:
-        """Resolve what has expired, and bump the epoch if somebody asked for it."""
+        """Resolve partitions with expired batches (rule 5), and bump the epoch if a partition requires it."""
         if self._unresolved:
             for tp in [tp for tp in self._unresolved if not self._partitions[tp].in_flight]:
                 self._resolve(tp)
@@ -194,7 +194,7 @@ class Idempotence:
             self._bump()
 
     def may_drain(self, batch: Numbers) -> bool:
-        """Whether the first batch of a partition's queue may be sent now; if not, nothing more goes to its node."""
+        """Return True if the first batch of a queue may be sent now; otherwise the drain of its node ends."""
         if self.needs_id or self.fatal_error:
             return False
         partition = self._partition(batch.tp)
@@ -204,7 +204,7 @@ class Idempotence:
         return not (stale and partition.in_flight) and batch.tp not in self._unresolved
 
     def drained(self, batch: Numbers) -> None:
-        """A batch is being sent: number it, if this is its first attempt."""
+        """Process a drained batch: number it if this is its first attempt."""
         batch.renumbered = False
         if batch.base_sequence != UNKNOWN:
             return
@@ -215,7 +215,7 @@ class Idempotence:
         partition.in_flight.append(batch)
 
     def split(self, batch: Numbers, counts: Sequence[int]) -> list[Numbers]:
-        """MESSAGE_TOO_LARGE: the numbers of the parts, which together are its own and take its place in flight."""
+        """Split the numbers after MESSAGE_TOO_LARGE; the parts replace the batch in flight."""
         in_flight = self._partition(batch.tp).in_flight
         parts = [Numbers(batch.tp, count) for count in counts]
         sequence = batch.base_sequence
@@ -227,7 +227,7 @@ class Idempotence:
         return parts
 
     def can_retry(self, batch: Numbers, error: int, *, log_start_offset: int = UNKNOWN) -> bool:
-        """Whether a batch may be sent again after this error of the broker; attempts and deadline are the caller's."""
+        """Return True if a batch may be retried after this error (rule 3); the caller checks attempts and deadline."""
         if error == UNKNOWN_PRODUCER_ID:
             if log_start_offset != UNKNOWN and not batch.renumbered:
                 self._restart.add(batch.tp)
@@ -239,13 +239,13 @@ class Idempotence:
         return error in RETRIABLE
 
     def acked(self, batch: Numbers) -> None:
-        """The broker has it: success, DUPLICATE_SEQUENCE_NUMBER, and either of them also for one that has expired."""
+        """Process success or DUPLICATE_SEQUENCE_NUMBER, also of a batch that has already expired."""
         partition = self._partition(batch.tp)
         partition.has_acked(batch)
         partition.remove(batch)
 
     def failed(self, batch: Numbers, error: int, *, refused: bool) -> None:
-        """It won't be sent again. ``refused``: attempts < retries, so that it is for this error and no former one."""
+        """Process a final failure. ``refused``: attempts < retries, so this error is the cause."""
         self._partition(batch.tp).remove(batch)
         if error in FATAL:
             self.fatal_error = error
@@ -253,17 +253,17 @@ class Idempotence:
             self._restart.add(batch.tp)
 
     def expired(self, batch: Numbers, *, retried: bool) -> None:
-        """Its time is up, wherever it is. ``retried``: it was sent, and put back to be sent again, at least once."""
+        """Process an expired batch. ``retried``: it was sent and queued for a retry at least once."""
         self._partition(batch.tp).remove(batch)
         if retried:
-            known = self._unresolved.get(batch.tp, batch.next_sequence)
-            self._unresolved[batch.tp] = batch.next_sequence if precedes(known, batch.next_sequence) else known
+            latest = self._unresolved.get(batch.tp, batch.next_sequence)
+            self._unresolved[batch.tp] = batch.next_sequence if precedes(latest, batch.next_sequence) else latest
 
     def _partition(self, tp: TopicPartition) -> _Partition:
         return self._partitions.get(tp) or self._partitions.setdefault(tp, _Partition())
 
     def _proves_a_gap(self, batch: Numbers) -> bool:
-        """Rule 3, out of order: nothing that is still to come can go before this batch."""
+        """Apply rule 3, out of order: True if no pending batch can precede this batch."""
         if batch.tp in self._unresolved:
             return batch.base_sequence == self._unresolved[batch.tp]
         return not batch.renumbered and batch.base_sequence == self._partition(batch.tp).acked

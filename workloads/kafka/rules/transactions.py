@@ -1,4 +1,4 @@
-"""A transaction that holds one offset commit: the control arm of KIP-1224, whose batches never linger.
+"""Transaction with a single offset commit: the control arm of KIP-1224, whose batches never linger.
 
 Kafka: ``TransactionManager``, as much of it as offsets need. The protocol is the one before KIP-890's second part
 (AddOffsetsToTxn up to 4, TxnOffsetCommit up to 4, EndTxn up to 4), which brokers of either kind serve; InitProducerId
@@ -8,19 +8,19 @@ up to 5.
 
                     InitProducerId       AddOffsetsToTxn      TxnOffsetCommit      EndTxn(commit)
     NO_ID ────────▶ IDENTIFYING ───────▶ ADDING ────────────▶ COMMITTING ────────▶ ENDING ───────▶ READY
-                                            ▲      begin         │ an error that calls for an abort
+                                            ▲      begin         │ an error that requires an abort
                                             └──────────── READY ◀┴─────▶ ABORTING   EndTxn(abort)
 
-1. Again, after a back-off: COORDINATOR_LOAD_IN_PROGRESS and CONCURRENT_TRANSACTIONS (the one before isn't quite done);
-   for TxnOffsetCommit COORDINATOR_LOAD_IN_PROGRESS and UNKNOWN_TOPIC_OR_PARTITION. No answer is treated so, too: every
-   step may be asked twice.
-2. Again, of a coordinator that is looked for first: NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE; for TxnOffsetCommit
-   REQUEST_TIMED_OUT as well.
-3. Aborted: what is wrong with the group or this transaction alone (``ABORTABLE``). The next one goes on with the id.
-4. Fatal: all else, PRODUCER_FENCED first of all. A Kafka producer is of no use then, and an application makes another
-   one of the same transactional id; so does this one: its next transaction begins with InitProducerId, which also ends
-   what was left open.
-5. Nothing is committed that nobody waits for any more: ``abandon`` has it aborted, unless its end was asked for before.
+1. Retried after a back-off: COORDINATOR_LOAD_IN_PROGRESS and CONCURRENT_TRANSACTIONS (the previous transaction is still
+   completing); for TxnOffsetCommit COORDINATOR_LOAD_IN_PROGRESS and UNKNOWN_TOPIC_OR_PARTITION. A missing response is
+   retried as well: every step may be sent twice.
+2. Retried after the coordinator is found again: NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE; for TxnOffsetCommit also
+   REQUEST_TIMED_OUT.
+3. Aborted: errors of the group or of this transaction only (``ABORTABLE``). The next transaction uses the same id.
+4. Fatal: all other errors, above all PRODUCER_FENCED. A Kafka producer is unusable after that, and the application
+   creates a new producer with the same transactional id. Here the next transaction begins with InitProducerId, which
+   also ends an open transaction.
+5. ``abandon`` aborts a transaction when its commit has expired, unless its EndTxn was already requested.
 """
 
 from collections import Counter
@@ -35,7 +35,7 @@ from aftershock.workloads.kafka.wire.codes import COORDINATOR_MOVED
 
 
 class Stage(Enum):
-    """Where a transactional id stands; each but the first and the last is a request that is to be sent."""
+    """Stage of a transactional id; all but ``NO_ID`` and ``READY`` stand for a request to send."""
 
     NO_ID = auto()
     IDENTIFYING = auto()
@@ -47,7 +47,7 @@ class Stage(Enum):
 
 
 class Identity(NamedTuple):
-    """What InitProducerId gave."""
+    """Producer id and epoch from InitProducerId."""
 
     producer_id: int = UNKNOWN
     epoch: int = UNKNOWN
@@ -74,11 +74,11 @@ _OPEN = frozenset({Stage.ADDING, Stage.COMMITTING})
 
 
 class Transaction:
-    """One transactional id. ``error`` is what the last transaction ended with: 0 when it was committed.
+    """State of one transactional id. ``error``: result of the last transaction, 0 if it was committed.
 
-    ``identity`` is what InitProducerId gave; whoever asks sets it before ``answered``.
+    ``identity``: result of InitProducerId; the caller sets it before ``answered``.
 
-    ``counts``: ``transactions_committed``, ``transactions_aborted``, ``transactions_failed``,
+    Counters: ``transactions_committed``, ``transactions_aborted``, ``transactions_failed``,
     ``transaction_steps_retried``.
     """
 
@@ -92,20 +92,20 @@ class Transaction:
 
     @property
     def under_way(self) -> bool:
-        """Whether a request is to be sent: the one that ``stage`` names, after ``wait_ms``."""
+        """True if the request of ``stage`` must be sent, after ``wait_ms``."""
         return self.stage not in (Stage.NO_ID, Stage.READY)
 
     def begin(self) -> None:
-        """Start the next transaction; none may be under way."""
+        """Start the next transaction; the previous one must have ended."""
         self.error = 0
         self.stage = Stage.IDENTIFYING if self.stage is Stage.NO_ID else Stage.ADDING
 
     def coordinator_lost(self, error: int) -> bool:
-        """Whether the coordinator that answered ``error`` to the present stage has to be looked for (rule 2)."""
+        """Return True if ``error`` at the current stage requires finding the coordinator again (rule 2)."""
         return error in (MOVED if self.stage is Stage.COMMITTING else COORDINATOR_MOVED)
 
     def answered(self, error: int) -> None:
-        """Kafka's code for the request that ``stage`` names."""
+        """Process Kafka's error code for the request of ``stage``."""
         if error in (ASKED_AGAIN if self.stage is Stage.COMMITTING else AGAIN):
             self.unanswered()
         elif error in ABORTABLE and self.stage is not Stage.ABORTING:
@@ -116,13 +116,13 @@ class Transaction:
             self._go_on()
 
     def unanswered(self) -> None:
-        """No coordinator, no connection or no answer: the same again, after a back-off."""
+        """Retry the same request after a back-off: there was no coordinator, connection or response."""
         self._counts["transaction_steps_retried"] += 1
         self.wait_ms = self._backoff.ms(self._failures)
         self._failures += 1
 
     def abandon(self) -> None:
-        """Nobody waits for it any more (rule 5)."""
+        """Abort a transaction whose commit has expired (rule 5)."""
         if self.stage in _OPEN:
             self._abort(int(ErrorCode.request_timed_out))
 
@@ -141,7 +141,7 @@ class Transaction:
         self._enter(Stage.ABORTING)
 
     def _fatal(self, error: int) -> None:
-        """Rule 4."""
+        """Apply rule 4."""
         self.error = self.error or error
         self._counts["transactions_failed"] += 1
         self._enter(Stage.NO_ID)

@@ -1,14 +1,13 @@
-"""What the rules speak of: values without behaviour, in Kafka's words.
+"""Values shared by the client rules, in Kafka's terms, and Kafka's exponential back-off.
 
-How long to wait before trying again: Kafka's exponential back-off, for retries, refreshes and reconnects alike.
+Back-off, for retries, refreshes and reconnects:
 
-1. Attempt ``n``, from 0, waits ``initial_ms * 2**n``, and never more than ``max_ms``.
-2. The wait is spread by a factor between 0.8 and 1.2, so that clients which failed together don't come back together.
-   What the spread brings above ``max_ms`` is cut off.
-3. With ``max_ms`` at or below ``initial_ms`` the wait is ``max_ms``, always the same.
+1. Attempt ``n``, from 0, waits ``initial_ms * 2**n``, at most ``max_ms``.
+2. The wait is multiplied by a random factor between 0.8 and 1.2, so that clients that failed together don't return
+   together; the result is limited to ``max_ms`` again.
+3. With ``max_ms`` at or below ``initial_ms`` the wait is always ``max_ms``.
 
-Every call draws anew, as Kafka's clients do: who asks twice gets two answers. Source: KIP-580;
-``common/utils/ExponentialBackoff.java``.
+Every call draws a new value, as in Kafka's clients. Source: KIP-580; ``common/utils/ExponentialBackoff.java``.
 """
 
 from dataclasses import dataclass
@@ -18,11 +17,11 @@ from typing import NamedTuple
 from uuid import UUID
 
 UNKNOWN = -1
-"""Kafka's own mark for a leader, an epoch or an offset that isn't known."""
+"""Kafka's value for an unknown leader, epoch or offset."""
 
 
 class TopicPartition(NamedTuple):
-    """A partition, by its topic's name."""
+    """Partition of a topic, identified by the topic's name."""
 
     topic: str
     partition: int
@@ -32,7 +31,7 @@ class TopicPartition(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A broker and the address of it that the answering listener gave."""
+    """Broker with its address on the listener that served the response."""
 
     node_id: int
     host: str
@@ -41,14 +40,14 @@ class Node(NamedTuple):
 
 
 class Leader(NamedTuple):
-    """Who leads a partition, since when: node id and leader epoch, each UNKNOWN where Kafka doesn't say."""
+    """Leader of a partition: node id and leader epoch, each UNKNOWN if not given."""
 
     node_id: int = UNKNOWN
     epoch: int = UNKNOWN
 
 
 class PartitionMetadata(NamedTuple):
-    """One partition in a Metadata response. ``leader`` is UNKNOWN while there is none; ``error`` is Kafka's code."""
+    """Partition in a Metadata response. ``leader`` is UNKNOWN without a leader; ``error`` is Kafka's code."""
 
     partition: int
     leader: Leader
@@ -58,7 +57,7 @@ class PartitionMetadata(NamedTuple):
 
 
 class TopicMetadata(NamedTuple):
-    """One topic in a Metadata response; ``topic_id`` is None where the broker gives none."""
+    """Topic in a Metadata response; ``topic_id`` is None if the broker doesn't send it."""
 
     name: str
     topic_id: UUID | None
@@ -67,29 +66,29 @@ class TopicMetadata(NamedTuple):
 
 
 class MetadataResponse(NamedTuple):
-    """What the rules want of a Metadata response, freed from its version."""
+    """Content of a Metadata response that the rules use, independent of the API version."""
 
     nodes: tuple[Node, ...]
     topics: tuple[TopicMetadata, ...]
 
 
 SPREAD = 0.2
-"""``RETRY_BACKOFF_JITTER`` of ``CommonClientConfigs``: the share of the wait by which a draw may differ."""
+"""Largest relative deviation of a wait: ``RETRY_BACKOFF_JITTER`` of ``CommonClientConfigs``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Waits that double from ``initial_ms`` to ``max_ms``; ``random`` is the only source of their spread."""
+    """Exponential back-off from ``initial_ms`` to ``max_ms``, with jitter from ``random``."""
 
     initial_ms: float
     max_ms: float
     random: Random
 
     def ms(self, attempt: int) -> float:
-        """Milliseconds to wait before attempt ``attempt`` + 1; a new draw each time."""
+        """Draw the wait in milliseconds before attempt ``attempt`` + 1."""
         if self.max_ms <= self.initial_ms:
             return self.max_ms
-        # in doublings and not in milliseconds, so that a large attempt can't overflow
+        # Limit the exponent instead of the product, so that a large attempt number can't overflow.
         doublings = min(attempt, log2(self.max_ms / max(self.initial_ms, 1.0)))
         spread = self.random.uniform(1 - SPREAD, 1 + SPREAD)
         return min(self.initial_ms * 2**doublings * spread, self.max_ms)
