@@ -110,7 +110,8 @@ def test_it_is_validated(installed: Installed) -> None:
     assert "unknown key `snore`" in wrong.stderr
     assert "`nap` must be at most" in wrong.stderr
     (installed.home / "gremlin.yaml").write_text(PLAN.replace("kind: doze", "kind: gremlin"))
-    assert "the package broken-fault 0.1.0 has a kind `gremlin`" in installed.aftershock("plan", "check", "gremlin.yaml").stderr
+    refused = installed.aftershock("plan", "check", "gremlin.yaml").stderr
+    assert "the package broken-fault 0.1.0 has a kind `gremlin`" in refused
 
 
 @pytest.mark.engine
