@@ -81,7 +81,7 @@ class LeaderDiscoverySwitches:
             return cls(**dict.fromkeys(_SWITCHES, setting == "response"))
         if not isinstance(setting, Mapping):
             raise SettingError(
-                f"leader_discovery: invalid value {setting!r}; use response, metadata, or a mapping of switches"
+                f"leader_discovery can't be {setting!r}; use response, metadata, or a mapping of switches"
             )
         for name, enabled in setting.items():
             if name not in _SWITCHES:
