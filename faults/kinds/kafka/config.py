@@ -34,7 +34,7 @@ from aftershock.faults.kinds.fault import (
 )
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.runtime.record import Targets, Undo, Witness
-from aftershock.faults.runtime.undo import NO_SETTING, Values, restore_settings, settings_not_in_force
+from aftershock.faults.runtime.undo import NO_SETTING, Values, settings_not_in_force
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion, wait_until
 from aftershock.faults.runtime.world import World
 from aftershock.faults.targets.roles import RoleText, resolve
@@ -81,13 +81,6 @@ async def settings_witness(changes: Sequence[Change], context: InjectionContext)
     different = await retry_refused(lambda: _not_in_force(changes, context.world), context.clock, READ_DEADLINE_MS)
     what = "settings in force, read back" + (f"; {different[0]} is not as asked" if different else "")
     return Witness(what, asked, asked - len(different), "settings", asked, not different)
-
-
-async def wait_until_restored(changes: Sequence[Change], context: InjectionContext) -> None:
-    """Return once each resource reports its earlier values; raise FaultError after a deadline."""
-    for change in changes:
-        restored = partial(restore_settings, change.of, change.name, change.before, context.world)
-        await wait_until(restored, context.clock, CHANGED_DEADLINE_MS)
 
 
 async def _not_in_force(changes: Sequence[Change], world: World) -> list[str]:
@@ -147,10 +140,6 @@ class ConfigInjection(Injection):
         """Report each second whether they are in force."""
         read = partial(settings_witness, [self.change], self.context)
         await report_each_second(read, report, self.context.clock, until_us)
-
-    async def confirm_healed(self) -> None:
-        """Wait until the earlier values are in force."""
-        await wait_until_restored([self.change], self.context)
 
 
 class Config(Fault):

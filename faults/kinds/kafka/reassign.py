@@ -46,7 +46,6 @@ from aftershock.faults.kinds.kafka.config import (
     apply_changes,
     plan_change,
     settings_witness,
-    wait_until_restored,
 )
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.plan.units import ByteRate, Duration
@@ -272,10 +271,6 @@ class ThrottledInjection(ReassignInjection):
             await clock.sleep_until_us(min(clock.now_us() + READ_BACK_US, until_us or deadline_us))
             report(await settings_witness(self.changes, self.context))
         report(await (self.replicas() if until_us is None else self._moved_or_moving()))
-
-    async def confirm_healed(self) -> None:
-        """Wait until the throttle is gone and every setting is as before."""
-        await wait_until_restored(self.changes, self.context)
 
     async def moving(self) -> list[TopicPartition]:
         """Return the partitions of this fault whose move is in progress."""

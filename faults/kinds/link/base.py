@@ -122,9 +122,13 @@ class LinkFault(Fault):
 
 
 class LinkInjection(Injection):
-    """An injection on links: measured at its beginning and right before its end, read back each second in between."""
+    """An injection on links: measured at its beginning and right before its end, read back each second in between.
+
+    ``reachable``: links that answered before the fault, where a kind probes them; the heal waits until they answer.
+    """
 
     context: InjectionContext
+    reachable: Sequence[Link] = ()
 
     @property
     @abstractmethod
@@ -154,6 +158,10 @@ class LinkInjection(Injection):
             report(await self.measure())
             await clock.sleep_until_us(until_us)
             report(await self.read_back())
+
+    async def confirm_healed(self) -> None:
+        """Wait until every link that answered before the fault answers again."""
+        await wait_until_answering(self.reachable, self.context)
 
 
 class ToxicInjection(LinkInjection):
@@ -242,7 +250,6 @@ class ProbedInjection(ToxicInjection):
 
     what: ClassVar[str]
     unit: ClassVar[str]
-    reachable: Sequence[Link] = ()
 
     @abstractmethod
     async def read(self, link: Link) -> Reading | None:
@@ -264,10 +271,6 @@ class ProbedInjection(ToxicInjection):
         reading = next((reading for reading in readings if not reading.ok), readings[0])
         what = f"{self.what} (through {reading.link.proxy}, one of {len(readings)} links)"
         return Witness(what, reading.asked, round(reading.observed, 3), self.unit, len(readings), reading.ok)
-
-    async def confirm_healed(self) -> None:
-        """Wait until every link that answered before the fault answers again."""
-        await wait_until_answering(self.reachable, self.context)
 
     async def exchange(self, link: Link, ballast_bytes: int, limit_ms: int) -> Exchange | None:
         """Send one request over a new connection; None if no connection could be made."""

@@ -58,7 +58,6 @@ from aftershock.faults.runtime.probing import (
     answering_links,
     count_answers,
     probe_all,
-    wait_until_answering,
 )
 from aftershock.faults.runtime.record import Witness
 from aftershock.faults.runtime.world import World
@@ -217,15 +216,10 @@ class CutInjection(ToxicInjection):
     """One ``timeout`` toxic for each stream of each link. ``reachable``: the links that answered before the fault."""
 
     measuring_us = (SILENCE_MS + PROBE_SLACK_MS) * 1000
-    reachable: Sequence[Link] = ()
 
     async def measure(self) -> Witness:
         """Expect silence on all links."""
         return await no_answers(self.reachable, self.context)
-
-    async def confirm_healed(self) -> None:
-        """Wait until every link that answered before answers again."""
-        await wait_until_answering(self.reachable, self.context)
 
 
 class Cut(Fault):

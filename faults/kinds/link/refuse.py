@@ -89,10 +89,6 @@ class RefuseInjection(LinkInjection):
         """Count the proxies that Toxiproxy has as disabled."""
         return await count_disabled(self.targets.links, self.context.world)
 
-    async def confirm_healed(self) -> None:
-        """Wait until every link that answered before answers again."""
-        await wait_until_answering(self.reachable, self.context)
-
 
 class Refuse(LinkFault):
     """Close the connections over some links and refuse new ones."""

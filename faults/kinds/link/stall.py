@@ -29,7 +29,6 @@ from aftershock.faults.runtime.probing import (
     answering_links,
     count_answers,
     probe_all,
-    wait_until_answering,
 )
 from aftershock.faults.runtime.record import Witness
 from aftershock.faults.runtime.waiting import run_to_completion, with_timeout
@@ -85,7 +84,7 @@ class StallInjection(ToxicInjection):
         try:
             if self.held:
                 await self._await_held()
-            await wait_until_answering(self.reachable, self.context)
+            await super().confirm_healed()
         finally:
             await self._hang_up(self.kept)
 

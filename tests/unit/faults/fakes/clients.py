@@ -22,7 +22,10 @@ def _worker(name: str, op: Literal["produce", "consume"]) -> ClientProcess:
 
 
 class FakeClients:
-    """See `faults.world.ClientControl`. A worker is silent while it is down, and for READY_US after it was started."""
+    """See `faults.runtime.world.ClientControl`.
+
+    A worker is silent while it is down, and for READY_US after it was started.
+    """
 
     def __init__(self) -> None:
         super().__init__()

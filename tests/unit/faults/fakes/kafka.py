@@ -37,7 +37,7 @@ ID, NEW_ID = "4kQ9V8pQS0a1", "zH3uVb1mTk2c"
 
 
 class FakeKafka:
-    """See `faults.world.Administered`; ``dynamic``, ``logs`` and ``sessions`` may be changed from outside."""
+    """See `faults.runtime.world.Administered`; ``dynamic``, ``logs`` and ``sessions`` may be changed from outside."""
 
     def __init__(self) -> None:
         super().__init__()

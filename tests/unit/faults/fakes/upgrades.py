@@ -14,7 +14,7 @@ KNOWN_LEVEL = {"4.1.2": 27, "4.3.1": 30}
 
 
 class FakeUpgrades:
-    """See `faults.world.Upgradable`; ``versions`` and ``level`` may be changed from outside."""
+    """See `faults.runtime.world.Upgradable`; ``versions`` and ``level`` may be changed from outside."""
 
     def __init__(self) -> None:
         super().__init__()
