@@ -73,10 +73,6 @@ ADVICE: Mapping[str, str] = {
 }
 
 
-RULES = (
-    *("lost", "duplicate", "order", "phantom", "misplaced", "collision", "skipped", "backward", "beyond"),
-    *("co_owned", "commit_ahead", "commit_behind", "corrupt", "immediate", "replica"),
-)
 _PRODUCER_RULES = ("lost", "duplicate", "order", "misplaced", "backward", "phantom")
 _READER_RULES = ("lost", "duplicate", "order", "phantom", "collision", "skipped", "backward", "beyond")
 _GROUP_RULES = ("commit_ahead", "commit_behind")

@@ -193,7 +193,7 @@ def as_csv(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]
     """Yield the lines of CSV with a head; null is an empty field, an array is JSON."""
     yield _csv_line(names)
     for row in rows:
-        yield _csv_line([_text_printed(value) for value in row])
+        yield _csv_line([_cell_text(value) for value in row])
 
 
 def _csv_line(values: Sequence[Any]) -> str:
@@ -208,11 +208,11 @@ def _aligned(value: Any, text: str, width: int) -> str:
 
 
 def _cell(value: Any) -> str:
-    text = " ".join(_text_printed(value).split())
+    text = " ".join(_cell_text(value).split())
     return text if len(text) <= CELL_MAX else f"{text[: CELL_MAX - 1]}…"
 
 
-def _text_printed(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     if value is None:
         return ""
     plain = _plain(value)

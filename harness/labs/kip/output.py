@@ -185,13 +185,13 @@ _HEAD = "| | claim | published | ours | asked | word |\n| --- | --- | --- | --- 
 
 def digest(trials: list[TrialResult]) -> str:
     """Return a Markdown table with a row for each trial: first claim, word, and the number of confirmed claims."""
-    rows = [_row_table(result) for result in trials]
+    rows = [_digest_row(result) for result in trials]
     return "\n".join(["| KIP | its first claim | published | ours | the trial |", "|" + " --- |" * 5, *rows])
 
 
 def table(trials: list[TrialResult]) -> str:
     """Return a Markdown heading and table for each trial."""
-    return "\n".join(line for result in trials for line in _trial_table(result))
+    return "\n".join(line for result in trials for line in _trial_section(result))
 
 
 def replace_results(page: str, results: str) -> str:
@@ -210,7 +210,7 @@ def main(out: str, page: str, readme: str) -> None:
         write_whole(path, replace_results(path.read_text(encoding="utf-8"), results))
 
 
-def _row_table(result: TrialResult) -> str:
+def _digest_row(result: TrialResult) -> str:
     first_claim = result.statements[0]
     words = [claim.word for claim in result.statements if claim.role == "claim"]
     whole = f"{result.verdict.word}: {words.count('confirmed')} of {len(words)} claims confirmed"
@@ -222,7 +222,7 @@ def _cells(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def _trial_table(result: TrialResult) -> Iterator[str]:
+def _trial_section(result: TrialResult) -> Iterator[str]:
     if not result.parts:
         yield f"### KIP-{result.kip}, {result.title}: not run yet\n"
         return
