@@ -2,7 +2,7 @@
 
 In a plan, ``arms: {mine: {client: exec, command: [python3, docs/examples/exec_client.py]}}``.
 """
-# ruff: noqa: ANN001, ANN003, ANN201, ANN202, D103 -- an example is for reading
+# ruff: noqa: ANN001, ANN003, ANN201, ANN202 -- an example is for reading
 
 import json
 import os

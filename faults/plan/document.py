@@ -140,7 +140,7 @@ class _NodeReader:
         tag = _shorten(str(node.tag).removeprefix(_CORE))
         self.problems.append(f"{_position(self.name, node)}: the tag `{tag}` is not allowed; remove it")
 
-    def _scalar(self, node: Node) -> str | float | bool | None:  # noqa: PLR0911 -- one return for each type
+    def _scalar(self, node: Node) -> str | float | bool | None:
         text = str(node.value)
         tag = str(node.tag).removeprefix(_CORE)
         if node.tag in _TEXT_TAGS:

@@ -160,7 +160,7 @@ class _Scheduler:
         self.certain = True
         self.block = 0
 
-    def schedule(  # noqa: PLR0911 -- one return for each type of element
+    def schedule(
         self, element: AnyElement, loc: Location, from_ms: int | None, rounds: Rounds
     ) -> int | None:
         """Schedule the element and everything inside it; return its end."""

@@ -204,21 +204,21 @@ class Side(asyncio.Protocol):
         if self._transport and was_held != bool(self._held_by):
             (self._transport.resume_reading if was_held else self._transport.pause_reading)()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:  # noqa: D102
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self.is_open = True
         self._pair.connected(self)
 
-    def data_received(self, data: bytes) -> None:  # noqa: D102
+    def data_received(self, data: bytes) -> None:
         self._pair.received(self, data)
 
-    def pause_writing(self) -> None:  # noqa: D102
+    def pause_writing(self) -> None:
         self._pair.crowded(self, True)
 
-    def resume_writing(self) -> None:  # noqa: D102
+    def resume_writing(self) -> None:
         self._pair.crowded(self, False)
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002, D102
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.is_open = False
         self._pair.lost(self)
 

@@ -256,30 +256,30 @@ class NamedProxies:
         """The user's proxy names by link name."""
         return self._user_names
 
-    def add_toxic(self, proxy: str, toxic: Toxic) -> None:  # noqa: D102
+    def add_toxic(self, proxy: str, toxic: Toxic) -> None:
         self.server.add_toxic(self._name(proxy), toxic)
 
-    def update_toxic(self, proxy: str, toxic: Toxic) -> None:  # noqa: D102
+    def update_toxic(self, proxy: str, toxic: Toxic) -> None:
         self.server.update_toxic(self._name(proxy), toxic)
 
-    def remove_toxic(self, proxy: str, name: str) -> None:  # noqa: D102
+    def remove_toxic(self, proxy: str, name: str) -> None:
         self.server.remove_toxic(self._name(proxy), name)
 
-    def enable(self, proxy: str, *, enabled: bool) -> None:  # noqa: D102
+    def enable(self, proxy: str, *, enabled: bool) -> None:
         self.server.enable(self._name(proxy), enabled=enabled)
 
-    def redirect(self, proxy: str, upstream: str) -> None:  # noqa: D102
+    def redirect(self, proxy: str, upstream: str) -> None:
         self.server.redirect(self._name(proxy), upstream)
 
-    def toxics(self) -> dict[str, tuple[Toxic, ...]]:  # noqa: D102
+    def toxics(self) -> dict[str, tuple[Toxic, ...]]:
         return {
             self._link_names[name]: toxics for name, toxics in self.server.toxics().items() if name in self._link_names
         }
 
-    def disabled(self) -> frozenset[str]:  # noqa: D102
+    def disabled(self) -> frozenset[str]:
         return frozenset(self._link_names[name] for name in self.server.disabled() if name in self._link_names)
 
-    def upstreams(self) -> dict[str, str]:  # noqa: D102
+    def upstreams(self) -> dict[str, str]:
         return {
             self._link_names[name]: upstream
             for name, upstream in self.server.upstreams().items()

@@ -186,10 +186,10 @@ class Channel(asyncio.Protocol):
         self._give_up(ConnectionAbortedError, f"the connection to {self.address} was given up by this client")
         self._transport.abort()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:  # noqa: D102
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
 
-    def data_received(self, data: bytes) -> None:  # noqa: D102
+    def data_received(self, data: bytes) -> None:
         self.received_bytes += len(data)
         try:
             for message in self._frames.feed(data):
@@ -200,7 +200,7 @@ class Channel(asyncio.Protocol):
         else:
             self.on_answers()
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: D102
+    def connection_lost(self, exc: Exception | None) -> None:
         self._give_up(ConnectionResetError, f"{self.address} closed the connection" + (f": {exc}" if exc else ""))
         self._lost.set_result(None)
 
