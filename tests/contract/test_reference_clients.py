@@ -157,7 +157,7 @@ def test_a_consumer_reads_in_its_own_rack_and_fails_back(launch: Launch, tmp_pat
             calm.produce("writes", "reference", rate_per_s=100, record_size_min=1000, record_size_max=1000),
             calm.consume("near", "reference", rack="b", client_rack="b"),
         ]
-        calm.run(crew, seconds=10)
+        calm.run(crew, seconds=4)
         got = traffic_of(calm, "b")
         assert Counter(records(calm.of("writes"))) == Counter(records(calm.of("near")))
         assert {2} == {row["broker_id"] for row in calm.of("near")}

@@ -31,6 +31,8 @@ CLUSTERS: dict[str, ClusterPlan] = {
     "proxied": ClusterPlan(wire_proxy=True),
     "bounded": ClusterPlan(disks=Disks()),
     "doubled": ClusterPlan(disks=Disks(count=2)),
+    # everything that the kinds of the smoke tier need, so that they share one cluster
+    "smoke": ClusterPlan(wire_proxy=True, disks=Disks(count=2)),
 }
 REHEARSED_MS = 2_000
 _SEEN_AFTER_S = 2.5

@@ -4,6 +4,7 @@ import asyncio
 import importlib
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,7 +29,7 @@ def found() -> dict[str, list[Case]]:
 
 
 CASES = found()
-# each family, each sort of cluster and each way to hit; the rest takes eight minutes more, which the nightly has
+# one kind of each family; the nightly shows all kinds and cases, each on its own sort of cluster
 SMOKE = (
     "latency",
     "cut",
@@ -42,14 +43,14 @@ SMOKE = (
 
 
 def shown() -> list[Any]:
-    """All cases, cluster by cluster; the first of each kind of ``SMOKE`` is shown always, the others in the nightly."""
-    params = []
-    for kind, cases in CASES.items():
-        for number, case in enumerate(cases):
-            marks = [pytest.mark.nightly] if number or kind not in SMOKE else []
-            name = f"{kind}-{number}" if number else kind
-            params.append((case.on, pytest.param(case, id=name, marks=marks)))
-    return [param for _, param in sorted(params, key=lambda each: each[0])]
+    """All cases, cluster by cluster; the first case of each kind of ``SMOKE`` also on the cluster of the smoke tier."""
+    params = [
+        (case.on, pytest.param(case, id=f"{kind}-{number}" if number else kind, marks=pytest.mark.nightly))
+        for kind, cases in CASES.items()
+        for number, case in enumerate(cases)
+    ]
+    params += [("smoke", pytest.param(replace(CASES[kind][0], on="smoke"), id=f"{kind}-smoke")) for kind in SMOKE]
+    return [param for _, param in sorted(params, key=lambda param: param[0])]
 
 
 @pytest.fixture(scope="module")
