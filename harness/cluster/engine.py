@@ -2,7 +2,7 @@
 
 The engine is chosen as testcontainers chooses it: ``DOCKER_HOST``, else the docker client's current context, else the
 local socket. Pulling is bounded in time. A host that reaches no registry fails at once (or within seconds if packets
-are dropped) and builds interchangeable images instead; see ``images/recipes.py``.
+are dropped) and builds interchangeable images instead; see ``images/build.py``.
 """
 
 import os
@@ -11,8 +11,8 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,72 +22,14 @@ from docker.context import ContextAPI
 from docker.errors import ContextException, DockerException
 
 from aftershock.errors import EngineError, ImageError
-from aftershock.harness.cluster.images import builder, recipes
-from aftershock.harness.cluster.images.builder import Log
-from aftershock.harness.cluster.images.recipes import is_here
+from aftershock.harness.cluster.images import build
+from aftershock.harness.cluster.images.build import Log, Recipe, is_here
 
 SILENCE_S = 15.0
 """Limit of the time without progress, after which a pull is given up; also for a registry that does not answer."""
 LIMIT_S = 600.0
-POLL_S = 0.1
-
-
-class PullError(Exception):
-    """The image can't be pulled now; the text gives the reason."""
-
-
-def pull(client: docker.DockerClient, name: str, cancelled: threading.Event) -> None:
-    """Pull ``name`` (``repository:version``).
-
-    Raises:
-        PullError: the registry is unreachable, refuses, or is too slow.
-        ImageError: ``cancelled`` was set.
-    """
-    events = _Events(client, name)
-    events.start()
-    limit = time.monotonic() + LIMIT_S
-    silence = time.monotonic() + SILENCE_S
-    while not cancelled.is_set():
-        now = time.monotonic()
-        if now > limit:
-            raise PullError(f"not done after {LIMIT_S:.0f} s")
-        if now > silence:
-            raise PullError(f"no progress for {SILENCE_S:.0f} s")
-        with suppress(queue.Empty):
-            event = events.get(timeout=POLL_S)
-            if event is None:
-                return
-            if "error" in event:
-                raise PullError(event["error"])
-            silence = time.monotonic() + SILENCE_S
-    raise ImageError(f"pulling {name} was interrupted")
-
-
-class _Events(threading.Thread):
-    """Thread that reads a pull's progress, because the SDK waits for each line without a limit."""
-
-    def __init__(self, client: docker.DockerClient, name: str) -> None:
-        super().__init__(name=f"pull {name}", daemon=True)
-        self._client = client
-        self._image = name
-        self._events: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
-
-    def run(self) -> None:
-        repository, version = self._image.rsplit(":", 1)
-        try:
-            for event in self._client.api.pull(repository, tag=version, stream=True, decode=True):
-                self._events.put(event)
-        except (DockerException, requests.RequestException) as error:
-            self._events.put({"error": str(getattr(error, "explanation", None) or error)})
-        self._events.put(None)
-
-    def get(self, timeout: float) -> dict[str, Any] | None:
-        """Return the next progress event, None after the last. Raises queue.Empty after ``timeout`` seconds."""
-        return self._events.get(timeout=timeout)
-
-
 DEFAULT_KAFKA = "4.3.1"
-TOXIPROXY = recipes.VERSION
+TOXIPROXY = build.TOXIPROXY_VERSION
 OFFICIAL_KAFKA = "apache/kafka"
 OFFICIAL_TOXIPROXY = "ghcr.io/shopify/toxiproxy"
 
@@ -113,25 +55,22 @@ class ImageHere:
     size_bytes: int
 
 
-@dataclass(frozen=True)
-class _Source:
-    """Official name and our name of an image, and the function that builds ours."""
-
-    official: str
-    ours: str
-    build: Callable[[threading.Event], str]
-
-
 def connect() -> docker.DockerClient:
-    """Return a client of the engine that testcontainers uses too; see the module's docstring for the order.
+    """Return a client of the engine that Testcontainers also uses; the module's docstring gives the order.
 
     Raises:
         EngineError: no engine answers, or it denies access; the text says what to do.
     """
     host = os.environ.get("DOCKER_HOST", "")
     try:
-        host = host or _context_host() or LOCAL_SOCKET
-        _check_socket(host)
+        context = None if host else ContextAPI.get_current_context()
+        if context is not None and context.Name != "default":
+            host = context.Host
+        host = host or LOCAL_SOCKET
+        if host.startswith("unix://"):
+            # the SDK's own error for a socket without a listener is long, and leaks a socket
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.connect(host.removeprefix("unix://"))
         # the environment holds the TLS settings that belong to DOCKER_HOST
         client = docker.from_env(timeout=CALL_TIMEOUT_S, environment={**os.environ, "DOCKER_HOST": host})
         client.ping()
@@ -140,14 +79,13 @@ def connect() -> docker.DockerClient:
     return client
 
 
-def kafka_image(client: docker.DockerClient, version: str, log: Log, cancelled: threading.Event | None = None) -> Image:
+def kafka_image(client: docker.DockerClient, version: str, log: Log) -> Image:
     """Return an image of Kafka ``version`` (``4.3.1``), official or built by us; both fulfil the same contract.
 
     Args:
         client: the engine.
         version: a released version.
         log: receives a line before each action that takes time.
-        cancelled: set it from another thread to end a pull or a build promptly.
 
     Raises:
         ImageError: the image can be neither pulled nor built.
@@ -155,36 +93,23 @@ def kafka_image(client: docker.DockerClient, version: str, log: Log, cancelled: 
     """
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         raise ImageError(f"{version!r} is not a Kafka version; use a released one, such as {DEFAULT_KAFKA}")
-    source = _Source(
-        f"{OFFICIAL_KAFKA}:{version}",
-        recipes.kafka_name(version),
-        lambda stop: recipes.build_kafka(client, version, log, stop),
-    )
-    return _ensure(client, source, log, cancelled or threading.Event())
+    return _ensure(client, f"{OFFICIAL_KAFKA}:{version}", build.kafka(version), log)
 
 
-def toxiproxy_image(client: docker.DockerClient, log: Log, cancelled: threading.Event | None = None) -> Image:
+def toxiproxy_image(client: docker.DockerClient, log: Log) -> Image:
     """Return an image of the Toxiproxy version in use, official or built by us. Arguments and errors: `kafka_image`."""
-    source = _Source(
-        f"{OFFICIAL_TOXIPROXY}:{TOXIPROXY}",
-        recipes.toxiproxy_name(),
-        lambda stop: recipes.build_toxiproxy(client, log, stop),
-    )
-    return _ensure(client, source, log, cancelled or threading.Event())
+    return _ensure(client, f"{OFFICIAL_TOXIPROXY}:{TOXIPROXY}", build.toxiproxy(), log)
 
 
-def java_client_image(
-    client: docker.DockerClient, version: str, log: Log, cancelled: threading.Event | None = None
-) -> Image:
+def java_client_image(client: docker.DockerClient, version: str, log: Log) -> Image:
     """Return an image of Kafka's own Java client for ``client: java``, built on the Kafka image of that version.
 
     Arguments and errors: `kafka_image`.
     """
-    stop = cancelled or threading.Event()
-    kafka_name = kafka_image(client, version, log, stop).name
+    recipe = build.java_client(kafka_image(client, version, log).name)
     with _engine_errors():
-        here = is_here(client, recipes.java_client_name(kafka_name))
-        name = recipes.build_java_client(client, kafka_name, log, stop)
+        here = is_here(client, recipe.name)
+        name = build.build_image(client, recipe, log)
         return Image(name, _digest(client, name), "here" if here else "built")
 
 
@@ -194,7 +119,7 @@ def images_here(client: docker.DockerClient) -> list[ImageHere]:
     Raises:
         EngineError: the engine refused a request.
     """
-    ours = (f"{builder.REPOSITORY}/{name}" for name in ("kafka", "toxiproxy", recipes.JAVA_CLIENT_NAME))
+    ours = (f"{build.REPOSITORY}/{name}" for name in ("kafka", "toxiproxy", "java-client"))
     prefixes = tuple(f"{repository}:" for repository in (OFFICIAL_KAFKA, OFFICIAL_TOXIPROXY, *ours))
     with _engine_errors():
         sizes = {name: row["Size"] for row in client.api.images() for name in row["RepoTags"] or []}
@@ -202,25 +127,63 @@ def images_here(client: docker.DockerClient) -> list[ImageHere]:
         return [ImageHere(name, _digest(client, name), sizes[name]) for name in names]
 
 
-def _ensure(client: docker.DockerClient, source: _Source, log: Log, cancelled: threading.Event) -> Image:
+def _ensure(client: docker.DockerClient, official: str, recipe: Recipe, log: Log) -> Image:
+    """Return the official image or ours if it is on the engine; else pull the official image, or build ours."""
     with _engine_errors():
-        for name in (source.official, source.ours):
+        for name in (official, recipe.name):
             if is_here(client, name):
                 return Image(name, _digest(client, name), "here")
-        log(f"pulling {source.official}")
+        log(f"pulling {official}")
         try:
-            pull(client, source.official, cancelled)
-            return Image(source.official, _digest(client, source.official), "pulled")
+            pull(client, official)
+            return Image(official, _digest(client, official), "pulled")
         except PullError as error:
-            log(f"{source.official} can't be pulled ({error}): building an interchangeable image instead")
-        name = source.build(cancelled)
+            log(f"{official} can't be pulled ({error}): building an interchangeable image instead")
+        name = build.build_image(client, recipe, log)
         return Image(name, _digest(client, name), "built")
 
 
+class PullError(Exception):
+    """The image can't be pulled now; the text gives the reason."""
+
+
+def pull(client: docker.DockerClient, name: str) -> None:
+    """Pull ``name`` (``repository:version``).
+
+    Raises:
+        PullError: the registry is unreachable, refuses, or is too slow.
+    """
+    events = queue.SimpleQueue[dict[str, Any] | None]()
+
+    def read() -> None:
+        repository, version = name.rsplit(":", 1)
+        try:
+            for event in client.api.pull(repository, tag=version, stream=True, decode=True):
+                events.put(event)
+        except (DockerException, requests.RequestException) as error:
+            events.put({"error": str(getattr(error, "explanation", None) or error)})
+        events.put(None)
+
+    # a thread, because the SDK waits for each event without a limit
+    threading.Thread(target=read, name=f"pull {name}", daemon=True).start()
+    deadline_s = time.monotonic() + LIMIT_S
+    while True:
+        try:
+            event = events.get(timeout=SILENCE_S)
+        except queue.Empty:
+            raise PullError(f"no progress for {SILENCE_S:.0f} s") from None
+        if event is None:
+            return
+        if "error" in event:
+            raise PullError(event["error"])
+        if time.monotonic() > deadline_s:
+            raise PullError(f"not done after {LIMIT_S:.0f} s")
+
+
 def _digest(client: docker.DockerClient, name: str) -> str:
-    found = client.api.inspect_image(name)
-    digests = found.get("RepoDigests") or []
-    return str(digests[0].split("@")[-1] if digests else found["Id"])
+    image = client.api.inspect_image(name)
+    digests = image.get("RepoDigests") or []
+    return str(digests[0].split("@")[-1] if digests else image["Id"])
 
 
 @contextmanager
@@ -231,19 +194,6 @@ def _engine_errors() -> Iterator[None]:
         raise EngineError(
             f"the Docker engine refused a request about images ({error}); check the engine with: docker info"
         ) from error
-
-
-def _check_socket(host: str) -> None:
-    """Raise OSError if nothing answers at a local socket: the SDK's own error is long, and it leaks its socket."""
-    if host.startswith("unix://"):
-        with socket.socket(socket.AF_UNIX) as probe:
-            probe.connect(host.removeprefix("unix://"))
-
-
-def _context_host() -> str | None:
-    """Return the address of the docker client's current context; None for the default context."""
-    context = ContextAPI.get_current_context()
-    return None if context is None or context.Name == "default" else context.Host
 
 
 def _unreachable(host: str, reason: str) -> str:

@@ -19,11 +19,11 @@
 import os
 import secrets
 import shutil
-import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 from aftershock.errors import ClusterError, LeaseError
@@ -34,11 +34,7 @@ from aftershock.harness.cluster.launch import Images
 from aftershock.harness.cluster.pool_slots import DockerUpkeep, Log, PoolDescriptor, Record, Slot, Upkeep
 from aftershock.harness.cluster.topology import ClusterSpec
 from aftershock.harness.safety.journal import read_journal
-from aftershock.harness.safety.lease import Lock
-
-_POLL_S = 0.1
-_INTERNAL_TOPIC_PREFIX = "__"
-_RUN_FILES = ("run.json", "journal.jsonl")
+from aftershock.harness.safety.lease import Lock, hold, wait_for
 
 
 @dataclass(frozen=True)
@@ -84,7 +80,18 @@ class Pool:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._lock = Lock(folder / "pool.lock")
-        self._descriptor = self._open(owner)
+        with self._locked():
+            descriptor = PoolDescriptor.read(folder)
+            if descriptor is None or descriptor.owner != owner:
+                if descriptor and ownership.is_alive(descriptor.owner):
+                    pid = descriptor.owner.partition(":")[0]
+                    raise LeaseError(
+                        f"{folder} is the pool of the running process {pid}; two pools can't share a folder: "
+                        "choose another one"
+                    )
+                descriptor = PoolDescriptor(secrets.token_hex(3), owner)
+                descriptor.write(folder)
+        self._descriptor = descriptor
         self._prefix = f"pool-{self._descriptor.id}-"
         self._slots = [Slot(folder / f"slot-{n}") for n in range(clusters_max or os.cpu_count() or 1)]
         self._keep_dirty = keep_dirty
@@ -107,8 +114,21 @@ class Pool:
         slot = self._wait_for_slot(spec, holder, log)
         try:
             images = self._upkeep.images(spec, log)
-            with closing(self._prepare(slot, spec, images, log)) as cluster, self._returning(slot, cluster, log):
-                yield ClusterLease(cluster, images, datetime.now(UTC), lambda run: _record_run(slot, run))
+            with closing(self._prepare(slot, spec, images, log)) as cluster:
+                restores = not self._keep_dirty
+                try:
+                    yield ClusterLease(cluster, images, datetime.now(UTC), slot.record_run)
+                except KeyboardInterrupt:
+                    restores = False  # no later lease is expected
+                    raise
+                finally:
+                    if restores and (record := slot.record()):
+                        try:
+                            self._restore(record, cluster, log)
+                        except Exception as error:  # noqa: BLE001  # whatever the reason: it is not proven to be as new
+                            self._discard(slot, record.cluster, error, log)
+                        else:
+                            slot.write(replace(record, state="clean", run=None))
         finally:
             slot.lock.release()
 
@@ -127,7 +147,7 @@ class Pool:
                     try:
                         home = slot.home(record.cluster)
                         cluster = self._upkeep.attach(home)
-                        for name in _RUN_FILES:
+                        for name in ("run.json", "journal.jsonl"):
                             # copies: faults that are injected by hand from now on are no evidence of that run
                             shutil.copy(run / name, home / name)
                         (home / ownership.KEPT).touch()
@@ -150,59 +170,34 @@ class Pool:
         for slot, cluster in occupied:
             slot.clear(cluster)
 
-    def _open(self, owner: str) -> PoolDescriptor:
-        """Read the pool's descriptor; write a new one if it is missing or its owner is dead."""
-        with self._locked():
-            descriptor = PoolDescriptor.read(self._folder)
-            if descriptor and descriptor.owner == owner:
-                return descriptor
-            if descriptor and ownership.is_alive(descriptor.owner):
-                pid = descriptor.owner.partition(":")[0]
-                raise LeaseError(
-                    f"{self._folder} is the pool of the running process {pid}; two pools can't share a folder: "
-                    "choose another one"
-                )
-            descriptor = PoolDescriptor(secrets.token_hex(3), owner)
-            descriptor.write(self._folder)
-            return descriptor
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Hold the pool's own lock, which every process holds only briefly."""
-        while not self._lock.take("choosing"):
-            time.sleep(_POLL_S)
-        try:
-            yield
-        finally:
-            self._lock.release()
+    def _locked(self) -> AbstractContextManager[None]:
+        """Return the hold of the pool's own lock, which every process holds only briefly."""
+        return hold(self._lock, "choosing")
 
     def _wait_for_slot(self, spec: ClusterSpec, holder: str, log: Log) -> Slot:
-        """Return a slot with its lock held; logs once if it has to wait."""
-        logged = False
-        while True:
+        """Return the idle slot that is cheapest to prepare, with its lock held; logs once if it has to wait."""
+
+        def choose() -> Slot | None:
             with self._locked():
                 descriptor = PoolDescriptor.read(self._folder)
                 if descriptor != self._descriptor or descriptor.closed:
                     raise LeaseError(f"the pool {self._folder} was closed; its session is over")
-                if slot := self._choose_slot(spec, holder):
-                    return slot
-            if not logged:
-                logged = True
-                holders = ", ".join(name for slot in self._slots if (name := slot.lock.held_by()))
-                log(f"waiting for a cluster: all of the pool's {len(self._slots)} are leased, by {holders}")
-            time.sleep(_POLL_S)
+                best = None
+                idle = [slot for slot in self._slots if slot.lock.take(holder)]
+                try:
+                    best = min(idle, key=lambda slot: self._cost(slot.record(), spec), default=None)
+                finally:
+                    for slot in idle:
+                        if slot is not best:
+                            slot.lock.release()
+                return best
 
-    def _choose_slot(self, spec: ClusterSpec, holder: str) -> Slot | None:
-        """Return the idle slot that is cheapest to prepare, with its lock held."""
-        best = None
-        idle = [slot for slot in self._slots if slot.lock.take(holder)]
-        try:
-            best = min(idle, key=lambda slot: self._cost(slot.record(), spec), default=None)
-        finally:
-            for slot in idle:
-                if slot is not best:
-                    slot.lock.release()
-        return best
+        @cache
+        def log_holders() -> None:
+            holders = ", ".join(name for slot in self._slots if (name := slot.lock.held_by()))
+            log(f"waiting for a cluster: all of the pool's {len(self._slots)} are leased, by {holders}")
+
+        return wait_for(choose, log_holders)
 
     def _cost(self, record: Record | None, spec: ClusterSpec) -> int:
         """Rank: clean, used, half-launched (it only disturbs until it is removed), empty, other specification."""
@@ -229,7 +224,19 @@ class Pool:
             log(f"destroying {record.cluster} to make room")
             self._upkeep.destroy(record.cluster)
             slot.clear(record.cluster)
-        return self._launch(slot, spec, images, log)
+        run_id = f"{self._prefix}{self._slots.index(slot)}-{secrets.token_hex(2)}"
+        home = slot.home(run_id)
+        record = Record("launching", run_id, spec.to_json(), ownership.owner())
+        slot.write(record)
+        home.mkdir()
+        try:
+            cluster = self._upkeep.launch(spec, run_id, home, images, self._descriptor.owner, log)
+        except Exception:
+            self._upkeep.destroy(run_id)
+            slot.clear(run_id)
+            raise
+        slot.write(replace(record, state="used"))
+        return cluster
 
     def _reuse(self, slot: Slot, record: Record, log: Log) -> Cluster | None:
         """Heal and restore the slot's cluster; None if that failed and the cluster was destroyed."""
@@ -246,44 +253,6 @@ class Pool:
             slot.write(replace(record, state="used", owner=ownership.owner(), run=None))
             on_failure.pop_all()
             return cluster
-
-    def _launch(self, slot: Slot, spec: ClusterSpec, images: Images, log: Log) -> Cluster:
-        run_id = f"{self._prefix}{self._slots.index(slot)}-{secrets.token_hex(2)}"
-        home = slot.home(run_id)
-        record = Record("launching", run_id, spec.to_json(), ownership.owner())
-        slot.write(record)
-        home.mkdir()
-        try:
-            cluster = self._upkeep.launch(spec, run_id, home, images, self._descriptor.owner, log)
-        except Exception:
-            self._upkeep.destroy(run_id)
-            slot.clear(run_id)
-            raise
-        slot.write(replace(record, state="used"))
-        return cluster
-
-    @contextmanager
-    def _returning(self, slot: Slot, cluster: Cluster, log: Log) -> Iterator[None]:
-        """Restore the cluster at the end of the block; not after Ctrl-C, when no later lease is expected."""
-        try:
-            yield
-        except KeyboardInterrupt:
-            raise
-        except BaseException:
-            self._return(slot, cluster, log)
-            raise
-        self._return(slot, cluster, log)
-
-    def _return(self, slot: Slot, cluster: Cluster, log: Log) -> None:
-        record = slot.record()
-        if record is None or self._keep_dirty:
-            return
-        try:
-            self._restore(record, cluster, log)
-        except Exception as error:  # noqa: BLE001  # whatever the reason, the cluster is not proven to be as new
-            self._discard(slot, record.cluster, error, log)
-        else:
-            slot.write(replace(record, state="clean", run=None))
 
     def _restore(self, record: Record, cluster: Cluster, log: Log) -> None:
         """Restore the cluster. Raises ClusterError if its last run had an effect that can't be undone."""
@@ -309,12 +278,6 @@ def irreversible_effect(run: Path) -> str:
         injected = line["state"] == "injected" and "why" not in line  # in a rehearsal `why` says that nothing was done
         if injected and kind is not None and kind.permanent_effect is not None:
             topics = line["targets"]["topics"]
-            if not topics or any(topic.startswith(_INTERNAL_TOPIC_PREFIX) for topic in topics):
+            if not topics or any(topic.startswith("__") for topic in topics):
                 return f"{line['fault']} leaves {kind.permanent_effect}"
     return ""
-
-
-def _record_run(slot: Slot, run: Path) -> None:
-    record = slot.record()
-    if record:
-        slot.write(replace(record, run=str(run.resolve())))

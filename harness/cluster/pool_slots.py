@@ -23,7 +23,7 @@ import asyncio
 import json
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
@@ -42,7 +42,6 @@ from aftershock.harness.safety.lease import Lock
 from aftershock.results.evidence.files import write_whole
 
 State = Literal["launching", "used", "clean"]
-_DESCRIPTOR_FILE = "pool.json"
 
 
 @dataclass(frozen=True)
@@ -56,11 +55,10 @@ class PoolDescriptor:
     @classmethod
     def read(cls, pool: Path) -> "PoolDescriptor | None":
         """Read the descriptor in a pool's folder; None if it is missing. Raises LeaseError if it can't be read."""
-        return _read(pool / _DESCRIPTOR_FILE, cls)
+        return _read(pool / "pool.json", cls)
 
     def write(self, pool: Path) -> None:
-        """Write the descriptor into the pool's folder."""
-        _write(pool / _DESCRIPTOR_FILE, self)
+        _write(pool / "pool.json", self)
 
 
 @dataclass(frozen=True)
@@ -96,11 +94,14 @@ class Slot:
         return _read(self._file, Record)
 
     def write(self, record: Record) -> None:
-        """Replace the slot's record."""
         _write(self._file, record)
 
+    def record_run(self, run: Path) -> None:
+        """Add a run's directory to the slot's record."""
+        if record := self.record():
+            self.write(replace(record, run=str(run.resolve())))
+
     def home(self, cluster: str) -> Path:
-        """Return the home of a cluster in this slot."""
         return self._folder / cluster
 
     def forget(self) -> None:
@@ -168,34 +169,27 @@ class DockerUpkeep:
         return engine.connect()
 
     def images(self, spec: ClusterSpec, log: Log) -> Images:
-        """See `Upkeep`."""
         return images_for(self._client, spec, log)
 
     def launch(self, spec: ClusterSpec, run_id: str, home: Path, images: Images, owner: str, log: Log) -> Cluster:
-        """See `Upkeep`."""
         return launch(spec, run_id, home, images, log, owner=owner)
 
     def attach(self, home: Path) -> Cluster:
-        """See `Upkeep`."""
         return attach(self._client, home)
 
     def heal(self, cluster: Cluster, run: Path, log: Log) -> None:
-        """See `Upkeep`."""
         if run.is_dir():
             origin_ns = RunDir.open(run).facts.get("origin_ns", 0)
             asyncio.run(undo_open(run / "journal.jsonl", origin_ns, cluster, log, accepts_owner=lambda _: True))
         heal(self._client, run.name, log, explicit=False)
 
     def restore(self, cluster: Cluster, log: Log) -> None:
-        """See `Upkeep`."""
         restore(cluster, log)
 
     def destroy(self, run_id: str) -> None:
-        """See `Upkeep`."""
         ownership.remove_run(self._client, run_id)
 
     def list_clusters(self, owner: str) -> list[str]:
-        """See `Upkeep`."""
         return [
             cluster.run_id
             for cluster in ownership.list_clusters(self._client)

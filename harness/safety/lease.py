@@ -6,23 +6,12 @@
       all          latency: exclusive         integrity only: one each
       pass         integrity: shared
 
-Rules of the lease:
-
 * A run judged on latency has the host to itself, because another run would disturb it like an unplanned fault.
 * Runs judged on counts of records share the host, one core each.
 * A process waits for `timing` or a core *inside* the turnstile, so that a run judged on latency is next when the
   current holders have left, before any process that came later.
 * All users and checkouts of a host share the lease files, which are in its temp directory. The kernel releases a lease
   when its process dies.
-
-Rules of the locks:
-
-* Nothing blocks: a lock is tried, and a caller that needs it tries again, so that Ctrl-C works while it waits.
-* A file is opened again for each try: another process may have deleted the lock file, and a lock on a deleted file
-  protects nothing.
-* No link is followed, neither to the folder nor to the file, and only a plain file with one name is written to: any
-  user can write to the folder.
-* The content of a lock file is its last holder's note, which is valid only while the lock is held.
 """
 
 import fcntl
@@ -35,17 +24,16 @@ from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from tempfile import gettempdir
-from typing import Literal
+from typing import Literal, TypeVar
 
 from aftershock.errors import LeaseError
 from aftershock.results.slo import Count, parse
 
 Kind = Literal["latency", "integrity"]
 Log = Callable[[str], None]
+T = TypeVar("T")
 
-_NOTE_BYTES_MAX = 400
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_PERIOD_S = 0.1
 _FOLDER_MODE = 0o1777  # as /tmp: every user can add files, but not remove other users' files
 _FILE_MODE = 0o666
 
@@ -53,8 +41,15 @@ _FILE_MODE = 0o666
 class Lock:
     """The lock file at ``path``, created if missing, with ``mode``; the umask is ignored.
 
+    * Nothing blocks: `take` tries once, and `wait_for` repeats the attempt, so that Ctrl-C works during the wait.
+    * A file is opened again for each attempt: another process may have deleted the lock file, and a lock on a deleted
+      file protects nothing.
+    * No link is followed, neither to the folder nor to the file, and only a plain file with one name is written to: any
+      user can write to the folder.
+    * The content of a lock file is its last holder's note, which is valid only while the lock is held.
+
     Raises:
-        LeaseError: the folder or the file can't be used; the text says why, and what to do.
+        LeaseError: the folder or the file can't be used.
     """
 
     def __init__(self, path: Path, mode: int = 0o600) -> None:
@@ -89,7 +84,7 @@ class Lock:
         try:
             if _try_lock(file, fcntl.LOCK_SH):
                 return ""
-            note = os.pread(file, _NOTE_BYTES_MAX, 0)
+            note = os.pread(file, 400, 0)
         finally:
             os.close(file)
         # another user may have written the note: don't trust it, and don't print it unescaped
@@ -144,6 +139,30 @@ def _try_lock(file: int, operation: int) -> bool:
     return True
 
 
+def wait_for(attempt: Callable[[], T | None], on_wait: Callable[[], None] = lambda: None) -> T:
+    """Repeat ``attempt``, ten times a second, until its result is true; return the result.
+
+    ``on_wait`` is called after each failure but the first: another process often holds a lock for a moment only.
+    """
+    for failures in count():
+        if result := attempt():
+            return result
+        if failures:
+            on_wait()
+        time.sleep(0.1)
+    raise AssertionError("unreachable")
+
+
+@contextmanager
+def hold(lock: Lock, holder: str, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Hold a lock while the block runs; waits as long as it takes. ``on_wait`` is as in `wait_for`."""
+    wait_for(lambda: lock.take(holder), on_wait)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def lease_kind(slos: Sequence[str]) -> Kind:
     """Return the kind of lease that a run needs: "integrity" if it has SLOs and all count records, else "latency".
 
@@ -166,48 +185,7 @@ def host_lease(kind: Kind, holder: str, log: Log, folder: Path | None = None) ->
     Raises:
         LeaseError: the folder can't be used.
     """
-    host = _Host(folder or Path(gettempdir()) / "aftershock-host", holder, log)
-    with ExitStack() as held:
-        with ExitStack() as passing:
-            host.wait_for([host.turnstile], passing)
-            host.wait_for([host.timing], held, shared=kind == "integrity")
-            if kind == "integrity":
-                host.wait_for(host.cores, held)
-        yield
-
-
-class _Host:
-    """The lease files of a host, for one process that wants a lease."""
-
-    def __init__(self, folder: Path, holder: str, log: Log) -> None:
-        _make_shared_folder(folder)
-        self.turnstile = Lock(folder / "turnstile", _FILE_MODE)
-        self.timing = Lock(folder / "timing", _FILE_MODE)
-        self.cores = [Lock(folder / f"core-{number}", _FILE_MODE) for number in range(os.cpu_count() or 1)]
-        self._holder = holder
-        self._log = log
-        self._wait_logged = False
-
-    def wait_for(self, locks: Sequence[Lock], held: ExitStack, *, shared: bool = False) -> None:
-        """Take one of ``locks``, to be released with ``held``."""
-        for attempt in count():
-            for lock in locks:
-                if lock.take(self._holder, shared=shared):
-                    held.callback(lock.release)
-                    return
-            if attempt:  # not at the first: another process may just be passing the turnstile
-                self._log_holders()
-            time.sleep(_PERIOD_S)
-
-    def _log_holders(self) -> None:
-        holders = [] if self._wait_logged else [name for lock in (self.timing, *self.cores) if (name := lock.held_by())]
-        if holders:
-            self._wait_logged = True
-            self._log(f"waiting for the host's timing lease: held by {', '.join(holders)}")
-
-
-def _make_shared_folder(folder: Path) -> None:
-    """Create the folder for all users of the host; its owner also corrects its mode."""
+    folder = folder or Path(gettempdir()) / "aftershock-host"
     try:
         with suppress(FileExistsError):
             folder.mkdir()
@@ -220,3 +198,23 @@ def _make_shared_folder(folder: Path) -> None:
         raise LeaseError(
             f"can't use {folder} for the leases of this host: {error.strerror}; remove it, or have its owner do so"
         ) from error
+    turnstile, timing = Lock(folder / "turnstile", _FILE_MODE), Lock(folder / "timing", _FILE_MODE)
+    cores = [Lock(folder / f"core-{number}", _FILE_MODE) for number in range(os.cpu_count() or 1)]
+    wait_logged = False
+
+    def log_holders() -> None:
+        nonlocal wait_logged
+        holders = [name for lock in (timing, *cores) if (name := lock.held_by())]
+        if holders and not wait_logged:
+            wait_logged = True
+            log(f"waiting for the host's timing lease: held by {', '.join(holders)}")
+
+    with ExitStack() as held:
+        with hold(turnstile, holder, log_holders):
+            shared = kind == "integrity"
+            wait_for(lambda: timing.take(holder, shared=shared), log_holders)
+            held.callback(timing.release)
+            if shared:
+                core = wait_for(lambda: next((core for core in cores if core.take(holder)), None), log_holders)
+                held.callback(core.release)
+        yield

@@ -10,11 +10,11 @@ from docker.errors import APIError, ImageNotFound
 
 from aftershock.errors import EngineError, ImageError
 from aftershock.harness.cluster import engine
-from aftershock.harness.cluster import engine as pull
-from aftershock.harness.cluster.images import recipes
+from aftershock.harness.cluster.images import build
+from aftershock.harness.cluster.images.build import Recipe
 
 OFFICIAL = "apache/kafka:4.3.1"
-OURS = recipes.kafka_name("4.3.1")
+OURS = build.kafka("4.3.1").name
 
 
 class FakeApi:
@@ -58,17 +58,17 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Builds become an entry in this list and an image on the engine."""
     versions: list[str] = []
 
-    def build(client: FakeClient, version: str, *_: Any) -> str:
-        versions.append(version)
-        client.api.here.add(recipes.kafka_name(version))
-        return recipes.kafka_name(version)
+    def build_image(client: FakeClient, recipe: Recipe, _log: Any) -> str:
+        versions.append(recipe.version)
+        client.api.here.add(recipe.name)
+        return recipe.name
 
-    monkeypatch.setattr(recipes, "build_kafka", build)
+    monkeypatch.setattr(build, "build_image", build_image)
     return versions
 
 
-def ask(client: FakeClient, cancelled: threading.Event | None = None) -> engine.Image:
-    return engine.kafka_image(client, "4.3.1", lambda _: None, cancelled)
+def ask(client: FakeClient) -> engine.Image:
+    return engine.kafka_image(client, "4.3.1", lambda _: None)
 
 
 @pytest.mark.parametrize(
@@ -115,22 +115,11 @@ def test_what_can_not_be_pulled_is_built(registry: Any, built: list[str]) -> Non
 
 def test_a_silent_registry_is_given_up(monkeypatch: pytest.MonkeyPatch, built: list[str]) -> None:
     """Packets that vanish cost a bounded wait, then the image is built."""
-    monkeypatch.setattr(pull, "SILENCE_S", 0.05)
+    monkeypatch.setattr(engine, "SILENCE_S", 0.05)
     forever = threading.Event()
 
     assert ask(FakeClient(registry=[forever])).origin == "built"
     assert built == ["4.3.1"]
-    forever.set()
-
-
-def test_a_pull_can_be_called_off(built: list[str]) -> None:
-    """A cancelled pull ends in an error and starts no build."""
-    cancelled, forever = threading.Event(), threading.Event()
-    cancelled.set()
-
-    with pytest.raises(ImageError, match="interrupted"):
-        ask(FakeClient(registry=[forever]), cancelled)
-    assert built == []
     forever.set()
 
 

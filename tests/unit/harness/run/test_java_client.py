@@ -5,14 +5,14 @@ import shutil
 import pytest
 
 from aftershock.errors import EngineError
-from aftershock.harness.cluster.images import recipes
+from aftershock.harness.cluster.images import build
 from aftershock.harness.run.assignments import java_command, label_worker
 
 
 def test_an_image_is_named_for_the_kafka_image_it_is_made_from() -> None:
     """Kafka's version is in the name; another image of that version, official or ours, makes another name."""
     official, ours, older = (
-        recipes.java_client_name(kafka)
+        build.java_client(kafka).name
         for kafka in ("apache/kafka:4.3.1", "aftershock/kafka:4.3.1-0123456789", "k:4.1.2")
     )
     assert official.startswith("aftershock/java-client:4.3.1-")

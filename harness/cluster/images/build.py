@@ -1,0 +1,343 @@
+"""Images that Aftershock builds when a registry has none: a Dockerfile each, and one function that builds them all.
+
+* `base`: Debian with Java, the parent of all Kafka images. `kafka` and `toxiproxy` replace the official images.
+  `java-client` is for ``client: java`` and for nodes that are configured with our classes.
+* A Dockerfile needs no network. The packages that it copies (root file system, jars, server) are downloaded by tools of
+  the host: debootstrap, Maven, Go. As root on Debian or Ubuntu, missing tools are installed, with a log line.
+* The engine's classic builder builds the images, so BuildKit is not required.
+* Two builds of one image on a host exclude each other: the second waits, and then uses the image of the first.
+* When a build ends, its processes are killed, its temporary folder and its untagged images are removed. Its log stays.
+
+``tests/contract/test_kafka_image.py``, ``test_toxiproxy_image.py`` and ``test_java_client.py`` test the images.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cache, partial
+from pathlib import Path
+
+import docker
+import requests
+from docker.errors import DockerException, ImageNotFound
+from urllib3.exceptions import HTTPError
+
+from aftershock.errors import ImageError
+from aftershock.harness.safety.lease import Lock, hold
+
+Log = Callable[[str], None]
+"""Callback that receives progress lines for the user."""
+
+REPOSITORY = "aftershock"
+"""Built images are ``aftershock/<image>:<version>-<hash>``."""
+
+TOXIPROXY_VERSION = "2.12.0"
+
+_FOLDER = Path(__file__).parent
+_LOG_LINES_SHOWN = 12
+_TERM_GRACE_S = 5.0
+_SILENCE_S = 240  # limit of the time in which a build has no output
+_SUITE = "bookworm"
+_PACKAGES = ("openjdk-17-jre-headless", "ca-certificates")
+_TRIMMED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale")
+_KAFKA_MAJOR_MIN = 4  # older versions use another logging library and still have ZooKeeper
+_TOXIPROXY_MODULE = "github.com/Shopify/toxiproxy/v2"
+_GO_MIN = (1, 21)  # the first version that downloads a newer toolchain when a module requires it
+
+
+class StepError(Exception):
+    """A build step failed. `Build.step` turns it into an `ImageError`."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """An image to build.
+
+    Attributes:
+        image: the image's name, also of the Dockerfile's folder.
+        version: of the software in the image.
+        download: writes the files that the Dockerfile copies, and that its folder does not hold, to the build context.
+        download_step: name of that step, and its usual duration in seconds on two cores with a fast connection.
+        build_s: usual duration of the Dockerfile's build.
+        pinned: coordinates that ``download`` uses.
+        base: name of the parent image, the Dockerfile's argument BASE.
+        parent: recipe of the parent image, if the parent may have to be built.
+    """
+
+    image: str
+    version: str
+    download: Callable[["Build"], None] = field(compare=False)
+    download_step: tuple[str, int]
+    build_s: int
+    pinned: Sequence[str] = ()
+    base: str = ""
+    parent: "Recipe | None" = None
+
+    @property
+    def folder(self) -> Path:
+        """The Dockerfile's folder."""
+        return _FOLDER / self.image.replace("-", "_")
+
+    @property
+    def name(self) -> str:
+        """The image's full name. The hash changes with any file's name or content, and with any pinned coordinate.
+
+        So any checkout finds the image of an unchanged recipe, and a changed recipe gives a new image.
+        """
+        digest = hashlib.sha256()
+        for part in (self.version, self.base, *self.pinned):
+            digest.update(part.encode() + b"\0")
+        for file in sorted(self.folder.rglob("*")):
+            if file.is_file() and "__pycache__" not in file.parts:
+                content = file.read_bytes()
+                digest.update(f"{file.relative_to(self.folder).as_posix()}\0{len(content)}\0".encode() + content)
+        return f"{REPOSITORY}/{self.image}:{self.version}-{digest.hexdigest()[:10]}"
+
+
+def base() -> Recipe:
+    """Return the recipe of the base image."""
+
+    def download(build: "Build") -> None:
+        if os.geteuid() != 0:
+            raise StepError("debootstrap needs root; run this once as root, or load the image from another host")
+        build.require_command("debootstrap", "debootstrap", "debian-archive-keyring")
+        tree = build.scratch / "rootfs"
+        # debootstrap mounts /proc and more inside the tree: in its own namespaces, these mounts disappear with it,
+        # however it ends, and removing the tree is safe
+        unshare = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
+        build.run([*unshare, "debootstrap", "--variant=minbase", f"--include={','.join(_PACKAGES)}", _SUITE, tree])
+        for path in _TRIMMED:
+            shutil.rmtree(tree / path)
+        build.run(["tar", "--create", "--file", build.context / "rootfs.tar", "--directory", tree, "."])
+
+    step = ("Debian with Java (debootstrap)", 45)
+    return Recipe("base", f"{_SUITE}-jre17", download, step, build_s=10, pinned=(*_PACKAGES, *_TRIMMED))
+
+
+def kafka(version: str) -> Recipe:
+    """Return the recipe of the Kafka image of that version."""
+
+    def download(build: "Build") -> None:
+        if int(version.partition(".")[0]) < _KAFKA_MAJOR_MIN:
+            raise StepError(f"the recipe supports Kafka {_KAFKA_MAJOR_MIN}.0.0 and later")
+        build.maven(f"-Dkafka.version={version}")
+
+    parent = base()
+    return Recipe("kafka", version, download, ("jars (Maven)", 15), build_s=40, base=parent.name, parent=parent)
+
+
+def java_client(kafka_name: str) -> Recipe:
+    """Return the recipe of the Java client's image, built from the Kafka image ``kafka_name`` (repository:version)."""
+    version = kafka_name.rsplit(":", 1)[1].partition("-")[0]
+    return Recipe("java-client", version, Build.maven, ("compiler (Maven)", 5), build_s=7, base=kafka_name)
+
+
+def toxiproxy() -> Recipe:
+    """Return the recipe of the Toxiproxy image."""
+
+    def download(build: "Build") -> None:
+        def go_version(*argv: str) -> tuple[int, int]:
+            """Return the first major.minor in the output of Go or apt-cache; (0, 0) without one."""
+            if shutil.which(argv[0]) is None:
+                return (0, 0)
+            text = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60).stdout
+            match = re.search(r"(?:^go|^Version: \d+:)(\d+)\.(\d+)", text, re.MULTILINE)
+            return (int(match[1]), int(match[2])) if match else (0, 0)
+
+        package = ("apt-cache", "show", "--no-all-versions", "golang-go")
+        if shutil.which("go") is None and _may_install() and go_version(*package) >= _GO_MIN:
+            build.require_command("go", "golang-go")
+        if go_version("go", "env", "GOVERSION") < _GO_MIN:
+            required = ".".join(map(str, _GO_MIN))
+            raise StepError(
+                f"Go {required} or later is required, and the system's packages lack it; put one on the PATH"
+            )
+        go = _cache_folder() / "go"
+        # without -X the server reports version "git"; without @version Go resolves 2.5.0 as the latest
+        flags = f"-s -w -X {_TOXIPROXY_MODULE}.Version={TOXIPROXY_VERSION}"
+        build.run(
+            ["go", "install", "-ldflags", flags, f"{_TOXIPROXY_MODULE}/cmd/server@v{TOXIPROXY_VERSION}"],
+            env={
+                "CGO_ENABLED": "0",
+                "GOBIN": str(build.context),
+                "GOPATH": str(go),
+                "GOCACHE": str(go / "build"),
+                "GOFLAGS": "-modcacherw",
+                "GOTOOLCHAIN": "auto",
+            },
+        )
+        (build.context / "server").rename(build.context / "toxiproxy")
+
+    step = ("server (go install)", 30)
+    return Recipe("toxiproxy", TOXIPROXY_VERSION, download, step, build_s=2, pinned=(_TOXIPROXY_MODULE,))
+
+
+def is_here(client: docker.DockerClient, name: str) -> bool:
+    """True if the engine has an image of that name."""
+    try:
+        client.api.inspect_image(name)
+    except ImageNotFound:
+        return False
+    return True
+
+
+def build_image(client: docker.DockerClient, recipe: Recipe, log: Log) -> str:
+    """Build an image, and first its parent, unless the engine has it; return its name.
+
+    Raises:
+        ImageError: a step failed, or the cache folder can't be written.
+    """
+    name, subject = recipe.name, f"{recipe.image} {recipe.version}"
+    if is_here(client, name):
+        return name
+    builds = _cache_folder() / "builds"
+    try:
+        builds.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ImageError(f"can't write the logs of builds to {builds}: {error}; make the folder writable") from error
+    waiting = cache(partial(log, f"building {subject}: waiting for another process that builds it"))
+    slug = subject.replace(" ", "-")
+    with hold(Lock(builds / f"{slug}.lock"), subject, waiting):
+        if is_here(client, name):
+            return name
+        with tempfile.TemporaryDirectory(prefix="aftershock-build-", ignore_cleanup_errors=True) as scratch:
+            build = Build(subject, log, builds / f"{slug}.log", Path(scratch))
+            shutil.copytree(recipe.folder, build.context)
+            with build.step(*recipe.download_step):
+                recipe.download(build)
+            if recipe.parent:
+                build_image(client, recipe.parent, log)
+            with build.step("image (docker build)", recipe.build_s):
+                build.image(client, name, recipe.base)
+    return name
+
+
+class Build:
+    """One build: its temporary folder with the build context, its log, and the processes that it starts."""
+
+    def __init__(self, subject: str, log: Log, log_path: Path, scratch: Path) -> None:
+        self.subject, self.log, self.log_path = subject, log, log_path
+        self.scratch, self.context = scratch, scratch / "context"
+        log_path.write_text("")
+
+    @contextmanager
+    def step(self, name: str, about_s: int) -> Iterator[None]:
+        """Run the block as a named step, which takes about ``about_s``.
+
+        Raises:
+            ImageError: the step failed; the text ends with the last lines of the log.
+        """
+        self.log(f"building {self.subject}: {name}, about {about_s} s")
+        self.note(f"=== {name}")
+        try:
+            yield
+        except (StepError, OSError, DockerException, requests.RequestException, HTTPError) as error:
+            lines = self.log_path.read_text(errors="replace").splitlines()[-_LOG_LINES_SHOWN:]
+            shown = "\n".join(f"  | {line}" for line in lines)
+            raise ImageError(
+                f"building {self.subject} failed in step “{name}”: {error}\nlog: {self.log_path}, ending with\n{shown}"
+            ) from error
+
+    def note(self, text: str) -> None:
+        """Append a line to the log."""
+        with self.log_path.open("a") as log_file:
+            log_file.write(text.rstrip("\n") + "\n")
+
+    def run(self, argv: Sequence[str | Path], env: Mapping[str, str] | None = None) -> None:
+        """Run a command to its end, with its output in the log. Raises StepError for an exit status other than 0."""
+        command = [str(word) for word in argv]
+        self.note("$ " + " ".join(command))
+        with self.log_path.open("ab") as log_file:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log_file,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **(env or {})},
+                start_new_session=True,
+            )
+        try:
+            status = process.wait()
+        except BaseException:
+            # end all processes of its session: they may write to folders that are about to be removed
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=_TERM_GRACE_S)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
+        if status:
+            raise StepError(f"{command[0]} ended with status {status}")
+
+    def require_command(self, command: str, *packages: str) -> None:
+        """Install ``packages`` with apt-get if ``command`` is not on the PATH.
+
+        Raises:
+            StepError: the command is missing and could not be installed.
+        """
+        if shutil.which(command):
+            return
+        if not _may_install():
+            raise StepError(f"{command} is not on the PATH; install it ({' '.join(packages)} on Debian and Ubuntu)")
+        # one installation at a time: two builds in one process would fail on apt's own lock
+        with hold(Lock(self.log_path.with_name("apt-packages.lock")), self.subject):
+            if not shutil.which(command):
+                self.log(f"building {self.subject}: installing {' '.join(packages)} with apt-get")
+                self.run(["apt-get", "update", "-qq"])
+                install = (
+                    "apt-get",
+                    "install",
+                    "-y",
+                    "-qq",
+                    "--no-install-recommends",
+                    "-o",
+                    "DPkg::Lock::Timeout=120",
+                )
+                self.run([*install, *packages], env={"DEBIAN_FRONTEND": "noninteractive"})
+        if not shutil.which(command):
+            raise StepError(f"{command} is still not on the PATH after installing {' '.join(packages)}")
+
+    def maven(self, *properties: str) -> None:
+        """Download the dependencies of the context's pom.xml to the context's folder ``libs``."""
+        self.require_command("mvn", "maven")
+        maven = ("mvn", "--batch-mode", "--no-transfer-progress", "--file", str(self.context / "pom.xml"))
+        goal = ("dependency:copy-dependencies", f"-DoutputDirectory={self.context / 'libs'}")
+        self.run([*maven, *properties, *goal])
+
+    def image(self, client: docker.DockerClient, name: str, base: str) -> None:
+        """Build the context's Dockerfile as image ``name``. Raises StepError if an instruction failed."""
+        try:
+            for event in client.api.build(
+                path=str(self.context),
+                tag=name,
+                buildargs={"BASE": base, "NAME": name},
+                rm=True,
+                forcerm=True,
+                decode=True,
+                timeout=_SILENCE_S,
+            ):
+                self.note(event.get("stream", ""))
+                if "error" in event:
+                    raise StepError(event["error"].strip())
+        finally:
+            # images of the Dockerfile's other stages, or of a failed build
+            with suppress(DockerException, requests.RequestException):
+                client.api.prune_images({"dangling": True, "label": f"aftershock.build={name}"})
+
+
+def _cache_folder() -> Path:
+    """Return Aftershock's own folder in the user's cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aftershock"
+
+
+def _may_install() -> bool:
+    return os.geteuid() == 0 and shutil.which("apt-get") is not None
