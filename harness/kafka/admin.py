@@ -34,20 +34,10 @@ from aftershock.faults.targets.values import BrokerId, PartitionState
 from aftershock.workloads.kafka.wire.connection import Address, Connection
 from aftershock.workloads.kafka.wire.security import PLAINTEXT, Security
 
-_POLL_S = 0.1
-
-
-def still_lacking(missing_state: Callable[[], str], deadline_s: float) -> str:
-    """Poll ``missing_state`` until it returns "" or ``deadline_s`` have passed; return its last result."""
-    give_up_s = time.monotonic() + deadline_s
-    while missing := missing_state():
-        if time.monotonic() > give_up_s:
-            return missing
-        time.sleep(_POLL_S)
-    return ""
-
-
 Partition = tuple[str, int]
+Resource = int
+TOPIC: Resource = 2
+BROKER: Resource = 4
 TIMEOUT = i32Timedelta.parse(timedelta(seconds=15))
 _ASK_TIMEOUT_S = 3.0
 _CONTROLLER_TIMEOUT_S = 15.0
@@ -60,6 +50,17 @@ _TRANSIENT = {
     ErrorCode.not_controller,
     ErrorCode.request_timed_out,
 }
+_DESCRIBE_CLUSTER = DescribeClusterRequest(include_cluster_authorized_operations=False, include_fenced_brokers=True)
+
+
+def still_lacking(missing_state: Callable[[], str], deadline_s: float) -> str:
+    """Poll ``missing_state`` until it returns "" or ``deadline_s`` have passed; return its last result."""
+    give_up_s = time.monotonic() + deadline_s
+    while missing := missing_state():
+        if time.monotonic() > give_up_s:
+            return missing
+        time.sleep(0.1)
+    return ""
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,6 @@ class Admin:
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Close every connection."""
         with self._lock:
             for broker in list(self._connections):
                 self._connections.pop(broker).close()
@@ -107,19 +107,20 @@ class Admin:
         request: RequestPayload,
         timeout_s: float = _ASK_TIMEOUT_S,
         only: BrokerId | None = None,
-        unasked: Collection[BrokerId] = (),
+        excluding: Collection[BrokerId] = (),
     ) -> Any:
-        """Send a request to the first broker that answers, except those in ``unasked``; or to the broker ``only``.
+        """Send a request to the first broker that answers, except those in ``excluding``; or to the broker ``only``.
 
         The caller checks the response for error codes.
         """
         with self._lock:
             failures = []
-            for broker in [broker for broker in self._order if broker not in unasked] if only is None else (only,):
+            for broker in [broker for broker in self._order if broker not in excluding] if only is None else (only,):
                 try:
                     response = self._ask_broker(broker, request, timeout_s)
                 except OSError as error:
-                    self._forget(broker)
+                    if connection := self._connections.pop(broker, None):
+                        connection.close()
                     failures.append(f"k{broker}: {error}")
                 else:
                     self._order.sort(key=lambda other: other != broker)
@@ -127,37 +128,26 @@ class Admin:
         raise AdminError(f"no broker answered {type(request).__name__} ({'; '.join(failures)})", "NETWORK_EXCEPTION")
 
     def _ask_broker(self, broker: BrokerId, request: RequestPayload, timeout_s: float) -> Any:
-        fresh = broker not in self._connections
-        if fresh:
-            self._connections[broker] = Connection(self._addresses[broker], timeout_s, self._security)
-        try:
-            return self._connections[broker].ask(request, timeout_s)
-        except ConnectionError:
-            # the idle connection may belong to an earlier process of a restarted broker
-            if fresh:
-                raise
-            self._connections.pop(broker).close()
-            self._connections[broker] = Connection(self._addresses[broker], timeout_s, self._security)
-            return self._connections[broker].ask(request, timeout_s)
+        if idle := self._connections.get(broker):
+            try:
+                return idle.ask(request, timeout_s)
+            except ConnectionError:
+                # the idle connection may belong to an earlier process of a restarted broker
+                idle.close()
+        self._connections[broker] = Connection(self._addresses[broker], timeout_s, self._security)
+        return self._connections[broker].ask(request, timeout_s)
 
-    def _forget(self, broker: BrokerId) -> None:
-        connection = self._connections.pop(broker, None)
-        if connection:
-            connection.close()
+    def ask_controller(self, request: RequestPayload, only: BrokerId | None = None) -> Any:
+        """Send a request that the controller may take long to answer; retries transient errors."""
+        return _retry_transient(lambda: self.ask(request, _CONTROLLER_TIMEOUT_S, only), _CONTROLLER_TIMEOUT_S)
 
-    def members(self, unasked: Collection[BrokerId] = ()) -> tuple[Member, ...]:
+    def members(self, excluding: Collection[BrokerId] = ()) -> tuple[Member, ...]:
         """Return all registered brokers, including fenced ones (DescribeCluster v2, KIP-1073)."""
-        return tuple(
-            Member(BrokerId(b.broker_id), b.rack, b.is_fenced) for b in self._describe_cluster(unasked).brokers
-        )
+        brokers = self.ask(_DESCRIBE_CLUSTER, excluding=excluding).brokers
+        return tuple(Member(BrokerId(b.broker_id), b.rack, b.is_fenced) for b in brokers)
 
     def cluster_id(self) -> str:
-        """Return the cluster id."""
-        return str(self._describe_cluster().cluster_id)
-
-    def _describe_cluster(self, unasked: Collection[BrokerId] = ()) -> Any:
-        request = DescribeClusterRequest(include_cluster_authorized_operations=False, include_fenced_brokers=True)
-        return self.ask(request, unasked=unasked)
+        return str(self.ask(_DESCRIBE_CLUSTER).cluster_id)
 
     def quorum(self) -> Quorum:
         """Describe the quorum of ``__cluster_metadata``."""
@@ -165,7 +155,7 @@ class Admin:
 
     def topics(self, seen_by: BrokerId | None = None) -> tuple[str, ...]:
         """Return all topics except Kafka's internal ones, from the metadata of ``seen_by`` or of any broker."""
-        response = self.ask(_metadata_request(None), only=seen_by)
+        response = self.ask(metadata_request(), only=seen_by)
         return tuple(sorted(topic.name for topic in response.topics if not topic.is_internal))
 
     def partitions(
@@ -175,29 +165,46 @@ class Admin:
 
         ``seen_by``: the broker whose metadata is read, which follows the controller's; None: any broker.
         """
-        request_topics = (
-            None
-            if topics is None
-            else tuple(metadata.MetadataRequestTopic(topic_id=None, name=cast("Any", t)) for t in topics)
-        )
-        response = self.ask(_metadata_request(request_topics), only=seen_by)
+        response = self.ask(metadata_request(topics), only=seen_by)
         for topic in response.topics:
             raise_for(topic.error_code, f"describe topic {topic.name}")
-        states = [_partition_state(t.name, p) for t in response.topics for p in t.partitions]
+        states = [
+            PartitionState(
+                topic.name,
+                p.partition_index,
+                BrokerId(p.leader_id) if p.leader_id >= 0 else None,
+                p.leader_epoch,
+                tuple(map(BrokerId, p.replica_nodes)),
+                tuple(map(BrokerId, p.isr_nodes)),
+            )
+            for topic in response.topics
+            for p in topic.partitions
+        ]
         return tuple(sorted(states, key=lambda state: (state.topic, state.partition)))
 
-    def create_topic(self, name: str, partitions: int, replication: int, config: Mapping[str, str]) -> str:
-        """Create a topic with Kafka's replica placement; return its id as Kafka writes it (22 characters of base64)."""
-        configs = tuple(create.CreatableTopicConfig(name=key, value=value) for key, value in config.items())
+    def create_topic(
+        self,
+        name: str,
+        partitions: int,
+        replication: int,
+        config: Mapping[str, str],
+        replicas: Mapping[int, Sequence[int]] | None = None,
+    ) -> str:
+        """Create a topic; return its id as Kafka writes it (22 characters of base64).
+
+        ``replicas`` are the replicas of each partition; then ``partitions`` and ``replication`` are -1.
+        """
         topic = create.CreatableTopic(
             name=cast("Any", name),
             num_partitions=_i32(partitions),
             replication_factor=cast("Any", replication),
-            assignments=(),
-            configs=configs,
+            assignments=tuple(
+                create.CreatableReplicaAssignment(partition_index=_i32(number), broker_ids=cast("Any", tuple(ids)))
+                for number, ids in sorted((replicas or {}).items())
+            ),
+            configs=tuple(create.CreatableTopicConfig(name=key, value=value) for key, value in config.items()),
         )
-        response = self.ask_controller(create.CreateTopicsRequest(topics=(topic,), timeout=TIMEOUT))
-        (result,) = response.topics
+        (result,) = self.ask_controller(create.CreateTopicsRequest(topics=(topic,), timeout=TIMEOUT)).topics
         raise_for(result.error_code, f"create topic {name}", result.error_message)
         return id_as_text(result.topic_id)
 
@@ -209,18 +216,21 @@ class Admin:
             if result.error_code is not ErrorCode.unknown_topic_or_partition:
                 raise_for(result.error_code, f"delete topic {result.name}", result.error_message)
 
-    def configs(self, kind: "Resource", name: str) -> dict[str, str | None]:
+    def configs(self, kind: Resource, name: str) -> dict[str, str | None]:
         """Return the configuration in force of a topic or a broker."""
+        return {key: entry.value for key, entry in self.config_entries(kind, name).items()}
+
+    def config_entries(self, kind: Resource, name: str) -> dict[str, Any]:
+        """Return the configuration in force as entries of Kafka's response, with source and ``read_only``."""
         resource = describe_configs.DescribeConfigsResource(
             resource_type=cast("Any", kind), resource_name=name, configuration_keys=None
         )
         request = describe_configs.DescribeConfigsRequest(resources=(resource,))
-        response = self.ask(request, only=_only(kind, name))
-        (result,) = response.results
+        (result,) = self.ask(request, only=_only(kind, name)).results
         raise_for(result.error_code, f"describe the configuration of {name}", result.error_message)
-        return {entry.name: entry.value for entry in result.configs}
+        return {entry.name: entry for entry in result.configs}
 
-    def alter_configs(self, kind: "Resource", name: str, changes: Mapping[str, str | None]) -> None:
+    def alter_configs(self, kind: Resource, name: str, changes: Mapping[str, str | None]) -> None:
         """Set dynamic configuration; None removes the override (IncrementalAlterConfigs, KIP-339)."""
         configs = tuple(
             alter_configs.AlterableConfig(
@@ -241,7 +251,10 @@ class Admin:
             reassign.ReassignableTopic(
                 name=cast("Any", topic),
                 partitions=tuple(
-                    reassign.ReassignablePartition(partition_index=_i32(p), replicas=_replicas(assignment[topic, p]))
+                    reassign.ReassignablePartition(
+                        partition_index=_i32(p),
+                        replicas=cast("Any", (replicas := assignment[topic, p]) and tuple(replicas)),
+                    )
                     for p in numbers
                 ),
             )
@@ -287,15 +300,6 @@ class Admin:
         raise_for(response.error_code, f"find the coordinator of {group}")
         return BrokerId(response.node_id)
 
-    def ask_controller(self, request: RequestPayload, only: BrokerId | None = None) -> Any:
-        """Send a request that the controller may take long to answer; retries transient errors."""
-        return _retry_transient(lambda: self.ask(request, _CONTROLLER_TIMEOUT_S, only), _CONTROLLER_TIMEOUT_S)
-
-
-Resource = int
-TOPIC: Resource = 2
-BROKER: Resource = 4
-
 
 def quorum_request() -> RequestPayload:
     """Build a request to describe the quorum of ``__cluster_metadata``, for a broker or a voter."""
@@ -326,27 +330,19 @@ def _retry_transient(ask: Callable[[], Any], deadline_s: float) -> Any:
     return responses[-1]
 
 
-def _metadata_request(topics: tuple[metadata.MetadataRequestTopic, ...] | None) -> metadata.MetadataRequest:
+def metadata_request(topics: Sequence[str] | None = None) -> RequestPayload:
+    """Build a request for the metadata of ``topics`` (default: all), which does not create missing topics."""
+    named: Any = None
+    if topics is not None:
+        named = tuple(metadata.MetadataRequestTopic(topic_id=None, name=cast("Any", name)) for name in topics)
     return metadata.MetadataRequest(
-        topics=topics, allow_auto_topic_creation=False, include_topic_authorized_operations=False
+        topics=named, allow_auto_topic_creation=False, include_topic_authorized_operations=False
     )
 
 
 def _only(kind: Resource, name: str) -> BrokerId | None:
     """Return the broker to send the request to: only a broker itself knows its configuration."""
     return BrokerId(int(name)) if kind == BROKER and name else None
-
-
-def _partition_state(topic: str, partition: Any) -> PartitionState:
-    leader = BrokerId(partition.leader_id) if partition.leader_id >= 0 else None
-    return PartitionState(
-        topic,
-        partition.partition_index,
-        leader,
-        partition.leader_epoch,
-        tuple(map(BrokerId, partition.replica_nodes)),
-        tuple(map(BrokerId, partition.isr_nodes)),
-    )
 
 
 def id_as_text(topic_id: uuid.UUID) -> str:
@@ -358,10 +354,6 @@ def by_topic(partitions: Iterable[Partition]) -> list[tuple[str, list[int]]]:
     """Group partitions as ``[(topic, [numbers])]``, sorted."""
     grouped = groupby(sorted(partitions), key=lambda partition: partition[0])
     return [(topic, [number for _, number in members]) for topic, members in grouped]
-
-
-def _replicas(replicas: Sequence[int] | None) -> Any:
-    return None if replicas is None else tuple(replicas)
 
 
 def _i32(value: int) -> Any:

@@ -10,7 +10,7 @@ its error shows whether the session exists: "id not found" or "invalid epoch". T
 opened are in their events.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, cast
 
@@ -30,7 +30,11 @@ from aftershock.faults.targets.values import BrokerId
 from aftershock.harness.kafka.admin import Admin
 
 _LEAVE_EPOCH = -1  # member epoch of a leaving member (KIP-848)
-_UNUSED_TIMEOUT = i32Timedelta.parse(timedelta(seconds=1))
+_FINAL_EPOCH = -1  # a full request without a new session
+_WRONG_EPOCH = 2**31 - 1  # a session reaches this epoch only after years
+_OPENED = "session_established"
+_CLOSED = {"session_refused", "session_lost", "session_reset", "session_closed"}
+Session = tuple[BrokerId, int]
 
 
 def groups(admin: Admin, coordinator: BrokerId) -> dict[str, str]:
@@ -43,7 +47,7 @@ def delete_group(admin: Admin, coordinator: BrokerId, group: str, kind: str) -> 
     """Delete a group, or remove its members so that the next attempt succeeds; return "" or the obstacle."""
     response = admin.ask(DeleteGroupsRequest(groups_names=(cast("Any", group),)), only=coordinator)
     (result,) = response.results
-    if result.error_code is ErrorCode.non_empty_group and kind in _REMOVE_BY_TYPE:
+    if result.error_code is ErrorCode.non_empty_group:
         remove_members(admin, coordinator, group, kind)
     if result.error_code in {ErrorCode.none, ErrorCode.group_id_not_found}:
         return ""
@@ -53,31 +57,29 @@ def delete_group(admin: Admin, coordinator: BrokerId, group: str, kind: str) -> 
 def remove_members(
     admin: Admin, coordinator: BrokerId, group: str, kind: str, clients: Collection[str] | None = None
 ) -> None:
-    """Remove members from a group: the members with a ``client.id`` in ``clients``, or all members."""
-    _REMOVE_BY_TYPE[kind](admin, coordinator, group, lambda member: clients is None or member.client_id in clients)
+    """Remove members from a group: the members with a ``client.id`` in ``clients``, or all members.
 
-
-def _remove_classic_members(admin: Admin, coordinator: BrokerId, group: str, is_chosen: Callable[[Any], bool]) -> None:
-    names = (cast("Any", group),)
-    described = admin.ask(DescribeGroupsRequest(groups=names, include_authorized_operations=False), only=coordinator)
-    members = tuple(
-        MemberIdentity(member_id=m.member_id, group_instance_id=m.group_instance_id, reason="removed by Aftershock")
-        for m in filter(is_chosen, described.groups[0].members)
-    )
-    admin.ask(LeaveGroupRequest(group_id=cast("Any", group), members=members), only=coordinator)
-
-
-def _remove_consumer_members(admin: Admin, coordinator: BrokerId, group: str, is_chosen: Callable[[Any], bool]) -> None:
-    names = (cast("Any", group),)
-    request = ConsumerGroupDescribeRequest(group_ids=names, include_authorized_operations=False)
-    for member in filter(is_chosen, admin.ask(request, only=coordinator).groups[0].members):
+    Only for groups of type "classic" or "consumer"; no effect on other groups.
+    """
+    if kind not in {"classic", "consumer"}:
+        return
+    (described,) = _describe(admin, coordinator, group, kind)
+    members = [member for member in described.members if clients is None or member.client_id in clients]
+    if kind == "classic":
+        identities = tuple(
+            MemberIdentity(member_id=m.member_id, group_instance_id=m.group_instance_id, reason="removed by Aftershock")
+            for m in members
+        )
+        admin.ask(LeaveGroupRequest(group_id=cast("Any", group), members=identities), only=coordinator)
+        return
+    for member in members:
         leave = ConsumerGroupHeartbeatRequest(
             group_id=cast("Any", group),
             member_id=member.member_id,
             member_epoch=cast("Any", _LEAVE_EPOCH),
             instance_id=member.instance_id,
             rack_id=None,
-            rebalance_timeout=_UNUSED_TIMEOUT,
+            rebalance_timeout=i32Timedelta.parse(timedelta(seconds=1)),  # unused by a leaving member
             subscribed_topic_names=None,
             subscribed_topic_regex=None,
             server_assignor=None,
@@ -86,43 +88,31 @@ def _remove_consumer_members(admin: Admin, coordinator: BrokerId, group: str, is
         admin.ask(leave, only=coordinator)
 
 
-_REMOVE_BY_TYPE: Mapping[str, Callable[[Admin, BrokerId, str, Callable[[Any], bool]], None]] = {
-    "classic": _remove_classic_members,
-    "consumer": _remove_consumer_members,
-}
-
-
 def member_clients(admin: Admin, group: str) -> frozenset[str]:
     """Return the client ids of a group's members, empty for an unknown group.
 
     Raises AdminError if no broker answers.
     """
     coordinator = admin.coordinator(group)
-    kind = groups(admin, coordinator).get(group)
-    described = admin.ask(_describe(group, kind), only=coordinator)
-    return frozenset(member.client_id for item in described.groups for member in item.members)
+    described = _describe(admin, coordinator, group, groups(admin, coordinator).get(group))
+    return frozenset(member.client_id for item in described for member in item.members)
 
 
-def _describe(group: str, kind: str | None) -> RequestPayload:
-    """Return the describe request of the group's type: DescribeGroups does not find KIP-848 groups."""
+def _describe(admin: Admin, coordinator: BrokerId, group: str, kind: str | None) -> Sequence[Any]:
+    """Describe a group with the request of its type: DescribeGroups does not find KIP-848 groups."""
     names = (cast("Any", group),)
+    request: RequestPayload = DescribeGroupsRequest(groups=names, include_authorized_operations=False)
     if kind == "consumer":
-        return ConsumerGroupDescribeRequest(group_ids=names, include_authorized_operations=False)
-    return DescribeGroupsRequest(groups=names, include_authorized_operations=False)
-
-
-_NO_WAIT = i32Timedelta.parse(timedelta(0))
-_FINAL_EPOCH = -1  # a full request without a new session
-_WRONG_EPOCH = 2**31 - 1  # a session reaches this epoch only after years
+        request = ConsumerGroupDescribeRequest(group_ids=names, include_authorized_operations=False)
+    return cast("Sequence[Any]", admin.ask(request, only=coordinator).groups)
 
 
 def is_open(admin: Admin, broker: BrokerId, session: int) -> bool:
     """True if the broker has a session of this id."""
     code = _fetch(admin, broker, session, _WRONG_EPOCH)
     if code not in {ErrorCode.invalid_fetch_session_epoch, ErrorCode.fetch_session_id_not_found}:
-        raise AdminError(
-            f"k{broker} did not answer about fetch session {session}: {code.name.upper()}", code.name.upper()
-        )
+        name = code.name.upper()
+        raise AdminError(f"k{broker} does not describe fetch session {session}: {name}", name)
     return code is ErrorCode.invalid_fetch_session_epoch
 
 
@@ -133,7 +123,7 @@ def close(admin: Admin, broker: BrokerId, session: int) -> int:
 
 def _fetch(admin: Admin, broker: BrokerId, session: int, epoch: int) -> ErrorCode:
     request = FetchRequest(
-        max_wait=_NO_WAIT,
+        max_wait=i32Timedelta.parse(timedelta(0)),
         min_bytes=cast("Any", 0),
         session_id=cast("Any", session),
         session_epoch=cast("Any", epoch),
@@ -141,13 +131,6 @@ def _fetch(admin: Admin, broker: BrokerId, session: int, epoch: int) -> ErrorCod
         forgotten_topics_data=(),
     )
     return cast("ErrorCode", admin.ask(request, only=broker).error_code)
-
-
-_OPENED = "session_established"
-_CLOSED = {"session_refused", "session_lost", "session_reset", "session_closed"}
-
-
-Session = tuple[BrokerId, int]
 
 
 def open_sessions(events: Iterable[Mapping[str, Any]], worker: str) -> dict[BrokerId, int]:

@@ -1,29 +1,16 @@
 """Logs and replicas: log ends, record deletion, replica fingerprints, and committed offsets with their batches.
 
-* **Log ends.** The end is the high watermark: the limit of what consumers may read and of what Kafka deletes on request
-  (DeleteRecords, KIP-107). Only a partition's leader answers these requests.
-* **Replicas**, compared at the end of a run up to the high watermark. Each replica is read directly by a consumer's
-  Fetch without a rack or a session. A follower answers such a Fetch from version 11 on (KIP-392), and only up to its
-  own high watermark, which reaches the leader's with its next fetch; so the read waits for it. Replicas keep batches as
-  the leader wrote them: a batch is represented by its base offset, leader epoch and the CRC of its actual content (not
-  the CRC that it claims). The fingerprint of a stretch of STRETCH offsets is the exclusive or of its batches' hashes,
-  so a difference can be located. Compacted topics are skipped, since each replica is cleaned on its own. A replica that
-  can't be read to the end has a row with the error.
-* **Commits** as written by coordinators, with the batch of each entry. Each partition is read from its leader, from the
-  first offset to the high watermark. A coordinator's flush is one batch (KIP-1224), so the number of batches is the
-  number of flushes. No entry is missing, because Kafka does not compact the active segment, and no run fills a segment.
-  Control batches and entries other than commits (group members) are skipped; a null ``committed`` is a tombstone. For
-  share groups, whose acknowledgements are in a separate topic, only group and partition are reported. Sources:
-  ``OffsetCommitKey``, ``OffsetCommitValue``, ``ShareSnapshotKey`` and ``ShareUpdateKey`` of Kafka 4.3.
+Only a partition's leader answers requests about log ends and deletion (DeleteRecords, KIP-107). The end of a log is its
+high watermark: the limit of what consumers may read and of what Kafka deletes on request.
 """
 
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from hashlib import blake2b
 from pathlib import Path
-from struct import Struct
 from typing import Any, TypeVar, cast
 
 import crc32c
@@ -34,7 +21,7 @@ from kio.schema.list_offsets.v9 import request as offsets
 from kio.static.primitive import i32Timedelta
 
 from aftershock.errors import AdminError, AftershockError, ClusterError
-from aftershock.faults.targets.values import BrokerId, PartitionState, TopicPartition
+from aftershock.faults.targets.values import BrokerId, TopicPartition
 from aftershock.harness.kafka.admin import TIMEOUT, TOPIC, Admin, by_topic, raise_for
 from aftershock.workloads.kafka.wire.batch import (
     AFTER_CRC,
@@ -45,14 +32,16 @@ from aftershock.workloads.kafka.wire.batch import (
     UNTIL_LENGTH_BYTES,
     Batch,
     BatchHeader,
-    Record,
     parse,
 )
 from aftershock.workloads.load.logread import EndOffsets, Topic
 from aftershock.workloads.load.outcomes import write_whole
 
+T = TypeVar("T")
 _WAIT = i32Timedelta.parse(timedelta(milliseconds=200))
 _BYTES = 4 * 1024 * 1024
+_EARLIEST, _LATEST = -2, -1
+_CONSUMER = -1
 
 
 def fetch_from(admin: Admin, broker: BrokerId, where: TopicPartition, at: int, *, no_wait: bool = False) -> Any:
@@ -73,11 +62,6 @@ def fetch_from(admin: Admin, broker: BrokerId, where: TopicPartition, at: int, *
     answer = response.responses[0].partitions[0]
     raise_for(answer.error_code, f"fetch {topic_name}/{number} from k{broker}")
     return answer
-
-
-T = TypeVar("T")
-_EARLIEST, _LATEST = -2, -1
-_CONSUMER = -1
 
 
 def log_ends(admin: Admin, topic: str) -> dict[TopicPartition, tuple[int, int]]:
@@ -110,7 +94,7 @@ def delete_records(admin: Admin, before: Mapping[TopicPartition, int]) -> None:
 
 
 def _offsets(admin: Admin, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
-    found: dict[TopicPartition, int] = {}
+    values: dict[TopicPartition, int] = {}
     for leader, led in _by_leader(admin, partitions):
         topics = tuple(
             offsets.ListOffsetsTopic(
@@ -125,8 +109,8 @@ def _offsets(admin: Admin, partitions: Iterable[TopicPartition], timestamp: int)
         request = offsets.ListOffsetsRequest(
             replica_id=cast("Any", _CONSUMER), isolation_level=cast("Any", 0), topics=topics
         )
-        found |= _results(admin.ask(request, only=leader), "list offsets of", lambda result: int(result.offset))
-    return found
+        values |= _results(admin.ask(request, only=leader), "list offsets of", lambda result: int(result.offset))
+    return values
 
 
 def _by_leader(admin: Admin, partitions: Iterable[TopicPartition]) -> Iterable[tuple[BrokerId, list[TopicPartition]]]:
@@ -165,7 +149,7 @@ SCHEMA = pa.schema(
 """A stretch of one replica of one partition; ``error``: the reason why it was not read to its end, else null."""
 
 STRETCH = 10_000
-_BATCH = Struct(">qiI")
+_BATCH = struct.Struct(">qiI")
 
 Row = dict[str, Any]
 
@@ -178,80 +162,68 @@ def read_replicas(
     deadline_s: float,
     begin: Mapping[str, Mapping[int, int]],
 ) -> None:
-    """Write every replica up to ``ends`` as ``part-<topic>.parquet`` into ``folder``, which is created. Blocks.
+    """Write fingerprints of all replicas up to ``ends`` as ``part-<topic>.parquet`` into ``folder``. Blocks.
 
-    ``begin`` maps topic and partition to the first offset to read, if that is not the start of the log.
+    ``begin`` maps topic and partition to the first offset to read, if that is not the start of the log. Compacted
+    topics are skipped, since each replica is cleaned on its own.
     """
     folder.mkdir(parents=True, exist_ok=True)
     until_s = time.monotonic() + deadline_s
     for topic in topics:
         if "compact" in (admin.configs(TOPIC, topic.name).get("cleanup.policy") or ""):
             continue
-        states = admin.partitions([topic.name])
-        rows = [row for state in states for row in _partition(admin, topic, state, ends, until_s, begin)]
+        rows: list[Row] = []
+        for state in admin.partitions([topic.name]):
+            where = (topic.name, state.partition)
+            start = begin.get(topic.name, {}).get(state.partition, 0)
+            end = ends[topic.name].get(state.partition, 0)
+            if state.leader is not None and end > start:
+                # followers may lag behind a deletion; if the leader does not answer, its own row has the error
+                with suppress(AftershockError):
+                    answer = fetch_from(admin, state.leader, where, end, no_wait=True)
+                    start = max(start, int(answer.log_start_offset))
+            identity = {"topic": topic.name, "topic_id": topic.topic_id, "partition": state.partition}
+            for replica in state.replicas if end > start else ():
+                stretches = _read_replica(admin, where, replica, start, end, until_s)
+                rows += [identity | {"broker_id": int(replica)} | stretch for stretch in stretches]
         columns = {name: [row[name] for row in rows] for name in SCHEMA.names}
         write_whole(folder / f"part-{topic.name}.parquet", SCHEMA, iter([columns] if rows else []))
 
 
-def _partition(
-    admin: Admin,
-    topic: Topic,
-    state: PartitionState,
-    ends: EndOffsets,
-    until_s: float,
-    begin: Mapping[str, Mapping[int, int]],
-) -> Iterator[Row]:
-    """Yield rows of all replicas, from the leader's log start on: followers may lag behind a deletion."""
-    end = ends[topic.name].get(state.partition, 0)
-    reader = _Reader(admin, topic.name, state.partition, until_s)
-    start = begin.get(topic.name, {}).get(state.partition, 0)
-    if state.leader is not None and end > start:
-        start = max(start, reader.log_start(state.leader, end))
-    identity = {"topic": topic.name, "topic_id": topic.topic_id, "partition": state.partition}
-    for replica in state.replicas if end > start else ():
-        yield from (identity | {"broker_id": int(replica)} | row for row in reader.replica(replica, start, end))
+def _read_replica(
+    admin: Admin, where: TopicPartition, broker: BrokerId, start: int, end: int, until_s: float
+) -> list[Row]:
+    """Return a replica's stretches, and a row with the error if the replica was not read to the end.
 
+    The read is a consumer's Fetch without a rack or a session, which a follower answers from version 11 on (KIP-392),
+    up to its own high watermark. That reaches the leader's with the follower's next fetch, so the read waits for it.
 
-class _Reader:
-    """Reads one partition, replica by replica."""
-
-    def __init__(self, admin: Admin, topic: str, partition: int, until_s: float) -> None:
-        self._admin, self._topic, self._partition, self._until_s = admin, topic, partition, until_s
-
-    def log_start(self, leader: BrokerId, end: int) -> int:
-        """Return the leader's log start; 0 if it does not answer, which the read then reports."""
-        try:
-            return int(self._fetch(leader, end, no_wait=True).log_start_offset)
-        except AftershockError:
-            return 0
-
-    def replica(self, broker: BrokerId, start: int, end: int) -> list[Row]:
-        """Return a replica's stretches, and a row with the error if it was not read to the end."""
-        stretches: dict[int, Row] = {}
-        failure = None
-        try:
-            for header in self._headers(broker, start, end):
-                _add(stretches, header, end)
-        except AftershockError as error:
-            failure = str(error)
-        if failure is not None:
-            stretches[-1] = _stretch(start, end) | {"records": None, "fingerprint": None, "error": failure}
-        return list(stretches.values())
-
-    def _headers(self, broker: BrokerId, start: int, end: int) -> Iterator[BatchHeader]:
-        at = start
+    Replicas keep batches as the leader wrote them: a batch is represented by its base offset, leader epoch and the CRC
+    of its actual content (not the CRC in its header). The fingerprint of a stretch is the exclusive or of its batches'
+    hashes, so a difference can be located.
+    """
+    stretches: dict[int, Row] = {}
+    at = start
+    try:
         while at < end:
-            answer = self._fetch(broker, at)
-            for header in _batches(memoryview(answer.records or b"")):
+            for header in _batches(memoryview(fetch_from(admin, broker, where, at).records or b"")):
                 if header.base_offset >= end:
-                    return
-                yield header
+                    return list(stretches.values())
+                first = header.base_offset // STRETCH * STRETCH
+                row = stretches.setdefault(first, _stretch(first, min(first + STRETCH, end)))
+                row["records"] += header.record_count
+                content = _BATCH.pack(header.base_offset, header.leader_epoch, header.crc)
+                row["fingerprint"] ^= int.from_bytes(blake2b(content, digest_size=8).digest(), "big", signed=True)
                 at = header.base_offset + header.last_offset_delta + 1
-            if at < end and time.monotonic() > self._until_s:
+            if at < end and time.monotonic() > until_s:
                 raise ClusterError(f"k{broker} was read to offset {at} of {end} in time")
+    except AftershockError as error:
+        stretches[-1] = _stretch(start, end) | {"records": None, "fingerprint": None, "error": str(error)}
+    return list(stretches.values())
 
-    def _fetch(self, broker: BrokerId, at: int, *, no_wait: bool = False) -> Any:
-        return fetch_from(self._admin, broker, (self._topic, self._partition), at, no_wait=no_wait)
+
+def _stretch(start: int, end: int) -> Row:
+    return {"start_offset": start, "end_offset": end, "records": 0, "fingerprint": 0, "error": None}
 
 
 def _batches(records: memoryview) -> Iterator[BatchHeader]:
@@ -264,22 +236,6 @@ def _batches(records: memoryview) -> Iterator[BatchHeader]:
             return
         yield header._replace(crc=crc32c.crc32c(records[at + UNTIL_CRC.size : end]))
         at = end
-
-
-def _add(stretches: dict[int, Row], header: BatchHeader, end: int) -> None:
-    first = header.base_offset // STRETCH * STRETCH
-    row = stretches.setdefault(first, _stretch(first, min(first + STRETCH, end)))
-    row["records"] += header.record_count
-    row["fingerprint"] ^= _hash(header)
-
-
-def _stretch(start: int, end: int) -> Row:
-    return {"start_offset": start, "end_offset": end, "records": 0, "fingerprint": 0, "error": None}
-
-
-def _hash(header: BatchHeader) -> int:
-    told = _BATCH.pack(header.base_offset, header.leader_epoch, header.crc)
-    return int.from_bytes(blake2b(told, digest_size=8).digest(), "big", signed=True)
 
 
 OFFSETS, SHARE_STATE = "__consumer_offsets", "__share_group_state"
@@ -298,7 +254,8 @@ COMMITTED_SCHEMA = pa.schema(
     ]
 )
 """A commit. ``offset`` is its position in that partition of the coordinators' topic, ``batch`` its batch's base offset;
-``broker_id`` is the partition's current leader, ``leader_epoch`` the writer's epoch."""
+``broker_id`` is the partition's current leader, ``leader_epoch`` the writer's epoch. A null ``committed`` is a
+tombstone. For share groups, whose acknowledgements are in a separate topic, only group and partition are reported."""
 
 _KEYS = (0, 1)  # versions of OffsetCommitKey (2 and above are other entries), and both of the share coordinator
 _VERSION = struct.Struct(">h")
@@ -306,11 +263,14 @@ _VALUE = struct.Struct(">hq")
 _PARTITION = struct.Struct(">i")
 _UUID_BYTES = 16
 
-CommittedRow = dict[str, Any]
-
 
 def read_committed(admin: Admin, topics: Iterable[str], folder: Path, deadline_s: float) -> None:
-    """Write ``part-0.parquet`` of ``OFFSETS``, ``SHARE_STATE`` or both into ``folder``, which is created. Blocks.
+    """Write the commits in ``OFFSETS``, ``SHARE_STATE`` or both as ``part-0.parquet`` into ``folder``. Blocks.
+
+    Each partition is read from its leader, from the first offset to the high watermark. A coordinator's flush is one
+    batch (KIP-1224), so the number of batches is the number of flushes. No entry is missing, because Kafka does not
+    compact the active segment, and no run fills a segment. Control batches and entries other than commits (group
+    members) are skipped.
 
     Raises:
         ClusterError: a partition was not read to the end in time.
@@ -318,55 +278,46 @@ def read_committed(admin: Admin, topics: Iterable[str], folder: Path, deadline_s
     """
     folder.mkdir(parents=True, exist_ok=True)
     until_s = time.monotonic() + deadline_s
-    rows = [row for topic in topics for row in _committed_rows(admin, topic, until_s)]
+    rows: list[Row] = []
+    for topic in topics:
+        ends = log_ends(admin, topic)
+        for state in admin.partitions([topic]):
+            at, end = ends[topic, state.partition]
+            if state.leader is None:
+                raise ClusterError(f"{topic}/{state.partition} has no leader")
+            identity = {"broker_id": state.leader, "partition": state.partition}
+            while at < end:
+                for batch in parse(fetch_from(admin, state.leader, (topic, state.partition), at).records or b""):
+                    rows += [identity | commit for commit in _commits(batch, shared=topic == SHARE_STATE)]
+                    at = batch.last_offset + 1
+                if at < end and time.monotonic() > until_s:
+                    raise ClusterError(f"{topic}/{state.partition} was read to offset {at} of {end} in time")
     columns = {name: [row[name] for row in rows] for name in COMMITTED_SCHEMA.names}
     write_whole(folder / "part-0.parquet", COMMITTED_SCHEMA, iter([columns] if rows else []))
 
 
-def _committed_rows(admin: Admin, topic: str, until_s: float) -> Iterator[CommittedRow]:
-    ends = log_ends(admin, topic)
-    for state in admin.partitions([topic]):
-        for batch in _committed_batches(admin, state, ends[topic, state.partition], until_s):
-            identity = {"broker_id": state.leader, "partition": state.partition}
-            yield from _entries(batch, identity, shared=topic == SHARE_STATE)
+def _commits(batch: Batch, *, shared: bool) -> Iterator[Row]:
+    """Parse group, topic (for share groups only an id) and partition of each key, and the offset in the value.
 
-
-def _committed_batches(admin: Admin, state: PartitionState, span: tuple[int, int], until_s: float) -> Iterator[Batch]:
-    at, end = span
-    if state.leader is None:
-        raise ClusterError(f"{state.topic}/{state.partition} has no leader")
-    while at < end:
-        for batch in parse(fetch_from(admin, state.leader, (state.topic, state.partition), at).records or b""):
-            yield batch
-            at = batch.last_offset + 1
-        if at < end and time.monotonic() > until_s:
-            raise ClusterError(f"{state.topic}/{state.partition} was read to offset {at} of {end} in time")
-
-
-def _entries(batch: Batch, identity: CommittedRow, *, shared: bool) -> Iterator[CommittedRow]:
+    Sources: ``OffsetCommitKey``, ``OffsetCommitValue``, ``ShareSnapshotKey`` and ``ShareUpdateKey`` of Kafka 4.3.
+    """
     header = batch.header
-    if header.attributes & CONTROL:
-        return
-    batch_columns = {
-        "batch": header.base_offset,
-        "leader_epoch": header.leader_epoch,
-        "transactional": bool(header.attributes & TRANSACTIONAL),
-    }
-    for record in batch.records():
-        if (told := _entry(record, shared=shared)) is not None:
-            yield identity | batch_columns | told | {"offset": record.offset}
-
-
-def _entry(record: Record, *, shared: bool) -> CommittedRow | None:
-    """Parse group, topic (for share groups only an id) and partition of the key, and the offset in the value."""
-    key = record.key or b""
-    if len(key) < _VERSION.size or _VERSION.unpack_from(key)[0] not in _KEYS:
-        return None
-    group, at = _text(key, _VERSION.size)
-    topic, at = (None, at + _UUID_BYTES) if shared else _text(key, at)
-    (number,) = _PARTITION.unpack_from(key, at)
-    committed = None if shared or record.value is None else _VALUE.unpack_from(record.value)[1]
-    return {"group": group, "topic": topic, "topic_partition": number, "committed": committed}
+    for record in batch.records() if not header.attributes & CONTROL else ():
+        key = record.key or b""
+        if len(key) < _VERSION.size or _VERSION.unpack_from(key)[0] not in _KEYS:
+            continue
+        group, at = _text(key, _VERSION.size)
+        topic, at = (None, at + _UUID_BYTES) if shared else _text(key, at)
+        yield {
+            "offset": record.offset,
+            "batch": header.base_offset,
+            "leader_epoch": header.leader_epoch,
+            "transactional": bool(header.attributes & TRANSACTIONAL),
+            "group": group,
+            "topic": topic,
+            "topic_partition": _PARTITION.unpack_from(key, at)[0],
+            "committed": None if shared or record.value is None else _VALUE.unpack_from(record.value)[1],
+        }
 
 
 def _text(data: bytes, at: int) -> tuple[str, int]:

@@ -21,11 +21,7 @@ from kio.schema.alter_client_quotas.v1 import request as alter_quotas
 from kio.schema.api_versions.v3.request import ApiVersionsRequest
 from kio.schema.api_versions.v3.response import ApiVersionsResponse
 from kio.schema.create_partitions.v3 import request as grow
-from kio.schema.create_topics.v7 import request as create
 from kio.schema.describe_client_quotas.v1 import request as describe_quotas
-from kio.schema.describe_configs.v4 import request as describe_configs
-from kio.schema.errors import ErrorCode
-from kio.schema.metadata.v12 import request as metadata
 from kio.schema.update_features.v2.request import FeatureUpdateKey, UpdateFeaturesRequest
 from kio.static.primitive import i8, i16, i32Timedelta
 
@@ -38,6 +34,7 @@ from aftershock.harness.kafka.admin import (
     Admin,
     Quorum,
     id_as_text,
+    metadata_request,
     quorum_of,
     quorum_request,
     raise_for,
@@ -48,6 +45,8 @@ _KINDS = {"broker": BROKER, "topic": TOPIC}
 _DYNAMIC_SOURCE = {"topic": 1, "broker": 2}  # ConfigEntry.ConfigSource: DYNAMIC_TOPIC_CONFIG, DYNAMIC_BROKER_CONFIG
 _CLIENT = "client-id"
 _ANY_NAMED = 2  # DescribeClientQuotasRequest.json: MatchType, any entity that has a name
+_VOTER_TIMEOUT_S = 1.0
+_FEATURES_TIMEOUT_S = 15.0
 
 
 def settings(admin: Admin, of: Resource, name: str) -> dict[str, Setting]:
@@ -57,21 +56,26 @@ def settings(admin: Admin, of: Resource, name: str) -> dict[str, Setting]:
     """
     if of == "client":
         return {key: Setting(value, value) for key, value in quotas(admin).get(name, {}).items()}
-    resource = describe_configs.DescribeConfigsResource(
-        resource_type=cast("Any", _KINDS[of]), resource_name=name, configuration_keys=None
-    )
-    only = BrokerId(int(name)) if of == "broker" and name else None
-    (result,) = admin.ask(describe_configs.DescribeConfigsRequest(resources=(resource,)), only=only).results
-    raise_for(result.error_code, f"describe the settings of {of} {name}", result.error_message)
-    return {entry.name: _setting(entry, _DYNAMIC_SOURCE[of]) for entry in result.configs}
+    return {
+        key: Setting(entry.value, entry.value if entry.config_source == _DYNAMIC_SOURCE[of] else None, entry.read_only)
+        for key, entry in admin.config_entries(_KINDS[of], name).items()
+    }
 
 
 def change(admin: Admin, of: Resource, name: str, changes: Mapping[str, str | None]) -> None:
     """Set dynamic values; None removes a value. Raises AdminError with Kafka's reason if Kafka refuses."""
-    if of == "client":
-        _change_quotas(admin, name, changes)
-    else:
+    if of != "client":
         admin.alter_configs(_KINDS[of], name, changes)
+        return
+    ops = tuple(
+        alter_quotas.OpData(key=key, value=cast("Any", float(value or 0)), remove=value is None)
+        for key, value in changes.items()
+    )
+    entity = alter_quotas.EntityData(entity_type=_CLIENT, entity_name=name)
+    entry = alter_quotas.EntryData(entity=(entity,), ops=ops)
+    response = admin.ask_controller(alter_quotas.AlterClientQuotasRequest(entries=(entry,), validate_only=False))
+    for result in response.entries:
+        raise_for(result.error_code, f"change the quotas of {name}", result.error_message)
 
 
 def quotas(admin: Admin) -> dict[str, dict[str, str]]:
@@ -80,59 +84,20 @@ def quotas(admin: Admin) -> dict[str, dict[str, str]]:
     response = admin.ask(describe_quotas.DescribeClientQuotasRequest(components=(component,), strict=True))
     raise_for(response.error_code, "describe quotas", response.error_message)
     return {
-        entry.entity[0].entity_name: {item.key: _as_text(item.value) for item in entry.values}
+        entry.entity[0].entity_name: {item.key: f"{item.value:.6f}".rstrip("0").rstrip(".") for item in entry.values}
         for entry in response.entries or ()
         if entry.entity[0].entity_name is not None
     }
 
 
-def _change_quotas(admin: Admin, client_id: str, changes: Mapping[str, str | None]) -> None:
-    entity = alter_quotas.EntityData(entity_type=_CLIENT, entity_name=client_id)
-    ops = tuple(
-        alter_quotas.OpData(key=key, value=cast("Any", float(value or 0)), remove=value is None)
-        for key, value in changes.items()
-    )
-    entry = alter_quotas.EntryData(entity=(entity,), ops=ops)
-    response = admin.ask_controller(alter_quotas.AlterClientQuotasRequest(entries=(entry,), validate_only=False))
-    for result in response.entries:
-        raise_for(result.error_code, f"change the quotas of {client_id}", result.error_message)
-
-
-def _setting(entry: Any, dynamic_source: int) -> Setting:
-    own = entry.value if entry.config_source == dynamic_source else None
-    return Setting(entry.value, own, entry.read_only)
-
-
-def _as_text(value: float) -> str:
-    return f"{value:.6f}".rstrip("0").rstrip(".")
-
-
-_FROM_ASSIGNMENTS = -1
-
-
 def topic_ids(admin: Admin) -> dict[str, str]:
     """Return the ids of all topics, including internal ones."""
-    request = metadata.MetadataRequest(
-        topics=None, allow_auto_topic_creation=False, include_topic_authorized_operations=False
-    )
-    return {topic.name: id_as_text(topic.topic_id) for topic in admin.ask(request).topics}
+    return {topic.name: id_as_text(topic.topic_id) for topic in admin.ask(metadata_request()).topics}
 
 
 def create_topic_on(admin: Admin, name: str, replicas: Mapping[int, Sequence[int]], config: Mapping[str, str]) -> str:
     """Create a topic with the given replicas of each partition; return its id as Kafka writes it."""
-    topic = create.CreatableTopic(
-        name=cast("Any", name),
-        num_partitions=cast("Any", _FROM_ASSIGNMENTS),
-        replication_factor=cast("Any", _FROM_ASSIGNMENTS),
-        assignments=tuple(
-            create.CreatableReplicaAssignment(partition_index=cast("Any", number), broker_ids=cast("Any", tuple(ids)))
-            for number, ids in sorted(replicas.items())
-        ),
-        configs=tuple(create.CreatableTopicConfig(name=key, value=value) for key, value in config.items()),
-    )
-    (result,) = admin.ask_controller(create.CreateTopicsRequest(topics=(topic,), timeout=TIMEOUT)).topics
-    raise_for(result.error_code, f"create topic {name}", result.error_message)
-    return id_as_text(result.topic_id)
+    return admin.create_topic(name, -1, -1, config, replicas)
 
 
 def add_partitions(admin: Admin, name: str, partitions: int) -> None:
@@ -143,33 +108,24 @@ def add_partitions(admin: Admin, name: str, partitions: int) -> None:
         raise_for(result.error_code, f"add partitions to {name}", result.error_message)
 
 
-_VOTER_TIMEOUT_S = 1.0
-
-
 def ask_voters(voters: Mapping[BrokerId, Address]) -> Quorum:
     """Return the quorum, as described by the voter that leads in the highest epoch.
 
     Raises AdminError if no voter leads.
     """
+
+    def ask(voter: Address) -> Quorum | None:
+        try:
+            with Connection(voter, _VOTER_TIMEOUT_S) as connection:
+                return quorum_of(connection.ask(quorum_request()))
+        except (OSError, AdminError):  # the voter does not answer, or does not lead
+            return None
+
     with ThreadPoolExecutor(max_workers=len(voters)) as pool:
-        answers = list(pool.map(_ask_voter, voters.values()))
-    leaders = [answer for answer in answers if answer is not None]
-    if not leaders:
+        quorums = [quorum for quorum in pool.map(ask, voters.values()) if quorum]
+    if not quorums:
         raise AdminError(f"none of the voters {sorted(voters)} leads the quorum", "LEADER_NOT_AVAILABLE")
-    return max(leaders, key=lambda quorum: quorum.epoch)
-
-
-def _ask_voter(voter: Address) -> Quorum | None:
-    """Return the voter's description of the quorum; None if it does not lead or does not answer."""
-    try:
-        with Connection(voter, _VOTER_TIMEOUT_S) as connection:
-            return quorum_of(connection.ask(quorum_request()))
-    except (OSError, AdminError):
-        return None
-
-
-_FEATURES_TIMEOUT_S = 15.0
-_UPGRADE = i8(1)
+    return max(quorums, key=lambda quorum: quorum.epoch)
 
 
 def finalised(admin: Admin) -> dict[str, int]:
@@ -186,16 +142,14 @@ def raise_level(admin: Admin, name: str, level: int) -> None:
     """Finalise a higher level (UpdateFeatures); no error if it is in force. Raises AdminError with Kafka's reason."""
     if finalised(admin).get(name) == level:
         return
-    update = FeatureUpdateKey(feature=name, max_version_level=i16(level), upgrade_type=_UPGRADE)
+    update = FeatureUpdateKey(feature=name, max_version_level=i16(level), upgrade_type=i8(1))
     request = UpdateFeaturesRequest(
         feature_updates=(update,),
         timeout=i32Timedelta.parse(timedelta(seconds=_FEATURES_TIMEOUT_S)),
         validate_only=False,
     )
-    answer = admin.ask(request, _FEATURES_TIMEOUT_S)
-    if answer.error_code is not ErrorCode.none:
-        code = answer.error_code.name.upper()
-        raise AdminError(f"Kafka refused to raise {name} to {level}: {code} ({answer.error_message})", code)
+    response = admin.ask(request, _FEATURES_TIMEOUT_S)
+    raise_for(response.error_code, f"raise {name} to {level}", response.error_message)
 
 
 def _api_versions(admin: Admin, broker: BrokerId | None) -> ApiVersionsResponse:

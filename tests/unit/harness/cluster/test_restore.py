@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from kio.schema.alter_client_quotas.v1.request import AlterClientQuotasRequest
 from kio.schema.describe_client_quotas.v1.request import DescribeClientQuotasRequest
-from kio.schema.describe_configs.v4.request import DescribeConfigsRequest
 from kio.schema.errors import ErrorCode
 
 from aftershock.errors import AdminError, ClusterError
@@ -107,11 +106,12 @@ class Admin:
         assert {None} == set(changes.values())
         self.dynamic[BrokerId(int(broker))] -= changes.keys()
 
+    def config_entries(self, _kind: int, broker: str) -> dict[str, Any]:
+        static = SimpleNamespace(value="8", config_source=5, read_only=False)
+        own = SimpleNamespace(value="4", config_source=2, read_only=False)
+        return {"num.io.threads": static, **dict.fromkeys(self.dynamic[BrokerId(int(broker))], own)}
+
     def ask(self, request: Any, *, only: BrokerId | None = None) -> Any:
-        if isinstance(request, DescribeConfigsRequest):
-            static = SimpleNamespace(name="num.io.threads", value="8", config_source=5, read_only=False)
-            own = [SimpleNamespace(name=it, value="4", config_source=2, read_only=False) for it in self.dynamic[only]]
-            return _answer(results=(_answer(configs=(static, *own)),))
         if isinstance(request, DescribeClientQuotasRequest):
             named = [
                 _answer(entity=(_answer(entity_name=it),), values=(_answer(key="rate", value=1.0),))
