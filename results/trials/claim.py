@@ -2,18 +2,7 @@
 
 A claim names the parts (judged runs) that it needs. A part that was not run, did not finish, or whose harness can't be
 trusted makes each claim on it inconclusive, with the reason, so a claim's ``judge`` function only gets trustworthy
-parts. A claim on a run without blocks also needs its faults to be witnessed and exposed (``proven``). Integrity claims
-use the run's own integrity checks (``kept``).
-
-The verdict of a trial is given by the first rule that applies:
-
-1. contradicted, if a claim is contradicted;
-2. inconclusive, if a control is not confirmed: the measure shows an effect where none exists, so it can't be trusted;
-3. inconclusive, if a claim is inconclusive, or there are no claims;
-4. not seen, if a claim is not seen;
-5. confirmed.
-
-Statements of role ``report`` never decide.
+parts. A claim on a run without blocks also needs its faults to be witnessed and exposed (``proven``).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,9 +11,10 @@ from typing import TypeAlias
 
 from aftershock.results.checks.check import Status
 from aftershock.results.trials.part import Part
-from aftershock.results.trials.statement import Estimate, Judged, Role, Statement, Word, seen, unknown
+from aftershock.results.trials.statement import Estimate, Judged, Role, Statement, Word, fact, unknown
 
 Parts: TypeAlias = Mapping[str, Part]
+Judge: TypeAlias = Callable[[Parts], Judged]
 
 
 @dataclass(frozen=True)
@@ -33,48 +23,47 @@ class Claim:
 
     id: str
     claim: str
-    published: str
     bound: str
-    role: Role
     needs: tuple[str, ...]
-    judge: Callable[[Parts], Judged]
+    judge: Judge
+    published: str = "-"
+    role: Role = "claim"
 
 
-def stated(claims: Sequence[Claim], parts: Parts, left_out: Mapping[str, str]) -> tuple[Statement, ...]:
+def state_claims(claims: Sequence[Claim], parts: Parts, left_out: Mapping[str, str]) -> tuple[Statement, ...]:
     """Return a statement per claim, in order. ``left_out`` maps each part that was not run to the reason."""
     statements = []
     for claim in claims:
-        doubt = _doubt(claim, parts, left_out)
+        missing = [name for name in claim.needs if name not in parts]
+        if missing:
+            doubt: str | None = f"not run: {left_out.get(missing[0], 'its part is missing')}"
+        else:
+            doubt = next((doubt for name in claim.needs if (doubt := parts[name].doubt())), None)
         result = claim.judge(parts) if doubt is None else Judged(unknown(), "inconclusive", doubt)
         texts = (claim.id, claim.claim, claim.published, claim.bound)
         statements.append(Statement(*texts, result.ours, result.word, result.why, claim.role))
     return tuple(statements)
 
 
-def _doubt(claim: Claim, parts: Parts, left_out: Mapping[str, str]) -> str | None:
-    missing = [name for name in claim.needs if name not in parts]
-    if missing:
-        return f"not run: {left_out.get(missing[0], 'its part is missing')}"
-    return next((doubt for name in claim.needs if (doubt := parts[name].doubt())), None)
-
-
-def kept(part: Part, rules: Collection[str]) -> Judged:
+def integrity(part: Part, rules: Collection[str]) -> Judged:
     """Judge integrity checks: contradicted if a check failed, inconclusive if one is undecided or none exists."""
     checks = [check for check in part.run.verdict.checks if check.id.removeprefix("integrity/") in rules]
     failed = [check for check in checks if check.status is Status.FAIL]
     decided = bool(checks) and all(check.status is Status.PASS for check in checks)
     why = failed[0].why if failed else f"{len(checks)} checks of {sum(check.n for check in checks)} observations"
     ours = Estimate(float(len(failed)), None, None, len(checks), "checks failed")
-    return seen(False if failed else decided or None, ours, why)
+    return fact(False if failed else decided or None, ours, why)
 
 
-Judge: TypeAlias = Callable[[Parts], Judged]
+def on_part(name: str, judge: Callable[..., Judged], *arguments: object) -> Judge:
+    """Return a judge of a single part: ``judge(part, *arguments)``."""
+    return lambda parts: judge(parts[name], *arguments)
 
 
 def proven(judge: Judge, part: str, *faults: str) -> Judge:
     """Return ``judge`` restricted to evidence in which these faults of a part took effect."""
 
-    def judged(parts: Parts) -> Judged:
+    def judge_if_proven(parts: Parts) -> Judged:
         unproven = parts[part].run.unproven()
         for fault in faults:
             if fault in unproven:
@@ -83,10 +72,7 @@ def proven(judge: Judge, part: str, *faults: str) -> Judge:
                 return Judged(unknown(), "inconclusive", f"{fault} was never injected")
         return judge(parts)
 
-    return judged
-
-
-EXIT_CODES: dict[Word, int] = {"confirmed": 0, "contradicted": 1, "not seen": 2, "inconclusive": 2}
+    return judge_if_proven
 
 
 @dataclass(frozen=True)
@@ -98,31 +84,35 @@ class Verdict:
 
 
 def verdict(statements: Sequence[Statement]) -> Verdict:
-    """Return the verdict by the rules above; the reason names the deciding statement."""
+    """Return the verdict by the first rule that applies; the reason names the deciding statement.
+
+    1. contradicted, if a claim is contradicted;
+    2. inconclusive, if a control is not confirmed: the measure shows an effect where none exists, so it can't be
+       trusted;
+    3. inconclusive, if a claim is inconclusive, or there are no claims;
+    4. not seen, if a claim is not seen;
+    5. confirmed.
+
+    Statements of role ``report`` never decide.
+    """
     claims, controls = ([entry for entry in statements if entry.role == role] for role in ("claim", "control"))
-    if decisive := _first(claims, "contradicted"):
-        return Verdict("contradicted", f"{decisive.id}: {decisive.why}")
     biased = next((control for control in controls if control.word != "confirmed"), None)
-    if biased is not None:
-        return Verdict("inconclusive", f"the control {biased.id} is {biased.word}: {biased.why}")
-    if decisive := _first(claims, "inconclusive"):
-        return Verdict("inconclusive", f"{decisive.id}: {decisive.why}")
-    if decisive := _first(claims, "not seen"):
-        return Verdict("not seen", f"{decisive.id}: {decisive.why}")
+    words: tuple[Word, ...] = ("contradicted", "inconclusive", "not seen")
+    for word in words:
+        if word == "inconclusive" and biased is not None:
+            return Verdict(word, f"the control {biased.id} is {biased.word}: {biased.why}")
+        if decisive := next((claim for claim in claims if claim.word == word), None):
+            return Verdict(word, f"{decisive.id}: {decisive.why}")
     if not claims:
         return Verdict("inconclusive", "the trial has no claims")
-    return Verdict("confirmed", f"{_of(claims)} claims and {_of(controls)} controls are confirmed")
+    counts = [f"{len(claims)} of {len(claims)} claims", f"{len(controls)} of {len(controls)} controls"]
+    return Verdict("confirmed", f"{' and '.join(counts)} are confirmed")
+
+
+EXIT_CODES: dict[Word, int] = {"confirmed": 0, "contradicted": 1, "not seen": 2, "inconclusive": 2}
 
 
 def exit_code(words: Sequence[Word]) -> int:
     """Return the exit code of several trials: 1 if one is contradicted, else 2 unless all are confirmed."""
     codes = {EXIT_CODES[word] for word in words}
     return 1 if 1 in codes else max(codes, default=2)
-
-
-def _of(statements: Sequence[Statement]) -> str:
-    return f"{sum(entry.word == 'confirmed' for entry in statements)} of {len(statements)}"
-
-
-def _first(statements: Sequence[Statement], word: Word) -> Statement | None:
-    return next((entry for entry in statements if entry.word == word), None)

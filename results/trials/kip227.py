@@ -25,19 +25,41 @@ from typing import Any
 import numpy as np
 
 from aftershock.results.report.svg import LINES, drawing, legend, plain, rendered
-from aftershock.results.trials.claim import Claim, Parts, kept
-from aftershock.results.trials.part import Floats, Part, Slice, mean, ratio, steady
-from aftershock.results.trials.statement import Estimate, Judged, Plot, below, reported, seen, unknown, within
+from aftershock.results.trials.claim import Claim, Parts, integrity, on_part
+from aftershock.results.trials.part import Floats, Part, Slice, mean, ratio, steady_slices
+from aftershock.results.trials.statement import Estimate, Judged, Plot, below, fact, report, unknown, within
 
+BYTES, CONTROL, SESSIONS, EVICTED = "bytes", "control", "sessions", "evicted"
+CPU_SESSION, CPU_FULL = "cpu-session", "cpu-full"
+FOLLOWERS_SESSION, FOLLOWERS_FULL = "followers-session", "followers-full"
+STRANGER, RESTART, BACK = "stranger", "restart", "back"
 FULL, INCREMENTAL = "full", "incremental"
-_BOTH_ENDS = 2
+SIZES = (50, 200, 500, 1000)
+FULL_SLOPE = (60.0, 80.0)
+INCREMENTAL_SLOPE = 1.0
+SHARE = 0.03
+GAIN = 1.25
+ANSWERED_MS = 600.0
+"""``fetch.max.wait.ms`` (500 by default) and a round trip."""
+_ARMS = {FULL: "full", INCREMENTAL: "session"}
+_UNKNOWN_USAGE = "the brokers' usage was not recorded"
 
 
-def bytes_a_fetch(part: Part, client: str, kind: str, spans: Sequence[Slice]) -> list[float]:
+def growth(part: Part, counter: str, client: str, spans: Sequence[Slice]) -> list[float]:
+    """Return how much a counter of ``workload/arm`` grew in each slice."""
+    samples = part.samples(f"client.{counter}/{client.replace('/', '-')}-consume")
+    # Element 0 is the counter before its first sample.
+    times, values = samples["t_us"].to_numpy(), np.concatenate([[0.0], samples["value"].to_numpy()])
+    starts, ends = (values[np.searchsorted(times, at_us, side="right")] for at_us in np.array(spans).reshape(-1, 2).T)
+    grown: list[float] = (ends - starts).tolist()
+    return grown
+
+
+def bytes_per_fetch(part: Part, client: str, kind: str, spans: Sequence[Slice]) -> list[float]:
     """Return bytes per fetch of each slice, NaN for a slice without such fetches. ``client`` is ``workload/arm``."""
-    fetches = _grown(part, f"fetches_{kind}", client, spans)
+    fetches = growth(part, f"fetches_{kind}", client, spans)
     sent, received, records = (
-        _grown(part, f"fetch_{name}_bytes_{kind}", client, spans) for name in ("request", "response", "record")
+        growth(part, f"fetch_{name}_bytes_{kind}", client, spans) for name in ("request", "response", "record")
     )
     return [
         (request + response - payload) / count if count > 0 else np.nan
@@ -45,24 +67,12 @@ def bytes_a_fetch(part: Part, client: str, kind: str, spans: Sequence[Slice]) ->
     ]
 
 
-def fetches(part: Part, client: str, kind: str, spans: Sequence[Slice]) -> list[float]:
-    """Return the number of fetches in each slice."""
-    return _grown(part, f"fetches_{kind}", client, spans)
-
-
-def cpu_us_a_fetch(part: Part, client: str, kind: str) -> float | None:
-    """Return all CPU that the brokers used in the steady phase, divided by the client's fetches in it."""
-    span, brokers = used(part)
-    count = sum(_grown(part, f"fetches_{kind}", client, span))
-    return sum(usage["cpu_us"] for usage in brokers.values()) / count if count and brokers else None
-
-
-def used(part: Part) -> tuple[list[Slice], dict[str, dict[str, int]]]:
+def broker_usage(part: Part) -> tuple[list[Slice], dict[str, dict[str, int]]]:
     """Return the steady phase and each broker's usage in it, by the names of ``node.Used``; empty if unknown."""
     samples = part.events("broker_used")
-    if len(samples) < _BOTH_ENDS:
+    if len(samples) < 2:  # noqa: PLR2004 - a sample at each end
         return [], {}
-    before, after = samples[:_BOTH_ENDS]
+    before, after = samples[:2]
     if before["brokers"].keys() != after["brokers"].keys():
         return [], {}
     usage = {
@@ -72,102 +82,50 @@ def used(part: Part) -> tuple[list[Slice], dict[str, dict[str, int]]]:
     return [Slice(before["t_us"], after["t_us"])], usage
 
 
-def _grown(part: Part, counter: str, client: str, spans: Sequence[Slice]) -> list[float]:
-    samples = part.samples(f"client.{counter}/{client.replace('/', '-')}-consume")
-    times, values = samples["t_us"].to_numpy(), np.concatenate([[0.0], samples["value"].to_numpy()])
-    return [float(values[_upto(times, span.end_us)] - values[_upto(times, span.start_us)]) for span in spans]
-
-
-def _upto(times: "np.ndarray[tuple[int, ...], np.dtype[np.int64]]", at_us: int) -> int:
-    """Return the index of the last sample up to that time, in a sequence that starts with an extra 0."""
-    return int(np.searchsorted(times, at_us, side="right"))
-
-
-CPU_SESSION, CPU_FULL = "cpu-session", "cpu-full"
-FOLLOWERS_SESSION, FOLLOWERS_FULL = "followers-session", "followers-full"
-_US_PER_S = 1e6
-_NODES_MIN = 3
-_UNKNOWN_USAGE = "the brokers' usage was not recorded"
-
-
 def cpu(parts: Parts) -> Judged:
     """Report a broker's CPU per fetch of a thousand partitions, with sessions relative to without."""
-    kinds = {CPU_SESSION: INCREMENTAL, CPU_FULL: FULL}
-    ours, theirs = (cpu_us_a_fetch(parts[name], "p1000/reader", kind) for name, kind in kinds.items())
+    figures = []
+    for name, kind in ((CPU_SESSION, INCREMENTAL), (CPU_FULL, FULL)):
+        span, brokers = broker_usage(parts[name])
+        count = sum(growth(parts[name], f"fetches_{kind}", "p1000/reader", span))
+        figures.append(sum(usage["cpu_us"] for usage in brokers.values()) / count if count else 0.0)
+    ours, theirs = figures
     if not ours or not theirs:
-        return reported(unknown("times"), _UNKNOWN_USAGE)
+        return report(unknown("times"), _UNKNOWN_USAGE)
     why = f"{ours:,.0f} us per fetch with sessions, {theirs:,.0f} us without; one run each, all broker work included"
-    return reported(Estimate(ours / theirs, None, None, 1, "times"), why)
+    return report(Estimate(ours / theirs, None, None, 1, "times"), why)
 
 
 def followers_bytes(parts: Parts) -> Judged:
     """Judge the bytes that brokers send to followers, with sessions relative to without; n counts brokers."""
-    if (found := _followers(parts, "sent_bytes")) is None:
-        return reported(unknown("times"), _UNKNOWN_USAGE)
-    judged = below(ratio(*found), 1.0, least=_NODES_MIN)
-    ours, theirs = (side.mean() / 1e3 for side in found)
-    why = f"{ours:,.0f} and {theirs:,.0f} kB/s per broker, records included"
+    if (usage := _follower_usage_per_s(parts, "sent_bytes")) is None:
+        return report(unknown("times"), _UNKNOWN_USAGE)
+    judged = below(ratio(*usage), 1.0, least=3)
+    ours, theirs = (side.mean() / 1e3 for side in usage)
+    why = f"{ours:,.0f} kB/s per broker with sessions, {theirs:,.0f} kB/s without, records included"
     return Judged(judged.ours, judged.word, f"{judged.why}; {why}")
 
 
 def followers_cpu(parts: Parts) -> Judged:
     """Report the brokers' CPU, with followers' sessions relative to without."""
-    if (found := _followers(parts, "cpu_us")) is None:
-        return reported(unknown("times"), _UNKNOWN_USAGE)
-    ours, theirs = (side.mean() / 1e4 for side in found)
-    return reported(ratio(*found), f"{ours:.1f} % and {theirs:.1f} % of a core per broker; one run each")
+    if (usage := _follower_usage_per_s(parts, "cpu_us")) is None:
+        return report(unknown("times"), _UNKNOWN_USAGE)
+    ours, theirs = (side.mean() / 1e4 for side in usage)
+    return report(
+        ratio(*usage), f"{ours:.1f} % of a core per broker with sessions, {theirs:.1f} % without; one run each"
+    )
 
 
-def _followers(parts: Parts, name: str) -> tuple[Floats, Floats] | None:
-    """Return the usage per broker with and without sessions, None if a run didn't record all brokers."""
-    ours, theirs = (_each_second(parts[part], name) for part in (FOLLOWERS_SESSION, FOLLOWERS_FULL))
+def _follower_usage_per_s(parts: Parts, name: str) -> tuple[Floats, Floats] | None:
+    """Return the usage per second, by broker, with and without sessions; None if a run didn't record all brokers."""
+    sides: list[Floats] = []
+    for part in (FOLLOWERS_SESSION, FOLLOWERS_FULL):
+        spans, brokers = broker_usage(parts[part])
+        duration_s = sum(span.end_us - span.start_us for span in spans) / 1e6
+        sides.append(np.array([usage[name] / duration_s for _, usage in sorted(brokers.items())]))
+    ours, theirs = sides
     return (ours, theirs) if len(ours) == len(theirs) > 0 else None
 
-
-def _each_second(part: Part, name: str) -> Floats:
-    """Return the usage per second, by broker."""
-    spans, brokers = used(part)
-    took_s = sum(span.end_us - span.start_us for span in spans) / _US_PER_S
-    return np.array([usage[name] / took_s for _, usage in sorted(brokers.items())])
-
-
-BROKER_CLAIMS = (
-    Claim(
-        "cpu",
-        "broker's CPU per fetch of 1000 partitions: incremental relative to full",
-        "-",
-        "",
-        "report",
-        (CPU_SESSION, CPU_FULL),
-        cpu,
-    ),
-    Claim(
-        "followers-bytes",
-        "bytes sent by brokers, 300 partitions of which 3 are active: followers with sessions relative to without",
-        "-",
-        "below 1",
-        "report",
-        (FOLLOWERS_SESSION, FOLLOWERS_FULL),
-        followers_bytes,
-    ),
-    Claim(
-        "followers-cpu",
-        "CPU of the brokers in the same comparison",
-        "-",
-        "",
-        "report",
-        (FOLLOWERS_SESSION, FOLLOWERS_FULL),
-        followers_cpu,
-    ),
-)
-
-
-STRANGER, RESTART, BACK = "stranger", "restart", "back"
-ANSWERED_MS = 600.0
-"""``fetch.max.wait.ms`` (500 by default) and a round trip."""
-_EVENTS = ("session_established", "session_refused", "session_lost", "session_reset", "session_closed")
-_ANSWERED = ("session_established", "session_refused")
-_US_PER_MS = 1_000
 
 Event = Mapping[str, Any]
 
@@ -175,52 +133,48 @@ Event = Mapping[str, Any]
 def regained(part: Part, fault: str) -> Judged:
     """Judge the longest time from a loss to the response of the full fetch.
 
-    Only losses after the start of the first fault count.
+    Only losses after the start of the first fault count. None stands for a loss after which another event of the same
+    client and broker came first, or no event at all.
     """
     since_us = min((window["start_us"] for window in _proven(part, fault)), default=float("inf"))
-    waits = [wait_ms for at_us, wait_ms in after_losses(_session_events(part)) if at_us >= since_us]
-    known = [wait_ms for wait_ms in waits if wait_ms is not None]
-    worst = max(known, default=None)
-    holds = len(known) == len(waits) and (worst is not None and worst <= ANSWERED_MS)
-    why = f"{len(known)} of {len(waits)} lost sessions were followed by the response to a full fetch"
-    return seen(holds if waits else None, Estimate(worst, None, None, len(waits), "ms at most"), why)
+    events, waits = _session_events(part), list[float | None]()
+    for index, event in enumerate(events):
+        if event["event"] == "session_lost" and event["t_us"] >= since_us:
+            session = event["worker"], event["node_id"]
+            later = (after for after in events[index + 1 :] if (after["worker"], after["node_id"]) == session)
+            reply = next(later, None)
+            answered = reply is not None and reply["event"] in ("session_established", "session_refused")
+            waits.append((reply["t_us"] - event["t_us"]) / 1000 if reply and answered else None)
+    answered_ms = [wait_ms for wait_ms in waits if wait_ms is not None]
+    worst = max(answered_ms, default=None)
+    holds = len(answered_ms) == len(waits) and (worst is not None and worst <= ANSWERED_MS)
+    why = f"{len(answered_ms)} of {len(waits)} lost sessions were followed by the response to a full fetch"
+    return fact(holds if waits else None, Estimate(worst, None, None, len(waits), "ms at most"), why)
 
 
 def reopened(part: Part, fault: str) -> Judged:
     """Judge that each restart cost one full fetch with a response, and that no session was lost."""
-    windows, begins = _proven(part, fault), [w["start_us"] for name in (STRANGER, fault) for w in part.phases(name)]
+    windows = _proven(part, fault)
+    starts_us = [window["start_us"] for name in (STRANGER, fault) for window in part.phases(name)]
     events, most = _session_events(part), 0
     for window in windows:
-        until_us = min((at for at in begins if at > window["start_us"]), default=float("inf"))
+        until_us = min((start_us for start_us in starts_us if start_us > window["start_us"]), default=float("inf"))
         after = [event["event"] for event in events if window["start_us"] <= event["t_us"] < until_us]
         granted, lost = (after.count(f"session_{name}") for name in ("established", "lost"))
         most = max(most, abs(granted - 1) + lost)
     ours = Estimate(most, None, None, len(windows), "too many, or lost")
     why = f"{len(windows)} restarts: sessions beyond the one that each restart needs, plus losses, at most"
-    return seen(not most if windows else None, ours, why)
+    return fact(not most if windows else None, ours, why)
 
 
-def none_left(part: Part) -> Judged:
+def sessions_left(part: Part) -> Judged:
     """Judge that brokers know none of the clients' sessions after the clients have closed."""
     event = next(iter(part.events("fetch_sessions_left")), None)
     if event is None or event["left"] is None:
-        return seen(None, Estimate(None, None, None, 0), "the brokers were not queried, or didn't respond")
+        return fact(None, Estimate(None, None, None, 0), "the brokers were not queried, or didn't respond")
     left = len(event["left"])
     why = f"{left} of {event['told']} sessions are known to their brokers after the clients have closed"
-    return seen(not left, Estimate(left, None, None, event["told"], "sessions"), why)
-
-
-def after_losses(events: list[Event]) -> list[tuple[int, float | None]]:
-    """Return (time, ms to the response of a full fetch) of each loss; None if another event came first."""
-    found = []
-    for place, event in enumerate(events):
-        if event["event"] == "session_lost":
-            session = _session(event)
-            following = next((later for later in events[place + 1 :] if _session(later) == session), None)
-            answered = following is not None and following["event"] in _ANSWERED
-            wait_ms = (following["t_us"] - event["t_us"]) / _US_PER_MS if following and answered else None
-            found.append((event["t_us"], wait_ms))
-    return found
+    return fact(not left, Estimate(left, None, None, event["told"], "sessions"), why)
 
 
 def _proven(part: Part, fault: str) -> list[dict[str, Any]]:
@@ -230,34 +184,22 @@ def _proven(part: Part, fault: str) -> list[dict[str, Any]]:
 
 
 def _session_events(part: Part) -> list[Event]:
-    events = [event for name in _EVENTS for event in part.events(name)]
+    names = ("established", "refused", "lost", "reset", "closed")
+    events = [event for name in names for event in part.events(f"session_{name}")]
     return sorted(events, key=lambda event: int(event["t_us"]))
-
-
-def _session(event: Event) -> tuple[str, int]:
-    return event["worker"], event["node_id"]
-
-
-SIZES = (50, 200, 500, 1000)
-BYTES, CONTROL, SESSIONS, EVICTED = "bytes", "control", "sessions", "evicted"
-FULL_SLOPE = (60.0, 80.0)
-INCREMENTAL_SLOPE = 1.0
-SHARE = 0.03
-GAIN = 1.25
-_ARMS = {FULL: "full", INCREMENTAL: "session"}
 
 
 def costs(part: Part, kind: str) -> dict[int, list[float]]:
     """Map number of partitions to bytes per fetch, slice by slice."""
-    spans = steady(part)
-    return {size: bytes_a_fetch(part, f"p{size}/{_ARMS[kind]}", kind, spans) for size in SIZES}
+    spans = steady_slices(part)
+    return {size: bytes_per_fetch(part, f"p{size}/{_ARMS[kind]}", kind, spans) for size in SIZES}
 
 
 def slope(costs_by_size: dict[int, list[float]], confidence: float) -> Estimate:
     """Return the bytes that one more partition adds: the mean slope of a line through the sizes in each slice."""
     sizes, rows = np.array(SIZES, float), np.array([costs_by_size[size] for size in SIZES], float)
-    off = sizes - sizes.mean()
-    return _mean([float(off @ row / (off @ off)) for row in rows.T], "B", confidence)
+    offsets = sizes - sizes.mean()
+    return _mean([float(offsets @ row / (offsets @ offsets)) for row in rows.T], "B", confidence)
 
 
 def full_slope(parts: Parts) -> Judged:
@@ -271,7 +213,7 @@ def incremental_slope(parts: Parts) -> Judged:
 
 
 def share(parts: Parts) -> Judged:
-    """Judge the cost of an incremental fetch of a thousand partitions relative to a full one."""
+    """Judge the cost of an incremental fetch of a thousand partitions relative to a full fetch."""
     ours, theirs = (costs(parts[BYTES], kind)[SIZES[-1]] for kind in (INCREMENTAL, FULL))
     return below(_ratio(ours, theirs, 0.95), SHARE)
 
@@ -279,24 +221,16 @@ def share(parts: Parts) -> Judged:
 def no_gain(parts: Parts) -> Judged:
     """Judge the control: with records for each partition, a session has nothing to leave out."""
     part = parts[CONTROL]
-    spans = steady(part)
-    ours, theirs = (bytes_a_fetch(part, f"busy/{_ARMS[kind]}", kind, spans) for kind in (INCREMENTAL, FULL))
+    spans = steady_slices(part)
+    ours, theirs = (bytes_per_fetch(part, f"busy/{_ARMS[kind]}", kind, spans) for kind in (INCREMENTAL, FULL))
     return within(_ratio(ours, theirs, 0.9), 1 / GAIN, GAIN)
 
 
 def largest(parts: Parts, kind: str) -> Judged:
     """Report the cost of a fetch of a thousand partitions."""
     part = parts[BYTES]
-    count = sum(fetches(part, f"p{SIZES[-1]}/{_ARMS[kind]}", kind, steady(part)))
-    return reported(_mean(costs(part, kind)[SIZES[-1]], "B", 0.95), f"{count:.0f} fetches, without records")
-
-
-def _nothing_lost(parts: Parts, name: str) -> Judged:
-    return kept(parts[name], ("lost", "duplicate", "skipped"))
-
-
-def _none_left(parts: Parts, name: str) -> Judged:
-    return none_left(parts[name])
+    count = sum(growth(part, f"fetches_{kind}", f"p{SIZES[-1]}/{_ARMS[kind]}", steady_slices(part)))
+    return report(_mean(costs(part, kind)[SIZES[-1]], "B", 0.95), f"{count:.0f} fetches, without records")
 
 
 def _ratio(ours: list[float], theirs: list[float], confidence: float) -> Estimate:
@@ -314,60 +248,48 @@ CLAIMS = (
     Claim(
         "full-slope",
         "without sessions the cost of a fetch grows with each partition",
-        "O(all)",
         "60 to 80 B per partition",
-        "claim",
         (BYTES,),
         full_slope,
+        "O(all)",
     ),
     Claim(
         "incremental-slope",
-        "with sessions it doesn't, with 1 % of the partitions active",
-        "O(changed)",
+        "with sessions, and 1 % of the partitions active, the cost of a fetch doesn't grow with each partition",
         "below 1 B per partition",
-        "claim",
         (BYTES,),
         incremental_slope,
+        "O(changed)",
     ),
-    Claim(
-        "share", "fetch of 1000 partitions: incremental relative to full", "-", "below 3 %", "claim", (BYTES,), share
-    ),
+    Claim("share", "fetch of 1000 partitions: incremental relative to full", "below 3 %", (BYTES,), share),
     Claim(
         "closed-by-stranger",
         "session closed by another client: the next fetch is full and gets a response",
-        "-",
         "each at once",
-        "claim",
         (SESSIONS,),
-        lambda parts: regained(parts[SESSIONS], STRANGER),
+        on_part(SESSIONS, regained, STRANGER),
     ),
     Claim(
         "restarted",
         "broker restarted: one full fetch opens the next session",
-        "-",
         "each at once",
-        "claim",
         (SESSIONS,),
-        lambda parts: reopened(parts[SESSIONS], RESTART),
+        on_part(SESSIONS, reopened, RESTART),
     ),
     Claim(
         "evicted",
         "session evicted for a follower's: the next fetch is full and gets a response",
-        "-",
         "each at once",
-        "claim",
         (EVICTED,),
-        lambda parts: regained(parts[EVICTED], BACK),
+        on_part(EVICTED, regained, BACK),
     ),
     *(
         Claim(
             f"nothing-lost-{name}",
             f"{name}: no record is lost or read twice",
-            "-",
             "none",
-            "claim",
             (name,),
-            partial(_nothing_lost, name=name),
+            on_part(name, integrity, ("lost", "duplicate", "skipped")),
         )
         for name in (SESSIONS, EVICTED)
     ),
@@ -375,62 +297,82 @@ CLAIMS = (
         Claim(
             f"left-{name}",
             f"{name}: no session is left after the clients have closed",
-            "-",
             "none",
-            "claim",
             (name,),
-            partial(_none_left, name=name),
+            on_part(name, sessions_left),
         )
         for name in (SESSIONS, EVICTED)
     ),
     Claim(
         "no-gain",
         "all partitions active: incremental relative to full",
-        "-",
         "0.8 to 1.25",
-        "control",
         (CONTROL,),
         no_gain,
+        role="control",
     ),
     *(
         Claim(
             f"bytes-{kind}",
             f"a fetch of 1000 partitions, {kind}",
-            "-",
             "",
-            "report",
             (BYTES,),
             partial(largest, kind=kind),
+            role="report",
         )
         for kind in (FULL, INCREMENTAL)
     ),
-    *BROKER_CLAIMS,
+    Claim(
+        "cpu",
+        "broker's CPU per fetch of 1000 partitions: incremental relative to full",
+        "",
+        (CPU_SESSION, CPU_FULL),
+        cpu,
+        role="report",
+    ),
+    Claim(
+        "followers-bytes",
+        "bytes sent by brokers, 300 partitions of which 3 are active: followers with sessions relative to without",
+        "below 1",
+        (FOLLOWERS_SESSION, FOLLOWERS_FULL),
+        followers_bytes,
+        role="report",
+    ),
+    Claim(
+        "followers-cpu",
+        "CPU of brokers, 300 partitions of which 3 are active: followers with sessions relative to without",
+        "",
+        (FOLLOWERS_SESSION, FOLLOWERS_FULL),
+        followers_cpu,
+        role="report",
+    ),
 )
-
-
-_SIZE = (8.5, 3.2)
-_LABELS = {
-    FULL: "no session: each fetch names all partitions",
-    INCREMENTAL: "session: each fetch names changed partitions",
-}
-_TITLE = "Bytes per fetch, without records"
 
 
 def plots(parts: Parts) -> tuple[Plot, ...]:
     """Return one chart if the sizes were run."""
     if BYTES not in parts:
         return ()
-    by_kind = {kind: costs(parts[BYTES], kind) for kind in _LABELS}
-    sentence = _reading(by_kind)
-    with drawing(*_SIZE) as figure:
+    title = "Bytes per fetch, without records"
+    labels = {
+        FULL: "no session: each fetch names all partitions",
+        INCREMENTAL: "session: each fetch names changed partitions",
+    }
+    medians_b = {kind: [float(np.median(values)) for values in costs(parts[BYTES], kind).values()] for kind in labels}
+    full, incremental = medians_b[FULL], medians_b[INCREMENTAL]
+    sentence = (
+        f"From {SIZES[0]} to {SIZES[-1]} partitions a full fetch grows from {full[0]:,.0f} to {full[-1]:,.0f} B, an "
+        f"incremental fetch from {incremental[0]:,.0f} to {incremental[-1]:,.0f} B, most of it for the active "
+        "partitions."
+    )
+    with drawing(8.5, 3.2) as figure:
         axis = figure.subplots()
-        for number, (kind, label) in enumerate(_LABELS.items()):
+        for number, (kind, label) in enumerate(labels.items()):
             colour, dash = LINES[number]
-            medians = [float(np.median(by_kind[kind][size])) for size in SIZES]
-            axis.plot(SIZES, medians, color=colour, linestyle=dash, marker="o", markersize=4, label=label)
-            axis.annotate(
-                f"{medians[-1]:,.0f} B", (SIZES[-1], medians[-1]), (6, 0), textcoords="offset points", va="center"
-            )
+            values = medians_b[kind]
+            axis.plot(SIZES, values, color=colour, linestyle=dash, marker="o", markersize=4, label=label)
+            end = (SIZES[-1], values[-1])
+            axis.annotate(f"{values[-1]:,.0f} B", end, (6, 0), textcoords="offset points", va="center")
         plain(axis, "bytes per request and response, logarithmic scales")
         axis.set_xscale("log")
         axis.set_yscale("log")
@@ -438,15 +380,6 @@ def plots(parts: Parts) -> tuple[Plot, ...]:
         axis.minorticks_off()
         axis.set_xlim(right=SIZES[-1] * 1.4)
         axis.set_xlabel("partitions followed, one in a hundred active")
-        legend(figure, axis, len(_LABELS))
-        svg = rendered(figure, "kip227-bytes", _TITLE, sentence)
-    return (Plot(_TITLE, svg, sentence),)
-
-
-def _reading(by_kind: Mapping[str, Mapping[int, Sequence[float]]]) -> str:
-    few, many = SIZES[0], SIZES[-1]
-    full, changed = ([float(np.median(by_kind[kind][size])) for size in (few, many)] for kind in (FULL, INCREMENTAL))
-    return (
-        f"From {few} to {many} partitions a full fetch grows from {full[0]:,.0f} to {full[1]:,.0f} B, an incremental "
-        f"one from {changed[0]:,.0f} to {changed[1]:,.0f} B, most of it for the active partitions."
-    )
+        legend(figure, axis, len(labels))
+        svg = rendered(figure, "kip227-bytes", title, sentence)
+    return (Plot(title, svg, sentence),)

@@ -1,14 +1,15 @@
 """Placement of a producer's records over three brokers that lead a partition each, behind KIP-794's claims.
 
-Rules. A record belongs to the slice of its intended time. A share is the percentage of the acknowledged bytes; a
+A record belongs to the slice of its intended time. A share is the percentage of the acknowledged bytes; a
 latency is infinite if the record failed. A *turn* is a sequence of records, in the order they were sent, that went to
 one partition: the effect of one draw, except that a draw of the same partition again is not visible. After a turn the
 next one goes to another partition, and with uniform draws both other partitions are equally likely. Partition 0 is on
 the slow broker if there is one. The first slice of a fault, in which the queues fill, is excluded from all means.
 """
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
 
 import numpy as np
@@ -17,9 +18,8 @@ from numpy.typing import NDArray
 from scipy.special import chdtrc
 
 from aftershock.results.trials.part import Floats, Part, Slice, mean, slices
-from aftershock.results.trials.statement import Estimate, Judged, seen
+from aftershock.results.trials.statement import Estimate, Judged, fact
 
-_COLUMNS = ("seq", "partition", "intended_us", "done_us", "bytes", "status")
 NOWHERE = -1
 """Partition of a record that was never placed."""
 
@@ -37,12 +37,11 @@ class Placed:
 
     def within(self, span: Slice) -> "Placed":
         """Return the records intended in this time."""
-        return self._where((self.intended_us >= span.start_us) & (self.intended_us < span.end_us))
+        return self._between(self.intended_us, span)
 
     def done_within(self, span: Slice) -> "Placed":
         """Return the records acknowledged in this time."""
-        done_us = self.intended_us + self.latency_us
-        return self._where((done_us >= span.start_us) & (done_us < span.end_us))
+        return self._between(self.intended_us + self.latency_us, span)
 
     def share(self, partition: int) -> float:
         """Return the percentage of the acknowledged bytes that went to this partition, NaN without any."""
@@ -51,29 +50,21 @@ class Placed:
 
     def turns(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return partition and length of each turn, without the first and the last one, which may be cut."""
-        known = self.partition[self.partition != NOWHERE]
-        ends = np.flatnonzero(np.diff(known)) + 1
-        starts, lengths = ends[:-1], np.diff(ends)
-        return known[starts], lengths
+        partitions = self.partition[self.partition != NOWHERE]
+        ends = np.flatnonzero(np.diff(partitions)) + 1
+        return partitions[ends[:-1]], np.diff(ends)
 
-    def _where(self, mask: NDArray[np.bool_]) -> "Placed":
-        return Placed(
-            self.seq[mask],
-            self.partition[mask],
-            self.intended_us[mask],
-            self.latency_us[mask],
-            self.size_bytes[mask],
-            self.ok[mask],
-        )
+    def _between(self, times_us: NDArray[np.int64] | Floats, span: Slice) -> "Placed":
+        mask = (times_us >= span.start_us) & (times_us < span.end_us)
+        return Placed(*(getattr(self, field.name)[mask] for field in fields(self)))
 
 
 def placed(part: Part, client: str) -> Placed:
     """Return the records of a producer, ``workload/arm``."""
-    workload, arm = client.split("/")
-    condition = (pc.field("op") == "produce") & (pc.field("workload") == workload) & (pc.field("arm") == arm)
-    rows = part.outcomes(_COLUMNS, condition).sort_by("seq")
+    columns = ("seq", "partition", "intended_us", "done_us", "bytes")
+    rows = part.outcomes("produce", (*columns, "status"), client).sort_by("seq")
     seq, partition, intended, done, size = (
-        pc.fill_null(rows[name], NOWHERE).to_numpy().astype(np.int64) for name in _COLUMNS[:-1]
+        pc.fill_null(rows[name], NOWHERE).to_numpy().astype(np.int64) for name in columns
     )
     ok = pc.equal(rows["status"], "ok").to_numpy(zero_copy_only=False).astype(bool)
     latency = np.where(ok, done - intended, np.inf).astype(float)
@@ -82,16 +73,7 @@ def placed(part: Part, client: str) -> Placed:
 
 def shares(records: Placed, spans: Sequence[Slice], partition: int) -> list[float]:
     """Return the share of each slice in which anything was acknowledged."""
-    values = (records.within(span).share(partition) for span in spans)
-    return [share for share in values if not np.isnan(share)]
-
-
-def moves(turns: NDArray[np.int64]) -> dict[tuple[int, int], int]:
-    """Count how often a partition was followed by another, by (partition, next partition)."""
-    counts: dict[tuple[int, int], int] = {}
-    for pair in pairwise(map(int, turns)):
-        counts[pair] = counts.get(pair, 0) + 1
-    return counts
+    return [share for span in spans if not np.isnan(share := records.within(span).share(partition))]
 
 
 SLOW, PARTITIONS = 0, range(3)
@@ -126,10 +108,10 @@ def whole(within: Sequence[Slice]) -> Slice:
 def fair(records: Placed, within: Sequence[Slice]) -> Judged:
     """Judge that each turn is followed by either other partition equally often: chi-square over all turns."""
     where, _ = records.within(whole(within)).turns()
-    counts = moves(where)
+    counts = Counter(pairwise(where.tolist()))
     squared, freedom = 0.0, 0
     for source in PARTITIONS:
-        targets = [counts.get((source, target), 0) for target in PARTITIONS if target != source]
+        targets = [counts[source, target] for target in PARTITIONS if target != source]
         expected = sum(targets) / len(targets)
         if expected:
             squared += sum((count - expected) ** 2 / expected for count in targets)
@@ -138,6 +120,6 @@ def fair(records: Placed, within: Sequence[Slice]) -> Judged:
     p = float(chdtrc(freedom, squared)) if freedom else None
     ours = Estimate(p, None, None, total, "p", p=p)
     if total < DRAWS_MIN or p is None:
-        return seen(None, ours, f"too few draws: {total} of {DRAWS_MIN}")
+        return fact(None, ours, f"too few draws: {total} of {DRAWS_MIN}")
     shown = " / ".join(f"{100 * float((where == partition).mean()):.1f}" for partition in PARTITIONS)
-    return seen(p >= CHANCE, ours, f"{total} draws, {shown} % to each broker: chi-square {squared:.1f}, p = {p:.2g}")
+    return fact(p >= CHANCE, ours, f"{total} draws, {shown} % to each broker: chi-square {squared:.1f}, p = {p:.2g}")

@@ -3,14 +3,9 @@
 Figures come from stored evidence only, so judging the run again gives the same ones. A block whose fault was not
 witnessed or not exposed is left out on both sides. Rows are read by pyarrow, with the needed columns only.
 
-A run without blocks is cut into slices of time. Rules: all slices have the same full length, and each gives one figure.
-Intervals are Student's, over slices. Neighbouring slices are correlated where a queue grows, so a mean over slices
-describes the time of this run, and the interval of a quantile comes from resampling whole slices (a block bootstrap),
-never records.
-
-``worst_in`` measures spans of time that are no window of ``phases.json``, from SIGTERM to exit for example: a record
-belongs to the span of its intended time, a record that failed is slower than any, and a span in which no record was due
-is left out.
+A run without blocks is cut into slices of time of equal length, and each slice gives one figure. Intervals are
+Student's, over slices. Neighbouring slices are correlated where a queue grows, so a mean over slices describes the time
+of this run, and the interval of a quantile comes from resampling whole slices (a block bootstrap), never records.
 """
 
 import hashlib
@@ -18,7 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -34,10 +29,8 @@ from aftershock.results.evidence.files import read_json, read_lines
 from aftershock.results.evidence.stored import JudgedRun
 from aftershock.results.trials.statement import Estimate, ratio_of
 
-SLICE_US = 10_000_000
+SLICE_US, STEADY_SLICE_US = 10_000_000, 6_000_000
 RESAMPLES = 2_000
-_PAIR = 2
-_LINE = 3
 
 Floats = NDArray[np.float64]
 
@@ -56,12 +49,13 @@ def slices(start_us: int, end_us: int, every_us: int = SLICE_US) -> tuple[Slice,
 
 
 def mean(values: Sequence[float], unit: str, confidence: float = 0.95) -> Estimate:
-    """Return the mean over slices, with Student's interval if there are two."""
-    if len(values) < _PAIR:
-        return Estimate(values[0] if values else None, None, None, len(values), unit, confidence)
-    known = np.asarray(values, float)
-    error = float(known.std(ddof=1)) / math.sqrt(len(known))
-    return _around(float(known.mean()), error, len(known) - 1, len(known), unit, confidence)
+    """Return the mean over slices, with Student's interval if there are two slices or more."""
+    count = len(values)
+    if count < 2:  # noqa: PLR2004
+        return Estimate(values[0] if values else None, None, None, count, unit, confidence)
+    array = np.asarray(values, float)
+    error = float(array.std(ddof=1)) / math.sqrt(count)
+    return _students_interval(float(array.mean()), error, count - 1, count, unit, confidence)
 
 
 def ratio(ours: Floats, theirs: Floats, confidence: float = 0.95) -> Estimate:
@@ -72,18 +66,24 @@ def ratio(ours: Floats, theirs: Floats, confidence: float = 0.95) -> Estimate:
 
 
 def slope(values: Sequence[float], unit: str, confidence: float = 0.95) -> Estimate:
-    """Return the growth of a figure per slice, by least squares."""
-    if len(values) < _LINE:
-        return Estimate(None, None, None, len(values), unit, confidence)
-    times, known = np.arange(len(values), dtype=float), np.asarray(values, float)
-    off = times - times.mean()
-    growth = float(off @ known / (off @ off))
-    residuals = known - known.mean() - growth * off
-    error = math.sqrt(float(residuals @ residuals) / (len(known) - 2) / float(off @ off))
-    return _around(growth, error, len(known) - 2, len(known), unit, confidence)
+    """Return the growth of a figure per slice, by least squares; None with fewer than three slices."""
+    count = len(values)
+    if count < 3:  # noqa: PLR2004
+        return Estimate(None, None, None, count, unit, confidence)
+    times, array = np.arange(count, dtype=float), np.asarray(values, float)
+    offsets = times - times.mean()
+    growth = float(offsets @ array / (offsets @ offsets))
+    residuals = array - array.mean() - growth * offsets
+    error = math.sqrt(float(residuals @ residuals) / (count - 2) / float(offsets @ offsets))
+    return _students_interval(growth, error, count - 2, count, unit, confidence)
 
 
-def drawn_again(
+def _students_interval(value: float, error: float, freedom: int, n: int, unit: str, confidence: float) -> Estimate:
+    reach = float(stdtrit(freedom, (1 + confidence) / 2)) * error
+    return Estimate(value, value - reach, value + reach, n, unit, confidence)
+
+
+def bootstrap(
     groups: Sequence[Sequence[Floats]],
     figure: Callable[[Sequence[Floats]], float | None],
     unit: str,
@@ -96,13 +96,16 @@ def drawn_again(
     """
     count = min(map(len, groups), default=0)
     value = figure([np.concatenate(group) for group in groups]) if count else None
-    if value is None or count < _PAIR:
+    if value is None or count < 2:  # noqa: PLR2004
         return Estimate(value, None, None, count, unit, confidence)
     random = np.random.default_rng(int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8]))
-    figures = [_resampled(groups, figure, random.integers(0, count, count)) for _ in range(RESAMPLES)]
-    known = [number for number in figures if number is not None]
+    figures = []
+    for _ in range(RESAMPLES):
+        places = random.integers(0, count, count)
+        figures.append(figure([np.concatenate([group[place] for place in places]) for group in groups]))
+    numbers = [number for number in figures if number is not None]
     tail = (1 - confidence) / 2
-    low, high = (float(np.quantile(known, q)) for q in (tail, 1 - tail))
+    low, high = (float(np.quantile(numbers, q)) for q in (tail, 1 - tail))
     return Estimate(value, low, high, count, unit, confidence)
 
 
@@ -111,20 +114,6 @@ def quantile(values: Floats, q: float) -> float:
     if not len(values):
         return math.nan
     return float(np.sort(values)[max(0, math.ceil(q * len(values)) - 1)])
-
-
-def _resampled(
-    groups: Sequence[Sequence[Floats]], figure: Callable[[Sequence[Floats]], float | None], places: NDArray[np.int64]
-) -> float | None:
-    return figure([np.concatenate([group[place] for place in places]) for group in groups])
-
-
-def _around(value: float, error: float, freedom: int, n: int, unit: str, confidence: float) -> Estimate:
-    reach = float(stdtrit(freedom, (1 + confidence) / 2)) * error
-    return Estimate(value, value - reach, value + reach, n, unit, confidence)
-
-
-_PAIRS_MIN = 2
 
 
 @dataclass(frozen=True)
@@ -173,17 +162,44 @@ class Part:
         """Return the lines of ``events.jsonl`` of one kind, in order."""
         return [line for line in read_lines(self.home / "events.jsonl") if line.get("event") == event]
 
-    def phases(self, entry: str) -> list[dict[str, Any]]:
-        """Return the windows of a fault, block by block: rows of ``phases.json``, in microseconds of the run."""
-        return [row for row in read_rows(self.home / "phases.json") if row.get("entry") == entry]
+    def windows(self) -> list[dict[str, Any]]:
+        """Return all rows of ``phases.json``, in microseconds of the run."""
+        return [dict(row) for row in read_json(self.home / "phases.json")]
 
-    def outcomes(self, columns: Sequence[str], where: pc.Expression | None = None) -> pa.Table:
-        """Return outcome rows with these columns; ``where`` may use any column of the outcome row (design 5.3)."""
-        return _rows(self.home / "outcomes", columns, where)
+    def phases(self, entry: str) -> list[dict[str, Any]]:
+        """Return the windows of a fault, block by block."""
+        return [row for row in self.windows() if row.get("entry") == entry]
+
+    def outcomes(self, op: str, columns: Sequence[str], client: str | None = None) -> pa.Table:
+        """Return the outcome rows of one operation (design 5.3), of all clients or of ``workload/arm``."""
+        condition = ds.field("op") == op
+        if client is not None:
+            workload, arm = client.split("/")
+            condition &= (ds.field("workload") == workload) & (ds.field("arm") == arm)
+        rows = ds.dataset(self.home / "outcomes", format="parquet")
+        return rows.to_table(columns=list(columns), filter=condition)
 
     def samples(self, name: str) -> pa.Table:
         """Return a metric's samples: ``t_us broker_id value``, in order of time."""
-        return _rows(self.home / "metrics", ["t_us", "broker_id", "value"], ds.field("name") == name).sort_by("t_us")
+        rows = ds.dataset(self.home / "metrics", format="parquet")
+        columns = ["t_us", "broker_id", "value"]
+        return rows.to_table(columns=columns, filter=ds.field("name") == name).sort_by("t_us")
+
+    def bytes_by_broker(
+        self, direction: Literal["sent", "received"], rack: str, worker: str, spans: Sequence[Slice]
+    ) -> dict[int, Floats]:
+        """Return the bytes per slice, by broker, that a worker process (``workload-arm-op``) in ``rack`` counted.
+
+        The counters are sampled once a second; between two samples bytes are assumed to flow evenly.
+        """
+        ends = np.array(spans, float).reshape(-1, 2)
+        by_id: dict[int, Floats] = {}
+        for broker in self.run.run["brokers"]:
+            samples = self.samples(f"client.{direction}_bytes/client_{rack}-k{broker['id']}/{worker}")
+            times_us, counts = (samples[name].to_numpy() for name in ("t_us", "value"))
+            flowed = np.diff(np.interp(ends, times_us, counts))[:, 0] if len(times_us) else np.zeros(len(ends))
+            by_id[int(broker["id"])] = flowed
+        return by_id
 
 
 def ratio_of_blocks(ours: Mapping[int, Block], theirs: Mapping[int, Block], confidence: float, seed: str) -> Estimate:
@@ -191,71 +207,54 @@ def ratio_of_blocks(ours: Mapping[int, Block], theirs: Mapping[int, Block], conf
 
     ``seed`` seeds the sign-flip test, which samples random signs if there are too many combinations to enumerate.
     """
-    both = sorted(ours.keys() & theirs.keys())
-    if len(both) < _PAIRS_MIN:
-        return Estimate(None, None, None, len(both), "times", confidence)
-    left, right = ([side[number].value_us for number in both] for side in (ours, theirs))
+    pairs = sorted(ours.keys() & theirs.keys())
+    if len(pairs) < 2:  # noqa: PLR2004
+        return Estimate(None, None, None, len(pairs), "times", confidence)
+    left, right = ([side[number].value_us for number in pairs] for side in (ours, theirs))
     number = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8])
-    return ratio_of(paired(left, right, MARGIN, confidence=confidence, seed=number), len(both), confidence)
+    return ratio_of(paired(left, right, MARGIN, confidence=confidence, seed=number), len(pairs), confidence)
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Read a JSON list of objects. Raises EvidenceError if the file is missing or damaged."""
-    return [dict(row) for row in read_json(path)]
-
-
-def _rows(folder: Path, columns: Sequence[str], where: pc.Expression | None) -> pa.Table:
-    return ds.dataset(folder, format="parquet").to_table(columns=list(columns), filter=where)
-
-
-STEADY_SLICE_US = 6_000_000
-STEADY = "steady"
-
-
-def steady(part: Part) -> tuple[Slice, ...]:
+def steady_slices(part: Part) -> tuple[Slice, ...]:
     """Return the whole slices of the steady phase, none if the run has no steady phase."""
-    spans = [row for row in read_rows(part.home / "phases.json") if row["name"] == STEADY]
+    spans = [row for row in part.windows() if row["name"] == "steady"]
     return slices(spans[0]["start_us"], spans[0]["end_us"], STEADY_SLICE_US) if spans else ()
 
-
-_BEFORE_US = 50_000
-_COLUMNS = ("intended_us", "done_us", "status")
 
 Spans = Mapping[int, tuple[int, int]]
 """Microseconds of the run, by block."""
 
 
-def struck(part: Part, entry: str) -> Spans:
-    """Return, by block, the span from 50 ms before inject began until the fault was in force.
+def onsets(part: Part, entry: str) -> Spans:
+    """Return, by block, the span from 50 ms before the inject began until the fault was in force.
 
     For the fault ``stop`` the span is the time from SIGTERM to exit. Only blocks whose faults all took effect are
     included.
     """
     times = {(line["fault"], line["state"]): line["t_us"] for line in read_lines(part.home / "journal.jsonl")}
     trials, _ = part.run.trials()
-    spans = {
-        step["block"]: (times[step["id"], "intended"] - _BEFORE_US, times[step["id"], "injected"])
-        for step in part.run.timeline["steps"]
-        if step.get("entry") == entry and {(step["id"], "intended"), (step["id"], "injected")} <= times.keys()
-    }
+    spans = {}
+    for step in part.run.timeline["steps"]:
+        intended, injected = ((step["id"], state) for state in ("intended", "injected"))
+        if step.get("entry") == entry and {intended, injected} <= times.keys():
+            spans[step["block"]] = (times[intended] - 50_000, times[injected])
     return {block: span for block, span in spans.items() if trials is None or block in trials}
 
 
-def worst_in(part: Part, client: str, spans: Spans) -> dict[int, Block]:
-    """Return the worst produce latency of each span."""
+def worst_latencies(part: Part, client: str, spans: Spans) -> dict[int, Block]:
+    """Return the worst produce latency of each span, which need not be a window of ``phases.json``.
+
+    A record belongs to the span of its intended time, and a failed record is slower than any. A span in which no record
+    was due is left out.
+    """
     if not spans:
         return {}
-    workload, _, arm = client.partition("/")
-    condition = (ds.field("op") == "produce") & (ds.field("workload") == workload) & (ds.field("arm") == arm)
-    rows = part.outcomes(_COLUMNS, condition)
-    blocks = {number: _worst(rows, *span) for number, span in spans.items()}
-    return {number: block for number, block in blocks.items() if block.n}
-
-
-def _worst(rows: pa.Table, start_us: int, end_us: int) -> Block:
-    intended_us = rows["intended_us"]
-    due = rows.filter(pc.and_(pc.greater_equal(intended_us, start_us), pc.less(intended_us, end_us)))
-    failed = pc.any(pc.not_equal(due["status"], "ok")).as_py()
-    if failed or not due.num_rows:
-        return Block(None, due.num_rows)
-    return Block(pc.max(pc.subtract(due["done_us"], due["intended_us"])).as_py(), due.num_rows)
+    rows = part.outcomes("produce", ("intended_us", "done_us", "status"), client)
+    intended_us, blocks = rows["intended_us"], {}
+    for number, (start_us, end_us) in spans.items():
+        due = rows.filter(pc.and_(pc.greater_equal(intended_us, start_us), pc.less(intended_us, end_us)))
+        if due.num_rows:
+            failed = pc.any(pc.not_equal(due["status"], "ok")).as_py()
+            latency_us = None if failed else pc.max(pc.subtract(due["done_us"], due["intended_us"])).as_py()
+            blocks[number] = Block(latency_us, due.num_rows)
+    return blocks

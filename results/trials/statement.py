@@ -6,11 +6,9 @@ The word is confirmed, not seen, contradicted or inconclusive, depending on wher
     ──────────┬───────────────────┬──────────▶            ──────┬────────────┬──────▶
     confirmed │     not seen      │ contradicted    contradicted│  confirmed │contradicted
 
-Rules: an interval that straddles a line is inconclusive, and so is one from fewer than ``least`` observations (six
-blocks, because five signs can't be more significant than 1 in 16). *Not seen* is an effect that is too small for the
-bound but not contrary to it; such an interval may include the line of no effect. A claim without observations
-is never confirmed. Each result has a reason. Figures are formatted in the same way on the terminal, the page and in the
-table.
+An interval that straddles a line is inconclusive, and so is one from fewer than ``least`` observations (six blocks,
+because five signs can't be more significant than 1 in 16). *Not seen* is an effect that is too small for the bound but
+not contrary to it; such an interval may include the line of no effect.
 """
 
 from dataclasses import dataclass
@@ -48,7 +46,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Judged:
-    """Result for one claim, with the reason in a sentence."""
+    """Result for one claim: the measured figure, the result word, and the reason in a sentence."""
 
     ours: Estimate
     word: Word
@@ -74,13 +72,13 @@ class Statement:
 
 def ratio_of(tested: Tested, n: int, confidence: float = 0.95) -> Estimate:
     """Return the ratio of paired blocks, without an interval if a block has no value."""
-    if (found := tested.interval) is None:
+    if (interval := tested.interval) is None:
         return Estimate(None, None, None, n, "times", confidence, tested.p)
-    return Estimate(found.ratio, found.low, found.high, n, "times", confidence, tested.p_flip)
+    return Estimate(interval.ratio, interval.low, interval.high, n, "times", confidence, tested.p_flip)
 
 
 def unknown(unit: str = "") -> Estimate:
-    """Return an estimate for which nothing was measured."""
+    """Return an estimate without a value, because nothing was measured."""
     return Estimate(None, None, None, 0, unit)
 
 
@@ -95,7 +93,7 @@ def below(ours: Estimate, bound: float, no_effect: float = 1.0, least: int = BLO
         return Judged(ours, "contradicted", f"the whole interval is above {no_effect:g}")
     if low >= bound and bound != no_effect:
         return Judged(ours, "not seen", f"no part of the interval is below {bound:g}")
-    return _straddles(ours, bound)
+    return Judged(ours, "inconclusive", f"the interval includes {bound:g}: more blocks are needed")
 
 
 def above(ours: Estimate, bound: float, no_effect: float = 0.0, least: int = BLOCKS_MIN) -> Judged:
@@ -109,7 +107,7 @@ def above(ours: Estimate, bound: float, no_effect: float = 0.0, least: int = BLO
         return Judged(ours, "contradicted", f"the whole interval is below {no_effect:g}")
     if high <= bound and bound != no_effect:
         return Judged(ours, "not seen", f"no part of the interval is above {bound:g}")
-    return _straddles(ours, bound)
+    return Judged(ours, "inconclusive", f"the interval includes {bound:g}: more blocks are needed")
 
 
 def within(ours: Estimate, low: float, high: float, least: int = BLOCKS_MIN) -> Judged:
@@ -124,14 +122,14 @@ def within(ours: Estimate, low: float, high: float, least: int = BLOCKS_MIN) -> 
     return Judged(ours, "inconclusive", f"the interval extends beyond {low:g} to {high:g}: more blocks are needed")
 
 
-def seen(holds: bool | None, of: Estimate, why: str) -> Judged:  # noqa: FBT001 - a yes-or-no fact
+def fact(holds: bool | None, of: Estimate, why: str) -> Judged:  # noqa: FBT001 - a yes-or-no fact
     """Judge a yes-or-no fact; inconclusive if it is None or was not observed."""
     if holds is None or of.n < 1:
         return Judged(of, "inconclusive", why)
     return Judged(of, "confirmed" if holds else "contradicted", why)
 
 
-def reported(ours: Estimate, why: str) -> Judged:
+def report(ours: Estimate, why: str) -> Judged:
     """Report a figure without a bound; it has no effect on the verdict."""
     return Judged(ours, "inconclusive", why)
 
@@ -140,17 +138,9 @@ def _undecided(ours: Estimate, least: int) -> Judged | None:
     if ours.n < least:
         return Judged(ours, "inconclusive", f"too few observations: {ours.n} of {least}")
     if ours.interval is None:
-        return Judged(ours, "inconclusive", "no figure: some blocks have no value, which counts as slower than any")
+        why = "no figure: some blocks have no value, which counts as slower than any value"
+        return Judged(ours, "inconclusive", why)
     return None
-
-
-def _straddles(ours: Estimate, bound: float) -> Judged:
-    return Judged(ours, "inconclusive", f"the interval includes {bound:g}: more blocks are needed")
-
-
-NO_BOUND = "-"
-_P_LEAST = 0.0001
-_LONG = 1000
 
 
 def figure(ours: Estimate) -> str:
@@ -163,23 +153,23 @@ def figure(ours: Estimate) -> str:
         texts.append(f"{' .. '.join(map(_number, ours.interval))} ({100 * ours.confidence:g} %)")
     texts.append(f"n = {ours.n}")
     if ours.p is not None:
-        texts.append(f"p = {ours.p:.2g}" if ours.p >= _P_LEAST else f"p < {_P_LEAST:g}")
+        texts.append(f"p = {ours.p:.2g}" if ours.p >= 0.0001 else "p < 0.0001")  # noqa: PLR2004
     return ", ".join(texts)
 
 
 def _number(value: float) -> str:
     """Format with three significant digits, or with all digits of the integer part: ``0.0118``, ``28,800``."""
-    return f"{value:.3g}" if abs(value) < _LONG else f"{value:,.0f}"
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"  # noqa: PLR2004
 
 
 def word(statement: Statement) -> str:
     """Return the result word of a statement, or a dash if it has no bound."""
-    return statement.word if statement.bound else NO_BOUND
+    return statement.word if statement.bound else "-"
 
 
 @dataclass(frozen=True)
 class Plot:
-    """Chart of a trial's page; ``svg`` comes from ``results.report.svg.rendered`` under a name unique in the page."""
+    """Chart of a trial's page; the name under which ``svg`` was rendered is unique in the page."""
 
     title: str
     svg: Markup

@@ -28,7 +28,7 @@ from aftershock.results.report.page import filled
 from aftershock.results.report.several import link
 from aftershock.results.trials import statement
 from aftershock.results.trials import statement as statement_format
-from aftershock.results.trials.claim import Verdict, stated, verdict
+from aftershock.results.trials.claim import Verdict, state_claims, verdict
 from aftershock.results.trials.part import Part
 from aftershock.results.trials.statement import Statement, Word
 
@@ -57,7 +57,7 @@ def read_result(trial: Trial, home: Path) -> TrialResult:
     runs = {part: finished for part in trial.parts if (finished := record.done(part, None, home))}
     parts = {part.name: Part(part.name, read_judged_run(home / finished.run)) for part, finished in runs.items()}
     left_out = {part.name: _reason_left_out(part, record) for part in trial.parts if part not in runs}
-    statements = stated(trial.claims, parts, left_out)
+    statements = state_claims(trial.claims, parts, left_out)
     shortened = tuple(
         _shortened_text(part, finished.blocks)
         for part, finished in runs.items()

@@ -11,11 +11,11 @@ from aftershock.results.checks.check import Check, Status
 from aftershock.results.trials import kip1224_commits
 from aftershock.results.trials.claim import Parts
 from aftershock.results.trials.kip1224 import (
+    CLAIMS,
     FAULT,
     IDLE,
     SHARE,
     as_none,
-    idle_batched,
     later_ms,
     plots,
     saved,
@@ -23,7 +23,7 @@ from aftershock.results.trials.kip1224 import (
     survived,
     transactions,
 )
-from aftershock.results.trials.part import STEADY_SLICE_US, Part, steady
+from aftershock.results.trials.part import STEADY_SLICE_US, Part, steady_slices
 from aftershock.tests.unit.results.trials import on_disk
 
 SQUARE = (("-1", "5", "0"), ("0", "-1", "5"), ("5", "0", "-1"))
@@ -114,7 +114,7 @@ def test_who_coordinates_is_read_from_the_log(tmp_path: Path) -> None:
     assert {"commits-1": 1, "transactions-3": 3}.items() <= kip1224_commits.coordinators(run).items()
     (run.home / "offsets" / "part-0.parquet").unlink()
     assert {} == kip1224_commits.coordinators(run)
-    assert all(math.isnan(each) for each in kip1224_commits.medians_ms(run, "commits/plain", steady(run))["5"])
+    assert all(math.isnan(each) for each in kip1224_commits.medians_ms(run, "commits/plain", steady_slices(run))["5"])
 
 
 def test_settings_are_the_plans(tmp_path: Path) -> None:
@@ -132,8 +132,8 @@ def test_batches(tmp_path: Path) -> None:
     """Commits with one base offset were flushed together; transactional ones are another thing."""
     log = [entry(1, "a", 0, 0), entry(1, "b", 1, 0), entry(1, "a", 2, 2), entry(1, "t", 3, 3, transactional=True)]
     run = on_disk.part(tmp_path / "run", offsets=log)
-    assert {kip1224_commits.DEFAULT: 1.5} == kip1224_commits.per_flush(run, transactional=False)
-    assert "inconclusive" == idle_batched(square(tmp_path)).word
+    assert {kip1224_commits.DEFAULT: 1.5} == kip1224_commits.commits_per_flush(run)
+    assert "inconclusive" == next(claim for claim in CLAIMS if claim.id == "batched").judge(square(tmp_path)).word
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_what_a_killed_coordinator_had_answered(rule: str, kills: int, word: str
     faults = {FAULT: [1_000_000, 2_000_000][:kills]}
     found = survived(on_disk.part(tmp_path, faults=faults, outcomes=rows, checks=checks), rule)
     assert (word, kills) == (found.word, found.ours.n)
-    assert f"{min(kills, 1)} were under way" in found.why
+    assert f"{min(kills, 1)} were in flight" in found.why
 
 
 def test_plot(tmp_path: Path) -> None:

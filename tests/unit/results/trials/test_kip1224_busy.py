@@ -10,19 +10,18 @@ from aftershock.results.trials import kip1224_commits
 from aftershock.results.trials.claim import Parts
 from aftershock.results.trials.kip1224 import (
     BUSY,
+    CLAIMS,
     OPEN,
-    batched,
     by_fixed,
     capacity,
-    open_p50,
-    open_p99,
     p50,
     p99,
     throughput,
-    without,
+    without_linger,
 )
 from aftershock.results.trials.kip1224_commits import bouts
 from aftershock.results.trials.part import STEADY_SLICE_US, Part
+from aftershock.results.trials.statement import Judged
 from aftershock.tests.unit.results.trials import on_disk
 
 SQUARE = (("-1", "5", "0"), ("0", "-1", "5"), ("5", "0", "-1"))
@@ -76,6 +75,10 @@ def square(home: Path, factors: Factors = ALIKE, **changes: Any) -> Parts:
     return {name: busy(home / name, lingers, factors, **changes) for name, lingers in runs}
 
 
+def judge_claim(claim: str, parts: Parts) -> Judged:
+    return next(entry for entry in CLAIMS if entry.id == claim).judge(parts)
+
+
 def test_bouts(tmp_path: Path) -> None:
     """A bout's rate and latencies are its coordinator's own; a round that the steady part cuts off is none."""
     found = bouts(busy(tmp_path / "run", SQUARE[0], ALIKE))
@@ -98,7 +101,7 @@ def test_slower(tmp_path: Path) -> None:
     """A fifth slower is worse; so are its commits, in a closed loop, but within what the tail may be."""
     parts = square(tmp_path, {"-1": 1.2, "5": 1.0, "0": 2.0})
     assert ["contradicted", "contradicted", "confirmed"] == [judge(parts).word for judge in (throughput, p50, p99)]
-    assert without(parts).ours.value == pytest.approx(0.5, rel=0.01)
+    assert without_linger(parts).ours.value == pytest.approx(0.5, rel=0.01)
 
 
 def test_faster(tmp_path: Path) -> None:
@@ -120,7 +123,7 @@ def test_no_batching(tmp_path: Path) -> None:
     assert [("inconclusive", "no batching observed: 2.00 commits per flush, and 2 are too few")] * 3 == [
         (each.word, each.why) for each in found
     ]
-    assert "5: 2.00" in batched(parts).why
+    assert "5: 2.00" in judge_claim("busy-batched", parts).why
     unread = square(tmp_path / "gone")
     (unread[BUSY[0]].home / "offsets" / "part-0.parquet").unlink()
     assert "inconclusive" == throughput(unread).word
@@ -131,10 +134,10 @@ def test_below_capacity(tmp_path: Path) -> None:
     parts = square(tmp_path, {"-1": 0.7, "5": 0.7, "0": 0.7})
     tail = {"-1": 1.0, "5": 2.0, "0": 1.0}
     parts = {**parts, OPEN: busy(tmp_path / OPEN, SQUARE[0], ALIKE, tail, closed=False)}
-    found = [judge(parts).ours.value for judge in (open_p50, open_p99)]
+    found = [judge_claim(claim, parts).ours.value for claim in ("open-p50", "open-p99")]
     assert [pytest.approx(1 / 1.3, rel=0.01), pytest.approx(0.5 / 1.3, rel=0.01)] == found
-    assert "of the closed loop's throughput" in open_p50(parts).why
-    assert "one run" in open_p50(parts).why
+    assert "of the closed loop's throughput" in judge_claim("open-p50", parts).why
+    assert "one run" in judge_claim("open-p50", parts).why
 
 
 def test_failures_leave_no_figure(tmp_path: Path) -> None:

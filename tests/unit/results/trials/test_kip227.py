@@ -11,7 +11,7 @@ from aftershock.results.checks.check import Check, Status
 from aftershock.results.trials import kip227
 from aftershock.results.trials.kip227 import (
     SIZES,
-    bytes_a_fetch,
+    bytes_per_fetch,
     full_slope,
     incremental_slope,
     largest,
@@ -19,7 +19,7 @@ from aftershock.results.trials.kip227 import (
     plots,
     share,
 )
-from aftershock.results.trials.part import Part, steady
+from aftershock.results.trials.part import Part, steady_slices
 from aftershock.tests.unit.results.trials import on_disk
 from aftershock.tests.unit.results.trials.fetched import counted
 
@@ -39,7 +39,7 @@ def bytes_part(home: Path, full: Cost, changed: Cost) -> Part:
 def test_cost_leaves_records_out(tmp_path: Path) -> None:
     """Requests and responses less the records in them, a fetch; where there was no fetch there is no number."""
     part = on_disk.part(tmp_path, metrics=counted("w-a-consume", "full", 300.0, slices=7))
-    found = bytes_a_fetch(part, "w/a", "full", steady(part))
+    found = bytes_per_fetch(part, "w/a", "full", steady_slices(part))
     assert [pytest.approx(300.0)] * 7 == found[:7]
     assert np.isnan(found[7])
 
@@ -159,6 +159,6 @@ def test_restarts_that_were_not_seen(tmp_path: Path) -> None:
         ([], "inconclusive"),
     ],
 )
-def test_none_left(told: list[dict[str, Any]], word: str, tmp_path: Path) -> None:
+def test_sessions_left(told: list[dict[str, Any]], word: str, tmp_path: Path) -> None:
     """The brokers were asked about each session that was ever granted."""
-    assert word == kip227.none_left(on_disk.part(tmp_path, events=told)).word
+    assert word == kip227.sessions_left(on_disk.part(tmp_path, events=told)).word

@@ -7,7 +7,7 @@ import pytest
 
 from aftershock.results.checks.check import Check
 from aftershock.results.trials import kip794
-from aftershock.results.trials.claim import stated
+from aftershock.results.trials.claim import state_claims
 from aftershock.results.trials.kip794 import ARMS, CLAIMS, plots
 from aftershock.results.trials.kip794_placement import placed
 from aftershock.results.trials.part import Part
@@ -37,18 +37,21 @@ def test_where_the_bytes_went(tmp_path: Path) -> None:
         for arm, pattern in zip(ARMS, (MOSTLY_SLOW, EVENLY, SELDOM, SELDOM), strict=True)
     }
     parts = one_series(tmp_path, made)
-    assert ("confirmed", pytest.approx(60, abs=1)) == (kip794.runaway(parts).word, kip794.runaway(parts).ours.value)
-    assert "confirmed" == kip794.even(parts).word
-    found = kip794.ordered(parts, kip794.SERIES1)
+    assert ("confirmed", pytest.approx(60, abs=1)) == (
+        kip794.runaway(parts["slow"]).word,
+        kip794.runaway(parts["slow"]).ours.value,
+    )
+    assert "confirmed" == kip794.even(parts["slow"]).word
+    found = kip794.ordered(parts["slow"], kip794.SERIES1)
     assert ("confirmed", pytest.approx(-20, abs=1)) == (found.word, found.ours.value)
-    assert "confirmed" == kip794.less_than(parts, "adaptive", "uniform", kip794.SERIES1).word
-    assert "contradicted" == kip794.less_than(parts, "uniform", "adaptive", kip794.SERIES1).word
+    assert "confirmed" == kip794.less_than(parts["slow"], "adaptive", "uniform", kip794.SERIES1).word
+    assert "contradicted" == kip794.less_than(parts["slow"], "uniform", "adaptive", kip794.SERIES1).word
 
 
 def test_longer_turns_are_told(tmp_path: Path) -> None:
     """Draws may be even and bytes not: a slow broker's turns twice as long are what the reason says."""
     made = {"uniform": produced("uniform", turns([0, 0, 1, 2])), "sticky": produced("sticky", turns(MOSTLY_SLOW))}
-    found = kip794.even(one_series(tmp_path, made))
+    found = kip794.even(one_series(tmp_path, made)["slow"])
     assert ("not seen", pytest.approx(50 / 3, abs=1)) == (found.word, found.ours.value)
     assert "33.3 % of" in found.why
     assert "of 2.0 records each, the others' were of 1.0" in found.why
@@ -62,12 +65,21 @@ def test_draws(tmp_path: Path, favoured: float, word: Word) -> None:
         one, other = [partition for partition in range(3) if partition != at]
         at = one if draw.random() < favoured else other
         where.append(at)
-    assert word == kip794.even_draws(one_series(tmp_path, {"uniform": produced("uniform", where)})).word
+    assert (
+        word
+        == kip794.draws(
+            one_series(tmp_path, {"uniform": produced("uniform", where)})["slow"], "uniform", kip794.SERIES1
+        ).word
+    )
 
 
 def test_few_draws_say_nothing(tmp_path: Path) -> None:
     """A hundred draws can't show that they are fair."""
-    found = kip794.even_draws(one_series(tmp_path, {"uniform": produced("uniform", turns(EVENLY, length=8))}))
+    found = kip794.draws(
+        one_series(tmp_path, {"uniform": produced("uniform", turns(EVENLY, length=8))})["slow"],
+        "uniform",
+        kip794.SERIES1,
+    )
     assert "inconclusive" == found.word
 
 
@@ -75,13 +87,13 @@ def test_p99(tmp_path: Path) -> None:
     """The ratio is of all records of the fault; a queue that grows is seen by its slope."""
     slow = [row | {"done_us": row["intended_us"] * 2 + 1000} for row in produced("sticky", turns(MOSTLY_SLOW))]
     parts = one_series(tmp_path, {"sticky": slow, "adaptive": produced("adaptive", turns(SELDOM), latency_ms=100)})
-    assert "confirmed" == kip794.p99_ratio(parts, "adaptive").word
-    assert "confirmed" == kip794.rising(parts).word
+    assert "confirmed" == kip794.p99_ratio(parts["slow"], "adaptive").word
+    assert "confirmed" == kip794.rising(parts["slow"]).word
     quick = {
         "sticky": produced("sticky", turns(EVENLY)),
         "adaptive": produced("adaptive", turns(EVENLY), latency_ms=900),
     }
-    assert "contradicted" == kip794.p99_ratio(one_series(tmp_path / "quick", quick), "adaptive").word
+    assert "contradicted" == kip794.p99_ratio(one_series(tmp_path / "quick", quick)["slow"], "adaptive").word
 
 
 def test_an_exhausted_buffer(tmp_path: Path) -> None:
@@ -91,16 +103,16 @@ def test_an_exhausted_buffer(tmp_path: Path) -> None:
         "adaptive": produced("adaptive", turns(EVENLY)),
     }
     parts = one_series(tmp_path, rows)
-    assert "confirmed" == kip794.exhausted(parts, "uniform", expected=True).word
-    assert "confirmed" == kip794.exhausted(parts, "adaptive", expected=False).word
-    assert "contradicted" == kip794.exhausted(parts, "adaptive", expected=True).word
+    assert "confirmed" == kip794.exhausted(parts["slow"], "uniform", expected=True).word
+    assert "confirmed" == kip794.exhausted(parts["slow"], "adaptive", expected=False).word
+    assert "contradicted" == kip794.exhausted(parts["slow"], "adaptive", expected=True).word
 
 
 def test_after_the_heal(tmp_path: Path) -> None:
     """The backlog counts where it was acknowledged, not where it was sent."""
     backlog = produced("sticky", [0] * 600, from_s=40, per_s=20, latency_ms=40_000)
     new = produced("sticky", [1, 2] * 50, from_s=80)
-    found = kip794.after_heal(one_series(tmp_path, {"sticky": [*backlog, *new]}))
+    found = kip794.after_heal(one_series(tmp_path, {"sticky": [*backlog, *new]})["slow"])
     assert ("confirmed", "in that time 0.0 %") == (found.word, found.why[-18:])
 
 
@@ -108,7 +120,7 @@ def test_unproven(tmp_path: Path) -> None:
     """A delay that was never witnessed leaves every claim on it open."""
     made = {arm: produced(arm, turns(EVENLY)) for arm in ARMS}
     parts = one_series(tmp_path, made, (doubted("witness/series1", "witness"),))
-    found = stated(CLAIMS, parts, {"rack": "budget"})
+    found = state_claims(CLAIMS, parts, {"rack": "budget"})
     words = {each.id: (each.word, each.why) for each in found}
     assert ("inconclusive", "series1: the host was starved") == words["sticky-runs-away"]
     assert ("inconclusive", "equal was never injected") == words["batches"]
@@ -126,9 +138,9 @@ def test_equal_brokers(tmp_path: Path) -> None:
     ]
     rows = [*produced("uniform", turns(EVENLY)), *produced("sticky", turns([0, 0, 0, 1, 2]))]
     parts = {"slow": part_of(tmp_path, rows, EQUAL, samples=samples)}
-    assert "confirmed" == kip794.equal_bytes(parts, "uniform").word
-    assert "contradicted" == kip794.equal_bytes(parts, "sticky").word
-    found = kip794.batches(parts)
+    assert "confirmed" == kip794.equal_bytes(parts["slow"], "uniform").word
+    assert "contradicted" == kip794.equal_bytes(parts["slow"], "sticky").word
+    found = kip794.batches(parts["slow"])
     assert ("confirmed", pytest.approx(2 / 3)) == (found.word, found.ours.value)
     assert "600 / 900 bytes per record" in found.why
 
@@ -139,7 +151,7 @@ def test_keys(tmp_path: Path, elsewhere: tuple[int, ...], word: Word) -> None:
     rows = [row for arm in ARMS for row in produced(arm, turns(EVENLY, 30), workload="keyed")]
     odd = [0 if n in elsewhere else n % 3 for n in range(30)]
     rows += produced("librdkafka", odd, workload="keyed")
-    found = kip794.keyed({"rack": part_of(tmp_path, rows, EQUAL)})
+    found = kip794.keyed(part_of(tmp_path, rows, EQUAL))
     assert (word, 30) == (found.word, found.ours.n)
 
 
@@ -152,8 +164,8 @@ def test_rack(tmp_path: Path, strays: int, word: Word) -> None:
     journal = [{"fault": "gone", "state": "healing", "t_us": 32_000_000}]
     rows = [*produced("near", near), *produced("anywhere", turns(EVENLY))]
     parts = {"rack": part_of(tmp_path, rows, windows, journal=journal, topics=[topic])}
-    assert word == kip794.near(parts).word
-    assert "confirmed" == kip794.away(parts).word
+    assert word == kip794.near(parts["rack"]).word
+    assert "confirmed" == kip794.away(parts["rack"]).word
 
 
 def test_turns_know_their_ends(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from aftershock.results.trials.claim import Parts, stated, verdict
+from aftershock.results.trials.claim import Parts, state_claims, verdict
 from aftershock.results.trials.kip951 import CLAIMS, plots
 from aftershock.results.trials.statement import Word
 from aftershock.tests.unit.results.trials.made import part
@@ -44,12 +44,12 @@ ALIKE = (3500.0, 3500.0)
 )
 def test_verdict(parts: Parts, word: Word) -> None:
     """As claimed; half of it; the contrary; nothing where nothing is late; a biased control; parts not run."""
-    assert word == verdict(stated(CLAIMS, parts, {})).word
+    assert word == verdict(state_claims(CLAIMS, parts, {})).word
 
 
 def test_p999_is_of_many_records_only() -> None:
     """The classic quantile is not shown of fewer records than it takes, and says how many there were."""
-    found = {each.id: each for each in stated(CLAIMS, moves("delay-300", 100, 700), {})}["classic-300"]
+    found = {each.id: each for each in state_claims(CLAIMS, moves("delay-300", 100, 700), {})}["classic-300"]
     assert found.ours.value is None
     assert "10000 records" in found.why
 

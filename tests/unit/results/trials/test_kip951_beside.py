@@ -9,7 +9,7 @@ import pytest
 from aftershock.results.compare.blocks import Block
 from aftershock.results.trials.claim import Parts
 from aftershock.results.trials.kip951 import BESIDE
-from aftershock.results.trials.part import Part, struck, worst_in
+from aftershock.results.trials.part import Part, onsets, worst_latencies
 from aftershock.results.trials.statement import Judged, Word
 from aftershock.tests.unit.results.trials.made import doubted, part
 from aftershock.tests.unit.results.trials.rows import SECOND_US, Row, part_of
@@ -42,7 +42,7 @@ def judged(claim: str, parts: Parts) -> Judged:
 
 def test_spans(tmp_path: Path) -> None:
     """From 50 ms before it was asked for to the exit; a shutdown that was not witnessed is none."""
-    found = struck(shutdowns(tmp_path, [], "ended-2"), "ended")
+    found = onsets(shutdowns(tmp_path, [], "ended-2"), "ended")
     assert (950_000, 1_300_000) == found[1]
     assert {1, 3, 4, 5, 6} == found.keys()
 
@@ -58,7 +58,7 @@ def test_worst(tmp_path: Path) -> None:
         row("both", 2_100_000, 10_000, "failed"),
     ]
     made = shutdowns(tmp_path, rows)
-    assert {1: Block(70_000, 2), 2: Block(None, 1)} == worst_in(made, "all/both", struck(made, "ended"))
+    assert {1: Block(70_000, 2), 2: Block(None, 1)} == worst_latencies(made, "all/both", onsets(made, "ended"))
 
 
 def test_restarts_are_told(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from aftershock.results.trials.claim import Claim, Parts, stated
+from aftershock.results.trials.claim import Claim, Parts, state_claims
 from aftershock.results.trials.statement import Judged, Role, below
 from aftershock.tests.unit.results.trials.made import doubted, part
 
@@ -17,7 +17,7 @@ def judged(parts: Parts) -> Judged:
 
 
 def claim(role: Role = "claim") -> Claim:
-    return Claim("half", "half as slow", "0.5", "below 0.6", role, ("moves",), judged)
+    return Claim("half", "half as slow", "below 0.6", ("moves",), judged, "0.5", role)
 
 
 def test_pairs() -> None:
@@ -31,7 +31,7 @@ def test_unproven_blocks_are_left_out() -> None:
     """A block whose fault was not witnessed counts on neither side, so five are left, which decide nothing."""
     spoilt = part("moves", HALF, checks=[doubted("witness/move-3", "witness")])
     assert 5 == spoilt.ratio("w/new", "w/old", WORST).n
-    assert "inconclusive" == stated([claim()], {"moves": spoilt}, {})[0].word
+    assert "inconclusive" == state_claims([claim()], {"moves": spoilt}, {})[0].word
 
 
 def test_a_block_without_a_value() -> None:
@@ -43,7 +43,7 @@ def test_a_block_without_a_value() -> None:
 
 def test_stated() -> None:
     """A sound part is judged by its claim; the words of the claim are kept."""
-    found = stated([claim()], {"moves": part("moves", HALF)}, {})[0]
+    found = state_claims([claim()], {"moves": part("moves", HALF)}, {})[0]
     assert ("half", "confirmed", "claim", "0.5") == (found.id, found.word, found.role, found.published)
 
 
@@ -57,15 +57,15 @@ def test_stated() -> None:
 )
 def test_doubts(parts: Parts, why: str) -> None:
     """What was not run, did not finish, or was measured on a starved host, leaves the claim open, with the reason."""
-    found = stated([claim()], parts, {"moves": "budget 10m"})[0]
+    found = state_claims([claim()], parts, {"moves": "budget 10m"})[0]
     assert "inconclusive" == found.word
     assert why in found.why
 
 
 def test_a_doubted_part_spares_the_others() -> None:
     """A claim on a sound part is judged, whatever became of another part."""
-    other = Claim("other", "", "", "", "claim", ("gone",), partial(_never))
-    words = [each.word for each in stated([other, claim()], {"moves": part("moves", HALF)}, {})]
+    other = Claim("other", "", "", ("gone",), partial(_never))
+    words = [each.word for each in state_claims([other, claim()], {"moves": part("moves", HALF)}, {})]
     assert ["inconclusive", "confirmed"] == words
 
 

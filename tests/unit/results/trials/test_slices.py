@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from aftershock.results.trials.part import Slice, drawn_again, mean, quantile, ratio, slices, slope
+from aftershock.results.trials.part import Slice, bootstrap, mean, quantile, ratio, slices, slope
 
 
 def test_only_whole_slices() -> None:
@@ -43,14 +43,14 @@ def test_ratio_is_geometric() -> None:
 def test_slices_are_drawn_whole() -> None:
     """Where every slice has the same records the interval is a point, however few or many they are."""
     same = [np.array([1.0, 2, 3, 100])] * 6
-    found = drawn_again([same], lambda group: quantile(group[0], 0.5), "", "seed")
+    found = bootstrap([same], lambda group: quantile(group[0], 0.5), "", "seed")
     assert (2.0, 2.0, 2.0, 6) == (found.value, found.low, found.high, found.n)
 
 
 def test_a_drift_is_in_the_interval() -> None:
     """Where slices differ, the quantile of the whole is less sure than its many records would have it."""
     drifting = [np.full(1000, float(place)) for place in range(10)]
-    found = drawn_again([drifting], lambda group: quantile(group[0], 0.5), "", "seed")
+    found = bootstrap([drifting], lambda group: quantile(group[0], 0.5), "", "seed")
     assert found.low is not None
     assert found.high is not None
     assert found.high - found.low >= 2

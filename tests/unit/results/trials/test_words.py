@@ -2,7 +2,7 @@
 
 import pytest
 
-from aftershock.results.trials.statement import Estimate, above, below, reported, seen, within
+from aftershock.results.trials.statement import Estimate, above, below, fact, report, within
 
 
 def times(low: float | None, high: float | None, n: int = 8) -> Estimate:
@@ -76,7 +76,7 @@ def test_no_interval() -> None:
 def test_facts() -> None:
     """What is so or not so is confirmed or contradicted, and nothing where nobody looked."""
     looked = Estimate(3, None, None, 3)
-    assert ("confirmed", "contradicted") == (seen(True, looked, "").word, seen(False, looked, "").word)
-    assert "inconclusive" == seen(None, looked, "").word
-    assert "inconclusive" == seen(True, Estimate(None, None, None, 0), "").word
-    assert "inconclusive" == reported(looked, "").word
+    assert ("confirmed", "contradicted") == (fact(True, looked, "").word, fact(False, looked, "").word)
+    assert "inconclusive" == fact(None, looked, "").word
+    assert "inconclusive" == fact(True, Estimate(None, None, None, 0), "").word
+    assert "inconclusive" == report(looked, "").word

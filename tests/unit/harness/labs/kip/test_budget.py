@@ -47,15 +47,15 @@ def test_the_first_ones_come_first() -> None:
 def trial(kip: int, *parts: Planned, deciding: int = 9) -> Trial:
     """Its first ``deciding`` parts are claimed on, the others reported."""
     roles: list[Role] = ["claim" if place < deciding else "report" for place in range(len(parts))]
-    claims = [Claim("", "", "", "", role, (part.name,), _never) for role, part in zip(roles, parts, strict=True)]
+    claims = [Claim("", "", "", (part.name,), _never, role=role) for role, part in zip(roles, parts, strict=True)]
     return Trial(kip, "", tuple(claims), parts, lambda _: ())
 
 
 def test_half_of_a_pair_is_not_run() -> None:
     """What is read only beside a part that doesn't fit leaves its time to others."""
     half, other, alone = (Planned(name, "demo", None, 0.0, 100.0) for name in ("half", "other", "alone"))
-    pair = Claim("", "", "", "", "report", ("half", "other"), _never)
-    single = Claim("", "", "", "", "report", ("alone",), _never)
+    pair = Claim("", "", "", ("half", "other"), _never, role="report")
+    single = Claim("", "", "", ("alone",), _never, role="report")
     asked = Trial(951, "", (pair, single), (half, other, alone), lambda _: ())
     assert {alone: None} == plan_within_budget([asked], 150.0).blocks
     assert {half: None, other: None} == plan_within_budget([asked], 250.0).blocks

@@ -23,7 +23,7 @@ def judged(name: str, parts: Parts) -> Judged:
 
 
 def claim(name: str) -> Claim:
-    return Claim(name, f"what {name} claims", "", "below 0.6", "claim", (name,), partial(judged, name))
+    return Claim(name, f"what {name} claims", "below 0.6", (name,), partial(judged, name))
 
 
 ONE, OTHER = (
