@@ -1,13 +1,9 @@
-"""Reference committer: commits of many groups without members, each sent as early as the rules allow.
+"""Reference committer: commits of many groups without members, each sent as early as ``rules/commits.py`` allows.
 
-The rules are in ``rules/commits.py``; attempts on the wire are in ``attempts.py``.
-
-1. A target (a partition of a group) with something to commit has a task, which makes one attempt at a time. Targets do
-   not wait for each other.
-2. A broker reads a connection's next request after it has answered the previous one. Commits that share a connection
-   would never get into the same batch of a coordinator, and such batches are the subject of KIP-1224. So targets are
-   distributed over several connections (*lanes*).
-3. ``offer`` never blocks. Each commit's result is reported once, at its deadline at the latest.
+A target (a partition of a group) with something to commit has a task, which makes one attempt at a time. Targets do not
+wait for each other. A broker reads a connection's next request after it has answered the previous request, so commits
+that share a connection would never get into the same batch of a coordinator, and such batches are the subject of
+KIP-1224. Therefore targets are distributed over several connections (*lanes*).
 """
 
 import asyncio
@@ -33,16 +29,14 @@ from aftershock.workloads.kafka.rules.metadata import Metadata
 from aftershock.workloads.kafka.rules.values import Backoff
 from aftershock.workloads.kafka.wire import codes
 
-__all__ = ["Committer", "Outcome", "Target"]
-
 _SOONEST_MS = 1.0  # lower limit, so that a wait rounded to 0 does not spin
 
 
 class Committer:
     """Commits offsets. Belongs to the event loop that it is started on.
 
-    ``report`` is called once for every offered commit, on the loop's thread, and must not raise. ``on_event`` receives
-    events: ``commit_retried`` (group, topic, partition, why), and those of the connections.
+    ``report`` is called once for every offered commit, at its deadline at the latest, and must not raise. ``on_event``
+    receives ``commit_retried`` (group, topic, partition, why) and the events of the connections.
     """
 
     def __init__(
@@ -55,27 +49,25 @@ class Committer:
         self._commits = Commits(delivery_timeout_ms=settings.delivery_timeout_ms, backoff=self._backoff)
         self._transactions: Counter[str] = Counter()
         self._wake = Wake()
-        self._lanes = [self._lane(draw) for _ in range(settings.connections_per_broker)]
+        self._lanes: list[ConnectionLane] = []
+        for _ in range(settings.connections_per_broker):
+            brokers = NetworkClient(
+                settings.bootstrap_servers,
+                settings.client_id,
+                settings,
+                self._metadata,
+                monotonic_ms,
+                on_event=on_event,
+                draw=draw,
+                on_change=self._wake,
+            )
+            self._lanes.append(ConnectionLane(settings, brokers, self._metadata, self._backoff, monotonic_ms))
         self._next_lane = cycle(range(len(self._lanes)))
         self._attempts: dict[Target, Attempts] = {}
         self._tasks: dict[Target | None, asyncio.Task[None]] = {}
 
-    def _lane(self, draw: random.Random) -> ConnectionLane:
-        brokers = NetworkClient(
-            self._settings.bootstrap_servers,
-            self._settings.client_id,
-            self._settings,
-            self._metadata,
-            monotonic_ms,
-            on_event=self._on_event,
-            draw=draw,
-            on_change=self._wake,
-        )
-        return ConnectionLane(self._settings, brokers, self._metadata, self._backoff, monotonic_ms)
-
     @property
     def counts(self) -> Counter[str]:
-        """Counters of all rules."""
         lookups = Counter(coordinator_lookups=sum(attempts.lookups for attempts in self._attempts.values()))
         return self._commits.counts + self._transactions + self._metadata.counts + lookups
 
@@ -102,14 +94,19 @@ class Committer:
         self._metadata.want({target.topic for target in targets})
         await retry_until_answered(self._learn_topics, self._backoff)
         self._tasks[None] = asyncio.create_task(self._maintain())
-        lanes = len(self._lanes)
         for target in targets:
-            self._add(target)
+            lane, sent = self._lanes[next(self._next_lane)], partial(self._commits.sent, target)
+            if self._settings.transactional:
+                is_wanted = partial(self._commits.wanted, target)
+                self._attempts[target] = TransactionalAttempts(target, lane, sent, is_wanted, self._transactions)
+            else:
+                self._attempts[target] = PlainAttempts(target, lane, sent)
 
         async def prepare(lane_targets: Iterable[Target]) -> None:
             for target in lane_targets:  # one after the other: there may be thousands
                 await retry_until_answered(self._attempts[target].prepare, self._backoff)
 
+        lanes = len(self._lanes)
         await asyncio.gather(*(prepare(targets[number::lanes]) for number in range(lanes)))
 
     async def _learn_topics(self) -> None:
@@ -117,19 +114,10 @@ class Committer:
         for name in self._metadata.wanted:
             topic = self._metadata.topic(name)
             if topic is not None and topic.error in codes.HOPELESS:
-                raise BrokerError(
-                    f"offsets of the topic {name} cannot be committed: {codes.name(topic.error)}", topic.error
-                )
+                reason = codes.name(topic.error)
+                raise BrokerError(f"offsets of the topic {name} cannot be committed: {reason}", topic.error)
             if topic is None or topic.error:
                 raise ConnectionError(f"the topic {name} is not known yet")
-
-    def _add(self, target: Target) -> None:
-        lane, sent = self._lanes[next(self._next_lane)], partial(self._commits.sent, target)
-        if self._settings.transactional:
-            is_wanted = partial(self._commits.wanted, target)
-            self._attempts[target] = TransactionalAttempts(target, lane, sent, is_wanted, self._transactions)
-        else:
-            self._attempts[target] = PlainAttempts(target, lane, sent)
 
     # ---- commits
 
@@ -151,19 +139,16 @@ class Committer:
         while (wait_ms := self._commits.wait_ms(target, monotonic_ms())) < inf:
             if wait_ms > 0:
                 await asyncio.sleep(wait_ms / 1000)
-            else:
-                await self._attempt(target, self._commits.begin(target))
-
-    async def _attempt(self, target: Target, offset: int) -> None:
-        try:
-            error = await self._attempts[target].make(offset)
-        except (OSError, ProtocolError) as unanswered:
-            self._commits.unanswered(target, monotonic_ms())
-            self._report_retry(target, str(unanswered))
-            return
-        self._report_all(self._commits.answered(target, error, monotonic_ms()))
-        if error in ASKED_AGAIN:
-            self._report_retry(target, codes.name(error))
+                continue
+            try:
+                error = await self._attempts[target].make(self._commits.begin(target))
+            except (OSError, ProtocolError) as unanswered:
+                self._commits.unanswered(target, monotonic_ms())
+                self._report_retry(target, str(unanswered))
+                continue
+            self._report_all(self._commits.answered(target, error, monotonic_ms()))
+            if error in ASKED_AGAIN:
+                self._report_retry(target, codes.name(error))
 
     def _report_retry(self, target: Target, why: str) -> None:
         self._on_event("commit_retried", group=target.group, topic=target.topic, partition=target.partition, why=why)
@@ -183,7 +168,7 @@ class Committer:
     # ---- the end
 
     async def close(self, timeout_ms: float) -> None:
-        """Finish what can be finished within ``timeout_ms``, report the rest as failed or in doubt, end all tasks."""
+        """Wait ``timeout_ms`` for open commits, report the remaining commits as failed or in doubt, end all tasks."""
         working = [task for target, task in self._tasks.items() if target is not None and not task.done()]
         if working:
             await asyncio.wait(working, timeout=timeout_ms / 1000)

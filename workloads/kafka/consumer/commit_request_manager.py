@@ -1,23 +1,15 @@
-"""Committed offsets of a group, written and read at its coordinator, and automatic commits.
+"""Committed offsets of a group at its coordinator, and automatic commits (Kafka's ``CommitRequestManager``).
 
-Committed offsets (Kafka's ``CommitRequestManager``):
+OffsetCommit and OffsetFetch use version 9, which has the member's epoch (KIP-848) and names topics. In Kafka an
+explicit commit with a stale epoch fails; this client retries with the new epoch, as Kafka does for automatic commits.
 
-1. One commit is in flight at a time, so that an earlier commit cannot overtake a later one.
-2. If the coordinator moved, is loading, or does not answer, the request is retried after a back-off, until the
-   deadline.
-3. STALE_MEMBER_EPOCH (113): the member's epoch rose in the meantime; retry with the new one.
-4. Every other error is raised, such as UNKNOWN_MEMBER_ID (25) of an excluded member.
-5. OffsetCommit and OffsetFetch use version 9, which has the member's epoch (KIP-848) and names topics. In Kafka an
-   explicit commit with a stale epoch fails; this client retries, as Kafka does for automatic commits.
-
-Automatic commits (``enable.auto.commit``): positions are committed by ``poll``, before partitions are revoked, and at
-the end. A position covers only records of earlier polls, so committed records have reached the application (Kafka's
-``CommitRequestManager.AutoCommitState``). A failed commit is reported and not retried: the next one covers it.
+Automatic commits (``enable.auto.commit``, Kafka's ``AutoCommitState``): ``poll``, the revocation of partitions and
+``close`` commit the positions. A position covers only records of earlier polls, so committed records have reached the
+application. A failed commit is reported and not retried, because the next commit covers its offsets.
 """
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
-from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from aftershock.errors import BrokerError, ClientError
@@ -34,15 +26,12 @@ OFFSET_COMMIT = ApiVersionRange(Api.OFFSET_COMMIT, 9, 9)
 OFFSET_FETCH = ApiVersionRange(Api.OFFSET_FETCH, 9, 9)
 RETRIED_CODES = frozenset({3, 7, 14, 88, 113}) | codes.COORDINATOR_MOVED
 """UNKNOWN_TOPIC_OR_PARTITION, REQUEST_TIMED_OUT, COORDINATOR_LOAD_IN_PROGRESS, UNSTABLE_OFFSET_COMMIT,
-STALE_MEMBER_EPOCH, and a coordinator that moved."""
+STALE_MEMBER_EPOCH (the member's epoch rose in the meantime), and a coordinator that moved."""
 A = TypeVar("A")
 
 
 class Membership(NamedTuple):
-    """Identity of a commit.
-
-    The default is for a consumer with assigned partitions, which is not a member of the group.
-    """
+    """Identity of a commit. The default is a consumer with assigned partitions, which is not a member of the group."""
 
     member_id: str = ""
     epoch: int = UNKNOWN
@@ -68,7 +57,7 @@ class CommittedOffsets:
     ) -> None:
         self._group_id, self._coordinator, self._backoff = group_id, coordinator, backoff
         self._timeout_ms, self._membership = timeout_ms, membership
-        self._turn = asyncio.Lock()
+        self._turn = asyncio.Lock()  # one commit at a time: an earlier commit cannot overtake a later one
 
     async def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
         """Commit ``offsets``; raise TimeoutError at the deadline, BrokerError if the group rejects them."""
@@ -77,85 +66,86 @@ class CommittedOffsets:
                 await self._until_done(lambda: self._commit(offsets))
 
     async def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
-        """Return the committed offsets of ``partitions``; errors as ``commit``.
+        """Return the committed offsets of ``partitions``, without partitions that have none; errors as ``commit``."""
 
-        Partitions without a commit are left out.
-        """
-        offsets = await self._until_done(lambda: self._fetch(partitions))
-        return {tp: committed for tp, committed in offsets.items() if committed.offset >= 0}
+        def request(messages: Any) -> Any:
+            member = self._membership()
+            topics = tuple(
+                messages.OffsetFetchRequestTopics(name=name, partition_indexes=tuple(tp.partition for tp in of_topic))
+                for name, of_topic in group_by_topic(partitions)
+            )
+            group = messages.OffsetFetchRequestGroup(
+                group_id=self._group_id, member_id=member.member_id or None, member_epoch=member.epoch, topics=topics
+            )
+            return messages.OffsetFetchRequest(groups=(group,), require_stable=True)
+
+        async def attempt() -> dict[TopicPartition, Committed]:
+            group = (await self._coordinator.ask(OFFSET_FETCH, request)).groups[0]
+            self._check([group.error_code, *(part.error_code for topic in group.topics for part in topic.partitions)])
+            return {
+                TopicPartition(topic.name, part.partition_index): Committed(
+                    part.committed_offset, part.committed_leader_epoch
+                )
+                for topic in group.topics
+                for part in topic.partitions
+                if part.committed_offset >= 0
+            }
+
+        return await self._until_done(attempt)
 
     async def _until_done(self, attempt: Callable[[], Coroutine[Any, Any, A]]) -> A:
-        """Retry by rules 2 and 3, until the deadline."""
+        """Retry after a back-off, until the deadline, while ``attempt`` raises OSError or ProtocolError."""
         async with asyncio.timeout(self._timeout_ms / 1000):
             return await retry_until_answered(attempt, self._backoff)
 
     async def _commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
-        response = await self._coordinator.ask(OFFSET_COMMIT, partial(self._commit_request, offsets))
-        self._check(int(partition.error_code) for topic in response.topics for partition in topic.partitions)
-
-    def _commit_request(self, offsets: Mapping[TopicPartition, Committed], messages: Any) -> Any:
-        def partition(tp: TopicPartition) -> Any:
-            return messages.OffsetCommitRequestPartition(
-                partition_index=tp.partition,
-                committed_offset=offsets[tp].offset,
-                committed_leader_epoch=offsets[tp].epoch,
-                committed_metadata="",
-            )
-
-        member = self._membership()
-        return messages.OffsetCommitRequest(
-            group_id=self._group_id,
-            generation_id_or_member_epoch=member.epoch,
-            member_id=member.member_id,
-            topics=tuple(
-                messages.OffsetCommitRequestTopic(name=name, partitions=tuple(map(partition, of_topic)))
+        def request(messages: Any) -> Any:
+            member = self._membership()
+            topics = tuple(
+                messages.OffsetCommitRequestTopic(
+                    name=name,
+                    partitions=tuple(
+                        messages.OffsetCommitRequestPartition(
+                            partition_index=tp.partition,
+                            committed_offset=offsets[tp].offset,
+                            committed_leader_epoch=offsets[tp].epoch,
+                            committed_metadata="",
+                        )
+                        for tp in of_topic
+                    ),
+                )
                 for name, of_topic in group_by_topic(offsets)
-            ),
-        )
-
-    async def _fetch(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
-        response = await self._coordinator.ask(OFFSET_FETCH, partial(self._fetch_request, partitions))
-        group = response.groups[0]
-        self._check([int(group.error_code)])
-        self._check(int(partition.error_code) for topic in group.topics for partition in topic.partitions)
-        return {
-            TopicPartition(topic.name, partition.partition_index): Committed(
-                partition.committed_offset, partition.committed_leader_epoch
             )
-            for topic in group.topics
-            for partition in topic.partitions
-        }
+            return messages.OffsetCommitRequest(
+                group_id=self._group_id,
+                generation_id_or_member_epoch=member.epoch,
+                member_id=member.member_id,
+                topics=topics,
+            )
 
-    def _fetch_request(self, partitions: Collection[TopicPartition], messages: Any) -> Any:
-        member = self._membership()
-        topics = tuple(
-            messages.OffsetFetchRequestTopics(name=name, partition_indexes=tuple(tp.partition for tp in of_topic))
-            for name, of_topic in group_by_topic(partitions)
-        )
-        group = messages.OffsetFetchRequestGroup(
-            group_id=self._group_id, member_id=member.member_id or None, member_epoch=member.epoch, topics=topics
-        )
-        return messages.OffsetFetchRequest(groups=(group,), require_stable=True)
+        response = await self._coordinator.ask(OFFSET_COMMIT, request)
+        self._check([part.error_code for topic in response.topics for part in topic.partitions])
 
     def _check(self, errors: Iterable[int]) -> None:
-        """Raise ConnectionError for retriable errors, BrokerError for others."""
-        for error in filter(None, errors):
+        """Raise ConnectionError for retriable errors, BrokerError for all other errors."""
+        for error in map(int, filter(None, errors)):
             if error in codes.COORDINATOR_MOVED:
                 self._coordinator.forget()
             if error in RETRIED_CODES:
                 raise ConnectionError(f"the coordinator of {self._group_id} answered {codes.name(error)}")
             raise BrokerError(
                 f"the group {self._group_id} rejects this consumer's offsets: {codes.name(error)}; "
-                f"check its authorization, and whether it left the group",
+                f"check the consumer's authorization, and whether it left the group",
                 error,
             )
 
 
 def offsets_to_commit(positions: SubscriptionState) -> dict[TopicPartition, Committed]:
-    """Return the offsets that may be committed now."""
-    valid = {tp: positions.valid_position(tp) for tp in positions}
+    """Return the valid positions, which may be committed now."""
     return {
-        tp: Committed(position.offset, position.offset_epoch) for tp, position in valid.items() if position is not None
+        tp: Committed(position.offset, position.offset_epoch)
+        for tp in positions
+        if (position := positions.valid_position(tp)) is not None
     }
 
 
@@ -171,7 +161,7 @@ class AutoCommit:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def polled(self, now_ms: float) -> None:
-        """Note that a poll starts: everything delivered so far has been processed. Commit it if it is time."""
+        """Note that a poll starts: the records of earlier polls are processed. Commit them if it is time."""
         if not self._enabled:
             return
         if self._due_ms is None:
@@ -181,7 +171,7 @@ class AutoCommit:
             self.begin()
 
     def begin(self) -> asyncio.Task[None] | None:
-        """Start to commit everything delivered up to now; None if commits are not automatic."""
+        """Start to commit all positions; None if commits are not automatic."""
         if not self._enabled:
             return None
         task = asyncio.create_task(self._commit(offsets_to_commit(self._positions)))
@@ -201,16 +191,15 @@ class AutoCommit:
                 )
 
     async def finish(self) -> None:
-        """Commit everything delivered, and wait for all commits in flight."""
+        """Commit all positions, and wait for all commits in flight."""
         self.begin()
         await asyncio.gather(*self._tasks)
 
     def cancel(self) -> None:
-        """Cancel the commits in flight: the partitions are lost."""
+        """Cancel the commits in flight."""
         for task in self._tasks:
             task.cancel()
 
     async def close(self) -> None:
-        """Cancel all tasks."""
         self.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,21 +1,21 @@
 """Reference consumer: the application's view, and the loop that drives it.
 
-It fetches ahead by one response per node; data that is not polled blocks further fetches, so memory is bounded by
-``fetch.max.bytes`` per node. Positions move only when ``poll`` delivers. Its parts are in separate files:
-``fetcher.py``, ``offset_fetcher.py``, the group in ``consumer_coordinator.py``, the rules in ``workloads/kafka/rules``.
+The consumer fetches ahead by one response per node; data that is not polled blocks further fetches, so memory is
+bounded by ``fetch.max.bytes`` per node. Positions move only when ``poll`` delivers. The rules are in
+``workloads/kafka/rules``.
 """
 
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from typing import Any, Literal
 
 from aftershock.errors import BrokerError, SettingError
 from aftershock.workloads.kafka.client.network_client import NetworkClient
 from aftershock.workloads.kafka.client.tasks import EventListener, RateLimitedListener, Wake, monotonic_ms
 from aftershock.workloads.kafka.consumer.commit_request_manager import Committed, offsets_to_commit
-from aftershock.workloads.kafka.consumer.consumer_coordinator import Callbacks, ConsumerCoordinator, OnPartitions
+from aftershock.workloads.kafka.consumer.consumer_coordinator import ConsumerCoordinator, OnPartitions
 from aftershock.workloads.kafka.consumer.fetch_buffer import FetchBuffer, Fetched
 from aftershock.workloads.kafka.consumer.fetcher import Fetcher, FetchRoutes
 from aftershock.workloads.kafka.consumer.offset_fetcher import End, OffsetFetcher
@@ -26,48 +26,6 @@ from aftershock.workloads.kafka.rules.read_replica import ReadReplicas
 from aftershock.workloads.kafka.rules.subscription_state import FetchPosition, SubscriptionState
 from aftershock.workloads.kafka.rules.values import Backoff, TopicPartition
 from aftershock.workloads.kafka.wire import codes
-
-
-class ConsumerLoop:
-    """Metadata, lookups, validations and fetches of one consumer.
-
-    Call ``wake`` after a change of positions or buffer.
-    """
-
-    def __init__(self, shared: ConsumerContext) -> None:
-        self.wake = Wake()
-        self.offsets = OffsetFetcher(shared)
-        self._shared = shared
-        on_event = RateLimitedListener(shared.on_event, shared.clock_ms)
-        self._fetcher = Fetcher(shared, FetchRoutes(shared.replicas, shared.metadata, shared.positions, on_event))
-
-    @property
-    def counts(self) -> Counter[str]:
-        """Counters of all rules that the loop drives."""
-        shared = self._shared
-        rules = (shared.replicas, shared.metadata, shared.discovery, shared.positions)
-        return sum((rule.counts for rule in rules), self._fetcher.counts)
-
-    async def run(self) -> None:
-        """Run forever; raise UnsupportedError if a broker cannot be fetched from at all."""
-        while True:
-            metadata_ms = self._shared.brokers.refresh_if_due()
-            now_ms = self._shared.clock_ms()
-            fetch_ms = self._fetcher.step(now_ms)
-            await self.wake.wait(min(metadata_ms, fetch_ms, self.offsets.step(now_ms)))
-
-    async def end_sessions(self) -> None:
-        """End the fetch sessions at the brokers; ``run`` must have ended."""
-        self._fetcher.abandon()
-        await self._fetcher.end_sessions()
-
-    async def close(self) -> None:
-        """Cancel all requests and tasks."""
-        self._fetcher.abandon()
-        await self.offsets.close()
-
-
-__all__ = ["Consumer", "Fetched", "OnPartitions", "Start"]
 
 Start = int | Literal["earliest", "latest"]
 """Start of a partition: an offset, or an end of its log."""
@@ -82,32 +40,68 @@ class Consumer:
     """
 
     def __init__(self, settings: ConsumerSettings, *, on_event: EventListener) -> None:
-        self._shared = _make_context(settings, on_event, self._changed)
-        self.brokers = self._shared.brokers
-        self._loop = ConsumerLoop(self._shared)
-        self._group = None if settings.group_id is None else ConsumerCoordinator(settings.group_id, self._shared)
-        self._wake = Wake()
+        draw = random.Random()  # noqa: S311  # spreads waits; not a secret
+        backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, draw)
+        metadata = Metadata(max_age_ms=settings.metadata_max_age_ms, backoff=backoff)
+        positions = SubscriptionState(settings.auto_offset_reset)
+        self.brokers = NetworkClient(
+            settings.bootstrap_servers,
+            settings.client_id,
+            settings,
+            metadata,
+            monotonic_ms,
+            on_event=on_event,
+            draw=draw,
+            on_change=self._on_change,
+        )
+        self._shared = shared = ConsumerContext(
+            settings=settings,
+            brokers=self.brokers,
+            metadata=metadata,
+            discovery=LeaderDiscovery(metadata, settings.leader_discovery, backoff),
+            positions=positions,
+            replicas=ReadReplicas(settings.metadata_max_age_ms, enabled=settings.read_replica),
+            buffer=FetchBuffer(positions),
+            backoff=backoff,
+            clock_ms=monotonic_ms,
+            on_event=on_event,
+            on_change=self._on_change,
+        )
+        limited = RateLimitedListener(on_event, monotonic_ms)
+        self._fetcher = Fetcher(shared, FetchRoutes(shared.replicas, metadata, positions, limited))
+        self._offsets = OffsetFetcher(shared)
+        self._group = None if settings.group_id is None else ConsumerCoordinator(settings.group_id, shared)
+        self._wake_loop, self._wake_poll = Wake(), Wake()
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def counts(self) -> Counter[str]:
         """Counters of all rules."""
-        return self._loop.counts + (self._group.counts if self._group else Counter())
+        shared, group = self._shared, self._group.counts if self._group else Counter[str]()
+        rules = (shared.replicas, shared.metadata, shared.discovery, shared.positions)
+        return sum((rule.counts for rule in rules), self._fetcher.counts) + group
 
     @property
     def member_id(self) -> str:
         """Member id in the group; empty unless subscribed."""
         return self._group.member_id if self._group else ""
 
-    def _changed(self) -> None:
-        """Wake the loop and a waiting poll."""
-        self._loop.wake()
-        self._wake()
+    def _on_change(self) -> None:
+        self._wake_loop()
+        self._wake_poll()
 
     def _start_task(self, running: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(running)
-        task.add_done_callback(lambda _: self._wake())
+        task.add_done_callback(lambda _: self._wake_poll())
         self._tasks.append(task)
+
+    async def _run(self) -> None:
+        """Run metadata, lookups, validations and fetches; raise UnsupportedError if no broker can be fetched from."""
+        while True:
+            metadata_ms = self.brokers.refresh_if_due()
+            now_ms = monotonic_ms()
+            fetch_ms = self._fetcher.step(now_ms)
+            await self._wake_loop.wait(min(metadata_ms, fetch_ms, self._offsets.step(now_ms)))
 
     def check(self) -> None:
         """Raise the error that has ended this consumer, if any; every later ``poll`` raises it, too."""
@@ -123,11 +117,11 @@ class Consumer:
         Retries while no broker answers; the caller sets the deadline. A topic unknown to the brokers may still be
         created, within ``default.api.timeout.ms``. Raises a ``ClientError`` for final errors.
         """
-        topic_deadline_ms = self._shared.clock_ms() + self._shared.settings.default_api_timeout_ms
+        topic_deadline_ms = monotonic_ms() + self._shared.settings.default_api_timeout_ms
         self._shared.metadata.want(topics)
-        self._start_task(self._loop.run())
+        self._start_task(self._run())
         while not all(self._is_known(topic, topic_deadline_ms) for topic in topics):
-            await self._wake.wait(float("inf"))  # each response wakes; a topic with an error is requested again
+            await self._wake_poll.wait(float("inf"))  # each response wakes; a topic with an error is requested again
             self.check()
             if self.brokers.unsupported is not None:
                 raise self.brokers.unsupported
@@ -138,7 +132,7 @@ class Consumer:
             return False
         if topic.error in codes.HOPELESS:
             raise BrokerError(f"the topic {name} cannot be read: {codes.name(topic.error)}", topic.error)
-        if topic.error == UNKNOWN_TOPIC_OR_PARTITION and self._shared.clock_ms() >= topic_deadline_ms:
+        if topic.error == UNKNOWN_TOPIC_OR_PARTITION and monotonic_ms() >= topic_deadline_ms:
             raise BrokerError(f"there is no topic {name}; create it first, or correct its name", topic.error)
         return not topic.error and bool(topic.partitions)
 
@@ -158,18 +152,13 @@ class Consumer:
                 self._shared.positions.seek(tp, FetchPosition(start, leader=leader))
             else:
                 self._shared.positions.reset(tp, start)
-        self._loop.wake()
+        self._wake_loop()
 
     async def subscribe(self, topics: Sequence[str], on_assigned: OnPartitions, on_revoked: OnPartitions) -> None:
-        """Join the group ``group.id`` (KIP-848) for these topics.
-
-        ``poll`` calls back with assigned and revoked partitions.
-
-        Raises SettingError without a group.
-        """
+        """Join ``group.id`` (KIP-848); ``poll`` calls back with partitions. Raises SettingError without a group."""
         group = self._require_group("subscribe")
         self._shared.metadata.want(topics)
-        group.join(topics, Callbacks(on_assigned, on_revoked))
+        group.join(topics, on_assigned, on_revoked)
         self._start_task(group.run())
 
     def _require_group(self, action: str) -> ConsumerCoordinator:
@@ -180,41 +169,33 @@ class Consumer:
     # ---- reading
 
     async def poll(self, timeout_ms: float) -> list[Fetched]:
-        """Return what is available, at least one batch and about ``max.poll.records`` records.
+        """Return whole batches with about ``max.poll.records`` records; empty after the time-out.
 
-        Empty after the time-out.
-
-        Whole batches are delivered: the last may exceed the number. The loop's other work gets a turn in any case.
+        The event loop's other work gets a turn in any case.
 
         Raises: BrokerError: a final error: not authorized, excluded from the group for good (then ``check`` raises it,
-        too), or no offset to continue from under ``auto.offset.reset=none``. ProtocolError: a corrupt batch. The
-        position stays before it: the next poll fetches it again. UnsupportedError: a broker, a format or a codec that
-        this client cannot read.
+        too), or no offset to continue from under ``auto.offset.reset=none``. ProtocolError: a corrupt batch; the next
+        poll fetches it again. UnsupportedError: a broker, a format or a codec that this client cannot read.
         """
-        deadline_ms = self._shared.clock_ms() + timeout_ms
+        buffer, deadline_ms = self._shared.buffer, monotonic_ms() + timeout_ms
         if self._group:
             self._group.polled()
         await asyncio.sleep(0)
-        while not (fetched := self._take()):
-            remaining_ms = deadline_ms - self._shared.clock_ms()
-            if remaining_ms <= 0:
-                break
-            await self._wake.wait(remaining_ms)
-        return fetched
-
-    def _take(self) -> list[Fetched]:
-        self.check()
-        if self._group:
-            self._group.settle()
-        buffer = self._shared.buffer
-        before = len(buffer)
-        fetched = buffer.take(self._shared.settings.max_poll_records)
-        problem = None if fetched else buffer.problem()
-        if len(buffer) < before:  # a partition may be fetched again
-            self._loop.wake()
-        if problem is not None:
-            raise problem
-        return fetched
+        while True:
+            self.check()
+            if self._group:
+                self._group.settle()
+            entries = len(buffer)
+            fetched = buffer.take(self._shared.settings.max_poll_records)
+            problem = None if fetched else buffer.problem()
+            if len(buffer) < entries:  # a partition may be fetched again
+                self._wake_loop()
+            if problem is not None:
+                raise problem
+            remaining_ms = deadline_ms - monotonic_ms()
+            if fetched or remaining_ms <= 0:
+                return fetched
+            await self._wake_poll.wait(remaining_ms)
 
     def position(self, partition: TopicPartition) -> int | None:
         """Return the offset of the next record that ``poll`` would deliver; None if unknown or not assigned."""
@@ -223,15 +204,15 @@ class Consumer:
 
     async def offsets_for(self, end: End, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the first offset of each log, or the one after its last record. Retries until all are known."""
-        return await self._loop.offsets.find(end, partitions)
+        return await self._offsets.find(end, partitions)
 
     # ---- the group's offsets
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
         """Commit these offsets, or every position.
 
-        Raises: BrokerError: the group rejects them. TimeoutError: not within ``default.api.timeout.ms``. SettingError:
-        there is no group.
+        Raises: BrokerError: the group rejects the commit. TimeoutError: ``default.api.timeout.ms`` is over.
+        SettingError: there is no group.
         """
         store = self._require_group("commit").store
         if offsets is None:
@@ -240,10 +221,7 @@ class Consumer:
             await store.commit({tp: Committed(offset) for tp, offset in offsets.items()})
 
     async def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the group's committed offsets of these; partitions without a commit are left out.
-
-        Raises as ``commit``.
-        """
+        """Return the group's committed offsets, without partitions that have none; raises as ``commit``."""
         commits = await self._require_group("read committed offsets").store.committed(partitions)
         return {tp: committed.offset for tp, committed in commits.items()}
 
@@ -258,43 +236,13 @@ class Consumer:
                 await asyncio.gather(*self._tasks, return_exceptions=True)
                 if self._group:
                     await self._group.leave()
-                await self._loop.end_sessions()
+                self._fetcher.abandon()
+                await self._fetcher.end_sessions()
         except TimeoutError:
             self._shared.on_event("close_timed_out", timeout_ms=timeout_ms)
         finally:
             if self._group:
                 await self._group.close()
-            await self._loop.close()
+            self._fetcher.abandon()
+            await self._offsets.close()
             await self.brokers.close()
-
-
-def _make_context(
-    settings: ConsumerSettings, on_event: EventListener, on_change: Callable[[], None]
-) -> ConsumerContext:
-    draw = random.Random()  # noqa: S311  # spreads waits; not a secret
-    backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, draw)
-    metadata = Metadata(max_age_ms=settings.metadata_max_age_ms, backoff=backoff)
-    positions = SubscriptionState(settings.auto_offset_reset)
-    brokers = NetworkClient(
-        settings.bootstrap_servers,
-        settings.client_id,
-        settings,
-        metadata,
-        monotonic_ms,
-        on_event=on_event,
-        draw=draw,
-        on_change=on_change,
-    )
-    return ConsumerContext(
-        settings=settings,
-        brokers=brokers,
-        metadata=metadata,
-        discovery=LeaderDiscovery(metadata, settings.leader_discovery, backoff),
-        positions=positions,
-        replicas=ReadReplicas(settings.metadata_max_age_ms, enabled=settings.read_replica),
-        buffer=FetchBuffer(positions),
-        backoff=backoff,
-        clock_ms=monotonic_ms,
-        on_event=on_event,
-        on_change=on_change,
-    )

@@ -1,14 +1,7 @@
 """Fetched data that is not delivered yet: one entry per partition, bounded by one fetch per node.
 
-Rules (Kafka's ``FetchCollector``, ``CompletedFetch``):
-
-1. Batches are parsed on delivery; then the position moves behind them. A position therefore always reflects what the
-   application has received, and may be committed.
-2. An entry whose offset is no longer the partition's position is dropped: the partition was revoked, reset, sought, or
-   must be validated first.
-3. Batches that are not delivered move the position, too: control batches, and those emptied by compaction.
-4. A partition whose data was delivered goes to the end of the assignment order.
-5. A partition's error is kept until ``problem`` returns it, and the partition is not fetched before that.
+Kafka's ``FetchCollector`` and ``CompletedFetch``. Batches are parsed on delivery; then the position moves behind them,
+so a position always reflects what the application has received, and may be committed.
 """
 
 from collections.abc import Iterable
@@ -21,10 +14,9 @@ from aftershock.workloads.kafka.wire.batch import Batch, parse
 
 
 class Fetched(NamedTuple):
-    """A delivered batch. Its records from ``first_offset`` on are new; earlier ones were not requested.
+    """A delivered batch. Its records from ``first_offset`` on are new; earlier records were not requested.
 
-    ``high_watermark`` is from the fetch response, ``broker_id`` is the responding broker, ``leader_epoch`` the batch's
-    own.
+    ``high_watermark`` is from the fetch response, ``broker_id`` is the responding broker, ``leader_epoch`` the batch's.
     """
 
     topic: str
@@ -49,8 +41,7 @@ class CompletedFetch:
         broker_id: int,
         check_crc: bool = True,
     ) -> None:
-        self.tp, self.offset = tp, offset
-        self._size = len(records)
+        self.tp, self.offset, self._size = tp, offset, len(records)
         self._high_watermark, self._broker_id = high_watermark, broker_id
         self._batches = parse(records, check_crc=check_crc)
         self._has_batch = False
@@ -58,27 +49,19 @@ class CompletedFetch:
     def next(self) -> Fetched | None:
         """Return the next batch that is not entirely before ``offset``; None at the end.
 
-        Raises: ProtocolError: it is corrupt, or there is no complete batch. UnsupportedError: an old format, or a codec
-        that is not installed.
+        Raises: ProtocolError: the batch is corrupt, or there is no complete batch. UnsupportedError: an old format, or
+        a codec that is not installed.
         """
         for batch in self._batches:
             self._has_batch = True
             if batch.last_offset >= self.offset:
-                return self._fetched(batch)
+                topic, partition = self.tp
+                return Fetched(
+                    topic, partition, batch, self._high_watermark, batch.leader_epoch, self._broker_id, self.offset
+                )
         if not self._has_batch:
             raise ProtocolError(f"{self._size} bytes of records contain no complete batch")
         return None
-
-    def _fetched(self, batch: Batch) -> Fetched:
-        return Fetched(
-            self.tp.topic,
-            self.tp.partition,
-            batch,
-            self._high_watermark,
-            batch.leader_epoch,
-            self._broker_id,
-            self.offset,
-        )
 
 
 class FetchBuffer:
@@ -96,7 +79,6 @@ class FetchBuffer:
         return len(self._entries) + len(self._problems)
 
     def add(self, entry: CompletedFetch) -> None:
-        """Keep an entry until it is delivered."""
         self._entries[entry.tp] = entry
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
@@ -106,52 +88,51 @@ class FetchBuffer:
             self._problems.pop(tp, None)
 
     def fail(self, tp: TopicPartition, error: ClientError) -> None:
-        """Keep an error until ``problem`` returns it."""
+        """Keep an error until ``problem`` returns it; until then the partition is not fetched."""
         self._problems[tp] = error
 
     @property
     def partitions(self) -> Iterable[TopicPartition]:
-        """Partitions with data, whether or not it is still current."""
+        """Partitions with data, whether or not the data is still current."""
         return self._entries.keys()
 
     def has_problem(self, tp: TopicPartition) -> bool:
-        """Return True if an error of this partition is waiting for the application."""
         return tp in self._problems
 
     def problem(self) -> ClientError | None:
-        """Return the oldest error once."""
+        """Remove and return the oldest error."""
         return self._problems.pop(next(iter(self._problems))) if self._problems else None
 
     def take(self, records_max: int) -> list[Fetched]:
-        """Return whole batches in order of arrival, until they have ``records_max`` records or more."""
+        """Return whole batches in order of arrival, until they have ``records_max`` records or more.
+
+        The position moves behind every batch, also behind batches that are not delivered: control batches, and batches
+        emptied by compaction.
+        """
         batches: list[Fetched] = []
         count = 0
-        while count < records_max and (fetched := self._next()) is not None:
-            batches.append(fetched)
-            count += fetched.batch.count
+        while self._entries and count < records_max:
+            entry = next(iter(self._entries.values()))
+            fetched = self._next_batch(entry)
+            if fetched is None:
+                del self._entries[entry.tp]
+                self._positions.move_to_end(entry.tp)  # the next fetch serves all other partitions first
+                continue
+            entry.offset = fetched.batch.last_offset + 1
+            self._positions.advance(entry.tp, entry.offset, fetched.leader_epoch)
+            if fetched.batch.count and not fetched.batch.is_control:
+                batches.append(fetched)
+                count += fetched.batch.count
         return batches
 
-    def _next(self) -> Fetched | None:
-        """Return the next batch for the application and move the position behind it."""
-        while self._entries:
-            entry = next(iter(self._entries.values()))
-            fetched = self._step(entry)
-            if fetched is not None and fetched.batch.count and not fetched.batch.is_control:
-                return fetched
-        return None
+    def _next_batch(self, entry: CompletedFetch) -> Fetched | None:
+        """Return the next batch of an entry.
 
-    def _step(self, entry: CompletedFetch) -> Fetched | None:
-        """Return the next batch of an entry; remove an entry that has ended or is no longer current."""
-        fetched = self._parsed(entry) if self._positions.is_current(entry.tp, entry.offset) else None
-        if fetched is None:
-            del self._entries[entry.tp]
-            self._positions.move_to_end(entry.tp)
+        None if the entry has ended or failed, or is not current: the partition was revoked, reset or sought, or its
+        position must be validated first.
+        """
+        if not self._positions.is_current(entry.tp, entry.offset):
             return None
-        entry.offset = fetched.batch.last_offset + 1
-        self._positions.advance(entry.tp, entry.offset, fetched.leader_epoch)
-        return fetched
-
-    def _parsed(self, entry: CompletedFetch) -> Fetched | None:
         try:
             return entry.next()
         except ProtocolError as error:

@@ -1,31 +1,9 @@
 """Fetcher of one consumer: routes, requests, responses, and the cost of fetches on the wire.
 
-Fetch rules (Kafka's ``AbstractFetch``, ``Fetcher``):
-
-1. A node has at most one fetch in flight. While a partition of that node lies in the buffer, the node is not fetched
-   from: fetching only the others would make the session forget that partition, and add it again right after.
-2. A partition is fetched from its leader as of its position, or from the replica that it is leased to
-   (``FetchRoutes``).
-3. A node's response is checked by its session (``fetch_session.py``) first, then its leader hints are used
-   (``leader_discovery.py``), then each partition by itself. A partition whose position has moved since is dropped.
-4. There is no back-off for partitions with errors: Kafka has none. The loop is bounded by the back-off of connections,
-   and by throttle times (KIP-219).
-5. A failed request resets the session, ends its leases and requests metadata. A request that waits for its connection
-   fails after ``request.timeout.ms`` as well: the chosen replica may be dead without refusing connections.
-
-The fetcher owns no task: ``step`` starts what can be started, responses arrive by callback on the loop, and
-``on_change`` is called after each.
-
-Requests use versions 15 to 17, which identify topics by id. 16 has the leader hints of KIP-951; the additions of 17 are
-for followers.
-
-Routes apply the rule of ``read_replica.py`` (KIP-392) to metadata and positions, and report the events
-``replica_switched`` and ``replica_failed_back``, the latter with the reason. Their listener should be rate-limited: a
-replica that keeps failing is left and chosen again with every fetch.
-
-Counters, each with the suffix ``_full`` or ``_incremental`` (the figure of KIP-227): ``fetch_request_bytes`` and
-``fetch_response_bytes`` are whole frames; ``fetch_record_bytes`` is the part of the responses that is records, which
-cost the same with and without a session.
+Kafka's ``AbstractFetch`` and ``Fetcher``. The fetcher owns no task: ``step`` starts what can be started, responses
+arrive by callback on the loop, and ``on_change`` is called after each. Requests use versions 15 to 17, which identify
+topics by id; 16 has the leader hints of KIP-951, the additions of 17 are for followers. There is no back-off for
+partitions with errors, because Kafka has none: the back-off of connections and throttle times (KIP-219) bound the loop.
 """
 
 import asyncio
@@ -49,39 +27,19 @@ from aftershock.workloads.kafka.rules.fetch_session import (
     FetchRequestPlan,
     FetchSession,
     SessionEvent,
-    SessionVerdict,
 )
-from aftershock.workloads.kafka.rules.leader_discovery import Refusal
 from aftershock.workloads.kafka.rules.metadata import Metadata
 from aftershock.workloads.kafka.rules.read_replica import AfterError, ReadReplicas
 from aftershock.workloads.kafka.rules.subscription_state import SubscriptionState
-from aftershock.workloads.kafka.rules.values import UNKNOWN, Leader, PartitionMetadata, TopicPartition
+from aftershock.workloads.kafka.rules.values import UNKNOWN, Leader, TopicPartition
 from aftershock.workloads.kafka.wire import codes
 from aftershock.workloads.kafka.wire.channel import Channel, Reply
 from aftershock.workloads.kafka.wire.codec import Api
 from aftershock.workloads.kafka.wire.schema import MILLISECOND
 
-
-class FetchBytes:
-    """Sums of one consumer, over all its brokers."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-
-    def sent(self, size_bytes: int, *, full: bool) -> None:
-        """Count a written request."""
-        self._count("request", size_bytes, full)
-
-    def received(self, size_bytes: int, partitions: Iterable[Any], *, full: bool) -> None:
-        """Count a response and its partitions."""
-        self._count("response", size_bytes, full)
-        self._count("record", sum(len(partition.records or b"") for partition in partitions), full)
-
-    def _count(self, kind: str, size_bytes: int, full: bool) -> None:  # noqa: FBT001 - private; both callers name it
-        self.counts[f"fetch_{kind}_bytes_{'full' if full else 'incremental'}"] += size_bytes
-
-
 FETCH = ApiVersionRange(Api.FETCH, 15, 17)
+NETWORK_EXCEPTION = 13
+FetchPartitions = Mapping[TopicPartition, FetchPartition]
 
 
 class FetchAnswer(NamedTuple):
@@ -92,39 +50,40 @@ class FetchAnswer(NamedTuple):
 
 
 def fetch_request(messages: Any, plan: FetchRequestPlan, settings: ConsumerSettings) -> Any:
-    """Return the request for a plan, in the plan's order; the rack is sent only if reading from replicas is on."""
-    rack = settings.client_rack if settings.read_replica else None
+    """Return the request for a plan; the rack is sent only if reading from replicas is on.
+
+    Only neighbours of the same topic share an entry, because the order of partitions is the order of service.
+    """
+    topics = tuple(
+        messages.FetchTopic(
+            topic_id=topic_id,
+            partitions=tuple(
+                messages.FetchPartition(
+                    partition=tp.partition,
+                    current_leader_epoch=pending.leader_epoch,
+                    fetch_offset=pending.fetch_offset,
+                    partition_max_bytes=pending.max_bytes,
+                )
+                for tp, pending in run
+            ),
+        )
+        for topic_id, run in groupby(plan.send.items(), key=lambda item: item[1].topic_id)
+    )
+    dropped = plan.to_forget(messages.FetchRequest.__version__)
+    forgotten = tuple(
+        messages.ForgottenTopic(topic_id=topic_id, partitions=tuple(tp.partition for tp, _ in run))
+        for topic_id, run in groupby(dropped, key=lambda item: item[1])
+    )
     return messages.FetchRequest(
         max_wait=timedelta(milliseconds=settings.fetch_max_wait_ms),
         min_bytes=settings.fetch_min_bytes,
         max_bytes=settings.fetch_max_bytes,
         session_id=plan.session_id,
         session_epoch=plan.epoch,
-        topics=tuple(_topics(messages, plan.send)),
-        forgotten_topics_data=tuple(_forgotten(messages, plan)),
-        rack_id=rack or "",
+        topics=topics,
+        forgotten_topics_data=forgotten,
+        rack_id=settings.client_rack or "" if settings.read_replica else "",
     )
-
-
-def _topics(messages: Any, send: Mapping[TopicPartition, FetchPartition]) -> Iterable[Any]:
-    """Merge runs of one topic into one entry: only neighbours, because the order is the order of service."""
-    for topic_id, run in groupby(send.items(), key=lambda item: item[1].topic_id):
-        yield messages.FetchTopic(topic_id=topic_id, partitions=tuple(_partition(messages, *item) for item in run))
-
-
-def _partition(messages: Any, tp: TopicPartition, pending: FetchPartition) -> Any:
-    return messages.FetchPartition(
-        partition=tp.partition,
-        current_leader_epoch=pending.leader_epoch,
-        fetch_offset=pending.fetch_offset,
-        partition_max_bytes=pending.max_bytes,
-    )
-
-
-def _forgotten(messages: Any, plan: FetchRequestPlan) -> Iterable[Any]:
-    dropped = plan.to_forget(messages.FetchRequest.__version__)
-    for topic_id, run in groupby(dropped, key=lambda item: item[1]):
-        yield messages.ForgottenTopic(topic_id=topic_id, partitions=tuple(tp.partition for tp, _ in run))
 
 
 def fetch_answer(response: Any, topic_names: Mapping[UUID, str]) -> FetchAnswer:
@@ -137,7 +96,11 @@ def fetch_answer(response: Any, topic_names: Mapping[UUID, str]) -> FetchAnswer:
 
 
 class FetchRoutes:
-    """Node to fetch from, for each partition of one consumer."""
+    """Node to fetch from, for each partition of a consumer: the leader, or the replica that it is leased to (KIP-392).
+
+    Reports ``replica_switched`` and ``replica_failed_back``, the latter with the reason. ``on_event`` should be
+    rate-limited: a replica that keeps failing is left and chosen again with every fetch.
+    """
 
     def __init__(
         self, replicas: ReadReplicas, metadata: Metadata, positions: SubscriptionState, on_event: EventListener
@@ -163,23 +126,21 @@ class FetchRoutes:
         if position is None or partition is None:
             self._metadata.request_update((tp,))
             return UNKNOWN
-        node_id = position.leader.node_id
-        if self._replicas.replica(tp) is not None:
-            node_id = self._leased_to(tp, partition._replace(leader=position.leader), now_ms)
+        node_id, leased = position.leader.node_id, self._replicas.replica(tp)
+        if leased is not None:
+            chosen = self._replicas.node_for(
+                tp, partition._replace(leader=position.leader), self._metadata.nodes, now_ms
+            )
+            node_id = chosen.node_id
+            if self._replicas.replica(tp) is None:
+                reason = "replica offline" if chosen.refresh_metadata else "lease over"
+                self._report("replica_failed_back", tp, leased, reason=reason)
+            if chosen.refresh_metadata:
+                self._metadata.request_update()
         if node_id not in self._metadata.nodes:
             self._metadata.request_update((tp,))
             return UNKNOWN
         return node_id
-
-    def _leased_to(self, tp: TopicPartition, partition: PartitionMetadata, now_ms: float) -> int:
-        leased = self._replicas.replica(tp)
-        chosen = self._replicas.node_for(tp, partition, self._metadata.nodes, now_ms)
-        if self._replicas.replica(tp) is None:
-            reason = "replica offline" if chosen.refresh_metadata else "lease over"
-            self._report("replica_failed_back", tp, leased, reason=reason)
-        if chosen.refresh_metadata:
-            self._metadata.request_update()
-        return chosen.node_id
 
     def redirected(self, tp: TopicPartition, node_id: int, now_ms: float) -> None:
         """Lease the replica that the leader named; UNKNOWN for none."""
@@ -209,10 +170,6 @@ class FetchRoutes:
         self._on_event(event, topic=tp.topic, partition=tp.partition, node_id=node_id, **details)
 
 
-FetchPartitions = Mapping[TopicPartition, FetchPartition]
-NETWORK_EXCEPTION = 13
-
-
 class PendingFetch(NamedTuple):
     """A request in flight: its node, its session, whether it is full, and the partitions that it covers."""
 
@@ -223,7 +180,12 @@ class PendingFetch(NamedTuple):
 
 
 class Fetcher:
-    """Fetch loop of one consumer, a step at a time."""
+    """Fetch loop of one consumer, a step at a time.
+
+    The counters of bytes are KIP-227's figures. ``fetch_request_bytes`` and ``fetch_response_bytes`` are whole frames;
+    ``fetch_record_bytes`` are the records in responses, which cost the same with and without a session. The suffix is
+    ``_full`` or ``_incremental``.
+    """
 
     def __init__(self, shared: ConsumerContext, routes: FetchRoutes) -> None:
         self._shared, self._settings, self._routes = shared, shared.settings, routes
@@ -233,86 +195,78 @@ class Fetcher:
         self._unsent_since_ms: dict[int, float] = {}
         self._session_events: dict[int, SessionEvent] = {}
         self._refused_hints: dict[TopicPartition, Leader] = {}
-        self._bytes = FetchBytes()
+        self._bytes: Counter[str] = Counter()
 
     @property
     def counts(self) -> Counter[str]:
         """Counters of all sessions, and the cost of fetches."""
-        return sum((session.counts for session in self._sessions.values()), self._bytes.counts)
-
-    # ---- what to fetch where
+        return sum((session.counts for session in self._sessions.values()), self._bytes)
 
     def step(self, now_ms: float) -> float:
-        """Start every fetch that can be started.
+        """Start every fetch that can be started; return milliseconds until the next try, unless an event comes first.
 
-        Return milliseconds until the next try, unless an event comes first.
+        A node has at most one fetch in flight. While a partition of a node lies in the buffer, nothing is fetched from
+        that node: fetching only the remaining partitions would make the session forget that partition, and add it
+        again right after.
         """
         self._routes.follow_metadata()
-        busy = self._busy_nodes(now_ms)
+        buffer, positions, route = self._shared.buffer, self._shared.positions, self._routes.node_for
+        buffered = (tp for tp in buffer.partitions if positions.valid_position(tp))
+        busy = {*self._in_flight, *(route(tp, now_ms) for tp in buffered)}
         if self._shared.metadata.nodes.keys() <= busy:
             return math.inf
-        partitions = self._partitions_by_node(busy, now_ms)
-        self._unsent_since_ms = {node_id: ms for node_id, ms in self._unsent_since_ms.items() if node_id in partitions}
-        return min((self._start(node_id, of_node, now_ms) for node_id, of_node in partitions.items()), default=math.inf)
-
-    def _busy_nodes(self, now_ms: float) -> set[int]:
-        """Return the nodes that rule 1 excludes."""
-        buffered = (tp for tp in self._shared.buffer.partitions if self._shared.positions.valid_position(tp))
-        return {*self._in_flight, *(self._routes.node_for(tp, now_ms) for tp in buffered)}
-
-    def _partitions_by_node(self, busy: set[int], now_ms: float) -> dict[int, FetchPartitions]:
-        """Return, by node and in order of service, the partitions to fetch from all other nodes."""
-        buffer, route = self._shared.buffer, self._routes.node_for
-        partitions: dict[int, dict[TopicPartition, FetchPartition]] = {}
-        for tp in self._shared.positions.fetchable():
-            if tp not in buffer and (node_id := route(tp, now_ms)) not in busy and node_id != UNKNOWN:
-                partitions.setdefault(node_id, {})[tp] = self._fetch_partition(tp)
-        return dict(partitions)
-
-    def _fetch_partition(self, tp: TopicPartition) -> FetchPartition:
-        position = self._shared.positions.position(tp)
-        assert position is not None  # noqa: S101  # it is fetchable
-        return FetchPartition(
-            self._shared.metadata.topic_id(tp.topic),
-            position.offset,
-            self._settings.max_partition_fetch_bytes,
-            position.leader.epoch,
-        )
+        by_node: dict[int, dict[TopicPartition, FetchPartition]] = {}
+        for tp in positions.fetchable():
+            if tp in buffer or (node_id := route(tp, now_ms)) in busy or node_id == UNKNOWN:
+                continue
+            position = positions.position(tp)
+            assert position is not None  # noqa: S101  # the partition is fetchable
+            by_node.setdefault(node_id, {})[tp] = FetchPartition(
+                self._shared.metadata.topic_id(tp.topic),
+                position.offset,
+                self._settings.max_partition_fetch_bytes,
+                position.leader.epoch,
+            )
+        self._unsent_since_ms = {node_id: ms for node_id, ms in self._unsent_since_ms.items() if node_id in by_node}
+        return min((self._start(node_id, of_node, now_ms) for node_id, of_node in by_node.items()), default=math.inf)
 
     def _start(self, node_id: int, partitions: FetchPartitions, now_ms: float) -> float:
-        """Send the request, or return the time for which that is impossible."""
+        """Send the request, or return the time for which that is impossible.
+
+        A request that waits for its connection fails after ``request.timeout.ms``: the chosen replica may be dead
+        without refusing connections.
+        """
         throttled_ms = self._throttled_until_ms.get(node_id, now_ms) - now_ms
         if throttled_ms > 0:
             return throttled_ms
         channel = self._shared.brokers.ready(node_id)
         if channel is None:
-            return self._unsent(node_id, partitions, now_ms)
+            late_ms = self._unsent_since_ms.setdefault(node_id, now_ms) + self._settings.request_timeout_ms
+            if now_ms < late_ms:
+                return min(self._shared.brokers.wait_ms(node_id), late_ms - now_ms)
+            del self._unsent_since_ms[node_id]
+            self._on_failure(node_id, partitions, session=False, reason="no connection was established in time")
+            return 0
         self._unsent_since_ms.pop(node_id, None)
-        self._send(channel, node_id, partitions)
+        session = self._sessions.setdefault(node_id, FetchSession(enabled=self._settings.fetch_session))
+        plan, sent_before = session.build(partitions), channel.sent_bytes
+        future = self._send(channel, plan)
+        self._count_bytes("request", channel.sent_bytes - sent_before, plan.full)
+        self._in_flight[node_id] = future
+        future.add_done_callback(partial(self._on_done, PendingFetch(node_id, session, plan.full, partitions)))
         return math.inf
 
-    def _unsent(self, node_id: int, partitions: FetchPartitions, now_ms: float) -> float:
-        """Return the time to wait for a connection; apply rule 5 after the time-out."""
-        late_ms = self._unsent_since_ms.setdefault(node_id, now_ms) + self._settings.request_timeout_ms
-        if now_ms < late_ms:
-            return min(self._shared.brokers.wait_ms(node_id), late_ms - now_ms)
-        del self._unsent_since_ms[node_id]
-        self._fetch_failed(node_id, partitions, session=False, reason="no connection was established in time")
-        return 0
-
-    def _send(self, channel: Channel, node_id: int, partitions: FetchPartitions) -> None:
+    def _send(self, channel: Channel, plan: FetchRequestPlan) -> asyncio.Future[Reply]:
         messages = FETCH.messages(channel.versions, self._shared.discovery.version_cap(Api.FETCH))
-        session = self._sessions.setdefault(node_id, FetchSession(enabled=self._settings.fetch_session))
-        plan, before_bytes = session.build(partitions), channel.sent_bytes
         request = fetch_request(messages, plan, self._settings)
-        future = channel.request(request, timeout_ms=self._settings.request_timeout_ms)
-        self._bytes.sent(channel.sent_bytes - before_bytes, full=plan.full)
-        self._in_flight[node_id] = future
-        future.add_done_callback(partial(self._done, PendingFetch(node_id, session, plan.full, partitions)))
+        return channel.request(request, timeout_ms=self._settings.request_timeout_ms)
 
-    # ---- what comes back
+    def _count_bytes(self, kind: str, size_bytes: int, full: bool) -> None:  # noqa: FBT001 - private
+        self._bytes[f"fetch_{kind}_bytes_{'full' if full else 'incremental'}"] += size_bytes
 
-    def _done(self, pending: PendingFetch, future: asyncio.Future[Reply]) -> None:
+    # ---- responses
+
+    def _on_done(self, pending: PendingFetch, future: asyncio.Future[Reply]) -> None:
         del self._in_flight[pending.node_id]
         if future.cancelled():
             return
@@ -320,78 +274,67 @@ class Fetcher:
         if error is None:
             self._answered(pending, future.result())
         else:
-            self._failed(pending, error)
+            reason, session = str(error) or type(error).__name__, pending.session.is_open
+            self._on_failure(pending.node_id, pending.session.failed(), session=session, reason=reason)
         self._shared.on_change()
 
-    def _failed(self, pending: PendingFetch, error: BaseException) -> None:
-        reason, session = str(error) or type(error).__name__, pending.session.is_open
-        self._fetch_failed(pending.node_id, pending.session.failed(), session=session, reason=reason)
-
-    def _fetch_failed(
-        self, node_id: int, partitions: Collection[TopicPartition], *, session: bool, reason: str
-    ) -> None:
-        """Rule 5."""
+    def _on_failure(self, node_id: int, partitions: Collection[TopicPartition], *, session: bool, reason: str) -> None:
+        """End the leases of a failed request, and request metadata. The caller has reset the session."""
         self._shared.on_event("fetch_failed", node_id=node_id, session=session, reason=reason)
         self._routes.failed(partitions)
         self._shared.discovery.offered(dict.fromkeys(partitions, (NETWORK_EXCEPTION, Leader())), ())
 
     def _answered(self, pending: PendingFetch, reply: Reply) -> None:
-        """Rule 3."""
-        response = reply.response
-        throttled_ms = response.throttle_time / MILLISECOND
-        self._throttled_until_ms[pending.node_id] = self._shared.clock_ms() + throttled_ms
+        """Check a response by its session, then use its leader hints, then handle each partition by itself."""
+        shared, response, node_id = self._shared, reply.response, pending.node_id
+        throttled_ms, error = response.throttle_time / MILLISECOND, int(response.error_code)
+        self._throttled_until_ms[node_id] = shared.clock_ms() + throttled_ms
         if throttled_ms:
-            self._shared.on_event("throttled", node_id=pending.node_id, throttle_ms=throttled_ms)
+            shared.on_event("throttled", node_id=node_id, throttle_ms=throttled_ms)
         answer = fetch_answer(response, pending.session.topic_names)
-        self._bytes.received(reply.size_bytes, answer.partitions.values(), full=pending.full)
+        self._count_bytes("response", reply.size_bytes, pending.full)
+        record_bytes = sum(len(data.records or b"") for data in answer.partitions.values())
+        self._count_bytes("record", record_bytes, pending.full)
         verdict = pending.session.answered(
-            error=int(response.error_code),
+            error=error,
             session_id=response.session_id,
             partitions=answer.partitions.keys(),
             throttle_ms=throttled_ms,
             unknown_topic_ids=answer.unknown_topic_ids,
         )
-        self._report_session(pending, verdict, int(response.error_code))
+        event, previous_event = verdict.event, self._session_events.get(node_id)
+        # a broker that grants no sessions refuses with every response: report that once
+        if event is not None and not event == previous_event == SessionEvent.REFUSED:
+            self._session_events[node_id] = event
+            reason = verdict.problem or (codes.name(error) if error else "")
+            shared.on_event(f"session_{event}", node_id=node_id, session_id=pending.session.session_id, reason=reason)
+        if verdict.refresh_metadata:
+            shared.metadata.request_update()
         if verdict.accepted:
             self._take_hints(pending, answer, response)
             for tp, data in answer.partitions.items():
                 self._take(pending, tp, data)
 
-    def _report_session(self, pending: PendingFetch, verdict: SessionVerdict, error: int) -> None:
-        """Report a session's event.
-
-        A broker that grants no sessions refuses with every response; that is reported once.
-        """
-        event, before = verdict.event, self._session_events.get(pending.node_id)
-        if event is not None and not event == before == SessionEvent.REFUSED:
-            reason = verdict.problem or (codes.name(error) if error else "")
-            self._session_events[pending.node_id] = event
-            session_id = pending.session.session_id
-            self._shared.on_event(f"session_{event}", node_id=pending.node_id, session_id=session_id, reason=reason)
-        if verdict.refresh_metadata:
-            self._shared.metadata.request_update()
-
     def _take_hints(self, pending: PendingFetch, answer: FetchAnswer, response: Any) -> None:
+        """Apply the leader hints of KIP-951 and report them.
+
+        A refused hint is reported once: partitions with errors may repeat it a thousand times a second.
+        """
         errors = {
             tp: (int(data.error_code), leader_hint(data)) for tp, data in answer.partitions.items() if data.error_code
         }
         if not errors:
             return
         routed = {tp: pending.partitions[tp].leader_epoch for tp in errors}
-        verdicts = self._shared.discovery.offered(errors, endpoints(response), routed)
-        for tp, refusal in verdicts.items():
-            self._report_hint(tp, errors[tp][1], refusal)
+        for tp, refusal in self._shared.discovery.offered(errors, endpoints(response), routed).items():
+            hint = errors[tp][1]
+            details = {"topic": tp.topic, "partition": tp.partition, **hint._asdict()}
+            if refusal is None:
+                self._shared.on_event("hint_accepted", **details)
+            elif self._refused_hints.get(tp) != hint:
+                self._refused_hints[tp] = hint
+                self._shared.on_event("hint_refused", reason=refusal.value, **details)
         self._routes.follow_metadata()
-
-    def _report_hint(self, tp: TopicPartition, hint: Leader, refusal: Refusal | None) -> None:
-        """Report a hint. A refused hint is reported once: by rule 4 it may arrive a thousand times a second."""
-        if refusal is None:
-            self._shared.on_event("hint_accepted", topic=tp.topic, partition=tp.partition, **hint._asdict())
-        elif self._refused_hints.get(tp) != hint:
-            self._refused_hints[tp] = hint
-            self._shared.on_event(
-                "hint_refused", topic=tp.topic, partition=tp.partition, reason=refusal.value, **hint._asdict()
-            )
 
     def _take(self, pending: PendingFetch, tp: TopicPartition, data: Any) -> None:
         """Handle one partition's data; dropped if its position is gone, or unvalidated since the hints were applied."""
@@ -423,7 +366,10 @@ class Fetcher:
             self._shared.positions.reset(tp)
             self._shared.on_event("position_reset", topic=tp.topic, partition=tp.partition, offset=offset)
         elif action in {AfterError.OUT_OF_RANGE, AfterError.FATAL}:
-            self._shared.buffer.fail(tp, _broker_error(tp, error, offset))
+            out_of_range = error == codes.OFFSET_OUT_OF_RANGE
+            advice = "reset its position, or set auto.offset.reset" if out_of_range else "see the broker's log"
+            problem = f"{tp} cannot be fetched at offset {offset}: {codes.name(error)}; {advice}"
+            self._shared.buffer.fail(tp, BrokerError(problem, error))
 
     # ---- the end
 
@@ -434,18 +380,9 @@ class Fetcher:
 
     async def end_sessions(self) -> None:
         """End every session at its broker, as far as there is a connection, and wait for the responses."""
-        endings = [self._end(node_id, session) for node_id, session in self._sessions.items()]
-        await asyncio.gather(*(ending for ending in endings if ending is not None), return_exceptions=True)
-
-    def _end(self, node_id: int, session: FetchSession) -> asyncio.Future[Reply] | None:
-        plan, channel = session.close(), self._shared.brokers.ready(node_id)
-        if plan is None or channel is None:
-            return None
-        messages = FETCH.messages(channel.versions, self._shared.discovery.version_cap(Api.FETCH))
-        request = fetch_request(messages, plan, self._settings)
-        return channel.request(request, timeout_ms=self._settings.request_timeout_ms)
-
-
-def _broker_error(tp: TopicPartition, error: int, offset: int) -> BrokerError:
-    advice = "reset its position, or set auto.offset.reset" if error == 1 else "see the broker's log"
-    return BrokerError(f"{tp} cannot be fetched at offset {offset}: {codes.name(error)}; {advice}", error)
+        futures = []
+        for node_id, session in self._sessions.items():
+            plan, channel = session.close(), self._shared.brokers.ready(node_id)
+            if plan is not None and channel is not None:
+                futures.append(self._send(channel, plan))
+        await asyncio.gather(*futures, return_exceptions=True)

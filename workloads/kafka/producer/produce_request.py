@@ -1,19 +1,11 @@
 """Produce requests of one producer: its rules together, building requests, and completing or retrying batches.
 
-Completion (Kafka: ``Sender.completeBatch``, ``canRetry``, ``failBatch``) decides in this order:
-
-1. No error, or DUPLICATE_SEQUENCE_NUMBER (an earlier attempt was written): delivered.
-2. MESSAGE_TOO_LARGE, and more than one record: split.
-3. Within ``delivery.timeout.ms`` and ``retries``, and for a retriable error: retried.
-4. Failed; in doubt unless every attempt that was sent was definitely refused (``idempotence.surely_refused``).
-
-A batch that has ended (because it expired in flight, for example) stays ended; a later success only matters to its
-sequence numbers. A batch is built for each attempt, because its sequence numbers may have changed since the last one.
+A batch is built for each attempt, because its sequence numbers may have changed since the last attempt.
 """
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 from kio.schema.errors import ErrorCode
@@ -28,7 +20,7 @@ from aftershock.workloads.kafka.rules.idempotence import Idempotence, ProducerId
 from aftershock.workloads.kafka.rules.leader_discovery import LeaderDiscovery
 from aftershock.workloads.kafka.rules.metadata import Metadata
 from aftershock.workloads.kafka.rules.partitioner import Partitioner
-from aftershock.workloads.kafka.rules.values import UNKNOWN, Backoff, Leader, Node, TopicPartition
+from aftershock.workloads.kafka.rules.values import UNKNOWN, Backoff, Leader, TopicPartition
 from aftershock.workloads.kafka.wire import codes
 from aftershock.workloads.kafka.wire.batch_builder import build
 from aftershock.workloads.kafka.wire.channel import Channel
@@ -101,36 +93,21 @@ class Delivery(NamedTuple):
 Report = Callable[[Delivery], None]
 
 
-def delivered(batch: ProducerBatch, base_offset: int) -> Delivery:
-    """Return the result of a batch that is in the log."""
-    return _ended(batch, base_offset, 0, in_doubt=False)
-
-
-def undelivered(batch: ProducerBatch, error: int) -> Delivery:
-    """Return the result of a batch that will not be retried."""
-    return _ended(batch, UNKNOWN, error, in_doubt=batch.in_doubt)
-
-
 def rejected_delivery(topic: str, partition: int | None, token: int, error: int) -> Delivery:
     """Return the result of a record that was never accepted."""
     number = UNKNOWN if partition is None else partition
     return Delivery(topic, number, (token,), UNKNOWN, error, False, UNKNOWN, UNKNOWN, 0)
 
 
-def _ended(batch: ProducerBatch, base_offset: int, error: int, *, in_doubt: bool) -> Delivery:
-    topic, partition = batch.tp
-    return Delivery(
-        topic, partition, batch.tokens, base_offset, error, in_doubt, batch.node_id, batch.leader_epoch, batch.sends
-    )
-
-
 class BatchCompleter:
-    """Completes batches, each exactly once, or returns them to the accumulator for a retry."""
+    """Completes batches, each exactly once, or returns them to the accumulator for a retry.
+
+    A batch that has ended (because it expired in flight, for example) stays ended; a later success only matters to its
+    sequence numbers.
+    """
 
     def __init__(self, settings: ProducerSettings, rules: ProducerRules, report: Report) -> None:
-        self._settings = settings
-        self._rules = rules
-        self._report = report
+        self._settings, self._rules, self._report = settings, rules, report
 
     def answered(
         self,
@@ -171,47 +148,49 @@ class BatchCompleter:
             self._end_failed(batch, error)
 
     def _decide(self, batch: ProducerBatch, error: int, now_ms: float, base_offset: int, log_start_offset: int) -> None:
+        """Decide in Kafka's order (``Sender.completeBatch``, ``canRetry``, ``failBatch``)."""
+        settings, idempotence, numbers = self._settings, self._rules.idempotence, batch.numbers
         self._rules.accumulator.unmute(batch)
+        # 1. No error, or an earlier attempt was written: the batch is delivered.
         if not error or error == ErrorCode.duplicate_sequence_number:
-            self._acked(batch, UNKNOWN if error else base_offset)
-        elif batch.done:
+            if idempotence is not None and numbers is not None:
+                idempotence.acked(numbers)
+            if not batch.done:
+                self._end_delivered(batch, UNKNOWN if error else base_offset)
             return
-        elif error == ErrorCode.message_too_large and batch.count > 1:
+        if batch.done:
+            return
+        # 2. A batch that is too large is split.
+        if error == ErrorCode.message_too_large and batch.count > 1:
             self._rules.accumulator.split(batch)
-        elif self._may_retry(batch, error, now_ms, log_start_offset):
-            batch.error = error
-            self._rules.accumulator.retry(batch, now_ms)
-        else:
-            self._failed(batch, error)
-
-    def _may_retry(self, batch: ProducerBatch, error: int, now_ms: float, log_start_offset: int) -> bool:
-        if now_ms >= batch.created_ms + self._settings.delivery_timeout_ms:
-            return False
-        if batch.attempts.attempts >= self._settings.retries:
-            return False
-        if self._rules.idempotence is None or batch.numbers is None:
-            return error in codes.RETRIABLE
-        return self._rules.idempotence.can_retry(batch.numbers, error, log_start_offset=log_start_offset)
-
-    def _acked(self, batch: ProducerBatch, base_offset: int) -> None:
-        if self._rules.idempotence is not None and batch.numbers is not None:
-            self._rules.idempotence.acked(batch.numbers)
-        if not batch.done:
-            self._end_delivered(batch, base_offset)
-
-    def _failed(self, batch: ProducerBatch, error: int) -> None:
-        if self._rules.idempotence is not None and batch.numbers is not None:
-            refused = batch.attempts.attempts < self._settings.retries
-            self._rules.idempotence.failed(batch.numbers, error, refused=refused)
+            return
+        # 3. A retriable error within delivery.timeout.ms and retries: the batch is retried.
+        retries_left = batch.attempts.attempts < settings.retries
+        if retries_left and now_ms < batch.created_ms + settings.delivery_timeout_ms:
+            if idempotence is None or numbers is None:
+                retriable = error in codes.RETRIABLE
+            else:
+                retriable = idempotence.can_retry(numbers, error, log_start_offset=log_start_offset)
+            if retriable:
+                batch.error = error
+                self._rules.accumulator.retry(batch, now_ms)
+                return
+        # 4. The batch has failed, in doubt unless the broker surely refused every attempt that was sent.
+        if idempotence is not None and numbers is not None:
+            idempotence.failed(numbers, error, refused=retries_left)
         self._end_failed(batch, error)
 
     def _end_delivered(self, batch: ProducerBatch, base_offset: int) -> None:
-        self._rules.accumulator.unfinished.finish(batch)
-        self._report(delivered(batch, base_offset))
+        self._end(batch, base_offset, 0, in_doubt=False)
 
     def _end_failed(self, batch: ProducerBatch, error: int) -> None:
+        self._end(batch, UNKNOWN, int(error), in_doubt=batch.in_doubt)
+
+    def _end(self, batch: ProducerBatch, base_offset: int, error: int, *, in_doubt: bool) -> None:
         self._rules.accumulator.unfinished.finish(batch)
-        self._report(undelivered(batch, int(error)))
+        topic, partition = batch.tp
+        node_id, epoch, attempts = batch.node_id, batch.leader_epoch, batch.sends
+        self._report(Delivery(topic, partition, batch.tokens, base_offset, error, in_doubt, node_id, epoch, attempts))
 
 
 InFlight = Mapping[TopicPartition, ProducerBatch]
@@ -228,18 +207,28 @@ class ProduceRequester:
     def __init__(
         self, settings: ProducerSettings, rules: ProducerRules, deliveries: BatchCompleter, on_event: EventListener
     ) -> None:
-        self._settings = settings
-        self._rules = rules
-        self._deliveries = deliveries
-        self._on_event = on_event
+        self._settings, self._rules = settings, rules
+        self._deliveries, self._on_event = deliveries, on_event
         self._version_cap = rules.discovery.version_cap(Api.PRODUCE)
         self._writers: dict[int, tuple[Versions, ProduceWriter]] = {}
 
     def send(self, node_id: int, channel: Channel, batches: InFlight, now_ms: float, answered: Answered) -> None:
         """Send a request with the channel's next flush; ``answered`` is called later, if a response is due."""
         try:
-            writer = self._writer(node_id, channel.versions)
-            body = writer.body(self._record_data(batches.values()))
+            # a new connection to the node may offer another version
+            offered, cached = channel.versions, self._writers.get(node_id)
+            if cached is None or cached[0] is not offered:
+                kind = PRODUCE.messages(offered, self._version_cap).ProduceRequest
+                writer = ProduceWriter(kind, self._settings.acks, self._settings.request_timeout_ms)
+                self._writers[node_id] = (offered, writer)
+            else:
+                writer = cached[1]
+            topics: dict[str, list[tuple[int, bytes]]] = {}
+            for (topic, partition), batch in batches.items():
+                if batch.attempts.attempts:
+                    self._report_retry(batch)
+                topics.setdefault(topic, []).append((partition, self._build(batch)))
+            body = writer.body(topics)
             if self._settings.acks:
                 channel.ask(writer.kind, body, answered, timeout_ms=self._settings.request_timeout_ms)
             else:
@@ -255,29 +244,8 @@ class ProduceRequester:
         """Compile the codec before the first record, assuming that brokers speak our highest version."""
         prepare(PRODUCE.messages(Versions({PRODUCE.api: (0, PRODUCE.most)}), self._version_cap).ProduceRequest)
 
-    def _writer(self, node_id: int, offered: Versions) -> ProduceWriter:
-        """Return the writer of a node's connection: a new connection may have another version."""
-        cached = self._writers.get(node_id)
-        if cached is None or cached[0] is not offered:
-            kind = PRODUCE.messages(offered, self._version_cap).ProduceRequest
-            writer = ProduceWriter(kind, self._settings.acks, self._settings.request_timeout_ms)
-            cached = self._writers[node_id] = (offered, writer)
-        return cached[1]
-
-    def _record_data(self, batches: Iterable[ProducerBatch]) -> Mapping[str, Sequence[tuple[int, bytes]]]:
-        topics: dict[str, list[tuple[int, bytes]]] = {}
-        for batch in batches:
-            if batch.attempts.attempts:
-                self._report_retry(batch)
-            topic, partition = batch.tp
-            topics.setdefault(topic, []).append((partition, self._build(batch)))
-        return topics
-
     def _report_retry(self, batch: ProducerBatch) -> None:
-        """Report a retry.
-
-        A batch is identified by its first record and record count: the parts of a split start afresh.
-        """
+        """Report a retry with the batch's first record and record count, which the parts of a split do not share."""
         self._on_event(
             "batch_retried",
             topic=batch.tp.topic,
@@ -311,16 +279,23 @@ class ProduceRequester:
         """Handle a response, or the exception in its place; return the broker's throttle time in milliseconds."""
         if isinstance(response, Exception):
             timed_out = isinstance(response, TimeoutError)
-            self._fail(
-                batches, ErrorCode.request_timed_out if timed_out else ErrorCode.network_exception, now_ms, sent=True
-            )
+            error = ErrorCode.request_timed_out if timed_out else ErrorCode.network_exception
+            self._fail(batches, error, now_ms, sent=True)
             return 0
         parts: dict[tuple[str, int], Any] = {
             (topic.name, part.index): part for topic in response.responses for part in topic.partition_responses
         }
         failed = {tp: part for tp in batches if (part := parts.get(tp)) is not None and part.error_code}
         if failed:
-            self._take_hints(batches, failed, endpoints(response))
+            hints = {tp: leader_hint(part) for tp, part in failed.items()}
+            errors = {tp: (int(part.error_code), hints[tp]) for tp, part in failed.items()}
+            routed = {tp: batches[tp].leader_epoch for tp in failed}
+            for tp, refusal in self._rules.discovery.offered(errors, endpoints(response), routed).items():
+                details = {"topic": tp.topic, "partition": tp.partition, **hints[tp]._asdict()}
+                if refusal is None:
+                    self._on_event("hint_accepted", **details)
+                else:
+                    self._on_event("hint_refused", reason=refusal.value, **details)
         for tp, batch in batches.items():
             self._complete(batch, parts.get(tp), now_ms)
         return response.throttle_time / MILLISECOND if response.throttle_time else 0
@@ -333,22 +308,9 @@ class ProduceRequester:
                 batch, part.error_code, now_ms, base_offset=part.base_offset, log_start_offset=part.log_start_offset
             )
 
-    def _take_hints(self, batches: InFlight, failed: Mapping[TopicPartition, Any], nodes: Sequence[Node]) -> None:
-        hints = {tp: leader_hint(part) for tp, part in failed.items()}
-        errors = {tp: (int(part.error_code), hints[tp]) for tp, part in failed.items()}
-        routed = {tp: batches[tp].leader_epoch for tp in failed}
-        for tp, refusal in self._rules.discovery.offered(errors, nodes, routed).items():
-            hint = hints[tp]
-            details = {"topic": tp.topic, "partition": tp.partition, "node_id": hint.node_id, "epoch": hint.epoch}
-            if refusal is None:
-                self._on_event("hint_accepted", **details)
-            else:
-                self._on_event("hint_refused", reason=refusal.value, **details)
-
     def _fail(self, batches: InFlight, error: ErrorCode, now_ms: float, *, sent: bool) -> None:
         """Handle a request without a response: for any reason, the leader may have changed."""
-        no_hint = Leader()
         routed = {tp: batch.leader_epoch for tp, batch in batches.items()}
-        self._rules.discovery.offered({tp: (int(ErrorCode.network_exception), no_hint) for tp in batches}, (), routed)
+        self._rules.discovery.offered(dict.fromkeys(batches, (int(ErrorCode.network_exception), Leader())), (), routed)
         for batch in batches.values():
             self._deliveries.unanswered(batch, error, now_ms, sent=sent)

@@ -1,17 +1,14 @@
 """Reference producer: the application's view.
 
-1. A record is accepted if there is room for it and its partition is known. It is then reported exactly once: delivered,
-   failed, or in doubt.
-2. ``send`` waits up to ``max.block.ms`` for room or metadata; after that only this record has failed. Errors that
-   waiting cannot cure (a record that is too large, a topic without write permission) fail at once.
-3. Closing sends what can be sent in its time and reports the rest. Cancelling any call leaves the producer as it was.
+A record is accepted if there is room for it and its partition is known. It is then reported exactly once: delivered,
+failed, or in doubt. Cancelling any call leaves the producer as it was.
 """
 
 import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from kio.schema.errors import ErrorCode
 
@@ -28,10 +25,8 @@ from aftershock.workloads.kafka.producer.produce_request import (
 from aftershock.workloads.kafka.producer.sender import Sender
 from aftershock.workloads.kafka.rules.accumulator import Taken
 from aftershock.workloads.kafka.rules.batch import Headers
-from aftershock.workloads.kafka.rules.values import UNKNOWN, TopicPartition
+from aftershock.workloads.kafka.rules.values import UNKNOWN, Leader, TopicPartition
 from aftershock.workloads.kafka.wire import codes, compression
-
-__all__ = ["Delivery", "Producer"]
 
 _JOINED, _READY = Taken.JOINED, Taken.READY  # an attribute access on the enum costs as much as a call
 
@@ -60,9 +55,7 @@ class Producer:
             )
         draw = draw or random.Random()  # noqa: S311  # spreads load and back-offs; not a secret
         rules = ProducerRules.of(settings, draw)
-        self._settings = settings
-        self._rules = rules
-        self._report = report
+        self._settings, self._rules, self._report = settings, rules, report
         self._append = rules.accumulator.append
         self._waiters: dict[asyncio.Future[None], Callable[[], bool]] = {}
         self._wall_ms = time.time() * 1000 - monotonic_ms()
@@ -75,7 +68,7 @@ class Producer:
             monotonic_ms,
             on_event=on_event,
             draw=draw,
-            on_change=self._wake,
+            on_change=lambda: self._sender.wake(),  # noqa: PLW0108  # the sender needs this client
         )
         self._sender = Sender(
             settings,
@@ -89,11 +82,7 @@ class Producer:
 
     @property
     def counts(self) -> Counter[str]:
-        """Counters of the producer's rules."""
         return self._rules.counts
-
-    def _wake(self) -> None:
-        self._sender.wake()
 
     # -- start
 
@@ -108,29 +97,24 @@ class Producer:
         self._sender.exchange.prepare()
         self._rules.metadata.want(topics)
         self._sender.wake()
-        patient_until_ms = monotonic_ms() + self._settings.max_block_ms
-        while not self._is_ready(topics, patient=monotonic_ms() < patient_until_ms):
+        rules, patient_until_ms = self._rules, monotonic_ms() + self._settings.max_block_ms
+        while True:
+            if (error := self._sender.error or self.brokers.unsupported) is not None:
+                raise error
+            patient = monotonic_ms() < patient_until_ms
+            leaders: list[Leader] = []
+            for topic in topics:
+                metadata = rules.metadata.topic(topic)
+                code = 0 if metadata is None else metadata.error
+                if code in codes.HOPELESS or (code == ErrorCode.unknown_topic_or_partition and not patient):
+                    raise BrokerError(f"topic {topic}: {codes.name(code)}; create it, or authorize this client", code)
+                partitions = () if metadata is None else metadata.partitions
+                tps = [TopicPartition(topic, item.partition) for item in partitions]
+                leaders += [rules.metadata.leader(tp) for tp in tps] or [Leader()]
+            has_id = rules.idempotence is None or not rules.idempotence.needs_id
+            if has_id and all(leader.node_id != UNKNOWN for leader in leaders):
+                return
             await self._next_change(patient_until_ms)
-
-    def _is_ready(self, topics: Iterable[str], *, patient: bool) -> bool:
-        if (error := self._sender.error or self.brokers.unsupported) is not None:
-            raise error
-        for topic in topics:
-            self._check_topic(topic, patient=patient)
-        idempotence = self._rules.idempotence
-        return all(map(self._has_leaders, topics)) and (idempotence is None or not idempotence.needs_id)
-
-    def _check_topic(self, topic: str, *, patient: bool) -> None:
-        metadata = self._rules.metadata.topic(topic)
-        code = 0 if metadata is None else metadata.error
-        if code in codes.HOPELESS or (code == ErrorCode.unknown_topic_or_partition and not patient):
-            raise BrokerError(f"topic {topic}: {codes.name(code)}; create it, or authorize this client", code)
-
-    def _has_leaders(self, topic: str) -> bool:
-        metadata = self._rules.metadata.topic(topic)
-        partitions = metadata.partitions if metadata is not None else ()
-        leaders = [self._rules.metadata.leader(TopicPartition(topic, partition.partition)) for partition in partitions]
-        return bool(leaders) and all(leader.node_id != UNKNOWN for leader in leaders)
 
     # -- send
 
@@ -153,33 +137,26 @@ class Producer:
         Raises: ClientError: the producer is closed.
         """
         now = time.monotonic() * 1000 if now_ms is None else now_ms
-        if self._closing or self._sender.error is not None:
-            return self._reject(topic, partition, token)
-        result = self._append(topic, value, key, headers, partition, token, int(now + self._wall_ms), now)
-        if result is _JOINED:
-            return True
-        if result is _READY:
-            self._sender.wake()
-            return True
-        return self._is_rejected(result, topic, partition, token)
-
-    def _reject(self, topic: str, partition: int | None, token: int) -> bool:
         if self._closing:
             raise ClientError("the producer is closed; create a new one")
-        self._report(rejected_delivery(topic, partition, token, self._sender.code))
+        if self._sender.error is not None:
+            code = self._sender.code
+        else:
+            result = self._append(topic, value, key, headers, partition, token, int(now + self._wall_ms), now)
+            if result is _JOINED:
+                return True
+            if result is _READY:
+                self._sender.wake()
+                return True
+            metadata, code = self._rules.metadata.topic(topic), 0
+            if result is Taken.TOO_LARGE:
+                code = int(ErrorCode.message_too_large)
+            elif result is Taken.NO_PARTITION and metadata is not None and metadata.error in codes.HOPELESS:
+                code = metadata.error
+            if not code:
+                return False
+        self._report(rejected_delivery(topic, partition, token, code))
         return True
-
-    def _is_rejected(self, result: Taken, topic: str, partition: int | None, token: int) -> bool:
-        """Return True, and report the record as failed, if waiting will not help."""
-        metadata = self._rules.metadata.topic(topic)
-        code = 0
-        if result is Taken.TOO_LARGE:
-            code = int(ErrorCode.message_too_large)
-        elif result is Taken.NO_PARTITION and metadata is not None and metadata.error in codes.HOPELESS:
-            code = metadata.error
-        if code:
-            self._report(rejected_delivery(topic, partition, token, code))
-        return bool(code)
 
     async def send(
         self,
@@ -191,41 +168,32 @@ class Producer:
         partition: int | None = None,
         token: int,
     ) -> None:
-        """Accept a record, waiting up to ``max_block_ms`` for room or metadata.
+        """Accept a record, waiting up to ``max_block_ms`` for room or metadata; after that, report it as failed.
 
-        After that this record is reported as failed.
-
-        The same happens if the producer is closed in the meantime.
+        The same happens if the producer is closed in the meantime. While a record waits, no batch lingers, and its
+        topic's metadata is requested.
 
         Raises: ClientError: the producer is closed already.
         """
-        until_ms = monotonic_ms() + self._settings.max_block_ms
+        accumulator, until_ms = self._rules.accumulator, monotonic_ms() + self._settings.max_block_ms
         while not self.offer(topic, value, key=key, headers=headers, partition=partition, token=token):
-            await self._wait_for_room(topic, until_ms)
+            accumulator.waiting += 1
+            try:
+                self._rules.metadata.want([topic])
+                self._sender.wake()
+                await self._next_change(until_ms)
+            finally:
+                accumulator.waiting -= 1
             if self._closing or monotonic_ms() >= until_ms:
-                self._report(rejected_delivery(topic, partition, token, self._timeout_code(topic)))
+                metadata = self._rules.metadata.topic(topic)
+                code = (metadata.error if metadata is not None else 0) or int(ErrorCode.request_timed_out)
+                self._report(rejected_delivery(topic, partition, token, code))
                 return
-
-    async def _wait_for_room(self, topic: str, until_ms: float) -> None:
-        """Wait for the end of a turn. While a record waits, no batch lingers, and its topic's metadata is requested."""
-        accumulator = self._rules.accumulator
-        accumulator.waiting += 1
-        try:
-            self._rules.metadata.want([topic])
-            self._sender.wake()
-            await self._next_change(until_ms)
-        finally:
-            accumulator.waiting -= 1
-
-    def _timeout_code(self, topic: str) -> int:
-        """Return the error of a record whose wait timed out: its topic's metadata error, else a time-out."""
-        metadata = self._rules.metadata.topic(topic)
-        return (metadata.error if metadata is not None else 0) or int(ErrorCode.request_timed_out)
 
     # -- end
 
     async def flush(self) -> None:
-        """Wait until every record accepted so far has been reported; no batch lingers in the meantime."""
+        """Wait until all records accepted so far are reported; no batch lingers in the meantime."""
         accumulator, now_ms = self._rules.accumulator, monotonic_ms()
         accumulator.flushing += 1
         try:
@@ -236,7 +204,7 @@ class Producer:
             accumulator.flushing -= 1
 
     async def close(self, timeout_ms: float) -> None:
-        """Send what can be sent within ``timeout_ms``, report the rest as failed or in doubt, and end all tasks."""
+        """Send records for ``timeout_ms``, report the remaining records as failed or in doubt, and end all tasks."""
         self._closing = self._rules.accumulator.closing = True
         until_ms = monotonic_ms() + timeout_ms
         try:

@@ -4,10 +4,6 @@ Kafka: ``Sender.runOnce``, ``sendProducerData``. A *turn* expires batches, reque
 needed, and sends every node its ready batches, in as many requests as the node may have in flight, written together. A
 turn happens when records were appended, when responses arrived, when a connection or the metadata changed, and when the
 time computed by the previous turn has come.
-
-1. A node can be sent to if its connection is open, earlier requests have left for the socket, fewer than
-   ``max.in.flight.requests.per.connection`` requests are in flight, and no throttle time is running (KIP-219).
-2. After an error that is fatal to the producer nothing is sent, and all accepted records are reported.
 """
 
 import asyncio
@@ -30,32 +26,8 @@ from aftershock.workloads.kafka.producer.produce_request import (
     ProducerRules,
 )
 from aftershock.workloads.kafka.rules.idempotence import Idempotence, ProducerId
-from aftershock.workloads.kafka.rules.values import Backoff
 from aftershock.workloads.kafka.wire import codes
 from aftershock.workloads.kafka.wire.channel import Channel
-
-
-async def request_producer_id(brokers: NetworkClient, *, backoff: Backoff, timeout_ms: float) -> ProducerId:
-    """Request a producer id from any broker, with back-off, until a broker returns one.
-
-    Raises: BrokerError: a broker refused, and will refuse again. UnsupportedError: a broker lacks this API.
-    """
-    return await retry_until_answered(lambda: _init_producer_id(brokers, timeout_ms), backoff)
-
-
-async def _init_producer_id(brokers: NetworkClient, timeout_ms: float) -> ProducerId:
-    """Send one request; raises ConnectionError for an error that may pass."""
-    channel = await brokers.any()
-    request = init_producer_id_request(INIT_PRODUCER_ID.messages(channel.versions))
-    response = (await channel.request(request, timeout_ms=timeout_ms)).response
-    error = int(response.error_code)
-    if error in codes.RETRIABLE:
-        raise ConnectionError(f"no producer id yet: {codes.name(error)}")
-    if error:
-        name = codes.name(error)
-        raise BrokerError(f"no producer id: {name}; fix the cause, or switch enable.idempotence off", error)
-    return ProducerId(response.producer_id, response.producer_epoch)
-
 
 _SENT = -1.0
 _SOCKET_MS = 1.0  # interval at which a socket with unsent bytes is checked
@@ -64,8 +36,8 @@ _SOCKET_MS = 1.0  # interval at which a socket with unsent bytes is checked
 class Sender:
     """Sending loop of one producer.
 
-    ``error`` and its Kafka ``code`` hold the error that ended it, if any; ``exchange`` builds its requests. ``on_turn``
-    is called at the end of each turn.
+    ``error`` and its Kafka ``code`` hold the error that ended it, if any: after that nothing is sent. ``exchange``
+    builds its requests. ``on_turn`` is called at the end of each turn.
     """
 
     def __init__(
@@ -81,14 +53,9 @@ class Sender:
     ) -> None:
         self.error: ClientError | None = None
         self.code = 0
-        self._settings = settings
-        self._rules = rules
-        self._brokers = brokers
-        self._deliveries = deliveries
+        self._settings, self._rules, self._brokers, self._deliveries = settings, rules, brokers, deliveries
         self.exchange = ProduceRequester(settings, rules, deliveries, on_event)
-        self._on_event = on_event
-        self._clock_ms = clock_ms
-        self._on_turn = on_turn
+        self._on_event, self._clock_ms, self._on_turn = on_event, clock_ms, on_turn
         self._throttled_until_ms: dict[int, float] = {}
         self._responses: list[tuple[int, InFlight, Any]] = []
         self._unwritten: set[Channel] = set()
@@ -127,28 +94,21 @@ class Sender:
         if self.error is not None:
             return
         try:
-            now_ms = self._clock_ms()
-            self._handle_responses(now_ms)
-            wait_ms = self._run_once(now_ms)
+            wait_ms = self._run_once(self._clock_ms())
         except Exception as error:
             # a bug: waiters must be released, and the event loop's handler shows the traceback
             self.give_up(
                 ClientError(f"the producer failed with an internal error: {error!r}"), ErrorCode.unknown_server_error
             )
             raise
-        self._set_timer(wait_ms)
+        if wait_ms < inf:
+            at_s = self._loop.time() + wait_ms / 1000
+            # an earlier timer stays, because an extra turn does no harm
+            if self._timer is None or self._timer.when() > at_s:
+                if self._timer is not None:
+                    self._timer.cancel()
+                self._timer = self._loop.call_at(at_s, self._timer_fired)
         self._on_turn()
-
-    def _set_timer(self, wait_ms: float) -> None:
-        """Schedule a turn after ``wait_ms``; an earlier timer stays, because an extra turn does no harm."""
-        if wait_ms == inf:
-            return
-        at_s = self._loop.time() + wait_ms / 1000
-        if self._timer is not None:
-            if self._timer.when() <= at_s:
-                return
-            self._timer.cancel()
-        self._timer = self._loop.call_at(at_s, self._timer_fired)
 
     def _timer_fired(self) -> None:
         self._timer = None
@@ -158,6 +118,11 @@ class Sender:
 
     def _run_once(self, now_ms: float) -> float:
         """Run one turn; return the time until the next turn, unless an event comes first."""
+        responses, self._responses = self._responses, []
+        for node_id, batches, response in responses:
+            if throttled_ms := self.exchange.answered(batches, response, now_ms):
+                self._throttled_until_ms[node_id] = now_ms + throttled_ms
+                self._on_event("throttled", node_id=node_id, throttle_ms=throttled_ms)
         self._deliveries.expire(now_ms)
         if self._rules.idempotence is not None and not self._check_producer_id(self._rules.idempotence):
             return inf
@@ -182,7 +147,14 @@ class Sender:
     def _send_to(self, node_id: int, now_ms: float) -> float:
         """Send a node its ready batches; if that is impossible now, return the time until it may be possible."""
         channel = self._brokers.ready(node_id)
-        wait_ms = self._busy_ms(node_id, channel, now_ms) if channel else self._brokers.wait_ms(node_id) or inf
+        if channel is None:
+            wait_ms = self._brokers.wait_ms(node_id) or inf
+        elif channel.in_flight >= self._settings.max_in_flight_requests_per_connection:
+            wait_ms = inf
+        elif not channel.drained:  # earlier requests have not left for the socket
+            wait_ms = _SOCKET_MS
+        else:
+            wait_ms = max(0.0, self._throttled_until_ms.get(node_id, 0.0) - now_ms)  # KIP-219
         self._rules.partitioner.node_ready(node_id, now_ms, can_drain=wait_ms == 0)
         if wait_ms or channel is None:
             return wait_ms
@@ -194,24 +166,9 @@ class Sender:
         channel.on_answers = self._turn
         return _SENT
 
-    def _busy_ms(self, node_id: int, channel: Channel, now_ms: float) -> float:
-        """Return the waiting time of rule 1 for an open connection."""
-        if channel.in_flight >= self._settings.max_in_flight_requests_per_connection:
-            return inf
-        if not channel.drained:
-            return _SOCKET_MS
-        return max(0.0, self._throttled_until_ms.get(node_id, 0.0) - now_ms)
-
     def _on_response(self, node_id: int, batches: InFlight, response: Any) -> None:
         """Keep a response; the channel triggers a turn after all responses that arrived together."""
         self._responses.append((node_id, batches, response))
-
-    def _handle_responses(self, now_ms: float) -> None:
-        answers, self._responses = self._responses, []
-        for node_id, batches, response in answers:
-            if throttled_ms := self.exchange.answered(batches, response, now_ms):
-                self._throttled_until_ms[node_id] = now_ms + throttled_ms
-                self._on_event("throttled", node_id=node_id, throttle_ms=throttled_ms)
 
     # -- numbers
 
@@ -232,10 +189,22 @@ class Sender:
         return True
 
     async def _obtain_id(self, idempotence: Idempotence) -> None:
+        """Request a producer id from any broker, with back-off, until a broker returns one or refuses for good."""
+
+        async def request_id() -> ProducerId:
+            channel = await self._brokers.any()
+            request = init_producer_id_request(INIT_PRODUCER_ID.messages(channel.versions))
+            reply = await channel.request(request, timeout_ms=self._settings.request_timeout_ms)
+            code = int(reply.response.error_code)
+            if code in codes.RETRIABLE:
+                raise ConnectionError(f"no producer id yet: {codes.name(code)}")
+            if code:
+                advice = "fix the cause, or switch enable.idempotence off"
+                raise BrokerError(f"no producer id: {codes.name(code)}; {advice}", code)
+            return ProducerId(reply.response.producer_id, reply.response.producer_epoch)
+
         try:
-            producer = await request_producer_id(
-                self._brokers, backoff=self._rules.backoff, timeout_ms=self._settings.request_timeout_ms
-            )
+            producer = await retry_until_answered(request_id, self._rules.backoff)
         except BrokerError as error:
             self.give_up(error, error.code)
         except UnsupportedError as error:

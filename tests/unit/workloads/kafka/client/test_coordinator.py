@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from random import Random
+from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -133,6 +133,11 @@ async def test_a_group_that_may_not_be_seen(cluster: ScriptedBroker) -> None:
             await Coordinator("g", asker).find()
 
 
+def nothing_of_the_group(messages: Any) -> Any:
+    group = messages.OffsetFetchRequestGroup(group_id="g", member_id=None, member_epoch=-1, topics=())
+    return messages.OffsetFetchRequest(groups=(group,), require_stable=True)
+
+
 async def test_a_coordinator_that_breaks_the_protocol_is_looked_for_again(cluster: ScriptedBroker) -> None:
     """Its answer is none: ProtocolError, and who it is, is asked before the next question."""
     another_correlation_id = {4: 0x7F}
@@ -141,6 +146,6 @@ async def test_a_coordinator_that_breaks_the_protocol_is_looked_for_again(cluste
         coordinator = Coordinator("g", asker)
         offsets = CommittedOffsets("g", coordinator, asker.backoff, DEADLINE_MS, Membership)
         with pytest.raises(ProtocolError):
-            await coordinator.ask(OFFSET_FETCH, partial(offsets._fetch_request, [NOWHERE]))
+            await coordinator.ask(OFFSET_FETCH, nothing_of_the_group)
         assert {} == await offsets.committed([NOWHERE])
         assert coordinator.lookups > 1

@@ -127,7 +127,7 @@ def test_records_without_one_whole_batch_are_a_problem() -> None:
 
 
 def test_a_partition_that_was_served_goes_to_the_end() -> None:
-    """Rule 4: the next fetch lists the others first."""
+    """The next fetch lists the others first."""
     positions, buffer = buffered(batch(0))
     buffer.take(100)
     buffer.take(100)

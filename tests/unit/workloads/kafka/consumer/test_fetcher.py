@@ -129,7 +129,7 @@ async def test_a_broker_without_room_for_sessions_is_fetched_from_in_full() -> N
 
 
 async def test_an_answer_cut_off_loses_and_repeats_nothing(cluster: ScriptedBroker) -> None:
-    """Rule 5: the connection breaks inside the records; the next request is full, from the same position."""
+    """The connection breaks inside the records; the next request is full, from the same position."""
     topic = fresh_topic(cluster)
     append(cluster, topic, 0, 5)
     cluster.script("Fetch", cut_bytes=150)
@@ -154,7 +154,7 @@ async def test_closing_ends_the_session_at_the_broker(cluster: ScriptedBroker) -
 
 
 async def test_a_node_with_undelivered_data_is_left_alone(cluster: ScriptedBroker) -> None:
-    """Rule 1: while nobody polls, no further fetch goes to that node, whatever arrives there; other nodes go on."""
+    """While nobody polls, no further fetch goes to that node, whatever arrives there; other nodes go on."""
     topic = fresh_topic(cluster, 3, leaders=[1, 1, 2])
     append(cluster, topic, 0)
     async with reading(cluster, topic, {0: 0, 1: 0, 2: 0}) as reader:
