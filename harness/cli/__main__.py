@@ -1,13 +1,17 @@
 """Entry point of the ``aftershock`` command, with the commands that run, judge and check plans.
 
-Progress and prose go to stderr, the result to stdout. Exit codes (`design.md` 5.1): 0 PASS, 1 FAIL, 2 INCONCLUSIVE,
-3 ERROR (usage, plan, engine or harness), 130 interrupted. Commands import what they need when they run, so that the
-help and the plan commands start quickly.
+Progress and messages go to stderr, results to stdout. Exit codes: 0 PASS, 1 FAIL, 2 INCONCLUSIVE, 3 ERROR (usage, plan,
+engine or harness), 130 interrupted. Each command imports its modules when it runs, so that the help and the plan
+commands start quickly.
 """
 
 import json
+import os
+import re
 import shlex
+import shutil
 import signal
+import subprocess
 import sys
 import traceback
 from collections.abc import Callable
@@ -17,7 +21,7 @@ from typing import Annotated, Any
 import typer
 from typer.exceptions import TyperException
 
-from aftershock.errors import AftershockError
+from aftershock.errors import AftershockError, EngineError
 from aftershock.harness.cli import adhoc, analysis, search
 from aftershock.harness.cli.options import (
     ERROR,
@@ -35,6 +39,10 @@ from aftershock.harness.cli.options import (
 from aftershock.harness.run.progress import Progress
 from aftershock.results.checks.check import Verdict
 
+_JAVA_MIN = 17
+_MEMORY_GIB_MIN = 4
+_DISK_GIB_MIN = 5
+_GIB = 1 << 30
 app = typer.Typer(
     name="aftershock",
     help="Break a real Kafka cluster on purpose, and judge from evidence whether its clients kept their promises.",
@@ -65,18 +73,17 @@ def run(
     from aftershock.faults.plans import find
     from aftershock.harness.run.run import Request, perform
 
-    command = shlex.join(["aftershock", *sys.argv[1:]])
     request = Request(
-        find(plan),
-        tuple(changes or ()),
-        seed,
-        out,
-        kafka,
+        plan=find(plan),
+        changes=tuple(changes or ()),
+        seed=seed,
+        out=out,
+        kafka=kafka,
         keep=keep,
         rehearse=rehearse,
         allow_exec=allow_exec,
         spark=spark,
-        command=command,
+        command=shlex.join(["aftershock", *sys.argv[1:]]),
     )
     return _print_verdict(*perform(request, Progress()), as_json=as_json)
 
@@ -133,12 +140,48 @@ def images(
 @app.command()
 def doctor() -> int:
     """Check the prerequisites on this machine, list what is missing, and say how to install it."""
-    from aftershock.harness.cli.doctor import examine
+    from aftershock.faults.kinds.registry import EXTERNAL
+    from aftershock.harness.cluster import engine
 
-    findings = examine()
-    for finding in findings:
-        print(f"{'ok     ' if finding.ok else 'MISSING'} {finding.what}: {finding.detail}")
-    return 0 if all(finding.ok for finding in findings) else ERROR
+    findings: list[tuple[str, bool, str]] = []  # name, present, detail or advice
+    try:
+        client = engine.connect()
+    except EngineError as error:
+        findings.append(("Docker engine", False, str(error)))
+    else:
+        local_images = ", ".join(image.name for image in engine.images_here(client))
+        no_images = "no local images yet: a run pulls or builds them, or `aftershock images --ensure` does so now"
+        findings.append(("Docker engine", True, str(client.version()["Version"])))
+        findings.append(("images", True, local_images or no_images))
+
+    java_home = os.environ.get("JAVA_HOME")
+    java = str(Path(java_home, "bin", "java")) if java_home else shutil.which("java")
+    java_ok, java_detail = False, "not found"
+    if java:
+        try:
+            answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=True, timeout=20).stderr
+        except (OSError, subprocess.SubprocessError) as error:
+            java_detail = f"{java} does not run ({error})"
+        else:
+            version, java_detail = re.search(r'version "(\d+)', answer), answer.splitlines()[0]
+            java_ok = version is not None and int(version[1]) >= _JAVA_MIN
+    advice = f"; Spark needs Java {_JAVA_MIN} or later; install one (openjdk-17-jre-headless) or set JAVA_HOME"
+    findings.append(("Java", java_ok, java_detail if java_ok else java_detail + advice))
+
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _GIB
+    memory_ok = memory_gib >= _MEMORY_GIB_MIN
+    advice = "" if memory_ok else f"; three brokers and Spark need {_MEMORY_GIB_MIN} GiB"
+    findings.append(("memory", memory_ok, f"{memory_gib:.0f} GiB, {os.cpu_count()} cores{advice}"))
+    disk_gib = shutil.disk_usage(Path.cwd()).free / _GIB
+    disk_ok = disk_gib >= _DISK_GIB_MIN
+    advice = "" if disk_ok else f"; images and a run need {_DISK_GIB_MIN} GiB"
+    findings.append(("disk", disk_ok, f"{disk_gib:.0f} GiB free in the current folder{advice}"))
+
+    findings += [("fault kind", True, f"{kind} of {package}") for kind, package in EXTERNAL.packages.items()]
+    findings += [("fault kind", False, reason) for reason in EXTERNAL.refused.values()]
+    for name, ok, detail in findings:
+        print(f"{'ok     ' if ok else 'MISSING'} {name}: {detail}")
+    return 0 if all(ok for _, ok, _ in findings) else ERROR
 
 
 @plans.command("check")
@@ -199,7 +242,7 @@ adhoc.runs.command()(analysis.archive)
 
 def main() -> None:
     """Run the command of ``sys.argv`` and exit with its code."""
-    # SIGTERM ends a run as Ctrl-C does: after the clean-up
+    # SIGTERM ends a run as Ctrl-C does, after the clean-up
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         code: Any = app(standalone_mode=False)

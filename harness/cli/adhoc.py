@@ -1,7 +1,6 @@
 """Commands for ad-hoc work: kept clusters, faults by hand, healing, and listing or pruning runs.
 
-Output streams and exit codes are described in ``__main__.py``. Exit codes of ``inject``: 0 witnessed and healed, 2 not
-witnessed, 3 not injected or not healed, 130 stopped (and healed).
+Exit codes of ``inject``: 0 witnessed and healed, 2 not witnessed, 3 not injected or not healed, 130 stopped and healed.
 """
 
 import json
@@ -59,14 +58,13 @@ def status(as_json: JsonOption = False, run_id: RunOption = None) -> int:
     from aftershock.harness.cluster import engine
 
     client = engine.connect()
-    clusters_kept = kept.kept_clusters(client)
-    if run_id is None and not clusters_kept:
+    selected = kept.kept_clusters(client) if run_id is None else [kept.resolve(client, run_id)]
+    if not selected:
         print("null" if as_json else "no cluster is kept; start one with: aftershock cluster up")
         return 0
     if as_json:
         print(json.dumps(kept.status(client, kept.resolve(client, run_id)).to_json(), indent=1))
         return 0
-    selected = clusters_kept if run_id is None else [kept.resolve(client, run_id)]
     return 0 if kept.show(client, selected, Console(highlight=False)) else ERROR
 
 
@@ -128,7 +126,7 @@ def heal(
         run_ids += [spool.run_id for spool in client_processes.orphaned_spools()]
         if home.name not in run_ids:
             raise AftershockError(
-                f"found nothing of a run {run_id} on this machine, nor in {out}; `aftershock runs` lists the runs"
+                f"no trace of a run {run_id} on this machine or in {out}; `aftershock runs` lists the runs"
             )
     actions = healing.heal(client, run_id, log)
     for cluster in ownership.list_clusters(client):
@@ -157,7 +155,7 @@ def plan_from(run: RunArgument, out: OutOption = Path("runs")) -> int:
 
     written = plan_of(find_run(run, out))
     for fault in written.omitted:
-        print(f"{fault} is left out: it was never in force", file=sys.stderr)
+        print(f"{fault} is omitted: it was never in force", file=sys.stderr)
     print(written.text, end="")
     return 0
 
@@ -178,7 +176,7 @@ def list_runs(context: typer.Context, out: OutOption = Path("runs"), as_json: Js
         print(f"no runs in {out}")
         return 0
     standing: list[LabelledCluster] = []
-    with suppress(EngineError):  # the list is useful without an engine, too
+    with suppress(EngineError):  # without an engine the list lacks only the remarks on clusters
         standing = ownership.list_clusters(engine.connect())
     print(table(run_list, standing))
     return 0
@@ -195,17 +193,17 @@ def prune(
 ) -> int:
     """Remove old run directories, except those with a running process or a standing cluster."""
     from aftershock.harness.cluster import engine, ownership
-    from aftershock.harness.run.runs import Criteria, parse_age, pruning, remove, runs_in, size
+    from aftershock.harness.run.runs import parse_age, pruning, remove, runs_in, size
 
     if keep is None and older_than is None:
         raise AftershockError("name the runs to remove: --keep N (all but the newest N), --older-than 30d, or both")
-    criteria = Criteria(keep, None if older_than is None else datetime.now(UTC) - parse_age(older_than))
-    selection = pruning(runs_in(out), criteria, ownership.list_clusters(engine.connect()))
-    for run, reason in selection.spared:
+    before = None if older_than is None else datetime.now(UTC) - parse_age(older_than)
+    removable, in_use = pruning(runs_in(out), ownership.list_clusters(engine.connect()), keep, before)
+    for run, reason in in_use:
         print(f"kept {run.run_id}: {reason}", file=sys.stderr)
-    for run in selection.condemned:
+    for run in removable:
         if not dry_run:
             remove(run)
         print(f"{'would remove' if dry_run else 'removed'} {run.run_id}  {size(run.size_bytes)}")
-    print(f"{size(selection.size_bytes)} {'would be freed' if dry_run else 'freed'}")
+    print(f"{size(sum(run.size_bytes for run in removable))} {'would be freed' if dry_run else 'freed'}")
     return 0

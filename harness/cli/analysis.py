@@ -1,7 +1,7 @@
 """Commands that read judged runs: ``report``, ``explain``, ``compare``, ``trend``, ``sql`` and ``runs archive``.
 
-Output streams are described in ``__main__.py``. ``report`` and ``explain`` measure nothing and start no Spark. Exit
-codes of ``compare`` and ``trend``: 0 improved, equivalent or steady, 1 regressed, 2 inconclusive, 3 an error.
+``report`` and ``explain`` read stored results and start no Spark. Exit codes of ``compare`` and ``trend``: 0 improved,
+equivalent or steady, 1 regressed, 2 inconclusive, 3 an error.
 """
 
 import json
@@ -16,7 +16,7 @@ import typer
 from aftershock.errors import AftershockError, EvidenceError
 from aftershock.harness.cli.options import ERROR, EvidenceOption, JsonOption, OutOption, RunArgument, SparkOption
 
-COMPARED_RUNS_MAX = 8  # as many columns as fit on a screen
+_COMPARED_RUNS_MAX = 8  # more columns do not fit on a screen
 
 ReportFormat = Literal["html", "md"]
 TextFormat = Literal["text", "md"]
@@ -48,20 +48,18 @@ def report(
     for path in paths:
         try:
             print(write_report(path))
-        except EvidenceError as error:  # the other runs are reported all the same
+        except EvidenceError as error:  # continue with the next run
             print(error, file=sys.stderr)
             code = ERROR
     folders = {path.resolve().parent for path in paths}
     if len(paths) > 1 and len(folders) == 1:
         folder = folders.pop()
         title = f"{len(paths)} runs in {folder.name}"
-        comparison = write_comparison(paths, folder, title) if len(paths) <= COMPARED_RUNS_MAX else None
+        comparison = write_comparison(paths, folder, title) if len(paths) <= _COMPARED_RUNS_MAX else None
         print(*filter(None, (comparison, write_index(paths, folder, title, comparison))), sep="\n")
     elif len(paths) > 1:
-        print(
-            "no index written: the runs are in several folders; move them into one, or report each folder by itself",
-            file=sys.stderr,
-        )
+        advice = "move the runs into one folder, or report each folder by itself"
+        print(f"no index written: the runs are in several folders; {advice}", file=sys.stderr)
     return code
 
 
@@ -74,7 +72,7 @@ def explain(
     as_json: JsonOption = False,
     style: FormatOption = "text",
 ) -> int:
-    """Explain a run: each fault, what the clients saw of it, and the slowest records with their causes."""
+    """Explain a run: each fault, its effect on the clients, and the slowest records with their causes."""
     from aftershock.harness.run.runs import find_run
     from aftershock.results.explain import output
     from aftershock.results.explain.record import record_history
@@ -117,11 +115,18 @@ def compare(
     from aftershock.results.compare import runs as comparison
     from aftershock.results.compare.blocks import parse
 
-    first, *others = [find_run(run, out) for run in runs]
-    if len(others) > 1 or (control and not others):
+    first, *second = [find_run(run, out) for run in runs]
+    if len(second) > 1 or (control and not second):
         raise AftershockError("compare takes one run, or two (the earlier one first); --control needs two")
-    request = comparison.Options(tuple(map(parse, metric or ())), _margin(margin), control)
-    pairs = comparison.between(first, others[0], request) if others else comparison.arms_of(first, request)
+    try:
+        share = float(margin.strip().removesuffix("%")) / 100
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise AftershockError(f"--margin {margin} is not valid; give more than 0% and at most 100%, for example 10%")
+    # a margin of 10 % allows ratios from 1/1.1 to 1.1
+    request = comparison.Options(tuple(map(parse, metric or ())), 1 + share, control)
+    pairs = comparison.between(first, second[0], request) if second else comparison.arms_of(first, request)
     if not pairs:
         raise AftershockError(f"{first} has no workload with two arms to compare; name a second run")
     text = comparison.markdown(pairs) if style == "md" else comparison.text(pairs)
@@ -163,17 +168,6 @@ def trend(
     else:
         print(trend_text.text(series, read.broken))
     return trend_text.exit_code(series, read.broken)
-
-
-def _margin(text: str) -> float:
-    """Return ``10%`` as 1.1: ratios from 1/1.1 to 1.1 are within the margin."""
-    try:
-        share = float(text.strip().removesuffix("%")) / 100
-    except ValueError:
-        share = 0.0
-    if not 0 < share <= 1:
-        raise AftershockError(f"--margin {text} is not a margin; give more than 0% and at most 100%, for example 10%")
-    return 1 + share
 
 
 def sql(

@@ -41,19 +41,13 @@ def _sections(command: Any, name: str) -> Iterator[tuple[str, str]]:
     lines = [f"## {name}\n", command.help.strip() + "\n", f"```\n{usage if options else usage[:-10]}\n```\n"]
     if command.params:
         lines += ["| argument or option | meaning |", "|---|---|"]
-        lines += [
-            f"| `{parameter.metavar or parameter.name.upper()}` | {_cell(parameter)} |" for parameter in arguments
-        ]
-        lines += [f"| `{_option(parameter)}` | {_cell(parameter)} |" for parameter in options]
+        for parameter in arguments:
+            lines.append(f"| `{parameter.metavar or parameter.name.upper()}` | {_cell(parameter)} |")
+        for parameter in options:
+            value = "" if parameter.is_flag else f" {parameter.metavar or parameter.name.upper()}"
+            lines.append(f"| `{max(parameter.opts, key=len)}{value}` | {_cell(parameter)} |")
         lines.append("")
     yield name, "\n".join(lines)
-
-
-def _option(parameter: Any) -> str:
-    spelling = max(parameter.opts, key=len)
-    if parameter.is_flag:
-        return str(spelling)
-    return f"{spelling} {parameter.metavar or parameter.name.upper()}"
 
 
 def _cell(parameter: Any) -> str:

@@ -1,11 +1,11 @@
 """Commands that run many plans: ``explore``, ``minimise`` and ``kip``.
 
-Output streams are described in ``__main__.py``. Exit codes:
+Exit codes:
 
 ========== ==================================== ====================== ===================================
 command    0                                    1                      2
 ========== ==================================== ====================== ===================================
-explore    nothing failed                       a run failed           nothing was decided
+explore    nothing failed                       a run failed           no run passed or failed
 minimise   a smaller failing plan was written                          a flake; the budget ended before a
                                                                        smaller plan failed; or the reduced
                                                                        plan does not fail reliably
@@ -129,7 +129,7 @@ def minimise(
 
 
 def kip(
-    which: Annotated[str, typer.Argument(metavar="N|all", help="Number of the KIP, or all of them.")],
+    selection: Annotated[str, typer.Argument(metavar="N|all", help="Number of the KIP, or all of them.")],
     budget: Annotated[
         str | None,
         typer.Option(
@@ -154,10 +154,10 @@ def kip(
     def run_plan(request: Request) -> Path:
         return perform(request, progress)[0]
 
-    trials = select_trials(which)
+    trials = select_trials(selection)
     limit = budget or ("60m" if len(trials) > 1 else None)
     allotment = runner.plan_within_budget(trials, None if limit is None else budget_s(limit))
-    progress.log(f"about {allotment.takes_s / 60:.0f} min, less for runs that are there already")
+    progress.log(f"about {allotment.takes_s / 60:.0f} min, minus the runs that exist already")
     results = []
     for trial in trials:
         home = runner.home_of(trial, out)

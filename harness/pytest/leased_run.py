@@ -19,6 +19,7 @@ from rich.console import Console
 
 from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.cluster import collect_logs
+from aftershock.harness.cluster.launch import provenance
 from aftershock.harness.cluster.ownership import owner
 from aftershock.harness.cluster.pool import Pool
 from aftershock.harness.pytest.session import Suite
@@ -74,7 +75,8 @@ def drive(leased_job: LeasedJob, pool: Pool | None = None) -> RunDir:
                 progress.log(f"run: {home.path}")
                 leased.run(home.path)
                 try:
-                    drive_on(leased_job.job, leased.cluster, home, leased.images, progress)
+                    facts = provenance(home, leased.cluster, leased.images)
+                    drive_on(leased_job.job, leased.cluster, home, facts, progress)
                 finally:
                     quiet_host.close()
                     collect_logs(engine.connect(), leased.cluster.run_id, home.path / "logs", leased.since)

@@ -1,11 +1,10 @@
-"""Assignments of the client processes: translation of the timeline's workloads into the settings of each process.
+"""Assignments of the client processes: the settings of each process, from the timeline's workloads.
 
-There is one process for each (workload, arm, operation). The arms of a workload send the same records, evenly
-interleaved in time, never at the same instant. ``producer_id`` counts the producing processes of the run from 0.
+Each (workload, arm, operation) has a process. The arms of a workload send the same records, evenly interleaved in time.
+``producer_id`` counts the producing processes of the run from 0.
 
-A ``client: java`` is Kafka's own client in a container on the host's network. The container's standard input and output
-are the client's. The container ends when its input closes, for example when the process that started it is killed. It
-also has the run's labels, so that a container that still survives is removed with the run.
+A ``client: java`` is Kafka's own client in a container on the host's network, which exchanges data with its worker
+through standard input and output. The container ends when its input closes, for example when its worker is killed.
 """
 
 import shutil
@@ -33,14 +32,14 @@ def java_command(image: str, labels: Mapping[str, str]) -> tuple[str, ...]:
     """
     if shutil.which("docker") is None:
         raise EngineError("`client: java` needs the docker command, which is not on the PATH; install it")
-    # no log driver: the output goes to the worker, and a copy in the engine's log would cost a disk write per record
+    # no log driver: the engine's log would cost a disk write per record
     options = ("docker", "run", "--interactive", "--rm", "--network", "host", "--log-driver", "none", "--pull", "never")
     label_options = (word for name, value in labels.items() for word in ("--label", f"{name}={value}"))
     return (*options, *label_options, image, _PROGRAM)
 
 
 def label_worker(command: tuple[str, ...], worker: str) -> tuple[str, ...]:
-    """Return the command with a label that names the worker: faults on clients find the container by it."""
+    """Return the command with a label that names the worker, by which faults on clients find the container."""
     *words, image, program = command
     return (*words, "--label", f"{WORKER}={worker}", image, program)
 
@@ -50,13 +49,10 @@ class RunContext:
     """Settings that all assignments of a run share.
 
     Args:
-        run_id: the run.
-        origin_ns: the origin of its clock.
-        spool: the folder for the rows of the clients.
+        origin_ns: the origin of the run's clock.
+        spool: the folder for the clients' rows.
         events: ``events.jsonl``.
-        topics: the topics by name.
-        broker_racks: the rack of each broker.
-        begin: the offsets at which the logs begin for this run, if they are not 0.
+        begin: the first offset of each partition for this run, if it is not 0.
         java: the command that starts Kafka's own clients, empty if no arm needs them.
     """
 
@@ -71,7 +67,6 @@ class RunContext:
 
 
 def assignments(timeline: Timeline, cluster: Target, context: RunContext) -> tuple[Assignment, ...]:
-    """Return the assignment of each client process of the run."""
     producer_ids = count()
     result: list[Assignment] = []
     for workload in timeline.workloads:
@@ -85,22 +80,22 @@ def assignments(timeline: Timeline, cluster: Target, context: RunContext) -> tup
                     period_us = 1_000_000 / load["rate_per_s"] if "rate_per_s" in load else 0  # closed loops: no rate
                     settings = {key: value for key, value in load.items() if key not in ("topic", "rack")}
                     settings |= {"offset_us": int(number * period_us / len(arms))}
-                    place = _connection(load, op, common, cluster, context)
                     settings |= {"producer_id": next(producer_ids)}
                     settings |= {"seed": timeline.seed} if op == "produce" else {}
-                    result.append(assignment_type.model_validate({**place, **settings}))
+                    connection = _connection(load, op, common, cluster, context)
+                    result.append(assignment_type.model_validate({**connection, **settings}))
             if consume := workload["consume"]:
-                place = _connection(consume, "consume", common, cluster, context)
                 group = _group(consume["group"], name) if consume["group"] else None
                 settings = {"group": group, "from_": consume["from"], "begin": context.begin.get(consume["topic"], {})}
-                result.append(ConsumeAssignment.model_validate({**place, **settings}))
+                connection = _connection(consume, "consume", common, cluster, context)
+                result.append(ConsumeAssignment.model_validate({**connection, **settings}))
     return tuple(result)
 
 
 def _connection(
     load: Mapping[str, Any], op: str, common: Mapping[str, Any], cluster: Target, context: RunContext
 ) -> dict[str, Any]:
-    """Return the common settings with the client's name, its topic, and how it connects."""
+    """Return the common settings with the client's name, topic, addresses and security."""
     topic, worker = context.topics[load["topic"]], _worker(common["workload"], common["arm"], op)
     return {
         **common,

@@ -1,16 +1,14 @@
-"""Client processes of a run: their spools, and the actions of faults on them (kill, freeze, disconnect).
+"""Client processes of a run: their spools, and the faults on clients (kill, pause, disconnect).
 
-A client consists of everything that a worker started: the processes of the worker's session, and the container of a
-Java client. Only the runner can start a worker again, because it holds the worker's pipes. So a kill leaves a note for
-the runner (``fleet.py``), and so does the release. If the runner is dead, nothing can be started, and no worker is
-alive.
+A client is a worker with the child processes in its session, and the container of a Java client. Only the runner can
+start a worker again, because the runner holds the worker's pipes: `kill` and `release` leave notes for the runner
+(``fleet.py``).
 
-The spool is a folder in memory, in which clients write their rows. It survives a killed runner, and its rows are later
-converted into evidence. Its name (``aftershock-<run>.<owner>``) contains the owner, so that the spool of a dead run can
-be recognised; its link ``home`` leads to the run directory, so that its rows can still become evidence.
+The spool is a folder in memory, ``aftershock-<run>.<owner>``, for the clients' rows. It survives a killed runner, and
+its link ``home`` leads to the run directory, so that its rows can still become evidence.
 
-Processes are read from proc(5). The kernel may reuse a process id at any time, so a signal goes through a descriptor of
-the process, and the process is checked again after that descriptor was opened.
+Processes are read from proc(5). Because the kernel may reuse a process id, signals go through a pidfd, and the process
+is checked again after the pidfd was opened.
 """
 
 import ctypes
@@ -19,7 +17,7 @@ import os
 import shutil
 import signal
 import socket
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -52,7 +50,7 @@ _KILL_DEADLINE_S = 5.0
 
 
 class Process(NamedTuple):
-    """A running process. ``state``: one letter, T for stopped; ``session``: the id of its session's leader."""
+    """A running process. ``state``: a letter of proc(5), T for stopped; ``session``: the process id of its leader."""
 
     pid: int
     state: str
@@ -60,14 +58,14 @@ class Process(NamedTuple):
 
 
 class SocketHandle(NamedTuple):
-    """A socket of a process: its descriptor there, which the process may reuse, and its inode, which is unique."""
+    """A socket of a process. ``descriptor``: a number that the process may reuse; ``inode``: a unique number."""
 
     descriptor: int
     inode: int
 
 
 def processes_by_session() -> dict[int, list[Process]]:
-    """Return all running processes by session, the leader of each session first if it is running."""
+    """Return all running processes by session, a running leader first."""
     sessions: dict[int, list[Process]] = {}
     for process in filter(None, map(_read_process, PROC.glob("[0-9]*"))):
         sessions.setdefault(process.session, []).append(process)
@@ -78,11 +76,11 @@ def processes_by_session() -> dict[int, list[Process]]:
 
 
 def workers(run_id: str) -> dict[str, list[Process]]:
-    """Return the running client processes of a run by name, each with all processes of its session."""
+    """Return the processes of each running client of a run, by the client's name."""
     result = {}
     for leader, processes in processes_by_session().items():
         command: list[bytes] = []
-        with suppress(OSError):  # it may have ended
+        with suppress(OSError):  # the process may have ended
             folder = PROC / str(leader)
             if folder.stat().st_uid == os.getuid():
                 command = (folder / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
@@ -92,16 +90,13 @@ def workers(run_id: str) -> dict[str, list[Process]]:
 
 
 def kill_workers(run_id: str) -> None:
-    """Kill the client processes of a run whose runner is dead, and their child processes.
-
-    A worker exits within half a second of its runner's death, unless it is frozen.
-    """
+    """Kill the clients of a run whose runner is dead. Only a frozen worker outlives its runner by half a second."""
     for processes in workers(run_id).values():
         send_signal(processes, signal.SIGKILL)
 
 
 def send_signal(processes: Iterable[Process], number: signal.Signals) -> None:
-    """Send a signal to each process that is still in the same session, in this order."""
+    """Send a signal, in order, to each process that is still in the same session."""
     for process in processes:
         with suppress(ProcessLookupError):
             descriptor = os.pidfd_open(process.pid)
@@ -123,7 +118,7 @@ def _read_process(folder: Path) -> Process | None:
 
 
 def connections(pid: int) -> dict[str, SocketHandle]:
-    """Return the established TCP connections of a process, by their addresses (as the kernel writes them) and inode.
+    """Return the established TCP connections of a process; the key holds both addresses and the inode.
 
     Raises:
         PermissionError: the process belongs to another user.
@@ -147,9 +142,9 @@ def connections(pid: int) -> dict[str, SocketHandle]:
 
 
 def shut_down_connection(pid: int, handle: SocketHandle) -> None:
-    """Shut down a connection of a process both ways, as its broker would: the next read returns the end.
+    """Shut down a connection of a process in both directions: the next read returns the end of the stream.
 
-    A connection that was already closed is skipped, and so is a file that reuses its descriptor.
+    A closed connection is skipped, and so is another file with the same descriptor.
 
     Raises:
         OSError: the kernel refuses.
@@ -166,7 +161,7 @@ def shut_down_connection(pid: int, handle: SocketHandle) -> None:
     if os.fstat(copy).st_ino != handle.inode:
         os.close(copy)
         return
-    with closing(socket.socket(fileno=copy)) as connection, suppress(OSError):  # it may have ended by itself
+    with closing(socket.socket(fileno=copy)) as connection, suppress(OSError):  # the connection may have ended
         connection.shutdown(socket.SHUT_RDWR)
 
 
@@ -180,7 +175,7 @@ class Spool:
 
     @property
     def home(self) -> Path | None:
-        """The run directory; None if it does not exist any more."""
+        """The run directory; None if it was removed."""
         home = self.path / _HOME
         return home.resolve() if home.is_dir() else None
 
@@ -213,7 +208,7 @@ def orphaned_spools() -> list[Spool]:
 
 
 def spool_of(run_id: str) -> Path | None:
-    """Return the spool of a run in progress; None if no such run is in progress."""
+    """Return the spool of a run; None if the run is not in progress."""
     spools = map(_parse_spool, TMPFS.glob(f"aftershock-{run_id}.*"))
     return next((spool.path for spool in spools if spool and spool.run_id == run_id and is_alive(spool.owner)), None)
 
@@ -224,41 +219,34 @@ def _parse_spool(path: Path) -> Spool | None:
 
 
 class ClientProcesses:
-    """The workers of one run.
-
-    ``spool`` is the directory of the clients' rows; None selects the spool of the current run with that id.
-    """
+    """The clients of a run. ``spool``: the run's spool; by default found by the run id."""
 
     def __init__(self, run_id: str, spool: Path | None = None) -> None:
         self._run_id, self._given_spool = run_id, spool
 
     def members(self) -> list[ClientProcess]:
-        """Return all clients that ever started, by name; an empty list if no run is in progress."""
+        """Return all clients, by name: ``exited`` without processes, ``paused`` if all of them are stopped.
+
+        The list is empty if no run is in progress.
+        """
         folder = self._spool()
         if folder is None:
             return []
         paths = sorted(folder.glob("*/assignment.json"))
         running = workers(self._run_id) if paths else {}
-        return [
-            ClientProcess(a.worker, a.workload, a.arm, a.op, a.rack, self._state(a, running.get(a.worker, ())))
-            for a in map(_read_assignment, paths)
-        ]
-
-    def _state(self, assignment: Assignment, processes: Sequence[Process]) -> ClientState:
-        """Return ``paused`` if all its processes are stopped, ``exited`` if none is left, else ``running``."""
-        paused = {process.state == "T" for process in processes}
-        paused |= {container.status == "paused" for container in self._containers(assignment.worker)}
-        if not paused:
-            return "exited"
-        return "paused" if all(paused) else "running"
+        clients = []
+        for a in map(_read_assignment, paths):
+            stopped = {process.state == "T" for process in running.get(a.worker, ())}
+            stopped |= {container.status == "paused" for container in self._containers(a.worker)}
+            state: ClientState = "exited" if not stopped else "paused" if all(stopped) else "running"
+            clients.append(ClientProcess(a.worker, a.workload, a.arm, a.op, a.rack, state))
+        return clients
 
     def group(self, worker: str) -> str | None:
-        """Return the client's consumer group, or None."""
         assignment = self._assignment(worker)
         return assignment.group if isinstance(assignment, ConsumeAssignment) else None
 
     def heartbeat(self, worker: str) -> Heartbeat | None:
-        """Return the client's last heartbeat."""
         folder = self._spool()
         return read_heartbeat(folder, worker) if folder else None
 
@@ -268,32 +256,34 @@ class ClientProcesses:
         return open_sessions(read_lines(assignment.events), worker) if assignment else {}
 
     def kill(self, worker: str) -> None:
-        """Kill the worker and its child processes, and wait for their deaths; it stays down until it is released."""
+        """Kill the worker and its child processes, and wait for their end; `release` starts the worker again."""
         containers, processes, folder = self._containers(worker), self._processes(worker), self._spool()
         if not processes or folder is None:
             raise FaultError(f"the client {worker} does not run, so it can't be killed")
         leader = processes[0]
         mark_down(folder, worker, leader.pid)
-        send_signal(processes, signal.SIGSTOP)  # so that no part of it reacts to the death of another part
+        send_signal(processes, signal.SIGSTOP)  # no process may react to the death of another
         for container in containers:
             _engine_call(container.kill)
         send_signal(processes, signal.SIGKILL)
         if still_lacking(lambda: worker if leader.session in processes_by_session() else "", _KILL_DEADLINE_S):
-            raise FaultError(f"the client {worker} was killed and is not dead after {_KILL_DEADLINE_S:g} s")
+            raise FaultError(f"the client {worker} is still alive {_KILL_DEADLINE_S:g} s after SIGKILL")
 
     def release(self, worker: str) -> None:
-        """Let the fleet start the worker again; no error if it runs already, or if the fleet has ended."""
+        """Let the fleet start the worker again; no effect if the worker runs or the fleet has ended."""
         if folder := self._spool():
             mark_released(folder, worker)
 
     def pause(self, worker: str) -> None:
         """Stop (SIGSTOP) the worker and its child processes."""
-        send_signal(self._processes(worker), signal.SIGSTOP)  # the leader first: it must not see the others stop
+        send_signal(
+            self._processes(worker), signal.SIGSTOP
+        )  # the leader first: it must not observe the stop of its children
         for container in self._containers(worker):
             _engine_call(container.pause)
 
     def resume(self, worker: str) -> None:
-        """Continue (SIGCONT) the worker; no error if it is not stopped, or has ended."""
+        """Continue (SIGCONT) the worker; no effect if the worker is not stopped, or has ended."""
         for container in self._containers(worker):
             if container.status == "paused":
                 _engine_call(container.unpause)
@@ -318,7 +308,7 @@ class ClientProcesses:
                     shut_down_connection(pid, handle)
 
     def _connected_pids(self, worker: str) -> list[int]:
-        """Return the processes that talk to Kafka; a Java client's process is in its container."""
+        """Return the processes with connections to Kafka: a Java client's process is in its container."""
         inside = [int(container.attrs["State"]["Pid"]) for container in self._containers(worker)]
         return inside or [process.pid for process in self._processes(worker)]
 
@@ -369,5 +359,5 @@ def _connection_errors(pid: int) -> Iterator[None]:
             return
         raise FaultError(
             f"the connections of process {pid} can't be reached ({error.strerror}): a client in a container belongs to "
-            "another user; run as root to disconnect it"
+            "another user; run Aftershock as root to disconnect this client"
         ) from error

@@ -1,12 +1,8 @@
-"""Measurements around the load: the host's noise before it, counters during it, and a last reading of the cluster.
+"""Measurements of a run: the host's noise before the load, counters during the load, and the cluster's final state.
 
-* `calibrate` runs before the load: it measures how late the host's timers fire and what a probe through a quiet link
-  costs, and keeps both in ``run.json``. An SLO on latency that is finer than the timers would judge the host, so it is
-  refused before anything is sent.
-* `Sampler` runs beside the load, with a fixed period. It watches the host (CPU use, late timers) and the links (traffic
-  during a fault). `docs/DESIGN.md` lists the names; a counter is recorded as its cumulative value.
-* The ``read_…`` functions run after the load: they read the topics, the replicas, the committed offsets, and the fetch
-  sessions that clients left open.
+* `calibrate` runs before the load. It refuses an SLO on latency that is finer than the host's timers.
+* `Sampler` runs during the load. `docs/DESIGN.md` lists the metrics; counters are cumulative.
+* The ``read_…`` functions read topics, replicas and committed offsets after the load.
 """
 
 import asyncio
@@ -45,7 +41,7 @@ _SCHEMA = pa.schema([("t_us", pa.int64()), ("broker_id", pa.int32()), ("name", p
 
 @dataclass(frozen=True)
 class Noise:
-    """``timer_late_ms``: the 90th percentile of ``timers``; ``probe_ms``: the median of ``probes``, None without."""
+    """``timer_late_ms``: 90th percentile of ``timers`` timers; ``probe_ms``: median of ``probes`` probes, if any."""
 
     timer_late_ms: float
     timers: int
@@ -54,19 +50,27 @@ class Noise:
 
 
 async def calibrate(home: RunDir, objectives: Iterable[Objective], world: Linked, clock: Clock) -> None:
-    """Measure the noise and record it. PlanError with each SLO that is finer than the noise."""
+    """Measure and record the noise of timers and of round trips through client links.
+
+    Raises:
+        PlanError: SLOs are finer than the noise.
+    """
     late_ms = []
     for _ in range(TIMERS):
         due_us = clock.now_us() + TIMER_US
         await clock.sleep_until_us(due_us)
         late_ms.append((clock.now_us() - due_us) / 1000)
-    probes_ms = await _probes_ms(world)
-    noise = Noise(
-        round(quantiles(late_ms, n=10)[-1], 3),
-        TIMERS,
-        round(median(probes_ms), 3) if probes_ms else None,
-        len(probes_ms),
-    )
+    links = [link for link in world.links() if link.channel == "client"]
+    probes_ms = []
+    for _ in range(PROBES):
+        for result in await asyncio.gather(*map(world.probe_ms, links), return_exceptions=True):
+            if isinstance(result, BaseException):
+                if not isinstance(result, FaultError):  # FaultError: a probe without an answer
+                    raise result
+            else:
+                probes_ms.append(result)
+    probe_ms = round(median(probes_ms), 3) if probes_ms else None
+    noise = Noise(round(quantiles(late_ms, n=10)[-1], 3), TIMERS, probe_ms, len(probes_ms))
     home.update(calibration=asdict(noise))
     if problems := list(unmeasurable_slos(objectives, noise)):
         raise PlanError(problems)
@@ -79,20 +83,9 @@ def unmeasurable_slos(objectives: Iterable[Objective], noise: Noise) -> Iterable
         limit_us = slo.threshold_us if isinstance(slo, Measure) and slo.of.about.confident else None
         if limit_us is not None and limit_us < noise.timer_late_ms * 1000:
             yield (
-                f"{objective.at}: `{objective.text}` is finer than this host can measure now: its timers are "
-                f"{noise.timer_late_ms:g} ms late; raise the threshold, or free the host of other work"
+                f"{objective.at}: `{objective.text}` is finer than this host can measure: its timers are "
+                f"{noise.timer_late_ms:g} ms late; raise the threshold, or stop other work on the host"
             )
-
-
-async def _probes_ms(world: Linked) -> list[float]:
-    """Return the round trips through each client link; probes without an answer are omitted."""
-    links = [link for link in world.links() if link.channel == "client"]
-    rounds = [await asyncio.gather(*map(world.probe_ms, links), return_exceptions=True) for _ in range(PROBES)]
-    results = [result for probes in rounds for result in probes]
-    for result in results:
-        if isinstance(result, BaseException) and not isinstance(result, FaultError):
-            raise result
-    return [result for result in results if isinstance(result, float)]
 
 
 class Sample(NamedTuple):
@@ -121,12 +114,9 @@ class CpuTimes(NamedTuple):
 
 
 class Sampler:
-    """Context manager that samples while it is open, and writes ``metrics/samples.parquet`` when it is left.
+    """Async context manager that samples during its block, and then writes ``samples.parquet`` to ``folder``.
 
-    Args:
-        folder: the run's ``metrics/``.
-        clock: the run's clock.
-        read: reads counters, about once a second; it may block, and an error leaves a gap.
+    ``read`` returns counters and is called about once a second; it may block, and an error leaves a gap.
     """
 
     def __init__(self, folder: Path, clock: RunClock, read: Callable[[], Sequence[Reading]]) -> None:
@@ -171,7 +161,7 @@ class Sampler:
             try:
                 readings = await asyncio.to_thread(self._read)
             except AftershockError:
-                # a gap in the counters shows in the exposure check; it must not end the run
+                # the exposure check reports a gap in the counters; a gap must not end the run
                 readings = []
             now_us = self._clock.now_us()
             self._samples += [Sample(now_us, *reading) for reading in readings]
@@ -190,7 +180,7 @@ def cpu_times() -> CpuTimes | None:
 
 async def read_topics(cluster: Target, topics: Sequence[Topic], begin: EndOffsets, home: Path, log: Log) -> EndOffsets:
     """Read the records of the topics and of each replica; return the end offsets."""
-    log("reading the topics as they are now")
+    log("reading the topics")
     bootstrap, security = cluster.bootstrap(None), cluster.security.resolved()
     read = partial(read_log, bootstrap, topics, home / "log", security=security, begin=begin)
     ends = await asyncio.to_thread(read, READ_DEADLINE_S)
@@ -200,7 +190,7 @@ async def read_topics(cluster: Target, topics: Sequence[Topic], begin: EndOffset
 
 
 async def read_commits(cluster: Target, timeline: Timeline, home: Path, log: Log) -> None:
-    """Read the coordinators' records of the plan's commits; on an attached cluster they are left alone."""
+    """Read the coordinators' records of the plan's commits; skip an attached cluster."""
     committing = [arm for load in timeline.workloads if load.get("commit") for arm in load["arms"].values()]
     topics = {SHARE_STATE if arm["settings"].get("share") else OFFSETS for arm in committing}
     if "attach" in timeline.cluster or not topics:
@@ -212,7 +202,7 @@ async def read_commits(cluster: Target, timeline: Timeline, home: Path, log: Log
 
 
 async def open_fetch_sessions(cluster: Target, home: Path) -> dict[str, Any] | None:
-    """Return how many fetch sessions clients reported, and those still open; None if they reported none."""
+    """Return the numbers of fetch sessions that clients reported and that are still open; None without reports."""
     sessions = granted_sessions(read_lines(home / "events.jsonl"))
     if not sessions:
         return None

@@ -1,17 +1,16 @@
 """Progress display on stderr: a live panel on a terminal, plain lines elsewhere, and GitHub annotations.
 
-In GitHub Actions `annotate_github` adds annotations on the plan's lines, and a summary of the job's step. Workflow
-commands go to stderr, which the runner reads as well: stdout holds the result.
+In GitHub Actions `annotate_github` annotates the plan's lines and writes a summary of the job's step.
 """
 
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self, TextIO
+from typing import TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -66,47 +65,29 @@ class Progress:
         # plain text: a plan's names must not be read as markup
         self._console.print(Text(line), soft_wrap=not self._console.is_terminal)
 
-    def following(self, status: Callable[[], Status]) -> "Following":
-        """Return a context manager that shows ``status()`` periodically."""
-        return Following(self._console, status)
+    @asynccontextmanager
+    async def following(self, status: Callable[[], Status]) -> AsyncIterator[None]:
+        """Show ``status()`` periodically during the block."""
+        live = Live(console=self._console, auto_refresh=False, transient=True) if self._console.is_terminal else None
 
+        async def refresh() -> None:
+            while True:
+                await asyncio.sleep(_LIVE_PERIOD_S if live else _PLAIN_PERIOD_S)
+                if live:
+                    live.update(panel(status()), refresh=True)
+                else:
+                    self._console.print(Text(status_line(status())), soft_wrap=True)
 
-class Following:
-    """Context manager that shows the changing part of the progress."""
-
-    def __init__(self, console: Console, status: Callable[[], Status]) -> None:
-        self._console = console
-        self._status = status
-        self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
-        self._task: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> Self:
-        if self._live:
-            self._live.start()
-        self._task = asyncio.create_task(self._refresh())
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._task:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        if self._live:
-            self._live.stop()
-
-    async def _refresh(self) -> None:
-        while True:
-            await asyncio.sleep(_LIVE_PERIOD_S if self._live else _PLAIN_PERIOD_S)
-            status = self._status()
-            if self._live:
-                self._live.update(panel(status), refresh=True)
-            else:
-                self._console.print(Text(status_line(status)), soft_wrap=True)
+        with live or nullcontext():
+            task = asyncio.create_task(refresh())
+            try:
+                yield
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
 
 
 def status_line(status: Status) -> str:
-    """Return the status on one line."""
     arms = []
     for arm in status.arms:
         count = f"{arm.ok} read" if arm.sent is None else f"{arm.ok}/{arm.sent} ok"
@@ -115,7 +96,7 @@ def status_line(status: Status) -> str:
 
 
 def panel(status: Status) -> Group:
-    """Return the status as a headline, with a small table of the clients if there are any."""
+    """Return a headline, with a table of the clients if there are any."""
     headline = Text(f"{status.elapsed_s:4.0f} s  ")
     headline.append(status.headline, style="bold red" if status.faults else "bold")
     if not status.arms:
@@ -156,7 +137,7 @@ def annotate_github(
 
     paths = list(run_dirs)
     for path in paths:
-        # the plan as GitHub names files: relative to the checkout; None if it is elsewhere
+        # GitHub wants the plan's path relative to the checkout; None for a plan outside the checkout
         plan = Path(read_json(path / "run.json").get("plan_file") or os.devnull)
         checkout = Path(environment.get("GITHUB_WORKSPACE", ".")).resolve()
         file = str(plan.relative_to(checkout)) if plan.is_relative_to(checkout) else None

@@ -1,14 +1,8 @@
-"""One run, from the plan to the verdict.
+"""Execution of ``aftershock run``: plan, timeline, cluster, load with faults, evidence, verdict, report.
 
-::
-
-    plan ─▶ timeline ─▶ cluster ─▶ load, faults, samples ─▶ evidence ─▶ verdict, report
-
-The live half and the judging half share nothing but the run directory. Even after an error or Ctrl-C, the clients
-end, the evidence so far is kept and readable, and the cluster is removed unless it is to be kept. During the clean-up
-Ctrl-C and SIGTERM wait, because half a clean-up would leave things behind.
-
-A plan may start programs: ``client: exec`` needs the user's permission, Kafka's Java clients need an image.
+The live half and the judging half share only the run directory. After an error or Ctrl-C the clients end, the evidence
+so far stays readable, and the cluster is removed unless it is to be kept. Ctrl-C and SIGTERM wait for the end of the
+clean-up. A plan may start programs: ``client: exec`` needs the user's permission.
 """
 
 import asyncio
@@ -16,11 +10,8 @@ import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
-
-import docker
 
 from aftershock.errors import AftershockError, EvidenceError, PlanError
 from aftershock.faults.kinds.registry import KINDS
@@ -30,8 +21,8 @@ from aftershock.faults.timeline.compile import compile_checked
 from aftershock.faults.timeline.timeline import Timeline
 from aftershock.harness.cluster import engine, ownership
 from aftershock.harness.cluster.attached import AttachedCluster, AttachmentDescriptor
-from aftershock.harness.cluster.cluster import DESCRIPTOR_FILE, Cluster, collect_logs
-from aftershock.harness.cluster.launch import Images, Log, images_for, launch, provenance
+from aftershock.harness.cluster.cluster import DESCRIPTOR_FILE, collect_logs
+from aftershock.harness.cluster.launch import Log, images_for, launch, provenance
 from aftershock.harness.cluster.target import Target
 from aftershock.harness.cluster.topology import ClusterSpec
 from aftershock.harness.run.assignments import java_command
@@ -51,8 +42,8 @@ from aftershock.results.report.page import write_report
 class Request:
     """Arguments of ``aftershock run``.
 
-    ``changes`` are ``key=value`` changes to the plan, and ``kafka`` replaces its version. ``rehearse`` runs the full
-    load and injects nothing. ``allow_exec`` lets the plan start programs of the user's own.
+    ``changes``: ``key=value`` changes to the plan; ``kafka``: a version in place of the plan's; ``rehearse``: inject no
+    fault; ``allow_exec``: allow the plan to start programs.
     """
 
     plan: Path
@@ -69,7 +60,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Job:
-    """A compiled plan. ``file`` is the plan's file, None for a text; ``kafka`` replaces the plan's version."""
+    """A compiled plan. ``file``: the plan's file, None for a text; ``kafka``: a version in place of the plan's."""
 
     file: Path | None
     checked: CheckedPlan
@@ -89,9 +80,8 @@ class Job:
             raise PlanError(
                 ["a plan with `cluster: attach` runs only with `aftershock run`, without --keep and without --kafka"]
             )
-        needs_wire_proxy = any(KINDS[step.kind].family == "protocol" for step in self.timeline.steps)
         cluster = self.checked.plan.cluster
-        wire_proxy = cluster.wire_proxy or needs_wire_proxy
+        wire_proxy = cluster.wire_proxy or any(KINDS[step.kind].family == "protocol" for step in self.timeline.steps)
         return ClusterSpec.of(cluster.model_copy(update={"wire_proxy": wire_proxy}), self.kafka)
 
 
@@ -119,10 +109,7 @@ def prepare(
 
 
 def refuse_programs(checked: CheckedPlan) -> None:
-    """Raise PlanError if an arm starts a program, because a plan may come from an untrusted source.
-
-    Such a program has all the user's privileges.
-    """
+    """Raise PlanError if an arm starts a program: a plan may be untrusted, and programs have the user's rights."""
     problems = [
         f"{checked.source}: the arm `{name}` of workload `{workload.name}` would start a program "
         f"({' '.join(arm.command)}); add --allow-exec (in Python: allow_exec=True) if you trust it"
@@ -137,16 +124,16 @@ def refuse_programs(checked: CheckedPlan) -> None:
 def perform(request: Request, progress: Progress) -> tuple[Path, Verdict]:
     """Run a plan and judge it; return the run directory and the verdict.
 
-    A run judged on latency has the host to itself meanwhile, and waits until it is free.
+    A run judged on latency waits for the host, and has it alone.
 
     Raises:
         PlanError: the plan can't be run; nothing was started.
-        EngineError: there is no engine, or no image.
-        ClusterError: the cluster did not come up.
+        EngineError: the engine does not answer, or an image is not available.
+        ClusterError: the cluster did not start.
         FaultError: a fault could not be healed.
         WorkloadError: a client process died.
-        LeaseError: the host's lease can't be had.
-        KeyboardInterrupt: interrupted, after the clean-up.
+        LeaseError: the host's lease is not available.
+        KeyboardInterrupt: raised after the clean-up.
     """
     log = progress.log
     job = prepare(
@@ -158,21 +145,33 @@ def perform(request: Request, progress: Progress) -> tuple[Path, Verdict]:
         rehearse=request.rehearse,
         allow_exec=request.allow_exec,
     )
-    run_live: Callable[[RunDir], None]
-    if job.attach and not request.keep and not request.kafka:
+    attach = None if request.keep or request.kafka else job.attach
+    if attach:
         sweep(None, log)
-        run_live = partial(_run_attached, job, job.attach, progress)
     else:
         spec, client = job.spec, engine.connect()
         sweep(client, log)
         images = images_for(client, spec, log)
         for version in sorted({version for step in job.timeline.steps for version in step.fault().kafka_versions()}):
             engine.kafka_image(client, version, log)
-        run_live = partial(_run_launched, job, spec, client, images, progress, request.keep)
     kind = lease_kind([objective.slo for objective in job.checked.plan.objectives])
     with host_lease(kind, f"aftershock run {job.timeline.name}", log):
         home = RunDir.create(request.out, job.timeline.name, request.seed, request.command)
-        run_live(home)
+        with record_outcome(home, progress):
+            if attach:
+                _drive_attached(job, attach, home, progress)
+            else:
+                try:
+                    with closing(launch(spec, home.run_id, home.path, images, log, keep=request.keep)) as cluster:
+                        drive_on(job, cluster, home, provenance(home, cluster, images), progress)
+                finally:
+                    with defer_interrupts(log):
+                        collect_logs(client, home.run_id, home.path / "logs")
+                        if not (request.keep and (home.path / DESCRIPTOR_FILE).exists()):
+                            ownership.remove_run(client, home.run_id)
+        if request.keep:
+            down = f"aftershock cluster down --run {home.run_id}"
+            log(f"the cluster is kept: bootstrap {cluster.bootstrap(None)}; remove it with: {down}")
         log("judging the evidence with Spark")
         verdict = judge(home.path, request.spark, log)
     write_report(home.path)
@@ -180,59 +179,27 @@ def perform(request: Request, progress: Progress) -> tuple[Path, Verdict]:
     return home.path, verdict
 
 
-def _run_launched(
-    job: Job,
-    spec: ClusterSpec,
-    client: docker.DockerClient,
-    images: Images,
-    progress: Progress,
-    keep: bool,  # noqa: FBT001 -- bound by `partial`
-    home: RunDir,
-) -> None:
-    """Launch the cluster, drive the job on it, and remove it unless it is to be kept."""
-    with record_outcome(home, progress):
+def _drive_attached(job: Job, attach: Attach, home: RunDir, progress: Progress) -> None:
+    """Drive the job on an existing cluster, and undo all changes except records and committed offsets."""
+    descriptor = AttachmentDescriptor.of(home.run_id, attach, job.timeline)
+    descriptor.write(home.path)
+    watchdog.watch(ownership.owner(), home.run_id, home.path)
+    progress.log(f"attaching to {attach.bootstrap}: only topics and settings named in the plan are changed")
+    with closing(AttachedCluster(descriptor, home.path)) as cluster:
+        cluster.check()
+        versions = {**home.facts["versions"], **cluster.versions()}
         try:
-            with closing(launch(spec, home.run_id, home.path, images, progress.log, keep=keep)) as cluster:
-                drive_on(job, cluster, home, images, progress)
+            drive_on(job, cluster, home, {"versions": versions}, progress)
         finally:
             with defer_interrupts(progress.log):
-                collect_logs(client, home.run_id, home.path / "logs")
-                if not (keep and (home.path / DESCRIPTOR_FILE).exists()):
-                    ownership.remove_run(client, home.run_id)
-    if keep:
-        down = f"aftershock cluster down --run {home.run_id}"
-        progress.log(f"the cluster is kept: bootstrap {cluster.bootstrap(None)}; remove it with: {down}")
+                cluster.clear()
 
 
-def _run_attached(job: Job, attach: Attach, progress: Progress, home: RunDir) -> None:
-    """Drive the job on an existing cluster, and restore it.
+def drive_on(job: Job, cluster: Target, home: RunDir, cluster_facts: Mapping[str, Any], progress: Progress) -> None:
+    """Drive a job on a ready cluster, within `record_outcome`. Raises as `perform` does.
 
-    Records in its topics and committed offsets of groups stay.
-    """
-    with record_outcome(home, progress):
-        descriptor = AttachmentDescriptor.of(home.run_id, attach, job.timeline)
-        descriptor.write(home.path)
-        watchdog.watch(ownership.owner(), home.run_id, home.path)
-        progress.log(f"attaching to {attach.bootstrap}: only what the plan names is changed")
-        with closing(AttachedCluster(descriptor, home.path)) as cluster:
-            cluster.check()
-            versions = {**home.facts["versions"], **cluster.versions()}
-            try:
-                _drive(job, cluster, home, {"versions": versions}, progress)
-            finally:
-                with defer_interrupts(progress.log):
-                    cluster.clear()
-
-
-def drive_on(job: Job, cluster: Cluster, home: RunDir, images: Images, progress: Progress) -> None:
-    """Drive a job on a launched cluster, to be called within `record_outcome`. Raises as `perform` does."""
-    _drive(job, cluster, home, provenance(home, cluster, images), progress)
-
-
-def _drive(job: Job, cluster: Target, home: RunDir, cluster_facts: Mapping[str, Any], progress: Progress) -> None:
-    """Write plan, timeline and clock to disk before the first record is sent, and drive the job.
-
-    ``cluster_facts`` go to ``run.json``; its ``versions`` are among them.
+    Plan, timeline and clock are on disk before the first record is sent. ``cluster_facts``, including ``versions``, go
+    to ``run.json``.
     """
     (home.path / "plan.yaml").write_text(job.checked.text, encoding="utf-8")
     (home.path / "timeline.json").write_bytes(job.timeline.to_json())
@@ -242,12 +209,8 @@ def _drive(job: Job, cluster: Target, home: RunDir, cluster_facts: Mapping[str, 
         image = engine.java_client_image(engine.connect(), kafka, progress.log)
         java = java_command(image.name, ownership.labels_of(home.run_id, home.path, keep=False))
     clock = RunClock.starting_now()
-    home.update(
-        plan_file=str(job.file) if job.file else None,
-        origin_ns=clock.origin_ns,
-        rehearse=job.rehearse,
-        **cluster_facts,
-    )
+    plan_file = str(job.file) if job.file else None
+    home.update(plan_file=plan_file, origin_ns=clock.origin_ns, rehearse=job.rehearse, **cluster_facts)
     spool = spool_for(home.run_id, home.path)
     try:
         asyncio.run(drive(job.timeline, cluster, home, spool.path, clock, progress, java, rehearse=job.rehearse))
@@ -258,9 +221,9 @@ def _drive(job: Job, cluster: Target, home: RunDir, cluster_facts: Mapping[str, 
 
 @contextmanager
 def record_outcome(home: RunDir, progress: Progress) -> Iterator[None]:
-    """Write the final status of the live half to ``run.json``, and print where the evidence is if it failed.
+    """Write the final status of the live half to ``run.json``; after a failure, print the path of the evidence.
 
-    Enter it as soon as the run directory exists: a run that is interrupted before it would seem to be in progress.
+    Enter this context as soon as the run directory exists: otherwise an interrupted run seems to be in progress.
     """
     try:
         yield
@@ -268,14 +231,14 @@ def record_outcome(home: RunDir, progress: Progress) -> Iterator[None]:
         home.seal()
     except KeyboardInterrupt:
         home.update(status="interrupted", why="interrupted")
-        progress.log(f"interrupted; everything is cleaned up, the evidence so far is kept\nrun: {home.path}")
+        progress.log(f"interrupted; the clean-up is complete, and the evidence so far is stored\nrun: {home.path}")
         raise
     except OSError as error:
-        # the run directory itself may be unwritable: then run.json stays at "running", and there is no manifest
+        # if the run directory is not writable, run.json stays at "running", and there is no manifest
         with suppress(OSError):
             home.update(status="failed", why=str(error))
         raise EvidenceError(
-            f"can't write evidence to {home.path}: {error.strerror or error}; make room there, or choose another --out"
+            f"can't write evidence to {home.path}: {error.strerror or error}; free disk space, or choose another --out"
             f"\nrun: {home.path}"
         ) from error
     except Exception as error:
@@ -286,14 +249,14 @@ def record_outcome(home: RunDir, progress: Progress) -> Iterator[None]:
 
 @contextmanager
 def defer_interrupts(log: Callable[[str], None]) -> Iterator[None]:
-    """Ignore Ctrl-C and SIGTERM until the block is left, and log a line for each."""
+    """Ignore Ctrl-C and SIGTERM until the end of the block, and log a line for each signal."""
 
-    def answer(*_: object) -> None:
+    def log_wait(*_: object) -> None:
         log("still cleaning up; a few seconds more")
 
-    before = {number: signal.signal(number, answer) for number in (signal.SIGINT, signal.SIGTERM)}
+    earlier = {number: signal.signal(number, log_wait) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in earlier.items():
             signal.signal(number, handler)

@@ -1,7 +1,6 @@
-"""Run directory: one folder with all evidence of a run, readable at any moment, also for a run that failed.
+"""Run directory: a folder with all evidence of a run, readable at any moment, also after a failure.
 
-The module also holds the run's clock: microseconds since the run's origin on the host's monotonic clock, the same in
-all processes.
+`RunClock` gives microseconds since the run's origin on the host's monotonic clock, the same in all processes.
 """
 
 import asyncio
@@ -33,15 +32,13 @@ class RunClock:
 
     @classmethod
     def starting_now(cls) -> "RunClock":
-        """Return a clock whose zero is the current time."""
         return cls(time.monotonic_ns())
 
     def now_us(self) -> int:
-        """Return the microseconds since the origin."""
         return run_clock(self.origin_ns)()
 
     async def sleep_until_us(self, t_us: int) -> None:
-        """Return at ``t_us``, or at once if that has passed."""
+        """Sleep until ``t_us``; return at once if that time has passed."""
         await asyncio.sleep(max(0, t_us - self.now_us()) / 1e6)
 
 
@@ -75,6 +72,13 @@ class RunDir:
                 (path / file).touch()
         except OSError as error:
             raise EvidenceError(f"can't write evidence to {path}: {error.strerror}; choose another --out") from error
+        # the revision of the harness's checkout, with "+" if it has changes; None outside a checkout
+        describe = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+", "--exclude=*"]
+        try:
+            answer = subprocess.run(describe, capture_output=True, text=True, timeout=5, check=False)
+            revision = answer.stdout.strip() or None
+        except OSError:
+            revision = None
         system = os.uname()
         packages = ("aftershock", "confluent-kafka", "pyspark")
         facts = {
@@ -87,7 +91,7 @@ class RunDir:
             "why": None,
             "rehearse": False,
             "versions": {"python": sys.version.split()[0], **{package: version(package) for package in packages}},
-            "git": _git_revision(),
+            "git": revision,
             "host": {
                 "cores": os.cpu_count(),
                 "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
@@ -109,35 +113,23 @@ class RunDir:
 
     @property
     def run_id(self) -> str:
-        """The folder's name, unique on the host."""
         return self.path.name
 
     def update(self, **facts: Any) -> None:
-        """Add facts to ``run.json``, atomically."""
+        """Add facts to ``run.json`` atomically."""
         self.facts |= facts
         self.write_json("run.json", self.facts)
 
     def write_json(self, name: str, document: Any) -> None:
-        """Write one JSON file atomically."""
         write_whole(self.path / name, json.dumps(document, indent=1) + "\n")
 
     def event(self, t_us: int, name: str, **fields: Any) -> None:
-        """Append one event of the harness itself (arm: null)."""
+        """Append an event of the harness itself (arm: null)."""
         with (self.path / "events.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps({"t_us": t_us, "arm": None, "event": name, **fields}) + "\n")
 
     def seal(self) -> None:
-        """Write the manifest: the list of evidence files. It comes last, so a run without it is incomplete."""
+        """Write the manifest, the list of evidence files. A run without a manifest is incomplete."""
         tables = [f"{table}/{part.name}" for table in _TABLES for part in sorted((self.path / table).glob("*.parquet"))]
         optional = [name for name in _OPTIONAL if (self.path / name).exists()]
         self.write_json("manifest.json", {"schema_version": 1, "files": [*_EVIDENCE, *optional, *tables]})
-
-
-def _git_revision() -> str | None:
-    """Return the revision of the harness's checkout, with "+" if it has changes; None outside a checkout."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+", "--exclude=*"]
-    try:
-        described = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
-    except OSError:
-        return None
-    return described.stdout.strip() or None

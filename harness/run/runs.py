@@ -1,7 +1,7 @@
-"""The run directories under a folder: their list, and which of them may be removed.
+"""List and removal of the run directories under a folder.
 
-Only a folder with a ``run.json`` of the harness is a run. A run whose process is alive, or whose cluster stands, is
-never removed.
+Only a folder with a ``run.json`` of the harness is a run. A run with a live process or a standing cluster is never
+removed.
 """
 
 import json
@@ -19,16 +19,13 @@ from aftershock.errors import AftershockError, EvidenceError
 from aftershock.harness.cluster import ownership
 from aftershock.harness.cluster.ownership import LabelledCluster
 
-_AGE = re.compile(r"(\d{1,5})([dhm])")
-_UNITS = {"d": "days", "h": "hours", "m": "minutes"}
-
 
 @dataclass(frozen=True)
 class Run:
-    """One run directory.
+    """A run directory.
 
-    ``status`` is the verdict's if there is one, else how the run ended; ``owner`` is its process; ``cluster`` is the
-    run id of the cluster that it used.
+    ``status``: the verdict's, or without a verdict that of ``run.json``, or ``died``; ``owner``: the run's process;
+    ``cluster``: the run id of the cluster that the run used.
     """
 
     path: Path
@@ -41,7 +38,6 @@ class Run:
 
     @property
     def run_id(self) -> str:
-        """The folder's name."""
         return self.path.name
 
     def to_json(self) -> dict[str, Any]:
@@ -56,51 +52,24 @@ class Run:
         }
 
     def find_cluster(self, standing: Collection[LabelledCluster]) -> LabelledCluster | None:
-        """Return its cluster if that stands: one launched for it, or a pooled one that it was the last to use."""
-        home = self.path.resolve()
-        candidates = (
-            cluster for cluster in standing if cluster.home == home or cluster.run_id in (self.run_id, self.cluster)
-        )
-        return next(candidates, None)
-
-
-@dataclass(frozen=True)
-class Criteria:
-    """Runs that may be removed: all but the newest ``keep``, and begun before ``before``; None sets no condition."""
-
-    keep: int | None
-    before: datetime | None
-
-
-@dataclass(frozen=True)
-class Pruning:
-    """The runs to remove, and those spared with the reason."""
-
-    condemned: Sequence[Run]
-    spared: Sequence[tuple[Run, str]]
-
-    @property
-    def size_bytes(self) -> int:
-        """The size of the runs to remove."""
-        return sum(run.size_bytes for run in self.condemned)
+        """Return the run's standing cluster: launched for the run, or a pooled cluster that the run used last."""
+        home, run_ids = self.path.resolve(), (self.run_id, self.cluster)
+        return next((cluster for cluster in standing if cluster.home == home or cluster.run_id in run_ids), None)
 
 
 def find_run(name: str, out: Path) -> Path:
-    """Return a run by its path, or by its id under ``out``. Raises AftershockError if it is neither."""
+    """Return a run's directory by its path, or by its id under ``out``. Raises AftershockError if there is none."""
     for path in (Path(name), out / name):
         if (path / "run.json").is_file():
             return path
     raise AftershockError(
-        f"no run at {name} nor at {out / name} (a run directory holds a run.json); name one of those that "
-        "`aftershock runs` lists"
+        f"no run at {name} nor at {out / name} (a run directory holds a run.json); `aftershock runs` lists the runs"
     )
 
 
 def runs_in(out: Path) -> list[Run]:
     """Return the runs under ``out``, newest first; an empty list if the folder does not exist."""
-    if not out.is_dir():
-        return []
-    runs = [run for run in map(_read_run, out.iterdir()) if run]
+    runs = [run for run in map(_read_run, out.iterdir() if out.is_dir() else ()) if run]
     return sorted(runs, key=lambda run: (run.started_at, run.run_id), reverse=True)
 
 
@@ -117,7 +86,7 @@ def _read_run(path: Path) -> Run | None:
     owner = str(facts.get("owner", ""))
     if status == "running" and not ownership.is_alive(owner):
         status = "died"
-    with suppress(OSError, ValueError, KeyError, TypeError):  # a run that is not judged has no verdict
+    with suppress(OSError, ValueError, KeyError, TypeError):  # a run without a verdict
         status = str(json.loads((path / "verdict.json").read_text(encoding="utf-8"))["status"])
     files = (Path(folder, name) for folder, _, names in os.walk(path) for name in names)
     size_bytes = sum(file.lstat().st_size for file in files)
@@ -125,7 +94,7 @@ def _read_run(path: Path) -> Run | None:
 
 
 def table(runs: Sequence[Run], standing: Collection[LabelledCluster]) -> str:
-    """Return the runs as a text table without a final newline, with a remark on those whose cluster stands."""
+    """Return the runs as a text table without a final newline; a remark marks runs with a standing cluster."""
     rows = [("run", "started (UTC)", "status", "size", "")]
     for run in runs:
         remark = "its cluster stands" if run.find_cluster(standing) else ""
@@ -135,20 +104,25 @@ def table(runs: Sequence[Run], standing: Collection[LabelledCluster]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def pruning(runs: Sequence[Run], criteria: Criteria, standing: Collection[LabelledCluster]) -> Pruning:
-    """Select the runs to remove, from ``runs`` with the newest first."""
-    condemned, spared = [], []
-    for run in list(runs)[criteria.keep or 0 :]:
-        if criteria.before is not None and run.started_at >= criteria.before:
+def pruning(
+    runs: Sequence[Run], standing: Collection[LabelledCluster], keep: int | None, before: datetime | None
+) -> tuple[list[Run], list[tuple[Run, str]]]:
+    """Return the runs to remove, and the runs that stay with the reason.
+
+    Candidates are all but the newest ``keep`` of ``runs`` (newest first) that began before ``before``; None sets no
+    condition.
+    """
+    removable, in_use = [], []
+    for run in runs[keep or 0 :]:
+        if before is not None and run.started_at >= before:
             continue
-        cluster = run.find_cluster(standing)
         if ownership.is_alive(run.owner):
-            spared.append((run, f"process {run.owner.partition(':')[0]} drives it"))
-        elif cluster:
-            spared.append((run, f"its cluster stands; aftershock cluster down --run {cluster.run_id}"))
+            in_use.append((run, f"process {run.owner.partition(':')[0]} drives it"))
+        elif cluster := run.find_cluster(standing):
+            in_use.append((run, f"its cluster stands; aftershock cluster down --run {cluster.run_id}"))
         else:
-            condemned.append(run)
-    return Pruning(condemned, spared)
+            removable.append(run)
+    return removable, in_use
 
 
 def remove(run: Run) -> None:
@@ -161,13 +135,13 @@ def remove(run: Run) -> None:
 
 def parse_age(text: str) -> timedelta:
     """Parse ``30d``, ``12h`` or ``90m``. Raises AftershockError for anything else."""
-    match = _AGE.fullmatch(text)
+    match = re.fullmatch(r"(\d{1,5})([dhm])", text)
     if match is None:
         raise AftershockError(f"{text} is not an age; give a number with its unit, for example 30d, 12h or 90m")
-    return timedelta(**{_UNITS[match[2]]: int(match[1])})
+    return timedelta(**{{"d": "days", "h": "hours", "m": "minutes"}[match[2]]: int(match[1])})
 
 
 def size(size_bytes: int) -> str:
     """Return a size as text, such as ``1.5 MB``."""
-    kilo = 1000
-    return f"{size_bytes / kilo**2:.1f} MB" if size_bytes >= kilo**2 else f"{size_bytes / kilo:.0f} kB"
+    mega = 1_000_000
+    return f"{size_bytes / mega:.1f} MB" if size_bytes >= mega else f"{size_bytes / 1000:.0f} kB"

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import pytest
 
-from aftershock.errors import PlanError
+from aftershock.errors import EngineError, PlanError
+from aftershock.faults.kinds import registry
 from aftershock.faults.kinds.process.kill import Kill
 from aftershock.faults.kinds.registry import BUILT_IN, ExternalKinds, load_external_kinds
 from aftershock.faults.plan import parsing
 from aftershock.faults.plan.check import load_plan
-from aftershock.harness.cli import doctor
+from aftershock.harness.cli.__main__ import doctor
+from aftershock.harness.cluster import engine
 from aftershock.tests.unit.faults.conftest import FRAME
 
 if TYPE_CHECKING:
@@ -102,15 +104,22 @@ def test_two_packages_of_one_name() -> None:
     assert "is a kind of the package aaa 1.2" in found.refused["smite of bbb 1.2"]
 
 
-def test_a_plan_that_uses_a_broken_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_engine() -> None:
+    raise EngineError("no Docker engine")
+
+
+def test_a_plan_that_uses_a_broken_one(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """That plan is refused at the kind, other plans are not affected, and `doctor` reports the kind."""
     broken = load_external_kinds([Entry("smite", ImportError("no x"))], BUILT_IN)  # type: ignore[list-item]
     monkeypatch.setattr(parsing, "EXTERNAL", broken)
-    monkeypatch.setattr(doctor, "EXTERNAL", broken)
+    monkeypatch.setattr(registry, "EXTERNAL", broken)
+    monkeypatch.setattr(engine, "connect", no_engine)
     load_plan(FRAME + "  - {for: 4s, kind: kill, broker: 1}\n")
     with pytest.raises(PlanError, match=r"^plan.yaml:10:21: the package theirs 1.2 has a kind `smite`"):
         load_plan(FRAME + "  - {for: 4s, kind: smite, broker: 1}\n")
-    assert [(False, broken.refused["smite"])] == [(found.ok, found.detail) for found in doctor._kinds()]
+    assert 3 == doctor()
+    kinds = [line for line in capsys.readouterr().out.splitlines() if "fault kind" in line]
+    assert [f"MISSING fault kind: {broken.refused['smite']}"] == kinds
 
 
 def test_no_external_kinds() -> None:

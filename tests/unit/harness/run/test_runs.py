@@ -10,7 +10,7 @@ import pytest
 from aftershock.errors import AftershockError
 from aftershock.harness.cluster import ownership
 from aftershock.harness.cluster.ownership import LabelledCluster
-from aftershock.harness.run.runs import Criteria, find_run, parse_age, pruning, remove, runs_in, size, table
+from aftershock.harness.run.runs import find_run, parse_age, pruning, remove, runs_in, size, table
 
 DEAD = "1:1"
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
@@ -92,7 +92,7 @@ def test_the_list(out: Path) -> None:
 def test_criteria(out: Path, keep: int | None, days: int | None, expected: list[str]) -> None:
     """All but the newest N, or older than a date; with both, a run must meet both."""
     before = None if days is None else NOW - timedelta(days=days)
-    assert expected == names(pruning(runs_in(out), Criteria(keep, before), []).condemned)
+    assert expected == names(pruning(runs_in(out), [], keep, before)[0])
 
 
 def test_what_is_needed_stays(out: Path) -> None:
@@ -104,19 +104,19 @@ def test_what_is_needed_stays(out: Path) -> None:
         stands("middle", Path("/elsewhere"), keep=False),
         stands("pool-3f-0-1a", out / "session-1" / "pool" / "slot-0"),
     ]
-    verdict = pruning(runs_in(out), Criteria(0, None), standing)
-    assert ["new"] == names(verdict.condemned)
-    spared = {each.run_id: why for each, why in verdict.spared}
+    removable, in_use = pruning(runs_in(out), standing, 0, None)
+    assert ["new"] == names(removable)
+    spared = {each.run_id: why for each, why in in_use}
     assert {"middle", "old", "driven", "pooled"} == spared.keys()
     assert "drives it" in spared["driven"]
     assert "aftershock cluster down --run pool-3f-0-1a" in spared["pooled"]
 
 
 def test_removal(out: Path) -> None:
-    """The folder goes, its neighbours stay, and as much as was announced is freed."""
-    verdict = pruning(runs_in(out), Criteria(None, NOW - timedelta(days=30)), [])
-    assert sum(each.size_bytes for each in verdict.condemned) == verdict.size_bytes >= 5_000
-    for each in verdict.condemned:
+    """The folder of a removable run is deleted, and its neighbours stay."""
+    removable, _ = pruning(runs_in(out), [], None, NOW - timedelta(days=30))
+    assert sum(each.size_bytes for each in removable) >= 5_000
+    for each in removable:
         remove(each)
     assert ["broken", "foreign", "link", "middle", "new", "session-1"] == sorted(path.name for path in out.iterdir())
 
