@@ -72,16 +72,16 @@ class Log:
             (batch,) = parse(data)
         except (ProtocolError, ValueError):
             return Appended(CORRUPT_MESSAGE)
-        if batch.producer_id < 0:
+        if batch.header.producer_id < 0:
             return Appended(0, self._store(data, batch, epoch))
         return self._append_once(data, batch, epoch)
 
     def _append_once(self, data: bytes, batch: Batch, epoch: int) -> Appended:
-        first, last = batch.base_sequence, (batch.base_sequence + batch.count - 1) % SEQUENCES
-        known = self.producers.get(batch.producer_id)
-        if known and batch.producer_epoch < known.epoch:
+        first, last = batch.header.base_sequence, (batch.header.base_sequence + batch.count - 1) % SEQUENCES
+        known = self.producers.get(batch.header.producer_id)
+        if known and batch.header.producer_epoch < known.epoch:
             return Appended(INVALID_PRODUCER_EPOCH)
-        if known and batch.producer_epoch > known.epoch:
+        if known and batch.header.producer_epoch > known.epoch:
             if first != 0:
                 return Appended(OUT_OF_ORDER_SEQUENCE_NUMBER)
             known = None
@@ -90,8 +90,8 @@ class Log:
         if known and first != known.expected:
             return Appended(OUT_OF_ORDER_SEQUENCE_NUMBER)
         base = self._store(data, batch, epoch)
-        known = known or Sequences(batch.producer_epoch)
-        self.producers[batch.producer_id] = known
+        known = known or Sequences(batch.header.producer_epoch)
+        self.producers[batch.header.producer_id] = known
         known.batches.append((first, last, base))
         return Appended(0, base)
 

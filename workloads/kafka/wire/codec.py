@@ -1,15 +1,14 @@
-"""Framing: a signed 32-bit length before each message, and nothing else between them.
+"""Kafka messages on the wire: framing, choice of API versions, headers.
 
-Which version of an API to speak: the highest that the broker offers, kio knows and the caller allows.
-
-Whole messages: a header and a body, to bytes and back.
+A frame is a signed 32-bit length and a message; a message is a header and a body. The version of an API is the highest
+that the broker offers, kio knows and the caller allows.
 """
 
 import struct
 from collections.abc import Mapping
 from enum import IntEnum
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from kio.index import load_request_schema, load_response_from_request, load_response_schema
 from kio.schema.errors import ErrorCode
@@ -21,54 +20,52 @@ from aftershock.workloads.kafka.wire.decoder import decode, prepare_decoder
 from aftershock.workloads.kafka.wire.encoder import encoded_parts
 
 FRAME_BYTES_MAX = 100 * 1024 * 1024
-"""Kafka's own default for socket.request.max.bytes. A longer message is a broken or hostile peer's."""
+"""Kafka's default for socket.request.max.bytes. A longer message comes from a broken or hostile peer."""
 
 PREFIX = struct.Struct(">i")
 _MESSAGE_BYTES_MIN = 4  # a correlation id
 
 
 def checked_length(prefix: bytes | bytearray | memoryview, position: int, bytes_max: int) -> int:
-    """The length that the prefix at ``position`` announces. Raises ProtocolError for one that no message has."""
+    """Return the length in the prefix at ``position``; raise ProtocolError if it is invalid."""
     length: int = PREFIX.unpack_from(prefix, position)[0]
     if not _MESSAGE_BYTES_MIN <= length <= bytes_max:
-        raise ProtocolError(f"a message of {length} bytes was announced, {_MESSAGE_BYTES_MIN} to {bytes_max} may be")
+        raise ProtocolError(f"invalid message length {length}; {_MESSAGE_BYTES_MIN} to {bytes_max} bytes are allowed")
     return length
 
 
 class Frames:
-    """Cuts a stream of bytes into messages, whatever pieces it comes in.
+    """Splits a stream of bytes, received in arbitrary pieces, into messages.
 
-    Messages are views of what came in; only what is left over between two calls is kept, and it grows with the bytes
-    that came, never with the length that was announced.
+    Messages are views of the received data. Only an incomplete message is stored between two calls; its buffer grows
+    with the bytes received, never with the length announced.
     """
 
     def __init__(self, bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
         self._partial = bytearray()
-        self._wanted = PREFIX.size  # fewer bytes than this in _partial hold no whole message
+        self._needed_bytes = PREFIX.size  # with fewer bytes, _partial can't contain a whole message
 
     def feed(self, data: bytes) -> list[memoryview]:
-        """The messages that ``data`` completes, without their prefixes. Raises ProtocolError: give the stream up."""
+        """Return the messages that ``data`` completes, without prefixes. ProtocolError: the stream is unusable."""
+        buffer = memoryview(data)
         if self._partial:
             self._partial += data
-            if len(self._partial) < self._wanted:
+            if len(self._partial) < self._needed_bytes:
                 return []
-            return self._cut(memoryview(self._partial).toreadonly())
-        return self._cut(memoryview(data))
-
-    def _cut(self, data: memoryview) -> list[memoryview]:
+            buffer = memoryview(self._partial).toreadonly()
         messages = []
         begin = 0
-        self._wanted = PREFIX.size
-        while len(data) - begin >= PREFIX.size:
-            end = begin + PREFIX.size + checked_length(data, begin, self._bytes_max)
-            if end > len(data):
-                self._wanted = end - begin
+        self._needed_bytes = PREFIX.size
+        while len(buffer) - begin >= PREFIX.size:
+            end = begin + PREFIX.size + checked_length(buffer, begin, self._bytes_max)
+            if end > len(buffer):
+                self._needed_bytes = end - begin
                 break
-            messages.append(data[begin + PREFIX.size : end])
+            messages.append(buffer[begin + PREFIX.size : end])
             begin = end
-        # a new one, never the old one shortened: the messages are views of that
-        self._partial = bytearray(data[begin:])
+        # A new bytearray, because the messages are views of the old one.
+        self._partial = bytearray(buffer[begin:])
         return messages
 
 
@@ -93,34 +90,34 @@ class Api(IntEnum):
 
 @cache
 def known_versions(api: Api) -> range:
-    """The versions that kio has of an API."""
+    """Return the versions of an API that kio knows."""
     versions = schema_name_map[api_key_map[api]]
     return range(min(versions), max(versions) + 1)
 
 
 @cache
 def request_type(api: Api, version: int) -> type[RequestPayload]:
-    """The request class of that version. Its first use imports it, 10 ms and more for the larger ones.
+    """Return the request class of a version. The first call imports it, which takes 10 ms or more for large classes.
 
     Raises:
-        UnsupportedError: kio has no such version.
+        UnsupportedError: kio doesn't know the version.
     """
     if version not in known_versions(api):
-        raise UnsupportedError(f"{api.name}: version {version} is asked for, this client knows {_span(api)}")
+        raise UnsupportedError(f"{api.name} version {version} is unknown; this client knows {_span(api)}")
     return load_request_schema(api, version)
 
 
 class Versions:
-    """What one broker offers: API key -> (lowest version, highest version)."""
+    """Versions that one broker offers: API key -> (lowest version, highest version)."""
 
     def __init__(self, offered: Mapping[int, tuple[int, int]]) -> None:
         self.offered = dict(offered)
 
     def pick(self, api: Api, cap: int | None = None) -> int:
-        """The highest version that both sides have, at most ``cap``.
+        """Return the highest version that broker and client have in common, at most ``cap``.
 
         Raises:
-            UnsupportedError: they have none in common.
+            UnsupportedError: there is no such version.
         """
         if api not in self.offered:
             raise UnsupportedError(
@@ -130,7 +127,7 @@ class Versions:
         known = known_versions(api)
         version = min(highest, known[-1], known[-1] if cap is None else cap)
         if version < max(lowest, known[0]):
-            limit = "" if cap is None else f", of which at most {cap} may be used"
+            limit = "" if cap is None else f" and may use at most {cap}"
             raise UnsupportedError(
                 f"{api.name}: the broker offers versions {lowest} to {highest}, this client knows {_span(api)}{limit}"
             )
@@ -146,68 +143,67 @@ Response = TypeVar("Response", bound=ResponsePayload)
 
 _HEADER = struct.Struct(">ihhi")  # length, api key, version, correlation id
 _SHORT = struct.Struct(">h")
-_API_VERSIONS = 18
-_UNSUPPORTED = _SHORT.pack(ErrorCode.unsupported_version)
-_NONE = bytes(4)  # the length of an empty array
+_UNSUPPORTED_VERSION = _SHORT.pack(ErrorCode.unsupported_version)
+_EMPTY_ARRAY = bytes(4)
+_API_VERSIONS = int(Api.API_VERSIONS)  # comparing an int is faster than comparing an enum member
 
 
 def encode_frame(request: RequestPayload, correlation_id: int, client_id: str | None) -> bytes:
-    """One request with its header and its length prefix. Raises ValueError as ``encode`` does."""
+    """Encode a request with its length prefix and header. Raises ValueError as ``encode`` does."""
     body = encoded_parts(request)
     return b"".join((frame_head(type(request), sum(map(len, body)), correlation_id, client_id), *body))
 
 
 def frame_head(kind: type[RequestPayload], body_bytes: int, correlation_id: int, client_id: str | None) -> bytes:
-    """What stands before the body of a request: length prefix and header."""
-    key, version, rest = _header(kind, client_id)
-    return _HEADER.pack(_HEADER.size - PREFIX.size + len(rest) + body_bytes, key, version, correlation_id) + rest
+    """Encode the length prefix and the header of a request."""
+    key, version, header_end = _header_constants(kind, client_id)
+    length = _HEADER.size - PREFIX.size + len(header_end) + body_bytes
+    return _HEADER.pack(length, key, version, correlation_id) + header_end
+
+
+@cache
+def _header_constants(kind: type[RequestPayload], client_id: str | None) -> tuple[int, int, bytes]:
+    """Return API key, version, and the header's bytes after the correlation id.
+
+    The client id has a 16-bit length even in a flexible header, which ends with an empty list of tags.
+    """
+    name = b"" if client_id is None else client_id.encode()
+    header_end = _SHORT.pack(-1 if client_id is None else len(name)) + name + bytes(kind.__header_schema__.__flexible__)
+    return kind.__api_key__, kind.__version__, header_end
 
 
 @cache
 def response_type(kind: type[RequestPayload]) -> type[ResponsePayload]:
-    """The class of the response that answers requests of this one."""
     return load_response_from_request(kind)
 
 
 def prepare(kind: type[RequestPayload]) -> None:
-    """Import and compile now what the first exchange of its kind would: some ten milliseconds."""
+    """Import and compile the response decoder now, so that the first response isn't delayed by about 10 ms."""
     response = response_type(kind)
     prepare_decoder(response.__header_schema__)
     prepare_decoder(response)
 
 
 def decode_response(response_type: type[Response], message: bytes | memoryview, correlation_id: int) -> Response:
-    """The body of a response that must answer ``correlation_id``. Bytes behind its end are passed over, as in Kafka.
+    """Decode a response with its header. Bytes after its end are ignored, as in Kafka.
 
-    The one answer of another type than asked for: a broker that doesn't know our version of ApiVersions says so (error
-    35) in version 0 of its response (KIP-511). Librdkafka's mock writes the rest of that one unreadably, so what
-    follows the error is taken for no versions at all where it makes no sense.
+    A broker that doesn't know our version of ApiVersions responds in version 0 with UNSUPPORTED_VERSION (KIP-511), so
+    that response has another type. Librdkafka's mock broker sends invalid bytes after the error; they are replaced by
+    an empty list of versions.
 
     Raises:
-        ProtocolError: whatever is wrong with the message, naming API and version.
+        ProtocolError: the message is invalid or responds to another request; the text names API and version.
     """
     header, position = decode(response_type.__header_schema__, message)
     if header.correlation_id != correlation_id:
-        raise ProtocolError(f"{response_type.__name__}: answer {header.correlation_id} to request {correlation_id}")
-    if response_type.__api_key__ == _API_VERSIONS and message[position : position + _SHORT.size] == _UNSUPPORTED:
-        return cast("Response", _unsupported(message, position))
+        raise ProtocolError(
+            f"{response_type.__name__} has correlation id {header.correlation_id}, expected {correlation_id}"
+        )
+    if response_type.__api_key__ == _API_VERSIONS and message[position : position + 2] == _UNSUPPORTED_VERSION:
+        version_0 = load_response_schema(_API_VERSIONS, 0)
+        try:
+            response = decode(version_0, message, position)[0]
+        except ProtocolError:
+            response = decode(version_0, _UNSUPPORTED_VERSION + _EMPTY_ARRAY)[0]
+        return cast("Response", response)
     return decode(response_type, message, position)[0]
-
-
-def _unsupported(message: bytes | memoryview, position: int) -> Any:
-    told = load_response_schema(_API_VERSIONS, 0)
-    try:
-        return decode(told, message, position)[0]
-    except ProtocolError:
-        return decode(told, _UNSUPPORTED + _NONE)[0]
-
-
-@cache
-def _header(kind: type[RequestPayload], client_id: str | None) -> tuple[int, int, bytes]:
-    """API key, version, and what follows the correlation id.
-
-    The client id's length is short even in a flexible header; we send no tags.
-    """
-    name = b"" if client_id is None else client_id.encode()
-    rest = _SHORT.pack(-1 if client_id is None else len(name)) + name + bytes(kind.__header_schema__.__flexible__)
-    return kind.__api_key__, kind.__version__, rest

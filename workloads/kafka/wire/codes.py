@@ -1,14 +1,15 @@
-"""Kafka's error codes, and the families that its clients act by.
+"""Kafka's error codes, and the groups of codes that its clients treat alike.
 
-The numbers are kio's ``ErrorCode`` (an ``IntEnum``). A broker newer than kio may send others: ``name`` and the families
-take any integer. ``RETRIABLE`` and ``INVALID_METADATA`` are those of ``org.apache.kafka.common.protocol.Errors`` in
-Kafka 4.3: the exceptions that extend ``RetriableException``, and of these ``InvalidMetadataException``.
+The numbers are those of kio's ``ErrorCode`` (an ``IntEnum``). Brokers newer than kio may send other numbers, so
+``name`` and the groups accept any integer. ``RETRIABLE`` and ``INVALID_METADATA`` follow
+``org.apache.kafka.common.protocol.Errors`` of Kafka 4.3: the exceptions that extend ``RetriableException``, and of
+these the exceptions that extend ``InvalidMetadataException``.
 """
 
 from kio.schema.errors import ErrorCode
 
 INVALID_METADATA: frozenset[int] = frozenset({3, 5, 6, 9, 13, 56, 72, 74, 80, 83, 84, 100, 103})
-"""The cached metadata is out of date: refresh it. All of them are retriable."""
+"""The cached metadata is out of date and must be refreshed. All of these codes are retriable."""
 
 RETRIABLE: frozenset[int] = INVALID_METADATA | frozenset(
     {2, 7, 14, 15, 16, 19, 20, 41, 51, 70, 71, 75, 78, 88, 89, 106, 122, 123, 133}
@@ -16,16 +17,16 @@ RETRIABLE: frozenset[int] = INVALID_METADATA | frozenset(
 """The same request may succeed later."""
 
 HOPELESS: frozenset[int] = frozenset({17, 29})
-"""INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED: whatever one waits for, that topic's metadata won't come."""
+"""INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED: this client will never get the topic's metadata."""
 
 COORDINATOR_MOVED: frozenset[int] = frozenset({15, 16})
-"""COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR: look for the coordinator, then ask again."""
+"""COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR: find the coordinator again, then retry."""
 
 OFFSET_OUT_OF_RANGE = 1
 
 
 def name(code: int) -> str:
-    """Kafka's name of an error code: ``NOT_LEADER_OR_FOLLOWER``; ``CODE_<n>`` for one that kio doesn't know."""
+    """Return Kafka's name of a code, such as ``NOT_LEADER_OR_FOLLOWER``; ``CODE_<n>`` if kio doesn't know it."""
     try:
         return ErrorCode(code).name.upper()
     except ValueError:

@@ -1,8 +1,7 @@
-"""One blocking connection to one broker, one request at a time.
+"""Blocking connection to one broker, one request at a time, for administration and probes.
 
-It serves administration and probes, where a round trip at a time is what is wanted; framing and codec are those of the
-asyncio ``Channel``. Here a peer that breaks the protocol is one more ``OSError``: whoever asks brokers in turn goes on
-with the next one.
+Framing, codec and login are shared with the asyncio ``Channel``. A peer that violates the protocol raises an
+``OSError``, so that a caller that tries several brokers continues with the next one.
 """
 
 import socket
@@ -28,20 +27,20 @@ PORT_MAX = 65_535
 
 
 class Address(NamedTuple):
-    """Where a listener is dialled."""
+    """Host and port of a listener."""
 
     host: str
     port: int
 
     @classmethod
     def checked(cls, host: str, port: int) -> Self:
-        """The address of what came from elsewhere; ``ValueError`` for what no socket could dial."""
+        """Return the address; raise ValueError if no socket can connect to it."""
         try:
-            host.encode("idna")  # as a socket does
+            host.encode("idna")  # the encoding that sockets use
         except UnicodeError as error:
-            raise ValueError(f"{host!r} is no host name: {error}") from error
+            raise ValueError(f"{host!r} is not a host name: {error}") from error
         if not host or not 1 <= port <= PORT_MAX:
-            raise ValueError(f"{host}:{port} can't be dialled: it takes a host and a port from 1 to {PORT_MAX}")
+            raise ValueError(f"{host}:{port} is not an address: give a host and a port from 1 to {PORT_MAX}")
         return cls(host, port)
 
     def __str__(self) -> str:
@@ -49,23 +48,35 @@ class Address(NamedTuple):
 
 
 class PeerError(ConnectionError):
-    """The peer broke the protocol, or its authentication: what it sent is no answer to what was asked."""
+    """The peer violated the protocol, or authentication failed."""
 
 
 class Connection:
-    """A connection that asks and waits.
+    """Blocking connection; its constructor connects and logs in.
 
-    Raises:
-        OSError: refused, reset, closed, not to be believed, or no answer within ``timeout_s`` (``TimeoutError``).
+    All methods raise OSError if the connection is refused, reset, closed or not trusted (``PeerError``), or if there is
+    no response within ``timeout_s`` (``TimeoutError``).
     """
 
     def __init__(self, address: Address, timeout_s: float, security: Security = PLAINTEXT) -> None:
         self.address = address
         self._timeout_s = timeout_s
         self._correlation_id = 0
-        self._socket = _connected(address, timeout_s, security)
+        self._socket = socket.create_connection(address, timeout=timeout_s)
         try:
-            self._log_in(security)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if security.tls is not None:
+                self._socket = security.tls.wrap_socket(self._socket, server_hostname=address.host)
+            steps, response = login(security), None
+            while True:
+                try:
+                    request = steps.send(response)
+                except StopIteration:
+                    break
+                response = self.ask(request)
+        except AuthenticationError as error:
+            self.close()
+            raise PeerError(f"{address}: {error}") from error
         except BaseException:
             self.close()
             raise
@@ -79,11 +90,10 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """Close the socket; the broker forgets the connection."""
         self._socket.close()
 
     def ask(self, request: RequestPayload, timeout_s: float | None = None) -> ResponsePayload:
-        """Send one request and return its decoded response; ``timeout_s`` bounds the whole exchange."""
+        """Send one request and return its decoded response; ``timeout_s`` limits the whole exchange."""
         deadline_s = time.monotonic() + (timeout_s or self._timeout_s)
         self._correlation_id += 1
         self._socket.sendall(encode_frame(request, self._correlation_id, "aftershock"))
@@ -94,35 +104,15 @@ class Connection:
         except ProtocolError as error:
             raise PeerError(f"{self.address}: {error}") from error
 
-    def _log_in(self, security: Security) -> None:
-        steps, answer = login(security), None
-        try:
-            while True:
-                answer = self.ask(steps.send(answer))
-        except StopIteration:
-            return
-        except AuthenticationError as error:
-            raise PeerError(f"{self.address}: {error}") from error
-
     def _receive(self, count: int, deadline_s: float) -> bytes:
         buffer = bytearray()
         while len(buffer) < count:
-            left_s = deadline_s - time.monotonic()
-            if left_s <= 0:
-                raise TimeoutError(f"no answer from {self.address} in time")
-            self._socket.settimeout(left_s)
+            remaining_s = deadline_s - time.monotonic()
+            if remaining_s <= 0:
+                raise TimeoutError(f"no response from {self.address} in time")
+            self._socket.settimeout(remaining_s)
             chunk = self._socket.recv(min(count - len(buffer), 1 << 16))
             if not chunk:
                 raise ConnectionResetError(f"{self.address} closed the connection")
             buffer += chunk
         return bytes(buffer)
-
-
-def _connected(address: Address, timeout_s: float, security: Security) -> socket.socket:
-    plain = socket.create_connection(address, timeout=timeout_s)
-    try:
-        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return plain if security.tls is None else security.tls.wrap_socket(plain, server_hostname=address.host)
-    except BaseException:
-        plain.close()
-        raise

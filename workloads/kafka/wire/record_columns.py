@@ -1,21 +1,16 @@
-"""Reads one record of a block, field by field.
+"""Reader of the records in an uncompressed block, as columns of numbers: deltas, positions and sizes.
 
-::
+A record has these fields (``DefaultRecord.readFrom`` of Kafka 4.3, with its checks)::
 
     length │ attributes 1 · time delta · offset delta · key size · key · value size · value · header count · headers
 
-Lengths, sizes, counts and deltas are varints; a header is a name and a value, each behind its size. Source:
-``DefaultRecord.readFrom`` of Kafka 4.3, with its checks.
-
-Finds where each record's parts are: the columns of a block of records.
-
-Records of one shape, with deltas of one varint length, lie a constant stride apart. The first one of such a *run* is
-read field by field; the others are known to be like it once the bytes between its variable parts have been found to
-repeat. Records that don't repeat are read one by one.
+Lengths, sizes, counts and deltas are varints; a header is a name and a value, each after its size. Records of the same
+shape, with deltas of the same varint length, are a constant stride apart. Only the first record of such a *run* is
+parsed; the bytes between the variable parts of the other records are compared with it. Other records are parsed one by
+one.
 """
 
 from array import array
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -23,13 +18,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aftershock.errors import ProtocolError
-from aftershock.workloads.kafka.wire import schema
+from aftershock.workloads.kafka.wire.schema import read_varint, varint
 
-RECORD_BYTES_MIN = 7  # each of the seven fixed fields in one byte
+RECORD_BYTES_MIN = 7  # seven fields of one byte
+
+Bytes = NDArray[np.uint8]
+Ints = NDArray[np.int64]
+
+
+class Columns(NamedTuple):
+    """Deltas of all records, and positions of their parts in the block; a null has size -1."""
+
+    time_delta_ms: Ints
+    offset_delta: Ints
+    key_at: Ints
+    key_size: Ints
+    value_at: Ints
+    value_size: Ints
+    headers_at: Ints
 
 
 class Span(NamedTuple):
-    """One record in a block: where its parts begin, and what its deltas are. A null has size -1."""
+    """One parsed record: positions in the block, deltas, and sizes (-1 for null)."""
 
     start: int
     time_at: int
@@ -43,17 +53,17 @@ class Span(NamedTuple):
     value_size: int
     headers_at: int
     header_values: tuple[tuple[int, int], ...]
-    """From where to where the contents of headers are."""
+    """Start and end of each header's value."""
     end: int
 
     @property
     def stride(self) -> int:
-        """How far away the next record is."""
+        """Distance to the next record."""
         return self.end - self.start
 
     @property
     def row(self) -> tuple[int, ...]:
-        """What ``Columns`` says of a record."""
+        """Row of ``Columns``."""
         return (
             self.time_delta_ms,
             self.offset_delta,
@@ -64,40 +74,33 @@ class Span(NamedTuple):
             self.headers_at,
         )
 
-    def repeating(self) -> Iterator[tuple[int, int]]:
-        """The bytes, counted from the record's start, that are the same in every record of a run."""
-        key, value = (self.key_at, self.key_at + self.key_size), (self.value_at, self.value_at + self.value_size)
-        yield 0, self.time_at - self.start
-        at = self.deltas_end
-        for start, end in (key, value, *self.header_values):
-            if start < end:
-                yield at - self.start, start - self.start
-                at = end
-        if at < self.end:
-            yield at - self.start, self.stride
-
 
 def read(payload: memoryview, start: int) -> Span:
-    """The record at ``start``; ProtocolError when it isn't one, or not all of it is in ``payload``."""
+    """Parse the record at ``start``; raise ProtocolError if it is invalid or incomplete."""
     try:
-        return _read_fields(payload, start)
+        length, at = read_varint(payload, start)
+        end = at + length
+        if not at < end <= len(payload):
+            raise ProtocolError(f"the record at byte {start} has length {length}, but {len(payload) - at} bytes remain")
+        time_at = at + 1  # the attributes have no meaning yet
+        time_delta_ms, offset_delta_at = read_varint(payload, time_at)
+        offset_delta, deltas_end = read_varint(payload, offset_delta_at)
+        key_at, key_size, at = _read_field(payload, deltas_end, end)
+        value_at, value_size, headers_at = _read_field(payload, at, end)
+        header_count, at = read_varint(payload, headers_at)
+        if not 0 <= header_count <= end - at:
+            raise ProtocolError(f"the record at byte {start} has {header_count} headers in {end - at} bytes")
+        header_values = []
+        for _ in range(header_count):
+            name_at, name_size, at = _read_field(payload, at, end)
+            if name_size < 0:
+                raise ProtocolError(f"the header name at byte {name_at} of the records is null")
+            header_value_at, _, at = _read_field(payload, at, end)
+            header_values.append((header_value_at, at))
     except IndexError:
-        raise ProtocolError(f"the record at byte {start} of {len(payload)} breaks off") from None
-
-
-def _read_fields(payload: memoryview, start: int) -> Span:
-    length, at = schema.read(payload, start)
-    end = at + length
-    if not at < end <= len(payload):
-        raise ProtocolError(f"the record at byte {start} says {length} bytes, and {len(payload) - at} are left")
-    time_at = at + 1  # behind the attributes, of which no bit means anything yet
-    time_delta_ms, offset_delta_at = schema.read(payload, time_at)
-    offset_delta, deltas_end = schema.read(payload, offset_delta_at)
-    key_at, key_size, at = _read_field(payload, deltas_end, end)
-    value_at, value_size, headers_at = _read_field(payload, at, end)
-    header_values, at = _read_headers(payload, headers_at, end)
+        raise ProtocolError(f"the record at byte {start} of {len(payload)} is cut off") from None
     if at != end:
-        raise ProtocolError(f"the record at byte {start} says {length} bytes, and its fields don't")
+        raise ProtocolError(f"the record at byte {start} has length {length}, but its fields end at byte {at}")
     return Span(
         start,
         time_at,
@@ -110,217 +113,179 @@ def _read_fields(payload: memoryview, start: int) -> Span:
         value_at,
         value_size,
         headers_at,
-        header_values,
+        tuple(header_values),
         end,
     )
 
 
 def _read_field(payload: memoryview, at: int, end: int) -> tuple[int, int, int]:
-    """Where a key or value begins, its size, and where the next field is."""
-    size, at = schema.read(payload, at)
+    """Return the start of a key, value or header part, its size, and the position after it."""
+    size, at = read_varint(payload, at)
     if size < 0:
         return at, -1, at
-    behind = at + size
-    if behind > end:
-        raise ProtocolError(f"{size} bytes at byte {at} of the records, of which {end - at} are in the record")
-    return at, size, behind
+    field_end = at + size
+    if field_end > end:
+        raise ProtocolError(
+            f"a field of {size} bytes at byte {at} of the records, but its record has only {end - at} more"
+        )
+    return at, size, field_end
 
 
-def _read_headers(payload: memoryview, at: int, end: int) -> tuple[tuple[tuple[int, int], ...], int]:
-    """Where the contents of the headers are, and where they all end."""
-    count, at = schema.read(payload, at)
-    if not 0 <= count <= end - at:
-        raise ProtocolError(f"{count} headers are said to be in {end - at} bytes")
-    contents = []
-    for _ in range(count):
-        name_at, name_size, at = _read_field(payload, at, end)
-        if name_size < 0:
-            raise ProtocolError(f"a header's name at byte {name_at} of the records is null")
-        content_at, _, at = _read_field(payload, at, end)
-        contents.append((content_at, at))
-    return tuple(contents), at
-
-
-_RUN_MIN = 4  # fewer records are read sooner one by one
-_RUN_MAX = 1 << 13  # what is kept of runs for the next batch is bounded by it
-_MORE = 0x80  # the bit of a varint's byte that says another follows
-_TIME_BYTES_MAX = 9  # a longer delta is checked for overflow, and so read by itself
-_FEW = 1024  # records in a run of which the steps are kept for the next batch
-
-Bytes = NDArray[np.uint8]
-Ints = NDArray[np.int64]
-
-
-class Columns(NamedTuple):
-    """Per record: the deltas, and where its parts are in the block (size -1: null)."""
-
-    time_delta_ms: Ints
-    offset_delta: Ints
-    key_at: Ints
-    key_size: Ints
-    value_at: Ints
-    value_size: Ints
-    headers_at: Ints
+_RUN_MIN = 4  # parsing fewer records one by one is faster
+_RUN_MAX = 1 << 13  # limits the memory of _offset_deltas
+_CONTINUATION = 0x80  # bit of a varint's byte: another byte follows
+_TIME_BYTES_MAX = 9  # a longer time delta must be checked for overflow, so its record is parsed
+_CACHED_STEPS_MAX = 1024  # runs up to this length share cached steps
 
 
 class Run(NamedTuple):
-    """``length`` records that are like the first."""
+    """``length`` records of the same shape, of which ``span`` is the first."""
 
     span: Span
     length: int
 
     def rows(self, payload: memoryview) -> Bytes:
-        """The records' bytes, one in a row."""
+        """Return the bytes of the records, shape (length, stride)."""
         stride = self.span.stride
         return np.frombuffer(payload, np.uint8, self.length * stride, self.span.start).reshape(self.length, stride)
 
+    def times(self, rows: Bytes) -> Bytes:
+        """Return the bytes of the time deltas."""
+        return rows[:, self.span.time_at - self.span.start : self.span.offset_delta_at - self.span.start]
+
     def table(self, payload: memoryview) -> Ints:
-        """The records' columns, one in a row."""
-        table: Ints = _steps(self.span.stride, self.length) + np.array(self.span.row)[:, None]
-        table[0] = _decoded(_times(self.span, self.rows(payload)))
+        """Return the columns of the records, one per row."""
+        steps = _steps if self.length <= _CACHED_STEPS_MAX else _steps.__wrapped__
+        table: Ints = steps(self.span.stride, self.length) + np.array(self.span.row)[:, None]
+        table[0] = _decode_varints(self.times(self.rows(payload)))
         return table
 
-    def header_values(self, payload: memoryview, lead: bytes, size: int) -> Bytes | None:
-        """What follows ``lead``, if that begins the headers."""
-        at = self.span.headers_at
-        if payload[at : at + len(lead)] != lead:
-            return None
-        start = at + len(lead) - self.span.start
-        return self.rows(payload)[:, start : start + size]
+    def is_uniform(self, payload: memoryview) -> bool:
+        """Check that the records differ from the first only in times and contents, and that offset deltas count up."""
+        span, rows = self.span, self.rows(payload)
+        start = span.start
+        offset_deltas = rows[:, span.offset_delta_at - start : span.deltas_end - start]
+        if offset_deltas.tobytes() != _offset_deltas(span.offset_delta, self.length):
+            return False
+        # Each time delta is one varint of this size: all its bytes but the last have the continuation bit.
+        times = self.times(rows)
+        if not times[:, -1].tobytes().isascii() or (times.shape[1] > 1 and (times[:, :-1] < _CONTINUATION).any()):
+            return False
+        # Compare everything else: the length, and the bytes between keys, values and header values.
+        first = bytes(payload[start : span.end])
+        constant_parts, at = [(start, span.time_at)], span.deltas_end
+        key, value = (span.key_at, span.key_at + span.key_size), (span.value_at, span.value_at + span.value_size)
+        for content_start, content_end in (key, value, *span.header_values):
+            if content_start < content_end:
+                constant_parts.append((at, content_start))
+                at = content_end
+        constant_parts.append((at, span.end))
+        return all(
+            rows[:, begin - start : end - start].tobytes() == first[begin - start : end - start] * self.length
+            for begin, end in constant_parts
+        )
 
 
 Pieces = list[Run | Ints]
-"""All records of a block in order: runs, and tables of columns of those that are in none."""
+"""All records of a block in order: runs, and tables (one row per column) of the records between runs."""
 
 
 def pieces_of(payload: memoryview, count: int, last_offset_delta: int) -> Pieces:
-    """The ``count`` records that fill ``payload``, their offset deltas ascending, ``last_offset_delta`` at most.
+    """Split the ``count`` records that fill ``payload`` into runs and single records.
 
-    ProtocolError when they don't, or are no records.
+    Raises ProtocolError for invalid records, and for offset deltas that don't ascend or exceed ``last_offset_delta``.
     """
     singles = array("q")
     pieces: Pieces = []
-    at, left, reach, last_delta = 0, count, count, -1
-    while left:
+    at, remaining, guess_max, last_delta = 0, count, count, -1
+    while remaining:
         span = read(payload, at)
+        stride = span.stride
         if span.offset_delta <= last_delta:
             raise ProtocolError(f"offset delta {span.offset_delta} follows {last_delta}")
-        hoped = _hoped(span, payload, min(left, reach))
-        length = _run_length(span, payload, hoped)
-        if length == 1:
+        # Guess a run up to the next longer offset delta if the next record has the same length, then halve the guess.
+        guess, time_bytes = 1, span.offset_delta_at - span.time_at
+        next_at = at + stride
+        if time_bytes <= _TIME_BYTES_MAX and payload[at : span.time_at] == payload[next_at : span.time_at + stride]:
+            same_size = (1 << (7 * (span.deltas_end - span.offset_delta_at) - 1)) - span.offset_delta
+            guess = max(1, min(remaining, guess_max, _RUN_MAX, same_size, (len(payload) - at) // stride))
+        length = guess
+        while length >= _RUN_MIN and not Run(span, length).is_uniform(payload):
+            length //= 2
+        if length < _RUN_MIN:
+            length = 1
             singles.extend(span.row)
         else:
-            pieces += [*_drained(singles), Run(span, length)]
-        # what a wrong guess costs is bounded by what the guess before it brought: linear for any input
-        reach = length * (8 if length == hoped else 2)
-        at, left, last_delta = at + span.stride * length, left - length, span.offset_delta + length - 1
+            pieces += [*_pop_table(singles), Run(span, length)]
+        # The cost of a wrong guess is limited by the length of the previous run, so any input takes linear time.
+        guess_max = length * (8 if length == guess else 2)
+        at, remaining, last_delta = at + stride * length, remaining - length, span.offset_delta + length - 1
     if at != len(payload):
         raise ProtocolError(f"{len(payload) - at} bytes follow the last of {count} records")
     if last_delta > last_offset_delta:
-        raise ProtocolError(f"offset delta {last_delta} lies behind the batch's last, {last_offset_delta}")
-    return pieces + _drained(singles)
+        raise ProtocolError(f"offset delta {last_delta} exceeds the batch's last offset delta, {last_offset_delta}")
+    return pieces + _pop_table(singles)
+
+
+def _pop_table(singles: "array[int]") -> list[Ints]:
+    """Move the rows of single records into a table; no table without records."""
+    if not singles:
+        return []
+    table = np.array(singles).reshape(-1, len(Columns._fields)).T
+    del singles[:]
+    return [table]
 
 
 def columns_of(pieces: Pieces, payload: memoryview) -> Columns:
-    """The columns of all records."""
     tables = [piece.table(payload) if isinstance(piece, Run) else piece for piece in pieces]
     return Columns(*(tables[0] if len(tables) == 1 else np.concatenate([_NO_ROWS, *tables], axis=1)))
 
 
 def header_values_of(pieces: Pieces, payload: memoryview, lead: bytes, size: int) -> Bytes | None:
-    """The ``size`` bytes behind ``lead`` in every record; None when a record's headers don't begin with ``lead``."""
-    found = []
+    """Return the ``size`` bytes after ``lead`` in every record; None if the headers of a record start differently."""
+    blocks = []
     for piece in pieces:
         if isinstance(piece, Run):
-            values = piece.header_values(payload, lead, size)
+            at = piece.span.headers_at
+            if payload[at : at + len(lead)] != lead:
+                return None
+            begin = at + len(lead) - piece.span.start
+            blocks.append(piece.rows(payload)[:, begin : begin + size])
         else:
-            values = _gathered(payload, piece[-1], lead, size)
-        if values is None:
-            return None
-        found.append(values)
-    return found[0] if len(found) == 1 else np.concatenate([np.empty((0, size), np.uint8), *found])
-
-
-def _gathered(payload: memoryview, at: Ints, lead: bytes, size: int) -> Bytes | None:
-    width = len(lead) + size
-    if int(at[-1]) + width > len(payload):
-        return None
-    block = np.frombuffer(payload, np.uint8)[at[:, None] + np.arange(width)]
-    return block[:, len(lead) :] if block[:, : len(lead)].tobytes() == lead * len(at) else None
-
-
-def _drained(singles: "array[int]") -> list[Ints]:
-    if not singles:
-        return []
-    rows = np.array(singles).reshape(-1, len(Columns._fields)).T
-    del singles[:]
-    return [rows]
-
-
-def _hoped(span: Span, payload: memoryview, count: int) -> int:
-    """How many records could be like ``span``'s: those whose offset delta has as many bytes, as far as data goes."""
-    start, stride = span.start, span.stride
-    if payload[start : span.time_at] != payload[start + stride : span.time_at + stride]:
-        return 1
-    if span.offset_delta_at - span.time_at > _TIME_BYTES_MAX:
-        return 1
-    same_size = (1 << (7 * (span.deltas_end - span.offset_delta_at) - 1)) - span.offset_delta
-    return max(1, min(count, _RUN_MAX, same_size, (len(payload) - start) // stride))
-
-
-def _run_length(span: Span, payload: memoryview, hoped: int) -> int:
-    """How many records are found to be like the first: ``hoped``, or half of them, or a quarter…, or it alone."""
-    while hoped >= _RUN_MIN:
-        if _repeats(span, Run(span, hoped).rows(payload), bytes(payload[span.start : span.end])):
-            return hoped
-        hoped //= 2
-    return 1
-
-
-def _repeats(span: Span, rows: Bytes, first: bytes) -> bool:
-    """Whether all rows are like the first, but for times and contents, and their offset deltas count up."""
-    count = len(rows)
-    offsets = rows[:, span.offset_delta_at - span.start : span.deltas_end - span.start]
-    if offsets.tobytes() != _offset_deltas(span.offset_delta, count) or not _of_one_size(_times(span, rows)):
-        return False
-    return all(rows[:, start:end].tobytes() == first[start:end] * count for start, end in span.repeating())
+            headers_at, width = piece[-1], len(lead) + size
+            if int(headers_at[-1]) + width > len(payload):
+                return None
+            block = np.frombuffer(payload, np.uint8)[headers_at[:, None] + np.arange(width)]
+            if block[:, : len(lead)].tobytes() != lead * len(headers_at):
+                return None
+            blocks.append(block[:, len(lead) :])
+    return blocks[0] if len(blocks) == 1 else np.concatenate([np.empty((0, size), np.uint8), *blocks])
 
 
 @lru_cache(maxsize=256)
 def _offset_deltas(first: int, count: int) -> bytes:
-    return b"".join(map(schema.encode, range(first, first + count)))
+    """Return the varints of consecutive offset deltas."""
+    return b"".join(map(varint, range(first, first + count)))
 
 
-def _times(span: Span, rows: Bytes) -> Bytes:
-    return rows[:, span.time_at - span.start : span.offset_delta_at - span.start]
-
-
-def _of_one_size(varints: Bytes) -> bool:
-    """Whether each row is one varint: its last byte, and no byte before, says that no other follows."""
-    return varints[:, -1].tobytes().isascii() and (varints.shape[1] == 1 or bool((varints[:, :-1] >= _MORE).all()))
-
-
-def _decoded(varints: Bytes) -> Ints:
+def _decode_varints(varints: Bytes) -> Ints:
+    """Decode one varint per row."""
     if varints.shape[1] == 1:
         return _ONE_BYTE[varints[:, 0]]
-    bits = (varints & ~np.uint8(_MORE)).astype(np.int64)
-    return _unzigzag(bits @ (1 << 7 * np.arange(bits.shape[1])))
+    bits = (varints & ~np.uint8(_CONTINUATION)).astype(np.int64)
+    return _decode_zigzag(bits @ (1 << 7 * np.arange(bits.shape[1])))
 
 
-def _unzigzag(numbers: Ints) -> Ints:
-    result: Ints = (numbers >> 1) ^ -(numbers & 1)
-    return result
-
-
-def _steps(stride: int, count: int) -> Ints:
-    """What the columns of ``count`` records differ by from the first's."""
-    return _few_steps(stride, count) if count <= _FEW else _few_steps.__wrapped__(stride, count)
+def _decode_zigzag(numbers: Ints) -> Ints:
+    decoded: Ints = (numbers >> 1) ^ -(numbers & 1)
+    return decoded
 
 
 @lru_cache(maxsize=256)
-def _few_steps(stride: int, count: int) -> Ints:
+def _steps(stride: int, count: int) -> Ints:
+    """Return the differences between the columns of ``count`` records and those of the first record."""
     return np.array([[0], [1], [stride], [0], [stride], [0], [stride]]) * np.arange(count)
 
 
 _NO_ROWS = np.empty((len(Columns._fields), 0), np.int64)
-_ONE_BYTE = _unzigzag(np.arange(1 << 7))  # what a varint of one byte says
+_ONE_BYTE = _decode_zigzag(np.arange(1 << 7))  # values of the varints of one byte

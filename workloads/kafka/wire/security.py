@@ -1,8 +1,7 @@
-"""How a connection is secured: what is encrypted, who we are, and whom we believe.
+"""Security settings of a connection: Kafka's protocol, SASL credentials and TLS certificates.
 
-Kafka's four protocols: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL. With SSL, a certificate and key of ours make it mTLS.
-Values only, secrets included, which is why those are left out of what is printed; who made them from what:
-``workloads/security.py``.
+The protocols are PLAINTEXT, SSL, SASL_PLAINTEXT and SASL_SSL; a client certificate and key make SSL mutual (mTLS).
+``workloads/adapters/security.py`` builds these values from the plan. ``repr`` omits the secrets.
 """
 
 import ssl
@@ -17,9 +16,9 @@ Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 @dataclass(frozen=True)
 class Security:
-    """One way to connect. ``ca``: PEM certificates to believe, None for the system's; ``certificate``, ``key``: ours.
+    """Security settings. ``ca``: PEM file of trusted certificates, None for the system's.
 
-    ``mechanism``, ``user`` and ``password`` are there with SASL.
+    ``certificate`` and ``key`` are the client's. ``mechanism``, ``user`` and ``password`` are used by SASL only.
     """
 
     protocol: Protocol = "PLAINTEXT"
@@ -34,18 +33,18 @@ class Security:
 
     @property
     def encrypted(self) -> bool:
-        """Whether connections are TLS."""
+        """True if connections use TLS."""
         return self.protocol in ("SSL", "SASL_SSL")
 
     @cached_property
     def tls(self) -> ssl.SSLContext | None:
-        """What TLS connections are made with, None without TLS. OSError where a file can't be read or used."""
+        """TLS context, None without TLS. Raises OSError if a file can't be read or is invalid."""
         if not self.encrypted:
             return None
         context = ssl.create_default_context(cafile=self.ca)
         context.check_hostname = self.verify_hostname
         if self.certificate:
-            # without one given, OpenSSL would ask for a key's password on the terminal
+            # Without a password callback, OpenSSL would ask for the key's password on the terminal.
             context.load_cert_chain(self.certificate, self.key, password=lambda: self.key_password)
         return context
 

@@ -96,7 +96,7 @@ def test_values(name: str, given: object, read: object) -> None:
         ("bootstrap.servers", "nowhere", "'nowhere' is not host:port"),
         ("bootstrap.servers", "h:70000", "from 1 to 65535"),
         ("bootstrap.servers", "h:0", "from 1 to 65535"),
-        ("bootstrap.servers", "a..b:9092", "'a..b' is no host name"),
+        ("bootstrap.servers", "a..b:9092", "'a..b' is not a host name"),
         ("bootstrap.servers", "", "host:port"),
         ("bootstrap.servers", 9092, "host:port"),
         ("partitioner", "random", "sticky, uniform, adaptive, availability"),

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 
 from aftershock.tests.unit.workloads.kafka.wire.record_shapes import NOW_MS, Shape, alike, any_shapes, unlike
 from aftershock.workloads.kafka.wire import batch_builder
-from aftershock.workloads.kafka.wire.batch import parse
+from aftershock.workloads.kafka.wire.batch import TRANSACTIONAL, parse
 from aftershock.workloads.kafka.wire.batch_builder import build
 
 #: shapes that have a fast path, around the places where varints grow
@@ -28,7 +28,7 @@ FAST = {
 @pytest.mark.parametrize("shape", FAST.values(), ids=FAST)
 def test_the_fast_way_equals_kafka_python(shape: Shape) -> None:
     """Every shape that is joined by columns has the bytes that an independent builder gives it."""
-    assert batch_builder._columns(shape.values, shape.keys, shape.headers) is not None
+    assert batch_builder._same_shape_columns(shape.values, shape.keys, shape.headers) is not None
     assert shape.built_by_kafka_python() == shape.build()
 
 
@@ -64,9 +64,9 @@ def test_the_header_says_what_it_was_told() -> None:
         )
     )
     assert (70, 72, 3) == (batch.base_offset, batch.last_offset, batch.count)
-    assert (9, 2, 40) == (batch.producer_id, batch.producer_epoch, batch.base_sequence)
+    assert (9, 2, 40) == (batch.header.producer_id, batch.header.producer_epoch, batch.header.base_sequence)
     assert (NOW_MS, NOW_MS + 10) == (batch.header.base_timestamp_ms, batch.header.max_timestamp_ms)
-    assert batch.is_transactional
+    assert batch.header.attributes & TRANSACTIONAL
     assert not batch.is_control
 
 
@@ -88,5 +88,5 @@ def test_the_largest_timestamp_need_not_be_the_last() -> None:
 )
 def test_columns_must_be_as_long_as_one_another(told: dict[str, Any]) -> None:
     """A caller's mistake is no batch with fewer records."""
-    with pytest.raises(ValueError, match="a batch has records, and columns as long"):
+    with pytest.raises(ValueError, match="records and columns of equal length"):
         build(**told)

@@ -74,10 +74,10 @@ def test_an_answer_is_decoded() -> None:
 @pytest.mark.parametrize(
     ("message", "says"),
     [
-        (b"", "ResponseHeader v1 can't be read: it ends too early"),
-        (ANSWER[:4], "ResponseHeader v1 can't be read: it ends too early"),
-        (ANSWER[:-1], "HeartbeatResponse v4 can't be read: it ends too early"),
-        (struct.pack(">i", 6) + ANSWER[4:], "HeartbeatResponse: answer 6 to request 5"),
+        (b"", "ResponseHeader v1 can't be decoded: the message is too short"),
+        (ANSWER[:4], "ResponseHeader v1 can't be decoded: the message is too short"),
+        (ANSWER[:-1], "HeartbeatResponse v4 can't be decoded: the message is too short"),
+        (struct.pack(">i", 6) + ANSWER[4:], "HeartbeatResponse has correlation id 6, expected 5"),
     ],
     ids=["empty", "no tags in its header", "short", "another's"],
 )
@@ -89,7 +89,7 @@ def test_a_wrong_answer_is_refused(message: bytes, says: str) -> None:
 
 def test_what_was_prepared_needs_no_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
     """Header and body of the answer are read by functions that ``prepare`` has made."""
-    decoder._struct.cache_clear()
+    decoder._struct_reader.cache_clear()
     prepare(HeartbeatRequest)
     monkeypatch.setattr(decoder, "Function", None)
     assert ErrorCode.rebalance_in_progress == decode_response(HeartbeatResponse, ANSWER, 5).error_code

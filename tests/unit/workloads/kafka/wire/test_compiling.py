@@ -9,7 +9,7 @@ def test_lines_speak_of_bound_things() -> None:
     first, second = function.bind([1]), function.bind([1])
     assert first != second
     function.add(f"{first}.append(number)", "if number > 2:", f"    return {first}", f"return {second}")
-    made = function.made()
+    made = function.compile()
     assert [1] == made(2)
     assert [1, 2, 3] == made(3)
 
@@ -19,4 +19,4 @@ def test_functions_share_no_names() -> None:
     one, other = Function("()"), Function("()")
     one.add(f"return {one.bind('one')}")
     other.add(f"return {other.bind('other')}")
-    assert ("one", "other") == (one.made()(), other.made()())
+    assert ("one", "other") == (one.compile()(), other.compile()())

@@ -36,7 +36,7 @@ def test_a_bomb_gets_no_memory(name: str) -> None:
     assert len(bomb) < LIMIT
     tracemalloc.start()
     try:
-        with pytest.raises(ProtocolError, match=f"{name} data of up to {LIMIT} bytes"):
+        with pytest.raises(ProtocolError, match=f"invalid {name} data .*limit {LIMIT}"):
             compression.decompress(name, bomb, LIMIT)
         assert tracemalloc.get_traced_memory()[1] < 4 * LIMIT
     finally:

@@ -65,14 +65,14 @@ def test_a_request_carries_its_correlation_and_gets_its_answer() -> None:
 def test_an_impossible_length_is_refused(length: int) -> None:
     """A length that no Kafka message has closes the matter before a byte of it is read."""
     with peer(lambda c: (request_of(c), c.sendall(struct.pack(">i", length)))) as address:  # type: ignore[arg-type, return-value]
-        with Connection(address, 5) as connection, pytest.raises(PeerError, match="was announced"):
+        with Connection(address, 5) as connection, pytest.raises(PeerError, match="invalid message length"):
             connection.ask(REQUEST)
 
 
 def test_an_answer_to_another_request_is_refused() -> None:
     """A wrong correlation id is the peer's error, not our answer."""
     with peer(lambda c: (request_of(c), c.sendall(answer(99)))) as address:  # type: ignore[arg-type, return-value]
-        with Connection(address, 5) as connection, pytest.raises(PeerError, match="answer 99 to request 1"):
+        with Connection(address, 5) as connection, pytest.raises(PeerError, match="correlation id 99, expected 1"):
             connection.ask(REQUEST)
 
 

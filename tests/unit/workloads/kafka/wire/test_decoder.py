@@ -48,7 +48,7 @@ def test_a_truncated_message_is_refused(message_type: type[Any], data: st.DataOb
     encoded = encode(data.draw(entities(message_type)))
     if encoded:
         cut = data.draw(st.integers(0, len(encoded) - 1))
-        with pytest.raises(ProtocolError, match="can't be read"):
+        with pytest.raises(ProtocolError, match="can't be decoded"):
             decode(message_type, encoded[:cut])
 
 
@@ -74,7 +74,7 @@ def test_a_tag_of_another_size_than_it_says_is_refused(size: int) -> None:
     told = PartitionProduceResponse(index=0, error_code=ErrorCode.none, base_offset=0, record_errors=())
     leader = struct.pack(">iib", 1, 2, 0)
     encoded = encode(told)[:-1] + b"\x01\x00" + uvarint(size) + leader + b"\x00"
-    with pytest.raises(ProtocolError, match="PartitionProduceResponse v11 can't be read"):
+    with pytest.raises(ProtocolError, match="PartitionProduceResponse v11 can't be decoded"):
         decode(PartitionProduceResponse, encoded)
     assert (
         1 == decode(PartitionProduceResponse, encode(told)[:-1] + b"\x01\x00\x09" + leader)[0].current_leader.leader_id
@@ -94,7 +94,7 @@ def test_a_tag_of_another_size_than_it_says_is_refused(size: int) -> None:
 )
 def test_null_where_there_must_be_something_is_refused(message_type: type[Any], body: bytes) -> None:
     """Null for what the schema has as never null, and lengths below null, are no surprise for later code to step on."""
-    with pytest.raises(ProtocolError, match="where there must be something"):
+    with pytest.raises(ProtocolError, match=r"length -\d is invalid"):
         decode(message_type, body + bytes(40))
 
 
@@ -137,7 +137,7 @@ def test_a_count_beyond_the_message_is_refused(count: int) -> None:
     """A count is believed only as far as the bytes behind it go; nothing is reserved for it."""
     tracemalloc.start()
     try:
-        with pytest.raises(ProtocolError, match=f"{count} items are more"):
+        with pytest.raises(ProtocolError, match=f"{count} items exceed"):
             decode(ProduceResponse, uvarint(count + 1) + bytes(1000))
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
@@ -147,7 +147,7 @@ def test_a_count_beyond_the_message_is_refused(count: int) -> None:
 def test_tags_are_counted_like_items() -> None:
     """A quarter of a million tags that mean nothing would only cost time; they are refused by their number."""
     count = ITEMS_MAX + 1
-    with pytest.raises(ProtocolError, match=f"{count} items are more"):
+    with pytest.raises(ProtocolError, match=f"{count} items exceed"):
         decode(HeartbeatResponse, HEARTBEAT + uvarint(count) + b"\x09\x00" * count)
 
 
@@ -158,7 +158,7 @@ def test_a_string_has_kafka_s_limit() -> None:
         if fits:
             assert ("s" * size,) == decode(ListGroupsRequest, encoded)[0].states_filter
         else:
-            with pytest.raises(ProtocolError, match=f"a string of {size} bytes, {STRING_BYTES_MAX} may be"):
+            with pytest.raises(ProtocolError, match=f"a string has {size} bytes, more than {STRING_BYTES_MAX}"):
                 decode(ListGroupsRequest, encoded)
 
 
@@ -166,7 +166,7 @@ def test_all_arrays_of_a_message_share_one_limit() -> None:
     """Many arrays of allowed length are no way round the limit: here two of one more than the half each."""
     half = ITEMS_MAX // 2 + 1
     states = uvarint(half + 1) + b"\x01" * half
-    with pytest.raises(ProtocolError, match=f"{half} items are more"):
+    with pytest.raises(ProtocolError, match=f"{half} items exceed"):
         decode(ListGroupsRequest, states + states + b"\x00")
     one, _ = decode(ListGroupsRequest, states + b"\x01\x00")
     assert half == len(one.states_filter)
@@ -174,7 +174,7 @@ def test_all_arrays_of_a_message_share_one_limit() -> None:
 
 def test_a_varint_has_five_bytes_at_most() -> None:
     """A run of high bits is refused where it stops making sense, not followed to its end."""
-    with pytest.raises(ProtocolError, match="varint longer than 5 bytes"):
+    with pytest.raises(ProtocolError, match="varint is longer than 5 bytes"):
         decode(ProduceResponse, b"\xff" * 1000)
 
 

@@ -8,8 +8,8 @@ from aftershock.workloads.kafka.wire.record_columns import read
 
 
 def record(*fields: bytes | int, length: int | None = None) -> memoryview:
-    body = b"\0" + b"".join(field if isinstance(field, bytes) else schema.encode(field) for field in fields)
-    return memoryview(schema.encode(len(body) if length is None else length) + body)
+    body = b"\0" + b"".join(field if isinstance(field, bytes) else schema.varint(field) for field in fields)
+    return memoryview(schema.varint(len(body) if length is None else length) + body)
 
 
 def test_a_record_is_read_field_by_field() -> None:
@@ -31,18 +31,18 @@ def test_negative_sizes_are_nulls() -> None:
 @pytest.mark.parametrize(
     ("bad", "complaint"),
     [
-        (record(0, 0, -1, -1, 0, b"x"), "says 7 bytes, and its fields don't"),
-        (record(0, 0, -1, -1, 0, length=5), "-1 bytes|fields don't"),
-        (record(0, 0, 100, b"k"), "100 bytes at byte 6 of the records, of which 1"),
+        (record(0, 0, -1, -1, 0, b"x"), "has length 7, but its fields end"),
+        (record(0, 0, -1, -1, 0, length=5), "-1 bytes|fields end"),
+        (record(0, 0, 100, b"k"), "a field of 100 bytes at byte 6 of the records, but its record has only 1"),
         (record(0, 0, -1, 2**31, b"v"), "2147483648 bytes"),
         (record(0, 0, -1, -1, -1), "-1 headers"),
-        (record(0, 0, -1, -1, 50, b"h"), "50 headers are said to be in 1 bytes"),
+        (record(0, 0, -1, -1, 50, b"h"), "50 headers in 1 bytes"),
         (record(0, 0, -1, -1, 1, -1, -1), "name at byte .* is null"),
         (record(0, 0, -1, -1, 1, 1, b"h", 9, b"x"), "9 bytes"),
-        (record(0, 0, -1, -1, 0, length=-4), "says -4 bytes"),
-        (record(0, 0, -1, -1, 0, length=10**9), "says 1000000000 bytes, and 6 are left"),
-        (memoryview(b"\x80"), "breaks off"),
-        (memoryview(b""), "breaks off"),
+        (record(0, 0, -1, -1, 0, length=-4), "has length -4"),
+        (record(0, 0, -1, -1, 0, length=10**9), "has length 1000000000, but 6 bytes remain"),
+        (memoryview(b"\x80"), "cut off"),
+        (memoryview(b""), "cut off"),
     ],
 )
 def test_what_is_no_record(bad: memoryview, complaint: str) -> None:

@@ -42,7 +42,7 @@ def test_we_read_what_librdkafka_builds(broker: ScriptedBroker, codec: str) -> N
     assert 0 == producer.flush(10)
     batches = list(parse(broker.log(topic)))
     assert shape.records() == [record for batch in batches for record in batch.records()]
-    assert all(batch.producer_id > 0 and batch.header.attributes & 7 for batch in batches) or codec == "none"
+    assert all(batch.header.producer_id > 0 and batch.header.attributes & 7 for batch in batches) or codec == "none"
 
 
 def consumed(broker: ScriptedBroker, topic: str, count: int) -> list[Record]:

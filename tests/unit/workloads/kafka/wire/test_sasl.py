@@ -89,8 +89,8 @@ def test_nonces_differ() -> None:
         (f"r={NONCE}+,s=!!!!,i=4096".encode(), "base64"),
         (b"m=must," + RFC_7677[2], "extension"),
         (b"e=unknown-user", "unknown-user"),
-        (b"\xff\xfe", "can't be read"),
-        (b"nonsense", "can't be read"),
+        (b"\xff\xfe", "can't be parsed"),
+        (b"nonsense", "can't be parsed"),
     ],
 )
 def test_a_server_that_asks_for_the_wrong_thing_is_refused(answer: bytes, why: str) -> None:

@@ -25,8 +25,8 @@ def test_the_highest_common_version_is_picked(offered: tuple[int, int], cap: int
         ({}, None, "the broker doesn't offer PRODUCE; this client needs one of versions 3 to 13"),
         ({0: (0, 2)}, None, "PRODUCE: the broker offers versions 0 to 2, this client knows 3 to 13"),
         ({0: (14, 20)}, None, "PRODUCE: the broker offers versions 14 to 20, this client knows 3 to 13"),
-        ({0: (10, 13)}, 9, "this client knows 3 to 13, of which at most 9 may be used"),
-        ({0: (3, 13)}, 2, "this client knows 3 to 13, of which at most 2 may be used"),
+        ({0: (10, 13)}, 9, "this client knows 3 to 13 and may use at most 9"),
+        ({0: (3, 13)}, 2, "this client knows 3 to 13 and may use at most 2"),
     ],
 )
 def test_no_common_version_names_both_ranges(offered: dict[int, tuple[int, int]], cap: int | None, says: str) -> None:
@@ -65,5 +65,5 @@ def test_every_api_has_its_request_types(api: Api) -> None:
 
 def test_an_unknown_version_is_unsupported() -> None:
     """Asking for what kio doesn't have is told in words."""
-    with pytest.raises(UnsupportedError, match="FETCH: version 3 is asked for, this client knows 4 to 18"):
+    with pytest.raises(UnsupportedError, match="FETCH version 3 is unknown; this client knows 4 to 18"):
         request_type(Api.FETCH, 3)
