@@ -159,12 +159,11 @@ class TopicQueues:
     def queue_for(self, key: bytes | None, partition: int | None) -> Queue:
         """Return the queue of the explicit partition, or of the partition that the partitioner chooses."""
         target = self.sticky.choose(key) if partition is None else partition
-        return self.queues.get(target) or self._new_queue(target)
-
-    def _new_queue(self, partition: int) -> Queue:
-        self.lengths[partition] = 0
-        queue = self.queues[partition] = Queue(TopicPartition(self.name, partition), self.lengths)
-        self.all_queues.append(queue)
+        queue = self.queues.get(target)
+        if queue is None:
+            self.lengths[target] = 0
+            queue = self.queues[target] = Queue(TopicPartition(self.name, target), self.lengths)
+            self.all_queues.append(queue)
         return queue
 
 
@@ -330,7 +329,12 @@ class RecordAccumulator:
             if leader == UNKNOWN:
                 leaderless.append(queue.tp)
             elif leader not in nodes and not queue.muted:
-                left_ms = self._left_ms(queue, now_ms)
+                first = queue.batches[0]
+                left_ms = self._backoff_ms(first, now_ms)
+                if left_ms <= 0 and not (
+                    first.full or len(queue.batches) > 1 or self.waiting or self.flushing or self.closing
+                ):
+                    left_ms = first.created_ms + self._limits.linger_ms - now_ms
                 if left_ms <= 0:
                     nodes[leader] = None
                 elif left_ms < wait_ms:
@@ -338,15 +342,6 @@ class RecordAccumulator:
         for queues in self._topics.values():
             queues.sticky.load(queues.lengths)
         return Ready(list(nodes), wait_ms, leaderless)
-
-    def _left_ms(self, queue: Queue, now_ms: float) -> float:
-        """Return the time until a queue's first batch is ready; 0 or less if it is ready now."""
-        first = queue.batches[0]
-        if (backoff_ms := self._backoff_ms(first, now_ms)) > 0:
-            return backoff_ms
-        if first.full or len(queue.batches) > 1 or self.waiting or self.flushing or self.closing:
-            return 0
-        return first.created_ms + self._limits.linger_ms - now_ms
 
     def _backoff_ms(self, batch: ProducerBatch, now_ms: float) -> float:
         """Return a batch's remaining back-off, drawn again in each pass of the sender.
@@ -364,7 +359,13 @@ class RecordAccumulator:
 
     def drain(self, node_id: int, now_ms: float) -> list[ProducerBatch]:
         """Dequeue the batches of one request to a node (rules 5 to 7): closed, numbered, counted as in flight."""
-        queues, start = self._led_by(node_id), self._drain_from.get(node_id, 0)
+        as_of = (self._metadata.version, len(self._queues))
+        if self._led_as_of != as_of:
+            led: dict[int, list[Queue]] = {}
+            for queue in self._queues:
+                led.setdefault(self._metadata.leader(queue.tp).node_id, []).append(queue)
+            self._led, self._led_as_of = led, as_of
+        queues, start = self._led.get(node_id, ()), self._drain_from.get(node_id, 0)
         drained: list[ProducerBatch] = []
         size = 0
         for step in range(len(queues)):
@@ -375,28 +376,16 @@ class RecordAccumulator:
             first = queue.batches[0]
             if self._backoff_ms(first, now_ms) > 0:
                 continue
-            if (drained and size + first.estimate > self._limits.max_request_size) or not self._may_drain(first):
+            if drained and size + first.estimate > self._limits.max_request_size:
                 break
+            if self._idempotence is not None:
+                if first.numbers is None:
+                    first.numbers = Numbers(first.tp, 0)  # _take sets the count: until then the batch may still grow
+                if not self._idempotence.may_drain(first.numbers):
+                    break
             size += first.estimate
             drained.append(self._take(queue, node_id))
         return drained
-
-    def _led_by(self, node_id: int) -> Sequence[Queue]:
-        """Return the queues of the partitions that a node leads."""
-        as_of = (self._metadata.version, len(self._queues))
-        if self._led_as_of != as_of:
-            led: dict[int, list[Queue]] = {}
-            for queue in self._queues:
-                led.setdefault(self._metadata.leader(queue.tp).node_id, []).append(queue)
-            self._led, self._led_as_of = led, as_of
-        return self._led.get(node_id, ())
-
-    def _may_drain(self, batch: ProducerBatch) -> bool:
-        if self._idempotence is None:
-            return True
-        if batch.numbers is None:
-            batch.numbers = Numbers(batch.tp, 0)  # the count is set by _take: until then the batch may still grow
-        return self._idempotence.may_drain(batch.numbers)
 
     def _take(self, queue: Queue, node_id: int) -> ProducerBatch:
         batch = queue.batches.popleft()
@@ -411,7 +400,7 @@ class RecordAccumulator:
         queue.muted = self._one_at_a_time
         return batch
 
-    # -- afterwards
+    # -- after the response
 
     def built(self, batch: ProducerBatch, size: int) -> None:
         """Update the topic's compression estimate from the built size of a drained batch, in bytes."""
@@ -458,22 +447,18 @@ class RecordAccumulator:
         return self._topics[batch.tp.topic].queues[batch.tp.partition]
 
     def _put_back(self, batch: ProducerBatch) -> None:
+        """Insert a batch behind all queued batches of an earlier sequence.
+
+        Queued batches without a sequence were never drained; they stay behind all batches that have a sequence.
+        """
         queue = self._queue_of(batch)
-        queue.batches.insert(_place(queue, batch), batch)
+        place = 0
+        if batch.numbers is not None:
+            for queued in queue.batches:
+                if queued.numbers is None or not queued.numbered:
+                    break
+                if not precedes(queued.numbers.base_sequence, batch.numbers.base_sequence):
+                    break
+                place += 1
+        queue.batches.insert(place, batch)
         self._changed(queue)
-
-
-def _place(queue: Queue, batch: ProducerBatch) -> int:
-    """Return the index behind all batches of an earlier sequence.
-
-    Batches without a sequence were never drained; they stay behind all batches that have a sequence.
-    """
-    place = 0
-    if batch.numbers is not None:
-        for queued in queue.batches:
-            if queued.numbers is None or not queued.numbered:
-                break
-            if not precedes(queued.numbers.base_sequence, batch.numbers.base_sequence):
-                break
-            place += 1
-    return place

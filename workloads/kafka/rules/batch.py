@@ -1,25 +1,21 @@
-"""What a record adds to a batch of format v2, to the byte, before it is written.
+"""Batches that a producer fills: sizes of records, compression estimates, and the state of one batch until it ends.
 
-Kafka: ``DefaultRecord.sizeInBytes`` and ``recordSizeUpperBound``, ``ByteUtils.sizeOfVarint``. A record is its length,
-one byte of attributes, the deltas of timestamp and offset, and its fields: key, value, headers. Numbers are varints.
+Kafka: ``ProducerBatch``, ``MemoryRecordsBuilder``, ``DefaultRecord.sizeInBytes``, ``CompressionRatioEstimator``. The
+bytes are built only when the batch is sent.
 
-How well a topic's batches compress, so that a batch may take in more than ``batch.size`` before compression.
-
-Kafka: ``CompressionRatioEstimator``. The estimate begins at 1; it follows a worse ratio at once (and by 0.05 at least),
-a better one by 0.005 a batch. A batch keeps the estimate that it was opened with, and adds 5 % to be safe.
-
-A batch that is being filled, sent and perhaps sent again: records of one partition that share one fate.
-
-Kafka: ``ProducerBatch`` and ``MemoryRecordsBuilder``, without the bytes: those are built when it goes out.
-
-1. Room: the first record always fits. Another one does if the estimate and the most that it could add stay within the
-   limit.
-2. Full: the estimate has come to the limit, or the batch was closed. Draining closes it for good: a batch that is
-   tried again is full, so it never lingers.
-3. Doubt: an attempt that was sent and not surely refused leaves the batch in doubt, whatever later attempts meet.
+1. A record is accepted if it is the first, or if the estimated size and the record's largest possible size stay within
+   the limit.
+2. A batch is full if its estimated size reaches the limit, or if it was closed. Draining closes a batch for good, so a
+   retried batch is full and never lingers.
+3. An attempt that was sent and not surely refused (``idempotence.py``) leaves the batch in doubt, whatever the result
+   of later attempts.
+4. The compression estimate of a topic, compressed over uncompressed size, starts at 1. A worse ratio raises it at once,
+   by at least 0.05; a better ratio lowers it by 0.005 per batch. A batch uses the estimate of the time when it was
+   opened, plus 5 % for safety.
 """
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from functools import lru_cache
 from math import inf
 
@@ -30,15 +26,15 @@ from aftershock.workloads.kafka.rules.values import UNKNOWN, TopicPartition
 Headers = Sequence[tuple[str, bytes | None]]
 
 BATCH_OVERHEAD = 61
-"""A batch without records."""
+"""Size of a batch without records."""
 
 RECORD_OVERHEAD_MAX = 21
-"""The most that a record's length, attributes and deltas can take (``MAX_RECORD_OVERHEAD``)."""
+"""Largest size of a record's length, attributes and deltas (``MAX_RECORD_OVERHEAD``)."""
 
 
 def fields_size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """The size of what doesn't depend on the record's place in its batch."""
-    # for every record: a varint's size is (bit length + 7) // 7, written out below for it costs less than a call
+    """Return the size of key, value and headers with their lengths, which doesn't depend on the place in the batch."""
+    # Called for every record: the size of a varint, (bit length + 7) // 7, is written out because a call costs more.
     size = 1 if key is None else len(key) + (len(key).bit_length() + 7) // 7
     size += 1 if value is None else len(value) + (len(value).bit_length() + 7) // 7
     size += (len(headers).bit_length() + 7) // 7
@@ -55,16 +51,16 @@ def _name_size(name: str) -> int:
 
 
 def record_size(fields: int, time_delta_ms: int, offset_delta: int) -> int:
-    """The size of a whole record, its length included; ``fields`` from ``fields_size``.
+    """Return the size of a record including its length; ``fields`` is from ``fields_size``.
 
-    A time that goes back counts like one that goes forward by as much: off by a byte at the most.
+    A negative time delta is counted like the positive one, which may be wrong by one byte.
     """
     body = 1 + (time_delta_ms.bit_length() + 7) // 7 + (offset_delta.bit_length() + 7) // 7 + fields
     return body + (body.bit_length() + 7) // 7
 
 
 def batch_bound(fields: int) -> int:
-    """The most that a batch of this record alone can take (``estimateSizeInBytesUpperBound``)."""
+    """Return the largest size of a batch that contains only this record (``estimateSizeInBytesUpperBound``)."""
     return BATCH_OVERHEAD + RECORD_OVERHEAD_MAX + fields
 
 
@@ -74,134 +70,110 @@ BETTER_STEP = 0.005
 
 
 class CompressionRatios:
-    """The estimates of one producer: compressed over uncompressed size, by topic."""
+    """Compression estimates of one producer by topic (rule 4)."""
 
     def __init__(self) -> None:
         self._ratios: dict[str, float] = {}
 
     def of(self, topic: str) -> float:
-        """The present estimate."""
         return self._ratios.get(topic, 1.0)
 
     def observed(self, topic: str, ratio: float) -> None:
-        """A batch came out at ``ratio``."""
-        known = self.of(topic)
-        step = known + WORSE_STEP if ratio > known else known - BETTER_STEP
+        """Update the estimate with the ratio of a batch that was built."""
+        estimate = self.of(topic)
+        step = estimate + WORSE_STEP if ratio > estimate else estimate - BETTER_STEP
         self._ratios[topic] = max(step, ratio)
 
     def too_large(self, topic: str) -> None:
-        """A broker refused a batch as too large: hope for nothing again."""
+        """Reset the estimate after a broker refused a batch as too large."""
         self._ratios[topic] = 1.0
 
 
+@dataclass(slots=True, eq=False)
 class ProducerBatch:
-    """One batch: columns of records, and what has become of them so far.
+    """Records of one partition, as columns, that are delivered or fail together; ``keys`` is None without any key.
 
-    ``limit`` is the size in bytes that it is filled to; ``reserved`` what it took from the buffer; ``ratio`` the
-    estimate of its compression, None for no compression. ``raw`` is the size of its records before compression,
-    ``estimate`` that of the batch after it; a record whose fields take at most ``room`` bytes still fits (rule 1).
-    ``keys`` is None while no record has one.
+    ``limit``: size in bytes up to which the batch is filled. ``reserved``: bytes of the buffer that it occupies.
+    ``ratio``: compression estimate, None without compression. ``raw`` is the size of the records before compression,
+    ``estimate`` the size of the batch after it; ``room`` is the largest size of a further record's fields (rule 1).
 
-    ``attempts`` counts those that failed, ``sends`` those that were begun; ``node_id``, ``leader_epoch`` and
-    ``immediate`` (a retry without back-off) are of the latest one, ``error`` is the code that it failed with.
-    ``numbers`` is None without idempotence. ``cleared_ms``: when it was last found not to back off. ``done``: it has
-    ended, and been reported.
+    ``attempts``: failed attempts. ``sends``: attempts including the current one. ``node_id``, ``leader_epoch`` and
+    ``immediate`` (a retry without back-off) describe the latest attempt, ``error`` is its error code. ``numbers`` is
+    None without idempotence. ``cleared_ms``: when the accumulator last found that the batch doesn't back off.
+    ``done``: the batch has ended and was reported.
     """
 
-    __slots__ = (
-        "attempts",
-        "cleared_ms",
-        "closed",
-        "created_ms",
-        "done",
-        "error",
-        "estimate",
-        "headers",
-        "immediate",
-        "in_doubt",
-        "keys",
-        "leader_epoch",
-        "limit",
-        "node_id",
-        "numbers",
-        "raw",
-        "reserved",
-        "room",
-        "scale",
-        "sends",
-        "timestamps_ms",
-        "tokens",
-        "tp",
-        "values",
-    )
+    tp: TopicPartition
+    created_ms: float
+    _: KW_ONLY
+    limit: int
+    reserved: int = 0
+    ratio: InitVar[float | None] = None
+    scale: float = field(init=False)
+    raw: int = field(default=0, init=False)
+    estimate: int = field(default=0, init=False)
+    room: float = field(default=inf, init=False)
+    values: list[bytes | None] = field(default_factory=list, init=False)
+    keys: list[bytes | None] | None = field(default=None, init=False)
+    headers: list[Headers] = field(default_factory=list, init=False)
+    timestamps_ms: list[int] = field(default_factory=list, init=False)
+    tokens: list[int] = field(default_factory=list, init=False)
+    closed: bool = field(default=False, init=False)
+    done: bool = field(default=False, init=False)
+    in_doubt: bool = field(default=False, init=False)
+    attempts: Attempts = field(default_factory=Attempts, init=False)
+    sends: int = field(default=0, init=False)
+    error: int = field(default=0, init=False)
+    immediate: bool = field(default=False, init=False)
+    cleared_ms: float = field(default=-inf, init=False)
+    numbers: Numbers | None = field(default=None, init=False)
+    node_id: int = field(default=UNKNOWN, init=False)
+    leader_epoch: int = field(default=UNKNOWN, init=False)
 
-    def __init__(
-        self, tp: TopicPartition, created_ms: float, *, limit: int, reserved: int = 0, ratio: float | None = None
-    ) -> None:
-        self.tp = tp
-        self.created_ms = created_ms
-        self.cleared_ms = -inf
-        self.limit = limit
-        self.reserved = reserved
+    def __post_init__(self, ratio: float | None) -> None:
         self.scale = 1.0 if ratio is None else ratio * SAFETY
-        self.raw = self.estimate = 0
-        self.room: float = inf
-        self.closed = self.done = self.in_doubt = self.immediate = False
-        self.values: list[bytes | None] = []
-        self.keys: list[bytes | None] | None = None
-        self.headers: list[Headers] = []
-        self.timestamps_ms: list[int] = []
-        self.tokens: list[int] = []
-        self.attempts = Attempts()
-        self.sends = self.error = 0
-        self.numbers: Numbers | None = None
-        self.node_id = self.leader_epoch = UNKNOWN
 
     @property
     def count(self) -> int:
-        """How many records it has."""
+        """Number of records."""
         return len(self.values)
 
     @property
     def full(self) -> bool:
-        """Rule 2."""
+        """True if the batch accepts no more records (rule 2)."""
         return self.closed or self.estimate >= self.limit
 
     @property
     def numbered(self) -> bool:
-        """Whether it has a sequence, which it has from its first drain on."""
+        """True if the batch has a sequence: from its first drain."""
         return self.numbers is not None and self.numbers.base_sequence != UNKNOWN
 
     def close(self) -> None:
-        """Take nothing more."""
+        """Accept no more records."""
         self.closed = True
         self.room = -inf
 
     def append(
         self, value: bytes | None, key: bytes | None, headers: Headers, token: int, timestamp_ms: int, fields: int
     ) -> int:
-        """Take a record; by how much the estimate has grown, the batch's own 61 bytes included with the first."""
+        """Append a record; return the growth of the estimate, with the first record including the batch's 61 bytes."""
         values, times = self.values, self.timestamps_ms
         times.append(timestamp_ms)
         raw = self.raw = self.raw + record_size(fields, timestamp_ms - times[0], len(values))
+        if key is not None or self.keys is not None:
+            if self.keys is None:  # the earlier records have no key
+                self.keys = [None] * len(values)
+            self.keys.append(key)
         values.append(value)
         self.headers.append(headers)
         self.tokens.append(token)
-        if key is not None or self.keys is not None:
-            self._append_key(key)
         before, estimate = self.estimate, BATCH_OVERHEAD + int(raw * self.scale)
         self.estimate = estimate
         self.room = self.limit - estimate - RECORD_OVERHEAD_MAX
         return estimate - before
 
-    def _append_key(self, key: bytes | None) -> None:
-        """Columns stay level: the records before the first one with a key get None."""
-        if self.keys is None:
-            self.keys = [None] * (len(self.values) - 1)
-        self.keys.append(key)
-
     def split(self, limit: int) -> Sequence["ProducerBatch"]:
-        """Batches of at most ``limit`` bytes, or of one record, in order: closed, never tried, outside the buffer."""
+        """Split into closed batches of at most ``limit`` bytes or one record, in order, without attempts or memory."""
         parts: list[ProducerBatch] = []
         for number, value in enumerate(self.values):
             key, headers = self.keys[number] if self.keys else None, self.headers[number]

@@ -1,37 +1,36 @@
-"""A member of a consumer group: the client's half of KIP-848, whose assignments the broker makes.
+"""Member of a consumer group: the client side of KIP-848, in which the coordinator assigns the partitions.
 
 Rules (Kafka 4.3: ``ConsumerMembershipManager``, ``AbstractMembershipManager``, ``ConsumerHeartbeatRequestManager``):
 
-1. The client makes its member id and keeps it for life. Epoch 0 joins, a positive one belongs, -1 leaves.
-2. A joining heartbeat says everything and owns nothing. Later ones carry only what changed since the last that went
-   out; after a failed one nothing counts as said.
-3. An answer may carry a target assignment. It is reconciled one step at a time: what is taken away is given up, then
-   the new is taken, then a heartbeat acknowledges at once. Topics whose names aren't known yet wait, the rest doesn't.
-   A target that changes meanwhile is reconciled afterwards.
-4. FENCED_MEMBER_EPOCH (110) or UNKNOWN_MEMBER_ID (25): all partitions are lost, nothing may be committed; as soon as
-   they have been released the member joins again, with its old id and epoch 0, without back-off.
-5. NOT_COORDINATOR (16), COORDINATOR_NOT_AVAILABLE (15): find the coordinator, then ask again at once.
-   COORDINATOR_LOAD_IN_PROGRESS (14), a disconnect or a time-out: back off. A topic that may not be read (29) is told
-   and backed off, for the rest of the subscription may go on. Every other error ends the membership.
+1. The client generates its member id and keeps it. Epoch 0 joins the group, a positive epoch is a member's, -1 leaves.
+2. The heartbeat that joins contains every field and no owned partitions. A later heartbeat contains only fields that
+   changed since the last heartbeat was sent; after a failed heartbeat, all fields are sent again.
+3. A response may contain a target assignment. It is reconciled in steps: revoke partitions, then take new partitions,
+   then acknowledge by a heartbeat at once. Partitions of topics whose names are unknown wait for a later step. A target
+   that changes meanwhile is reconciled afterwards.
+4. FENCED_MEMBER_EPOCH (110) or UNKNOWN_MEMBER_ID (25): all partitions are lost and nothing may be committed. When the
+   partitions are released, the member joins again with the same id and epoch 0, without back-off.
+5. NOT_COORDINATOR (16), COORDINATOR_NOT_AVAILABLE (15): find the coordinator, then retry at once.
+   COORDINATOR_LOAD_IN_PROGRESS (14), a disconnect or a timeout: back off, then retry. TOPIC_AUTHORIZATION_FAILED (29):
+   report it and back off, because the rest of the subscription may still work. Other errors end the membership.
 
 ::
 
-    UNSUBSCRIBED ──subscribe──▶ JOINING ──answer──▶ STABLE ◀──────────sent──────────┐
-         ▲                         ▲  └──answer with a target──▶ RECONCILING ──▶ ACKNOWLEDGING
-         │                     released        STABLE ──same──▶      ▲ └── a newer target, once sent
-        sent                       │                                 └───────────────────┘
-      LEAVING ◀──leave── any       FENCED ◀──fenced── any              FATAL ◀──other errors── any
+    UNSUBSCRIBED ─subscribe─▶ JOINING ─response─▶ STABLE ◀─────────────sent───────────────┐
+         ▲                       ▲  └─response with a target─▶ RECONCILING ─step─▶ ACKNOWLEDGING
+         │                    released                            ▲  └── newer target, when sent
+        sent                     │                                └────────────────────┘
+      LEAVING ◀─leave─ any     FENCED ◀─fenced─ any                 FATAL ◀─other errors─ any
 
-The KIP and Kafka differ: the KIP let the broker make member ids (version 0 of the API), Kafka 4 has the client make
-them (version 1, KIP-1082). We leave out static members, regular expressions, and leaving when ``max.poll.interval.ms``
-has passed without a poll: a workload always polls, or its process is dead.
+In the KIP the broker generates member ids (version 0 of the API); in Kafka 4 the client does (version 1, KIP-1082). Not
+implemented: static members, regular expressions, and leaving after ``max.poll.interval.ms`` without a poll, because a
+workload polls as long as its process lives.
 """
 
 import math
 from collections import Counter
 from collections.abc import Container, Mapping
 from enum import Enum
-from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -44,7 +43,7 @@ BACKED_OFF_CODES = frozenset({14, 29})
 
 
 class MemberState(Enum):
-    """Where a member stands; the arrows between are drawn in the module's docstring."""
+    """State of a member; the module docstring shows the transitions."""
 
     UNSUBSCRIBED = "unsubscribed"
     JOINING = "joining"
@@ -57,13 +56,13 @@ class MemberState(Enum):
 
 
 URGENT = frozenset({MemberState.JOINING, MemberState.ACKNOWLEDGING, MemberState.LEAVING})
-"""A heartbeat is due at once, whatever the interval."""
+"""States in which a heartbeat is due at once."""
 SILENT = frozenset({MemberState.UNSUBSCRIBED, MemberState.FENCED, MemberState.FATAL})
-"""No heartbeat is due at all."""
+"""States in which no heartbeat is sent."""
 
 
 class AssignedPartition(NamedTuple):
-    """A partition as the group protocol names it."""
+    """Partition as identified by the group protocol."""
 
     topic_id: UUID
     partition: int
@@ -74,7 +73,7 @@ NOTHING: Assignment = frozenset()
 
 
 class Heartbeat(NamedTuple):
-    """What one ConsumerGroupHeartbeat says. None: unchanged since the last one."""
+    """Content of a ConsumerGroupHeartbeat request. None: unchanged since the previous heartbeat."""
 
     member_id: str
     member_epoch: int
@@ -86,7 +85,7 @@ class Heartbeat(NamedTuple):
 
 
 class HeartbeatAnswer(NamedTuple):
-    """What the coordinator answered. ``assignment`` is None where it is unchanged."""
+    """Content of a ConsumerGroupHeartbeat response; ``assignment`` is None if it is unchanged."""
 
     error: int = 0
     member_epoch: int = 0
@@ -95,24 +94,24 @@ class HeartbeatAnswer(NamedTuple):
 
 
 class Verdict(Enum):
-    """What an answer asks of the shell."""
+    """Action that a response requires of the caller."""
 
-    GO_ON = "go on"
-    RELEASE = "the partitions are lost: give them up without committing, then tell `released`"
-    FIND_COORDINATOR = "this broker isn't the coordinator"
-    TELL = "worth telling, and mends itself perhaps"
-    FAIL = "the membership has ended"
+    GO_ON = "continue"
+    RELEASE = "release the lost partitions without a commit, then call `released`"
+    FIND_COORDINATOR = "find the coordinator"
+    TELL = "report the error; the member retries"
+    FAIL = "the membership has ended: raise the error"
 
 
 class Step(NamedTuple):
-    """One reconciliation: first give up ``revoke``, then take ``take``, then tell ``reconciled``."""
+    """One step of a reconciliation: revoke ``revoke``, take ``take``, then call ``reconciled``."""
 
     revoke: Assignment
     take: Assignment
 
 
 class GroupMember:
-    """The state machine of one member. ``counts``: heartbeats, assignments_received, rebalances, fenced."""
+    """State machine of one member. Counters: heartbeats, assignments_received, rebalances, fenced."""
 
     def __init__(
         self, member_id: str, *, backoff: Backoff, rebalance_timeout_ms: int, rack: str | None, assignor: str | None
@@ -123,18 +122,18 @@ class GroupMember:
         self._target = NOTHING
         self._step: Step | None = None
         self._topics: tuple[str, ...] = ()
-        self._always: dict[str, Any] = {
+        self._constant_fields: dict[str, Any] = {
             "rack": rack,
             "rebalance_timeout_ms": rebalance_timeout_ms,
             "server_assignor": assignor,
         }
-        self._said: Mapping[str, object] = MappingProxyType({})
+        self._sent_fields: Mapping[str, object] = {}
         self._backoff, self._failures = backoff, 0
         self._in_flight = False
         self._interval_ms = self._sent_ms = self._not_before_ms = 0.0
 
     def subscribe(self, topics: tuple[str, ...]) -> None:
-        """Want these topics; the next heartbeat joins the group, or tells the change."""
+        """Set the subscription; the next heartbeat joins the group, or updates the subscription."""
         self._topics = topics
         if self.state is MemberState.UNSUBSCRIBED:
             self._join()
@@ -142,17 +141,17 @@ class GroupMember:
 
     def _join(self) -> None:
         self.epoch, self.state, self.owned, self._target = JOIN_EPOCH, MemberState.JOINING, NOTHING, NOTHING
-        self._said = MappingProxyType({})
+        self._sent_fields = {}
 
     def wait_ms(self, now_ms: float) -> float:
-        """How long until the next heartbeat is due: 0 now, infinite while one is in flight or none is wanted."""
+        """Return the time until a heartbeat is due: 0 is now, infinite while one is in flight or none is needed."""
         if self._in_flight or self.state in SILENT:
             return math.inf
         due_ms = now_ms if self.state in URGENT else self._sent_ms + self._interval_ms
         return max(0.0, due_ms - now_ms, self._not_before_ms - now_ms)
 
     def heartbeat(self, now_ms: float) -> Heartbeat:
-        """The heartbeat to send now; until ``answered`` or ``failed`` there is no other."""
+        """Return the heartbeat to send now. Call ``answered`` or ``failed`` before the next heartbeat."""
         self.counts["heartbeats"] += 1
         self._sent_ms, self._in_flight = now_ms, True
         if self.state is MemberState.LEAVING:
@@ -160,18 +159,29 @@ class GroupMember:
             return Heartbeat(self.member_id, LEAVE_EPOCH)
         if self.state is MemberState.ACKNOWLEDGING:
             self.state = MemberState.STABLE if self.owned == self._target else MemberState.RECONCILING
-        facts = self._always | {"topics": self._topics, "owned": self.owned}
-        news = {name: fact for name, fact in facts.items() if self._said.get(name) != fact}
-        self._said = facts
-        return Heartbeat(self.member_id, self.epoch, **news)
+        fields = self._constant_fields | {"topics": self._topics, "owned": self.owned}
+        changed = {name: value for name, value in fields.items() if self._sent_fields.get(name) != value}
+        self._sent_fields = fields
+        return Heartbeat(self.member_id, self.epoch, **changed)
 
     def answered(self, answer: HeartbeatAnswer, now_ms: float) -> Verdict:
-        """Take the coordinator's answer. What comes after ``leave`` concerns nobody."""
+        """Process the coordinator's response. A response after ``leave`` is ignored."""
         self._in_flight = False
         if self.state in SILENT or self.state is MemberState.LEAVING:
             return Verdict.GO_ON
+        if answer.error in FENCED_CODES:
+            self.counts["fenced"] += 1
+            self.state, self._step = MemberState.FENCED, None
+            return Verdict.RELEASE
+        if answer.error in LOST_COORDINATOR_CODES:
+            self._repeat_all_fields()
+            return Verdict.FIND_COORDINATOR
+        if answer.error in BACKED_OFF_CODES:
+            self.failed(now_ms)
+            return Verdict.TELL
         if answer.error:
-            return self._refused(answer.error, now_ms)
+            self.state = MemberState.FATAL
+            return Verdict.FAIL
         self._failures, self._not_before_ms = 0, now_ms
         self.epoch, self._interval_ms = answer.member_epoch, answer.interval_ms
         if answer.assignment is not None:
@@ -181,35 +191,21 @@ class GroupMember:
             self.state = MemberState.STABLE if self.owned == self._target else MemberState.RECONCILING
         return Verdict.GO_ON
 
-    def _refused(self, error: int, now_ms: float) -> Verdict:
-        if error in FENCED_CODES:
-            self.counts["fenced"] += 1
-            self.state, self._step = MemberState.FENCED, None
-            return Verdict.RELEASE
-        if error in LOST_COORDINATOR_CODES:
-            self._unsay()
-            return Verdict.FIND_COORDINATOR
-        if error in BACKED_OFF_CODES:
-            self.failed(now_ms)
-            return Verdict.TELL
-        self.state = MemberState.FATAL
-        return Verdict.FAIL
-
     def failed(self, now_ms: float) -> None:
-        """The heartbeat got no answer: the connection was lost, or it took too long."""
+        """Back off after a heartbeat without a response: a lost connection or a timeout."""
         self._in_flight = False
         self._not_before_ms = now_ms + self._backoff.ms(self._failures)
         self._failures += 1
-        self._unsay()
+        self._repeat_all_fields()
 
-    def _unsay(self) -> None:
-        """Whether the last heartbeat was heard is unknown: say everything again, and soon."""
-        self._said, self._sent_ms = MappingProxyType({}), -math.inf
+    def _repeat_all_fields(self) -> None:
+        """Send every field in the next heartbeat, soon: the coordinator may not have received the last one."""
+        self._sent_fields, self._sent_ms = {}, -math.inf
 
     def reconcile(self, known: Container[UUID]) -> Step | None:
-        """The next step towards the target, of those topics whose names are ``known``; None when there is none to do.
+        """Return the next step towards the target; None if there is nothing to do. ``known``: topics with known names.
 
-        Until ``reconciled``, or until the member is fenced or leaves, there is no other.
+        Returns None until the current step ends: by ``reconciled``, by fencing, or by leaving.
         """
         if self.state is not MemberState.RECONCILING or self._step is not None:
             return None
@@ -222,7 +218,7 @@ class GroupMember:
         return step
 
     def reconciled(self) -> None:
-        """The step has been carried out: acknowledge it. Of no effect when the member was fenced meanwhile."""
+        """Acknowledge the completed step. No effect if the member was fenced meanwhile."""
         if self._step is None:
             return
         self.owned = (self.owned - self._step.revoke) | self._step.take
@@ -230,17 +226,17 @@ class GroupMember:
 
     @property
     def unresolved(self) -> frozenset[UUID]:
-        """Ids of the topics of which the target has partitions that aren't owned: ask for their names if unknown."""
+        """Topic ids of target partitions that aren't owned; the caller looks up names that it doesn't know."""
         return frozenset(partition.topic_id for partition in self._target - self.owned)
 
     def released(self) -> None:
-        """What was lost has been given up: join again."""
+        """Join again after the lost partitions were released."""
         if self.state is MemberState.FENCED:
             self._join()
 
     def leave(self) -> bool:
-        """Want to leave. True when a last heartbeat is due for that, now: joining may have worked unheard, too."""
-        belongs = self.state not in SILENT
-        self.state = MemberState.LEAVING if belongs else MemberState.UNSUBSCRIBED
+        """Leave the group; return True if a last heartbeat is due now (even if joining may not have worked)."""
+        is_member = self.state not in SILENT
+        self.state = MemberState.LEAVING if is_member else MemberState.UNSUBSCRIBED
         self._step, self._in_flight = None, False
-        return belongs
+        return is_member

@@ -33,7 +33,7 @@ repeated incremental request, and can't drop a partition. Kafka uses epochs and 
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 from uuid import UUID
@@ -125,6 +125,7 @@ class FetchSession:
         self._all_have_ids = True
         self._enabled = enabled
         self._partitions: dict[TopicPartition, FetchPartition] = {}
+        self._epoch: int
         self._begin_anew(NO_SESSION)
 
     @property
@@ -153,7 +154,28 @@ class FetchSession:
         Takes O(wanted) time; the plan has O(changed) entries.
         """
         self.counts["fetches_incremental" if self.is_open else "fetches_full"] += 1
-        return self._incremental(wanted) if self.is_open else self._full(wanted)
+        if not self.is_open:
+            self._partitions = dict(wanted)
+            self._index_topics()
+            return FetchRequestPlan(self._session_id, self._epoch, dict(wanted), topic_ids=self._all_have_ids)
+        known = self._partitions
+        differ = {tp: old for tp, old in known.items() if wanted.get(tp) != old}
+        changed = {tp: wanted[tp] for tp in differ if tp in wanted}
+        forgotten = tuple((tp, old.topic_id) for tp, old in differ.items() if tp not in wanted)
+        # A topic was recreated under its name if both ids are known and differ.
+        other_ids = {tp: differ[tp].topic_id for tp, new in changed.items() if differ[tp].topic_id != new.topic_id}
+        replaced = tuple((tp, old_id) for tp, old_id in other_ids.items() if old_id and changed[tp].topic_id)
+        grown = len(wanted) > len(known) - len(forgotten)
+        added = {tp: new for tp, new in wanted.items() if tp not in known} if grown else {}
+        # Rule 4: updating a dict keeps a changed partition in its place.
+        for tp, _ in forgotten:
+            del known[tp]
+        known.update(changed)
+        known.update(added)
+        if added or forgotten or other_ids:
+            self._index_topics()
+        by_id = self._all_have_ids and all(topic_id for _, topic_id in forgotten)
+        return FetchRequestPlan(self._session_id, self._epoch, added | changed, forgotten, replaced, by_id)
 
     def answered(
         self,
@@ -168,11 +190,36 @@ class FetchSession:
 
         ``partitions``: those in the response; ``unknown_topic_ids``: its topic ids missing from ``topic_names``.
         """
+        if error == FETCH_SESSION_ID_NOT_FOUND:
+            event = self._count(SessionEvent.LOST) if self.is_open else None
+            self._begin_anew(NO_SESSION)
+            return SessionVerdict(False, event)
         if error:
-            return self._refused(error)
-        if not self.is_open:
-            return self._full_answer(session_id, partitions, throttle_ms, unknown_topic_ids)
-        return self._incremental_answer(session_id, partitions, unknown_topic_ids)
+            return SessionVerdict(False, self._give_up(), refresh_metadata=error == FETCH_SESSION_TOPIC_ID_ERROR)
+        was_open = self.is_open
+        problems = {
+            "missing": () if was_open else self._partitions.keys() - partitions,
+            "extra": [tp for tp in partitions if tp not in self._partitions],
+            "unknown": unknown_topic_ids,
+        }
+        if not was_open:
+            self._begin_anew(NO_SESSION)
+            if not partitions and throttle_ms > 0:
+                return SessionVerdict(False)
+        if any(problems.values()):
+            self.counts["fetch_responses_discarded"] += 1
+            problem = ", ".join(f"{len(items)} {kind}" for kind, items in problems.items() if items)
+            return SessionVerdict(False, self._give_up() if was_open else None, problem=problem)
+        if was_open and session_id == NO_SESSION:
+            self._begin_anew(NO_SESSION)
+            return SessionVerdict(True, self._count(SessionEvent.CLOSED))
+        if was_open:
+            self._epoch = next_epoch(self._epoch)
+            return SessionVerdict(True)
+        if session_id != NO_SESSION and self._enabled:
+            self._session_id, self._epoch = session_id, next_epoch(INITIAL_EPOCH)
+            return SessionVerdict(True, self._count(SessionEvent.ESTABLISHED))
+        return SessionVerdict(True, self._count(SessionEvent.REFUSED) if self._enabled else None)
 
     def failed(self) -> tuple[TopicPartition, ...]:
         """Handle a lost response. Returns the session's partitions: the caller must clear their read replicas."""
@@ -190,99 +237,13 @@ class FetchSession:
         self._begin_anew(NO_SESSION)
         return plan
 
-    # ---- requests
-
-    def _full(self, wanted: Mapping[TopicPartition, FetchPartition]) -> FetchRequestPlan:
-        self._partitions = dict(wanted)
-        self._index_topics()
-        return FetchRequestPlan(self._session_id, self._epoch, dict(wanted), topic_ids=self._all_have_ids)
-
-    def _incremental(self, wanted: Mapping[TopicPartition, FetchPartition]) -> FetchRequestPlan:
-        known = self._partitions
-        differ = {tp: old for tp, old in known.items() if wanted.get(tp) != old}
-        changed = {tp: wanted[tp] for tp in differ if tp in wanted}
-        forgotten = tuple((tp, old.topic_id) for tp, old in differ.items() if tp not in wanted)
-        replaced = tuple((tp, differ[tp].topic_id) for tp, new in changed.items() if _is_another_topic(differ[tp], new))
-        grown = len(wanted) > len(known) - len(forgotten)
-        added = {tp: new for tp, new in wanted.items() if tp not in known} if grown else {}
-        self._remember(forgotten, changed, added)
-        if added or forgotten or any(differ[tp].topic_id != new.topic_id for tp, new in changed.items()):
-            self._index_topics()
-        by_id = self._all_have_ids and all(topic_id for _, topic_id in forgotten)
-        return FetchRequestPlan(self._session_id, self._epoch, added | changed, forgotten, replaced, by_id)
-
-    def _remember(
-        self,
-        forgotten: Iterable[Dropped],
-        changed: Mapping[TopicPartition, FetchPartition],
-        added: Mapping[TopicPartition, FetchPartition],
-    ) -> None:
-        """Apply rule 4; updating a dict keeps a changed partition in its place."""
-        for tp, _ in forgotten:
-            del self._partitions[tp]
-        self._partitions.update(changed)
-        self._partitions.update(added)
+    # ---- state
 
     def _index_topics(self) -> None:
         """Map topic ids to names by rule 5; empty unless every topic has an id."""
         names = {partition.topic_id: tp.topic for tp, partition in self._partitions.items()}
         self._all_have_ids = None not in names
         self.topic_names = {topic_id: name for topic_id, name in names.items() if topic_id and self._all_have_ids}
-
-    # ---- answers
-
-    def _refused(self, error: int) -> SessionVerdict:
-        refresh = error == FETCH_SESSION_TOPIC_ID_ERROR
-        if error != FETCH_SESSION_ID_NOT_FOUND:
-            return SessionVerdict(False, self._give_up(), refresh)
-        event = self._count(SessionEvent.LOST) if self.is_open else None
-        self._begin_anew(NO_SESSION)
-        return SessionVerdict(False, event)
-
-    def _full_answer(
-        self,
-        session_id: int,
-        partitions: Collection[TopicPartition],
-        throttle_ms: float,
-        unknown_topic_ids: Collection[UUID],
-    ) -> SessionVerdict:
-        self._begin_anew(NO_SESSION)
-        if not partitions and throttle_ms > 0:
-            return SessionVerdict(False)
-        missing, extra = self._missing(partitions), self._extra(partitions)
-        if missing or extra or unknown_topic_ids:
-            return self._discarded(missing=missing, extra=extra, unknown=unknown_topic_ids)
-        if session_id != NO_SESSION and self._enabled:
-            self._session_id, self._epoch = session_id, next_epoch(INITIAL_EPOCH)
-            return SessionVerdict(True, self._count(SessionEvent.ESTABLISHED))
-        return SessionVerdict(True, self._count(SessionEvent.REFUSED) if self._enabled else None)
-
-    def _incremental_answer(
-        self, session_id: int, partitions: Collection[TopicPartition], unknown_topic_ids: Collection[UUID]
-    ) -> SessionVerdict:
-        extra = self._extra(partitions)
-        if extra or unknown_topic_ids:
-            return self._discarded(extra=extra, unknown=unknown_topic_ids)._replace(event=self._give_up())
-        if session_id == NO_SESSION:
-            self._begin_anew(NO_SESSION)
-            return SessionVerdict(True, self._count(SessionEvent.CLOSED))
-        self._epoch = next_epoch(self._epoch)
-        return SessionVerdict(True)
-
-    def _missing(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
-        present = set(partitions)
-        return [tp for tp in self._partitions if tp not in present]
-
-    def _extra(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        return [tp for tp in partitions if tp not in self._partitions]
-
-    def _discarded(self, **problems: Collection[object]) -> SessionVerdict:
-        self.counts["fetch_responses_discarded"] += 1
-        return SessionVerdict(
-            False, problem=", ".join(f"{len(items)} {kind}" for kind, items in problems.items() if items)
-        )
-
-    # ---- state
 
     def _give_up(self) -> SessionEvent | None:
         """Make the next request close the current session and open a new one."""
@@ -297,8 +258,3 @@ class FetchSession:
     def _count(self, event: SessionEvent) -> SessionEvent:
         self.counts[f"sessions_{event}"] += 1
         return event
-
-
-def _is_another_topic(old: FetchPartition, new: FetchPartition) -> bool:
-    """Return True if the topic was recreated under its name: both ids are known and differ."""
-    return None not in {old.topic_id, new.topic_id} and old.topic_id != new.topic_id

@@ -152,10 +152,6 @@ class _Partition:
         batch.base_sequence = self.next_sequence
         self.next_sequence = batch.next_sequence
 
-    def has_acked(self, batch: Numbers) -> None:
-        if batch.producer == self.producer and precedes(self.acked, batch.next_sequence):
-            self.acked = batch.next_sequence
-
     def remove(self, batch: Numbers) -> None:
         if batch in self.in_flight:
             self.in_flight.remove(batch)
@@ -182,16 +178,26 @@ class Idempotence:
         return self.producer.id == UNKNOWN and not self.fatal_error
 
     def initialized(self, producer_id: int, epoch: int) -> None:
-        """Store the id and epoch from InitProducerId."""
-        self._becomes(ProducerId(producer_id, epoch))
+        """Use a new id and epoch, from InitProducerId or an epoch bump, and restart the partitions that require it."""
+        self.producer = ProducerId(producer_id, epoch)
+        for tp in self._restart:
+            self._partition(tp).restart(self.producer)
+            self._unresolved.pop(tp, None)
+        self._restart.clear()
 
     def settle(self) -> None:
         """Resolve partitions with expired batches (rule 5), and bump the epoch if a partition requires it."""
-        if self._unresolved:
-            for tp in [tp for tp in self._unresolved if not self._partitions[tp].in_flight]:
-                self._resolve(tp)
+        for tp in [tp for tp in self._unresolved if not self._partitions[tp].in_flight]:
+            del self._unresolved[tp]
+            partition = self._partitions[tp]
+            if partition.acked != partition.next_sequence:
+                self._restart.add(tp)
         if self._restart and not self.needs_id and not self.fatal_error:
-            self._bump()
+            self.counts["epoch_bumps"] += 1
+            if self.producer.epoch == EPOCH_MAX:
+                self.producer = ProducerId()
+            else:
+                self.initialized(*self.producer._replace(epoch=self.producer.epoch + 1))
 
     def may_drain(self, batch: Numbers) -> bool:
         """Return True if the first batch of a queue may be sent now; otherwise the drain of its node ends."""
@@ -233,7 +239,12 @@ class Idempotence:
                 self._restart.add(batch.tp)
             return True
         if error == OUT_OF_ORDER_SEQUENCE_NUMBER:
-            if self._proves_a_gap(batch):
+            # A gap is proved if no pending batch can precede this batch.
+            if batch.tp in self._unresolved:
+                is_gap = batch.base_sequence == self._unresolved[batch.tp]
+            else:
+                is_gap = not batch.renumbered and batch.base_sequence == self._partition(batch.tp).acked
+            if is_gap:
                 self._restart.add(batch.tp)
             return True
         return error in RETRIABLE
@@ -241,7 +252,8 @@ class Idempotence:
     def acked(self, batch: Numbers) -> None:
         """Process success or DUPLICATE_SEQUENCE_NUMBER, also of a batch that has already expired."""
         partition = self._partition(batch.tp)
-        partition.has_acked(batch)
+        if batch.producer == partition.producer and precedes(partition.acked, batch.next_sequence):
+            partition.acked = batch.next_sequence
         partition.remove(batch)
 
     def failed(self, batch: Numbers, error: int, *, refused: bool) -> None:
@@ -261,29 +273,3 @@ class Idempotence:
 
     def _partition(self, tp: TopicPartition) -> _Partition:
         return self._partitions.get(tp) or self._partitions.setdefault(tp, _Partition())
-
-    def _proves_a_gap(self, batch: Numbers) -> bool:
-        """Apply rule 3, out of order: True if no pending batch can precede this batch."""
-        if batch.tp in self._unresolved:
-            return batch.base_sequence == self._unresolved[batch.tp]
-        return not batch.renumbered and batch.base_sequence == self._partition(batch.tp).acked
-
-    def _resolve(self, tp: TopicPartition) -> None:
-        del self._unresolved[tp]
-        partition = self._partitions[tp]
-        if partition.acked != partition.next_sequence:
-            self._restart.add(tp)
-
-    def _bump(self) -> None:
-        self.counts["epoch_bumps"] += 1
-        if self.producer.epoch == EPOCH_MAX:
-            self.producer = ProducerId()
-        else:
-            self._becomes(self.producer._replace(epoch=self.producer.epoch + 1))
-
-    def _becomes(self, producer: ProducerId) -> None:
-        self.producer = producer
-        for tp in self._restart:
-            self._partition(tp).restart(producer)
-            self._unresolved.pop(tp, None)
-        self._restart.clear()

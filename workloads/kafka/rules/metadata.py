@@ -86,11 +86,8 @@ class Refresh:
         wait_ms = 0.0 if self._requested else until_old
         if wait_ms >= self._backoff.max_ms:  # skip the draw: no back-off is longer, and loops call this in every pass
             return wait_ms
-        return max(wait_ms, self._until_allowed_ms(now_ms))
-
-    def _until_allowed_ms(self, now_ms: float) -> float:
         attempt = max(self._failures, self.equivalents, 1) - 1
-        return max(0.0, self._refreshed_ms + self._backoff.ms(attempt) - now_ms)
+        return max(wait_ms, self._refreshed_ms + self._backoff.ms(attempt) - now_ms)
 
     def asked(self) -> None:
         """Record that a request was sent."""
@@ -213,7 +210,14 @@ class Metadata:
         self.version += 1
         self._held_up = {}
         self._refresh.answered(now_ms, complete=self._asked_for.issuperset(self._wanted))
-        self._replace(response)
+        topics = [self._take(topic) for topic in response.topics if topic.name in self._wanted]
+        self.nodes = {node.node_id: node for node in response.nodes}
+        self._topics = {topic.name: topic for topic in topics}
+        self._partitions = {
+            TopicPartition(topic.name, partition.partition): partition
+            for topic in topics
+            for partition in topic.partitions
+        }
         self.counts["metadata_equivalent"] += self._refresh.equivalents > 0
 
     def move_leaders(self, accepted: Mapping[TopicPartition, Leader], endpoints: Iterable[Node]) -> None:
@@ -227,7 +231,9 @@ class Metadata:
             self._partitions[tp] = self._partitions[tp]._replace(leader=leader)
             self._epochs[tp] = leader.epoch
         for name in {tp.topic for tp in accepted}:
-            self._topics[name] = self._with_cached_partitions(self._topics[name])
+            topic = self._topics[name]
+            current = tuple(self._partitions[TopicPartition(name, old.partition)] for old in topic.partitions)
+            self._topics[name] = topic._replace(partitions=current)
 
     def saw_epoch(self, tp: TopicPartition, epoch: int) -> bool:
         """Process an epoch of a committed offset or a ListOffsets response: a newer epoch requests an update.
@@ -239,20 +245,6 @@ class Metadata:
             self._epochs[tp] = epoch
             self._refresh.request()
         return newer
-
-    def _with_cached_partitions(self, topic: TopicMetadata) -> TopicMetadata:
-        cached = (self._partitions[TopicPartition(topic.name, old.partition)] for old in topic.partitions)
-        return topic._replace(partitions=tuple(cached))
-
-    def _replace(self, response: MetadataResponse) -> None:
-        taken = [self._take(topic) for topic in response.topics if topic.name in self._wanted]
-        self.nodes = {node.node_id: node for node in response.nodes}
-        self._topics = {topic.name: topic for topic in taken}
-        self._partitions = {
-            TopicPartition(topic.name, partition.partition): partition
-            for topic in taken
-            for partition in topic.partitions
-        }
 
     def _take(self, topic: TopicMetadata) -> TopicMetadata:
         """Return the part of a topic's response to cache, and store its epochs."""
@@ -276,11 +268,8 @@ class Metadata:
         self.counts["metadata_topic_id_changes"] += restarts
         if epoch != seen or restarts:
             self._refresh.advanced()
-        self._remember(tp, epoch)
-        return new
-
-    def _remember(self, tp: TopicPartition, epoch: int) -> None:
         if epoch == UNKNOWN:
             self._epochs.pop(tp, None)
         else:
             self._epochs[tp] = epoch
+        return new

@@ -340,34 +340,23 @@ class UniformSticky(StickyPartition):
 
     def _draw(self) -> int:
         """Apply rules 5 and 6."""
-        table = self._current_table()
-        if table is None:
-            return self._draw_uniform(self._candidates())
-        self._counts["partition_draws_weighted"] += 1
-        if table.left_out:
-            self._counts["partitions_left_out"] += table.left_out
-        if table.in_rack:
-            self._counts["partition_draws_in_rack"] += 1
-        return table.at(self._random_number())
-
-    def _candidates(self) -> Sequence[int]:
-        if self._rack_aware and self._view.in_rack:
-            self._counts["partition_draws_in_rack"] += 1
-            return self._view.in_rack
-        return tuple(self._view.leaders) or range(self._view.partitions)
-
-    def _current_table(self) -> LoadTable | None:
-        """Return the table of the latest pass, built once per pass."""
-        if self._loads is not None:
-            self._table = self._build_table(self._loads)
+        if self._loads is not None:  # build the table once per pass
+            self._table = load_table(self._loads.view, self._loads.queued, self._loads.late)
+            if self._table is not None and self._rack_aware:
+                self._table = prefer_rack(self._table, self._loads.view, self._loads.queued)
             self._loads = None
-        return self._table
-
-    def _build_table(self, loads: Loads) -> LoadTable | None:
-        table = load_table(loads.view, loads.queued, loads.late)
-        if table is None or not self._rack_aware:
-            return table
-        return prefer_rack(table, loads.view, loads.queued)
+        table, view = self._table, self._view
+        if table is not None:
+            self._counts["partition_draws_weighted"] += 1
+            if table.left_out:
+                self._counts["partitions_left_out"] += table.left_out
+            if table.in_rack:
+                self._counts["partition_draws_in_rack"] += 1
+            return table.at(self._random_number())
+        if self._rack_aware and view.in_rack:
+            self._counts["partition_draws_in_rack"] += 1
+            return self._draw_uniform(view.in_rack)
+        return self._draw_uniform(tuple(view.leaders) or range(view.partitions))
 
 
 MODES = ("sticky", "uniform", "adaptive", "availability")
@@ -407,26 +396,22 @@ class Partitioner:
 
     def topic(self, name: str) -> StickyPartition:
         """Return a topic's sticky partition. The caller keeps it (every record needs it) and calls its ``sees``."""
-        if name not in self._topics:
-            self._topics[name] = self._new_topic()
-        return self._topics[name]
+        sticky = self._topics.get(name)
+        if sticky is None and self._mode == "sticky":
+            sticky = RunawaySticky(self._random, self.counts, ignore_keys=self._ignore_keys)
+        elif sticky is None:
+            sticky = UniformSticky(
+                self._random,
+                self.counts,
+                ignore_keys=self._ignore_keys,
+                batch_size=self._batch_size,
+                late=None if self._mode == "uniform" else lambda: self._latency.later_than(self._timeout_ms),
+                rack_aware=self._rack_aware,
+            )
+        self._topics[name] = sticky
+        return sticky
 
     def node_ready(self, node_id: int, now_ms: float, *, can_drain: bool) -> None:
         """Record a node with ready data; called for each such node in every sender pass (see ``NodeLatency``)."""
         if self._timeout_ms:
             self._latency.ready(node_id, now_ms, can_drain=can_drain)
-
-    def _new_topic(self) -> StickyPartition:
-        if self._mode == "sticky":
-            return RunawaySticky(self._random, self.counts, ignore_keys=self._ignore_keys)
-        return UniformSticky(
-            self._random,
-            self.counts,
-            ignore_keys=self._ignore_keys,
-            batch_size=self._batch_size,
-            late=None if self._mode == "uniform" else self._late,
-            rack_aware=self._rack_aware,
-        )
-
-    def _late(self) -> frozenset[int]:
-        return self._latency.later_than(self._timeout_ms)

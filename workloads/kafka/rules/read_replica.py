@@ -84,10 +84,6 @@ def after_error(error: int, *, leased: bool, current: bool, resets: bool) -> Aft
         return AfterError.FETCH_AGAIN
     if error != OFFSET_OUT_OF_RANGE:
         return AfterError.FATAL
-    return _after_out_of_range(leased=leased, current=current, resets=resets)
-
-
-def _after_out_of_range(*, leased: bool, current: bool, resets: bool) -> AfterError:
     if leased:
         return AfterError.ASK_LEADER
     if not current:
@@ -133,8 +129,9 @@ class ReadReplicas:
             del self._leases[tp]
             self.counts["lease_expired"] += 1
             return ReadFrom(partition.leader.node_id)
-        if _is_online(lease.node_id, partition, nodes):
-            return ReadFrom(lease.node_id)
+        node_id = lease.node_id
+        if node_id in nodes and node_id in partition.replicas and node_id not in partition.offline:
+            return ReadFrom(node_id)
         self.clear(tp)
         return ReadFrom(partition.leader.node_id, refresh_metadata=True)
 
@@ -157,7 +154,3 @@ class ReadReplicas:
         if action in {AfterError.REFRESH, AfterError.ASK_LEADER}:
             self.clear(tp)
         return action
-
-
-def _is_online(node_id: int, partition: PartitionMetadata, nodes: Container[int]) -> bool:
-    return node_id in nodes and node_id in partition.replicas and node_id not in partition.offline

@@ -143,20 +143,16 @@ class Position:
         if not end.undefined and end.offset >= asked.offset:
             self.skip_validation()
             return None
-        if policy != "none":
-            self._go_back(end, policy)
+        if policy != "none" and end.undefined:
+            self.reset(policy)
+        elif policy != "none":
+            self._become(State.FETCHING, FetchPosition(end.offset, end.epoch, asked.leader))
         return Truncation(asked, None if end.undefined else end, mended=policy != "none")
 
     def skip_validation(self) -> None:
         """Accept the position: it holds, or the broker can't validate it (OffsetsForLeaderEpoch before v3)."""
         if self.state is State.AWAIT_VALIDATION:
             self._become(State.FETCHING, self.fetch)
-
-    def _go_back(self, end: EndOffset, policy: ResetPolicy) -> None:
-        if end.undefined or self.fetch is None:
-            self.reset(policy)
-        else:
-            self._become(State.FETCHING, FetchPosition(end.offset, end.epoch, self.fetch.leader))
 
     def _check(self, position: FetchPosition) -> None:
         provable = UNKNOWN not in {position.offset_epoch, position.leader.epoch}

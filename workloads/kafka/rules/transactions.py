@@ -113,7 +113,11 @@ class Transaction:
         elif error:
             self._fatal(error)
         else:
-            self._go_on()
+            if self.stage is Stage.ABORTING:
+                self._counts["transactions_aborted"] += 1
+            elif self.stage is Stage.ENDING:
+                self._counts["transactions_committed"] += 1
+            self._enter(_NEXT[self.stage])
 
     def unanswered(self) -> None:
         """Retry the same request after a back-off: there was no coordinator, connection or response."""
@@ -125,13 +129,6 @@ class Transaction:
         """Abort a transaction whose commit has expired (rule 5)."""
         if self.stage in _OPEN:
             self._abort(int(ErrorCode.request_timed_out))
-
-    def _go_on(self) -> None:
-        if self.stage is Stage.ABORTING:
-            self._counts["transactions_aborted"] += 1
-        elif self.stage is Stage.ENDING:
-            self._counts["transactions_committed"] += 1
-        self._enter(_NEXT[self.stage])
 
     def _abort(self, error: int) -> None:
         if self.stage is Stage.IDENTIFYING:
