@@ -32,27 +32,22 @@ _FORBIDDEN = frozenset({ErrorCode.group_authorization_failed, ErrorCode.transact
 
 
 class CoordinatorContext(Protocol):
-    """Properties of the client that a coordinator needs."""
+    """Properties of the client that a coordinator needs; ``backoff`` applies between two lookups."""
 
     @property
-    def settings(self) -> ClientSettings:
-        """Settings, for ``request.timeout.ms``."""
+    def settings(self) -> ClientSettings: ...
 
     @property
-    def brokers(self) -> NetworkClient:
-        """Connections of the client."""
+    def brokers(self) -> NetworkClient: ...
 
     @property
-    def metadata(self) -> Metadata:
-        """Known brokers."""
+    def metadata(self) -> Metadata: ...
 
     @property
-    def backoff(self) -> Backoff:
-        """Back-off between two lookups."""
+    def backoff(self) -> Backoff: ...
 
     @property
-    def clock_ms(self) -> Callable[[], float]:
-        """Monotonic clock."""
+    def clock_ms(self) -> Callable[[], float]: ...
 
 
 class Coordinator:
@@ -64,8 +59,8 @@ class Coordinator:
         self._node_id: int | None = None
         self._turn, self._not_before_ms = 0, 0.0
 
-    async def ask(self, dialect: ApiVersionRange, make: Callable[[Any], Any]) -> Any:
-        """Send the coordinator the request that ``make`` builds from the messages of ``dialect``; return its response.
+    async def ask(self, api: ApiVersionRange, make: Callable[[Any], Any]) -> Any:
+        """Send the coordinator the request that ``make`` builds from the messages of ``api``; return its response.
 
         Raises: OSError, ProtocolError: there was no answer, or there is no coordinator now. Back off and retry.
         BrokerError: this client is not authorized for the group or transactional id. UnsupportedError: the broker does
@@ -73,54 +68,46 @@ class Coordinator:
         """
         node_id = await self.find()
         try:
-            return await self._ask(node_id, dialect, make)
+            return await self._ask(node_id, api, make)
         except (OSError, ProtocolError):
             self.forget()
             raise
 
     async def find(self) -> int:
         """Return the coordinator's node id, looking it up if necessary. Raises as ``ask``."""
-        if self._node_id is None:
-            self._node_id = await self._find()
+        if self._node_id is not None:
+            return self._node_id
+
+        def make_request(messages: Any) -> Any:
+            return messages.FindCoordinatorRequest(key_type=self._key_type, coordinator_keys=(self._key,))
+
+        await asyncio.sleep(max(0.0, self._not_before_ms - self._shared.clock_ms()) / 1000)
+        self._not_before_ms = self._shared.clock_ms() + self._shared.backoff.ms(0)
+        self.lookups += 1
+        nodes = sorted(self._shared.metadata.nodes)
+        if not nodes:
+            raise ConnectionError("no broker is known yet")
+        self._turn += 1  # ask the known brokers in turn, because some of them may be down
+        response = await self._ask(nodes[self._turn % len(nodes)], FIND_COORDINATOR, make_request)
+        key_name = f"{_KINDS[self._key_type]} {self._key}"
+        if not response.coordinators:
+            raise ProtocolError(f"FindCoordinator of the {key_name} returned no coordinator")
+        coordinator = response.coordinators[0]
+        error = int(coordinator.error_code)
+        if error in _FORBIDDEN:
+            raise BrokerError(f"this client is not authorized for the {key_name}: {codes.name(error)}", error)
+        if error:
+            raise ConnectionError(f"no coordinator of the {key_name} at present: {codes.name(error)}")
+        node = to_node(coordinator)
+        self._shared.brokers.found(node)
+        self._node_id = node.node_id
         return self._node_id
 
     def forget(self) -> None:
         """Forget the coordinator; the next request looks it up again."""
         self._node_id = None
 
-    async def _find(self) -> int:
-        def question(messages: Any) -> Any:
-            return messages.FindCoordinatorRequest(key_type=self._key_type, coordinator_keys=(self._key,))
-
-        await asyncio.sleep(max(0.0, self._not_before_ms - self._shared.clock_ms()) / 1000)
-        self._not_before_ms = self._shared.clock_ms() + self._shared.backoff.ms(0)
-        self.lookups += 1
-        response = await self._ask(self._next_broker(), FIND_COORDINATOR, question)
-        if not response.coordinators:
-            raise ProtocolError(f"FindCoordinator of the {self._key_name} returned no coordinator")
-        coordinator = response.coordinators[0]
-        error = int(coordinator.error_code)
-        if error in _FORBIDDEN:
-            raise BrokerError(f"this client is not authorized for the {self._key_name}: {codes.name(error)}", error)
-        if error:
-            raise ConnectionError(f"no coordinator of the {self._key_name} at present: {codes.name(error)}")
-        node = to_node(coordinator)
-        self._shared.brokers.found(node)
-        return node.node_id
-
-    @property
-    def _key_name(self) -> str:
-        return f"{_KINDS[self._key_type]} {self._key}"
-
-    def _next_broker(self) -> int:
-        """Return the known brokers in turn, because some of them may be down."""
-        nodes = sorted(self._shared.metadata.nodes)
-        if not nodes:
-            raise ConnectionError("no broker is known yet")
-        self._turn += 1
-        return nodes[self._turn % len(nodes)]
-
-    async def _ask(self, node_id: int, dialect: ApiVersionRange, make: Callable[[Any], Any]) -> Any:
+    async def _ask(self, node_id: int, api: ApiVersionRange, make: Callable[[Any], Any]) -> Any:
         channel = await self._shared.brokers.channel(node_id, "coordinator")
-        request = make(dialect.messages(channel.versions))
+        request = make(api.messages(channel.versions))
         return (await channel.request(request, timeout_ms=self._shared.settings.request_timeout_ms)).response

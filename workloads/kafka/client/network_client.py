@@ -20,6 +20,7 @@ Kafka: ``NetworkClient``, ``ClusterConnectionStates``.
 import asyncio
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from math import inf
 from typing import Literal
 
@@ -28,7 +29,7 @@ from aftershock.workloads.kafka.client.requests import METADATA, metadata_reques
 from aftershock.workloads.kafka.client.settings import ClientSettings
 from aftershock.workloads.kafka.client.tasks import EventListener
 from aftershock.workloads.kafka.rules.metadata import Metadata
-from aftershock.workloads.kafka.rules.values import UNKNOWN, Backoff, MetadataResponse, Node
+from aftershock.workloads.kafka.rules.values import UNKNOWN, Backoff, Node
 from aftershock.workloads.kafka.wire.channel import Channel
 from aftershock.workloads.kafka.wire.connection import Address
 from aftershock.workloads.kafka.wire.security import Security
@@ -253,13 +254,14 @@ class NetworkClient:
 
     def _open_channels(self) -> list[Channel]:
         """Return the open connections to brokers that support our Metadata versions (rule 3)."""
-        nodes = self._metadata.nodes
-        links = (
-            link
-            for (node_id, purpose), link in self._links.items()
-            if (purpose == self._metadata_purpose and node_id in nodes) or (purpose == "bootstrap" and not nodes)
-        )
-        return [channel for link in links if (channel := link.open) is not None and _has_metadata(channel)]
+        nodes, channels = self._metadata.nodes, []
+        for (node_id, purpose), link in self._links.items():
+            usable = not nodes if purpose == "bootstrap" else purpose == self._metadata_purpose and node_id in nodes
+            if usable and (channel := link.open) is not None:
+                with suppress(UnsupportedError):
+                    METADATA.messages(channel.versions)
+                    channels.append(channel)
+        return channels
 
     def _candidates(self) -> Iterator[tuple[int, Purpose]]:
         nodes = list(self._metadata.nodes)
@@ -269,18 +271,17 @@ class NetworkClient:
 
     def _link(self, node_id: int, purpose: Purpose) -> NodeConnection:
         link = self._links.get((node_id, purpose))
-        return link or self._links.setdefault((node_id, purpose), self._new_link(node_id, purpose))
-
-    def _new_link(self, node_id: int, purpose: Purpose) -> NodeConnection:
-        return NodeConnection(
-            lambda: self._address(node_id, purpose),
-            client_id=self._client_id,
-            security=self._settings.security,
-            connect_timeout_ms=self._settings.socket_connection_setup_timeout_ms,
-            backoff=self._backoff,
-            clock_ms=self._clock_ms,
-            on_change=lambda link: self._changed(node_id, purpose, link),
-        )
+        if link is None:
+            link = self._links[node_id, purpose] = NodeConnection(
+                lambda: self._address(node_id, purpose),
+                client_id=self._client_id,
+                security=self._settings.security,
+                connect_timeout_ms=self._settings.socket_connection_setup_timeout_ms,
+                backoff=self._backoff,
+                clock_ms=self._clock_ms,
+                on_change=lambda connection: self._changed(node_id, purpose, connection),
+            )
+        return link
 
     def _address(self, node_id: int, purpose: Purpose) -> Address | None:
         if purpose == "bootstrap":
@@ -348,7 +349,13 @@ class NetworkClient:
 
     async def _refresh(self) -> bool:
         try:
-            response, critical = await self._request_metadata()
+            channel = await self.any()
+            request = metadata_request(METADATA.messages(channel.versions), self._metadata.wanted)
+            reply = channel.request(request, timeout_ms=self._settings.request_timeout_ms)
+            critical = self._metadata.asked()
+            response = metadata_response((await reply).response)
+            if not response.nodes:
+                raise ConnectionError(f"{channel.address} knows no brokers yet")  # noqa: TRY301  # handled like a refusal
             self._metadata.update(response, self._clock_ms())
         except Exception as error:  # any error: without `failed` there would be no further refresh
             self._metadata.failed(self._clock_ms())
@@ -360,18 +367,7 @@ class NetworkClient:
         self._on_event("metadata_refreshed", critical=critical)
         return True
 
-    async def _request_metadata(self) -> tuple[MetadataResponse, bool]:
-        """Return the response, and whether the request was critical."""
-        channel = await self.any()
-        request = metadata_request(METADATA.messages(channel.versions), self._metadata.wanted)
-        reply = channel.request(request, timeout_ms=self._settings.request_timeout_ms)
-        critical = self._metadata.asked()
-        response = metadata_response((await reply).response)
-        if not response.nodes:
-            raise ConnectionError(f"{channel.address} knows no brokers yet")
-        return response, critical
-
-    # -- the rest
+    # -- idle connections, traffic, close
 
     def _close_idle(self, now_ms: float) -> None:
         """Rule 4."""
@@ -406,11 +402,3 @@ class NetworkClient:
             self._refreshing.cancel()
             await asyncio.wait([self._refreshing])
         await asyncio.gather(*self._closing, *(link.close() for link in self._links.values()))
-
-
-def _has_metadata(channel: Channel) -> bool:
-    try:
-        METADATA.messages(channel.versions)
-    except UnsupportedError:
-        return False
-    return True

@@ -50,12 +50,7 @@ class ApiVersionRange(NamedTuple):
                 f"{self.api.name}: the broker offers versions {lowest} to {highest}, this client needs {self.least} to "
                 f"{most}; use a newer broker"
             )
-        return _module(self.api, version)
-
-
-@lru_cache
-def _module(api: Api, version: int) -> Any:
-    return sys.modules[request_type(api, version).__module__]
+        return sys.modules[request_type(self.api, version).__module__]
 
 
 def group_by_topic(partitions: Collection[TopicPartition]) -> Iterator[tuple[str, Iterator[TopicPartition]]]:
@@ -132,26 +127,22 @@ def metadata_response(response: Any) -> MetadataResponse:
 
     Raises ProtocolError for a broker with an invalid address.
     """
-    return MetadataResponse(
-        nodes=tuple(map(to_node, response.brokers)),
-        topics=tuple(_topic(topic) for topic in response.topics if topic.name is not None),
-    )
-
-
-def _topic(topic: Any) -> TopicMetadata:
-    topic_id = getattr(topic, "topic_id", None)
-    partitions = tuple(_partition(partition) for partition in topic.partitions)
-    return TopicMetadata(topic.name, topic_id, partitions, int(topic.error_code))
-
-
-def _partition(partition: Any) -> PartitionMetadata:
-    return PartitionMetadata(
-        partition.partition_index,
-        Leader(partition.leader_id, partition.leader_epoch),
-        tuple(partition.replica_nodes),
-        tuple(partition.offline_replicas),
-        int(partition.error_code),
-    )
+    topics = []
+    for topic in response.topics:
+        if topic.name is None:
+            continue
+        partitions = tuple(
+            PartitionMetadata(
+                partition.partition_index,
+                Leader(partition.leader_id, partition.leader_epoch),
+                tuple(partition.replica_nodes),
+                tuple(partition.offline_replicas),
+                int(partition.error_code),
+            )
+            for partition in topic.partitions
+        )
+        topics.append(TopicMetadata(topic.name, getattr(topic, "topic_id", None), partitions, int(topic.error_code)))
+    return MetadataResponse(tuple(map(to_node, response.brokers)), tuple(topics))
 
 
 def leader_hint(partition: Any) -> Leader:

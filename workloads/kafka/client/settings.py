@@ -6,7 +6,7 @@ say.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from math import nan
@@ -31,25 +31,17 @@ def parse(cls: type[S], settings: Mapping[str, object]) -> S:
     fields = {field.name: field for field in dataclasses.fields(cls)}
     values = {}
     for name, value in settings.items():
-        field = fields.get(name.replace(".", "_"))
-        if field is None:
-            raise SettingError(f"there is no setting {name}{_nearest(name, list(fields))}")
-        values[field.name] = _read(name, field.metadata["read"], value)
+        field_name = name.replace(".", "_")
+        if field_name not in fields:
+            nearest = "".join(get_close_matches(field_name, list(fields), n=1, cutoff=0.0)).replace("_", ".")
+            raise SettingError(f"there is no setting {name}; the nearest is {nearest}")
+        try:
+            values[field_name] = fields[field_name].metadata["read"](value)
+        except (TypeError, ValueError) as error:
+            raise SettingError(f"the setting {name} can't be {value!r}: {error}") from error
     if "bootstrap_servers" not in values:
         raise SettingError("bootstrap.servers is missing; set it to host:port, or several separated by commas")
     return cls(**{**cls.implied(values), **values})
-
-
-def _nearest(name: str, names: list[str]) -> str:
-    near = get_close_matches(name.replace(".", "_"), names, n=1, cutoff=0.0)
-    return f"; the nearest is {near[0].replace('_', '.')}" if near else ""
-
-
-def _read(name: str, read: Callable[[object], Any], value: object) -> Any:
-    try:
-        return read(value)
-    except (TypeError, ValueError) as error:
-        raise SettingError(f"the setting {name} can't be {value!r}: {error}") from error
 
 
 def number(default: float, least: float = 0, most: float = INT32_MAX) -> Any:
@@ -57,20 +49,15 @@ def number(default: float, least: float = 0, most: float = INT32_MAX) -> Any:
     kind, name = type(default), "an integer" if isinstance(default, int) else "a number"
 
     def read(value: object) -> float:
-        parsed = _as_float(value)
+        try:
+            parsed = nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]  # TypeError is handled
+        except (TypeError, ValueError):
+            parsed = nan
         if not least <= parsed <= most or kind(parsed) != parsed:
             raise ValueError(f"give {name} from {least} to {most}")
         return kind(parsed)
 
     return dataclasses.field(default=default, metadata={"read": read})
-
-
-def _as_float(value: object) -> float:
-    """Return NaN for anything that is not a number, including booleans."""
-    try:
-        return nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]  # TypeError is handled
-    except (TypeError, ValueError):
-        return nan
 
 
 def flag(*, default: bool) -> Any:
@@ -108,17 +95,19 @@ def _security(value: object) -> Security:
 
 
 def _addresses(value: object) -> tuple[Address, ...]:
-    listed = value.split(",") if isinstance(value, str) else value
-    if not isinstance(listed, list | tuple) or not listed:
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, list | tuple) or not items:
         raise TypeError("give host:port, or several with commas between them")
-    return tuple(item if isinstance(item, Address) else _address(str(item)) for item in listed)
-
-
-def _address(item: str) -> Address:
-    host, colon, port = item.strip().rpartition(":")
-    if not colon or not host or not port.isdigit():
-        raise ValueError(f"{item.strip()!r} is not host:port")
-    return Address.checked(host.strip("[]"), int(port))
+    addresses = []
+    for item in items:
+        host, colon, port = ("", "", "") if isinstance(item, Address) else str(item).strip().rpartition(":")
+        if isinstance(item, Address):
+            addresses.append(item)
+        elif colon and host and port.isdigit():
+            addresses.append(Address.checked(host.strip("[]"), int(port)))
+        else:
+            raise ValueError(f"{str(item).strip()!r} is not host:port")
+    return tuple(addresses)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,17 +175,13 @@ class ProducerSettings(ClientSettings):
                 f"delivery.timeout.ms is {self.delivery_timeout_ms}, less than linger.ms + request.timeout.ms "
                 f"({self.linger_ms} + {self.request_timeout_ms}): raise it, or lower request.timeout.ms"
             )
-        if self.enable_idempotence:
-            self._check_idempotence()
-
-    def _check_idempotence(self) -> None:
         requirements = {
             "acks=all": self.acks != -1,
             "retries above 0": self.retries == 0,
             "max.in.flight.requests.per.connection of at most 5": self.max_in_flight_requests_per_connection > 5,  # noqa: PLR2004  # batches that a broker remembers per producer
         }
         for requirement, is_violated in requirements.items():
-            if is_violated:
+            if self.enable_idempotence and is_violated:
                 raise SettingError(f"enable.idempotence needs {requirement}: set that, or switch idempotence off")
 
     @classmethod
