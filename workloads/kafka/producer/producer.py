@@ -23,12 +23,12 @@ from aftershock.workloads.kafka.producer.produce_request import (
     rejected_delivery,
 )
 from aftershock.workloads.kafka.producer.sender import Sender
-from aftershock.workloads.kafka.rules.accumulator import Taken
+from aftershock.workloads.kafka.rules.accumulator import AppendResult
 from aftershock.workloads.kafka.rules.batch import Headers
 from aftershock.workloads.kafka.rules.values import UNKNOWN, Leader, TopicPartition
 from aftershock.workloads.kafka.wire import codes, compression
 
-_JOINED, _READY = Taken.JOINED, Taken.READY  # an attribute access on the enum costs as much as a call
+_JOINED, _READY = AppendResult.JOINED, AppendResult.READY  # an attribute access on the enum costs as much as a call
 
 
 class Producer:
@@ -149,9 +149,9 @@ class Producer:
                 self._sender.wake()
                 return True
             metadata, code = self._rules.metadata.topic(topic), 0
-            if result is Taken.TOO_LARGE:
+            if result is AppendResult.TOO_LARGE:
                 code = int(ErrorCode.message_too_large)
-            elif result is Taken.NO_PARTITION and metadata is not None and metadata.error in codes.HOPELESS:
+            elif result is AppendResult.NO_PARTITION and metadata is not None and metadata.error in codes.HOPELESS:
                 code = metadata.error
             if not code:
                 return False

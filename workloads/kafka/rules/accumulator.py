@@ -36,6 +36,7 @@ Memory and expiry
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from math import inf
 from typing import NamedTuple
@@ -107,19 +108,17 @@ class Unfinished:
         return list(self._batches)
 
 
+@dataclass(slots=True, eq=False)
 class Queue:
     """Batches of one partition, oldest first. ``muted``: not drained until the response arrives (rule 7).
 
     ``lengths`` is shared by all queues of the topic; it is updated whenever the length of this queue changes.
     """
 
-    __slots__ = ("batches", "lengths", "muted", "tp")
-
-    def __init__(self, tp: TopicPartition, lengths: dict[int, int]) -> None:
-        self.tp = tp
-        self.lengths = lengths
-        self.batches: deque[ProducerBatch] = deque()
-        self.muted = False
+    tp: TopicPartition
+    lengths: dict[int, int]
+    batches: deque[ProducerBatch] = field(default_factory=deque)
+    muted: bool = False
 
     def open_for(self, fields: int) -> ProducerBatch | None:
         """Return the last batch if a record of ``fields`` bytes fits; otherwise close that batch and return None."""
@@ -132,29 +131,24 @@ class Queue:
         return None
 
 
-class TopicQueues:
-    """Queues of one topic, created by the first record of each partition.
+_EMPTY_VIEW = TopicView(0, {})
 
-    ``version``: metadata version that ``view`` was built from. ``all_queues``: queues of all topics, in order of
-    creation.
+
+@dataclass(slots=True, eq=False)
+class TopicQueues:
+    """Queues of one topic by partition, created by the first record of each partition.
+
+    ``all_queues``: queues of all topics, in order of creation. ``version``: metadata version of ``view``. ``lengths``:
+    number of queued batches per partition, from which the partitioner computes weights.
     """
 
-    __slots__ = ("all_queues", "lengths", "name", "queues", "sticky", "version", "view")
-
-    def __init__(self, name: str, sticky: StickyPartition, all_queues: list[Queue]) -> None:
-        self.all_queues = all_queues
-        self.name = name
-        self.sticky = sticky
-        self.view = TopicView(0, {})
-        self.version = UNKNOWN
-        self.queues: dict[int, Queue] = {}
-        self.lengths: dict[int, int] = {}
-        """Number of queued batches per partition; the partitioner weighs partitions by it."""
-
-    def sees(self, view: TopicView, version: int) -> None:
-        """Update the view after a metadata change."""
-        self.view, self.version = view, version
-        self.sticky.sees(view)
+    name: str
+    sticky: StickyPartition
+    all_queues: list[Queue]
+    view: TopicView = _EMPTY_VIEW
+    version: int = UNKNOWN
+    queues: dict[int, Queue] = field(default_factory=dict)
+    lengths: dict[int, int] = field(default_factory=dict)
 
     def queue_for(self, key: bytes | None, partition: int | None) -> Queue:
         """Return the queue of the explicit partition, or of the partition that the partitioner chooses."""
@@ -180,7 +174,7 @@ class Limits(NamedTuple):
     client_rack: str | None
 
 
-class Taken(Enum):
+class AppendResult(Enum):
     """Result of an append. ``READY``: accepted, and the sender must be woken (a new batch, or a full batch).
 
     ``JOINED``: accepted, nothing to send yet. ``NO_PARTITION``: the partition is missing from the metadata.
@@ -194,7 +188,7 @@ class Taken(Enum):
     READY = auto()
 
 
-_JOINED, _READY = Taken.JOINED, Taken.READY  # an enum member lookup costs as much as a call
+_JOINED, _READY = AppendResult.JOINED, AppendResult.READY  # an enum member lookup costs as much as a call
 
 
 class Ready(NamedTuple):
@@ -251,20 +245,20 @@ class RecordAccumulator:
         token: int,
         timestamp_ms: int,
         now_ms: float,
-    ) -> Taken:
+    ) -> AppendResult:
         """Append a record (rules 1 and 2). ``partition`` None: the partitioner chooses."""
         queues = self._topics.get(topic)
         if queues is None or queues.version != self._metadata.version:
             queues = self._refresh_topic(topic)
         if not 0 <= (partition or 0) < queues.view.partitions:
-            return Taken.NO_PARTITION
+            return AppendResult.NO_PARTITION
         fields = fields_size(key, value, headers)
         if fields > self._fields_max:
-            return Taken.TOO_LARGE
+            return AppendResult.TOO_LARGE
         queue = queues.queue_for(key, partition)
         batch = queue.open_for(fields) or self._open(queues, queue, key, partition, fields, now_ms)
         if batch is None:
-            return Taken.NO_MEMORY
+            return AppendResult.NO_MEMORY
         grown = batch.append(value, key, headers, token, timestamp_ms, fields)
         full = batch.estimate >= batch.limit
         if partition is None and (key is None or queues.sticky.draws(key)):
@@ -278,8 +272,9 @@ class RecordAccumulator:
             queues = self._topics[topic] = TopicQueues(topic, self._partitioner.topic(topic), self._queues)
         cached = self._metadata.topic(topic)
         if cached is not None and cached.partitions:
-            view = TopicView.of(cached, self._metadata.nodes, self._limits.client_rack)
-            queues.sees(view, self._metadata.version)
+            queues.view = TopicView.of(cached, self._metadata.nodes, self._limits.client_rack)
+            queues.version = self._metadata.version
+            queues.sticky.sees(queues.view)
         return queues
 
     def _open(

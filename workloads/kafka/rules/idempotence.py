@@ -43,6 +43,7 @@ A record has *failed* if each attempt that was sent was surely refused; otherwis
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
@@ -98,6 +99,10 @@ class ProducerId(NamedTuple):
     epoch: int = UNKNOWN
 
 
+_NO_ID = ProducerId()
+
+
+@dataclass(slots=True, eq=False)
 class Numbers:
     """Producer id, epoch and sequences of one batch of ``count`` records; owned by the batch, set by ``Idempotence``.
 
@@ -105,14 +110,11 @@ class Numbers:
     waits for a retry, so each drain must write the header. ``renumbered``: changed since the last drain.
     """
 
-    __slots__ = ("base_sequence", "count", "producer", "renumbered", "tp")
-
-    def __init__(self, tp: TopicPartition, count: int) -> None:
-        self.tp = tp
-        self.count = count
-        self.producer = ProducerId()
-        self.base_sequence = UNKNOWN
-        self.renumbered = False
+    tp: TopicPartition
+    count: int
+    producer: ProducerId = _NO_ID
+    base_sequence: int = UNKNOWN
+    renumbered: bool = False
 
     @property
     def next_sequence(self) -> int:
@@ -130,14 +132,14 @@ def precedes(left: int, right: int) -> bool:
     return 0 < (right - left) % _SEQUENCES < _SEQUENCES // 2
 
 
+@dataclass(slots=True, eq=False)
 class _Partition:
     """Sequences of one partition (``TxnPartitionEntry``); ``acked`` is the sequence after the last acknowledged."""
 
-    __slots__ = ("acked", "in_flight", "next_sequence", "producer")
-
-    def __init__(self) -> None:
-        self.in_flight: list[Numbers] = []
-        self.restart(ProducerId())
+    in_flight: list[Numbers] = field(default_factory=list)
+    producer: ProducerId = _NO_ID
+    acked: int = 0
+    next_sequence: int = 0
 
     def restart(self, producer: ProducerId) -> None:
         """Restart at sequence 0 under this id and epoch, and renumber the batches in flight."""

@@ -114,19 +114,17 @@ COUNTERS: Mapping[Refusal | None, str] = {
 """Counter of each verdict; None is acceptance."""
 
 
+@dataclass(slots=True, eq=False)
 class Attempts:
     """Failed attempts of a batch in total, and when its newest leader epoch appeared (rule 5).
 
     The parts of a split batch start at 0.
     """
 
-    __slots__ = ("attempts", "attempts_at_epoch", "epoch", "last_attempt_ms")
-
-    def __init__(self) -> None:
-        self.attempts = 0
-        self.epoch = UNKNOWN
-        self.attempts_at_epoch = 0
-        self.last_attempt_ms = 0.0
+    attempts: int = 0
+    epoch: int = UNKNOWN
+    attempts_at_epoch: int = 0
+    last_attempt_ms: float = 0.0
 
     def failed(self, now_ms: float) -> None:
         """Count a failed attempt of a batch that will be retried; its back-off starts at ``now_ms``."""

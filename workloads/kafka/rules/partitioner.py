@@ -13,20 +13,10 @@ Counters: ``partition_draws`` of all modes; ``partition_draws_weighted`` by load
 draws, because their broker is late; ``partition_draws_in_rack`` among leaders in the client's rack (KIP-1123).
 
 Order of choice, as in ``KafkaProducer.partition``: the caller's explicit partition (the partitioner isn't called), the
-key's hash over all partitions unless keys are ignored, the sticky partition. The accumulator does this for each record
-(in a single thread, so the races that Kafka's loop guards against can't happen)::
-
-    partition = sticky.choose(key)                     # or the explicit partition
-    drawn = explicit is None and sticky.draws(key)
-    if no open batch of that partition has room for the record:
-        close the last batch if it is open
-        if sticky.before_new_batch(partition, drawn=drawn):
-            choose again, and use that partition's last batch or open a batch there without a second call
-    append
-    if drawn:
-        sticky.appended(grown_bytes, enable_switch=the partition's last batch is full or closed)
-
-``grown_bytes`` is the growth of the batch's estimated size, including the 61-byte header with the first record.
+key's hash over all partitions unless keys are ignored, the sticky partition. ``RecordAccumulator.append`` calls
+``choose`` for each record. Before it opens a batch it calls ``before_new_batch``; if the result is True, it chooses
+again, once. After the append it calls ``appended`` with the growth of the batch's estimated size, including the 61-byte
+header with the first record. A single thread does this, so the races that Kafka guards against can't happen.
 
 Murmur2, Kafka's hash of keys (``common.utils.Utils.murmur2``): seed 0x9747b28c, multiplier 0x5bd1e995, shift 24,
 little-endian words of four bytes, 32-bit arithmetic. The result is signed, as in Java.
@@ -81,6 +71,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 from random import Random
 from struct import unpack_from
@@ -139,9 +130,6 @@ def _unsigned(key: bytes) -> int:
     return hashed ^ (hashed >> 15)
 
 
-_NO_NODES: frozenset[int] = frozenset()
-
-
 class NodeLatency:
     """Delays of all brokers of one producer."""
 
@@ -158,8 +146,6 @@ class NodeLatency:
 
     def later_than(self, timeout_ms: float) -> frozenset[int]:
         """Return the nodes whose data has waited longer than ``timeout_ms``."""
-        if not self._delay_ms:
-            return _NO_NODES
         return frozenset(node_id for node_id, delay_ms in self._delay_ms.items() if delay_ms > timeout_ms)
 
 
@@ -179,33 +165,25 @@ class LoadTable(NamedTuple):
         return self.partitions[bisect_right(self.cumulative, number % self.cumulative[-1])]
 
 
-def load_table(view: TopicView, queued: Mapping[int, int], late: Collection[int]) -> LoadTable | None:
-    """Build the load table by its rules 1 to 3; None: draw uniformly.
+def load_table(
+    view: TopicView, queued: Mapping[int, int], late: Collection[int], *, rack_aware: bool = False
+) -> LoadTable | None:
+    """Build the load table by its rules; None: draw uniformly.
 
     ``queued``: number of waiting batches of each partition that ever had a batch; ``late``: node ids.
     """
     if len(queued) < max(view.partitions, QUEUES_MIN):
         return None
     led = [partition for partition in view.leaders if partition in queued]
-    kept = [partition for partition in led if not (queued[partition] and view.leaders[partition] in late)]
-    all_equal = len(kept) == len(queued) and len(set(queued.values())) == 1
-    if not kept or all_equal:
+    partitions = [partition for partition in led if not (queued[partition] and view.leaders[partition] in late)]
+    all_equal = len(partitions) == len(queued) and len(set(queued.values())) == 1
+    if not partitions or all_equal:
         return None
-    return LoadTable(tuple(kept), weigh(kept, queued), left_out=len(led) - len(kept))
-
-
-def prefer_rack(table: LoadTable, view: TopicView, queued: Mapping[int, int]) -> LoadTable:
-    """Return the in-rack table (rule 4), or ``table`` if no leader is in the client's rack."""
-    in_rack = frozenset(view.in_rack)
-    near = tuple(partition for partition in table.partitions if partition in in_rack)
-    return LoadTable(near, weigh(near, queued), table.left_out, in_rack=True) if near else table
-
-
-def weigh(partitions: Sequence[int], queued: Mapping[int, int]) -> tuple[int, ...]:
-    """Return the cumulative weights of partitions by queue length."""
-    sizes = [queued[partition] for partition in partitions]
-    longest = max(sizes)
-    return tuple(accumulate([longest + 1 - size for size in sizes]))
+    left_out = len(led) - len(partitions)
+    near = [partition for partition in partitions if partition in view.in_rack] if rack_aware else []
+    sizes = [queued[partition] for partition in near or partitions]
+    weights = accumulate(max(sizes) + 1 - size for size in sizes)
+    return LoadTable(tuple(near or partitions), tuple(weights), left_out, in_rack=bool(near))
 
 
 class StickyPartition(ABC):
@@ -238,12 +216,10 @@ class StickyPartition(ABC):
     def before_new_batch(self, partition: int, *, drawn: bool) -> bool:
         """Prepare to open a batch in ``partition``. True: the sticky partition changed, choose again."""
 
-    @abstractmethod
-    def appended(self, grown_bytes: int, *, enable_switch: bool) -> None:
+    def appended(self, grown_bytes: int, *, enable_switch: bool) -> None:  # noqa: B027  # KIP-480 does not count bytes
         """Count a drawn record that was appended to the sticky partition's last batch."""
 
-    @abstractmethod
-    def load(self, queued: Mapping[int, int]) -> None:
+    def load(self, queued: Mapping[int, int]) -> None:  # noqa: B027  # KIP-480 ignores load
         """Update the number of waiting batches of each partition that ever had a batch; called in every sender pass."""
 
     @abstractmethod
@@ -270,12 +246,6 @@ class RunawaySticky(StickyPartition):
         self._switch()
         return drawn
 
-    def appended(self, grown_bytes: int, *, enable_switch: bool) -> None:
-        """Do nothing: KIP-480 doesn't count bytes."""
-
-    def load(self, queued: Mapping[int, int]) -> None:
-        """Do nothing: KIP-480 ignores load."""
-
     def _draw(self) -> int:
         """Apply rule 2 of KIP-480."""
         led = tuple(self._view.leaders)
@@ -283,20 +253,11 @@ class RunawaySticky(StickyPartition):
         return self._draw_uniform(candidates or led or range(self._view.partitions))
 
 
-Late = Callable[[], Collection[int]]
-"""Callback that returns the ids of the late nodes; called in every sender pass."""
-
-
-class Loads(NamedTuple):
-    """State of a topic in the latest sender pass."""
-
-    view: TopicView
-    queued: Mapping[int, int]
-    late: Collection[int]
-
-
 class UniformSticky(StickyPartition):
-    """Sticky partition of one topic by KIP-794. ``late`` None: draws are uniform, not adaptive."""
+    """Sticky partition of one topic by KIP-794.
+
+    ``late`` returns the ids of the late nodes, in every sender pass. If it is None, draws are uniform, not adaptive.
+    """
 
     def __init__(
         self,
@@ -305,7 +266,7 @@ class UniformSticky(StickyPartition):
         *,
         ignore_keys: bool,
         batch_size: int,
-        late: Late | None,
+        late: Callable[[], Collection[int]] | None,
         rack_aware: bool,
     ) -> None:
         super().__init__(random, counts, ignore_keys=ignore_keys)
@@ -313,7 +274,7 @@ class UniformSticky(StickyPartition):
         self._produced_bytes = 0
         self._late = late
         self._rack_aware = rack_aware
-        self._loads: Loads | None = None
+        self._loads: tuple[TopicView, Mapping[int, int], Collection[int]] | None = None  # of the latest sender pass
         self._table: LoadTable | None = None
 
     def before_new_batch(self, partition: int, *, drawn: bool) -> bool:  # noqa: ARG002 (a drawn partition is the sticky partition)
@@ -332,7 +293,7 @@ class UniformSticky(StickyPartition):
     def load(self, queued: Mapping[int, int]) -> None:
         """Store the current state. A draw builds the table on demand: passes are frequent, draws are rare."""
         if self._late is not None:
-            self._loads = Loads(self._view, dict(queued), self._late())
+            self._loads = self._view, dict(queued), self._late()
 
     def _switch(self) -> None:
         self._produced_bytes = 0
@@ -341,9 +302,7 @@ class UniformSticky(StickyPartition):
     def _draw(self) -> int:
         """Apply rules 5 and 6."""
         if self._loads is not None:  # build the table once per pass
-            self._table = load_table(self._loads.view, self._loads.queued, self._loads.late)
-            if self._table is not None and self._rack_aware:
-                self._table = prefer_rack(self._table, self._loads.view, self._loads.queued)
+            self._table = load_table(*self._loads, rack_aware=self._rack_aware)
             self._loads = None
         table, view = self._table, self._view
         if table is not None:
@@ -385,31 +344,24 @@ class Partitioner:
         if mode not in MODES:
             raise SettingError(f"partitioner: unknown mode {mode!r}; use one of {', '.join(MODES)}")
         self.counts: Counter[str] = Counter()
-        self._mode = mode
-        self._batch_size = batch_size
-        self._random = random
-        self._ignore_keys = ignore_keys
-        self._rack_aware = rack_aware
         self._timeout_ms = availability_timeout_ms or (AVAILABILITY_TIMEOUT_MS if mode == "availability" else 0)
         self._latency = NodeLatency()
         self._topics: dict[str, StickyPartition] = {}
+        self._new_topic: Callable[[], StickyPartition] = partial(
+            UniformSticky,
+            random,
+            self.counts,
+            ignore_keys=ignore_keys,
+            batch_size=batch_size,
+            late=None if mode == "uniform" else lambda: self._latency.later_than(self._timeout_ms),
+            rack_aware=rack_aware,
+        )
+        if mode == "sticky":
+            self._new_topic = partial(RunawaySticky, random, self.counts, ignore_keys=ignore_keys)
 
     def topic(self, name: str) -> StickyPartition:
         """Return a topic's sticky partition. The caller keeps it (every record needs it) and calls its ``sees``."""
-        sticky = self._topics.get(name)
-        if sticky is None and self._mode == "sticky":
-            sticky = RunawaySticky(self._random, self.counts, ignore_keys=self._ignore_keys)
-        elif sticky is None:
-            sticky = UniformSticky(
-                self._random,
-                self.counts,
-                ignore_keys=self._ignore_keys,
-                batch_size=self._batch_size,
-                late=None if self._mode == "uniform" else lambda: self._latency.later_than(self._timeout_ms),
-                rack_aware=self._rack_aware,
-            )
-        self._topics[name] = sticky
-        return sticky
+        return self._topics.get(name) or self._topics.setdefault(name, self._new_topic())
 
     def node_ready(self, node_id: int, now_ms: float, *, can_drain: bool) -> None:
         """Record a node with ready data; called for each such node in every sender pass (see ``NodeLatency``)."""

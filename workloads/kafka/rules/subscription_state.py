@@ -39,6 +39,7 @@ validate after every OFFSET_OUT_OF_RANGE of a follower; Kafka validates only whe
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from math import inf
 from typing import Literal, NamedTuple
@@ -97,17 +98,15 @@ class Truncation(NamedTuple):
     mended: bool
 
 
+@dataclass(slots=True, eq=False)
 class Position:
     """State machine of one partition. ``fetch`` is the position, None in the states without a position."""
 
-    __slots__ = ("fetch", "not_before_ms", "policy", "revoking", "state")
-
-    def __init__(self) -> None:
-        self.state = State.INITIALIZING
-        self.fetch: FetchPosition | None = None
-        self.policy: ResetPolicy = "none"
-        self.revoking = False
-        self.not_before_ms = 0.0
+    state: State = State.INITIALIZING
+    fetch: FetchPosition | None = None
+    policy: ResetPolicy = "none"
+    revoking: bool = False
+    not_before_ms: float = 0.0
 
     @property
     def fetchable(self) -> bool:
@@ -136,18 +135,18 @@ class Position:
         if self.fetch is not None and self.state is State.FETCHING:
             self.fetch = FetchPosition(offset, offset_epoch, self.fetch.leader)
 
-    def validated(self, asked: FetchPosition, end: EndOffset, policy: ResetPolicy) -> Truncation | None:
-        """Apply rule 4 of a position. ``asked``: the validated position. None: it holds, or the position has moved."""
-        if self.state is not State.AWAIT_VALIDATION or self.fetch != asked:
+    def validated(self, position: FetchPosition, end: EndOffset, policy: ResetPolicy) -> Truncation | None:
+        """Apply rule 4 of a position. Returns None if the validated ``position`` holds, or is no longer current."""
+        if self.state is not State.AWAIT_VALIDATION or self.fetch != position:
             return None
-        if not end.undefined and end.offset >= asked.offset:
+        if not end.undefined and end.offset >= position.offset:
             self.skip_validation()
             return None
         if policy != "none" and end.undefined:
             self.reset(policy)
         elif policy != "none":
-            self._become(State.FETCHING, FetchPosition(end.offset, end.epoch, asked.leader))
-        return Truncation(asked, None if end.undefined else end, mended=policy != "none")
+            self._become(State.FETCHING, FetchPosition(end.offset, end.epoch, position.leader))
+        return Truncation(position, None if end.undefined else end, mended=policy != "none")
 
     def skip_validation(self) -> None:
         """Accept the position: it holds, or the broker can't validate it (OffsetsForLeaderEpoch before v3)."""
@@ -234,7 +233,7 @@ class SubscriptionState:
 
     def held_ms(self, now_ms: float) -> float:
         """Return the time until the next hold ends; infinite without holds."""
-        holds = (mine.not_before_ms for mine in self._positions.values() if mine.not_before_ms > now_ms)
+        holds = (partition.not_before_ms for partition in self._positions.values() if partition.not_before_ms > now_ms)
         return min(holds, default=inf) - now_ms
 
     # ---- one partition
@@ -261,29 +260,29 @@ class SubscriptionState:
 
     def seek(self, tp: TopicPartition, position: FetchPosition) -> None:
         """Move to a position of the application or a committed offset. It is validated if its epochs are known."""
-        for mine in self._of((tp,)):
-            mine.seek(position)
-            self._count_validation(mine)
+        for partition in self._of((tp,)):
+            partition.seek(position)
+            self._count_validation(partition)
 
     def advance(self, tp: TopicPartition, offset: int, offset_epoch: int) -> None:
         """Advance to ``offset`` after delivery; ``offset_epoch`` is the last batch's leader epoch."""
-        for mine in self._of((tp,)):
-            mine.advance(offset, offset_epoch)
+        for partition in self._of((tp,)):
+            partition.advance(offset, offset_epoch)
 
     # ---- reset
 
     def reset(self, tp: TopicPartition, policy: ResetPolicy | None = None) -> None:
         """Request an offset look-up by ``policy``, by default the consumer's policy; not by "none"."""
-        for mine in self._of((tp,)):
-            mine.reset(policy or self.policy)
+        for partition in self._of((tp,)):
+            partition.reset(policy or self.policy)
             self.counts["position_resets"] += 1
 
-    def looked_up(self, tp: TopicPartition, asked: ResetPolicy, offset: int, leader: Leader) -> bool:
+    def looked_up(self, tp: TopicPartition, policy: ResetPolicy, offset: int, leader: Leader) -> bool:
         """Apply a ListOffsets result. True if the reset was still pending: the position is now ``offset``."""
-        mine = self._positions.get(tp)
-        if mine is None or mine.state is not State.AWAIT_RESET or mine.policy != asked:
+        partition = self._positions.get(tp)
+        if partition is None or partition.state is not State.AWAIT_RESET or partition.policy != policy:
             return False
-        mine.seek(FetchPosition(offset, leader=leader))
+        partition.seek(FetchPosition(offset, leader=leader))
         return True
 
     # ---- validation
@@ -294,19 +293,19 @@ class SubscriptionState:
 
     def follow_leader(self, tp: TopicPartition, leader: Leader) -> bool:
         """Process the leader of one partition, for example after an accepted leader hint (KIP-951)."""
-        mine = self._positions.get(tp)
-        moved = mine is not None and mine.follow(leader)
-        if mine is not None and moved:
-            self._count_validation(mine)
+        partition = self._positions.get(tp)
+        moved = partition is not None and partition.follow(leader)
+        if partition is not None and moved:
+            self._count_validation(partition)
         return moved
 
-    def validated(self, tp: TopicPartition, asked: FetchPosition, end: EndOffset) -> Truncation | None:
+    def validated(self, tp: TopicPartition, position: FetchPosition, end: EndOffset) -> Truncation | None:
         """Apply an OffsetsForLeaderEpoch result. The caller must raise a truncation that isn't ``mended``."""
-        mine = self._positions.get(tp)
-        truncation = mine.validated(asked, end, self.policy) if mine else None
-        if mine and truncation:
+        partition = self._positions.get(tp)
+        truncation = partition.validated(position, end, self.policy) if partition else None
+        if partition and truncation:
             self.counts["truncations_detected"] += 1
-            if mine.state is State.AWAIT_RESET:
+            if partition.state is State.AWAIT_RESET:
                 self.counts["position_resets"] += 1
         return truncation
 
@@ -322,7 +321,9 @@ class SubscriptionState:
 
     def _waiting(self, state: State, now_ms: float) -> Iterator[tuple[TopicPartition, Position]]:
         return (
-            (tp, mine) for tp, mine in self._positions.items() if mine.state is state and now_ms >= mine.not_before_ms
+            (tp, partition)
+            for tp, partition in self._positions.items()
+            if partition.state is state and now_ms >= partition.not_before_ms
         )
 
     def _count_validation(self, position: Position) -> None:

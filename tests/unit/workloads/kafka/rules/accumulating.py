@@ -4,7 +4,7 @@ from random import Random
 from typing import Any
 
 from aftershock.tests.unit.workloads.kafka.rules.known_cluster import T0, T1, T2, answer, backoff, knowing, learn
-from aftershock.workloads.kafka.rules.accumulator import Limits, RecordAccumulator, Taken
+from aftershock.workloads.kafka.rules.accumulator import Limits, RecordAccumulator, AppendResult
 from aftershock.workloads.kafka.rules.batch import ProducerBatch
 from aftershock.workloads.kafka.rules.idempotence import Idempotence
 from aftershock.workloads.kafka.rules.leader_discovery import LeaderDiscovery, LeaderDiscoverySwitches
@@ -51,12 +51,12 @@ class Bench:
 
     def append(
         self, tp: TopicPartition | None = T0, *, size: int = 10, at_ms: float = 0, key: bytes | None = None
-    ) -> Taken:
+    ) -> AppendResult:
         """One record, to a partition or (None) to where the partitioner likes; its token is the count so far."""
         taken = self.accumulator.append(
             "t", bytes(size), key, (), None if tp is None else tp.partition, self.tokens, 0, at_ms
         )
-        self.tokens += taken in {Taken.JOINED, Taken.READY}
+        self.tokens += taken in {AppendResult.JOINED, AppendResult.READY}
         return taken
 
     def fill(self, tp: TopicPartition = T0, batches: int = 1, *, at_ms: float = 0) -> None:

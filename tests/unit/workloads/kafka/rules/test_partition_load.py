@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aftershock.workloads.kafka.rules.partitioner import LoadTable, TopicView, load_table, prefer_rack
+from aftershock.workloads.kafka.rules.partitioner import LoadTable, TopicView, load_table
 
 VIEW = TopicView(3, {0: 1, 1: 2, 2: 3})
 
@@ -56,9 +56,8 @@ def test_the_rack_has_a_table_of_its_own() -> None:
     """Rule 4: weights go by the longest queue in the rack, not by the longest of all."""
     view = VIEW._replace(in_rack=(0, 2))
     queued = {0: 0, 1: 3, 2: 1}
-    table = load_table(view, queued, ())
-    assert table is not None
-    assert prefer_rack(table, view, queued) == LoadTable((0, 2), (2, 3), in_rack=True)
+    assert load_table(view, queued, (), rack_aware=True) == LoadTable((0, 2), (2, 3), in_rack=True)
+    assert load_table(view, queued, ()) == LoadTable((0, 1, 2), (4, 5, 8))
 
 
 def test_without_anybody_near_the_whole_table_holds() -> None:
@@ -67,7 +66,7 @@ def test_without_anybody_near_the_whole_table_holds() -> None:
     queued = {0: 0, 1: 3, 2: 1}
     table = load_table(view, queued, {3})
     assert table is not None
-    assert table == prefer_rack(table, view, queued)
+    assert table == load_table(view, queued, {3}, rack_aware=True)
     assert not table.in_rack
 
 
