@@ -23,7 +23,7 @@ from aftershock.results.checks.obligations.stalls import lanes
 from aftershock.results.evidence.evidence import Evidence, read
 from aftershock.results.evidence.stored import analysis_of, older_version_note, verdict_of
 from aftershock.results.explain.chapter import Chapter, chapter, labels
-from aftershock.results.explain.events import Force, Moment, forces
+from aftershock.results.explain.events import Moment, forces
 from aftershock.results.explain.record import RecordHistory
 from aftershock.results.explain.slow import Part, Tale, slowest
 from aftershock.results.text import cell, milliseconds, printable, sentence, table
@@ -54,84 +54,47 @@ def story(home: Path) -> Story:
 
 def build_story(evidence: Evidence, verdict: Verdict, analysis: Mapping[str, Any]) -> Story:
     """Return the story of evidence, verdict and analysis that are already read."""
-    known = forces(evidence)
-    slow = slowest(evidence, analysis, known)
+    marks, names, faults = evidence.run.get("marks") or {}, labels(evidence), forces(evidence)
+    opening = []
+    if marks.get("load_start_us") is not None:
+        opening.append(Moment(marks["load_start_us"], "load starts"))
+    if marks.get("steady_start_us") is not None:
+        why = (evidence.run.get("warmup") or {}).get("why")
+        opening.append(Moment(marks["steady_start_us"], f"warm-up ends{f': {why}' if why else ''}"))
+    if marks.get("faults_start_us") is not None:
+        steady = "; ".join(
+            f"{names.get(row['client'], row['client'])} p95 {row['at']['0.95'] / 1e3:.4g} ms"
+            for row in analysis["distributions"]
+            if (row["metric"], row["window"]) == ("produce.latency", "steady") and row["at"].get("0.95") is not None
+        )
+        opening.append(Moment(marks["faults_start_us"], f"steady phase ends{f': {steady}' if steady else ''}"))
+
+    obligations = lanes(evidence)
+    starts_us = [force.window_us[0] for force in faults if force.window_us]
+    chapters = []
+    for force in sorted(faults, key=lambda force: (force.window_us is None, force.window_us or (0, 0))):
+        start_us = force.window_us[0] if force.window_us else 0
+        load_end_us = marks.get("load_end_us") or 1 << 62
+        until_us = min((at_us for at_us in starts_us if at_us > start_us), default=load_end_us)
+        chapters.append(chapter(evidence, analysis, force, until_us, obligations))
+
+    results = {Status.PASS: "held", Status.FAIL: "BROKEN"}
+    promises = [
+        f"{check.id} {check.subject}: {results.get(check.status, 'undecided')}: {check.why}"
+        for check in verdict.checks
+        if check.kind == "obligation"
+    ]
+    slow = slowest(evidence, analysis, faults)
     return Story(
         run_id=verdict.run_id,
         sentence=sentence(verdict),
-        opening=tuple(_opening(evidence, analysis)),
-        chapters=tuple(_chapters(evidence, analysis, known)),
-        promises=tuple(_promises(verdict)),
+        opening=tuple(opening),
+        chapters=tuple(chapters),
+        promises=tuple(promises),
         slowest=slow,
-        labels=labels(evidence),
+        labels=names,
         missing=None if slow is not None else older_version_note(evidence.home, "the slowest records"),
     )
-
-
-def _chapters(evidence: Evidence, analysis: Mapping[str, Any], known: Sequence[Force]) -> Iterator[Chapter]:
-    owed = lanes(evidence)
-    load_end_us = (evidence.run.get("marks") or {}).get("load_end_us") or 1 << 62
-    begun = sorted((force for force in known if force.window_us), key=lambda force: force.window_us or (0, 0))
-    starts_us = [force.window_us[0] for force in begun if force.window_us]
-    for force in [*begun, *(force for force in known if not force.window_us)]:
-        start_us = force.window_us[0] if force.window_us else 0
-        until_us = min((at_us for at_us in starts_us if at_us > start_us), default=load_end_us)
-        yield chapter(evidence, analysis, force, until_us, owed)
-
-
-def _opening(evidence: Evidence, analysis: Mapping[str, Any]) -> Iterator[Moment]:
-    marks = evidence.run.get("marks") or {}
-    if marks.get("load_start_us") is not None:
-        yield Moment(marks["load_start_us"], "load starts")
-    if marks.get("steady_start_us") is not None:
-        why = (evidence.run.get("warmup") or {}).get("why")
-        yield Moment(marks["steady_start_us"], f"warm-up ends{f': {why}' if why else ''}")
-    if marks.get("faults_start_us") is not None:
-        calm = "; ".join(_steady(evidence, analysis))
-        yield Moment(marks["faults_start_us"], f"steady phase ends{f': {calm}' if calm else ''}")
-
-
-def _steady(evidence: Evidence, analysis: Mapping[str, Any]) -> Iterator[str]:
-    named = labels(evidence)
-    for row in analysis["distributions"]:
-        if (row["metric"], row["window"]) == ("produce.latency", "steady") and row["at"].get("0.95") is not None:
-            yield f"{named.get(row['client'], row['client'])} p95 {row['at']['0.95'] / 1e3:.4g} ms"
-
-
-def _promises(verdict: Verdict) -> Iterator[str]:
-    words = {Status.PASS: "held", Status.FAIL: "BROKEN"}
-    for check in verdict.checks:
-        if check.kind == "obligation":
-            yield f"{check.id} {check.subject}: {words.get(check.status, 'undecided')}: {check.why}"
-
-
-WIDTH = 80
-_TEXT_AT = 22
-
-
-def story_text(story: Story) -> str:
-    """Return the story as plain text, with a newline at its end."""
-    blocks = [_filled(story.sentence), _lines(story.opening, None), *map(_chapter, story.chapters)]
-    if story.promises:
-        blocks.append("\n".join(["Obligations", *(_filled(promise, 2) for promise in story.promises)]))
-    blocks.append("\n".join(_slowest(story)))
-    return "\n\n".join(block for block in blocks if block) + "\n"
-
-
-def record_text(found: RecordHistory) -> str:
-    """Return a record's history as plain text, with a newline at its end."""
-    if found.missing:
-        return _filled(found.missing) + "\n"
-    first_us = found.moments[0].at_us if found.moments else None
-    blocks = [f"Record {found.name}", _lines(found.moments, first_us), *(_filled(note, 2) for note in found.notes)]
-    blocks += ["\n".join(_causes(found.tale))] if found.tale else []
-    return "\n".join(block for block in blocks if block) + "\n"
-
-
-def latency(tale: Tale) -> str:
-    """Return ``2234 ms``, or ``never ended``."""
-    ended = tale.record.latency_us is not None
-    return f"{milliseconds(tale.record.latency_us)} ms" if ended else "never ended"
 
 
 def parts(budget: Sequence[Part]) -> str:
@@ -139,105 +102,103 @@ def parts(budget: Sequence[Part]) -> str:
     return ", ".join(f"{part.name} {milliseconds(part.us)} ms" for part in budget)
 
 
-def headline(tale: Tale, client: str) -> str:
+def headline(tale: Tale, story: Story) -> str:
     """Return ``1:1580 of arm=metadata, produce, orders/8: 2234 ms, due at 45.281 s``."""
     record = tale.record
+    client = story.labels.get(record.client, record.client)
     where = f", {record.topic}/{record.partition}" if record.partition is not None else ""
+    latency = "never ended" if record.latency_us is None else f"{milliseconds(record.latency_us)} ms"
     status = "" if record.status == "ok" else f", {record.status}{f' ({record.error})' if record.error else ''}"
     due = f"due at {record.intended_us / 1e6:.3f} s"
-    return f"{record.name} of {client}, {record.op}{where}: {latency(tale)}{status}, {due}"
+    return f"{record.name} of {client}, {record.op}{where}: {latency}{status}, {due}"
 
 
-def _chapter(chapter: Chapter) -> str:
-    when = "" if chapter.start_us is None else f", {chapter.start_us / 1e6:.1f} to {(chapter.end_us or 0) / 1e6:.1f} s"
-    lines = [_filled(f"{chapter.fault}: {chapter.what}{when}"), _lines(chapter.moments, chapter.start_us)]
-    return "\n".join(line for line in [*lines, *(_filled(note, 2) for note in chapter.notes)] if line)
+WIDTH = 80
+_TEXT_COLUMN = 22
 
 
-def _lines(moments: Sequence[Moment], since_us: int | None) -> str:
-    return "\n".join(_line(moment, since_us) for moment in moments)
-
-
-def _line(moment: Moment, since_us: int | None) -> str:
-    after = "" if since_us is None else f"{(moment.at_us - since_us) / 1e6:+9.3f}"
-    stamp = f"{moment.at_us / 1e6:9.3f} s {after:<9}".ljust(_TEXT_AT)
-    return fill(
-        printable(moment.said), WIDTH, initial_indent=stamp, subsequent_indent=" " * _TEXT_AT, break_on_hyphens=False
-    )
-
-
-def _slowest(story: Story) -> Iterator[str]:
+def story_text(story: Story) -> str:
+    """Return the story as plain text, with a newline at its end."""
+    blocks = [_filled(story.sentence), _moment_lines(story.opening, None)]
+    for part in story.chapters:
+        when = "" if part.start_us is None else f", {part.start_us / 1e6:.1f} to {(part.end_us or 0) / 1e6:.1f} s"
+        lines = [_filled(f"{part.fault}: {part.what}{when}"), _moment_lines(part.moments, part.start_us)]
+        blocks.append("\n".join(line for line in [*lines, *(_filled(note, 2) for note in part.notes)] if line))
+    if story.promises:
+        blocks.append("\n".join(["Obligations", *(_filled(promise, 2) for promise in story.promises)]))
     if story.slowest is None:
-        yield _filled(story.missing or "")
-        return
-    yield "The slowest records" if story.slowest else "No record was observed after warm-up."
-    for number, tale in enumerate(story.slowest, 1):
-        client = story.labels.get(tale.record.client, tale.record.client)
-        yield fill(printable(f"{number:>2}. {headline(tale, client)}"), WIDTH, subsequent_indent="    ")
-        yield from _causes(tale)
+        blocks.append(_filled(story.missing or ""))
+    else:
+        lines = ["The slowest records" if story.slowest else "No record was observed after warm-up."]
+        for number, tale in enumerate(story.slowest, 1):
+            lines.append(fill(printable(f"{number:>2}. {headline(tale, story)}"), WIDTH, subsequent_indent="    "))
+            lines += _causes(tale)
+        blocks.append("\n".join(lines))
+    return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def _causes(tale: Tale) -> Iterator[str]:
-    if tale.parts:
-        yield _filled(parts(tale.parts), 4)
-    yield from (_filled(note, 4) for note in tale.notes)
+def record_text(history: RecordHistory) -> str:
+    """Return a record's history as plain text, with a newline at its end."""
+    if history.missing:
+        return _filled(history.missing) + "\n"
+    first_us = history.moments[0].at_us if history.moments else None
+    blocks = [f"Record {history.name}", _moment_lines(history.moments, first_us)]
+    blocks += [_filled(note, 2) for note in history.notes]
+    blocks += _causes(history.tale) if history.tale else []
+    return "\n".join(block for block in blocks if block) + "\n"
+
+
+def _moment_lines(moments: Sequence[Moment], since_us: int | None) -> str:
+    lines = []
+    for moment in moments:
+        after = "" if since_us is None else f"{(moment.at_us - since_us) / 1e6:+9.3f}"
+        stamp = f"{moment.at_us / 1e6:9.3f} s {after:<9}".ljust(_TEXT_COLUMN)
+        indent = " " * _TEXT_COLUMN
+        text = printable(str(moment))
+        lines.append(fill(text, WIDTH, initial_indent=stamp, subsequent_indent=indent, break_on_hyphens=False))
+    return "\n".join(lines)
+
+
+def _causes(tale: Tale) -> list[str]:
+    return [_filled(text, 4) for text in (parts(tale.parts), *tale.notes) if text]
 
 
 def _filled(text: str, indent: int = 0) -> str:
-    return fill(
-        printable(text), WIDTH, initial_indent=" " * indent, subsequent_indent=" " * (indent + 2 * bool(indent))
-    )
-
-
-_TIMES = ("at", "after", "what")
-_SLOWEST = ("record", "where its time went", "faults")
+    later = " " * (indent + 2 * bool(indent))
+    return fill(printable(text), WIDTH, initial_indent=" " * indent, subsequent_indent=later)
 
 
 def story_markdown(story: Story) -> str:
     """Return the story as Markdown."""
-    return "".join(_story(story))
-
-
-def record_markdown(found: RecordHistory) -> str:
-    """Return a record's history as Markdown."""
-    if found.missing:
-        return f"{cell(found.missing)}\n"
-    since_us = found.moments[0].at_us if found.moments else 0
-    lines = [f"### Record {cell(found.name)}\n\n", *_moments(found.moments, since_us), "\n"]
-    causes = [parts(found.tale.parts), *found.tale.notes] if found.tale else []
-    return "".join([*lines, *(f"- {cell(note)}\n" for note in [*found.notes, *causes] if note)])
-
-
-def _story(story: Story) -> Iterator[str]:
-    yield f"**{cell(story.sentence)}**\n\n"
-    yield from _moments(story.opening, 0)
+    lines = [f"**{cell(story.sentence)}**\n\n", *_moment_table(story.opening, 0)]
     for part in story.chapters:
-        yield f"\n### {cell(part.fault)}\n\n{cell(part.what)}\n\n"
-        yield from _moments(part.moments, part.start_us or 0)
-        yield "\n"
-        yield from (f"- {cell(note)}\n" for note in part.notes)
+        lines += [
+            f"\n### {cell(part.fault)}\n\n{cell(part.what)}\n\n",
+            *_moment_table(part.moments, part.start_us or 0),
+        ]
+        lines += ["\n", *(f"- {cell(note)}\n" for note in part.notes)]
     if story.promises:
-        yield "\n### Obligations\n\n"
-        yield from (f"- {cell(promise)}\n" for promise in story.promises)
-    yield "\n### The slowest records\n\n"
+        lines += ["\n### Obligations\n\n", *(f"- {cell(promise)}\n" for promise in story.promises)]
+    lines.append("\n### The slowest records\n\n")
     if story.slowest is None:
-        yield f"{cell(story.missing or '')}\n"
+        lines.append(f"{cell(story.missing or '')}\n")
     else:
-        yield from table(_SLOWEST, [_row(story, index) for index in range(len(story.slowest))])
+        rows = [(headline(tale, story), parts(tale.parts), "; ".join(tale.notes)) for tale in story.slowest]
+        lines += table(("record", "where its time went", "faults"), rows)
+    return "".join(lines)
 
 
-def _row(story: Story, index: int) -> tuple[str, str, str]:
-    tale = (story.slowest or ())[index]
-    client = story.labels.get(tale.record.client, tale.record.client)
-    return headline(tale, client), parts(tale.parts), "; ".join(tale.notes)
+def record_markdown(history: RecordHistory) -> str:
+    """Return a record's history as Markdown."""
+    if history.missing:
+        return f"{cell(history.missing)}\n"
+    since_us = history.moments[0].at_us if history.moments else 0
+    lines = [f"### Record {cell(history.name)}\n\n", *_moment_table(history.moments, since_us), "\n"]
+    causes = [parts(history.tale.parts), *history.tale.notes] if history.tale else []
+    return "".join([*lines, *(f"- {cell(note)}\n" for note in [*history.notes, *causes] if note)])
 
 
-def _moments(moments: Sequence[Moment], since_us: int) -> Iterator[str]:
+def _moment_table(moments: Sequence[Moment], since_us: int) -> Iterator[str]:
     if moments:
-        yield from table(
-            _TIMES,
-            [
-                (f"{moment.at_us / 1e6:.3f} s", f"{(moment.at_us - since_us) / 1e6:+.3f} s", moment.said)
-                for moment in moments
-            ],
-        )
+        rows = [(f"{m.at_us / 1e6:.3f} s", f"{(m.at_us - since_us) / 1e6:+.3f} s", str(m)) for m in moments]
+        yield from table(("at", "after", "what"), rows)

@@ -1,7 +1,7 @@
 """History of one record: scheduled, sent, refused, sent again, acknowledged, logged, delivered.
 
 Read by pyarrow with filters on producer and sequence number, so that only this record's rows are read completely. If
-the record doesn't exist, the answer lists the producers and how far each got.
+the record doesn't exist, the answer lists the producers and their last sequence numbers.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,9 +18,6 @@ from aftershock.results.explain.events import Moment, event, forces
 from aftershock.results.explain.slow import Attempted, Tale, events_of, own, tale
 
 Row = Mapping[str, Any]
-
-_FIELDS = {field.name for field in fields(Attempted)}
-_TABLES: Mapping[str, Mapping[str, str]] = {"outcomes": {}, "log": {}}
 
 
 @dataclass(frozen=True)
@@ -40,35 +37,36 @@ class RecordHistory:
 
 def record_history(home: Path, producer_id: int, seq: int) -> RecordHistory:
     """Return the history of record ``producer_id:seq`` of the run in ``home``, judged or not."""
-    evidence = read(home, _TABLES)
+    evidence = read(home, {"outcomes": {}, "log": {}})
     name = f"{producer_id}:{seq}"
-    is_record = (ds.field("producer_id") == producer_id) & (ds.field("seq") == seq)
-    outcomes, logged = (_rows(evidence, table, is_record) for table in ("outcomes", "log"))
+    tables: list[list[Row]] = []
+    for table in ("outcomes", "log"):
+        parts = [str(part) for part in evidence.parquet[table]]
+        is_record = (ds.field("producer_id") == producer_id) & (ds.field("seq") == seq)
+        tables.append(ds.dataset(parts, format="parquet").to_table(filter=is_record).to_pylist() if parts else [])
+    outcomes, logged = tables
     produced = next((row for row in outcomes if row["op"] == "produce"), None)
-    if produced is None and not outcomes and not logged:
-        return RecordHistory(name, missing=_known_records(evidence, name))
-    attempted = _attempted(produced) if produced else None
+    if not outcomes and not logged:
+        return RecordHistory(name, missing=_available_records(evidence, name))
     delivered = [row for row in outcomes if row["op"] == "consume"]
-    moments = [*_sending(evidence, attempted, produced), *_deliveries(evidence, delivered)]
-    notes = tuple(_notes(evidence, produced, logged, delivered))
-    story = tale(evidence, forces(evidence), attempted) if attempted else None
-    return RecordHistory(name, tuple(sorted(moments, key=lambda moment: moment.at_us)), notes, story)
+    moments, story, names = list[Moment](), None, labels(evidence)
+    if produced:
+        values: dict[str, Any] = {field.name: produced.get(field.name) for field in fields(Attempted)}
+        record = Attempted(**values | {"client": f"{produced['workload']}/{produced['arm']}"})
+        moments += _sending(evidence, record, produced)
+        story = tale(evidence, forces(evidence), record)
+    for row in delivered:
+        key = f"{row['workload']}/{row['arm']}"
+        rack = f" in rack {row['client_rack']}" if row.get("client_rack") else ""
+        read_from = "" if row.get("broker_id") is None else f", from broker {row['broker_id']}"
+        member = f", member {row['member']}" if row.get("member") else ""
+        text = f"delivered{rack} as {_place(row)}{read_from}{member}"
+        moments.append(Moment(row["done_us"], text, names.get(key, key)))
+    moments.sort(key=lambda moment: moment.at_us)
+    return RecordHistory(name, tuple(moments), tuple(_notes(evidence, produced, logged, delivered)), story)
 
 
-def _rows(evidence: Evidence, table: str, condition: ds.Expression) -> list[Row]:
-    parts = [str(part) for part in evidence.parquet[table]]
-    rows: list[Row] = ds.dataset(parts, format="parquet").to_table(filter=condition).to_pylist() if parts else []
-    return rows
-
-
-def _attempted(row: Row) -> Attempted:
-    values: dict[str, Any] = {name: row.get(name) for name in _FIELDS}
-    return Attempted(**values | {"client": f"{row['workload']}/{row['arm']}"})
-
-
-def _sending(evidence: Evidence, record: Attempted | None, row: Row | None) -> Iterator[Moment]:
-    if record is None or row is None:
-        return
+def _sending(evidence: Evidence, record: Attempted, row: Row) -> Iterator[Moment]:
     who = labels(evidence).get(record.client, record.client)
     yield Moment(record.intended_us, "due by the schedule", who)
     if record.sent_us is not None:
@@ -77,32 +75,20 @@ def _sending(evidence: Evidence, record: Attempted | None, row: Row | None) -> I
     for line in own(record, events_of(evidence, record.client, record.op)):
         yield Moment(line["t_us"], event(line), who)
     if record.done_us is not None:
-        yield Moment(record.done_us, _ended(record, row), who)
-
-
-def _ended(record: Attempted, row: Row) -> str:
-    attempts = f", after {record.attempts} attempts" if (record.attempts or 0) > 1 else ""
-    if record.status != "ok":
-        return f"{record.status}: {record.error or 'without an error name'}{attempts}"
-    rack = f" in rack {row['broker_rack']}" if row.get("broker_rack") else ""
-    by = "" if record.broker_id is None else f" by broker {record.broker_id}{rack}"
-    epoch = "" if record.leader_epoch is None else f" at epoch {record.leader_epoch}"
-    return f"acknowledged{by} as {_place(row)}{epoch}{attempts}"
-
-
-def _deliveries(evidence: Evidence, rows: Sequence[Row]) -> Iterator[Moment]:
-    names = labels(evidence)
-    for row in rows:
-        key = f"{row['workload']}/{row['arm']}"
-        rack = f" in rack {row['client_rack']}" if row.get("client_rack") else ""
-        read_from = "" if row.get("broker_id") is None else f", from broker {row['broker_id']}"
-        member = f", member {row['member']}" if row.get("member") else ""
-        yield Moment(row["done_us"], f"delivered{rack} as {_place(row)}{read_from}{member}", names.get(key, key))
+        attempts = f", after {record.attempts} attempts" if (record.attempts or 0) > 1 else ""
+        if record.status == "ok":
+            rack = f" in rack {row['broker_rack']}" if row.get("broker_rack") else ""
+            by = "" if record.broker_id is None else f" by broker {record.broker_id}{rack}"
+            epoch = "" if record.leader_epoch is None else f" at epoch {record.leader_epoch}"
+            result = f"acknowledged{by} as {_place(row)}{epoch}"
+        else:
+            result = f"{record.status}: {record.error or 'without an error name'}"
+        yield Moment(record.done_us, f"{result}{attempts}", who)
 
 
 def _notes(evidence: Evidence, produced: Row | None, logged: Sequence[Row], delivered: Sequence[Row]) -> Iterator[str]:
     if produced is None:
-        yield "no client reports sending this record: it is a phantom"
+        yield "no client reports sending this record: the record is a phantom"
     elif produced["done_us"] is None:
         yield "the client never got a result: the record is in doubt, and the log decides"
     if not evidence.parquet["log"]:
@@ -123,11 +109,11 @@ def _place(row: Row) -> str:
     return f"{row['topic']}/{row['partition']} {offset}"
 
 
-def _known_records(evidence: Evidence, name: str) -> str:
-    """Return the producers and how far each got."""
+def _available_records(evidence: Evidence, name: str) -> str:
+    """Return the producers and their last sequence numbers, in a sentence."""
     parts = [str(part) for part in evidence.parquet["outcomes"]]
     if not parts:
-        return f"There is no record {name}: the run recorded none."
+        return f"There is no record {name}: the run recorded no outcomes."
     rows = ds.dataset(parts, format="parquet")
     producers = []
     for producer_id, client in sorted(evidence.producers.items()):

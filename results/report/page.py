@@ -1,9 +1,8 @@
 """``report.html``: one self-contained page that works offline and states the verdict first.
 
-Rules: the page is rendered from ``verdict.json``, ``analysis.json`` and the run's own documents, so no Spark is needed.
-Each value is escaped; a name that a template lacks is an error. If an older version judged the run, a line names the
-measurements that it lacks. The only script adds buttons that copy text which is on the page anyway; the page allows it
-by its hash and nothing else, so scripts may be blocked.
+The page is rendered from ``verdict.json``, ``analysis.json`` and the run's own documents, so no Spark is needed. Each
+value is escaped; a name that a template lacks is an error. The only script adds buttons that copy text which is on the
+page anyway; the content security policy allows that script by its hash and nothing else.
 """
 
 import base64
@@ -16,11 +15,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from aftershock.results import text
-from aftershock.results.checks.check import Check, Status, Verdict, subject_of
+from aftershock.results.checks.check import Check, Status, subject_of
 from aftershock.results.checks.obligations.spans import Span
 from aftershock.results.checks.obligations.stalls import lanes
 from aftershock.results.compare.runs import arms_of
-from aftershock.results.evidence.evidence import Evidence, read
+from aftershock.results.evidence.evidence import read
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.evidence.phases import RUN
 from aftershock.results.evidence.stored import analysis_of, older_version_note, verdict_of
@@ -29,7 +28,6 @@ from aftershock.results.report import plots, reading, tables
 from aftershock.results.report.failed import pasted
 from aftershock.results.report.reading import band_of, confidences
 from aftershock.results.report.svg import colours
-from aftershock.results.report.tables import QUANTILES, about, counted, environment, fault, ratios, spreads
 
 
 def filled(template: str, **values: object) -> str:
@@ -56,7 +54,7 @@ _NEWER = {
     "spectra": "percentile spectra",
     "racks": "flows between racks",
     "lag": "lag and freshness",
-    "perf": "kafka-producer-perf-test's way of counting",
+    "perf": "the latency definition of kafka-producer-perf-test",
 }
 
 
@@ -65,72 +63,55 @@ def write_report(run_dir: Path) -> Path:
     evidence, verdict, analysis = read(run_dir, {}), verdict_of(run_dir), analysis_of(run_dir)
     labels = {client.key: subject_of(client, evidence.clients) for client in evidence.clients}
     lacking = [measurement for name, measurement in _NEWER.items() if name not in analysis]
+
+    groups: dict[str, list[Check]] = {"objectives": []}  # SLOs first, then a group per kind, in the verdict's order
+    for check in verdict.checks:
+        if check.kind != "integrity":
+            groups.setdefault("objectives" if check.kind in ("slo", "compare") else check.kind, []).append(check)
+    obligations: dict[tuple[Span, ...], list[str]] = {}  # clients with equal obligations share a table
+    for lane in lanes(evidence):
+        obligations.setdefault(lane.whole, []).append(f"{labels[lane.client.key]} {lane.side}")
+    recoveries: dict[str, dict[str, Mapping[str, Any]]] = {step["id"]: {} for step in evidence.steps}
+    for row in analysis["recoveries"]:
+        recoveries.setdefault(row["fault"], {})[labels.get(row["client"], row["client"])] = row
+    bands = confidences(analysis, labels)
+    failed = [check for check in verdict.checks if check.status is not Status.PASS]
+    definitions, flows = tables.latency_definitions(analysis, labels), analysis.get("racks", ())
+
     page = filled(
         "page.html",
         verdict=verdict,
         sentence=text.sentence(verdict),
         why=evidence.timeline.get("why"),
-        about=about(evidence, verdict),
+        about=tables.about(evidence, verdict),
         troubled=text.problems(verdict),
         attention_max=ATTENTION_MAX,
         command=evidence.run.get("command"),
-        environment=environment(evidence),
+        environment=tables.environment(evidence),
         older=older_version_note(evidence.home, ", ".join(lacking)) if lacking else None,
-        **_check_sections(evidence, verdict, analysis, labels),
-        **_measurement_sections(evidence, verdict, analysis, labels),
+        groups=[(kind, checks) for kind, checks in groups.items() if checks],
+        integrity=[check for check in verdict.checks if check.kind == "integrity" or check.samples],
+        band_of=lambda check: band_of(check, bands),
+        pasted={check: pasted(check, evidence, analysis) for check in failed},
+        anchors={check: f"check-{number}" for number, check in enumerate(verdict.checks, 1)},
+        faults=[tables.fault(evidence, verdict, step) for step in evidence.steps],
+        colours=colours(evidence),
+        lanes=[(", ".join(clients), spans) for spans, clients in obligations.items()],
+        recoveries=[(fault_id, rows) for fault_id, rows in recoveries.items() if rows],
+        counters=tables.counters(evidence.events, labels),
+        producers={number: labels.get(key, key) for number, key in sorted(evidence.producers.items())},
+        story=build_story(evidence, verdict, analysis),
+        metrics=plots.metrics(evidence, verdict.checks, analysis, labels),
+        lag=plots.lag(evidence, analysis, labels),
+        forest=plots.forest(tables.ratios(verdict.checks, arms_of(evidence.home))),
+        heat=tables.rack_table(flows, labels),
+        heat_reading=reading.racks([row for row in flows if row["window"] == RUN], labels),
+        unavailable=tables.unavailable(analysis, labels),
+        ways=definitions,
+        ways_reading=reading.perf(definitions),
+        way_quantiles=tables.PERF_QUANTILES,
+        quantiles=tables.QUANTILES,
+        open_rows_max=OPEN_ROWS_MAX,
+        spreads=tables.spreads(evidence, analysis, labels),
     )
     return write_whole(run_dir / "report.html", page)
-
-
-def _check_sections(
-    evidence: Evidence, verdict: Verdict, analysis: Mapping[str, Any], labels: Mapping[str, str]
-) -> dict[str, Any]:
-    """Return the values for the checks and for what explains them."""
-    bands = confidences(analysis, labels)
-    groups: dict[str, list[Check]] = {"objectives": []}  # SLOs first, then a group per kind, in the verdict's order
-    for check in verdict.checks:
-        if check.kind != "integrity":
-            groups.setdefault("objectives" if check.kind in ("slo", "compare") else check.kind, []).append(check)
-    owed: dict[tuple[Span, ...], list[str]] = {}  # clients with equal obligations share a table
-    for lane in lanes(evidence):
-        owed.setdefault(lane.whole, []).append(f"{labels[lane.client.key]} {lane.side}")
-    recoveries: dict[str, dict[str, Mapping[str, Any]]] = {step["id"]: {} for step in evidence.steps}
-    for row in analysis["recoveries"]:
-        recoveries.setdefault(row["fault"], {})[labels.get(row["client"], row["client"])] = row
-    return {
-        "groups": [(kind, checks) for kind, checks in groups.items() if checks],
-        "kept": [check for check in verdict.checks if check.kind == "integrity" or check.samples],
-        "band_of": lambda check: band_of(check, bands),
-        "pasted": {
-            check: pasted(check, evidence, analysis) for check in verdict.checks if check.status is not Status.PASS
-        },
-        "anchors": {check: f"check-{number}" for number, check in enumerate(verdict.checks, 1)},
-        "faults": [fault(evidence, verdict, step) for step in evidence.steps],
-        "colours": colours(evidence),
-        "lanes": [(", ".join(clients), spans) for spans, clients in owed.items()],
-        "recoveries": [(fault_id, rows) for fault_id, rows in recoveries.items() if rows],
-        "counters": counted(evidence.events, labels),
-        "producers": {number: labels.get(key, key) for number, key in sorted(evidence.producers.items())},
-        "story": build_story(evidence, verdict, analysis),
-    }
-
-
-def _measurement_sections(
-    evidence: Evidence, verdict: Verdict, analysis: Mapping[str, Any], labels: Mapping[str, str]
-) -> dict[str, Any]:
-    """Return the values for the charts and the tables of figures."""
-    ways, flows = tables.counted_ways(analysis, labels), analysis.get("racks", ())
-    return {
-        "metrics": plots.metrics(evidence, verdict.checks, analysis, labels),
-        "lag": plots.lag(evidence, analysis, labels),
-        "forest": plots.forest(ratios(verdict.checks, arms_of(evidence.home))),
-        "heat": tables.heat(flows, labels),
-        "heat_reading": reading.racks([row for row in flows if row["window"] == RUN], labels),
-        "unavailable": tables.unavailable(analysis, labels),
-        "ways": ways,
-        "ways_reading": reading.perf(ways),
-        "way_quantiles": tables.QS,
-        "quantiles": QUANTILES,
-        "open_rows_max": OPEN_ROWS_MAX,
-        "spreads": spreads(evidence, analysis, labels),
-    }

@@ -1,17 +1,14 @@
 """Charts of the report: latency over time and by percentile, lag and freshness, and comparisons of arms.
 
-* Percentile spectrum: latency over ``x = 1/(1-q)`` on a log axis, so that each nine has the same width; arms overlaid,
-  SLOs as steps. Where fewer than ten records lie beyond a quantile the line is grey: no SLO is decided there. A
-  censored quantile has no height, and its line ends at the red mark.
-* Lag: records that consumers had still to read at the end of each second, and the age of the oldest.
-* Forest plot: each ratio of two arms with its interval on a log axis; the line at 1 means no difference.
-
-Each chart has a sentence about this run (``reading.py``) and a caption that explains its marks.
+The percentile spectrum draws latency over ``x = 1/(1-q)`` on a log axis, so that each nine has the same width. Where
+fewer than ten records lie beyond a quantile the line is grey: no SLO is decided there. A censored quantile has no
+height, and its line ends at the red mark. Each chart has a sentence about this run (``reading.py``) and a caption that
+explains its marks.
 """
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from markupsafe import Markup
@@ -23,6 +20,7 @@ from aftershock.results.report import reading
 from aftershock.results.report.svg import (
     FAILED,
     GREY,
+    LEVEL_POINTS,
     LINES,
     Band,
     Bins,
@@ -38,171 +36,18 @@ from aftershock.results.report.svg import (
     short,
 )
 
-IMPROVED, REGRESSED, EQUIVALENT = "#2a9d5c", "#e03131", "#3b82c4"
-COLOURS = {"improved": IMPROVED, "regressed": REGRESSED, "equivalent": EQUIVALENT}
-_WIDTH, _ROW = 10.0, 0.34
-
-
-@dataclass(frozen=True)
-class Compared:
-    """Ratio of two arms; ``low`` and ``high`` are None if no interval is known."""
-
-    name: str
-    ratio: float
-    low: float | None
-    high: float | None
-    verdict: str
-
-
-def forest_svg(name: str, words: tuple[str, str], rows: Sequence[Compared]) -> Markup:
-    """Draw a row per ratio, the first on top."""
-    with drawing(_WIDTH, 0.9 + _ROW * len(rows)) as figure:
-        axis = figure.subplots()
-        axis.set_xscale("log")
-        axis.axvline(1, color=GREY, linewidth=0.8, linestyle=":")
-        for index, row in enumerate(rows):
-            colour = COLOURS.get(row.verdict, GREY)
-            if row.low is not None and row.high is not None:
-                axis.plot([row.low, row.high], [index, index], color=colour, linewidth=2)
-            axis.plot([row.ratio], [index], "s", color=colour, markersize=5)
-        axis.set_yticks(range(len(rows)), [short(row.name, 70) for row in rows], parse_math=False)
-        axis.set_ylim(len(rows) - 0.4, -0.6)
-        axis.xaxis.set_major_formatter("{x:.3g}")
-        axis.xaxis.set_minor_formatter("{x:.3g}")
-        axis.set_xlabel("ratio; below 1 the first arm is lower")
-        plain(axis, "")
-        axis.grid(visible=True, axis="x", color=GREY, alpha=0.2, linewidth=0.5)
-        return rendered(figure, name, *words)
-
-
-Seconds = Sequence[Sequence[int]]
-
-_SIZE_INCHES = (10.0, 4.2)
-_POINTS_MAX = 2000  # of all lines together
-
-
-def lag_svg(name: str, words: tuple[str, str], lines: Mapping[str, Seconds], bands: Sequence[Band]) -> Markup:
-    """Draw lag and freshness; ``lines`` map a client to its seconds: (at_us, records, oldest_us)."""
-    with drawing(*_SIZE_INCHES) as figure:
-        lag, freshness = figure.subplots(2, 1, sharex=True)
-        for index, (label, seconds) in enumerate(lines.items()):
-            colour, dash = LINES[index % len(LINES)]
-            kept = _thinned(seconds, _POINTS_MAX // len(lines))
-            at_s = [row[0] / 1e6 for row in kept]
-            lag.plot(at_s, [row[1] for row in kept], color=colour, linestyle=dash, linewidth=1.2, label=label)
-            freshness.plot(at_s, [(row[2] or 0) / 1e6 for row in kept], color=colour, linestyle=dash, linewidth=1.2)
-        for axis in (lag, freshness):
-            backdrop(axis, bands, ())
-        _titled(lag, freshness, name_bands(lag, bands))
-        legend(figure, lag, 4)
-        return rendered(figure, name, *words)
-
-
-def _titled(lag: Axes, freshness: Axes, levels: int) -> None:
-    plain(lag, "lag: acknowledged and not yet delivered", 4 + 11 * levels)
-    plain(freshness, "freshness: age of the oldest of them")
-    lag.set_ylabel("records")
-    freshness.set_ylabel("s")
-    freshness.set_xlabel("seconds of the run")
-    freshness.margins(x=0.01)
-
-
-def _thinned(seconds: Seconds, points_max: int) -> Seconds:
-    """Keep the worst second of each stretch if there are more seconds than a line can show."""
-    stretch = max(1, -(-len(seconds) // points_max))
-    return [max(seconds[at : at + stretch], key=lambda row: row[1]) for at in range(0, len(seconds), stretch)]
-
-
-ENOUGH_BEYOND = 10
-NINES = {2: "p50", 10: "p90", 100: "p99", 1_000: "p99.9", 10_000: "p99.99", 100_000: "p99.999"}
-_SPECTRUM_INCHES = (10.0, 3.6)
-
-
-@dataclass(frozen=True)
-class Step:
-    """Threshold that an SLO sets for a quantile."""
-
-    q: float
-    threshold_ms: float
-
-
-@dataclass(frozen=True)
-class Spectrum:
-    """Panel of a spectrum: ``lines`` map a client to its points (quantile, latency) and its number of records."""
-
-    title: str
-    lines: Mapping[str, tuple[Sequence[Sequence[Any]], int]]
-    steps: Sequence[Step]
-
-
-def spectrum_svg(name: str, words: tuple[str, str], panels: Sequence[Spectrum], labels: Sequence[str]) -> Markup:
-    """Draw panels side by side on one scale; a client has the same colour and dash in each."""
-    styles = {label: LINES[index % len(LINES)] for index, label in enumerate(labels)}
-    with drawing(*_SPECTRUM_INCHES) as figure:
-        axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-        for axis, panel in zip(axes, panels, strict=True):
-            _panel(axis, panel, styles)
-        axes[0].set_ylabel("ms")
-        longest = max(axes, key=lambda axis: len(axis.get_legend_handles_labels()[1]))
-        legend(figure, longest, 4)
-        return rendered(figure, name, *words)
-
-
-def _panel(axis: Axes, panel: Spectrum, styles: Mapping[str, Any]) -> None:
-    axis.set_xscale("log")
-    axis.set_yscale("log")
-    reach = 10.0
-    for label, (all_points, n) in panel.lines.items():
-        colour, dash = styles[label]
-        points = [(q, us) for q, us in all_points if n * (1 - q) >= 1]  # beyond that there is only the slowest record
-        solid = [(nines(q), ms(us)) for q, us in points if n * (1 - q) >= ENOUGH_BEYOND]
-        rest = solid[-1:] + [(nines(q), ms(us)) for q, us in points if n * (1 - q) < ENOUGH_BEYOND]
-        _line(axis, solid, color=colour, linestyle=dash, linewidth=1.4, label=label)
-        _line(axis, rest, color=GREY, linestyle=dash, linewidth=0.8, alpha=0.7)
-        censored = [nines(q) for q, us in points if us is None]
-        if censored:
-            axis.plot(censored[:1], [0.97], "v", color=FAILED, markersize=4, transform=axis.get_xaxis_transform())
-        reach = max([reach, *(nines(q) for q, _ in points)])
-    _steps(axis, panel.steps, reach)
-    ticks = [tick for tick in NINES if tick <= reach * 1.01]
-    axis.set_xticks(ticks, [NINES[tick] for tick in ticks])
-    axis.set_xlim(1, reach * 1.05)
-    axis.yaxis.set_major_formatter("{x:.10g}")
-    axis.minorticks_off()
-    plain(axis, short(panel.title, 60))
-
-
-def _line(axis: Axes, points: Sequence[tuple[float, float]], **style: Any) -> None:
-    axis.plot([x for x, _ in points], [y for _, y in points], **style)
-
-
-def _steps(axis: Axes, steps: Sequence[Step], reach: float) -> None:
-    """Draw each threshold up to its quantile, then the next one."""
-    ordered = sorted(steps, key=lambda step: step.q)
-    if not ordered:
-        return
-    edges = [1.0, *(min(nines(step.q), reach) for step in ordered)]
-    axis.stairs([step.threshold_ms for step in ordered], edges, color=FAILED, linewidth=1, label="SLO", baseline=None)
-    for step in ordered:
-        axis.plot([min(nines(step.q), reach)], [step.threshold_ms], "|", color=FAILED, markersize=9)
-
-
-def nines(q: float) -> float:
-    """Return a quantile's position on the axis: 10 for p90, 100 for p99."""
-    return 1 / (1 - q) if q < 1 else 1e12
-
-
+COLOURS = {"improved": "#2a9d5c", "regressed": FAILED, "equivalent": "#3b82c4"}
 PANELS_MAX = 8
 LINES_MAX = 8
 BANDS_NAMED_MAX = 12
+ENOUGH_BEYOND = 10
+NINES = {2: "p50", 10: "p90", 100: "p99", 1_000: "p99.9", 10_000: "p99.99", 100_000: "p99.999"}
 METRICS = {
     "produce.latency": ("Produce latency", "producer"),
     "consume.latency": ("End-to-end latency", "consumer"),
     "commit.latency": ("Commit latency", "committer"),
 }
-_SPECTRA = ("steady", "fault", "run")
-_SPECTRA_MAX = 3
-_STEP = re.compile(r"slo/(?P<metric>[a-z]+\.[a-z]+)-p(?P<q>\d+(?:\.\d+)?)(?:-(?P<rest>.+))?")
+_SLO_ID = re.compile(r"slo/(?P<metric>[a-z]+\.[a-z]+)-p(?P<q>\d+(?:\.\d+)?)(?:-(?P<rest>.+))?")
 
 
 @dataclass(frozen=True)
@@ -227,40 +72,44 @@ def metrics(
     evidence: Evidence, checks: Sequence[Check], analysis: Mapping[str, Any], labels: Mapping[str, str]
 ) -> list[Metric]:
     """Return the charts of each observed metric; ``labels`` maps client keys to names, in the order of the panels."""
-    found = []
-    for metric, (title, role) in METRICS.items():
-        seen = panels([row for row in analysis["bins"] if row["metric"] == metric], labels, role)
-        if seen:
-            over = _over_time(evidence, analysis, labels, metric, seen)
-            found.append(Metric(title, over, _spectrum(checks, analysis, labels, metric)))
-    return found
+    return [
+        Metric(
+            title,
+            _over_time(evidence, analysis, labels, metric, by_panel),
+            _spectrum(checks, analysis, labels, metric),
+        )
+        for metric, (title, role) in METRICS.items()
+        if (by_panel := panels([row for row in analysis["bins"] if row["metric"] == metric], labels, role))
+    ]
 
 
 def panels(bins: Sequence[Mapping[str, Any]], labels: Mapping[str, str], role: str) -> Mapping[str, Bins]:
     """Group bins by the title of their panel: client and rack, ``arm=a, producer in rack b``."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    by_panel: dict[str, list[Mapping[str, Any]]] = {}
     for key, label in labels.items():
         for row in (row for row in bins if row["client"] == key):
             where = f", {role} in rack {row['rack']}" if row.get("rack") else ""
-            found.setdefault(f"{label}{where}", []).append(row)
-    return found
+            by_panel.setdefault(f"{label}{where}", []).append(row)
+    return by_panel
 
 
 def _over_time(
-    evidence: Evidence, analysis: Mapping[str, Any], labels: Mapping[str, str], metric: str, seen: Mapping[str, Bins]
+    evidence: Evidence, analysis: Mapping[str, Any], labels: Mapping[str, str], metric: str, bins: Mapping[str, Bins]
 ) -> Plot:
     title, _ = METRICS[metric]
     marks_s = [phase.end_us / 1e6 for phase in evidence.phases if phase.name == "warmup"]
-    bin_s, drawn, struck = analysis["bin_us"] / 1e6, bands(evidence), [step["id"] for step in evidence.steps]
-    sentence = reading.over_time(analysis, metric, labels, struck)
-    words = (f"{title} over time", f"{_drawn(seen, drawn)} {sentence}")
-    shown = dict(list(seen.items())[:PANELS_MAX])
+    bin_s, drawn = analysis["bin_us"] / 1e6, bands(evidence)
+    sentence = reading.over_time(analysis, metric, labels, [step["id"] for step in evidence.steps])
+    windows = ", ".join(f"{band.fault} {band.start_s:.1f} to {band.end_s:.1f} s" for band in drawn[:BANDS_NAMED_MAX])
+    description = f"Panels: {'; '.join(bins)}. Fault bands: {windows or 'none'}. {sentence}"
+    shown = dict(list(bins.items())[:PANELS_MAX])
+    words = (f"{title} over time", description)
     svg = latency_svg(metric.replace(".", "-"), words, shown, _named_once(drawn), bin_s, marks_s)
     caption = (
         f"Each point is {bin_s:g} s of records, by their intended send time. Bands are the faults, from inject "
         "to heal; red ticks are bins in which a record failed; the dotted line is the end of warm-up."
     )
-    left_out = len(seen) - len(shown)
+    left_out = len(bins) - len(shown)
     return Plot(svg, sentence, f"{caption} {left_out} more panels are in analysis.json." if left_out else caption)
 
 
@@ -268,28 +117,45 @@ def _named_once(drawn: Sequence[Band]) -> Sequence[Band]:
     """Name only the first band of each fault (blocks, rounds) if there are so many that names would fill the page."""
     if len(drawn) <= BANDS_NAMED_MAX:
         return drawn
-    colours: set[str] = set()
-    result = []
-    for band in drawn:
-        result.append(Band("" if band.colour in colours else band.fault, band.colour, band.start_s, band.end_s))
-        colours.add(band.colour)
-    return result
+    first = {band.colour: band for band in reversed(drawn)}
+    return [band if band is first[band.colour] else replace(band, fault="") for band in drawn]
 
 
-def _drawn(seen: Mapping[str, Bins], drawn: Sequence[Band]) -> str:
-    windows = ", ".join(f"{band.fault} {band.start_s:.1f} to {band.end_s:.1f} s" for band in drawn[:BANDS_NAMED_MAX])
-    return f"Panels: {'; '.join(seen)}. Fault bands: {windows or 'none'}."
+@dataclass(frozen=True)
+class Step:
+    """Threshold that an SLO sets for a quantile."""
+
+    q: float
+    threshold_ms: float
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Panel of a spectrum: ``lines`` map a client to its points (quantile, latency) and its number of records."""
+
+    title: str
+    lines: Mapping[str, tuple[Sequence[Sequence[Any]], int]]
+    steps: Sequence[Step]
 
 
 def _spectrum(
     checks: Sequence[Check], analysis: Mapping[str, Any], labels: Mapping[str, str], metric: str
 ) -> Plot | None:
     """Return the spectra of steady, of windows with an SLO of their own, and of all faults; else of the whole run."""
+    thresholds: dict[str, dict[float, float]] = {}  # by window; for each quantile the strictest
+    for check in checks:
+        slo = _SLO_ID.fullmatch(check.id)
+        if slo and slo["metric"] == metric and check.threshold is not None and check.unit == "ms":
+            of_window, q = thresholds.setdefault(check.phase or "run", {}), float(slo["q"]) / 100
+            of_window[q] = min(check.threshold, of_window.get(q, check.threshold))
+
     rows = [row for row in analysis.get("spectra", ()) if row["metric"] == metric and row["points"]]
-    measured, steps = {row["window"] for row in rows}, _slo_steps(checks, metric)
-    phases = [window for window in _SPECTRA if window in measured]
-    own = [window for window in steps if window in measured - {"steady"}]
-    windows = [*dict.fromkeys([*phases[:1], *own, *phases[:2]])][:_SPECTRA_MAX]
+    measured = {row["window"] for row in rows}
+    phases = [window for window in ("steady", "fault", "run") if window in measured]
+    with_slo = [window for window in thresholds if window in measured - {"steady"}]
+    windows = [*dict.fromkeys([*phases[:1], *with_slo, *phases[:2]])][:3]
+    if not windows:
+        return None
     counts = {(row["client"], row["window"]): row["n"] for row in analysis["distributions"] if row["metric"] == metric}
     keys = [*labels][:LINES_MAX]
     drawn = [
@@ -300,57 +166,138 @@ def _spectrum(
                 for row in rows
                 if row["window"] == window and row["client"] in keys
             },
-            steps.get(window, ()),
+            [Step(q, threshold) for q, threshold in thresholds.get(window, {}).items()],
         )
         for window in windows
     ]
-    if not drawn:
-        return None
     sentence = reading.spectrum(analysis, metric, labels)
-    words = (
-        f"{METRICS[metric][0]} by percentile",
-        f"{', '.join(windows)}: {', '.join(labels[key] for key in keys)}. {sentence}",
-    )
+    clients = [labels[key] for key in keys]
+    words = (f"{METRICS[metric][0]} by percentile", f"{', '.join(windows)}: {', '.join(clients)}. {sentence}")
     caption = (
         "Each step to the right is ten times rarer; the line is the latency that this share of records exceeds. "
         "Grey: fewer than ten records lie beyond, so no SLO is decided there. Red steps are the SLOs of this "
         "window; a red mark at the top is where records failed, which counts as slower than any latency."
     )
-    svg = spectrum_svg(f"{metric.replace('.', '-')}-spectrum", words, drawn, [labels[key] for key in keys])
+    svg = spectrum_svg(f"{metric.replace('.', '-')}-spectrum", words, drawn, clients)
     return Plot(svg, sentence, caption)
 
 
-def _slo_steps(checks: Sequence[Check], metric: str) -> dict[str, list[Step]]:
-    """Return the thresholds of the plan's quantile SLOs by window; for each quantile the strictest."""
-    found: dict[str, dict[float, float]] = {}
-    for check in checks:
-        slo = _STEP.fullmatch(check.id)
-        if slo and slo["metric"] == metric and check.threshold is not None and check.unit == "ms":
-            here, q = found.setdefault(check.phase or "run", {}), float(slo["q"]) / 100
-            here[q] = min(check.threshold, here.get(q, check.threshold))
-    return {window: [Step(q, threshold) for q, threshold in here.items()] for window, here in found.items()}
+def spectrum_svg(name: str, words: tuple[str, str], panels: Sequence[Spectrum], labels: Sequence[str]) -> Markup:
+    """Draw panels side by side on one scale; a client has the same colour and dash in each."""
+    styles = {label: LINES[index % len(LINES)] for index, label in enumerate(labels)}
+    with drawing(10.0, 3.6) as figure:
+        axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        for axis, panel in zip(axes, panels, strict=True):
+            _draw_spectrum(axis, panel, styles)
+        axes[0].set_ylabel("ms")
+        longest = max(axes, key=lambda axis: len(axis.get_legend_handles_labels()[1]))
+        legend(figure, longest, 4)
+        return rendered(figure, name, *words)
+
+
+def _draw_spectrum(axis: Axes, panel: Spectrum, styles: Mapping[str, Any]) -> None:
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    reach = 10.0
+    for label, (all_points, n) in panel.lines.items():
+        colour, dash = styles[label]
+        points = [(q, us) for q, us in all_points if n * (1 - q) >= 1]  # beyond that there is only the slowest record
+        solid = [(nines(q), ms(us)) for q, us in points if n * (1 - q) >= ENOUGH_BEYOND]
+        grey = solid[-1:] + [(nines(q), ms(us)) for q, us in points if n * (1 - q) < ENOUGH_BEYOND]
+        axis.plot(
+            [x for x, _ in solid], [y for _, y in solid], color=colour, linestyle=dash, linewidth=1.4, label=label
+        )
+        axis.plot([x for x, _ in grey], [y for _, y in grey], color=GREY, linestyle=dash, linewidth=0.8, alpha=0.7)
+        censored = [nines(q) for q, us in points if us is None]
+        if censored:
+            axis.plot(censored[:1], [0.97], "v", color=FAILED, markersize=4, transform=axis.get_xaxis_transform())
+        reach = max([reach, *(nines(q) for q, _ in points)])
+    if steps := sorted(panel.steps, key=lambda step: step.q):
+        # Each threshold is drawn up to its quantile, then the next threshold.
+        ends, values = [min(nines(step.q), reach) for step in steps], [step.threshold_ms for step in steps]
+        axis.stairs(values, [1.0, *ends], color=FAILED, linewidth=1, label="SLO", baseline=None)
+        for end, value in zip(ends, values, strict=True):
+            axis.plot([end], [value], "|", color=FAILED, markersize=9)
+    ticks = [tick for tick in NINES if tick <= reach * 1.01]
+    axis.set_xticks(ticks, [NINES[tick] for tick in ticks])
+    axis.set_xlim(1, reach * 1.05)
+    axis.yaxis.set_major_formatter("{x:.10g}")
+    axis.minorticks_off()
+    plain(axis, short(panel.title, 60))
+
+
+def nines(q: float) -> float:
+    """Return a quantile's position on the axis: 10 for p90, 100 for p99."""
+    return 1 / (1 - q) if q < 1 else 1e12
 
 
 def lag(evidence: Evidence, analysis: Mapping[str, Any], labels: Mapping[str, str]) -> Plot | None:
-    """Return the lag chart; None if there is no consumer or an older version judged the run."""
-    lines = {
+    """Return the chart of lag and freshness; None if there is no consumer or an older version judged the run."""
+    # By client, its seconds: (at_us, records, oldest_us).
+    lines: dict[str, Sequence[Sequence[int]]] = {
         labels.get(row["client"], row["client"]): row["seconds"] for row in analysis.get("lag", ()) if row["seconds"]
     }
     if not lines:
         return None
     sentence = reading.lag(lines)
-    shown = dict(list(lines.items())[:LINES_MAX])
-    svg = lag_svg("lag", ("Lag and freshness of consumers", sentence), shown, _named_once(bands(evidence)))
+    drawn, shown = _named_once(bands(evidence)), list(lines.items())[:LINES_MAX]
+    with drawing(10.0, 4.2) as figure:
+        records_axis, freshness_axis = figure.subplots(2, 1, sharex=True)
+        for (label, seconds), (colour, dash) in zip(shown, LINES, strict=False):
+            # Of each stretch the worst second, if there are more seconds than a line can show: 2000 of all lines.
+            stretch = max(1, -(-len(seconds) // (2000 // len(shown))))
+            points = [max(seconds[at : at + stretch], key=lambda row: row[1]) for at in range(0, len(seconds), stretch)]
+            at_s = [row[0] / 1e6 for row in points]
+            records, ages_s = [row[1] for row in points], [(row[2] or 0) / 1e6 for row in points]
+            records_axis.plot(at_s, records, color=colour, linestyle=dash, linewidth=1.2, label=label)
+            freshness_axis.plot(at_s, ages_s, color=colour, linestyle=dash, linewidth=1.2)
+        for axis in (records_axis, freshness_axis):
+            backdrop(axis, drawn, ())
+        pad = 4 + LEVEL_POINTS * name_bands(records_axis, drawn)
+        plain(records_axis, "lag: acknowledged and not yet delivered", pad)
+        plain(freshness_axis, "freshness: age of the oldest of them")
+        records_axis.set_ylabel("records")
+        freshness_axis.set_ylabel("s")
+        freshness_axis.set_xlabel("seconds of the run")
+        freshness_axis.margins(x=0.01)
+        legend(figure, records_axis, 4)
+        svg = rendered(figure, "lag", "Lag and freshness of consumers", sentence)
     return Plot(svg, sentence, "Measured at the end of each second, over the records acknowledged by then.")
 
 
+@dataclass(frozen=True)
+class Compared:
+    """Ratio of two arms; ``low`` and ``high`` are None if no interval is known."""
+
+    name: str
+    ratio: float
+    low: float | None
+    high: float | None
+    verdict: str
+
+
 def forest(rows: Sequence[Compared]) -> Plot | None:
-    """Return the forest plot, None without comparisons."""
+    """Return the forest plot, a row per ratio with the first on top; None without comparisons."""
     if not rows:
         return None
-    sentence = reading.forest([(row.name, row.verdict) for row in rows])
-    values = "; ".join(f"{row.name}: {row.ratio:.3g}, {row.verdict}" for row in rows)
-    svg = forest_svg("comparisons", ("Comparisons of arms", f"{values}. {sentence}"), rows)
-    return Plot(
-        svg, sentence, "Each square is a ratio of two arms, the line its interval; the dotted line means no difference."
-    )
+    sentence = reading.forest([row.verdict for row in rows])
+    with drawing(10.0, 0.9 + 0.34 * len(rows)) as figure:
+        axis = figure.subplots()
+        axis.set_xscale("log")
+        axis.axvline(1, color=GREY, linewidth=0.8, linestyle=":")
+        for index, row in enumerate(rows):
+            colour = COLOURS.get(row.verdict, GREY)
+            if row.low is not None and row.high is not None:
+                axis.plot([row.low, row.high], [index, index], color=colour, linewidth=2)
+            axis.plot([row.ratio], [index], "s", color=colour, markersize=5)
+        axis.set_yticks(range(len(rows)), [short(row.name, 70) for row in rows], parse_math=False)
+        axis.set_ylim(len(rows) - 0.4, -0.6)
+        axis.xaxis.set_major_formatter("{x:.3g}")
+        axis.xaxis.set_minor_formatter("{x:.3g}")
+        axis.set_xlabel("ratio; below 1 the first arm is lower")
+        plain(axis, "")
+        axis.grid(visible=True, axis="x", color=GREY, alpha=0.2, linewidth=0.5)
+        values = "; ".join(f"{row.name}: {row.ratio:.3g}, {row.verdict}" for row in rows)
+        svg = rendered(figure, "comparisons", "Comparisons of arms", f"{values}. {sentence}")
+    caption = "Each square is a ratio of two arms, the line its interval; the dotted line means no difference."
+    return Plot(svg, sentence, caption)

@@ -1,8 +1,7 @@
 """Sentences below the charts: the most notable observation of each chart, with its figures, and confidence bands.
 
-Rules: a sentence states only what was measured; if nothing is notable there is none. A confidence band covers sampling
-error only: it names the order statistics between which a quantile lies. Only SLOs on a latency quantile have one: a
-count has no band, and a gap or a recovery is a single event, not a sample.
+A confidence band covers sampling error only: its ends are the order statistics between which a quantile lies. Only SLOs
+on a latency quantile have a band: a count has none, and a gap or a recovery is a single event, not a sample.
 """
 
 import math
@@ -50,54 +49,52 @@ def band_of(check: Check, bands: Mapping[Key, list[Mapping[str, Any]]]) -> str:
 
 
 def over_time(analysis: Mapping[str, Any], metric: str, labels: Labels, faults: Sequence[str]) -> str:
-    """``During kill-1 p99 of arm=a is 3.1 x its value in steady; it recovers 2.4 s after inject``."""
-    by_window = {(row["client"], row["window"]): row for row in analysis["distributions"] if row["metric"] == metric}
+    """``p99 of arm=a is 3.1 x its value in steady during kill-1, and arm=a recovers 2.4 s after inject``."""
     failed = [
-        f"{row['censored']} of {row['n']} records of {labels.get(client, client)}"
-        for (client, window), row in by_window.items()
-        if window == "run" and row["censored"]
+        f"{row['censored']} of {row['n']} records of {labels.get(row['client'], row['client'])}"
+        for row in analysis["distributions"]
+        if (row["metric"], row["window"]) == (metric, RUN) and row["censored"]
     ]
-    failures = f" Never succeeded: {listed(failed)}." if failed else ""
-    ratios = []
-    for client in labels:
-        for fault in faults:
-            steady, during = (_q(by_window.get((client, window)), "0.99") for window in ("steady", f"fault/{fault}"))
-            if steady and during:
-                ratios.append((during / steady, client, fault))
+    failures = f" These records never succeeded: {listed(failed)}." if failed else ""
+    ratios = _p99_ratios(analysis, metric, labels, {f"fault/{fault}": fault for fault in faults})
     if not ratios:
-        return f"No fault window to compare with the steady state.{failures}"
-    ratio, client, fault = max(ratios)
+        return f"No fault window can be compared with the steady phase.{failures}"
+    ratio, client, fault, _ = max(ratios)
     if ratio < _NOTABLE:
         highest = f"at most {ratio:.2g} x its value in steady ({labels[client]}, {fault})"
-        return f"No fault has a visible effect on p99: it is {highest}.{failures}"
+        return f"No fault has a visible effect on p99, which is {highest}.{failures}"
     recovery = ""
     rows = [row for row in analysis["recoveries"] if (row["client"], row["fault"]) == (client, fault)]
     if metric == "produce.latency" and rows:  # recovery is measured for producers only
         after_us = rows[0]["recovered_us"]
-        recovery = (
-            ", and it does not recover"
-            if after_us is None
-            else f", and it recovers {after_us / 1e6:.3g} s after inject"
-        )
+        recovers = "does not recover" if after_us is None else f"recovers {after_us / 1e6:.3g} s after inject"
+        recovery = f", and the client {recovers}"
     return f"p99 of {labels[client]} is {ratio:.3g} x its value in steady during {fault}{recovery}.{failures}"
 
 
-def _q(row: Mapping[str, Any] | None, q: str) -> int | None:
-    value: int | None = row["at"].get(q) if row else None
-    return value
+def _p99_ratios(
+    analysis: Mapping[str, Any], metric: str, labels: Labels, windows: Mapping[str, str]
+) -> list[tuple[float, str, str, int]]:
+    """Return (p99 relative to steady, client, window's name, p99 in us) for each client and window with both values."""
+    p99s = {
+        (row["client"], row["window"]): row["at"].get("0.99")
+        for row in analysis["distributions"]
+        if row["metric"] == metric
+    }
+    return [
+        (during / steady, client, name, during)
+        for client in labels
+        for window, name in windows.items()
+        if (steady := p99s.get((client, "steady"))) and (during := p99s.get((client, window)))
+    ]
 
 
 def spectrum(analysis: Mapping[str, Any], metric: str, labels: Labels) -> str:
     """``During faults 1 in 100 records of arm=a takes 3585 ms or longer, 12 x as long as in steady``."""
-    by_window = {(row["client"], row["window"]): row for row in analysis["distributions"] if row["metric"] == metric}
-    ratios = []
-    for client in labels:
-        steady, during = (_q(by_window.get((client, window)), "0.99") for window in ("steady", "fault"))
-        if steady and during:
-            ratios.append((during / steady, client, during))
+    ratios = _p99_ratios(analysis, metric, labels, {"fault": ""})
     if not ratios:
         return ""
-    ratio, client, during_us = max(ratios)
+    ratio, client, _, during_us = max(ratios)
     compared = f"{ratio:.3g} x as long as in steady" if ratio >= _NOTABLE else "about the same as in steady"
     return (
         f"During faults 1 in 100 records of {labels[client]} takes {milliseconds(during_us)} ms or longer, {compared}."
@@ -105,13 +102,13 @@ def spectrum(analysis: Mapping[str, Any], metric: str, labels: Labels) -> str:
 
 
 def lag(rows: Mapping[str, Sequence[Sequence[int]]]) -> str:
-    """``arm=a has the largest lag at 52 s: 210 records, the oldest 3.2 s old; it has no lag at 58 s``."""
+    """``arm=a has the largest lag at 52 s: 210 records, the oldest 3.2 s old; its lag is zero at 58 s``."""
     samples = [(second[1], label, second) for label, seconds in rows.items() for second in seconds]
     if not samples or not max(samples)[0]:
         return "No consumer had any lag at the end of a second."
     records, label, (at_us, _, oldest_us) = max(samples, key=lambda sample: sample[0])
     end_us = next((second[0] for second in rows[label] if second[0] > at_us and not second[1]), None)
-    end = f"it has no lag at {end_us / 1e6:.0f} s" if end_us is not None else "its lag never returns to zero"
+    end = f"its lag is zero at {end_us / 1e6:.0f} s" if end_us is not None else "its lag never returns to zero"
     age = f"the oldest {(oldest_us or 0) / 1e6:.3g} s old"
     return f"{label} has the largest lag at {at_us / 1e6:.0f} s: {records} records, {age}; {end}."
 
@@ -121,7 +118,7 @@ def racks(flows: Rows, labels: Labels) -> str:
     known = [row for row in flows if row["client_rack"] and row["broker_rack"]]
     total = sum(row["bytes"] for row in known)
     if not total:
-        return "No row contains both the client's and the broker's rack."
+        return "No traffic has both a known client rack and a known broker rack."
     crossed = sum(row["bytes"] for row in known if row["client_rack"] != row["broker_rack"])
     share = f"{100 * crossed / total:.0f} % of the bytes with known racks crossed from one rack to another"
     timed = [row for row in known if row["p99_us"] is not None]
@@ -138,8 +135,8 @@ def perf(rows: Rows) -> str:
     if hidden:
         figure = f"p99 {milliseconds(hidden[0]['perf']['0.99'])} ms for {hidden[0]['client']}"
         return (
-            f"kafka-producer-perf-test would report {figure}: "
-            "it leaves out failed records, which are more than 1 in 100 here."
+            f"kafka-producer-perf-test would report {figure}, because the tool leaves out failed records, "
+            "which are more than 1 in 100 here."
         )
     ratios = [(row["intended"]["0.99"] / row["perf"]["0.99"], row) for row in rows if row["intended"].get("0.99")]
     if not ratios:
@@ -147,15 +144,14 @@ def perf(rows: Rows) -> str:
     ratio, row = max(ratios, key=lambda pair: pair[0])
     intended, perf_test = milliseconds(row["intended"]["0.99"]), milliseconds(row["perf"]["0.99"])
     if ratio < _NOTABLE:
-        return f"Both ways of counting agree here: p99 of {row['client']} is {intended} or {perf_test} ms."
+        return f"Both definitions of latency agree here: p99 of {row['client']} is {intended} or {perf_test} ms."
     return (
         f"kafka-producer-perf-test would report p99 {perf_test} ms for {row['client']}; "
-        f"from the intended send time it is {intended} ms, {ratio:.3g} x as long."
+        f"from the intended send time p99 is {intended} ms, {ratio:.3g} x as long."
     )
 
 
-def forest(verdicts: Sequence[tuple[str, str]]) -> str:
-    """``1 improved, 2 inconclusive. An interval that contains 1 ..``."""
-    words = [verdict for _, verdict in verdicts]
-    counts = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
-    return f"{counts}. An interval that contains 1 proves neither a difference nor equality."
+def forest(verdicts: Sequence[str]) -> str:
+    """``Comparisons: 1 improved, 2 inconclusive. An interval that contains 1 ..``."""
+    counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts))
+    return f"Comparisons: {counts}. An interval that contains 1 proves neither a difference nor equality."

@@ -1,16 +1,16 @@
 """Pages over several runs: ``comparison.html``, ``index.html``, and Markdown for a pull request or a job's summary.
 
-``comparison.html`` shows runs side by side, a row per check and a column per run, and judges nothing. A check is the
-same in two runs if its id and its subject are; a run without the check has an empty cell. Rows whose statuses differ
-come first, then those that a run lacks. ``aftershock compare`` tells whether a difference in figures is significant.
-``index.html`` lists each run's verdict, its problems, and a link to its report. The Markdown of one run lists every
-check; that of several runs begins with a table of the runs.
+``comparison.html`` shows runs side by side, a row per check and a column per run, and judges nothing: ``aftershock
+compare`` decides whether a difference in figures is significant. A check is the same in two runs if its id and its
+subject are; a run without the check has an empty cell. Rows whose statuses differ come first, then rows with an empty
+cell. ``index.html`` lists each run's verdict, its problems, and a link to its report.
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from aftershock.errors import EvidenceError
@@ -35,18 +35,15 @@ class Run:
 
 def run_at(home: Path) -> Run:
     """Read the run in ``home`` in any state: a damaged run must not end the list."""
+    run: Mapping[str, Any] = {"status": "complete"}
     try:
         run = read_object(home / "run.json")
+        verdict, why = verdict_of(home), ""
     except EvidenceError as error:
-        return Run(home, home.name, None, str(error), None)
-    name, rehearsal = str(run.get("run_id", home.name)), run.get("rehearse") is True
-    try:
-        return Run(home, name, verdict_of(home), "", run_s(run), rehearsal)
-    except EvidenceError as error:
-        state, why = run.get("status"), str(error)
-        if state != "complete":
-            why = f"the run is {state}: {run.get('why') or 'without a recorded reason'}"
-        return Run(home, name, None, why, run_s(run), rehearsal)
+        verdict, why = None, str(error)
+        if run.get("status") != "complete":
+            why = f"the run is {run.get('status')}: {run.get('why') or 'without a recorded reason'}"
+    return Run(home, str(run.get("run_id", home.name)), verdict, why, run_s(run), run.get("rehearse") is True)
 
 
 @dataclass(frozen=True)
@@ -118,51 +115,43 @@ def write_index(run_dirs: Sequence[Path], folder: Path, title: str, comparison: 
 
 
 SUMMARY_BYTES_MAX = 1_000_000  # GitHub refuses a step's summary of more than 1 MiB, the whole of it
-_COLUMNS = ("status", "check", "subject", "observed", "threshold", "n", "why", "next")
-_RUNS = ("status", "run", "took", "verdict")
 
 
 def markdown(run_dir: Path) -> str:
     """Return the sentence and a table of the checks. Raises EvidenceError if the run was not judged."""
-    return "".join(_whole(verdict_of(run_dir)))
+    return "".join(_verdict_lines(verdict_of(run_dir)))
 
 
 def step_summary(run_dirs: Sequence[Path]) -> str:
     """Return text for ``$GITHUB_STEP_SUMMARY``: a table of the runs, then each that did not pass, up to GitHub's limit.
 
-    Runs that were not judged are in the table with the reason.
+    Runs that were not judged are in the table with the reason. Only whole lines are cut, so that no table row is.
     """
     runs = [run_at(home) for home in run_dirs]
-    lines = [*table(_RUNS, map(_run, runs))]
+    rows = []
+    for run in runs:
+        duration = "" if run.took_s is None else seconds(run.took_s)
+        result = ("NOT JUDGED", run.why) if run.verdict is None else (run.verdict.status.value, sentence(run.verdict))
+        rows.append((result[0], run.id, duration, result[1]))
+    lines = [*table(("status", "run", "took", "verdict"), rows)]
     for run in runs:
         if run.verdict and run.verdict.status is not Status.PASS:
-            lines += [f"\n### {cell(run.id)}\n\n", *_whole(run.verdict)]
-    return _capped(lines)
+            lines += [f"\n### {cell(run.id)}\n\n", *_verdict_lines(run.verdict)]
+    size_bytes = 0
+    for number, line in enumerate(lines):
+        size_bytes += len(line.encode())
+        if size_bytes > SUMMARY_BYTES_MAX:
+            note = f"\nCut here: {len(lines) - number} more lines are in the runs' own reports.\n"
+            return "".join([*lines[:number], note])
+    return "".join(lines)
 
 
-def _run(run: Run) -> tuple[str, ...]:
-    took = "" if run.took_s is None else seconds(run.took_s)
-    if run.verdict is None:
-        return "NOT JUDGED", run.id, took, run.why
-    return run.verdict.status.value, run.id, took, sentence(run.verdict)
-
-
-def _whole(verdict: Verdict) -> Iterable[str]:
+def _verdict_lines(verdict: Verdict) -> Iterable[str]:
     yield f"**{cell(sentence(verdict))}**\n\n"
-    checks = verdict.checks
     yield from table(
-        _COLUMNS,
-        [(status(c), c.id, c.subject, observed(c), threshold(c), str(c.n), c.why, c.next or "") for c in checks],
+        ("status", "check", "subject", "observed", "threshold", "n", "why", "next"),
+        [
+            (status(c), c.id, c.subject, observed(c), threshold(c), str(c.n), c.why, c.next or "")
+            for c in verdict.checks
+        ],
     )
-
-
-def _capped(lines: Sequence[str]) -> str:
-    """Return as many whole lines as fit, so that no table row is cut."""
-    kept: list[str] = []
-    left = SUMMARY_BYTES_MAX
-    for line in lines:
-        left -= len(line.encode())
-        if left < 0:
-            return "".join([*kept, f"\nCut here: {len(lines) - len(kept)} more lines are in the runs' own reports.\n"])
-        kept.append(line)
-    return "".join(kept)

@@ -1,7 +1,7 @@
 """The verdict in three text formats: terminal summary, JUnit XML, and GitHub workflow commands.
 
 Terminal summary: the sentence first, then the problems, then a short table. No line is wider than 80 columns, and there
-are no colours, so that it can be piped.
+are no colours, so that the text can be piped.
 
 JUnit XML (``junit.xml``): each check of a run is a test case. FAIL is a failure; INCONCLUSIVE and ERROR are errors of
 that type, because what was not proven has not passed. A check with ``gate: report`` fails nothing: its result is in
@@ -15,7 +15,6 @@ step. Values are escaped as in `actions/toolkit`, so that a name in a plan can't
 
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Sequence
 from pathlib import Path
 from textwrap import fill
 
@@ -25,54 +24,48 @@ from aftershock.results.text import details, observed, printable, problems, run_
 
 WIDTH = 80
 _ATTENTION_MAX = 6
-_SAMPLES_MAX = 5  # samples that fit a line
 _COLUMNS = (12, 11, 11, 43)
 
 
 def summary(verdict: Verdict) -> str:
     """Return the terminal summary, with a newline at its end."""
-    unsettled = problems(verdict)
-    blocks = [fill(sentence(verdict), WIDTH), *map(_attention, unsettled[:_ATTENTION_MAX])]
-    if len(unsettled) > _ATTENTION_MAX:
-        blocks.append(f"and {len(unsettled) - _ATTENTION_MAX} more, in verdict.json")
-    blocks.append(_table([check for check in verdict.checks if check.kind in ("slo", "compare")]))
-    # one line for each kind that the table leaves out
-    kinds = dict.fromkeys(check.kind for check in verdict.checks if check.kind not in ("slo", "compare"))
-    lines = []
-    for kind in kinds:
-        statuses = [check.status for check in verdict.checks if check.kind == kind]
-        lines.append(f"{kind:<12} {statuses.count(Status.PASS)} of {len(statuses)} passed")
-    blocks.append("\n".join(lines))
+    troubled = problems(verdict)
+    blocks = [fill(sentence(verdict), WIDTH), *map(_attention, troubled[:_ATTENTION_MAX])]
+    if len(troubled) > _ATTENTION_MAX:
+        blocks.append(f"{len(troubled) - _ATTENTION_MAX} more checks did not pass; see verdict.json")
+    if objectives := [check for check in verdict.checks if check.kind in ("slo", "compare")]:
+        rows = [("", "observed", "threshold", "check")]
+        for check in objectives:
+            # The check is its id without the kind, then its subject; the id is cut if both don't fit.
+            subject = check.subject.replace("arm=", "") + ("" if check.gate else " (watched)")
+            name = _cut(check.id.split("/", 1)[1], max(_COLUMNS[-1] - len(subject) - 1, 8))
+            rows.append((check.status.value, observed(check), threshold(check), printable(f"{name} {subject}")))
+        cells = (map(str.ljust, map(_cut, row, _COLUMNS), _COLUMNS) for row in rows)
+        blocks.append("\n".join(" ".join(row).rstrip() for row in cells))
+    # One line for each kind that the table leaves out.
+    statuses: dict[str, list[Status]] = {}
+    for check in verdict.checks:
+        if check.kind not in ("slo", "compare"):
+            statuses.setdefault(check.kind, []).append(check.status)
+    blocks.append(
+        "\n".join(
+            f"{kind:<12} {of_kind.count(Status.PASS)} of {len(of_kind)} passed" for kind, of_kind in statuses.items()
+        )
+    )
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
 def _attention(check: Check) -> str:
     head = fill(printable(f"{status(check)} {check.id} ({check.subject})"), WIDTH, subsequent_indent="  ")
-    samples = ", ".join(f"{producer_id}:{seq}" for producer_id, seq in check.samples[:_SAMPLES_MAX])
-    more = ", ..." if len(check.samples) > _SAMPLES_MAX else ""
+    samples = ", ".join(f"{producer_id}:{seq}" for producer_id, seq in check.samples[:5])  # as many as fit a line
+    more = ", ..." if len(check.samples) > 5 else ""  # noqa: PLR2004
     texts = [check.why, f"records: {samples}{more}" if samples else "", f"next: {check.next}" if check.next else ""]
     indented = [fill(printable(text), WIDTH, initial_indent="  ", subsequent_indent="  ") for text in texts if text]
     return "\n".join([head, *indented])
 
 
-def _table(checks: Sequence[Check]) -> str:
-    if not checks:
-        return ""
-    rows = [("", "observed", "threshold", "check")]
-    rows += [(check.status.value, observed(check), threshold(check), _label(check)) for check in checks]
-    return "\n".join(" ".join(map(_cell, row, _COLUMNS)).rstrip() for row in rows)
-
-
-def _label(check: Check) -> str:
-    """Return the id without its kind, then the subject; the id is cut if both don't fit."""
-    subject = check.subject.replace("arm=", "") + ("" if check.gate else " (watched)")
-    name = check.id.split("/", 1)[1]
-    room = max(_COLUMNS[-1] - len(subject) - 1, 8)
-    return printable(f"{name if len(name) <= room else name[: room - 1] + '~'} {subject}")
-
-
-def _cell(text: str, width: int) -> str:
-    return text.ljust(width) if len(text) <= width else text[: width - 1] + "~"
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "~"
 
 
 _TAGS = {Status.FAIL: "failure", Status.INCONCLUSIVE: "error", Status.ERROR: "error"}
@@ -136,27 +129,23 @@ def annotations(verdict: Verdict, plan_path: str | None) -> list[str]:
 
     Without a path (for a shipped plan) the commands name no file, and GitHub shows them with the step.
     """
-    return [_command(check, plan_path) for check in problems(verdict)]
+    commands = []
+    for check in problems(verdict):
+        level = "warning" if check.status is Status.INCONCLUSIVE else "error"
+        # Checks without a position (integrity, witnesses) belong to the plan as a whole.
+        position = _POSITION.fullmatch(check.at or "")
+        properties = {} if plan_path is None else {"file": plan_path}
+        if position and position["column"] is None:
+            properties = {"file": position["file"], "line": position["line"]}
+        elif position and plan_path is not None:
+            properties |= {"line": position["line"], "col": position["column"]}
+        properties |= {"title": f"{status(check)} {check.id} ({check.subject})"}
+        values = {name: _escaped(printable(value)) for name, value in properties.items()}
+        escaped = ",".join(f"{name}={v.replace(':', '%3A').replace(',', '%2C')}" for name, v in values.items())
+        lines = [printable(check.why), *(f"{name}: {printable(value)}" for name, value in details(check))]
+        commands.append(f"::{level if check.gate else 'notice'} {escaped}::{_escaped(chr(10).join(lines))}")
+    return commands
 
 
-def _command(check: Check, plan_path: str | None) -> str:
-    level = "warning" if check.status is Status.INCONCLUSIVE else "error"
-    # checks without a position (integrity, witnesses) belong to the plan as a whole
-    position = _POSITION.fullmatch(check.at or "")
-    properties = {} if plan_path is None else {"file": plan_path}
-    if position and position["column"] is None:
-        properties = {"file": position["file"], "line": position["line"]}
-    elif position and plan_path is not None:
-        properties |= {"line": position["line"], "col": position["column"]}
-    properties |= {"title": f"{status(check)} {check.id} ({check.subject})"}
-    escaped = ",".join(f"{name}={_property(printable(value))}" for name, value in properties.items())
-    message = "\n".join([printable(check.why), *(f"{name}: {printable(value)}" for name, value in details(check))])
-    return f"::{level if check.gate else 'notice'} {escaped}::{_data(message)}"
-
-
-def _data(text: str) -> str:
+def _escaped(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -47,7 +47,7 @@ def telling(made: Made) -> Made:
 def test_a_fault_is_told_in_order(made: Made, tmp_path: Path) -> None:
     """Injected, found the leader, first error, witnessed, first success again, recovered, healed: by their moments."""
     (chapter,) = [one for one in story(judged(telling(made), tmp_path / "run")).chapters if one.fault == "kill-1"]
-    said = [moment.said for moment in chapter.moments]
+    said = [str(moment) for moment in chapter.moments]
     steps = [
         "injected",
         "accepted the hint that node 2",
@@ -61,7 +61,7 @@ def test_a_fault_is_told_in_order(made: Made, tmp_path: Path) -> None:
     assert any("witnessed: container state: expected exited, observed exited" in text for text in said)
     assert [moment.at_us for moment in chapter.moments] == sorted(moment.at_us for moment in chapter.moments)
     assert "broker 1" in chapter.what
-    assert any("progress was owed for" in note for note in chapter.notes)
+    assert any("progress was required for" in note for note in chapter.notes)
 
 
 def test_the_story_ends_with_promises_and_slow_records(made: Made, tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_a_record_nobody_got_or_that_nobody_sent_says_so(made: Made, tmp_path: P
     assert "arm=patient: never delivered" in lost
     assert "not in the log" in lost
     assert "in doubt" in doubt
-    assert "it is a phantom" in phantom
+    assert "the record is a phantom" in phantom
 
 
 def test_an_unknown_record_is_answered_with_those_there_are(made: Made, tmp_path: Path) -> None:

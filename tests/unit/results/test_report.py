@@ -112,8 +112,8 @@ def test_the_verdict_comes_first_and_nothing_is_loaded(judged: Judged, made: Mad
 def test_what_was_owed_is_told_span_by_span_with_the_reason(judged: Judged, made: Made) -> None:
     """A table for all that were owed the same; the grace behind the killed leader is spelt out."""
     page = write_report(judged(made, bins())).read_text()
-    assert "arm=baseline produce, arm=patient produce: progress owed for " in page
-    assert re.search(r"<td>not owed</td>.*kill-1 began: a grace of [\d.]+ s = .* broker\.session\.timeout\.ms", page)
+    assert "arm=baseline produce, arm=patient produce: progress required for " in page
+    assert re.search(r"<td>not required</td>.*kill-1 began: a grace of [\d.]+ s = .* broker\.session\.timeout\.ms", page)
 
 
 def test_faults_are_bands_in_every_plot(judged: Judged, made: Made) -> None:

@@ -1,6 +1,6 @@
 """The counters of the clients, as the report shows them."""
 
-from aftershock.results.report.tables import counted
+from aftershock.results.report.tables import counters
 
 
 def line(arm: str, op: str, **counters: int) -> dict[str, object]:
@@ -16,7 +16,7 @@ def test_a_counter_that_one_arm_lacks_is_told_from_zero() -> None:
         line("response", "consume", fetches_full=1),
         {"event": "hint_accepted", "arm": "response"},
     ]
-    told = counted(events, {"orders/response": "arm=response"})
+    told = counters(events, {"orders/response": "arm=response"})
     assert ["consume", "produce"] == [*told]
     assert (["arm=response", "orders/metadata", "orders/confluent"], [("hints_accepted", [7, 0, None])]) == (
         told["produce"][0],
@@ -26,4 +26,4 @@ def test_a_counter_that_one_arm_lacks_is_told_from_zero() -> None:
 
 def test_clients_that_died_counted_nothing() -> None:
     """A run without closing counters has no such section."""
-    assert {} == counted([{"event": "phase"}], {})
+    assert {} == counters([{"event": "phase"}], {})

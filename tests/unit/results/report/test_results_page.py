@@ -98,16 +98,16 @@ def test_every_section_is_there_with_a_line_that_reads_it(page: str) -> None:
     """Spectrum, racks, lag, comparison, three ways to count, the story; each chart is read from this run's figures."""
     text = html.unescape(re.sub(r"<[^>]+>", "", page))
     for sentence in (
-        "x its value in steady during kill-1, and it recovers 0.",
+        "x its value in steady during kill-1, and the client recovers 0.",
         "During faults 1 in 100 records of arm=",
         "of the bytes with known racks crossed from one rack to another; the slowest pair is",
         "No consumer had any lag at the end of a second.",
         "An interval that contains 1 proves neither a difference",
-        "Both ways of counting agree here",
+        "Both definitions of latency agree here",
         "records sent, 60.0",
         "kill-1: kill, by the plan, on broker 1",
         "kill-1 overlapped it",
-        "Time in stalls of a second or longer",
+        "A stall is a time of a second or longer",
         "in the client or broker",
     ):
         assert sentence in text

@@ -31,7 +31,7 @@ def test_runs_stand_side_by_side(made: Made, tmp_path: Path) -> None:
     rows = [html.unescape(row) for row in page.split("<tr")[2:]]
     names = [row.partition("<code>")[2].partition("<")[0] for row in rows]
     assert ["slo/lost", "slo/success", "slo/produce.gap"] == names
-    assert "not there" in rows[1]
+    assert "not in this run" in rows[1]
     assert all(figure in rows[0] for figure in ("3 s", "8 s", "of 6 s, n 7"))
     assert 'class="differs"' in rows[0]
     assert 'href="one/report.html"' in page

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from aftershock.results.slo import COUNTS, METRICS, Count, Measure, Recovery, SloSyntaxError, parse
+from aftershock.results.checks.rules import RULES
+from aftershock.results.slo import METRICS, Count, Measure, Recovery, SloSyntaxError, parse
 
 PAGE = (Path(__file__).parents[4] / "docs" / "SLO.md").read_text(encoding="utf-8")
 _ROW = re.compile(r"^\| `([^`]+)` \|(.*)\|$", re.MULTILINE)
@@ -44,7 +45,7 @@ def test_every_word_has_an_example() -> None:
     slos = [parse(text) for text in EXAMPLES]
     measures = [slo for slo in slos if isinstance(slo, Measure)]
     assert set(METRICS) == {one.metric for slo in measures for one in slo.selections}
-    assert set(COUNTS) == {slo.rule for slo in slos if isinstance(slo, Count)}
+    assert set(RULES) == {slo.rule for slo in slos if isinstance(slo, Count)}
     assert {None, "rack", "partition", "broker", "producer", "epoch"} == {slo.each for slo in measures}
     assert {"max", "mean"} < {slo.of.aggregate for slo in measures}
     assert {None, "warmup", "steady", "fault", "recovery", "fault/kill-1"} == {slo.of.window for slo in measures}
