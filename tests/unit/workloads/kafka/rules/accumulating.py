@@ -4,7 +4,7 @@ from random import Random
 from typing import Any
 
 from aftershock.tests.unit.workloads.kafka.rules.known_cluster import T0, T1, T2, answer, backoff, knowing, learn
-from aftershock.workloads.kafka.rules.accumulator import Limits, RecordAccumulator, AppendResult
+from aftershock.workloads.kafka.rules.accumulator import AppendResult, Limits, RecordAccumulator
 from aftershock.workloads.kafka.rules.batch import ProducerBatch
 from aftershock.workloads.kafka.rules.idempotence import Idempotence
 from aftershock.workloads.kafka.rules.leader_discovery import LeaderDiscovery, LeaderDiscoverySwitches

@@ -2,7 +2,7 @@ import pytest
 
 from aftershock.tests.unit.workloads.kafka.rules.accumulating import LARGE, Bench
 from aftershock.tests.unit.workloads.kafka.rules.known_cluster import T0, T1, T2, knowing
-from aftershock.workloads.kafka.rules.accumulator import Taken
+from aftershock.workloads.kafka.rules.accumulator import AppendResult
 from aftershock.workloads.kafka.rules.batch import ProducerBatch
 from aftershock.workloads.kafka.rules.values import UNKNOWN, Leader, TopicPartition
 
@@ -19,7 +19,7 @@ def tokens(batches: list[ProducerBatch]) -> list[list[int]]:
 def test_records_join_the_last_batch_while_it_has_room() -> None:
     """The first record opens a batch, which is worth a look; the next one joins it, which isn't."""
     bench = Bench()
-    assert [Taken.READY, Taken.JOINED] == [bench.append(), bench.append()]
+    assert [AppendResult.READY, AppendResult.JOINED] == [bench.append(), bench.append()]
     assert [[0, 1]] == tokens(bench.drain())
 
 
@@ -39,7 +39,7 @@ def test_a_batch_that_has_become_full_is_worth_a_look() -> None:
     bench = Bench(compression_type="gzip")
     assert bench.accumulator._ratios
     bench.accumulator._ratios.observed("t", 3.0)
-    assert [Taken.READY, Taken.JOINED, Taken.READY] == [bench.append(size=100) for _ in range(3)]
+    assert [AppendResult.READY, AppendResult.JOINED, AppendResult.READY] == [bench.append(size=100) for _ in range(3)]
     assert [0] == bench.ready(0)
 
 
@@ -47,9 +47,9 @@ def test_without_memory_nothing_is_taken() -> None:
     """Each batch takes batch.size; what doesn't fit any more is refused, and fits again once a batch has ended."""
     bench = Bench(buffer_memory=2000)
     bench.fill(batches=2)
-    assert Taken.NO_MEMORY is bench.append()
+    assert AppendResult.NO_MEMORY is bench.append()
     bench.ack(bench.drain_one())
-    assert Taken.READY is bench.append()
+    assert AppendResult.READY is bench.append()
 
 
 def test_a_refusal_for_want_of_memory_draws_no_partition() -> None:
@@ -57,14 +57,14 @@ def test_a_refusal_for_want_of_memory_draws_no_partition() -> None:
     bench = Bench(buffer_memory=1500, mode="sticky")
     bench.append(None, size=LARGE)
     draws = bench.partitioner.counts["partition_draws"]
-    assert [Taken.NO_MEMORY] * 5 == [bench.append(None, size=LARGE) for _ in range(5)]
+    assert [AppendResult.NO_MEMORY] * 5 == [bench.append(None, size=LARGE) for _ in range(5)]
     assert draws == bench.partitioner.counts["partition_draws"]
 
 
 def test_a_record_larger_than_batch_size_takes_what_it_needs() -> None:
     """It has a batch of its own, and memory is counted by its bound."""
     bench = Bench(buffer_memory=10_000)
-    assert Taken.READY is bench.append(size=5000)
+    assert AppendResult.READY is bench.append(size=5000)
     assert 10_000 - (61 + 21 + 5000 + 4) == bench.accumulator.unfinished.free_bytes
 
 
@@ -73,23 +73,23 @@ def test_a_record_that_nothing_could_hold_is_too_large(limit: str) -> None:
     """By the byte: the largest that fits is taken, one more byte isn't."""
     bench = Bench(**{limit: 5000})
     largest = 5000 - 61 - 21 - 4
-    assert Taken.TOO_LARGE is bench.append(size=largest + 1)
-    assert Taken.READY is bench.append(size=largest)
+    assert AppendResult.TOO_LARGE is bench.append(size=largest + 1)
+    assert AppendResult.READY is bench.append(size=largest)
 
 
 @pytest.mark.parametrize("partition", [-1, 3, 1000])
 def test_partitions_that_are_not_there(partition: int) -> None:
     """A partition beyond those that the metadata knows is not made up."""
-    assert Taken.NO_PARTITION is Bench().append(TopicPartition("t", partition))
+    assert AppendResult.NO_PARTITION is Bench().append(TopicPartition("t", partition))
 
 
 def test_topics_that_are_not_there() -> None:
     """Nothing is taken for a topic before the metadata has its partitions; then it is."""
     bench = Bench()
     bench.metadata.__dict__.update(knowing({}).__dict__)
-    assert Taken.NO_PARTITION is bench.append(None)
+    assert AppendResult.NO_PARTITION is bench.append(None)
     bench.lead({})
-    assert Taken.READY is bench.append(None)
+    assert AppendResult.READY is bench.append(None)
 
 
 def test_keys_go_where_their_hash_says_and_stay() -> None:
@@ -256,7 +256,7 @@ def test_without_a_producer_id_nothing_is_drained() -> None:
     bench.idempotence.producer = bench.idempotence.producer._replace(id=UNKNOWN)
     bench.append()
     assert [] == bench.drain()
-    assert Taken.JOINED is bench.append()
+    assert AppendResult.JOINED is bench.append()
     bench.idempotence.initialized(5, 0)
     batch = bench.drain_one()
     assert batch.numbers
@@ -353,7 +353,7 @@ def test_a_batch_that_is_withdrawn_is_gone() -> None:
     assert not bench.accumulator.withdraw(first)
     assert bench.accumulator.withdraw(second)
     assert [] == bench.ready(1000)
-    assert Taken.READY is bench.append()
+    assert AppendResult.READY is bench.append()
 
 
 def test_load_is_what_waits() -> None:
