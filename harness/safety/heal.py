@@ -40,9 +40,6 @@ from aftershock.harness.safety.journal import Journal, Line, open_faults, read_j
 from aftershock.harness.world.world import world_of
 
 Log = Callable[[str], None]
-_IN_SYNC_S = 60.0
-_STRAGGLER_S = 0.5
-_LAST_VERBS = ("restore_assignment",)  # replicas can only move once their nodes are back
 
 
 def heal(
@@ -111,6 +108,7 @@ def in_use(cluster: LabelledCluster) -> str:
 
 
 def _heal_launched(client: docker.DockerClient, cluster: LabelledCluster, log: Log, *, explicit: bool) -> list[str]:
+    """Remove a dead owner's cluster; heal a kept cluster, with ``explicit`` also faults with a live injector."""
     if not cluster.home.is_dir() and cluster.keep:
         raise ClusterError(
             f"its folder {cluster.home} is gone; remove it with: aftershock cluster down --run {cluster.run_id}"
@@ -120,28 +118,23 @@ def _heal_launched(client: docker.DockerClient, cluster: LabelledCluster, log: L
             raise ClusterError(in_use(cluster))
         return []
     if _is_kept(cluster):
-        return _heal_kept(client, cluster, log, overrule=explicit)
+        journal = cluster.home / "journal.jsonl"
+        if not (explicit and open_faults(read_journal(journal))) and not _has_orphaned_faults(cluster.home):
+            return []
+        with closing(attach(client, cluster.home)) as attached:
+            origin_ns = RunDir.open(cluster.home).facts.get("origin_ns", 0)
+            accepts_owner = (lambda _: True) if explicit else (lambda owner: not ownership.is_alive(owner))
+            faults = asyncio.run(undo_open(journal, origin_ns, attached, log, accepts_owner=accepts_owner))
+            attached.await_in_sync(60.0)
+        return [f"{cluster.run_id}: healed {', '.join(faults)}"]
     client_processes.kill_workers(cluster.run_id)
     removed: list[str] = []
     # the engine may still be creating what the dead process requested last: repeat until nothing more turns up
     while names := ownership.remove_run(client, cluster.run_id):
         removed += names
-        time.sleep(_STRAGGLER_S)
+        time.sleep(0.5)
     close_run(cluster.home)
     return [f"{cluster.run_id}: removed {', '.join(removed)}"]
-
-
-def _heal_kept(client: docker.DockerClient, record: LabelledCluster, log: Log, *, overrule: bool) -> list[str]:
-    """Heal the orphaned faults of a kept cluster; with ``overrule`` also those whose injector is alive."""
-    journal = record.home / "journal.jsonl"
-    if not (overrule and open_faults(read_journal(journal))) and not _has_orphaned_faults(record.home):
-        return []
-    with closing(attach(client, record.home)) as cluster:
-        origin_ns = RunDir.open(record.home).facts.get("origin_ns", 0)
-        accepts_owner = (lambda _: True) if overrule else (lambda owner: not ownership.is_alive(owner))
-        faults = asyncio.run(undo_open(journal, origin_ns, cluster, log, accepts_owner=accepts_owner))
-        cluster.await_in_sync(_IN_SYNC_S)
-    return [f"{record.run_id}: healed {', '.join(faults)}"]
 
 
 def _is_kept(cluster: LabelledCluster) -> bool:
@@ -175,7 +168,7 @@ def _heal_attached(home: Path, log: Log) -> list[str]:
     return actions + ([f"{run.run_id}: deleted the topics it created: {', '.join(topics)}"] if topics else [])
 
 
-def _clear_spool(spool: client_processes.Spool, log: Log, *, explicit: bool = False) -> list[str]:
+def _clear_spool(spool: client_processes.Spool, log: Log, *, explicit: bool) -> list[str]:
     client_processes.kill_workers(spool.run_id)
     home, actions = spool.home, list[str]()
     if home and is_attached(home):
@@ -231,7 +224,9 @@ async def undo_open(
     Every undo is tried. Raises FaultError that lists the faults that could not be healed.
     """
     faults = [line for line in open_faults(read_journal(journal_path)) if accepts_owner(line.get("owner", ""))]
-    faults.sort(key=lambda line: line["undo"]["verb"] in _LAST_VERBS)
+    faults.sort(
+        key=lambda line: line["undo"]["verb"] == "restore_assignment"
+    )  # replicas move once their nodes are back
     failures = []
     clock = RunClock(origin_ns)
     with closing(Journal(journal_path, clock)) as journal:
@@ -289,27 +284,23 @@ def manual_commands(undo: Undo, containers: Mapping[int, str], toxiproxy: str | 
         toxiproxy: URL of Toxiproxy's API, ``http://host:port``; None for a cluster without Toxiproxy.
         run_id: for ``aftershock heal``, which does what only Kafka itself can put back.
     """
-    return list(dict.fromkeys(_commands(undo, containers, toxiproxy, run_id)))
-
-
-def _commands(undo: Undo, containers: Mapping[int, str], toxiproxy: str | None, run_id: str) -> Iterator[str]:
-    def change(proxy: str, fields: Mapping[str, Any]) -> str:
-        return f"curl -d {shlex.quote(json.dumps(fields))} {toxiproxy}/proxies/{proxy}"
-
-    args = undo.args
+    args, commands = undo.args, list[str]()
     match undo.verb:
         case "start" | "resume" if args["broker"] in containers:
-            yield f"docker {'start' if undo.verb == 'start' else 'unpause'} {containers[args['broker']]}"
+            commands = [f"docker {'start' if undo.verb == 'start' else 'unpause'} {containers[args['broker']]}"]
         case "remove_toxics" if toxiproxy:
-            yield from (f"curl -X DELETE {toxiproxy}/proxies/{proxy}/toxics/{name}" for proxy, name in args["toxics"])
-        case "enable_proxies" if toxiproxy:
-            yield from (change(proxy, {"enabled": True}) for proxy in args["proxies"])
-        case "redirect_proxies" if toxiproxy:
-            yield from (change(proxy, {"upstream": upstream}) for proxy, upstream in args["upstreams"])
+            commands = [f"curl -X DELETE {toxiproxy}/proxies/{proxy}/toxics/{name}" for proxy, name in args["toxics"]]
+        case "enable_proxies" | "redirect_proxies" if toxiproxy:
+            changes = [(proxy, {"enabled": True}) for proxy in args.get("proxies", ())]
+            changes += [(proxy, {"upstream": upstream}) for proxy, upstream in args.get("upstreams", ())]
+            commands = [
+                f"curl -d {shlex.quote(json.dumps(body))} {toxiproxy}/proxies/{proxy}" for proxy, body in changes
+            ]
         case "all_of":
-            for part in args["undos"]:
-                yield from _commands(Undo(part["verb"], part["args"]), containers, toxiproxy, run_id)
+            parts = [Undo(part["verb"], part["args"]) for part in args["undos"]]
+            commands = [line for part in parts for line in manual_commands(part, containers, toxiproxy, run_id)]
         case "nothing":
-            return
+            pass
         case _:
-            yield f"aftershock heal --run {run_id}"
+            commands = [f"aftershock heal --run {run_id}"]
+    return list(dict.fromkeys(commands))

@@ -20,7 +20,7 @@ Line = Mapping[str, Any]
 
 
 class Journal:
-    """``journal.jsonl`` of one run, with the fields of `design.md` 5.2; ``lines`` holds what this process wrote."""
+    """``journal.jsonl`` of one run; ``lines`` holds the lines of this process."""
 
     def __init__(self, path: Path, clock: RunClock) -> None:
         self._clock = clock
@@ -29,7 +29,6 @@ class Journal:
         self.lines: list[dict[str, Any]] = []
 
     def record(self, entry: Entry) -> None:
-        """Append an entry, and return when it is on disk."""
         self.append(entry.as_json())
 
     def append(self, line: Line) -> None:
@@ -46,7 +45,6 @@ class Journal:
         return [line["fault"] for line in open_faults(self.lines)]
 
     def close(self) -> None:
-        """Close the file; ``lines`` stays."""
         os.close(self._file)
 
 

@@ -9,6 +9,7 @@ import os
 import select
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from aftershock.harness.cluster.ownership import is_alive
@@ -18,10 +19,7 @@ LOG = "watchdog.log"
 
 
 def watch(owner: str, run_id: str, home: Path) -> None:
-    """Start the watchdog of one cluster or run.
-
-    It exits when its work is done; ``owner`` is as in `ownership.owner`.
-    """
+    """Start the watchdog of one cluster or run; ``owner`` is as in `ownership.owner`."""
     log = home / "logs" / LOG
     log.parent.mkdir(exist_ok=True)
     command = [sys.executable, "-P", "-m", "aftershock.harness.safety.watchdog", owner, run_id, str(home.resolve())]
@@ -36,7 +34,13 @@ def watch(owner: str, run_id: str, home: Path) -> None:
 
 def guard(owner: str, run_id: str, home: Path) -> None:
     """Wait until the owner has ended, heal what it left, and return."""
-    await_end(owner)
+    with suppress(ProcessLookupError):
+        descriptor = os.pidfd_open(int(owner.partition(":")[0]))
+        try:
+            if is_alive(owner):  # the kernel may have reused the id before it was opened
+                select.select([descriptor], [], [])
+        finally:
+            os.close(descriptor)
     # imported late: the process waits for hours, and should use little memory meanwhile
     from aftershock.harness.cluster import engine  # noqa: PLC0415
     from aftershock.harness.cluster.attached import is_attached  # noqa: PLC0415
@@ -47,19 +51,6 @@ def guard(owner: str, run_id: str, home: Path) -> None:
         time.sleep(GRACE_S)
         heal(client, run_id, lambda line: print(line, flush=True), explicit=False)  # noqa: T201 -- stdout is its log
     close_run(home)
-
-
-def await_end(owner: str) -> None:
-    """Return when the process has ended."""
-    try:
-        descriptor = os.pidfd_open(int(owner.partition(":")[0]))
-    except ProcessLookupError:
-        return
-    try:
-        if is_alive(owner):  # the kernel may have reused the id before it was opened
-            select.select([descriptor], [], [])
-    finally:
-        os.close(descriptor)
 
 
 if __name__ == "__main__":

@@ -8,16 +8,14 @@ and closes the connection.
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
-from typing import Any, Self, cast
+from typing import Any, Self, TypeVar, cast
 
 from kio.schema.api_versions.v3.request import ApiVersionsRequest
 from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
 from kio.schema.errors import ErrorCode
-from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
 from kio.static.primitive import i8
 from kio.static.protocol import RequestPayload
 
@@ -25,7 +23,7 @@ from aftershock.errors import ClientError, FaultError
 from aftershock.faults.targets.values import BrokerId, Exchange, Link, Toxic
 from aftershock.harness.cluster.cluster import Cluster
 from aftershock.harness.cluster.topology import Proxy
-from aftershock.harness.kafka.admin import BROKER
+from aftershock.harness.kafka.admin import BROKER, metadata_request
 from aftershock.workloads.kafka.wire.codec import PREFIX, decode_response, encode_frame, response_type
 from aftershock.workloads.kafka.wire.connection import Address, Connection
 from aftershock.workloads.kafka.wire.login import login
@@ -34,6 +32,9 @@ from aftershock.workloads.kafka.wire.security import PLAINTEXT, Security
 _DIAL_TIMEOUT_S = 2.0
 _NAME_BYTES_MAX = 249  # the longest topic name (Kafka: Topic.java)
 _READ_BYTES = 1 << 16
+_PROBE_TIMEOUT_S = 2.0
+VERSIONS_REQUEST = ApiVersionsRequest(client_software_name="aftershock", client_software_version="1")
+T = TypeVar("T")
 
 
 class LinkProbe:
@@ -50,12 +51,25 @@ class LinkProbe:
         """Connect and log in. Raises OSError if the connection is refused, or not open in time."""
         async with asyncio.timeout(_DIAL_TIMEOUT_S):
             probe = cls(*await asyncio.open_connection(*address, ssl=security.tls))
-            await probe._log_in(security)
-        return probe
+            steps, response = login(security), None
+            try:
+                while True:
+                    response = await probe.request(steps.send(response))
+            except StopIteration:
+                return probe
+            except (EOFError, ClientError) as error:
+                await probe.hang_up()
+                raise ConnectionError(str(error) or "the broker hung up") from error
 
     async def ask(self, ballast_bytes: int, limit_ms: int) -> Exchange:
+        payload: RequestPayload = VERSIONS_REQUEST
+        if ballast_bytes:
+            count = -(-ballast_bytes // _NAME_BYTES_MAX)
+            names = [f"{number:06d}".ljust(_NAME_BYTES_MAX, "x") for number in range(count)]
+            names[-1] = names[-1][: max(6, ballast_bytes - _NAME_BYTES_MAX * (count - 1))]
+            payload = metadata_request(names)
         self._request_count += 1
-        request = encode_frame(_request(ballast_bytes), self._request_count, "aftershock")
+        request = encode_frame(payload, self._request_count, "aftershock")
         before_bytes, began_s = self._received_bytes, time.perf_counter()
         end: Any = "answered"
         try:
@@ -84,22 +98,14 @@ class LinkProbe:
     async def hang_up(self) -> None:
         self._writer.transport.abort()
 
-    async def _log_in(self, security: Security) -> None:
-        steps, answer = login(security), None
-        try:
-            while True:
-                request = steps.send(answer)
-                self._request_count += 1
-                message = await self._exchange(encode_frame(request, self._request_count, "aftershock"))
-                answer = decode_response(response_type(type(request)), message, self._request_count)
-        except StopIteration:
-            return
-        except (EOFError, ClientError) as error:
-            await self.hang_up()
-            raise ConnectionError(str(error) or "the broker hung up") from error
+    async def request(self, request: RequestPayload, client_id: str = "aftershock") -> Any:
+        """Send a request and return the decoded response. Raises OSError, EOFError or ClientError."""
+        self._request_count += 1
+        message = await self._exchange(encode_frame(request, self._request_count, client_id))
+        return decode_response(response_type(type(request)), message, self._request_count)
 
-    async def _exchange(self, request: bytes) -> bytes:
-        self._writer.write(request)
+    async def _exchange(self, frame: bytes) -> bytes:
+        self._writer.write(frame)
         await self._writer.drain()
         (length,) = PREFIX.unpack(await self._read(PREFIX.size))
         return await self._read(length)
@@ -113,18 +119,6 @@ class LinkProbe:
             self._received_bytes += len(chunk)
             buffer += chunk
         return bytes(buffer)
-
-
-def _request(ballast_bytes: int) -> RequestPayload:
-    if not ballast_bytes:
-        return ApiVersionsRequest(client_software_name="aftershock", client_software_version="1")
-    names = [f"{number:06d}".ljust(_NAME_BYTES_MAX, "x") for number in range(-(-ballast_bytes // _NAME_BYTES_MAX))]
-    names[-1] = names[-1][: max(6, ballast_bytes - _NAME_BYTES_MAX * (len(names) - 1))]
-    topics = tuple(MetadataRequestTopic(topic_id=None, name=cast("Any", name)) for name in names)
-    return MetadataRequest(topics=topics, allow_auto_topic_creation=False, include_topic_authorized_operations=False)
-
-
-_PROBE_TIMEOUT_S = 2.0
 
 
 class LinksWorld:
@@ -169,12 +163,13 @@ class LinksWorld:
 
     async def probe_ms(self, link: Link) -> float:
         """Return the time of one ApiVersions round trip, without the time to connect."""
-        address = self._address_of(self._proxies[link.proxy])
-        try:
-            probe = partial(_round_trip_ms, address, self._security)
-            return await asyncio.get_running_loop().run_in_executor(self._probing, probe)
-        except OSError as error:
-            raise FaultError(f"no answer through {link.proxy} ({address}): {error}") from error
+
+        def round_trip(connection: Connection) -> float:
+            started_s = time.perf_counter()
+            connection.ask(VERSIONS_REQUEST)
+            return (time.perf_counter() - started_s) * 1000
+
+        return await self._probe(link, round_trip)
 
     async def dial(self, link: Link) -> LinkProbe:
         address = self._address_of(self._proxies[link.proxy])
@@ -190,38 +185,39 @@ class LinksWorld:
         await asyncio.to_thread(self._cluster.toxiproxy.redirect, proxy, upstream)
 
     async def node_behind(self, link: Link) -> BrokerId:
-        """Return the node that a link leads to. It is found by its settings: a broker describes only its own."""
-        address = self._address_of(self._proxies[link.proxy])
+        """Return the node that a link leads to. Found by its settings, because a broker describes only its own.
+
+        Kafka's `ConfigHelper` answers "Unexpected broker id" for any other id.
+        """
         brokers = sorted({link.broker for link in self.links() if link.channel == "client"})
+        resources = tuple(
+            DescribeConfigsResource(resource_type=i8(BROKER), resource_name=str(id_), configuration_keys=("node.id",))
+            for id_ in brokers
+        )
+
+        def own_ids(connection: Connection) -> list[BrokerId]:
+            results = cast("Any", connection.ask(DescribeConfigsRequest(resources=resources))).results
+            return [BrokerId(int(item.resource_name)) for item in results if item.error_code == ErrorCode.none]
+
+        ids = await self._probe(link, own_ids)
+        if len(ids) != 1:
+            raise FaultError(f"the node behind {link.proxy} accepts the ids {ids}, expected exactly one")
+        return ids[0]
+
+    async def _probe(self, link: Link, exchange: Callable[[Connection], T]) -> T:
+        """Run ``exchange`` on a new connection over the link, in a thread for probes."""
+        address = self._address_of(self._proxies[link.proxy])
+
+        def run() -> T:
+            with Connection(address, _PROBE_TIMEOUT_S, self._security) as connection:
+                return exchange(connection)
+
         try:
-            probe = partial(_own_ids, address, brokers, self._security)
-            ids = await asyncio.get_running_loop().run_in_executor(self._probing, probe)
+            return await asyncio.get_running_loop().run_in_executor(self._probing, run)
         except OSError as error:
             raise FaultError(f"no answer through {link.proxy} ({address}): {error}") from error
-        if len(ids) != 1:
-            raise FaultError(f"the node behind {link.proxy} ({address}) accepts the ids {ids}, expected exactly one")
-        return ids[0]
 
     def _address_of(self, proxy: Proxy) -> Address:
         if proxy.listen_rack is None:
             return self._cluster.host_address(proxy.listen_port)
         return self._cluster.link_address(proxy.listen_rack, proxy.listen_port)
-
-
-def _own_ids(address: Address, brokers: Sequence[BrokerId], security: Security) -> list[BrokerId]:
-    """Return the ids that the broker accepts as its own (`ConfigHelper`: "Unexpected broker id" for any other)."""
-    resources = tuple(
-        DescribeConfigsResource(resource_type=i8(BROKER), resource_name=str(broker), configuration_keys=("node.id",))
-        for broker in brokers
-    )
-    with Connection(address, _PROBE_TIMEOUT_S, security) as connection:
-        response: Any = connection.ask(DescribeConfigsRequest(resources=resources))
-    return [BrokerId(int(result.resource_name)) for result in response.results if result.error_code == ErrorCode.none]
-
-
-def _round_trip_ms(address: Address, security: Security) -> float:
-    request = ApiVersionsRequest(client_software_name="aftershock", client_software_version="1")
-    with Connection(address, _PROBE_TIMEOUT_S, security) as connection:
-        started_s = time.perf_counter()
-        connection.ask(request)
-        return (time.perf_counter() - started_s) * 1000

@@ -5,9 +5,10 @@ Processes and limits go over the Docker engine, log directories over shell comma
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from docker.errors import APIError
 from kio.schema.describe_log_dirs.v4.request import DescribeLogDirsRequest
@@ -21,6 +22,28 @@ from aftershock.harness.cluster.disks import run_on_volume
 from aftershock.harness.cluster.node import output, replace
 from aftershock.harness.cluster.topology import LOG_DIR
 from aftershock.harness.kafka import settings
+
+_PERIOD_US = 100_000  # the kernel's default period of a CPU quota
+_ATTEMPTS_MAX = 5
+_FILLER = "aftershock.fill"
+_NOBODY_UID = 65534
+_VERSION_LINE = re.compile(r"Kafka version: (\d+\.\d+\.\d+)")  # logged by AppInfoParser when a server starts
+
+Self = TypeVar("Self")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def in_thread(
+    method: Callable[Concatenate[Self, P], R],
+) -> Callable[Concatenate[Self, P], Coroutine[Any, Any, R]]:
+    """Make a blocking method a coroutine that runs in a thread."""
+
+    @wraps(method)
+    async def run(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await asyncio.to_thread(method, self, *args, **kwargs)
+
+    return run
 
 
 class NodesWorld:
@@ -50,68 +73,21 @@ class NodesWorld:
         return await asyncio.to_thread(self._cluster.nodes[broker].state)
 
 
-_PERIOD_US = 100_000  # the kernel's default period of a CPU quota
-_ATTEMPTS_MAX = 5
-_FILLER = "aftershock.fill"
-_NOBODY_UID = 65534
-
-
 class MachineWorld:
     """Limits and disks of the nodes: implements Limited and Stored of `faults.runtime.world`."""
 
     _cluster: Cluster
 
-    async def limits(self, broker: BrokerId) -> Limits:
-        return await asyncio.to_thread(self._limits, broker)
-
-    async def limit(self, broker: BrokerId, limits: Limits) -> None:
-        await asyncio.to_thread(self._limit, broker, limits)
-
-    async def throttled(self, broker: BrokerId) -> Throttling:
-        return await asyncio.to_thread(self._throttled, broker)
-
-    async def memory_used(self, broker: BrokerId) -> int:
-        """Return the memory in use, in bytes: all kernels count it, and only some count failed allocations."""
-        stats = await asyncio.to_thread(self._stats, broker)
-        return int(stats.get("memory_stats", {}).get("usage", 0))
-
-    async def log_dirs(self, broker: BrokerId) -> Sequence[LogDir]:
-        paths = self._cluster.spec.log_dirs(self._cluster.nodes[broker].node)
-        return await asyncio.gather(*(asyncio.to_thread(self._log_dir, broker, path) for path in paths))
-
-    async def offline_log_dirs(self, broker: BrokerId) -> frozenset[str]:
-        return await asyncio.to_thread(self._offline_log_dirs, broker)
-
-    async def fill(self, broker: BrokerId, log_dir: str) -> None:
-        if log_dir == LOG_DIR:
-            raise FaultError(f"{log_dir} is on the engine's own disk, which must not be filled; give the cluster disks")
-        await self._as_root(broker, log_dir, f"dd if=/dev/zero of={log_dir}/{_FILLER} bs=64k 2>/dev/null || true")
-
-    async def empty(self, broker: BrokerId, log_dir: str) -> None:
-        await self._as_root(broker, log_dir, f"rm -f {log_dir}/{_FILLER}")
-
-    async def seal(self, broker: BrokerId, log_dir: str) -> None:
-        await self._as_root(broker, log_dir, f"chown -R {_NOBODY_UID} {log_dir} && chmod -R a-w {log_dir}")
-
-    async def unseal(self, broker: BrokerId, log_dir: str) -> None:
-        user = (await self._beside(broker, log_dir, "id -u", root=False)).strip()
-        await self._as_root(broker, log_dir, f"chown -R {user} {log_dir} && chmod -R u+w {log_dir}")
-
-    async def _as_root(self, broker: BrokerId, log_dir: str, script: str) -> None:
-        await self._beside(broker, log_dir, script, root=True)
-
-    async def _beside(self, broker: BrokerId, log_dir: str, script: str, *, root: bool) -> str:
-        container = self._cluster.nodes[broker].container
-        return await asyncio.to_thread(run_on_volume, container, log_dir, script, root=root)
-
-    def _limits(self, broker: BrokerId) -> Limits:
+    @in_thread
+    def limits(self, broker: BrokerId) -> Limits:
         container = self._cluster.nodes[broker].container
         container.reload()
         config = container.attrs["HostConfig"]
         quota_us, period_us = config["CpuQuota"], config["CpuPeriod"] or _PERIOD_US
         return Limits(quota_us / period_us if quota_us > 0 else None, config["Memory"] or None)
 
-    def _limit(self, broker: BrokerId, limits: Limits) -> None:
+    @in_thread
+    def limit(self, broker: BrokerId, limits: Limits) -> None:
         quota_us = -1 if limits.cpus is None else round(limits.cpus * _PERIOD_US)
         memory: Any = -1 if limits.memory_bytes is None else limits.memory_bytes
         container = self._cluster.nodes[broker].container
@@ -120,52 +96,79 @@ class MachineWorld:
         except APIError as error:
             raise ClusterError(f"can't limit {container.name}: {error.explanation or error}") from error
 
-    def _throttled(self, broker: BrokerId) -> Throttling:
+    @in_thread
+    def throttled(self, broker: BrokerId) -> Throttling:
         data = self._stats(broker).get("cpu_stats", {}).get("throttling_data", {})
-        return Throttling(
-            data.get("periods", 0), data.get("throttled_periods", 0), data.get("throttled_time", 0) / 1_000_000_000
-        )
+        return Throttling(data.get("periods", 0), data.get("throttled_periods", 0), data.get("throttled_time", 0) / 1e9)
+
+    @in_thread
+    def memory_used(self, broker: BrokerId) -> int:
+        """Return the memory in use, in bytes: all kernels count it, and only some count failed allocations."""
+        return int(self._stats(broker).get("memory_stats", {}).get("usage", 0))
+
+    @in_thread
+    def log_dirs(self, broker: BrokerId) -> Sequence[LogDir]:
+        """Read sizes and access rights as the broker's user, with `stat -f`, which BusyBox has as well."""
+        log_dirs = []
+        for path in self._cluster.spec.log_dirs(self._cluster.nodes[broker].node):
+            script = f'stat -f -c "%S %b %a" {path}; test -w {path} && echo yes || echo no'
+            fields = self._run_script(broker, script, path).split()
+            block, blocks, free = map(int, fields[:3])
+            bounded, writable = path != LOG_DIR, fields[3] == "yes"
+            log_dirs.append(LogDir(path, block * blocks, block * free, bounded=bounded, writable=writable))
+        return log_dirs
+
+    @in_thread
+    def offline_log_dirs(self, broker: BrokerId) -> frozenset[str]:
+        results = self._cluster.admin.ask(DescribeLogDirsRequest(topics=None), only=broker).results
+        return frozenset(item.log_dir for item in results if item.error_code is ErrorCode.kafka_storage_error)
+
+    @in_thread
+    def fill(self, broker: BrokerId, log_dir: str) -> None:
+        if log_dir == LOG_DIR:
+            raise FaultError(f"{log_dir} is on the engine's own disk, which must not be filled; give the cluster disks")
+        self._beside(broker, log_dir, f"dd if=/dev/zero of={log_dir}/{_FILLER} bs=64k 2>/dev/null || true")
+
+    @in_thread
+    def empty(self, broker: BrokerId, log_dir: str) -> None:
+        self._beside(broker, log_dir, f"rm -f {log_dir}/{_FILLER}")
+
+    @in_thread
+    def seal(self, broker: BrokerId, log_dir: str) -> None:
+        self._beside(broker, log_dir, f"chown -R {_NOBODY_UID} {log_dir} && chmod -R a-w {log_dir}")
+
+    @in_thread
+    def unseal(self, broker: BrokerId, log_dir: str) -> None:
+        user = self._beside(broker, log_dir, "id -u", root=False).strip()
+        self._beside(broker, log_dir, f"chown -R {user} {log_dir} && chmod -R u+w {log_dir}")
+
+    def _beside(self, broker: BrokerId, log_dir: str, script: str, *, root: bool = True) -> str:
+        return run_on_volume(self._cluster.nodes[broker].container, log_dir, script, root=root)
 
     def _stats(self, broker: BrokerId) -> Mapping[str, Any]:
         stats: Mapping[str, Any] = self._cluster.nodes[broker].container.stats(stream=False, one_shot=True)
         return stats
 
-    def _log_dir(self, broker: BrokerId, path: str) -> LogDir:
-        """Read sizes and access rights as the broker's user, with `stat -f`, which BusyBox has as well."""
-        script = f'stat -f -c "%S %b %a" {path}; test -w {path} && echo yes || echo no'
-        fields = self._run_script(broker, script, path).split()
-        block, blocks, free = map(int, fields[:3])
-        return LogDir(path, block * blocks, block * free, bounded=path != LOG_DIR, writable=fields[3] == "yes")
-
-    def _run_script(self, broker: BrokerId, script: str, path: str = LOG_DIR) -> str:
+    def _run_script(self, broker: BrokerId, script: str, path: str) -> str:
         """Return the output of a script in the node's container, or beside it if the node does not run.
 
         The script runs again if there is no output, because docker-py loses output that comes in one piece with the
         engine's headers (docker-py issues 2042 and 3332), and if the node ended meanwhile.
         """
         node = self._cluster.nodes[broker]
-        why = ""
+        problem = ""
         for _ in range(_ATTEMPTS_MAX):
             if node.state() != "running":
                 return run_on_volume(node.container, path, script, root=False)
             try:
                 code, output = node.container.exec_run(["sh", "-c", script])
             except APIError as error:
-                why = f"can't run a command in {node.container.name}: {error.explanation or error}"
-                continue  # it may just have ended
+                problem = f"can't run a command in {node.container.name}: {error.explanation or error}"
+                continue  # the node may just have ended
             if output and not code:
                 return str(output.decode())
-            why = f"{node.container.name} answers {code} and `{output.decode().strip()}` to `{script}`"
-        raise ClusterError(why)
-
-    def _offline_log_dirs(self, broker: BrokerId) -> frozenset[str]:
-        answer = self._cluster.admin.ask(DescribeLogDirsRequest(topics=None), only=broker)
-        return frozenset(
-            result.log_dir for result in answer.results if result.error_code is ErrorCode.kafka_storage_error
-        )
-
-
-_VERSION_LINE = re.compile(r"Kafka version: (\d+\.\d+\.\d+)")  # logged by AppInfoParser when a server starts
+            problem = f"{node.container.name} answers {code} and `{output.decode().strip()}` to `{script}`"
+        raise ClusterError(problem)
 
 
 class UpgradesWorld:
@@ -176,14 +179,19 @@ class UpgradesWorld:
     async def version(self, broker: BrokerId) -> str:
         return await asyncio.to_thread(self._cluster.nodes[broker].version)
 
-    async def reported_version(self, broker: BrokerId) -> str:
-        return await asyncio.to_thread(self._reported_version, broker)
+    @in_thread
+    def reported_version(self, broker: BrokerId) -> str:
+        container = self._cluster.nodes[broker].container
+        container.reload()
+        started = datetime.fromisoformat(container.attrs["State"]["StartedAt"][:19] + "+00:00")
+        return next(iter(_VERSION_LINE.findall(output(container, started))[-1:]), "")
 
     async def fetch(self, version: str) -> None:
         await asyncio.to_thread(self._image, version)
 
-    async def replace(self, broker: BrokerId, version: str) -> None:
-        await asyncio.to_thread(lambda: replace(self._cluster.nodes[broker], self._image(version)))
+    @in_thread
+    def replace(self, broker: BrokerId, version: str) -> None:
+        replace(self._cluster.nodes[broker], self._image(version))
 
     async def supported_features(self, broker: BrokerId) -> Mapping[str, int]:
         return await asyncio.to_thread(settings.supported, self._cluster.admin, broker)
@@ -198,9 +206,3 @@ class UpgradesWorld:
         """Return an image of that version; a missing one is pulled or built, which takes minutes."""
         client = next(iter(self._cluster.nodes.values())).container.client
         return engine.kafka_image(client, version, lambda _: None).name
-
-    def _reported_version(self, broker: BrokerId) -> str:
-        container = self._cluster.nodes[broker].container
-        container.reload()
-        started = datetime.fromisoformat(container.attrs["State"]["StartedAt"][:19] + "+00:00")
-        return next(iter(_VERSION_LINE.findall(output(container, started))[-1:]), "")

@@ -152,8 +152,7 @@ def test_a_dead_runs_books_are_closed(tmp_path: Path, shm: Path) -> None:
     home, spool = dead_runs_spool(tmp_path)
     scratch = home.path / "logs" / ".spark-x"
     scratch.mkdir()
-    (orphan,) = client_processes.orphaned_spools()
-    heal._clear_spool(orphan, print)
+    heal.heal(None, None, print)
     assert not spool.exists()
     assert not scratch.exists()
     assert "failed" == RunDir.open(home.path).facts["status"]
