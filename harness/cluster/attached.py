@@ -15,11 +15,11 @@ racks that they report (``broker.rack``), under the plan's names for them.
 import base64
 import json
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kio.schema.api_versions.v3.request import ApiVersionsRequest
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
@@ -29,7 +29,7 @@ from pydantic import ValidationError
 
 from aftershock.errors import AdminError, ClusterError, EvidenceError, FaultError, WorkloadError
 from aftershock.faults.plan.cluster import Attach
-from aftershock.faults.targets.values import BrokerId, PartitionState, Toxic
+from aftershock.faults.targets.values import BrokerId, Toxic
 from aftershock.faults.timeline.timeline import Timeline
 from aftershock.harness.cluster.cluster import out_of_sync
 from aftershock.harness.cluster.node import ContainerUsage
@@ -44,8 +44,15 @@ from aftershock.workloads.kafka.wire.connection import Address, Connection
 from aftershock.workloads.kafka.wire.security import Security
 from aftershock.workloads.load.logread import EndOffsets, Topic, end_offsets
 
+T = TypeVar("T")
 DESCRIPTOR_FILE = "attached.json"
-_FILES = ("ca", "certificate", "key")
+NO_RACK = "none"
+_IN_SYNC_S = 30.0
+_ENDS_S = 30.0
+_TIMEOUT_S = 10.0
+_DESCRIBE_CLUSTER, _VERSION = 60, 2
+_VERSIONS = ApiVersionsRequest(client_software_name="aftershock", client_software_version="1")
+_DESCRIBE = DescribeClusterRequest(include_cluster_authorized_operations=False, include_fenced_brokers=False)
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,11 @@ class AttachmentDescriptor:
     @classmethod
     def of(cls, run_id: str, attach: Attach, timeline: Timeline) -> "AttachmentDescriptor":
         """Return the descriptor of a run that begins."""
-        files = {name: str(Path(path).resolve()) for name in _FILES if (path := getattr(attach.security, name))}
+        files = {
+            name: str(Path(path).resolve())
+            for name in ("ca", "certificate", "key")
+            if (path := getattr(attach.security, name))
+        }
         security = attach.security.model_copy(update=files)
         topics = tuple(topic["name"] for topic in timeline.topics)
         clients, groups = tuple(worker_names(timeline)), tuple(group_names(timeline))
@@ -99,23 +110,17 @@ def is_attached(home: Path) -> bool:
 
 def read_descriptor(home: Path) -> AttachmentDescriptor:
     """Read the descriptor. Raises EvidenceError if it can't be read."""
-    found = read_object(home / DESCRIPTOR_FILE)
+    document = read_object(home / DESCRIPTOR_FILE)
     try:
-        attach = Attach.model_validate(found["attach"])
-        topics, clients, groups = (tuple(map(str, found[name])) for name in ("topics", "clients", "groups"))
+        attach = Attach.model_validate(document["attach"])
+        topics, clients, groups = (tuple(map(str, document[name])) for name in ("topics", "clients", "groups"))
         return AttachmentDescriptor(
-            str(found["run_id"]), attach, topics, clients, groups, dict(found["created"]), bool(found["over"])
+            str(document["run_id"]), attach, topics, clients, groups, dict(document["created"]), bool(document["over"])
         )
     except (KeyError, TypeError, ValidationError) as error:
         raise EvidenceError(
             f"{home / DESCRIPTOR_FILE}: not a descriptor of an attached cluster; restore the file"
         ) from error
-
-
-_TIMEOUT_S = 10.0
-_DESCRIBE_CLUSTER, _VERSION = 60, 2
-_VERSIONS = ApiVersionsRequest(client_software_name="aftershock", client_software_version="1")
-_DESCRIBE = DescribeClusterRequest(include_cluster_authorized_operations=False, include_fenced_brokers=False)
 
 
 @dataclass(frozen=True)
@@ -141,87 +146,39 @@ def describe_cluster(bootstrap: str, security: Security) -> ClusterDescription:
     Raises:
         ClusterError: no address answers (with each error), or the cluster is too old.
     """
+    try:
+        pairs = (item.rpartition(":") for item in bootstrap.split(","))
+        addresses = [Address.checked(host, int(port)) for host, _, port in pairs]
+    except ValueError as error:
+        raise ClusterError(f"`bootstrap` of the attached cluster: {error}") from error
     failures = []
-    for address in addresses(bootstrap):
+    for address in addresses:
         try:
             with Connection(address, _TIMEOUT_S, security) as connection:
-                _require_version(connection, address)
-                answer: Any = connection.ask(_DESCRIBE)
+                versions: Any = connection.ask(_VERSIONS)
+                if not any(v.api_key == _DESCRIBE_CLUSTER and v.max_version >= _VERSION for v in versions.api_keys):
+                    raise ClusterError(
+                        f"the broker at {address} is older than Kafka 4.0, which is the oldest that can be attached"
+                    )
+                response: Any = connection.ask(_DESCRIBE)
         except OSError as error:
             failures.append(f"{address}: {error}")
         else:
-            found = (Broker(BrokerId(b.broker_id), Address(b.host, b.port), b.rack) for b in answer.brokers)
-            return ClusterDescription(str(answer.cluster_id), tuple(sorted(found, key=lambda broker: broker.id)))
+            brokers = [Broker(BrokerId(b.broker_id), Address(b.host, b.port), b.rack) for b in response.brokers]
+            return ClusterDescription(str(response.cluster_id), tuple(sorted(brokers, key=lambda broker: broker.id)))
     raise ClusterError(f"the attached cluster can't be reached: {'; '.join(failures)}")
 
 
-def addresses(bootstrap: str) -> Sequence[Address]:
-    """Parse ``host:port,host:port``. Raises ClusterError for an invalid address."""
-    pairs = (item.rpartition(":") for item in bootstrap.split(","))
-    try:
-        return [Address.checked(host, int(port)) for host, _, port in pairs]
-    except ValueError as error:
-        raise ClusterError(f"`bootstrap` of the attached cluster: {error}") from error
-
-
-def _require_version(connection: Connection, address: Address) -> None:
-    answer: Any = connection.ask(_VERSIONS)
-    highest = next((api.max_version for api in answer.api_keys if api.api_key == _DESCRIBE_CLUSTER), -1)
-    if highest < _VERSION:
-        raise ClusterError(f"the broker at {address} is older than Kafka 4.0, which is the oldest that can be attached")
-
-
-_GONE = {ErrorCode.unknown_topic_id, ErrorCode.unknown_topic_or_partition}
-
-
-def check_topic(admin: Admin, planned: Mapping[str, Any], states: Iterable[PartitionState]) -> None:
-    """Raise ClusterError if an existing topic differs from the plan."""
-    partitions = [state for state in states if state.topic == planned["name"]]
-    _require_equal(planned["name"], "partitions", planned["partitions"], len(partitions))
-    for state in partitions:
-        _require_equal(planned["name"], "replication", planned["replication"], len(state.replicas))
-    configs = admin.configs(TOPIC, planned["name"]) if planned["config"] else {}
-    for key, value in planned["config"].items():
-        _require_equal(planned["name"], key, value, configs.get(key))
-
-
-def topic_missing_error(name: str) -> ClusterError:
-    """Return the error for a missing topic."""
-    return ClusterError(f"the attached cluster has no topic {name}: create it, or name it under `attach.create`")
-
-
-def topic_exists_error(name: str) -> ClusterError:
-    """Return the error for a topic that should not exist yet."""
-    return ClusterError(
-        f"the topic {name} exists already and was not created by this run: remove it from `attach.create`"
-    )
-
-
-def delete_by_id(admin: Admin, created: Mapping[str, str]) -> None:
-    """Delete topics, ``name -> id``. A missing topic is no error."""
-    states = tuple(DeleteTopicState(name=None, topic_id=_parse_uuid(text)) for text in created.values())
-    response = admin.ask_controller(DeleteTopicsRequest(topics=states, timeout=TIMEOUT))
-    for result in response.responses:
-        if result.error_code not in _GONE:
-            raise_for(result.error_code, f"delete topic {result.name or result.topic_id}", result.error_message)
-
-
-def _require_equal(topic: str, what: str, planned: object, found: object) -> None:
-    if planned != found:
-        raise ClusterError(f"the topic {topic} has {what} {found}, and the plan says {planned}: change one of them")
-
-
-def _parse_uuid(text: str) -> uuid.UUID:
-    """Parse an id as Kafka writes it."""
-    return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
-
-
 class NamedProxies:
-    """Interface of `Toxiproxy` for the proxies that the plan names. Raises FaultError for any other proxy."""
+    """Interface of `Toxiproxy` for the proxies that the plan names; ``user_names``: the user's names by link name.
+
+    Raises FaultError for any other proxy.
+    """
 
     def __init__(self, server: Toxiproxy, user_names: Mapping[str, str]) -> None:
         self.server = server
-        self._user_names = dict(user_names)
+        self.url = server.url
+        self.user_names = dict(user_names)
         self._link_names = {name: link for link, name in user_names.items()}
 
     @classmethod
@@ -246,16 +203,6 @@ class NamedProxies:
             if name in disabled:
                 raise ClusterError(f"your proxy {name} is disabled: enable it, or remove it from `proxies`")
 
-    @property
-    def url(self) -> str:
-        """URL of the server's API."""
-        return self.server.url
-
-    @property
-    def user_names(self) -> Mapping[str, str]:
-        """The user's proxy names by link name."""
-        return self._user_names
-
     def add_toxic(self, proxy: str, toxic: Toxic) -> None:
         self.server.add_toxic(self._name(proxy), toxic)
 
@@ -272,34 +219,27 @@ class NamedProxies:
         self.server.redirect(self._name(proxy), upstream)
 
     def toxics(self) -> dict[str, tuple[Toxic, ...]]:
-        return {
-            self._link_names[name]: toxics for name, toxics in self.server.toxics().items() if name in self._link_names
-        }
+        return self._by_link(self.server.toxics())
 
     def disabled(self) -> frozenset[str]:
-        return frozenset(self._link_names[name] for name in self.server.disabled() if name in self._link_names)
+        return frozenset(self._by_link(dict.fromkeys(self.server.disabled())))
 
     def upstreams(self) -> dict[str, str]:
-        return {
-            self._link_names[name]: upstream
-            for name, upstream in self.server.upstreams().items()
-            if name in self._link_names
-        }
+        return self._by_link(self.server.upstreams())
+
+    def _by_link(self, values: Mapping[str, T]) -> dict[str, T]:
+        """Return the values of the plan's proxies, by link name instead of the user's name."""
+        return {self._link_names[name]: value for name, value in values.items() if name in self._link_names}
 
     def _name(self, proxy: str) -> str:
-        if proxy not in self._user_names:
+        if proxy not in self.user_names:
             raise FaultError(f"{proxy} is not among the proxies that the plan names under `attach`")
-        return self._user_names[proxy]
+        return self.user_names[proxy]
 
 
 def link_name(attach: Attach, broker: int) -> str:
     """Return the name of the link from the clients to a broker, as `topology` names those of a launched cluster."""
     return f"client_{attach.rack}-k{broker}"
-
-
-NO_RACK = "none"
-_IN_SYNC_S = 30.0
-_ENDS_S = 30.0
 
 
 class AttachedCluster:
@@ -325,16 +265,22 @@ class AttachedCluster:
     @cached_property
     def secured(self) -> Security:
         """Connection settings, including secrets."""
-        return _resolve(self.security)
+        security = self.security
+        try:
+            secured = security.resolved()
+            _ = secured.tls  # report unreadable or invalid files now, by their names
+        except WorkloadError as error:
+            raise ClusterError(str(error)) from error
+        except OSError as error:
+            files = ", ".join(str(path) for path in (security.ca, security.certificate, security.key) if path)
+            raise ClusterError(f"the attached cluster's certificates can't be used ({files}): {error}") from error
+        return secured
 
     @cached_property
     def admin(self) -> Admin:
         """Administration, through ``attach.admin`` if the plan has one."""
-        description = (
-            self._description
-            if self.descriptor.attach.admin is None
-            else describe_cluster(self.descriptor.attach.admin, self.secured)
-        )
+        admin = self.descriptor.attach.admin
+        description = self._description if admin is None else describe_cluster(admin, self.secured)
         return Admin({broker.id: broker.address for broker in description.brokers}, self.secured)
 
     @cached_property
@@ -349,7 +295,7 @@ class AttachedCluster:
     @cached_property
     def racks(self) -> Mapping[BrokerId, str]:
         """The rack of each broker, by the plan's names."""
-        names = {user_names: ours for ours, user_names in self.descriptor.attach.racks.items()}
+        names = {kafka_rack: rack for rack, kafka_rack in self.descriptor.attach.racks.items()}
         return {broker.id: names.get(broker.rack or "", broker.rack or NO_RACK) for broker in self._description.brokers}
 
     def check(self) -> None:
@@ -364,7 +310,6 @@ class AttachedCluster:
         self.admin.topics()
 
     def versions(self) -> Mapping[str, str]:
-        """Return the known versions."""
         return {"toxiproxy": self.toxiproxy.server.version()} if self.toxiproxy else {}
 
     def close(self) -> None:
@@ -374,7 +319,6 @@ class AttachedCluster:
 
     @property
     def broker_racks(self) -> Mapping[int, str]:
-        """See `target.Target`."""
         return {int(broker): rack for broker, rack in self.racks.items()}
 
     def bootstrap(self, rack: str | None) -> str:
@@ -383,7 +327,6 @@ class AttachedCluster:
         return attach.bootstrap if rack else attach.admin or attach.bootstrap
 
     def kafka_rack(self, rack: str | None) -> str | None:
-        """See `target.Target`."""
         return None if rack is None else self.descriptor.attach.racks.get(rack, rack)
 
     def proxy_bytes(self) -> Mapping[tuple[str, BrokerId, str], int]:
@@ -396,33 +339,47 @@ class AttachedCluster:
 
     def provide(self, topics: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Topic], EndOffsets]:
         """See `target.Target`: checks existing topics against the plan, and creates those under ``attach.create``."""
-        existing = set(self.admin.topics())
+        existing, names = set(self.admin.topics()), [planned["name"] for planned in topics]
         for planned in topics:
-            self._provide_topic(planned, existing)
-        names = [planned["name"] for planned in topics]
-        self._await_in_sync(names)
-        ids = {
-            **topic_ids(self.admin),
-            **self.descriptor.created,
-        }  # a broker may not have the metadata of a new topic yet
-        found = {
-            name: Topic(name, ids[name], planned["partitions"]) for name, planned in zip(names, topics, strict=True)
-        }
-        old = [topic for name, topic in found.items() if name not in self.descriptor.created]
-        return found, end_offsets(self.bootstrap(None), old, _ENDS_S, self.secured) if old else {}
+            name, config = planned["name"], planned["config"]
+            if name in self.descriptor.attach.create:
+                if name in existing:
+                    raise ClusterError(
+                        f"the topic {name} exists already and was not created by this run: "
+                        "remove it from `attach.create`"
+                    )
+                self.created(name, self.admin.create_topic(name, planned["partitions"], planned["replication"], config))
+                continue
+            if name not in existing:
+                raise ClusterError(
+                    f"the attached cluster has no topic {name}: create it, or name it under `attach.create`"
+                )
+            states = self.admin.partitions([name])
+            actual = self.admin.configs(TOPIC, name) if config else {}
+            compared: list[tuple[str, object, object]] = [("partitions", planned["partitions"], len(states))]
+            compared += [("replication", planned["replication"], len(state.replicas)) for state in states]
+            compared += [(key, value, actual.get(key)) for key, value in config.items()]
+            for what, expected, value in compared:
+                if expected != value:
+                    raise ClusterError(
+                        f"the topic {name} has {what} {value}, and the plan says {expected}: change one of them"
+                    )
 
-    def _provide_topic(self, planned: Mapping[str, Any], existing: set[str]) -> None:
-        name = planned["name"]
-        if name in self.descriptor.attach.create:
-            if name in existing:
-                raise topic_exists_error(name)
-            self.created(
-                name, self.admin.create_topic(name, planned["partitions"], planned["replication"], planned["config"])
-            )
-        elif name not in existing:
-            raise topic_missing_error(name)
-        else:
-            check_topic(self.admin, planned, self.admin.partitions([name]))
+        def missing_state() -> str:
+            try:
+                return out_of_sync(self.admin.partitions(names))
+            except AdminError as error:
+                return str(error)
+
+        if missing := still_lacking(missing_state, _IN_SYNC_S):
+            raise ClusterError(f"the topics of the plan are not in sync after {_IN_SYNC_S:.0f} s: {missing}")
+        # a broker may not have the metadata of a new topic yet
+        ids = {**topic_ids(self.admin), **self.descriptor.created}
+        provided = {
+            planned["name"]: Topic(planned["name"], ids[planned["name"]], planned["partitions"]) for planned in topics
+        }
+        old = [topic for name, topic in provided.items() if name not in self.descriptor.created]
+        return provided, end_offsets(self.bootstrap(None), old, _ENDS_S, self.secured) if old else {}
 
     def created(self, topic: str, topic_id: str) -> None:
         """Record, on disk too, that the run created this topic and must delete it."""
@@ -431,23 +388,23 @@ class AttachedCluster:
 
     def clear(self) -> Sequence[str]:
         """Remove our group members and the topics that the run created. Return the topics' names. Repeatable."""
-        self._remove_members()
-        created = self.descriptor.created
-        if created:
-            delete_by_id(self.admin, created)
+        for group in self.descriptor.groups:
+            # killed clients would stay members for up to 45 s and delay the next run
+            coordinator = self.admin.coordinator(group)
+            if kind := groups(self.admin, coordinator).get(group):
+                remove_members(self.admin, coordinator, group, kind, self.descriptor.clients)
+        if created := self.descriptor.created:
+            # by id: a topic that another user created under the same name stays
+            ids = (uuid.UUID(bytes=base64.urlsafe_b64decode(text + "==")) for text in created.values())
+            states = tuple(DeleteTopicState(name=None, topic_id=topic_id) for topic_id in ids)
+            for result in self.admin.ask_controller(DeleteTopicsRequest(topics=states, timeout=TIMEOUT)).responses:
+                if result.error_code not in {ErrorCode.unknown_topic_id, ErrorCode.unknown_topic_or_partition}:
+                    raise_for(result.error_code, f"delete topic {result.name or result.topic_id}", result.error_message)
         self.descriptor = self.descriptor.closed()
         self.descriptor.write(self._home)
         return tuple(created)
 
-    def _remove_members(self) -> None:
-        """Remove killed clients from their groups, where they would delay the next run for up to 45 s."""
-        for group in self.descriptor.groups:
-            coordinator = self.admin.coordinator(group)
-            if kind := groups(self.admin, coordinator).get(group):
-                remove_members(self.admin, coordinator, group, kind, self.descriptor.clients)
-
     def describe(self) -> dict[str, Any]:
-        """See `target.Target`."""
         attach, security = self.descriptor.attach, self.security
         connection = (
             f"{security.protocol} {security.mechanism} as {security.user}" if security.mechanism else security.protocol
@@ -466,25 +423,3 @@ class AttachedCluster:
                 "topics created": sorted(self.descriptor.created),
             },
         }
-
-    def _await_in_sync(self, topics: Sequence[str]) -> None:
-        def missing_state() -> str:
-            try:
-                return out_of_sync(self.admin.partitions(topics))
-            except AdminError as error:
-                return str(error)
-
-        if missing := still_lacking(missing_state, _IN_SYNC_S):
-            raise ClusterError(f"the topics of the plan are not in sync after {_IN_SYNC_S:.0f} s: {missing}")
-
-
-def _resolve(security: SecuritySettings) -> Security:
-    try:
-        secured = security.resolved()
-        _ = secured.tls  # report unreadable or invalid files now, by their names
-    except WorkloadError as error:
-        raise ClusterError(str(error)) from error
-    except OSError as error:
-        files = ", ".join(str(path) for path in (security.ca, security.certificate, security.key) if path)
-        raise ClusterError(f"the attached cluster's certificates can't be used ({files}): {error}") from error
-    return secured

@@ -73,7 +73,6 @@ class Cluster:
         self.admin = Admin({BrokerId(n.id): proxy_layer.admin_address(n.id) for n in spec.topology.brokers})
 
     def close(self) -> None:
-        """Close our connections; the cluster stays as it is."""
         self.admin.close()
 
     def bootstrap(self, rack: str | None) -> str:
@@ -83,12 +82,10 @@ class Cluster:
 
     @property
     def broker_racks(self) -> Mapping[int, str]:
-        """The rack of each broker."""
         return {node.id: node.rack for node in self.spec.topology.brokers}
 
     @property
     def voters(self) -> Sequence[int]:
-        """The voters of the metadata quorum."""
         return [node.id for node in self.spec.topology.controllers]
 
     def kafka_rack(self, rack: str | None) -> str | None:
@@ -97,13 +94,13 @@ class Cluster:
 
     def provide(self, topics: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Topic], EndOffsets]:
         """Create the timeline's topics and wait until they are in sync. Return them by name; their logs begin empty."""
-        created = {}
+        new_topics = {}
         for topic in topics:
             name, partitions = topic["name"], topic["partitions"]
             topic_id = self.admin.create_topic(name, partitions, topic["replication"], topic["config"])
-            created[name] = Topic(name, topic_id, partitions)
-        self.await_in_sync(_TOPICS_IN_SYNC_S, list(created))
-        return created, {}
+            new_topics[name] = Topic(name, topic_id, partitions)
+        self.await_in_sync(_TOPICS_IN_SYNC_S, list(new_topics))
+        return new_topics, {}
 
     def proxy_bytes(self) -> Mapping[tuple[str, BrokerId, str], int]:
         """Return bytes that Toxiproxy received on closed connections, by proxy, node and stream."""
@@ -111,7 +108,6 @@ class Cluster:
         return {(proxy, BrokerId(node_of(proxy)), stream): count for (proxy, stream), count in counters}
 
     def usage(self) -> Mapping[BrokerId, ContainerUsage]:
-        """See `target.Target`."""
         readings = {BrokerId(node.node.id): node.usage() for node in self.nodes.values() if node.node.broker}
         return {broker: usage for broker, usage in readings.items() if usage is not None}
 
@@ -120,7 +116,6 @@ class Cluster:
         return Address(self._proxy_layer.address_in[rack], inside_port)
 
     def host_address(self, inside_port: int) -> Address:
-        """Return the host's address of a published port of Toxiproxy."""
         return self._proxy_layer.host_address(inside_port)
 
     def voter_addresses(self) -> Mapping[BrokerId, Address]:
@@ -160,43 +155,37 @@ class Cluster:
         """Wait until all brokers are unfenced and every ISR is full: of ``topics``, or of all topics.
 
         Raises:
-            ClusterError: the deadline passed; the text says what is missing.
+            ClusterError: a node died, or the deadline passed; the text says what is missing.
         """
-        self._await("in sync", lambda: self._not_in_sync(topics), deadline_s)
+
+        def not_in_sync() -> str:
+            # the metadata of a broker that was down can be outdated
+            views = [self.admin.partitions(topics, seen_by=broker) for broker in self._brokers()]
+            return self._not_ready() or next(filter(None, map(out_of_sync, views)), "")
+
+        self._await("in sync", not_in_sync, deadline_s)
 
     def _not_ready(self) -> str:
         """Return a sentence about brokers that are unregistered or fenced; "" if all are ready."""
-        try:
-            ready = {member.id for member in self.admin.members() if not member.fenced}
-        except AdminError as error:
-            return str(error)
+        ready = {member.id for member in self.admin.members() if not member.fenced}
         missing = sorted(set(self._brokers()) - ready)
         return f"not registered or fenced: {', '.join(f'k{broker}' for broker in missing)}" if missing else ""
 
-    def _not_in_sync(self, topics: Sequence[str] | None) -> str:
-        """Ask every broker for its metadata, because the metadata of a broker that was down can be outdated."""
-        try:
-            views = [self.admin.partitions(topics, seen_by=broker) for broker in self._brokers()]
-            return self._not_ready() or next(filter(None, map(out_of_sync, views)), "")
-        except AdminError as error:
-            return str(error)
-
     def _brokers(self) -> list[BrokerId]:
         return [BrokerId(node.id) for node in self.spec.topology.brokers]
-
-    def _raise_if_dead(self) -> None:
-        for node in self.nodes.values():
-            if node.state() == "exited":
-                name, lines = node.node.name, last_log_lines(node.container)
-                raise ClusterError(f"{name} (rack {node.node.rack}) died; its last lines:\n{lines}")
 
     def _await(self, state: str, missing_state: Callable[[], str], deadline_s: float) -> None:
         """Wait until ``missing_state`` returns ""; a dead node raises an error with its last log lines."""
 
         def checked_state() -> str:
-            missing = missing_state()
-            if missing:
-                self._raise_if_dead()
+            try:
+                missing = missing_state()
+            except AdminError as error:
+                missing = str(error)
+            for node in self.nodes.values() if missing else ():
+                if node.state() == "exited":
+                    name, lines = node.node.name, last_log_lines(node.container)
+                    raise ClusterError(f"{name} (rack {node.node.rack}) died; its last lines:\n{lines}")
             return missing
 
         if missing := still_lacking(checked_state, deadline_s):
@@ -221,7 +210,6 @@ class ProxyLayer:
         self.toxiproxy = Toxiproxy(LOOPBACK, self._ports[TOXIPROXY_API_PORT])
 
     def host_address(self, inside_port: int) -> Address:
-        """Return the host's address of a published port."""
         return Address(LOOPBACK, self._ports[inside_port])
 
     def advertised(self, rack: str, broker: int) -> Address:
@@ -240,7 +228,6 @@ class ProxyLayer:
         self.wire_proxy = WireProxy.start(ways, self.host_address(TOXIPROXY_API_PORT), home)
 
     def admin_address(self, node: int) -> Address:
-        """Return the address of a node for the harness itself."""
         return self.host_address(admin_proxy_port(node))
 
 
@@ -255,16 +242,24 @@ def attach(client: docker.DockerClient, home: Path) -> Cluster:
     Raises:
         ClusterError: the cluster does not exist, or parts of it are missing.
     """
-    run_id, spec = _read_descriptor(home)
+    try:
+        document = json.loads((home / DESCRIPTOR_FILE).read_text(encoding="utf-8"))
+        run_id, spec = document["run_id"], ClusterSpec.from_json(document["spec"])
+    except FileNotFoundError:
+        raise ClusterError(f"no cluster was launched from {home} ({DESCRIPTOR_FILE} is missing)") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ClusterError(
+            f"{home / DESCRIPTOR_FILE} can't be read ({error!r}); remove its cluster with: aftershock heal"
+        ) from error
     containers = {container.name: container for container in _labelled_containers(client, f"{RUN}={run_id}")}
     prefix = prefix_of(run_id)
-    parts = ("toxiproxy", *(node.name for node in spec.topology.nodes))
-    missing = [name for part in parts if current_container(containers, name := f"{prefix}-{part}") is None]
+    current = {n: current_container(containers, f"{prefix}-{n.name}") for n in spec.topology.nodes}
+    nodes = {BrokerId(n.id): KafkaNode(n, container) for n, container in current.items() if container}
+    missing = [f"{prefix}-toxiproxy"] if f"{prefix}-toxiproxy" not in containers else []
+    missing += [f"{prefix}-{node.name}" for node, container in current.items() if container is None]
     if missing:
         problem = f"lacks {', '.join(missing)}" if containers else "is gone"
         raise ClusterError(f"the cluster {run_id} {problem}")
-    current = {n: current_container(containers, f"{prefix}-{n.name}") for n in spec.topology.nodes}
-    nodes = {BrokerId(n.id): KafkaNode(n, container) for n, container in current.items() if container}
     proxy_layer = ProxyLayer(spec, prefix, containers[f"{prefix}-toxiproxy"])
     proxy_layer.wire_proxy = WireProxy.open(home) if spec.wire_proxy else None
     return Cluster(spec, run_id, proxy_layer, nodes)
@@ -288,18 +283,6 @@ def collect_logs(client: docker.DockerClient, run_id: str, folder: Path, since: 
             texts.setdefault(container.labels[NODE], []).append(output(container, since))
     for node, parts in texts.items():
         (folder / f"k{node}.log").write_text("".join(parts), encoding="utf-8")
-
-
-def _read_descriptor(home: Path) -> tuple[str, ClusterSpec]:
-    try:
-        document = json.loads((home / DESCRIPTOR_FILE).read_text(encoding="utf-8"))
-        return document["run_id"], ClusterSpec.from_json(document["spec"])
-    except FileNotFoundError:
-        raise ClusterError(f"no cluster was launched from {home} ({DESCRIPTOR_FILE} is missing)") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ClusterError(
-            f"{home / DESCRIPTOR_FILE} can't be read ({error!r}); remove its cluster with: aftershock heal"
-        ) from error
 
 
 def out_of_sync(partitions: Sequence[PartitionState]) -> str:

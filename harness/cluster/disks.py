@@ -18,8 +18,8 @@ from aftershock.harness.cluster.topology import LOG_DIR, ClusterSpec, Node
 
 def volumes_of(spec: ClusterSpec, node: Node, container: str) -> dict[str, str]:
     """Return the mount path of each of a node's volumes, by the volume's name."""
-    dirs = dict.fromkeys((LOG_DIR, *spec.log_dirs(node)))
-    return {_volume(container, path): path for path in dirs}
+    disks = {f"{container}-{path.rpartition('/')[2]}": path for path in spec.log_dirs(node) if path != LOG_DIR}
+    return {container: LOG_DIR, **disks}
 
 
 def volumes_kept_mounted(spec: ClusterSpec, containers: Mapping[Node, str]) -> Iterator[str]:
@@ -34,8 +34,11 @@ def create_volumes(
     """Create all volumes of a cluster. Raises EngineError if the engine refuses."""
     for node, container in containers.items():
         for name, path in volumes_of(spec, node, container).items():
+            options = {}
+            if path != LOG_DIR and spec.disks is not None:
+                options = {"type": "tmpfs", "device": "tmpfs", "o": f"size={spec.disks.size}"}
             try:
-                client.volumes.create(name, labels=dict(labels), driver_opts=_options(spec, path))
+                client.volumes.create(name, labels=dict(labels), driver_opts=options)
             except APIError as error:
                 raise EngineError(f"can't create volume {name}: {error.explanation or error}") from error
 
@@ -64,13 +67,3 @@ def run_on_volume(container: Container, path: str, script: str, *, root: bool) -
     except (APIError, ContainerError) as error:
         raise ClusterError(f"can't change {path} of {container.name}: {error}") from error
     return output.decode()
-
-
-def _volume(container: str, path: str) -> str:
-    return container if path == LOG_DIR else f"{container}-{path.rpartition('/')[2]}"
-
-
-def _options(spec: ClusterSpec, path: str) -> dict[str, str]:
-    if path == LOG_DIR or spec.disks is None:
-        return {}
-    return {"type": "tmpfs", "device": "tmpfs", "o": f"size={spec.disks.size}"}

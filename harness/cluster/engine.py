@@ -75,7 +75,14 @@ def connect() -> docker.DockerClient:
         client = docker.from_env(timeout=CALL_TIMEOUT_S, environment={**os.environ, "DOCKER_HOST": host})
         client.ping()
     except (DockerException, ContextException, requests.RequestException, OSError, ValueError) as error:
-        raise EngineError(_unreachable(host, str(error))) from error
+        if "Permission denied" in str(error):
+            raise EngineError(
+                f"the Docker engine at {host} denies access: join the docker group and log in again, or run as root"
+            ) from error
+        raise EngineError(
+            f"no Docker engine answers at {host} ({error}): start one, as ci/bootstrap does on Debian and Ubuntu, "
+            "or set DOCKER_HOST"
+        ) from error
     return client
 
 
@@ -194,12 +201,3 @@ def _engine_errors() -> Iterator[None]:
         raise EngineError(
             f"the Docker engine refused a request about images ({error}); check the engine with: docker info"
         ) from error
-
-
-def _unreachable(host: str, reason: str) -> str:
-    if "Permission denied" in reason:
-        return f"the Docker engine at {host} denies access: join the docker group and log in again, or run as root"
-    return (
-        f"no Docker engine answers at {host} ({reason}): start one, as ci/bootstrap does on Debian and Ubuntu, "
-        "or set DOCKER_HOST"
-    )

@@ -35,7 +35,7 @@ from aftershock.harness.cluster.disks import create_volumes, volumes_kept_mounte
 from aftershock.harness.cluster.engine import Image
 from aftershock.harness.cluster.node import KafkaNode, last_log_lines
 from aftershock.harness.cluster.ownership import NODE
-from aftershock.harness.cluster.topology import ClusterSpec, Node, client_listener, cluster_id_of
+from aftershock.harness.cluster.topology import ClusterSpec, client_listener, cluster_id_of
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.run.rundir import RunDir
 from aftershock.harness.safety import watchdog
@@ -44,7 +44,10 @@ from aftershock.harness.safety import watchdog
 os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
 
 
+Log = Callable[[str], None]
 _MEMORY = "1g"
+_READY_S = 90.0
+_TOXIPROXY_S = 10.0
 
 
 class RackNetwork(Network):
@@ -55,11 +58,7 @@ class RackNetwork(Network):
         self.name = name
 
     def create(self) -> "RackNetwork":
-        """Create the network.
-
-        Raises:
-            EngineError: the engine refused, for example without a free address range.
-        """
+        """Create the network. Raises EngineError if the engine refuses, for example without a free address range."""
         try:
             super().create()
         except APIError as error:
@@ -68,56 +67,18 @@ class RackNetwork(Network):
 
 
 class Container(DockerContainer):
-    """A container with our name and labels, and published ports on loopback only."""
+    """A container with our name and labels."""
 
     def __init__(self, image: str, name: str, labels: Mapping[str, str], **kwargs: Any) -> None:
         super().__init__(image, name=name, labels=dict(labels), **kwargs)
 
-    def publish_on_loopback(self, ports: list[int]) -> None:
-        """Publish ``ports``, each on a loopback port of the engine's choice."""
-        self.ports |= {f"{port}/tcp": ("127.0.0.1",) for port in ports}  # type: ignore[misc]  # Docker's (address,) form
-
     def start(self) -> "Container":
-        """Create and start the container.
-
-        Raises:
-            EngineError: the engine refused.
-        """
+        """Create and start the container. Raises EngineError if the engine refuses."""
         try:
             super().start()
         except APIError as error:
             raise EngineError(f"can't start {self._name}: {error.explanation or error}") from error
         return self
-
-
-class KafkaContainer(Container):
-    """The container of one Kafka node. Its logs are on volumes, so they survive a kill as on a disk.
-
-    ``volumes``: mount paths by volume name. They must exist, because volumes created by the container lack our labels.
-    """
-
-    def __init__(
-        self,
-        node: Node,
-        image: str,
-        name: str,
-        labels: Mapping[str, str],
-        environment: Mapping[str, str],
-        volumes: Mapping[str, str],
-    ) -> None:
-        labels = {**labels, NODE: str(node.id), "aftershock.rack": node.rack}
-        # root without DAC_OVERRIDE, so that an unwritable log directory is unwritable for root too
-        privileges = {"cap_drop": ["DAC_OVERRIDE"]}
-        super().__init__(
-            image, name, labels, env=dict(environment), hostname=node.name, mem_limit=_MEMORY, **privileges
-        )
-        for volume, path in volumes.items():
-            self.with_volume_mapping(volume, path, "rw")
-
-
-Log = Callable[[str], None]
-_READY_S = 90.0
-_TOXIPROXY_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -167,78 +128,65 @@ def launch(
     log(f"starting {len(topology.nodes)} Kafka nodes in {len(topology.racks)} racks behind Toxiproxy")
     watchdog.watch(owner or ownership.owner(), run_id, home)
     labels = ownership.labels_of(run_id, home, keep=keep, owned_by=owner)
-    with closing(engine.connect()) as client:
-        cluster = _Launch(client, spec, run_id, labels, images).run(home)
+    prefix = prefix_of(run_id)
+    names = {node: f"{prefix}-{node.name}" for node in topology.nodes}
+    networks = {rack: RackNetwork(f"{prefix}-{rack}", labels) for rack in topology.racks}
+    with closing(engine.connect()) as client, ThreadPoolExecutor(max_workers=8) as pool:
+        create_volumes(client, spec, names, labels)
+        list(pool.map(RackNetwork.create, networks.values()))
+        toxiproxy = Container(images.toxiproxy.name, f"{prefix}-toxiproxy", labels)
+        for volume in volumes_kept_mounted(spec, names):
+            toxiproxy.with_volume_mapping(volume, f"/held/{volume}", "ro")
+        proxy_layer = _start_toxiproxy(spec, prefix, toxiproxy, networks)
+        if spec.wire_proxy:
+            proxy_layer.add_wire_proxy(home)
+        nodes = {}
+        for node in topology.nodes:
+            advertised: dict[str, str] = {}
+            if node.broker:
+                listeners = {client_listener(rack): proxy_layer.advertised(rack, node.id) for rack in topology.racks}
+                advertised = {name: str(address) for name, address in listeners.items()}
+                advertised["ADMIN"] = str(proxy_layer.admin_address(node.id))
+            nodes[node] = container = Container(
+                images.kafka.name,
+                names[node],
+                {**labels, NODE: str(node.id), "aftershock.rack": node.rack},
+                env=spec.environment(node, cluster_id_of(run_id), advertised),
+                hostname=node.name,
+                mem_limit=_MEMORY,
+                # root without DAC_OVERRIDE, so that an unwritable log directory is unwritable for root too
+                cap_drop=["DAC_OVERRIDE"],
+            )
+            # existing volumes, because volumes that the container creates lack our labels
+            for volume, path in volumes_of(spec, node, names[node]).items():
+                container.with_volume_mapping(volume, path, "rw")
+            container.with_network(networks[node.rack]).with_network_aliases(node.name, node.home_name)
+        started = zip(nodes, pool.map(Container.start, nodes.values()), strict=True)
+        running = {BrokerId(node.id): KafkaNode(node, it.get_wrapped_container()) for node, it in started}
+    cluster = Cluster(spec, run_id, proxy_layer, running)
     cluster.await_ready(_READY_S)
     write_descriptor(home, run_id, spec)
     return cluster
 
 
-class _Launch:
-    """State of one launch."""
+def _start_toxiproxy(
+    spec: ClusterSpec, prefix: str, container: Container, networks: Mapping[str, RackNetwork]
+) -> ProxyLayer:
+    """Start Toxiproxy on all racks' networks, with its ports published on loopback, and create its proxies."""
+    topology = spec.topology
+    first, *others = topology.racks
+    container.with_command(["-host=0.0.0.0", "-proxy-metrics"])
+    container.with_network(networks[first]).with_network_aliases(*topology.foreign_names(first))
+    ports = {f"{port}/tcp": ("127.0.0.1",) for port in topology.published_ports()}  # a port of the engine's choice
+    container.ports |= ports  # type: ignore[arg-type]  # Docker's (address,) form
+    started: EngineContainer = container.start().get_wrapped_container()
+    for rack in others:
+        try:
+            networks[rack].connect(started.id, topology.foreign_names(rack))
+        except APIError as error:
+            raise EngineError(f"can't connect Toxiproxy to rack {rack}: {error.explanation or error}") from error
+    proxy_layer = ProxyLayer(spec, prefix, started)
 
-    def __init__(
-        self, client: docker.DockerClient, spec: ClusterSpec, run_id: str, labels: dict[str, str], images: Images
-    ) -> None:
-        self._client = client
-        self._spec = spec
-        self._run_id = run_id
-        self._prefix = prefix_of(run_id)
-        self._labels = labels
-        self._images = images
-        self._names = {node: f"{self._prefix}-{node.name}" for node in spec.topology.nodes}
-        self._networks = {rack: RackNetwork(f"{self._prefix}-{rack}", labels) for rack in spec.topology.racks}
-
-    def run(self, home: Path) -> Cluster:
-        create_volumes(self._client, self._spec, self._names, self._labels)
-        with ThreadPoolExecutor(max_workers=8) as pool:
-            list(pool.map(RackNetwork.create, self._networks.values()))
-            proxy_layer = self._start_toxiproxy()
-            if self._spec.wire_proxy:
-                proxy_layer.add_wire_proxy(home)
-            nodes = {BrokerId(node.id): self._kafka(node, proxy_layer) for node in self._spec.topology.nodes}
-            started = dict(zip(nodes, pool.map(KafkaContainer.start, nodes.values()), strict=True))
-        by_id = {BrokerId(node.id): node for node in self._spec.topology.nodes}
-        running = {
-            broker: KafkaNode(by_id[broker], container.get_wrapped_container()) for broker, container in started.items()
-        }
-        return Cluster(self._spec, self._run_id, proxy_layer, running)
-
-    def _start_toxiproxy(self) -> ProxyLayer:
-        topology = self._spec.topology
-        first, *others = topology.racks
-        container = Container(self._images.toxiproxy.name, f"{self._prefix}-toxiproxy", self._labels)
-        container.with_command(["-host=0.0.0.0", "-proxy-metrics"])
-        container.with_network(self._networks[first]).with_network_aliases(*topology.foreign_names(first))
-        container.publish_on_loopback(topology.published_ports())
-        for volume in volumes_kept_mounted(self._spec, self._names):
-            container.with_volume_mapping(volume, f"/held/{volume}", "ro")
-        toxiproxy: EngineContainer = container.start().get_wrapped_container()
-        for rack in others:
-            try:
-                self._networks[rack].connect(toxiproxy.id, topology.foreign_names(rack))
-            except APIError as error:
-                raise EngineError(f"can't connect Toxiproxy to rack {rack}: {error.explanation or error}") from error
-        proxy_layer = ProxyLayer(self._spec, self._prefix, toxiproxy)
-        _await_answer(proxy_layer, toxiproxy)
-        proxy_layer.toxiproxy.populate(topology.proxies(), proxy_layer.address_in)
-        return proxy_layer
-
-    def _kafka(self, node: Node, proxy_layer: ProxyLayer) -> KafkaContainer:
-        advertised: dict[str, str] = {}
-        if node.broker:
-            for rack in self._spec.topology.racks:
-                advertised[client_listener(rack)] = str(proxy_layer.advertised(rack, node.id))
-            advertised["ADMIN"] = str(proxy_layer.admin_address(node.id))
-        environment = self._spec.environment(node, cluster_id_of(self._run_id), advertised)
-        name = self._names[node]
-        volumes = volumes_of(self._spec, node, name)
-        kafka = KafkaContainer(node, self._images.kafka.name, name, self._labels, environment, volumes)
-        kafka.with_network(self._networks[node.rack]).with_network_aliases(node.name, node.home_name)
-        return kafka
-
-
-def _await_answer(proxy_layer: ProxyLayer, container: EngineContainer) -> None:
     def missing_state() -> str:
         try:
             proxy_layer.toxiproxy.version()
@@ -247,4 +195,6 @@ def _await_answer(proxy_layer: ProxyLayer, container: EngineContainer) -> None:
         return ""
 
     if missing := still_lacking(missing_state, _TOXIPROXY_S):
-        raise ClusterError(f"Toxiproxy does not answer: {missing}\n{last_log_lines(container)}")
+        raise ClusterError(f"Toxiproxy does not answer: {missing}\n{last_log_lines(started)}")
+    proxy_layer.toxiproxy.populate(topology.proxies(), proxy_layer.address_in)
+    return proxy_layer

@@ -16,6 +16,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
+from itertools import count
 from typing import Any, NamedTuple
 
 from docker.errors import APIError, NotFound
@@ -136,10 +137,10 @@ def output(container: Container, since: datetime | None = None) -> str:
         return ""
 
 
-def last_log_lines(container: Container, count: int = 15) -> str:
+def last_log_lines(container: Container) -> str:
     """Return the last lines of output, oldest first, without Java's stack frames: the error is above those."""
     lines = [line for line in output(container).splitlines() if not line.startswith("\tat ")]
-    return "\n".join(lines[-count:])
+    return "\n".join(lines[-15:])
 
 
 def host_ports(container: Container) -> dict[int, int]:
@@ -171,11 +172,26 @@ def replace(node: KafkaNode, image: str) -> None:
     except APIError as error:
         raise ClusterError(f"can't stop {node.container.name}: {error.explanation or error}") from error
     old = node.container
-    name = node_name(old)
+    name, client = node_name(old), old.client
     try:
         if old.name == name:
-            old.rename(_free_name(old, name))
-        node.container = _create_replacement(old, name, image)
+            used_names = {c.name for c in client.containers.list(all=True, filters={"name": f"{name}{WAS}"})}
+            old.rename(next(new for n in count(1) if (new := f"{name}{WAS}{n}") not in used_names))
+        old.reload()
+        config, image_config = old.attrs["Config"], old.image.attrs["Config"]
+        # without the alias that the engine derived from the old container's id
+        endpoints = {
+            network: {"Aliases": [alias for alias in it.get("Aliases") or () if not str(old.id).startswith(alias)]}
+            for network, it in old.attrs["NetworkSettings"]["Networks"].items()
+        }
+        container_config = {
+            **{key: config[key] for key in _COPIED if config.get(key) and config[key] != image_config.get(key)},
+            "Image": image,
+            "Env": [pair for pair in config["Env"] or () if pair not in (image_config.get("Env") or ())],
+            "HostConfig": old.attrs["HostConfig"],
+            "NetworkingConfig": {"EndpointsConfig": endpoints},
+        }
+        node.container = client.containers.get(client.api.create_container_from_config(container_config, name)["Id"])
         node.container.start()
     except APIError as error:
         raise ClusterError(f"can't replace {old.name} by {image}: {error.explanation or error}") from error
@@ -185,32 +201,3 @@ def current_container(found: Mapping[str, Container], name: str) -> Container | 
     """Return a node's container from ``found`` (by name): its own, else the last replaced one."""
     replaced = {int(other.rpartition(WAS)[2]): other for other in found if other.startswith(f"{name}{WAS}")}
     return found.get(name) or found.get(replaced.get(max(replaced, default=0), ""))
-
-
-def _free_name(old: Container, name: str) -> str:
-    """Return the first unused name for the replaced container."""
-    used_names = {other.name for other in old.client.containers.list(all=True, filters={"name": f"{name}{WAS}"})}
-    return next(candidate for n in range(1, len(used_names) + 2) if (candidate := f"{name}{WAS}{n}") not in used_names)
-
-
-def _create_replacement(old: Container, name: str, image: str) -> Container:
-    old.reload()
-    config, image_config = old.attrs["Config"], old.image.attrs["Config"]
-    own = {key: config[key] for key in _COPIED if config.get(key) and config[key] != image_config.get(key)}
-    environment = [pair for pair in config["Env"] or () if pair not in (image_config.get("Env") or ())]
-    networks = {net: _endpoint(old, settings) for net, settings in old.attrs["NetworkSettings"]["Networks"].items()}
-    container_config = {
-        **own,
-        "Image": image,
-        "Env": environment,
-        "HostConfig": old.attrs["HostConfig"],
-        "NetworkingConfig": {"EndpointsConfig": networks},
-    }
-    created = old.client.api.create_container_from_config(container_config, name)
-    return old.client.containers.get(created["Id"])
-
-
-def _endpoint(old: Container, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the network aliases without the alias that the engine derived from the old container's id."""
-    aliases = [alias for alias in settings.get("Aliases") or () if not str(old.id).startswith(alias)]
-    return {"Aliases": aliases}

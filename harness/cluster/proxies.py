@@ -69,7 +69,10 @@ class Toxiproxy:
     def toxics(self) -> dict[str, tuple[Toxic, ...]]:
         """Return the toxics in force, by proxy."""
         proxies = self._request("get", "/proxies").json()
-        return {name: tuple(map(_toxic, proxy["toxics"])) for name, proxy in proxies.items()}
+        return {
+            name: tuple(Toxic(t["name"], t["type"], t["stream"], dict(t["attributes"])) for t in proxy["toxics"])
+            for name, proxy in proxies.items()
+        }
 
     def add_toxic(self, proxy: str, toxic: Toxic) -> None:
         """Add a toxic; its name must be new on this proxy."""
@@ -133,10 +136,6 @@ class Toxiproxy:
         return response
 
 
-def _toxic(document: Mapping[str, Any]) -> Toxic:
-    return Toxic(document["name"], document["type"], document["stream"], dict(document["attributes"]))
-
-
 DESCRIPTOR_FILE = "wire_proxy.json"
 LOG = "wire_proxy.log"
 _WIRE_PROXY_DEADLINE_S = 5.0
@@ -158,12 +157,27 @@ class WireProxy:
         Raises:
             ClusterError: it did not come up; the reason is in its log.
         """
-        config = {"ways": list(ways), "guard": guard}
-        pid, line = _spawn(json.dumps(config), home / "logs" / LOG)
+        log = home / "logs" / LOG
+        log.parent.mkdir(exist_ok=True)
+        config = json.dumps({"ways": list(ways), "guard": guard})
+        command = [sys.executable, "-P", "-m", "aftershock.faults.wire_proxy", config]
+        reading, writing = os.pipe()
+        actions = [
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_DUP2, writing, 1),
+            (os.POSIX_SPAWN_OPEN, 2, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
+        ]
         try:
-            ready = json.loads(line)
+            # in its own session, so that Ctrl-C of the runner does not reach it
+            pid = os.posix_spawn(sys.executable, command, os.environ, file_actions=actions, setsid=True)
+        finally:
+            os.close(writing)
+        with os.fdopen(reading, "rb") as stdout:
+            first_line = stdout.readline(_LINE_BYTES_MAX)
+        try:
+            ready = json.loads(first_line)
         except ValueError:
-            raise ClusterError(f"the wire proxy did not start; the reason is in {home / 'logs' / LOG}") from None
+            raise ClusterError(f"the wire proxy did not start; the reason is in {log}") from None
         descriptor = {"process": ownership.owner(pid), "control": ready["control"], "ports": ready["ports"]}
         write_whole(home / DESCRIPTOR_FILE, json.dumps(descriptor, indent=1) + "\n")
         return cls(**descriptor)
@@ -228,21 +242,3 @@ class WireProxy:
     def _ended_error(self) -> ClusterError:
         pid = self._process.partition(":")[0]
         return ClusterError(f"the wire proxy (process {pid}) has ended; without it no client can reach the cluster")
-
-
-def _spawn(config: str, log: Path) -> tuple[int, bytes]:
-    """Start the process in its own session; return its id and its first line of output."""
-    log.parent.mkdir(exist_ok=True)
-    reading, writing = os.pipe()
-    actions = [
-        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-        (os.POSIX_SPAWN_DUP2, writing, 1),
-        (os.POSIX_SPAWN_OPEN, 2, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
-    ]
-    command = [sys.executable, "-P", "-m", "aftershock.faults.wire_proxy", config]
-    try:
-        pid = os.posix_spawn(sys.executable, command, os.environ, file_actions=actions, setsid=True)
-    finally:
-        os.close(writing)
-    with os.fdopen(reading, "rb") as stdout:
-        return pid, stdout.readline(_LINE_BYTES_MAX)

@@ -38,21 +38,21 @@ def restore(cluster: Cluster, log: Log, deadline_s: float = 60.0) -> None:
         ClusterError: the deadline passed, a node's container is gone, or a state is irreparable.
         FaultError: Toxiproxy does not answer.
     """
-    if problem := still_lacking(lambda: _round(cluster, log), deadline_s):
+
+    def first_finding() -> str:
+        try:
+            for step in (_versions, _nodes, _links, _rules):  # a lease must not leave these behind
+                if finding := step(cluster):
+                    log(f"repaired what a lease left behind: {finding}")
+                    return finding
+            traces = (_brokers, _settings, _moves, _topics, _groups, _replicas, _leaders)  # of normal use
+            return next(filter(None, (step(cluster) for step in traces)), "")
+        except AdminError as error:
+            # a broker that was just started does not answer yet
+            return str(error)
+
+    if problem := still_lacking(first_finding, deadline_s):
         raise ClusterError(f"the cluster {cluster.run_id} is not as new after {deadline_s:.0f} s: {problem}")
-
-
-def _round(cluster: Cluster, log: Log) -> str:
-    """Return the first step's finding; "" if no step finds anything."""
-    try:
-        for step in _FAULTS:
-            if findings := step(cluster):
-                log(f"repaired what a lease left behind: {findings}")
-                return findings
-        return next(filter(None, (step(cluster) for step in _TRACES)), "")
-    except AdminError as error:
-        # a broker that was just started does not answer yet
-        return str(error)
 
 
 def _versions(cluster: Cluster) -> str:
@@ -66,16 +66,15 @@ def _versions(cluster: Cluster) -> str:
 
 def _nodes(cluster: Cluster) -> str:
     """Start every node's process."""
+
+    def revive(node: KafkaNode) -> str:
+        if (state := node.state()) == "running":
+            return ""
+        node.resume() if state == "paused" else node.restart()
+        return f"{node.node.name} was {state}"
+
     with ThreadPoolExecutor(max_workers=8) as pool:
-        return ", ".join(filter(None, pool.map(_revive, cluster.nodes.values())))
-
-
-def _revive(node: KafkaNode) -> str:
-    state = node.state()
-    if state == "running":
-        return ""
-    node.resume() if state == "paused" else node.restart()
-    return f"{node.node.name} was {state}"
+        return ", ".join(filter(None, pool.map(revive, cluster.nodes.values())))
 
 
 def _links(cluster: Cluster) -> str:
@@ -138,18 +137,18 @@ def _brokers(cluster: Cluster) -> str:
 
 def _topics(cluster: Cluster) -> str:
     """Delete all topics but Kafka's own."""
-    findings = {topic for broker in _broker_ids(cluster) for topic in cluster.admin.topics(broker)}
-    if findings:
-        cluster.admin.delete_topics(sorted(findings))
-        return f"{len(findings)} topics being deleted"
+    topics = {topic for broker in _broker_ids(cluster) for topic in cluster.admin.topics(broker)}
+    if topics:
+        cluster.admin.delete_topics(sorted(topics))
+        return f"{len(topics)} topics being deleted"
     return ""
 
 
 def _groups(cluster: Cluster) -> str:
     """Delete all groups."""
-    findings = [(broker, *group) for broker in _broker_ids(cluster) for group in groups(cluster.admin, broker).items()]
-    obstacles = [delete_group(cluster.admin, *group) for group in findings]
-    return next(filter(None, obstacles), f"{len(findings)} groups being deleted" if findings else "")
+    existing = [(broker, *group) for broker in _broker_ids(cluster) for group in groups(cluster.admin, broker).items()]
+    obstacles = [delete_group(cluster.admin, *group) for group in existing]
+    return next(filter(None, obstacles), f"{len(existing)} groups being deleted" if existing else "")
 
 
 def _replicas(cluster: Cluster) -> str:
@@ -160,10 +159,10 @@ def _replicas(cluster: Cluster) -> str:
 
 def _leaders(cluster: Cluster) -> str:
     """Elect the first replica of every partition as its leader."""
-    versions = {(p.topic, p.partition) for p in _all_views(cluster) if p.leader != p.replicas[0]}
-    if versions:
-        cluster.admin.elect_preferred(sorted(versions))
-        return f"{len(versions)} partitions not led by their preferred replica"
+    badly_led = {(p.topic, p.partition) for p in _all_views(cluster) if p.leader != p.replicas[0]}
+    if badly_led:
+        cluster.admin.elect_preferred(sorted(badly_led))
+        return f"{len(badly_led)} partitions not led by their preferred replica"
     return ""
 
 
@@ -174,9 +173,3 @@ def _all_views(cluster: Cluster) -> Sequence[PartitionState]:
 
 def _broker_ids(cluster: Cluster) -> list[BrokerId]:
     return [BrokerId(node.id) for node in cluster.spec.topology.brokers]
-
-
-_FAULTS = (_versions, _nodes, _links, _rules)
-"""Steps for state that a lease must not leave behind; a finding is logged."""
-_TRACES = (_brokers, _settings, _moves, _topics, _groups, _replicas, _leaders)
-"""Steps for the normal traces of use."""

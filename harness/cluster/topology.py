@@ -102,6 +102,25 @@ class Topology:
         """Return all proxies of the cluster."""
         return tuple(proxy for node in self.nodes for proxy in self._proxies_to(node))
 
+    def _proxies_to(self, node: Node) -> Iterator[Proxy]:
+        target = node.home_name
+        ports: dict[Channel, int] = {}
+        if node.broker:
+            for rack in self.racks:
+                port, upstream = self.client_proxy_port(rack, node.id), f"{target}:{self.client_port(rack)}"
+                yield Proxy(client_proxy(rack, node.id), "client", rack, node.id, None, port, upstream)
+            port, upstream = admin_proxy_port(node.id), f"{target}:{ADMIN_PORT}"
+            yield Proxy(f"admin-{node.name}", "admin", None, node.id, None, port, upstream)
+            ports["replication"] = replication_port(node.id)
+        if node.controller:
+            port, upstream = quorum_proxy_port(node.id), f"{target}:{controller_port(node.id)}"
+            yield Proxy(f"quorum-{node.name}", "admin", None, node.id, None, port, upstream)
+            ports["controller"] = controller_port(node.id)
+        for rack in self.racks:
+            for channel, port in ports.items() if rack != node.rack else ():
+                name, upstream = f"{channel}_{rack}-{node.name}", f"{target}:{port}"
+                yield Proxy(name, channel, rack, node.id, rack, port, upstream)
+
     def foreign_names(self, rack: str) -> list[str]:
         """Return Toxiproxy's aliases on ``rack``'s network: all nodes of the other racks."""
         return [node.name for node in self.nodes if node.rack != rack]
@@ -112,38 +131,6 @@ class Topology:
 
     def _rack_number(self, rack: str) -> int:
         return self.racks.index(rack) + 1
-
-    def _proxies_to(self, node: Node) -> Iterator[Proxy]:
-        if node.broker:
-            for rack in self.racks:
-                port = self.client_proxy_port(rack, node.id)
-                yield Proxy(
-                    client_proxy(rack, node.id),
-                    "client",
-                    rack,
-                    node.id,
-                    None,
-                    port,
-                    f"{node.home_name}:{self.client_port(rack)}",
-                )
-            upstream = f"{node.home_name}:{ADMIN_PORT}"
-            yield Proxy(f"admin-{node.name}", "admin", None, node.id, None, admin_proxy_port(node.id), upstream)
-        if node.controller:
-            upstream = f"{node.home_name}:{controller_port(node.id)}"
-            yield Proxy(f"quorum-{node.name}", "admin", None, node.id, None, quorum_proxy_port(node.id), upstream)
-        for rack in self.racks:
-            if rack != node.rack:
-                yield from self._proxies_between(rack, node)
-
-    def _proxies_between(self, rack: str, node: Node) -> Iterator[Proxy]:
-        ports: Mapping[Channel, int] = {}
-        if node.broker:
-            ports = {**ports, "replication": replication_port(node.id)}
-        if node.controller:
-            ports = {**ports, "controller": controller_port(node.id)}
-        for channel, port in ports.items():
-            upstream = f"{node.home_name}:{port}"
-            yield Proxy(f"{channel}_{rack}-{node.name}", channel, rack, node.id, rack, port, upstream)
 
 
 def replication_port(node: int) -> int:
@@ -187,26 +174,17 @@ def topology(racks: Mapping[str, int], controllers: int) -> Topology:
         voters = tuple(Node(11 + i, names[i % len(names)], broker=False, controller=True) for i in range(controllers))
         brokers = tuple(Node(i, rack, broker=True, controller=False) for i, rack in enumerate(broker_racks, 1))
         return Topology(tuple(racks), brokers + voters)
-    combined_voters = _combined_voters(broker_racks)
+    # one combined node of each rack votes first, then a second of each
+    ranked = sorted((broker_racks[:i].count(rack), i + 1) for i, rack in enumerate(broker_racks))
+    count = len(broker_racks)
+    voter_count = min(5, count if count % 2 else max(1, count - 1))
+    combined_voters = {node for _, node in ranked[:voter_count]}
     nodes = tuple(Node(i, rack, broker=True, controller=i in combined_voters) for i, rack in enumerate(broker_racks, 1))
     return Topology(tuple(racks), nodes)
 
 
-def _combined_voters(broker_racks: list[str]) -> frozenset[int]:
-    """Choose an odd number, at most five, of combined nodes as voters: one of each rack, then a second of each."""
-    per_rack: dict[str, int] = {}
-    ranked: list[tuple[int, int]] = []
-    for node, rack in enumerate(broker_racks, 1):
-        ranked.append((per_rack.get(rack, 0), node))
-        per_rack[rack] = per_rack.get(rack, 0) + 1
-    count = min(5, len(broker_racks) if len(broker_racks) % 2 else max(1, len(broker_racks) - 1))
-    return frozenset(node for _, node in sorted(ranked)[:count])
-
-
 LOG_DIR = "/var/lib/kafka/data"
 DISK = "/var/lib/kafka/disk"  # + its number, counted from 1
-_OWN_CLASS = "aftershock."  # prefix of our classes' names
-_OWN_CLASSES = "/opt/aftershock"  # their folder in the Java client's image
 
 
 @dataclass(frozen=True)
@@ -289,13 +267,17 @@ class ClusterSpec:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data, equal for specifications that one cluster can serve. The order of racks matters."""
-        racks = [[rack, count] for rack, count in self.racks.items()]
-        document = {"kafka": self.kafka, "racks": racks, "controllers": self.controllers, "profile": self.profile.name}
-        disks = {"disks": self.disks.model_dump()} if self.disks else {}
-        wire_proxy = {"wire_proxy": True} if self.wire_proxy else {}
-        broker_settings = {str(broker): dict(sorted(config.items())) for broker, config in sorted(self.brokers.items())}
-        brokers = {"brokers": broker_settings} if broker_settings else {}
-        return {**document, **disks, **wire_proxy, **brokers, "config": dict(sorted(self.config.items()))}
+        brokers = {str(broker): dict(sorted(config.items())) for broker, config in sorted(self.brokers.items())}
+        return {
+            "kafka": self.kafka,
+            "racks": [[rack, count] for rack, count in self.racks.items()],
+            "controllers": self.controllers,
+            "profile": self.profile.name,
+            **({"disks": self.disks.model_dump()} if self.disks else {}),
+            **({"wire_proxy": True} if self.wire_proxy else {}),
+            **({"brokers": brokers} if brokers else {}),
+            "config": dict(sorted(self.config.items())),
+        }
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "ClusterSpec":
@@ -310,7 +292,7 @@ class ClusterSpec:
     def own_classes(self) -> bool:
         """True if a node is configured with one of our Java classes, and so needs the image that contains it."""
         settings = (self.config, *self.brokers.values())
-        return any(value.startswith(_OWN_CLASS) for config in settings for value in config.values())
+        return any(value.startswith("aftershock.") for config in settings for value in config.values())
 
     def log_dirs(self, node: Node) -> tuple[str, ...]:
         """Return a node's log directories for topics; the metadata log is always in ``LOG_DIR``."""
@@ -325,21 +307,17 @@ class ClusterSpec:
             cluster_id: the same for all nodes of the cluster.
             advertised: ``host:port`` by listener name, for listeners that are dialled through the host.
         """
-        environment = {_variable(key): value for key, value in self._properties(node, advertised).items()}
-        environment["CLUSTER_ID"] = cluster_id
-        environment["KAFKA_HEAP_OPTS"] = self.profile.heap_flags
-        environment["KAFKA_JVM_PERFORMANCE_OPTS"] = self.profile.jvm_flags
-        if self.own_classes:
-            environment["CLASSPATH"] = _OWN_CLASSES
-        return environment
-
-    def _properties(self, node: Node, advertised: Mapping[str, str]) -> dict[str, str]:
+        racks, brokers = self.topology.racks, self.topology.brokers
         voters = ",".join(f"{v.id}@{v.name}:{controller_port(v.id)}" for v in self.topology.controllers)
-        listeners = self._listeners(node)
-        roles = [role for role, enabled in (("broker", node.broker), ("controller", node.controller)) if enabled]
+        listeners = {}
+        if node.broker:
+            listeners = {client_listener(rack): self.topology.client_port(rack) for rack in racks}
+            listeners |= {"BROKER": replication_port(node.id), "ADMIN": ADMIN_PORT}
+        if node.controller:
+            listeners["CONTROLLER"] = controller_port(node.id)
         properties = {
             "node.id": str(node.id),
-            "process.roles": ",".join(roles),
+            "process.roles": ",".join(role for role in ("broker", "controller") if getattr(node, role)),
             "controller.quorum.voters": voters,
             "controller.listener.names": "CONTROLLER",
             "listeners": ",".join(f"{name}://:{port}" for name, port in listeners.items()),
@@ -351,36 +329,34 @@ class ClusterSpec:
             **self.profile.broker,
         }
         if node.broker:
-            properties |= self._broker_properties(node, advertised)
+            addresses = {**advertised, "BROKER": f"{node.name}:{replication_port(node.id)}"}
+            replicas, in_sync = str(min(3, len(brokers))), str(min(2, len(brokers)))
+            properties |= {
+                "broker.rack": node.rack,
+                "advertised.listeners": ",".join(f"{name}://{address}" for name, address in addresses.items()),
+                "inter.broker.listener.name": "BROKER",
+                "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+                "auto.create.topics.enable": "false",
+                "default.replication.factor": replicas,
+                "offsets.topic.replication.factor": replicas,
+                "transaction.state.log.replication.factor": replicas,
+                "transaction.state.log.min.isr": in_sync,
+                "share.coordinator.state.topic.replication.factor": replicas,
+                "share.coordinator.state.topic.min.isr": in_sync,
+            }
         properties |= {**self.config, **self.brokers.get(node.id, {})}
-        return {key: value for key, value in properties.items() if value}
-
-    def _listeners(self, node: Node) -> dict[str, int]:
-        listeners = {}
-        if node.broker:
-            listeners = {client_listener(rack): self.topology.client_port(rack) for rack in self.topology.racks}
-            listeners |= {"BROKER": replication_port(node.id), "ADMIN": ADMIN_PORT}
-        if node.controller:
-            listeners["CONTROLLER"] = controller_port(node.id)
-        return listeners
-
-    def _broker_properties(self, node: Node, advertised: Mapping[str, str]) -> dict[str, str]:
-        addresses = {**advertised, "BROKER": f"{node.name}:{replication_port(node.id)}"}
-        replicas = str(min(3, len(self.topology.brokers)))
-        in_sync = str(min(2, len(self.topology.brokers)))
-        return {
-            "broker.rack": node.rack,
-            "advertised.listeners": ",".join(f"{name}://{address}" for name, address in addresses.items()),
-            "inter.broker.listener.name": "BROKER",
-            "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
-            "auto.create.topics.enable": "false",
-            "default.replication.factor": replicas,
-            "offsets.topic.replication.factor": replicas,
-            "transaction.state.log.replication.factor": replicas,
-            "transaction.state.log.min.isr": in_sync,
-            "share.coordinator.state.topic.replication.factor": replicas,
-            "share.coordinator.state.topic.min.isr": in_sync,
+        # KafkaDockerWrapper reads `_` as a dot, `__` as `_`, and `___` as `-`
+        environment = {
+            "KAFKA_" + key.replace("_", "__").replace("-", "___").replace(".", "_").upper(): value
+            for key, value in properties.items()
+            if value
         }
+        environment["CLUSTER_ID"] = cluster_id
+        environment["KAFKA_HEAP_OPTS"] = self.profile.heap_flags
+        environment["KAFKA_JVM_PERFORMANCE_OPTS"] = self.profile.jvm_flags
+        if self.own_classes:
+            environment["CLASSPATH"] = "/opt/aftershock"  # their folder in the Java client's image
+        return environment
 
 
 def client_listener(rack: str) -> str:
@@ -393,8 +369,3 @@ def cluster_id_of(run_id: str) -> str:
     digest = hashlib.sha256(run_id.encode()).digest()[:16]
     # Kafka's storage tool would treat an id that starts with "-" as an option
     return base64.urlsafe_b64encode(b"\x40" + digest[1:]).decode().rstrip("=")
-
-
-def _variable(key: str) -> str:
-    """Return the environment variable for property ``key`` (KafkaDockerWrapper: ``__`` is ``_``, ``___`` is ``-``)."""
-    return "KAFKA_" + key.replace("_", "__").replace("-", "___").replace(".", "_").upper()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from docker.errors import APIError, ImageNotFound
+from docker.errors import APIError, DockerException, ImageNotFound
 
 from aftershock.errors import EngineError, ImageError
 from aftershock.harness.cluster import engine
@@ -153,8 +153,15 @@ def test_a_malformed_docker_host_is_a_sentence(monkeypatch: pytest.MonkeyPatch) 
         engine.connect()
 
 
-def test_permission_denied_has_a_sentence_of_its_own() -> None:
+def test_permission_denied_has_a_sentence_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine that is there but closed to us is another problem with another remedy."""
-    words = "('Connection aborted.', PermissionError(13, 'Permission denied'))"
 
-    assert "docker group" in engine._unreachable("the local socket", words)
+    def refuse(**_: Any) -> None:
+        raise DockerException("('Connection aborted.', PermissionError(13, 'Permission denied'))")
+
+    monkeypatch.setenv("DOCKER_HOST", "tcp://engine:2375")
+    monkeypatch.setattr(engine.docker, "from_env", refuse)
+    with pytest.raises(
+        EngineError, match="the Docker engine at tcp://engine:2375 denies access: join the docker group"
+    ):
+        engine.connect()
