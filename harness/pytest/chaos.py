@@ -1,7 +1,7 @@
 """The ``chaos`` fixture: drives runs for a test, and records the SLOs that the test expects of them.
 
-A run is driven when the test requests it, but judged at the end of the session together with all others, so no verdict
-is available here. Errors that can be known in advance (in the plan, an SLO, a mark) are raised at once, as PlanError.
+A run is driven when the test requests it, and judged at the end of the session together with all other runs. Errors in
+a plan, an SLO or a mark are raised at once, as PlanError.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -32,6 +33,11 @@ from aftershock.harness.run.rundir import RunDir
 from aftershock.harness.safety.lease import Kind, lease_kind
 
 EXPECTATIONS = "expectations.jsonl"
+_MARK = 'write @pytest.mark.chaos(seed=7, judged="latency"), or judged="integrity", or neither'
+_SHARED = (
+    "this run shared the host with others, because its plan has only SLOs on record counts: mark the test "
+    '@pytest.mark.chaos(judged="latency"), or add the SLO to the plan'
+)
 
 
 @dataclass(frozen=True)
@@ -46,13 +52,23 @@ class Origin:
 
 
 class Chaos:
-    """Value of the ``chaos`` fixture. ``finished`` is called with the id of each run whose evidence is complete."""
+    """Value of the ``chaos`` fixture. ``on_finish`` is called with the id of each run whose evidence is complete.
 
-    def __init__(self, suite: Suite, test: Origin, finished: Callable[[str], None]) -> None:
+    Raises:
+        PlanError: the ``chaos`` mark has invalid arguments.
+    """
+
+    def __init__(self, suite: Suite, test: Origin, on_finish: Callable[[str], None]) -> None:
         self._suite = suite
         self._test = test
-        self._finished = finished
-        self._seed, self._judged = _settings_of_mark(test)
+        self._on_finish = on_finish
+        arguments = test.mark.kwargs if test.mark else {}
+        seed, kind = arguments.get("seed", test.seed), arguments.get("judged")
+        valid = not (test.mark and test.mark.args) and set(arguments) <= {"seed", "judged"}
+        if not valid or not isinstance(seed, int) or kind not in (None, *get_args(Kind)):
+            raise PlanError([f"{test.nodeid}: invalid arguments of the chaos mark; {_MARK}"])
+        self._seed: int = seed
+        self._marked_kind: Kind | None = kind
 
     def run(
         self,
@@ -82,19 +98,23 @@ class Chaos:
             LeaseError: a lease is not available.
         """
         __tracebackhide__ = True
-        _require_sync_caller(self._test)
+        with suppress(RuntimeError):  # a run has its own event loop and would block the caller's
+            asyncio.get_running_loop()
+            problem = "chaos.run can't be called from async code; make the test a plain function"
+            raise PlanError([f"{self._test.nodeid}: {problem}"])
         run_seed = self._seed if seed is None else seed
-        source = _plan_source(plan, self._test)
-        job = prepare(source, changes, run_seed, _log, rehearse=rehearse, allow_exec=allow_exec)
-        return self._drive(job, _lease_kind(job, self._judged))
-
-    def _drive(self, job: Job, kind: Kind) -> "ChaosRun":
-        seed = job.timeline.seed
-        begin = run_starter(self._suite, self._test.nodeid, job, f"--aftershock-seed={seed}")
+        source, log = _plan_source(plan, self._test), partial(print, file=sys.stderr)  # pytest captures stderr
+        job = prepare(source, changes, run_seed, log, rehearse=rehearse, allow_exec=allow_exec)
+        kind = lease_kind([objective.slo for objective in job.checked.plan.objectives])
+        if self._marked_kind == "integrity" and kind == "latency" and job.checked.plan.slo:
+            problem = "the plan has SLOs on time, which can't be judged on a shared host"
+            raise PlanError([f'{job.checked.source}: {problem}; remove judged="integrity" from the test\'s chaos mark'])
+        kind = self._marked_kind or kind
+        begin = run_starter(self._suite, self._test.nodeid, job, f"--aftershock-seed={run_seed}")
         # plain lines instead of a live panel: pytest captures them and shows them if the test fails
         console = Console(stderr=True, highlight=False, force_terminal=False)
         home = leased_run.drive(leased_run.LeasedJob(job, kind, self._suite, self._test.nodeid, begin, console))
-        self._finished(home.run_id)
+        self._on_finish(home.run_id)
         return ChaosRun(home, job.checked.plan, kind, self._test.rootdir)
 
 
@@ -114,7 +134,6 @@ class ChaosRun:
 
     @property
     def run_id(self) -> str:
-        """The run's id, which is also its folder's name."""
         return self._home.run_id
 
     @property
@@ -129,7 +148,10 @@ class ChaosRun:
             PlanError: the SLO is invalid, refers to names that the plan lacks, or can't get enough samples.
         """
         __tracebackhide__ = True
-        at = _caller_location(self._rootdir)
+        frame = sys._getframe(1)  # noqa: SLF001 - what inspect would do, without reading the source of the whole stack
+        file = Path(frame.f_code.co_filename)
+        display_path = file.relative_to(self._rootdir) if file.is_relative_to(self._rootdir) else Path(file.name)
+        at = f"{display_path.as_posix()}:{frame.f_lineno}"
         draft = draft_of(self._plan.model_copy(update={"slo": (slo,)}))
         problems = format_problems(slo_problems(draft), _OneLocation(at))
         if problems:
@@ -139,12 +161,6 @@ class ChaosRun:
         with (self.home / EXPECTATIONS).open("a", encoding="utf-8") as file:
             file.write(json.dumps({"text": slo, "at": at, "gate": gate}) + "\n")
         self._home.seal()
-
-
-_SHARED = (
-    "this run shared the host with others, because its plan has only SLOs on record counts: mark the test "
-    '@pytest.mark.chaos(judged="latency"), or add the SLO to the plan'
-)
 
 
 class _OneLocation:
@@ -172,18 +188,6 @@ def run_starter(suite: Suite, test: str, job: Job, *options: str, **facts: Any) 
     return begin
 
 
-def _log(line: str) -> None:
-    """Write to pytest's captured output."""
-    sys.stderr.write(line + "\n")
-
-
-def _require_sync_caller(test: Origin) -> None:
-    """Refuse calls from an event loop: a run has its own loop and would block the caller's."""
-    with suppress(RuntimeError):
-        asyncio.get_running_loop()
-        raise PlanError([f"{test.nodeid}: chaos.run can't be called from async code; make the test a plain function"])
-
-
 def _plan_source(source: Plan | Path | str, test: Origin) -> Path | str:
     """Resolve the ``plan`` argument to a file or to YAML text."""
     if isinstance(source, Plan):
@@ -200,33 +204,3 @@ def _plan_source(source: Plan | Path | str, test: Origin) -> Path | str:
     raise PlanError(
         [f"{source}: no such file beside {test.file.name} or in {test.rootdir}, and no bundled plan; {hint}"]
     )
-
-
-def _settings_of_mark(test: Origin) -> tuple[int, Kind | None]:
-    """Return seed and kind from the ``chaos`` mark. Raises PlanError for invalid arguments."""
-    arguments = test.mark.kwargs if test.mark else {}
-    seed, judged = arguments.get("seed", test.seed), arguments.get("judged")
-    valid = not (test.mark and test.mark.args) and set(arguments) <= {"seed", "judged"}
-    if not valid or not isinstance(seed, int) or judged not in (None, *get_args(Kind)):
-        raise PlanError([f"{test.nodeid}: invalid arguments of the chaos mark; {_MARK}"])
-    return seed, judged
-
-
-_MARK = 'write @pytest.mark.chaos(seed=7, judged="latency"), or judged="integrity", or neither'
-
-
-def _lease_kind(job: Job, judged: Kind | None) -> Kind:
-    """Return the lease kind of a run. Raises PlanError if the mark allows sharing the host but the plan doesn't."""
-    required = lease_kind([each.slo for each in job.checked.plan.objectives])
-    if judged == "integrity" and required == "latency" and job.checked.plan.slo:
-        problem = "the plan has SLOs on time, which can't be judged on a shared host"
-        raise PlanError([f'{job.checked.source}: {problem}; remove judged="integrity" from the test\'s chaos mark'])
-    return judged or required
-
-
-def _caller_location(rootdir: Path) -> str:
-    """Return the location of the caller outside this file, as ``tests/test_x.py:12``."""
-    frame = sys._getframe(2)  # noqa: SLF001 - what inspect would do, without reading the source of the whole stack
-    file = Path(frame.f_code.co_filename)
-    display_path = file.relative_to(rootdir) if file.is_relative_to(rootdir) else Path(file.name)
-    return f"{display_path.as_posix()}:{frame.f_lineno}"

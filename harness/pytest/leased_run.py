@@ -1,14 +1,11 @@
-"""Run on a warm cluster of the session's pool, for chaos tests, ``explore`` and ``minimise``.
-
-``aftershock run`` launches a new cluster instead.
+"""Run on a warm cluster of a pool, for chaos tests, ``explore`` and ``minimise``.
 
 ::
 
     host lease ─▶ cluster lease ─▶ run directory ─▶ load and faults ─▶ release host ─▶ broker logs ─▶ release cluster
 
-* The host lease comes first: a launch would disturb a neighbour's measurements, and a process that waited for the host
-  while holding a cluster could deadlock.
-* The host lease ends with the load: healing and clearing the cluster needs no quiet host.
+The host lease comes first: a launch would disturb other measurements, and a process that waits for the host while it
+holds a cluster could deadlock. The host lease ends with the load: the restoration of the cluster needs no quiet host.
 """
 
 from collections.abc import Callable
@@ -32,13 +29,12 @@ from aftershock.harness.safety.lease import Kind, host_lease
 
 @dataclass(frozen=True)
 class LeasedJob:
-    """A job to drive for a test.
+    """A job to drive on a leased cluster.
 
     Attributes:
         kind: the kind of host lease that the run needs.
-        test: holder of the leases, as shown to processes that wait for them: a test's node id, for example.
+        test: holder of the leases, as shown to waiting processes, for example a test's node id.
         begin: creates the run directory; called when host and cluster are leased.
-        console: receives the progress, in lines.
     """
 
     job: Job
@@ -50,7 +46,7 @@ class LeasedJob:
 
 
 def pool_of(suite: Suite) -> Pool:
-    """Open the session's pool. All processes of the session share it; its clusters belong to the controller."""
+    """Open the pool that all processes of the session share; its clusters belong to the controller."""
     return Pool(suite.folder / "pool", owner(suite.owner_pid), keep_dirty=suite.keep_failed)
 
 

@@ -5,8 +5,8 @@
     worker, or the only process     chaos.run ─▶ evidence; the test's reports carry the ids of its runs
     controller, or the only process reports held back ─▶ runs judged together ─▶ reports released with their outcomes
 
-Every pytest run with Aftershock installed imports this module, so it must stay cheap: code that drives and judges is
-imported when a test requests it. A suite without chaos tests runs unchanged. See `docs/PYTEST.md`.
+Every pytest run with Aftershock installed imports this module, so it imports code that drives and judges only when a
+test requests it. A suite without chaos tests runs unchanged. See `docs/PYTEST.md`.
 """
 
 import os
@@ -41,7 +41,6 @@ _MARK = "chaos(seed=N, judged='latency'|'integrity'): settings of this test's ch
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option group."""
     group = parser.getgroup("aftershock", "chaos tests on a real Kafka cluster")
     group.addoption("--aftershock-seed", type=int, default=0, metavar="N", help="seed of the runs (default: 0)")
     group.addoption(
@@ -68,7 +67,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Send the session to an xdist worker."""
     node.workerinput[_WORKER_INPUT] = node.config.stash[_SUITE].to_json()
 
 
@@ -148,14 +146,24 @@ class _Controller:
         """Remove clusters, write the index, add checks to JUnit; after pytest's own files and the workers' end."""
         result = yield
         if self._suite.folder.exists():
+            folder = self._config.invocation_params.dir
+            junit_path = self._config.getoption("xmlpath", None)
             try:
-                self._finish()
+                from aftershock.harness.pytest import summary
+
+                self._lines = summary.finish(self._suite, self._verdicts, self._failed, folder)
+                if junit_path:
+                    outcomes = {held.nodeid: self._outcome(held) for held in self._deferred.held}
+                    checks = summary.checks_by_test(self._suite.entries(), self._verdicts, outcomes)
+                    summary.add_checks(folder / Path(os.path.expandvars(junit_path)).expanduser(), checks)
+            except EvidenceError as error:
+                self._lines.append(str(error))
             except Exception:  # noqa: BLE001 - a bug of ours must not suppress pytest's own summary
                 self._lines += traceback.format_exc().splitlines()
         return result
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the session's section if it had chaos tests."""
+        """Print the session's section if the session had chaos tests."""
         if self._lines:
             terminalreporter.section("aftershock")
             for line in self._lines:
@@ -176,7 +184,10 @@ class _Controller:
             for held in self._deferred.held:
                 outcome = self._outcome(held)
                 for report in held.reports:
-                    self._start_terminal_line(report)
+                    # the terminal prints a test's file name at its start; xdist's reports (with a node) print it anyway
+                    terminal = self._terminal()
+                    if terminal and report.when != "teardown" and not hasattr(report, "node"):
+                        terminal.pytest_runtest_logstart(report.nodeid, report.location)
                     self._config.hook.pytest_runtest_logreport(report=apply_outcome(report, outcome))
 
     def _outcome(self, held: HeldTest) -> Outcome:
@@ -185,29 +196,6 @@ class _Controller:
         return outcome_of(
             [self._verdicts.get(run_id) or without_verdict(self._suite.out / run_id) for run_id in held.runs]
         )
-
-    def _finish(self) -> None:
-        from aftershock.harness.pytest import summary
-
-        folder = self._config.invocation_params.dir
-        self._lines = summary.finish(self._suite, self._verdicts, self._failed, folder)
-        junit_path = self._config.getoption("xmlpath", None)
-        if not junit_path:
-            return
-        outcomes = {held.nodeid: self._outcome(held) for held in self._deferred.held}
-        try:
-            summary.add_checks(
-                folder / Path(os.path.expandvars(junit_path)).expanduser(),
-                summary.checks_by_test(self._suite.entries(), self._verdicts, outcomes),
-            )
-        except EvidenceError as error:
-            self._lines.append(str(error))
-
-    def _start_terminal_line(self, report: pytest.TestReport) -> None:
-        """Print the test's file name, as the terminal does at a test's start; xdist's reports print it anyway."""
-        terminal = self._terminal()
-        if terminal and report.when != "teardown" and not hasattr(report, "node"):
-            terminal.pytest_runtest_logstart(report.nodeid, report.location)
 
     def _log(self, line: str) -> None:
         """Print a separate line in the terminal."""

@@ -1,16 +1,13 @@
-"""Reports of chaos tests, held back until their runs are judged, so that each test is reported once, with its outcome.
+"""Reports of chaos tests, held back until their runs are judged, so that a test is reported once, with its outcome.
 
-A chaos test's own code shows only that its run was driven; the verdict exists after the session's runs were judged
-together. Until then pytest must not learn that the test passed.
-
-* Held back are the report of a call that raised nothing and whose test has runs, and the teardown report after it.
-  pytest continues with a blank report instead: no letter, no count, no entry in JUnit's file or the cache of failures.
+* Held back are the report of a passed call whose test has runs, and the following teardown report. pytest continues
+  with a blank report instead: no letter, no count, no entry in JUnit's file or the cache of failures.
 * A held report is released through pytest's own hook, so terminal, counts, exit status, ``--lf`` and JUnit agree.
   FAIL makes it a failure of the call; INCONCLUSIVE and ERROR make it an error, of a phase ``verdict``.
 * A test marked ``xfail`` expects the FAIL and is reported as xfailed. A missing verdict is an error even for such a
   test.
 
-This module only depends on how pytest 9.1 (runner, terminal, cacheprovider, junitxml) reads a report.
+The module depends only on how pytest 9.1 (runner, terminal, cacheprovider, junitxml) reads a report.
 """
 
 import copy
@@ -39,14 +36,14 @@ class ReportRuns:
 
     @classmethod
     def of(cls, report: pytest.TestReport) -> "ReportRuns | None":
-        """Return a report's data, None for a test without runs."""
+        """Return a report's data; None for a test without runs."""
         data = getattr(report, "aftershock", None)
         return cls(tuple(data["runs"]), bool(data["passed"])) if data else None
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A test's outcome by the verdicts of its runs: one sentence, and the complete text."""
+    """A test's outcome by the verdicts of its runs. ``text``: the complete failure text."""
 
     status: Status
     sentence: str = ""
@@ -70,7 +67,7 @@ class DeferredReports:
         self._awaiting_teardown: dict[tuple[str, Any], HeldTest] = {}
 
     def offer(self, report: pytest.TestReport) -> bool:
-        """Hold a report back if the rules require it; ``report`` itself is then blank. Return whether it was held."""
+        """Return True if the report is held back; ``report`` itself is then blank."""
         # a test may run in several workers at once (--dist=each)
         key = report.nodeid, getattr(report, "node", None)
         driven = ReportRuns.of(report)
@@ -82,23 +79,21 @@ class DeferredReports:
         else:
             return False
         held.reports.append(copy.copy(report))
-        _blank(report)
+        # pytest and its plugins ignore a passed, empty report with an unknown phase
+        report.when = HELD  # type: ignore[assignment]  # deliberately none of pytest's own phases
+        report.outcome, report.longrepr, report.sections, report.duration = "passed", None, [], 0.0
+        report.__dict__.pop("wasxfail", None)
         return True
 
 
-def _blank(report: pytest.TestReport) -> None:
-    """Turn the report into one that pytest and its plugins ignore: passed, empty, with an unknown phase."""
-    report.when = HELD  # type: ignore[assignment]  # deliberately none of pytest's own phases
-    report.outcome, report.longrepr, report.sections, report.duration = "passed", None, [], 0.0
-    report.__dict__.pop("wasxfail", None)
-
-
 def apply_outcome(report: pytest.TestReport, outcome: Outcome) -> pytest.TestReport:
-    """Return the report to release: the report of a call gets the outcome, other reports stay unchanged."""
+    """Return the report to release: the outcome changes only the report of a call."""
     if report.when != "call" or outcome.status == "PASS":
         return report
     report = copy.copy(report)
-    xfail_reason = _xfail_reason(report)
+    xfail_reason = getattr(report, "wasxfail", None)
+    if report.failed and isinstance(report.longrepr, str) and report.longrepr.startswith(_STRICT):
+        xfail_reason = report.longrepr.removeprefix(_STRICT)  # a strict xfail mark: pytest made this report a failure
     report.__dict__.pop("wasxfail", None)
     report.outcome, report.longrepr = "failed", _Failure(outcome, report.location)  # type: ignore[assignment]
     if outcome.status != "FAIL":
@@ -107,16 +102,6 @@ def apply_outcome(report: pytest.TestReport, outcome: Outcome) -> pytest.TestRep
     elif xfail_reason is not None:
         report.outcome, report.wasxfail = "skipped", xfail_reason
     return report
-
-
-def _xfail_reason(report: pytest.TestReport) -> str | None:
-    """Return the reason of an ``xfail`` mark, None without one.
-
-    If the mark is strict, pytest has already made the report a failure.
-    """
-    if report.failed and isinstance(report.longrepr, str) and report.longrepr.startswith(_STRICT):
-        return report.longrepr.removeprefix(_STRICT)
-    return getattr(report, "wasxfail", None)
 
 
 def report_status(report: pytest.TestReport) -> ReportStatus | None:

@@ -5,10 +5,8 @@
     <out>/session-20261121-132000-5f3a/   runs.jsonl  session.json  index.html  spark.log  pool/
     <out>/<run id>/                       each run's evidence, in the place where `aftershock run` would put it
 
-* The first run creates the folder, so a suite without chaos tests leaves nothing behind.
-* The process that drives a run adds it to the ledger when the run *begins*, so runs of a crashed worker are known.
-* Every pytest run with Aftershock installed imports this module, so it imports nothing heavy. Driving a run is in
-  ``leased_run``.
+The first run creates the folder. A run enters the ledger when it *begins*, so the runs of a crashed worker are known.
+Every pytest run with Aftershock installed imports this module, so it imports nothing heavy.
 """
 
 import json
@@ -56,21 +54,20 @@ class Suite:
         return self.folder.parent
 
     def to_json(self) -> str:
-        """Serialise for the transport to an xdist worker."""
+        """Serialise for an xdist worker."""
         return json.dumps({"folder": str(self.folder), "owner_pid": self.owner_pid, "keep_failed": self.keep_failed})
 
     @classmethod
     def from_json(cls, text: str) -> "Suite":
-        """Parse the output of ``to_json``."""
         document = json.loads(text)
         return cls(Path(document["folder"]), document["owner_pid"], document["keep_failed"])
 
     def enter(self, entry: Entry) -> None:
-        """Add a run that begins to the ledger. Safe from several processes at once."""
+        """Append a run to the ledger; several processes may do so at once."""
         self.folder.mkdir(parents=True, exist_ok=True)
         line = json.dumps({"run": entry.run_id, "test": entry.test}) + "\n"
         with (self.folder / "runs.jsonl").open("ab", buffering=0) as ledger:
-            ledger.write(line.encode())  # one write in append mode: lines of several processes do not mix
+            ledger.write(line.encode())  # one write in append mode keeps a line whole
 
     def entries(self) -> list[Entry]:
         """Return the ledger in the order in which the runs began; empty before the first run."""

@@ -1,21 +1,18 @@
 """Output of a finished session: ``session.json``, ``index.html``, the terminal's section, checks in the JUnit file.
 
-On GitHub it also writes annotations on the plans' lines, and the job step's summary.
-
-In the JUnit file a test's own ``<testcase>`` stays unchanged, once. Its checks follow it, under a class name derived
-from the test's. The suite's counts increase by the added checks. A test case is found by the property with its run ids.
+In the JUnit file a test's own ``<testcase>`` stays unchanged. The checks of its runs follow as further test cases with
+a class name derived from the test's, and increase the suite's counts.
 """
 
 import json
 import xml.etree.ElementTree as ET
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
 from aftershock.errors import AftershockError, EvidenceError
-from aftershock.harness.cluster.pool import Pool
 from aftershock.harness.pytest.leased_run import pool_of
 from aftershock.harness.pytest.reports import Outcome
 from aftershock.harness.pytest.session import PROPERTY, Entry, Suite
@@ -73,7 +70,7 @@ def add_checks(path: Path, tests: Sequence[ChecksOfTest]) -> None:
 
 def _insert_checks(suite: ET.Element, case: ET.Element, test: ChecksOfTest) -> None:
     if case.find("skipped") is not None:
-        return  # for example an expected failure: its checks must not appear as unexpected failures
+        return  # the checks of an expected failure must not appear as unexpected failures
     if test.outcome:
         # pytest describes an error of the phase "verdict" as one of the setup
         for error in case.iterfind("error"):
@@ -81,24 +78,20 @@ def _insert_checks(suite: ET.Element, case: ET.Element, test: ChecksOfTest) -> N
                 error.set("message", error.get("message", "").removeprefix(_SETUP_PREFIX).removesuffix('"'))
                 error.set("type", test.outcome.status)
     name = f"{case.get('classname')}.{case.get('name')}"
-    several = len(test.verdicts) > 1
-    added = [
-        check
-        for run_id, verdict in test.verdicts.items()
-        if verdict
-        for check in cases(verdict, f"{name}.{run_id}" if several else name)
-    ]
+    added: list[ET.Element] = []
+    for run_id, verdict in test.verdicts.items():
+        if verdict:
+            added += cases(verdict, f"{name}.{run_id}" if len(test.verdicts) > 1 else name)
     after = list(suite).index(case) + 1
     suite[after:after] = added
-    increments = {"tests": len(added)}
-    increments |= {f"{tag}s": sum(check.find(tag) is not None for check in added) for tag in ("failure", "error")}
-    for attribute, increment in increments.items():
+    counts = {f"{tag}s": sum(check.find(tag) is not None for check in added) for tag in ("failure", "error")}
+    for attribute, increment in {"tests": len(added), **counts}.items():
         suite.set(attribute, str(int(suite.get(attribute, "0")) + increment))
 
 
 @dataclass(frozen=True)
 class KeptCluster:
-    """The cluster of a failed test's run: its run id and bootstrap servers, or ``why`` it could not be kept."""
+    """The cluster of a failed test's run: its run id and bootstrap servers, or ``why`` it was not kept."""
 
     entry: Entry
     cluster: str = ""
@@ -111,84 +104,75 @@ def finish(suite: Suite, verdicts: Mapping[str, RunVerdict], failed: Collection[
 
     ``failed``: node ids of the tests that did not pass. Paths are relative to ``start``.
     """
-    runs = {
-        entry.run_id: verdicts.get(entry.run_id) or without_verdict(suite.out / entry.run_id)
-        for entry in suite.entries()
-    }
-    lines = [_result_line(entry, runs[entry.run_id], start) for entry in suite.entries()]
-    kept: list[KeptCluster] = []
+    entries = suite.entries()
+    runs = {e.run_id: verdicts.get(e.run_id) or without_verdict(suite.out / e.run_id) for e in entries}
+    lines, rows = [], []
+    for entry in entries:
+        run, repeated_as = runs[entry.run_id], None
+        if run.repetition:
+            repeated_as = run.repetition.home.name
+        if run.verdict:
+            repetition = f"  (the host was starved; {repeated_as} counts)" if repeated_as else ""
+            lines.append(f"{run.status:<12} {entry.test}  {_relative(run.home / 'report.html', start)}{repetition}")
+        else:
+            why = run.why.splitlines()[0]
+            lines.append(f"{'not judged':<12} {entry.test}  {_relative(run.home, start)}: {why}")
+        status = run.status.value if run.verdict else None
+        rows.append(
+            {
+                "run": entry.run_id,
+                "test": entry.test,
+                "status": status,
+                "why": run.why or None,
+                "repeated_as": repeated_as,
+            }
+        )
+    clusters: list[KeptCluster] = []
     try:
-        kept = _keep_or_remove_clusters(suite, failed)
+        clusters = _keep_or_remove_clusters(suite, failed)
     except AftershockError as error:
-        lines.append(f"the clusters could not be removed: {error}; `aftershock heal` removes the rest")
+        lines.append(f"the clusters could not be removed: {error}; `aftershock heal` removes them")
     if runs:
         # GitHub's workflow commands, empty elsewhere: in pytest's terminal, each needs a line of its own
         commands = StringIO()
         annotate_github(dict.fromkeys(run.final.home for run in runs.values() if run.final.verdict), out=commands)
         lines += commands.getvalue().splitlines()
-        lines.append(f"index: {_relative(_write_documents(suite, runs, kept), start)}")
-    return [*lines, *(line for cluster in kept for line in _cluster_lines(cluster))]
+        kept = [cluster.cluster for cluster in clusters if cluster.cluster]
+        document = {"schema_version": 1, "session": suite.folder.name, "runs": rows, "kept": kept}
+        (suite.folder / "session.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        index = write_index([run.home for run in runs.values()], suite.folder, suite.folder.name)
+        lines.append(f"index: {_relative(index, start)}")
+    for cluster in clusters:
+        if cluster.cluster:
+            lines.append(f"kept: the cluster of {cluster.entry.test}, bootstrap {cluster.bootstrap}")
+            lines.append(f"  look at it:  aftershock cluster status --run {cluster.cluster}")
+            lines.append(f"  clean it up: aftershock cluster down --run {cluster.cluster}")
+        else:
+            lines.append(f"not kept: the cluster of {cluster.entry.test}: {cluster.why}")
+    return lines
 
 
 def _keep_or_remove_clusters(suite: Suite, failed: Collection[str]) -> list[KeptCluster]:
     """Keep the clusters of failed tests' runs if the session has ``keep_failed``, and remove all others."""
     pool = pool_of(suite)
-    results = [_keep(pool, suite, entry) for entry in suite.entries() if suite.keep_failed and entry.test in failed]
+    results = []
+    for entry in suite.entries():
+        if not (suite.keep_failed and entry.test in failed):
+            continue
+        try:
+            cluster = pool.keep(suite.out / entry.run_id)
+        except AftershockError as error:
+            results.append(KeptCluster(entry, why=str(error)))
+            continue
+        if cluster is None:
+            results.append(KeptCluster(entry, why="a later test used the cluster; run this test alone to keep it"))
+        else:
+            with closing(cluster):
+                results.append(KeptCluster(entry, cluster.run_id, cluster.bootstrap(None)))
     pool.close(lambda _: None)
     tests_with_cluster = {result.entry.test for result in results if result.cluster}
-    # an earlier run of a test on a cluster that was kept for its later run needs no explanation
+    # omit an earlier run of a test whose cluster is kept for its later run
     return [result for result in results if result.cluster or result.entry.test not in tests_with_cluster]
-
-
-def _keep(pool: Pool, suite: Suite, entry: Entry) -> KeptCluster:
-    try:
-        cluster = pool.keep(suite.out / entry.run_id)
-    except AftershockError as error:
-        return KeptCluster(entry, why=str(error))
-    if cluster is None:
-        return KeptCluster(entry, why="it served a later test; run this one alone to keep it")
-    with closing(cluster):
-        return KeptCluster(entry, cluster.run_id, cluster.bootstrap(None))
-
-
-def _write_documents(suite: Suite, runs: Mapping[str, RunVerdict], kept: Sequence[KeptCluster]) -> Path:
-    """Write ``session.json`` and the index; return the index's path."""
-    rows = []
-    for entry in suite.entries():
-        run = runs[entry.run_id]
-        rows.append(
-            {
-                "run": entry.run_id,
-                "test": entry.test,
-                "status": run.status.value if run.verdict else None,
-                "why": run.why or None,
-                "repeated_as": run.repetition.home.name if run.repetition else None,
-            }
-        )
-    document = {
-        "schema_version": 1,
-        "session": suite.folder.name,
-        "runs": rows,
-        "kept": [cluster.cluster for cluster in kept if cluster.cluster],
-    }
-    (suite.folder / "session.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    return write_index([run.home for run in runs.values()], suite.folder, suite.folder.name)
-
-
-def _result_line(entry: Entry, run: RunVerdict, start: Path) -> str:
-    if not run.verdict:
-        return f"{'not judged':<12} {entry.test}  {_relative(run.home, start)}: {run.why.splitlines()[0]}"
-    repetition = f"  (the host was starved; {run.repetition.home.name} counts)" if run.repetition else ""
-    return f"{run.status:<12} {entry.test}  {_relative(run.home / 'report.html', start)}{repetition}"
-
-
-def _cluster_lines(kept: KeptCluster) -> Iterator[str]:
-    if not kept.cluster:
-        yield f"not kept: the cluster of {kept.entry.test}: {kept.why}"
-        return
-    yield f"kept: the cluster of {kept.entry.test}, bootstrap {kept.bootstrap}"
-    yield f"  look at it:  aftershock cluster status --run {kept.cluster}"
-    yield f"  clean it up: aftershock cluster down --run {kept.cluster}"
 
 
 def _relative(path: Path, start: Path) -> Path:

@@ -1,11 +1,8 @@
-"""Verdicts of a session's runs, judged together in one Spark session, and the outcome that they give each test.
+"""Verdicts of a session's runs, judged together in one Spark session, and the outcomes of the tests.
 
-* Every finished run gets a verdict, or a reason why it has none. Bad evidence of one run harms no other run.
-* A run that is undecided only because its host was starved is repeated once, after all other runs are judged; the
-  second verdict counts. A run is not repeated after a FAIL, or when a count of records is undecided:
-  otherwise a repetition could hide a loss.
-* The *run* is repeated, from its evidence (plan, seed, expectations) and alone on the host; the test's code is not run
-  again.
+* A finished run gets a verdict, or a reason for its absence. Bad evidence of a run harms no other run.
+* A run that is undecided only because its host was starved is repeated once, alone on the host, from its evidence; the
+  second verdict counts. A FAIL or an undecided count of records rules out a repetition, which could hide a loss.
 * A test with several runs has the outcome of its worst run.
 """
 
@@ -41,7 +38,6 @@ class RunVerdict:
     """A run and its verdict.
 
     Attributes:
-        home: the run directory.
         verdict: None if the run was not judged.
         why: the reason for a missing verdict.
         repetition: the run that was driven in its place, if any.
@@ -107,21 +103,20 @@ def judge_all(
 
 
 def host_starved(verdict: Verdict) -> bool:
-    """True if a run is undecided only because of a starved host, or a load generator starved by it.
+    """True if a run is undecided only because of a starved host or load generator.
 
-    At least one host check must have seen the shortage. A host check with too few samples does not count, since a
-    repetition would have too few again. Checks of record counts that are undecided rule out a repetition.
+    A host check with too few samples is no proof of a shortage: a repetition would have too few samples again.
     """
 
-    def saw_shortage(check: Check) -> bool:
+    def proves_shortage(check: Check) -> bool:
         return check.id in _HOST_CHECKS and check.n >= check.minimum
 
     def caused_by_host(check: Check) -> bool:
         measured = check.kind in ("slo", "compare") and check.why.startswith(_HOST_CHECKS)
-        return check.status is Status.INCONCLUSIVE and (saw_shortage(check) or check.id in _CONSEQUENCES or measured)
+        return check.status is Status.INCONCLUSIVE and (proves_shortage(check) or check.id in _CONSEQUENCES or measured)
 
     undecided = [check for check in verdict.gating if check.status is not Status.PASS]
-    return any(map(saw_shortage, undecided)) and all(map(caused_by_host, undecided))
+    return any(map(proves_shortage, undecided)) and all(map(caused_by_host, undecided))
 
 
 def repeat(home: Path, entry: Entry, suite: Suite) -> Path:
@@ -132,7 +127,7 @@ def repeat(home: Path, entry: Entry, suite: Suite) -> Path:
     facts = read_json(home / "run.json")
     job = prepare(home / "plan.yaml", (), facts["seed"], _discard_progress, rehearse=facts["rehearse"], allow_exec=True)
     begin = run_starter(suite, entry.test, job, f"--aftershock-seed={facts['seed']}", repeats=entry.run_id)
-    quiet = Console(quiet=True)  # the test is over, so its captured output can't take the progress
+    quiet = Console(quiet=True)  # the test has ended, so pytest does not capture the progress
     repetition = leased_run.drive(leased_run.LeasedJob(job, "latency", suite, entry.test, begin, quiet))
     repetition.update(plan_file=facts.get("plan_file"))
     if (home / EXPECTATIONS).exists():
@@ -148,7 +143,7 @@ def outcome_of(runs: Sequence[RunVerdict]) -> Outcome:
 
 
 def without_verdict(home: Path) -> RunVerdict:
-    """Return the entry of a run that was not judged; its evidence can still be judged later."""
+    """Return the entry of a run that was not judged."""
     why = _unfinished(home) or f"the session was interrupted; judge it with: aftershock verdict {home}"
     return RunVerdict(home, why=why)
 
@@ -170,18 +165,14 @@ def _judge_runs(homes: Sequence[Path], judge: Judge) -> list[RunVerdict]:
         elif isinstance(result, EvidenceError):
             verdicts.append(RunVerdict(home, why=str(result)))
         else:
-            verdicts.append(_with_report(home, result))
+            try:
+                write_report(home)
+                verdicts.append(RunVerdict(home, result))
+            except AftershockError as error:
+                verdicts.append(RunVerdict(home, why=str(error)))
+            except Exception as error:  # noqa: BLE001 - as above
+                verdicts.append(_crashed(home, error))
     return verdicts
-
-
-def _with_report(home: Path, verdict: Verdict) -> RunVerdict:
-    try:
-        write_report(home)
-    except AftershockError as error:
-        return RunVerdict(home, why=str(error))
-    except Exception as error:  # noqa: BLE001 - a bug of ours; the held test reports must still be released
-        return _crashed(home, error)
-    return RunVerdict(home, verdict)
 
 
 def _crashed(home: Path, error: Exception) -> RunVerdict:
@@ -202,4 +193,4 @@ def _unfinished(home: Path) -> str:
 
 
 def _discard_progress(_: str) -> None:
-    """Drop progress lines: `judge_all` logs one line for all runs, and the first run logged the plan's warnings."""
+    """Drop progress lines: `judge_all` logs a line for all runs, and the first run logged the plan's warnings."""

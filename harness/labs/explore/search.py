@@ -1,21 +1,15 @@
-"""Plan exploration: runs the corpus first, then randomly drawn plans aimed at the least covered cells, within a budget.
+"""Plan exploration within a budget: first the corpus, then random plans aimed at the least covered cells.
 
-* **Budget.** A run starts only if it would end in time even with its longest warm-up. The overhead beside the load is
-  an estimate at first, and then the largest measured overhead plus a margin. ::
-
-      launch (once) ─ warm-up ─ steady ─ faults, recovery ─ last deadline ─ beside: log, restore, verdict
-
-* **Coverage.** A judged run adds one line for each cell to the ledger ``coverage.jsonl``
-  (``faults/search/coverage.py``), all in one write. A cell is exercised if the fault's witness passed, traffic was
-  exposed to the fault, and records of a client of that workload were due in its window. A cell that was tried but not
-  exercised has a line with the reason, so that the search does not try it for ever.
-* **Search.** A run's results are on disk before the next plan is drawn, so an interrupted search continues where it
-  was. A failing plan is added to the corpus at once. A run without a verdict counts as tried. Three such runs in a row
-  end the search, because the host is the likely cause. The corpus gets at most half of the budget, but always its
-  newest plan.
+* **Budget.** A run starts only if it would end in time even with its longest warm-up.
+* **Coverage.** A judged run appends a line for each cell to ``coverage.jsonl`` (``faults/search/coverage.py``). A cell
+  is exercised if the fault's witness passed, traffic was exposed to the fault, and records of a client of the workload
+  were due in its window. Unexercised cells get a line with the reason, so that the search does not repeat them for
+  ever.
+* **Search.** Results are on disk before the next plan is drawn, so an interrupted search continues. A failing plan is
+  added to the corpus at once. The corpus gets at most half of the budget, but always its newest plan.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
@@ -61,7 +55,7 @@ def load_s(timeline: Timeline) -> float:
 
 @dataclass
 class Budget:
-    """Time budget of ``total_s`` seconds, from the object's creation; part of it is kept for removing the cluster.
+    """Time budget of ``total_s`` seconds from the object's creation, including ``CLOSING_S`` to remove the cluster.
 
     ``durations_s``: total time of each run; ``overheads_s``: time in addition to the load, for runs with a verdict.
     """
@@ -80,14 +74,17 @@ class Budget:
         return self.total_s - CLOSING_S - (self.clock() - self._began_s)
 
     def needs_s(self, timeline: Timeline) -> float:
-        """Return the longest time of a plan from now to its verdict."""
-        return load_s(timeline) + self._overhead_s() + (0 if self.durations_s else LAUNCH_S)
+        """Return the longest time of a plan from now to its verdict.
+
+        The overhead is the largest so far plus a margin, without the first run's, which includes the start of Spark.
+        """
+        overhead_s = max(self.overheads_s[1:]) * _MARGIN if self.overheads_s[1:] else OVERHEAD_S
+        return load_s(timeline) + overhead_s + (0 if self.durations_s else LAUNCH_S)
 
     def fits(self, timeline: Timeline) -> bool:
-        """True if the plan would end in time."""
         return self.needs_s(timeline) <= self.left_s
 
-    def seen(self, took_s: float, loaded_s: float | None) -> None:
+    def record(self, took_s: float, loaded_s: float | None) -> None:
         """Record a finished run. ``loaded_s`` is the length of its load, None for a run without a verdict."""
         self.durations_s.append(took_s)
         if loaded_s is not None:
@@ -99,34 +96,42 @@ class Budget:
             return 0
         return max(0, int(self.left_s * len(self.durations_s) / sum(self.durations_s)))
 
-    def _overhead_s(self) -> float:
-        """Return the largest overhead plus a margin, without the first run's, which includes the start of Spark."""
-        return max(self.overheads_s[1:]) * _MARGIN if self.overheads_s[1:] else OVERHEAD_S
-
 
 def format_duration(seconds: float) -> str:
     """Format as ``12 m 10 s``."""
-    minutes, rest = divmod(round(max(0.0, seconds)), 60)
-    return f"{minutes} m {rest:02d} s" if minutes else f"{rest} s"
+    minutes, remainder = divmod(round(max(0.0, seconds)), 60)
+    return f"{minutes} m {remainder:02d} s" if minutes else f"{remainder} s"
 
 
 Windows = Mapping[str, tuple[float, float]]
-_NO_TRAFFIC = "no record of it was due while the fault was in force"
 
 
 def lines_of(
     stored: JudgedRun, plan: Plan, timeline: Timeline, phases: Iterable[Mapping[str, Any]], number: int | None
 ) -> list[CoverageLine]:
-    """Return a line for each cell of the run's faults and clients. ``phases``: content of ``phases.json``."""
+    """Return a line for each cell of the run's faults and clients. ``phases``: content of ``phases.json``.
+
+    ``verdict`` of a line is FAIL if a gating check of the cell's clients, or of the shared log, failed. ``recovered_s``
+    is the slowest client's recovery time; None if a client did not recover.
+    """
     windows = {row["fault"]: (row["start_us"] / 1e3, row["end_us"] / 1e3) for row in phases if row["fault"]}
     night, unproven = date.fromisoformat(str(stored.run["started_at"])[:10]), stored.unproven()
+    failed = [check for check in stored.verdict.checks if check.gate and check.status in (Status.FAIL, Status.ERROR)]
+    due = {(row["metric"], row["client"], row["window"]) for row in stored.analysis["distributions"] if row["n"]}
     lines_by_cell: dict[Cell, CoverageLine] = {}
     for step in timeline.steps:
         for cell, workers in _cells_of(step, plan, timeline, windows):
-            met = [worker for worker in workers if _had_traffic(stored, step.id, worker)]
-            why = unproven.get(step.id) or ("" if met else _NO_TRAFFIC)
-            verdict = _gate_result(stored.verdict.checks, workers)
-            recovered_s = _recovered_s(stored, step.id, workers)
+            had_traffic = any((f"{w.op}.latency", f"{w.workload}/{w.arm}", f"fault/{step.id}") in due for w in workers)
+            no_traffic = "" if had_traffic else "no record of the workload was due while the fault was in force"
+            why = unproven.get(step.id) or no_traffic
+            verdict = "FAIL" if any(_concerns(check, worker) for check in failed for worker in workers) else "PASS"
+            clients = {f"{worker.workload}/{worker.arm}" for worker in workers}
+            times_us = [
+                row["recovered_us"]
+                for row in stored.analysis["recoveries"]
+                if row["fault"] == step.id and row["client"] in clients
+            ]
+            recovered_s = max(times_us) / 1e6 if times_us and None not in times_us else None
             line = CoverageLine(night, stored.run_id, timeline.seed, number, cell, not why, why, verdict, recovered_s)
             if cell not in lines_by_cell or line.exercised:
                 lines_by_cell[cell] = line
@@ -137,10 +142,10 @@ def lines_without_verdict(
     plan: Plan, timeline: Timeline, number: int | None, run_id: str, night: date, why: str
 ) -> list[CoverageLine]:
     """Return the lines of a run without a verdict."""
-    tried = [cell for step in timeline.steps for cell, _ in _cells_of(step, plan, timeline, {})]
+    cells = [cell for step in timeline.steps for cell, _ in _cells_of(step, plan, timeline, {})]
     return [
         CoverageLine(night, run_id, timeline.seed, number, cell, exercised=False, why=why, verdict="ERROR")
-        for cell in dict.fromkeys(tried)
+        for cell in dict.fromkeys(cells)
     ]
 
 
@@ -161,18 +166,6 @@ def _cells_of(step: Step, plan: Plan, timeline: Timeline, windows: Windows) -> I
         yield Cell(step.kind, role_of(fault), phase, label), workers
 
 
-def _had_traffic(stored: JudgedRun, fault: str, worker: Worker) -> bool:
-    key = f"{worker.op}.latency", f"{worker.workload}/{worker.arm}", f"fault/{fault}"
-    rows = stored.analysis["distributions"]
-    return any(row["n"] for row in rows if (row["metric"], row["client"], row["window"]) == key)
-
-
-def _gate_result(checks: Sequence[Check], workers: Sequence[Worker]) -> str:
-    """Return FAIL if a gating check of one of these clients, or of the shared log, failed; else PASS."""
-    failed = [check for check in checks if check.gate and check.status in (Status.FAIL, Status.ERROR)]
-    return "FAIL" if any(_concerns(check, worker) for check in failed for worker in workers) else "PASS"
-
-
 def _concerns(check: Check, worker: Worker) -> bool:
     words = check.subject.split()
     attributes = {word.partition("=")[0]: word.partition("=")[2] for word in words if "=" in word}
@@ -183,21 +176,13 @@ def _concerns(check: Check, worker: Worker) -> bool:
     return same_client and not {*words} & ({"produce", "consume", "commit"} - {worker.op})
 
 
-def _recovered_s(stored: JudgedRun, fault: str, workers: Sequence[Worker]) -> float | None:
-    """Return the slowest client's recovery time; None if a client did not recover or there are no clients."""
-    clients = {f"{worker.workload}/{worker.arm}" for worker in workers}
-    rows = [row for row in stored.analysis["recoveries"] if row["fault"] == fault and row["client"] in clients]
-    times = [row["recovered_us"] for row in rows]
-    return max(times) / 1e6 if times and None not in times else None
-
-
 NAME = "coverage.jsonl"
 _OPTION = "--out"
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """Readable lines in the order of the file, and a sentence for each unreadable line."""
+    """Readable lines in file order; ``broken``: a message for each unreadable line."""
 
     lines: tuple[CoverageLine, ...] = ()
     broken: tuple[str, ...] = ()
@@ -231,7 +216,7 @@ class PlanRunner(Protocol):
 
 @dataclass(frozen=True)
 class ExploredRun:
-    """One run. ``plan``: its file in the corpus, if any; ``why``: the reason for a missing verdict."""
+    """A run of the search. ``plan``: its file in the corpus, if any; ``why``: the reason for a missing verdict."""
 
     name: str
     seed: int
@@ -244,7 +229,7 @@ class ExploredRun:
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """Parameters of a search. ``today`` is the night to which the age of evidence is counted."""
+    """Parameters of a search. The age of evidence is counted to ``today``."""
 
     frame: Frame
     seed: int
@@ -255,7 +240,7 @@ class SearchRequest:
 
 @dataclass
 class Search:
-    """A search that writes to ``asked.out`` within a time budget. ``ran``: the runs so far."""
+    """A search that writes to ``request.out`` within a time budget. ``ran``: the runs so far."""
 
     request: SearchRequest
     budget: Budget
@@ -263,100 +248,78 @@ class Search:
     log: Log
     ran: list[ExploredRun] = field(default_factory=list)
 
-    def go(self, read: Ledger, known_failures: Corpus) -> Ledger:
-        """Search until the budget is used up; return the final ledger."""
-        read = self._run_corpus(read, known_failures)
-        while not self._too_many_errors():
-            drawn = next_plan(self.request, read)
-            job = self._job(drawn.text, self.request.seed)
-            if not self.budget.fits(job.timeline):
-                remaining = format_duration(self.budget.left_s)
-                self.log(f"{remaining} are left, and the next run may take {self._needed_time(job)}: the search ends")
-                break
-            self.log(self._eta(drawn, job))
-            read = self._run(drawn.text, job, drawn.number, read)
-        return read
-
-    def _run_corpus(self, read: Ledger, known_failures: Corpus) -> Ledger:
+    def go(self, coverage: Ledger, known_failures: Corpus) -> Ledger:
+        """Search until the budget is used up or three runs in a row have no verdict; return the final ledger."""
         half_s = self.budget.left_s / 2
-        for entry, job in self._corpus_jobs(known_failures):
-            rest_s = self.budget.left_s - self.budget.needs_s(job.timeline)
-            if rest_s < (half_s if self.ran else 0):
-                self.log(f"the corpus has used its half of the budget; {entry.path.name} and older plans wait")
-                break
-            self.log(f"corpus: {entry.path.name}, which failed {', '.join(entry.found.failed)}")
-            read = self._run(entry.text, job, None, read, entry)
-        return read
-
-    def _corpus_jobs(self, known_failures: Corpus) -> Iterator[tuple[Entry, Job]]:
         for entry in known_failures.entries:
             try:
-                yield entry, self._job(entry.text, entry.found.seed)
+                job = self._job(entry.text, entry.origin.seed)
             except PlanError as error:
                 self.log(f"{entry.path}: skipped: {error.problems[0]}")
+                continue
+            if self.budget.left_s - self.budget.needs_s(job.timeline) < (half_s if self.ran else 0):
+                self.log(f"the corpus has used its half of the budget; {entry.path.name} and older plans do not run")
+                break
+            self.log(f"corpus: {entry.path.name}, which failed {', '.join(entry.origin.failed)}")
+            coverage = self._run(entry.text, job, None, coverage, entry)
+        # runs without a verdict in a row: the likely cause is the host
+        while len(self.ran) < ERRORS_MAX or any(ran.status is not Status.ERROR for ran in self.ran[-ERRORS_MAX:]):
+            drawn = next_plan(self.request, coverage)
+            job = self._job(drawn.text, self.request.seed)
+            left, needed = format_duration(self.budget.left_s), format_duration(self.budget.needs_s(job.timeline))
+            if not self.budget.fits(job.timeline):
+                self.log(f"{left} are left, and the next run may take {needed}: the search ends")
+                break
+            room = f", room for about {more} more" if (more := self.budget.more()) else ""
+            goal = f"{drawn.goal.fault} on {drawn.goal.role}, {drawn.goal.phase}, for {drawn.goal.workload}"
+            self.log(f"{job.timeline.name}: {goal}; {needed} at most of {left} left{room}")
+            coverage = self._run(drawn.text, job, drawn.number, coverage)
+        return coverage
 
     def _job(self, text: str, seed: int) -> Job:
         return prepare(text, (), seed, _discard_log, allow_exec=self.request.allow_exec)
 
-    def _run(self, text: str, job: Job, number: int | None, read: Ledger, entry: Entry | None = None) -> Ledger:
+    def _run(self, text: str, job: Job, number: int | None, coverage: Ledger, entry: Entry | None = None) -> Ledger:
         began_s, loaded_s = self.budget.clock(), None
         try:
             home, verdict = self.stage.run(job)
             phases = read_json(home / "phases.json")
             loaded_s = max(row["end_us"] for row in phases) / 1e6
             lines = lines_of(read_judged_run(home), job.checked.plan, job.timeline, phases, number)
-            ran = self._with_verdict(text, job, home, verdict, entry)
+            failed = tuple(dict.fromkeys(check.id for check in verdict.gating if check.status is Status.FAIL))
+            path = entry.path if entry else None
+            if failed:
+                origin = Origin(job.timeline.seed, self.request.today.isoformat(), failed, str(home))
+                path = corpus.keep(self.request.out / corpus.NAME, text, origin)
+            ran = ExploredRun(job.timeline.name, job.timeline.seed, verdict.status, failed, home, path)
         except (PlanError, ClusterError, FaultError, WorkloadError, EvidenceError) as error:
             why = str(error).splitlines()[0]
             run_id = f"none-{job.timeline.seed}-{number}"
             lines = lines_without_verdict(job.checked.plan, job.timeline, number, run_id, self.request.today, why)
             ran = ExploredRun(job.timeline.name, job.timeline.seed, Status.ERROR, why=why)
         append(self.request.out / NAME, lines)
-        self.budget.seen(self.budget.clock() - began_s, loaded_s)
+        self.budget.record(self.budget.clock() - began_s, loaded_s)
         self.ran.append(ran)
         self.log(f"{ran.name}: {ran.status}{': ' if ran.failed or ran.why else ''}{', '.join(ran.failed) or ran.why}")
-        return replace(read, lines=(*read.lines, *lines))
-
-    def _with_verdict(self, text: str, job: Job, home: Path, verdict: Verdict, entry: Entry | None) -> ExploredRun:
-        failed = tuple(dict.fromkeys(check.id for check in verdict.gating if check.status is Status.FAIL))
-        ran = ExploredRun(
-            job.timeline.name, job.timeline.seed, verdict.status, failed, home, entry.path if entry else None
-        )
-        if not failed:
-            return ran
-        origin = Origin(job.timeline.seed, self.request.today.isoformat(), failed, str(home))
-        return replace(ran, plan=corpus.keep(self.request.out / corpus.NAME, text, origin))
-
-    def _eta(self, drawn: DrawnPlan, job: Job) -> str:
-        more = self.budget.more()
-        room = f", room for about {more} more" if more else ""
-        goal_text = f"{drawn.goal.fault} on {drawn.goal.role}, {drawn.goal.phase}, for {drawn.goal.workload}"
-        time_text = f"{self._needed_time(job)} at most of {format_duration(self.budget.left_s)} left"
-        return f"{job.timeline.name}: {goal_text}; {time_text}{room}"
-
-    def _needed_time(self, job: Job) -> str:
-        return format_duration(self.budget.needs_s(job.timeline))
-
-    def _too_many_errors(self) -> bool:
-        last = self.ran[-ERRORS_MAX:]
-        return len(last) == ERRORS_MAX and all(ran.status is Status.ERROR for ran in last)
+        return replace(coverage, lines=(*coverage.lines, *lines))
 
 
-def next_plan(request: SearchRequest, read: Ledger) -> DrawnPlan:
+def next_plan(request: SearchRequest, coverage: Ledger) -> DrawnPlan:
     """Draw the seed's next plan."""
-    return draw_plan(request.frame, tally_cells(read.lines, request.today), request.seed, read.drawn(request.seed))
+    tallies = tally_cells(coverage.lines, request.today)
+    return draw_plan(request.frame, tallies, request.seed, coverage.drawn(request.seed))
 
 
-def require_budget_for_first_run(request: SearchRequest, read: Ledger, budget: Budget) -> None:
+def require_budget_for_first_run(request: SearchRequest, coverage: Ledger, budget: Budget) -> None:
     """Raise AftershockError if the budget is too small for the first run."""
-    job = prepare(next_plan(request, read).text, (), request.seed, _discard_log, allow_exec=request.allow_exec)
+    job = prepare(next_plan(request, coverage).text, (), request.seed, _discard_log, allow_exec=request.allow_exec)
     if not budget.fits(job.timeline):
-        minutes = int((budget.needs_s(job.timeline) + CLOSING_S) // 60) + 1
-        what = f"a budget of {format_duration(budget.total_s)} is too small for the first run"
+        needs_s = budget.needs_s(job.timeline)
         raise AftershockError(
-            f"{what}, which may take {format_duration(budget.needs_s(job.timeline))}: use --budget {minutes}m or more"
+            f"a budget of {format_duration(budget.total_s)} is too small for the first run, which may take "
+            f"{format_duration(needs_s)}: use --budget {int((needs_s + CLOSING_S) // 60) + 1}m or more"
         )
 
 
 def _discard_log(_: str) -> None:
-    """Drop a drawn plan's warnings (for example about grey failures): they are expected."""
+    """Drop the warnings of a drawn plan, which are expected (for example about grey failures)."""

@@ -1,7 +1,4 @@
-"""Stage and output of an exploration: one warm cluster with one Spark session, and the final report of a search.
-
-The report lists the failures with the command that repeats each, and the cells that are covered, stale or never run.
-"""
+"""Execution and output of an exploration: a warm cluster with a Spark session, and the final report of a search."""
 
 import os
 import secrets
@@ -11,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,19 +40,15 @@ class PlanStage:
     def run(self, job: Job) -> tuple[Path, Verdict]:
         """Return the run directory and the verdict. Raises the errors of ``leased_run.drive`` and ``Judge``."""
         slos = [objective.slo for objective in job.checked.plan.objectives if objective.gate == "verdict"]
-        kind = lease_kind(slos) if slos else "integrity"  # record counts can be judged on a shared host
-        leased_job = LeasedJob(
-            job, kind, self._suite, f"explore {job.timeline.name}", lambda: self._create_run_dir(job), self._console
-        )
-        home = drive(leased_job, self._pool).path
+        kind = lease_kind(slos) if slos else "integrity"  # a shared host is enough for record counts
+        name, seed = job.timeline.name, job.timeline.seed
+        command = shlex.join(["aftershock", *sys.argv[1:]])
+        begin = partial(RunDir.create, self._suite.out, name, seed, command)
+        home = drive(LeasedJob(job, kind, self._suite, f"explore {name}", begin, self._console), self._pool).path
         verdict = self._judge(home)
         if verdict.status is Status.FAIL:
             write_report(home)
         return home, verdict
-
-    def _create_run_dir(self, job: Job) -> RunDir:
-        command = shlex.join(["aftershock", *sys.argv[1:]])
-        return RunDir.create(self._suite.out, job.timeline.name, job.timeline.seed, command)
 
 
 @contextmanager
@@ -73,11 +67,8 @@ def stage(out: Path, spark: str | None, progress: Progress, console: Console) ->
             shutil.rmtree(suite.folder, ignore_errors=True)
 
 
-_SCHEMA_VERSION = 1
-
-
 def exit_code(runs: Sequence[ExploredRun]) -> int:
-    """Return 1 after a FAIL, 3 if errors ended the search or all runs, 2 if nothing was decided, 0 otherwise."""
+    """Return 1 after a FAIL, 3 if errors ended the search or all runs, 0 after a PASS, otherwise 2."""
     statuses = [run.status for run in runs]
     if Status.FAIL in statuses:
         return 1
@@ -116,7 +107,7 @@ def document(request: SearchRequest, coverage: Ledger, runs: Sequence[ExploredRu
     cells = request.frame.cells
     uncovered = uncovered_cells(cells, tally_cells(coverage.lines, request.today), request.today)
     return {
-        "schema_version": _SCHEMA_VERSION,
+        "schema_version": 1,
         "seed": request.seed,
         "runs": [
             {

@@ -1,18 +1,13 @@
 """Execution of trials within a budget: selection of parts, the record of finished parts, and missing runs.
 
-* **Budget.** Time is saved only by running fewer blocks, but at least six: with fewer, no statistical test can decide.
-  The parts that decide a trial come first, the most informative part of each KIP before the second part of any KIP, and
-  are extended to full length before time goes to parts that are only reported. A part that is used only together with a
-  part that was left out is left out too. A part that doesn't fit at its shortest is left out, and later parts are still
-  tried; the remaining time extends all selected parts equally. The same budget always gives the same selection, even if
-  some parts were already run.
-* **Record.** ``trial.json`` holds the judged run of each part. It is written atomically after each part's verdict, so
-  an interrupted trial continues with its current part. A run counts while the part's plan, changes, seed and version
-  are the same (``digest``) and its folder exists; remove the folder to run the part again. A run with more blocks than
-  requested counts, too.
-* **Running.** Missing parts run one after another, through the code of ``aftershock run``. Each is judged and recorded
-  before the next begins. A part whose cluster, fault or client fails is left out with the reason, and the others
-  continue; a missing engine or an invalid plan ends the trial.
+* **Budget.** A shortened part runs at least six blocks, because a statistical test of fewer can't decide. Deciding
+  parts come first: the first part of every KIP, then the second of every KIP, and so on. Deciding parts get their full
+  length before reported parts get time. The same budget always gives the same selection.
+* **Record.** ``trial.json`` is written atomically after each part's verdict, so an interrupted trial continues. A run
+  counts while the part's plan, changes, seed and version are the same (``digest``) and its folder exists; remove the
+  folder to run the part again.
+* **Running.** A part with a failed cluster, fault or client is left out with the reason, and the trial continues; a
+  missing engine or an invalid plan ends the trial.
 """
 
 import hashlib
@@ -24,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from aftershock.errors import AftershockError, ClusterError, EvidenceError, FaultError, WorkloadError
 from aftershock.faults.plan.check import load_plan
@@ -57,7 +52,11 @@ def plan_within_budget(trials: Sequence[Trial], budget_s: float | None) -> Allot
     )
     blocks = {**decisive_share.blocks, **reported_share.blocks}
     if budget_s is not None and not blocks:
-        raise AftershockError(_too_small(budget_s, [*decisive, *reported]))
+        least_s = min(_duration_s([part], 0.0) for part in [*decisive, *reported])
+        raise AftershockError(
+            f"a budget of {_minutes(budget_s)} is too small for any part with {BLOCKS_MIN} blocks, the minimum: "
+            f"use --budget {math.ceil(least_s / 60)}m or more"
+        )
     left_out = {part: f"budget {_minutes(budget_s or 0)}" for part in [*decisive, *reported] if part not in blocks}
     return Allotted(blocks, left_out, decisive_share.takes_s + reported_share.takes_s)
 
@@ -65,7 +64,7 @@ def plan_within_budget(trials: Sequence[Trial], budget_s: float | None) -> Allot
 def _useful_parts(
     trials: Sequence[Trial], parts: Sequence[Planned], budget_s: float | None, available: Collection[Planned] = ()
 ) -> Allotted:
-    """Distribute time as ``allot`` does, but drop parts that no claim can use together with ``available``."""
+    """Distribute time as `allot` does, without parts that no claim can use together with ``available``."""
     allotted = allot(parts, budget_s)
     selected = {*available, *allotted.blocks}
     useless = {part for part in allotted.blocks if not any(trial.is_readable(part, selected) for trial in trials)}
@@ -75,24 +74,20 @@ def _useful_parts(
 
 
 def allot(parts: Sequence[Planned], budget_s: float | None) -> Allotted:
-    """Distribute a budget to parts of equal importance, in order."""
-    if budget_s is None:
-        return _with_share(parts, 1.0)
+    """Distribute a budget to parts of equal importance, in order; the same share extends all selected parts."""
     selected: list[Planned] = []
     for part in parts:
-        if _duration_s([*selected, part], 0.0) <= budget_s:
+        if budget_s is None or _duration_s([*selected, part], 0.0) <= budget_s:
             selected.append(part)
     shares = (step / _STEPS for step in range(_STEPS, -1, -1))
-    return _with_share(selected, next((share for share in shares if _duration_s(selected, share) <= budget_s), 0.0))
+    fitting = (share for share in shares if budget_s is None or _duration_s(selected, share) <= budget_s)
+    share = next(fitting, 0.0)
+    return Allotted({part: _blocks(part, share) for part in selected}, {}, _duration_s(selected, share))
 
 
 def _round_robin(parts_by_trial: Sequence[Sequence[Planned]]) -> list[Planned]:
     """Return the first part of each trial, then the second of each, and so on."""
     return [part for group in zip_longest(*parts_by_trial) for part in group if part is not None]
-
-
-def _with_share(selected: Sequence[Planned], share: float) -> Allotted:
-    return Allotted({part: _blocks(part, share) for part in selected}, {}, _duration_s(selected, share))
 
 
 def _blocks(part: Planned, share: float) -> int | None:
@@ -105,12 +100,6 @@ def _blocks(part: Planned, share: float) -> int | None:
 
 def _duration_s(parts: Iterable[Planned], share: float) -> float:
     return sum(part.around_s + part.block_s * (_blocks(part, share) or 0) for part in parts)
-
-
-def _too_small(budget_s: float, parts: Sequence[Planned]) -> str:
-    least_s = min(_duration_s([part], 0.0) for part in parts)
-    problem = f"a budget of {_minutes(budget_s)} is too small for any part with {BLOCKS_MIN} blocks, the minimum"
-    return f"{problem}: use --budget {math.ceil(least_s / 60)}m or more"
 
 
 def _minutes(seconds: float) -> str:
@@ -133,10 +122,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Record:
-    """Record of a trial.
-
-    ``left_out``: reasons for parts that the last call did not run; ``seed``: seed of that call.
-    """
+    """Record of a trial. ``left_out``: reasons for parts that the last call did not run; ``seed``: its seed."""
 
     kip: int
     parts: Mapping[str, Done] = field(default_factory=dict)
@@ -155,7 +141,6 @@ class Record:
         return part.name in self.parts and self.parts[part.name].digest != digest(part, self.seed)
 
     def with_run(self, part: Planned, blocks: int | None, run: str) -> "Record":
-        """Return a copy with this run of the part."""
         return replace(self, parts={**self.parts, part.name: Done(digest(part, self.seed), blocks, run)})
 
 
@@ -172,20 +157,16 @@ def read(home: Path, kip: int) -> Record:
     if not path.exists():
         return Record(kip)
     try:
-        return _record(read_object(path))
+        document = read_object(path)
+        parts = {name: Done(**done) for name, done in document["parts"].items()}
+        return Record(document["kip"], parts, dict(document["left_out"]), document.get("seed", SEED))
     except (KeyError, TypeError, EvidenceError) as error:
-        raise EvidenceError(f"{path}: not as it was written ({error}); remove it, and the parts run again") from error
+        raise EvidenceError(f"{path}: damaged ({error}); remove the file, and the parts run again") from error
 
 
 def write(home: Path, record: Record) -> None:
-    """Write the record atomically."""
     document = {"schema_version": SCHEMA_VERSION, **asdict(record)}
     write_whole(home / NAME, json.dumps(document, indent=1, sort_keys=True) + "\n")
-
-
-def _record(document: Mapping[str, Any]) -> Record:
-    parts = {name: Done(**done) for name, done in document["parts"].items()}
-    return Record(document["kip"], parts, dict(document["left_out"]), document.get("seed", SEED))
 
 
 Perform: TypeAlias = Callable[[Request], Path]
@@ -203,7 +184,8 @@ def run_missing(
     """Run the selected parts that have no run yet; return the final record, which is also on disk."""
     home = home_of(trial, out)
     home.mkdir(parents=True, exist_ok=True)
-    record = replace(read(home, trial.kip), left_out=_reasons_left_out(trial, allotted), seed=seed)
+    left_out = {part.name: allotted.left_out[part] for part in trial.parts if part in allotted.left_out}
+    record = replace(read(home, trial.kip), left_out=left_out, seed=seed)
     write(home, record)
     parts = [part for part in trial.parts if part in allotted.blocks]
     for number, part in enumerate(parts, 1):
@@ -212,45 +194,25 @@ def run_missing(
         if record.done(part, blocks, home):
             log(f"{label}: finished earlier")
             continue
-        log(f"{label}: {_length(part, blocks)}")
-        record = _run_part(record, part, blocks, home, perform, log)
+        duration = f"about {(part.around_s + part.block_s * (blocks or 0)) / 60:.0f} min"
+        log(f"{label}: {duration if blocks is None else f'{blocks} of {part.blocks} blocks, {duration}'}")
+        request = Request(
+            plan=find(part.plan),
+            changes=part.settings(blocks),
+            seed=seed,
+            out=home,
+            kafka=part.kafka,
+            keep=False,
+            rehearse=False,
+            allow_exec=False,
+            spark=None,
+            command=shlex.join(["aftershock", *sys.argv[1:]]),
+        )
+        try:
+            record = record.with_run(part, blocks, perform(request).name)
+        except (ClusterError, FaultError, WorkloadError) as error:
+            why = f"it failed: {str(error).splitlines()[0]}"
+            log(f"{part.name} is left out: {why}")
+            record = replace(record, left_out={**record.left_out, part.name: why})
         write(home, record)
     return record
-
-
-def _run_part(
-    record: Record, part: Planned, blocks: int | None, home: Path, perform: Perform, log: Callable[[str], None]
-) -> Record:
-    """Return the record with one more part, or with the reason of its failure."""
-    try:
-        run = perform(_request(part, blocks, home, record.seed))
-    except (ClusterError, FaultError, WorkloadError) as error:
-        why = f"it failed: {str(error).splitlines()[0]}"
-        log(f"{part.name} is left out: {why}")
-        return replace(record, left_out={**record.left_out, part.name: why})
-    return record.with_run(part, blocks, run.name)
-
-
-def _request(part: Planned, blocks: int | None, home: Path, seed: int) -> Request:
-    return Request(
-        find(part.plan),
-        part.settings(blocks),
-        seed,
-        home,
-        part.kafka,
-        keep=False,
-        rehearse=False,
-        allow_exec=False,
-        spark=None,
-        command=shlex.join(["aftershock", *sys.argv[1:]]),
-    )
-
-
-def _reasons_left_out(trial: Trial, allotted: Allotted) -> Mapping[str, str]:
-    return {part.name: allotted.left_out[part] for part in trial.parts if part in allotted.left_out}
-
-
-def _length(part: Planned, blocks: int | None) -> str:
-    seconds = part.around_s + part.block_s * (blocks or 0)
-    duration = f"about {seconds / 60:.0f} min"
-    return duration if blocks is None else f"{blocks} of {part.blocks} blocks, {duration}"

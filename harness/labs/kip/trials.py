@@ -1,11 +1,5 @@
 """Trials of KIPs: for each, the plans to run in order, the claims to judge, and the plots to show.
 
-* KIP-1224: three lingers on three brokers, rotated, idle and busy; kills; the former default.
-* KIP-227: the cost of fetches, and the effect of lost sessions.
-* KIP-392: leaders in one rack, readers in another; and brokers that select no replica.
-* KIP-794: parts with one slow broker, with equal brokers, and with a rack that loses its broker.
-* KIP-951: leaders move with and without late Metadata, a leader is killed; and additional reports.
-
 Durations are measured on two cores: about 65 s from launch to verdict plus the blocks; 75 s with JVM clients. To add a
 trial, define it here and add it to ``TRIALS``.
 """
@@ -66,10 +60,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Trial:
-    """A KIP's trial.
-
-    ``parts`` lists the most informative part first, because a small budget covers only the first ones.
-    """
+    """A KIP's trial. ``parts`` starts with the most informative part: a small budget covers only the first parts."""
 
     kip: int
     title: str
@@ -92,7 +83,7 @@ KILLS = 6
 _IDLE_S, _BUSY_S = 100.0, 105.0
 _FULL_S = 85.0
 _OPEN = "workloads.commits.commit={groups: 2400, rate: 1500/s, by_coordinator: true, rack: a}"
-"""A rate of half to 70 % of the measured capacity of two shared cores, which varies."""
+"""The rate is 50 to 70 % of the measured capacity of two shared cores, which varies."""
 _SQUARE = ((ADAPTIVE, FIXED, NONE), (NONE, ADAPTIVE, FIXED), (FIXED, NONE, ADAPTIVE))
 
 
@@ -166,11 +157,11 @@ KIP_392 = Trial(
             None,
             0.0,
             165.0,
-            # a consumer that ignores the preferred replica reads nothing, so the rule must be on in every arm
+            # without read_replica a consumer ignores the preferred replica and reads nothing
             (
                 "cluster.config.replica.selector.class=aftershock.HighestFollower",
                 "workloads.reads.arms.leader.read_replica=true",
-                # a consumer keeps the follower that was first selected until its lease ends
+                # a consumer stays with the first selected follower until metadata.max.age.ms ends its lease
                 "workloads.reads.arms.closest.settings.metadata.max.age.ms=5000",
             ),
         ),
@@ -184,10 +175,7 @@ KIP_794 = Trial(
     kip=794,
     title="the built-in partitioner",
     claims=KIP_794_CLAIMS,
-    parts=(
-        Planned("slow", "kips/794-slow", None, 0.0, 450.0),
-        Planned("rack", "kips/794-rack", None, 0.0, 165.0),
-    ),
+    parts=(Planned("slow", "kips/794-slow", None, 0.0, 450.0), Planned("rack", "kips/794-rack", None, 0.0, 165.0)),
     plots=kip_794_plots,
 )
 

@@ -1,8 +1,7 @@
-"""Execution and output of a minimisation: runs candidates on warm clusters, and writes the reduced plan and its log.
+"""Execution and output of a minimisation: runs of the candidates, the reduced plan, and the log of the search.
 
-The candidates share a pool and a Spark session, so a candidate costs little beyond its load: no launch, no JVM start.
-The pool ends with this process. The plan is written after every reduction, atomically, so the best plan so far is
-always on disk.
+The candidates share warm clusters and a Spark session, which end with this process. The plan is written atomically
+after every reduction, so the best plan so far is always on disk.
 """
 
 import json
@@ -21,7 +20,7 @@ from aftershock.faults.search.candidates import Document
 from aftershock.faults.search.sequential_test import Repeats
 from aftershock.harness.cluster import engine
 from aftershock.harness.labs import corpus
-from aftershock.harness.labs.minimise.search import CandidateRun, Minimised, Source, Word, same_failure
+from aftershock.harness.labs.minimise.search import CandidateRun, Minimised, Source, same_failure
 from aftershock.harness.pytest import leased_run
 from aftershock.harness.pytest.leased_run import LeasedJob
 from aftershock.harness.pytest.session import Suite
@@ -49,7 +48,7 @@ class WarmClusters:
         self._folder, self._spark = folder, spark
         self._suite = Suite(folder, os.getpid(), keep_failed=False)
         self._open = ExitStack()
-        self._swept = False
+        self._swept = False  # clusters of an earlier, killed search are removed before the first run
 
     def __enter__(self) -> Self:
         log = self._open.enter_context((self._folder / "progress.log").open("a", encoding="utf-8"))
@@ -68,32 +67,26 @@ class WarmClusters:
 
         Raises EngineError, LeaseError or EvidenceError for errors that would affect every candidate.
         """
+        if not self._swept:  # remove the clusters of an earlier search that was killed
+            leased_run.pool_of(self._suite)  # LeaseError if that search is still alive
+            sweep(engine.connect(), self._log)
+            self._swept = True
         source = self._source
-        self._remove_remains()
         job = prepare(
             dump_yaml(document), (), source.seed, self._log, rehearse=source.rehearse, allow_exec=self._allow_exec
         )
         run_dirs: list[RunDir] = []
-        kind = lease_kind([each.slo for each in job.checked.plan.objectives])
+        kind = lease_kind([objective.slo for objective in job.checked.plan.objectives])
         leased_job = LeasedJob(job, kind, self._suite, self._command, lambda: self._begin(job, run_dirs), self._console)
         try:
             home = leased_run.drive(leased_job)
         except (ClusterError, FaultError, WorkloadError) as error:
             return CandidateRun("broke", str(error).split("\n")[0], run_dirs[-1].run_id if run_dirs else "")
-        return CandidateRun(*self._word_of(home), home.run_id)
-
-    def _remove_remains(self) -> None:
-        """Remove the clusters of an earlier search that was killed. Raises LeaseError if it is still alive."""
-        if not self._swept:
-            leased_run.pool_of(self._suite)
-            sweep(engine.connect(), self._log)
-            self._swept = True
-
-    def _word_of(self, home: RunDir) -> tuple[Word, str]:
         try:
-            return same_failure(self._judge(home.path), self._source.checks)
+            word, why = same_failure(self._judge(home.path), source.checks)
         except EvidenceError as error:
-            return "broke", str(error)
+            word, why = "broke", str(error)
+        return CandidateRun(word, why, home.run_id)
 
     def _begin(self, job: Job, run_dirs: list[RunDir]) -> RunDir:
         parent = self._folder / "runs"
@@ -110,30 +103,36 @@ class WarmClusters:
         self._console.print(line, markup=False)
 
 
-_NAME_MAX = 34  # plus "-small": a plan's name has at most 40 characters
+_NAME_MAX = 34  # plus "-small"; a plan's name has at most 40 characters
 _ENDINGS = {
     "minimal": "nothing more can be removed",
     "smaller": "the budget ended before all reductions were tried; the same command continues",
     "unsteady": "the reduced plan does not fail reliably; repeat it before you rely on it",
-    "flake": "a flake: the plan does not fail reliably, so no smaller plan could be trusted",
+    "flake": "a flake: the plan does not fail reliably, so a smaller plan would prove nothing",
     "undecided": "the repetitions could not be judged; fix the causes in tried.md, and repeat the command",
     "unchanged": "the budget ended before a smaller plan failed; the same command continues",
 }
 
 
 def write(result: Minimised, folder: Path) -> None:
-    """Write all files; ``plan.yaml`` only if there is a smaller plan."""
+    """Write ``plan.yaml`` (if there is a smaller plan), ``tried.md`` and ``result.json``."""
     if result.is_smaller:
         write_whole(folder / "plan.yaml", plan_text(result))
-    write_whole(folder / "tried.md", _log_text(result))
+    checks = ", ".join(result.source.checks)
+    head = f"# What was tried to make {result.source.run_id} small\n\nFails the same way: {checks}\n"
+    rows = ["| # | tried | outcome | took | run | why |", "|---|---|---|---|---|---|"]
+    for number, outcome in enumerate(result.tried, 1):
+        why = outcome.why.replace("|", "/").replace("\n", " ")
+        rows.append(
+            f"| {number} | {outcome.change} | {outcome.word} | {outcome.took_s:.0f} s | {outcome.run} | {why} |"
+        )
+    ending = _ENDINGS[result.ending].capitalize()
+    write_whole(folder / "tried.md", f"{head}\n{ending}.\n\n" + "\n".join(rows) + "\n")
     write_whole(folder / "result.json", json.dumps(to_json(result, folder), indent=1) + "\n")
 
 
 def keep(result: Minimised, folder: Path, corpus_folder: Path, night: date) -> Path | None:
-    """Add a reduced plan that fails reliably to the corpus, which runs first every night; skip any other plan.
-
-    Rehearsals are skipped too, because corpus runs inject faults.
-    """
+    """Add a reduced plan that fails reliably to the corpus, unless the run was a rehearsal; return its path."""
     steady = result.is_smaller and result.after.word == "steady" and result.ending in ("minimal", "smaller")
     if not steady or result.source.rehearse:
         return None
@@ -148,8 +147,9 @@ def plan_text(result: Minimised) -> str:
     before, after = result.faults
     again = f" It failed again in {result.after}." if result.after.n else ""
     why = (
-        f"{document.get('why') or ''} Made by `aftershock minimise` from {source.run_id}, with {after} of "
-        f"{_fault_count(before)}: FAILs {', '.join(source.checks)}.{again} Last seen in run {result.last_failing}."
+        f"{document.get('why') or ''} Made by `aftershock minimise` from {source.run_id}, with {after} of {before} "
+        f"{'fault' if before == 1 else 'faults'}: FAILs {', '.join(source.checks)}.{again} "
+        f"Last seen in run {result.last_failing}."
     )
     renamed = {**document, "name": f"{str(document['name'])[:_NAME_MAX]}-small", "why": why.strip()}
     ordered: Document = {key: renamed[key] for key in ("name", "why", *renamed)}
@@ -167,7 +167,7 @@ def text(result: Minimised, folder: Path) -> str:
         f"runs: {result.ran}, {result.took_s / 60:.1f} minutes",
     ]
     if result.is_smaller:
-        none = "; it fails without faults, so they are not the cause" if after == 0 else ""
+        none = "; the plan fails without faults, so the faults are not the cause" if after == 0 else ""
         lines += [f"faults: {before} -> {after}{none}", f"plan: {folder / 'plan.yaml'}"]
         lines += [f"last failing run: {folder / 'runs' / result.last_failing}"]
     return "\n".join([*lines, f"tried: {folder / 'tried.md'}"])
@@ -191,20 +191,6 @@ def to_json(result: Minimised, folder: Path) -> dict[str, Any]:
     }
 
 
-def _log_text(result: Minimised) -> str:
-    at_stake = ", ".join(result.source.checks)
-    head = f"# What was tried to make {result.source.run_id} small\n\nFails the same way: {at_stake}\n"
-    rows = ["| # | tried | outcome | took | run | why |", "|---|---|---|---|---|---|"]
-    for number, outcome in enumerate(result.tried, 1):
-        why = outcome.why.replace("|", "/").replace("\n", " ")
-        rows.append(f"| {number} | {outcome.said} | {outcome.word} | {outcome.took_s:.0f} s | {outcome.run} | {why} |")
-    return f"{head}\n{_ENDINGS[result.ending].capitalize()}.\n\n" + "\n".join(rows) + "\n"
-
-
 def _repeats_json(repeats: Repeats) -> dict[str, Any]:
     low, high = repeats.interval
     return {"failed": repeats.failed, "n": repeats.n, "low": round(low, 3), "high": round(high, 3)}
-
-
-def _fault_count(count: int) -> str:
-    return "1 fault" if count == 1 else f"{count} faults"

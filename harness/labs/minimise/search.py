@@ -1,24 +1,20 @@
-"""Minimisation of a failed run: its plan is reduced to the smallest plan that still fails in the same way.
+"""Minimisation of a failed run: its plan is reduced to the smallest plan that still fails the same way.
 
-* `source_of` reads the failed run: its plan as it ran, and the checks that failed.
-* `same_failure` decides whether a run fails the same way: the same checks FAIL.
-* `Cache` stores the outcome of each candidate in a file, so that a search that was killed continues where it was. A
-  line is written after the verdict, in one write. An unreadable line is reported and skipped, and its candidate is run
-  again. Each request takes the next stored outcome of a candidate, so repetitions are cached too. A run that broke down
-  does not count for its candidate: it is logged, and the next search runs the candidate again.
-* `Oracle` answers the search, from the cache or else by a run, while the budget lasts. A run starts only if it ends
-  within the budget, estimated from its plan and the overhead of earlier runs, and leaves time to repeat the best plan
-  twice. If the failure is intermittent, a candidate that passes is tried again; an undecided candidate (starved host)
-  gets a second run.
-* `Minimisation` is the whole procedure: detect a flake first, then reduce the plan, then repeat the reduced plan.
+* `source_of` reads the failed run; `same_failure` requires that the same checks FAIL.
+* `Cache` stores each candidate's outcomes, so that a search continues after a kill. Repetitions take the next stored
+  outcome. Broken runs are not reused: the next search runs their candidates again.
+* `Oracle` answers from the cache or by a run. A run starts only if it ends within the budget and leaves time to repeat
+  the best plan twice. A candidate of an intermittent failure is tried again; an undecided candidate has a second run.
+* `Minimisation` detects a flake first, then reduces the plan, then repeats the reduced plan.
 """
 
 import json
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar, get_args
 
 from aftershock.errors import AftershockError, EvidenceError
 from aftershock.faults.plan.document import Location, load
@@ -36,7 +32,7 @@ from aftershock.faults.search.candidates import (
 from aftershock.faults.search.reductions import focus_slos, minimise
 from aftershock.faults.search.sequential_test import Repeats
 from aftershock.harness.cluster.engine import DEFAULT_KAFKA
-from aftershock.results.checks.check import Check, Status, Verdict, from_json
+from aftershock.results.checks.check import Status, Verdict, from_json
 from aftershock.results.evidence.files import read_json, read_lines, read_object
 from aftershock.results.text import sentence
 
@@ -58,18 +54,40 @@ def source_of(home: Path, chosen: Collection[str] = ()) -> Source:
     Raises AftershockError, with advice, for a run that can't be minimised.
     """
     facts = read_object(home / "run.json")
-    verdict = _verdict(home, facts)
+    if not (home / "verdict.json").exists():
+        status = f"it is {facts.get('status')}; run its plan again, or judge its evidence: aftershock verdict {home}"
+        raise AftershockError(f"{home.name} has no verdict ({status})")
+    try:
+        verdict = from_json(read_json(home / "verdict.json"))
+    except (KeyError, TypeError, ValueError) as error:
+        raise EvidenceError(
+            f"{home / 'verdict.json'}: not a verdict of this version; judge again: aftershock verdict {home}"
+        ) from error
     if verdict.status is not Status.FAIL:
         raise AftershockError(f"{home.name} {_REFUSALS[verdict.status]}: {sentence(verdict)}")
-    source = Source(home.name, _document(home, facts), facts["seed"], facts["rehearse"], _checks(verdict, chosen))
-    if value_at(source.document, ("cluster", "attach")):
+
+    # the plan as it ran, with the expectations of a test and the Kafka version
+    plan = load(home / "plan.yaml").data
+    expectations = read_lines(home / "expectations.jsonl")
+    slos = [{"slo": line["text"], "gate": line.get("gate", "verdict")} for line in expectations]
+    values: dict[Location, Any] = {("slo",): [*(plan.get("slo") or ()), *slos]}
+    kafka = facts["versions"].get("kafka", DEFAULT_KAFKA)
+    if kafka != DEFAULT_KAFKA:
+        values["cluster", "kafka"] = kafka
+    document = with_values(plan, values)
+
+    failed = tuple(dict.fromkeys(check.id for check in verdict.gating if check.status is Status.FAIL))
+    if missing := [name for name in chosen if name not in failed]:
+        raise AftershockError(f"--check {missing[0]}: did not FAIL in this run; failed checks: {', '.join(failed)}")
+    if value_at(document, ("cluster", "attach")):
         raise AftershockError(f"{home.name} ran on an attached cluster; remove `attach` from the plan first")
-    if problem := refusal_of(source.document, source.seed):
+    if problem := refusal_of(document, facts["seed"]):
         raise AftershockError(
             f"{home.name} can't be run again by this version: {problem}; "
             f"correct a copy of {home / 'plan.yaml'} and run it"
         )
-    return source
+    checks = tuple(name for name in failed if not chosen or name in chosen)
+    return Source(home.name, document, facts["seed"], facts["rehearse"], checks)
 
 
 _REFUSALS = {
@@ -79,65 +97,25 @@ _REFUSALS = {
 }
 
 
-def _verdict(home: Path, facts: dict[str, Any]) -> Verdict:
-    if not (home / "verdict.json").exists():
-        status = f"it is {facts.get('status')}; run its plan again, or judge its evidence: aftershock verdict {home}"
-        raise AftershockError(f"{home.name} has no verdict ({status})")
-    try:
-        return from_json(read_json(home / "verdict.json"))
-    except (KeyError, TypeError, ValueError) as error:
-        raise EvidenceError(
-            f"{home / 'verdict.json'}: not a verdict of this version; judge again: aftershock verdict {home}"
-        ) from error
-
-
-def _checks(verdict: Verdict, chosen: Collection[str]) -> tuple[str, ...]:
-    failed = tuple(dict.fromkeys(check.id for check in verdict.gating if check.status is Status.FAIL))
-    if missing := [name for name in chosen if name not in failed]:
-        raise AftershockError(f"--check {missing[0]}: did not FAIL in this run; failed checks: {', '.join(failed)}")
-    return tuple(name for name in failed if not chosen or name in chosen)
-
-
-def _document(home: Path, facts: dict[str, Any]) -> Document:
-    """Return the plan as it ran, including a test's expectations and the Kafka version."""
-    plan = load(home / "plan.yaml").data
-    expected = [{"slo": line["text"], "gate": line.get("gate", "verdict")} for line in read_lines(home / _EXPECTED)]
-    kafka = facts["versions"].get("kafka", DEFAULT_KAFKA)
-    values: dict[Location, Any] = {("slo",): [*(plan.get("slo") or ()), *expected]}
-    if kafka != DEFAULT_KAFKA:
-        values["cluster", "kafka"] = kafka
-    return with_values(plan, values)
-
-
-_EXPECTED = "expectations.jsonl"
-
-
 Word = Literal["fails", "passes", "undecided", "broke"]
 
 
 def same_failure(verdict: Verdict, checks: Sequence[str]) -> tuple[Word, str]:
     """Compare a verdict with the failed checks; return the word and its reason.
 
-    ``fails``: all of these checks fail, each in any arm. ``undecided``: a check could not be judged.
+    ``fails``: each of these checks fails in an arm. ``undecided``: a check is INCONCLUSIVE, and no check passed.
     """
     by_name = {name: [check for check in verdict.gating if check.id == name] for name in checks}
-    statuses = {name: _status(arms) for name, arms in by_name.items()}
-    if all(status is Status.FAIL for status in statuses.values()):
+    worst = [
+        next((status for status in (Status.FAIL, Status.INCONCLUSIVE) if status in statuses), Status.PASS)
+        for statuses in ([check.status for check in arms] for arms in by_name.values())
+    ]
+    if all(status is Status.FAIL for status in worst):
         return "fails", next(check.why for check in by_name[checks[0]] if check.status is Status.FAIL)
-    undecided_checks = [check for arms in by_name.values() for check in arms if check.status is Status.INCONCLUSIVE]
-    # if one check passed, the run did not fail the same way, even if other checks are undecided
-    if undecided_checks and Status.PASS not in statuses.values():
-        return "undecided", f"{undecided_checks[0].id}: {undecided_checks[0].why}"
+    undecided = [check for arms in by_name.values() for check in arms if check.status is Status.INCONCLUSIVE]
+    if undecided and Status.PASS not in worst:
+        return "undecided", f"{undecided[0].id}: {undecided[0].why}"
     return "passes", sentence(verdict)
-
-
-def _status(arms: Sequence[Check]) -> Status:
-    """Return the worst status of the arms: FAIL, INCONCLUSIVE or PASS; PASS without arms."""
-    statuses = {check.status for check in arms}
-    return next(
-        (candidate_status for candidate_status in (Status.FAIL, Status.INCONCLUSIVE) if candidate_status in statuses),
-        Status.PASS,
-    )
 
 
 Log = Callable[[str], None]
@@ -145,10 +123,10 @@ Log = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """One run of a candidate. ``digest``: identifies the candidate; ``run``: its folder under ``runs``."""
+    """A candidate's run. ``digest`` identifies the candidate; ``change``: its reduction; ``run``: its folder's name."""
 
     digest: str
-    said: str
+    change: str
     word: Word
     why: str
     run: str
@@ -161,42 +139,26 @@ class Cache:
     def __init__(self, path: Path, log: Log) -> None:
         self._path = path
         self._unused: defaultdict[str, deque[Outcome]] = defaultdict(deque)
-        for number, line in enumerate(_lines(path), 1):
-            if (read := _outcome(line)) is None:
+        for number, line in enumerate(path.read_bytes().splitlines() if path.exists() else (), 1):
+            outcome = None
+            with suppress(ValueError, KeyError, TypeError):
+                values = json.loads(line)
+                outcome = Outcome(**{field.name: values[field.name] for field in fields(Outcome)})
+            if outcome is None or not isinstance(outcome.took_s, float | int) or outcome.word not in get_args(Word):
                 log(f"{path}:{number}: unreadable line, skipped: its candidate is run again")
-            elif read.word != "broke":
-                self._unused[read.digest].append(read)
+            elif outcome.word != "broke":
+                self._unused[outcome.digest].append(outcome)
 
     def take(self, digest: str) -> Outcome | None:
         """Return the candidate's next unused outcome, if any."""
         return self._unused[digest].popleft() if self._unused[digest] else None
 
     def add(self, outcome: Outcome) -> None:
-        """Append an outcome; an incomplete last line, left by a killed search, stays a separate line."""
-        torn = bool(text := _text(self._path)) and not text.endswith(b"\n")
+        """Append an outcome in one write; an incomplete last line of a killed search stays a separate line."""
+        text = self._path.read_bytes() if self._path.exists() else b""
+        torn = bool(text) and not text.endswith(b"\n")
         with self._path.open("ab", buffering=0) as file:
             file.write(b"\n" * torn + json.dumps(asdict(outcome)).encode() + b"\n")
-
-
-def _text(path: Path) -> bytes:
-    return path.read_bytes() if path.exists() else b""
-
-
-def _lines(path: Path) -> list[bytes]:
-    return _text(path).splitlines()
-
-
-def _outcome(line: bytes) -> Outcome | None:
-    try:
-        read = json.loads(line)
-        outcomes = Outcome(**{field.name: read[field.name] for field in fields(Outcome)})
-        return (
-            outcomes
-            if isinstance(outcomes.took_s, float | int) and outcomes.word in ("fails", "passes", "undecided", "broke")
-            else None
-        )
-    except (ValueError, KeyError, TypeError):
-        return None
 
 
 T = TypeVar("T")
@@ -207,7 +169,7 @@ _UNDECIDED_MAX = 3  # undecided repetitions after which the repetition stops
 
 
 class OutOfBudget(Exception):  # noqa: N818 -- not an error: the search ends
-    """The next run would not end in time; ``needed_s`` is its duration."""
+    """The next run, which takes ``needed_s``, would exceed the budget."""
 
     def __init__(self, needed_s: float) -> None:
         super().__init__()
@@ -216,7 +178,7 @@ class OutOfBudget(Exception):  # noqa: N818 -- not an error: the search ends
 
 @dataclass(frozen=True)
 class CandidateRun:
-    """A judged run of a candidate: the word, its reason, and the name of the run's folder."""
+    """A judged run of a candidate. ``why``: the reason for the word; ``run``: the name of the run's folder."""
 
     word: Word
     why: str
@@ -232,7 +194,7 @@ class Performer(Protocol):
 
 @dataclass
 class Oracle:
-    """Answers to "does this candidate fail the same way?".
+    """Tests whether candidates fail the same way.
 
     ``best``: the last candidate that failed the same way; ``outcomes``: all outcomes, in the order of the requests.
     """
@@ -257,13 +219,18 @@ class Oracle:
                 candidate = next(search) if reply is None else search.send(reply)
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
-            reply = self._fails_again(candidate)
+            words: list[Word] = []
+            while "fails" not in words:
+                if words.count("passes") + words.count("broke") >= self.tries or words.count("undecided") > 1:
+                    break
+                words.append(self._outcome_of_run(candidate, _REPEATS).word)
+            reply = "fails" in words
             if reply:
                 self.best = candidate
                 self.improved(self)
 
-    def repeated(self, document: Document) -> tuple[Repeats, float]:
-        """Repeat the plan within the budget; return the counts, and the time that the next run would have needed."""
+    def repeat(self, document: Document) -> tuple[Repeats, float]:
+        """Repeat the plan; return the counts and, if the budget ended the repetitions, the next run's duration."""
         counts, undecided_count = Repeats(), 0
         while counts.word is None and undecided_count < _UNDECIDED_MAX:
             try:
@@ -276,43 +243,26 @@ class Oracle:
                 undecided_count += 1
         return counts, 0.0
 
-    def _fails_again(self, candidate: Candidate) -> bool:
-        words: list[Word] = []
-        while words.count("passes") + words.count("broke") < self.tries and words.count("undecided") <= 1:
-            words.append(self._outcome_of_run(candidate, _REPEATS).word)
-            if words[-1] == "fails":
-                return True
-        return False
-
     def _outcome_of_run(self, candidate: Candidate, repeats: int) -> Outcome:
-        """Return a cached outcome, or run the candidate and return its outcome.
-
-        ``repeats``: runs of the best plan that must still fit.
-        """
+        """Return a cached outcome, or run the candidate if ``repeats`` runs of the best plan would still fit."""
         key = digest(candidate.document, self.source.seed, self.source.rehearse, self.source.checks)
-        cached = self.cache.take(key)
-        outcome = cached or self._run_candidate(candidate, key, repeats)
+        cached = outcome = self.cache.take(key)
+        if outcome is None:
+            load_s = planned_s(candidate.document, self.source.seed)
+            best_load_s = planned_s((self.best or candidate).document, self.source.seed)
+            needed_s, began_s = self._duration_s(load_s), self.now_s()
+            if began_s + needed_s + repeats * self._duration_s(best_load_s) > self.ends_s:
+                raise OutOfBudget(needed_s)
+            ran = self.perform(candidate.document)
+            took_s = round(self.now_s() - began_s, 1)
+            self._overhead_s.append(took_s - load_s)
+            outcome = Outcome(key, candidate.change, ran.word, ran.why, ran.run, took_s)
+            self.cache.add(outcome)
         self.outcomes.append(outcome)
         left_min = max(0.0, self.ends_s - self.now_s()) / 60
         took = "known" if cached else f"{outcome.took_s:.0f} s"
         self.log(f"{left_min:4.1f} min left  {outcome.word:<9} {took:>5}  {candidate.change}")
         return outcome
-
-    def _run_candidate(self, candidate: Candidate, key: str, repeats: int) -> Outcome:
-        load_s, best = self._load_s(candidate), self.best or candidate
-        needed_s = self._duration_s(load_s)
-        began_s = self.now_s()
-        if began_s + needed_s + repeats * self._duration_s(self._load_s(best)) > self.ends_s:
-            raise OutOfBudget(needed_s)
-        ran = self.perform(candidate.document)
-        took_s = round(self.now_s() - began_s, 1)
-        self._overhead_s.append(took_s - load_s)
-        outcome = Outcome(key, candidate.change, ran.word, ran.why, ran.run, took_s)
-        self.cache.add(outcome)
-        return outcome
-
-    def _load_s(self, candidate: Candidate) -> float:
-        return planned_s(candidate.document, self.source.seed)
 
     def _duration_s(self, load_s: float) -> float:
         """Estimate a run's duration: its plan plus the largest overhead so far.
@@ -330,7 +280,6 @@ def planned_s(document: Document, seed: int) -> float:
 
 Ending = Literal["minimal", "smaller", "unsteady", "flake", "undecided", "unchanged"]
 _NONE = Repeats()
-EXIT_CODES = {"minimal": 0, "smaller": 0, "unsteady": 2, "flake": 2, "undecided": 2, "unchanged": 2}
 
 
 @dataclass(frozen=True)
@@ -356,16 +305,16 @@ class Minimised:
     @property
     def exit_code(self) -> int:
         """0 for a smaller or minimal plan; 2 for a flake, or without a result."""
-        return EXIT_CODES[self.ending]
+        return 0 if self.ending in ("minimal", "smaller") else 2
 
     @property
     def is_smaller(self) -> bool:
         """True if a reduced plan failed the same way."""
-        return any(outcome.word == "fails" and outcome.said != AS_IT_IS for outcome in self.tried)
+        return any(outcome.word == "fails" and outcome.change != AS_IT_IS for outcome in self.tried)
 
     @property
     def ran(self) -> int:
-        """Number of runs, including the runs of earlier searches."""
+        """Number of runs, including those of earlier searches."""
         return len(self.tried)
 
     @property
@@ -386,7 +335,7 @@ class Minimised:
 
 @dataclass
 class Minimisation:
-    """One minimisation. ``improved`` is called after each reduction, so that a kill loses nothing."""
+    """Procedure of a minimisation. ``improved`` is called after each reduction, so that a kill loses nothing."""
 
     source: Source
     cache: Cache
@@ -402,17 +351,18 @@ class Minimisation:
         Raises AftershockError for a budget that is too small for one run, and any error of the ``Performer``.
         """
         start = focus_slos(self.source.document, self.source.checks)
+        ends_s = self.now_s() + budget_s
         oracle = Oracle(
             self.source,
             self.cache,
             self.perform,
             self.now_s,
-            self.now_s() + budget_s,
+            ends_s,
             self.log,
-            self._report_improvement,
+            lambda oracle: self.improved(self._result("smaller", oracle)),
         )
         self.log(f"does {self.source.run_id} fail again? {', '.join(self.source.checks)}")
-        self.before, needed_s = oracle.repeated(start)
+        self.before, needed_s = oracle.repeat(start)
         if needed_s and not oracle.outcomes:
             raise AftershockError(
                 f"a budget of {budget_s:.0f} s is too small: one run of this plan takes {needed_s:.0f} s"
@@ -420,9 +370,6 @@ class Minimisation:
         if self.before.word != "steady":
             return self._result(self.before.word or ("unchanged" if needed_s else "undecided"), oracle)
         self.log(f"it does: {self.before}")
-        return self._reduce(start, oracle)
-
-    def _reduce(self, start: Document, oracle: Oracle) -> Minimised:
         oracle.tries = self.before.tries
         ending: Ending = "minimal"
         try:
@@ -432,11 +379,8 @@ class Minimisation:
         if oracle.best is None:
             return self._result(ending, oracle, self.before)
         self.log("does the reduced plan fail again?")
-        after, _ = oracle.repeated(oracle.best.document)
+        after, _ = oracle.repeat(oracle.best.document)
         return self._result("unsteady" if after.word == "flake" else ending, oracle, after)
-
-    def _report_improvement(self, oracle: Oracle) -> None:
-        self.improved(self._result("smaller", oracle))
 
     def _result(self, ending: Ending, oracle: Oracle, after: Repeats = _NONE) -> Minimised:
         document = oracle.best.document if oracle.best else self.source.document

@@ -16,7 +16,6 @@ from aftershock.harness.labs.nightly.night import STEPS, Night, allot, run_comma
 
 
 def main() -> int:
-    """Run the night and return its exit code."""
     today = datetime.now(UTC).date()
     parser = argparse.ArgumentParser(prog="ci/nightly", description="Run tonight's steps.")
     parser.add_argument(
@@ -29,7 +28,7 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         allotted = allot(STEPS, parse_duration_ms(arguments.budget) / 1000 if arguments.budget else None)
-        _log(f"about {format_duration(allotted.takes_s)} in total, less finished steps")
+        _log(f"about {format_duration(allotted.takes_s)} in total, minus finished steps")
         return run_night(Night(arguments.out, today, arguments.seed), allotted, run_command, _log)
     except (AftershockError, ValueError) as error:
         _log(str(error))

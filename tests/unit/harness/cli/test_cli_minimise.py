@@ -71,7 +71,7 @@ def test_a_failure_is_made_small(
     folder = out / "minimise" / "run-0"
     assert {"plan.yaml", "tried.md", "result.json", "cache.jsonl"} == {path.name for path in folder.iterdir()}
     (entry,) = corpus.read(out / corpus.NAME).entries
-    assert (7, ("slo/lost",)) == (entry.found.seed, entry.found.failed)
+    assert (7, ("slo/lost",)) == (entry.origin.seed, entry.origin.failed)
     assert f"in the corpus: {entry.path}" in told.err
 
 

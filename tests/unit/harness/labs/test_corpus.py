@@ -16,7 +16,7 @@ def test_what_is_kept_is_read_and_can_be_run(tmp_path: Path) -> None:
     """The file is a plan like any other, and says in its first line where it is from."""
     path = keep(tmp_path / "corpus", PLAN, FOUND)
     (entry,) = read(tmp_path / "corpus").entries
-    assert (path, PLAN, FOUND) == (entry.path, entry.text, entry.found)
+    assert (path, PLAN, FOUND) == (entry.path, entry.text, entry.origin)
     assert "demo" == load_plan(path).plan.name
 
 
@@ -25,9 +25,9 @@ def test_the_same_plan_is_kept_once(tmp_path: Path) -> None:
     later = Origin(8, "2026-11-23", ("integrity/order",), "elsewhere")
     keep(tmp_path, PLAN, FOUND)
     keep(tmp_path, PLAN.replace("name: demo", "name: other"), later)
-    assert [later] == [entry.found for entry in read(tmp_path).entries]
+    assert [later] == [entry.origin for entry in read(tmp_path).entries]
     keep(tmp_path, PLAN.replace("50/s", "51/s"), FOUND)
-    assert [later, FOUND] == [entry.found for entry in read(tmp_path).entries]
+    assert [later, FOUND] == [entry.origin for entry in read(tmp_path).entries]
 
 
 @pytest.mark.parametrize(

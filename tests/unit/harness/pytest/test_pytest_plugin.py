@@ -137,7 +137,7 @@ def test_the_clusters_of_failed_tests_are_kept_and_named(folder: Path) -> None:
     assert "kept: the cluster of test_suite.py::test_broken, bootstrap 127.0.0.1:9" in section
     assert "aftershock cluster status --run pool-1-0" in section
     assert "aftershock cluster down --run pool-1-0" in section
-    assert "not kept: the cluster of test_suite.py::test_again: it served a later test; run this one alone" in section
+    assert "not kept: the cluster of test_suite.py::test_again: a later test used the cluster; run" in section
 
 
 def test_a_summary_of_ours_that_breaks_leaves_pytest_its_own(folder: Path) -> None:

@@ -50,19 +50,19 @@ def test_a_first_run_pays_for_the_cluster() -> None:
 def test_what_was_seen_takes_the_place_of_the_guess() -> None:
     """The worst of what lay beside a load, with a margin; the first run's, with the launch in it, is none."""
     budget = Budget(1_000, Clock())
-    budget.seen(300, 50)
+    budget.record(300, 50)
     assert LOAD_S + OVERHEAD_S == budget.needs_s(timeline())
-    budget.seen(70, 50)
+    budget.record(70, 50)
     assert LOAD_S + 20 * 1.25 == budget.needs_s(timeline())
-    budget.seen(90, 50)
-    budget.seen(60, 50)
+    budget.record(90, 50)
+    budget.record(60, 50)
     assert LOAD_S + 40 * 1.25 == budget.needs_s(timeline())
 
 
 def test_a_run_without_a_verdict_says_nothing_of_the_others() -> None:
     """It took its time, and that is all."""
     budget = Budget(300 + CLOSING_S, Clock())
-    budget.seen(10, None)
+    budget.record(10, None)
     assert (LOAD_S + OVERHEAD_S, 30) == (budget.needs_s(timeline()), budget.more())
 
 
@@ -70,8 +70,8 @@ def test_how_many_more() -> None:
     """As many as fit if they take what those before did on average; nobody knows before the first."""
     budget = Budget(300 + CLOSING_S, Clock())
     assert 0 == budget.more()
-    budget.seen(80, 50)
-    budget.seen(60, 50)
+    budget.record(80, 50)
+    budget.record(60, 50)
     assert 4 == budget.more()
 
 

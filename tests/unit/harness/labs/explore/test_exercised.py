@@ -77,7 +77,7 @@ def test_a_client_that_sent_nothing_has_exercised_nothing() -> None:
     one = {"metric": "produce.latency", "client": "w/one", "window": "fault/kill-1", "n": 5}
     found = lines(distributions=[one, one | {"client": "w/other", "n": 0}])
     assert [("kill", "confluent produce acks=all idempotent")] == [key for key, line in found.items() if line.exercised]
-    assert "no record of it was due" in found["kill", "reference produce acks=all idempotent"].why
+    assert "no record of the workload was due" in found["kill", "reference produce acks=all idempotent"].why
 
 
 def test_whose_failure_it_is() -> None:

@@ -138,7 +138,7 @@ def test_what_fails_goes_to_the_corpus_and_runs_first(tmp_path: Path) -> None:
     found = one.go(Ledger(), Corpus())
     (kept,) = corpus.read(tmp_path / corpus.NAME).entries
     failed = next(ran for ran in one.ran if ran.status is Status.FAIL)
-    assert (kept.path, ("integrity/lost",), str(failed.home)) == (failed.plan, kept.found.failed, kept.found.evidence)
+    assert (kept.path, ("integrity/lost",), str(failed.home)) == (failed.plan, kept.origin.failed, kept.origin.evidence)
     assert 1 == exit_code(one.ran)
     assert f"again: aftershock run {kept.path} --seed 7" in text(one.request, found, one.ran)
 

@@ -143,7 +143,7 @@ def test_a_record_that_is_none(go: Callable[..., runner.Record], tmp_path: Path)
     home.mkdir(parents=True)
     (home / runner.NAME).write_text("{")
     fake = Fake()
-    with pytest.raises(EvidenceError, match=r"trial.json.*remove it"):
+    with pytest.raises(EvidenceError, match=r"trial.json.*remove the file"):
         go(fake)
     assert [] == fake.requests
 

@@ -71,7 +71,7 @@ def test_an_undecided_candidate_gets_a_second_run(tmp_path: Path) -> None:
     """The first candidate is left undecided once, and then fails: it counts."""
     words: list[Word] = ["fails", "fails", "undecided", "fails"]
     found, _, _ = search(tmp_path, Pretend(lambda _: words.pop(0) if words else "fails"))
-    assert ["undecided", "fails"] == [each.word for each in found.tried if each.said == "without any fault"]
+    assert ["undecided", "fails"] == [each.word for each in found.tried if each.change == "without any fault"]
     assert (STEPS, 0) == found.faults
 
 

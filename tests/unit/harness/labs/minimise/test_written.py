@@ -44,4 +44,4 @@ def test_a_flake_leaves_no_plan(tmp_path: Path) -> None:
 def test_no_fault_is_to_blame(tmp_path: Path) -> None:
     """What fails with no fault at all says so."""
     found, _, _ = search(tmp_path, Pretend(lambda _: "fails"))
-    assert "faults: 12 -> 0; it fails without faults, so they are not the cause" in text(found, tmp_path)
+    assert "faults: 12 -> 0; the plan fails without faults, so the faults are not the cause" in text(found, tmp_path)
