@@ -9,7 +9,7 @@ one way to set each value. The program of an ``exec`` client is supplied by the 
 plan.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from difflib import get_close_matches
 from itertools import combinations
 
@@ -17,7 +17,6 @@ from aftershock.faults.kinds.fault import Fault
 from aftershock.faults.plan.document import Location, Problem, did_you_mean, prefix_problems
 from aftershock.faults.plan.parsing import Draft
 from aftershock.faults.plan.units import DAY_MS
-from aftershock.faults.plan.workloads import Arm, Commit, Topic, Workload
 from aftershock.faults.targets import clients, links, roles
 from aftershock.faults.timeline.expand import end_ms
 
@@ -125,27 +124,34 @@ _MIN_ISR = "min.insync.replicas"
 
 def reference_problems(draft: Draft) -> Iterator[Problem]:
     """Yield every reference to a missing part, every repeated name, and every number that does not fit the cluster."""
-    yield from _repeated("topic", {("topics", index, "name"): topic.name for index, topic in draft.topics.items()})
-    yield from _repeated(
-        "workload", {("workloads", index, "name"): workload.name for index, workload in draft.workloads.items()}
-    )
+    for part, entries in (("topic", draft.topics), ("workload", draft.workloads)):
+        names: set[str] = set()
+        for index, entry in entries.items():
+            if entry.name in names:
+                sentence = f"the {part} `{entry.name}` is defined twice: rename one of the two"
+                yield Problem((f"{part}s", index, "name"), sentence)
+            names.add(entry.name)
     yield from duplicate_ids(draft)
     for index, topic in draft.topics.items():
-        yield from _topic(draft, topic, ("topics", index))
-    for index, workload in draft.workloads.items():
-        yield from _workload(draft, workload, ("workloads", index))
-    yield from _shared_groups(draft)
+        if draft.cluster is None:
+            break
+        loc: Location = ("topics", index)
+        brokers = len(draft.cluster.broker_racks)
+        if topic.replication > brokers:
+            sentence = (
+                f"replication {topic.replication} exceeds the cluster's {brokers} brokers; lower it or add brokers"
+            )
+            yield Problem((*loc, "replication"), sentence)
+        min_isr = topic.config.get(_MIN_ISR, draft.cluster.config.get(_MIN_ISR, "1"))
+        if not min_isr.isdecimal() or int(min_isr) < 1:
+            yield Problem((*loc, "config", _MIN_ISR), f"{_MIN_ISR} must be an integer of at least 1, got `{min_isr}`")
+        elif int(min_isr) > topic.replication:
+            sentence = f"{_MIN_ISR} {min_isr} exceeds replication {topic.replication}, so no record can be produced"
+            yield Problem((*loc, "config", _MIN_ISR), f"{sentence}; lower it")
+    yield from _workloads(draft)
     for located in draft.faults.readable:
         yield from _fault(draft, located.fault, located.loc)
     yield from overlong_faults(draft)
-
-
-def _repeated(part: str, names: Mapping[Location, str]) -> Iterator[Problem]:
-    seen: set[str] = set()
-    for loc, name in names.items():
-        if name in seen:
-            yield Problem(loc, f"the {part} `{name}` is defined twice: rename one of them")
-        seen.add(name)
 
 
 def duplicate_ids(draft: Draft) -> Iterator[Problem]:
@@ -160,7 +166,7 @@ def duplicate_ids(draft: Draft) -> Iterator[Problem]:
             steps = enumerate(zip(earlier, later, strict=False))
             fork = next(place for place, (step, other_step) in steps if step != other_step)
             if earlier[fork - 1] != "choose":
-                yield Problem((*later, "id"), f"the fault id `{fault_id}` is defined twice: rename one of them")
+                yield Problem((*later, "id"), f"the fault id `{fault_id}` is defined twice: rename one of the two")
 
 
 def overlong_faults(draft: Draft) -> Iterator[Problem]:
@@ -171,66 +177,40 @@ def overlong_faults(draft: Draft) -> Iterator[Problem]:
             yield Problem(fault.loc, sentence)
 
 
-def _topic(draft: Draft, topic: Topic, loc: Location) -> Iterator[Problem]:
-    cluster = draft.cluster
-    if cluster is None:
-        return
-    brokers = len(cluster.broker_racks)
-    if topic.replication > brokers:
-        sentence = f"replication {topic.replication} exceeds the cluster's {brokers} brokers; lower it or add brokers"
-        yield Problem((*loc, "replication"), sentence)
-    min_isr = topic.config.get(_MIN_ISR, cluster.config.get(_MIN_ISR, "1"))
-    if not min_isr.isdecimal() or int(min_isr) < 1:
-        yield Problem((*loc, "config", _MIN_ISR), f"{_MIN_ISR} must be an integer of at least 1, got `{min_isr}`")
-    elif int(min_isr) > topic.replication:
-        sentence = (
-            f"{_MIN_ISR} {min_isr} exceeds replication {topic.replication}, so no record can be produced; lower it"
-        )
-        yield Problem((*loc, "config", _MIN_ISR), sentence)
-
-
-def _workload(draft: Draft, workload: Workload, loc: Location) -> Iterator[Problem]:
-    for op, traffic in (("produce", workload.produce), ("consume", workload.consume), ("commit", workload.commit)):
-        if traffic is None:
-            continue
-        if traffic.topic is not None:
-            yield from _declared(draft, traffic.topic, (*loc, op, "topic"))
-        yield from _rack(draft, traffic.rack, (*loc, op, "rack"))
-        if getattr(traffic, "rate", None) == 0:
-            yield Problem((*loc, op, "rate"), "a rate of 0/s sends nothing: give a rate above 0/s")
-    for name, arm in workload.arms.items():
-        yield from _rack(draft, arm.client_rack, (*loc, "arms", name, "client_rack"))
-        for setting in arm.settings:
-            if why_not := refusal(setting, arm.client):
-                yield Problem((*loc, "arms", name, "settings", setting), why_not, on_key=True)
-    if workload.commit is not None:
-        yield from _commit(draft, workload.commit, workload.arms, (*loc, "commit"))
-
-
-def _commit(draft: Draft, commit: Commit, arms: Mapping[str, Arm], loc: Location) -> Iterator[Problem]:
-    foreign = next((name for name, arm in arms.items() if arm.client != "reference"), None)
-    if commit.in_flight is not None and foreign is not None:
-        sentence = f"`in_flight` needs `client: reference`, and `{foreign}` is {arms[foreign].client}"
-        yield Problem((*loc, "in_flight"), f"{sentence}: give a rate, or change the client")
-    partitions = draft.cluster.config.get(OFFSETS_PARTITIONS, "") if draft.cluster else "1"
-    if commit.by_coordinator and not (partitions.isdecimal() and int(partitions)):
-        sentence = f"`by_coordinator` needs {OFFSETS_PARTITIONS}, which maps groups to coordinators"
-        yield Problem((*loc, "by_coordinator"), f"{sentence}: set it in cluster.config")
-
-
-def _shared_groups(draft: Draft) -> Iterator[Problem]:
-    """Yield workloads that share a group: each gets only some records, but its checks would expect all of them."""
-    owners: dict[tuple[str, str], str] = {}
+def _workloads(draft: Draft) -> Iterator[Problem]:
+    group_owners: dict[tuple[str, str], str] = {}  # the workload that consumes a topic in a group
     for index, workload in draft.workloads.items():
-        if workload.consume is None:
-            continue
-        topic = workload.consume.topic
+        loc: Location = ("workloads", index)
+        for op, traffic in (("produce", workload.produce), ("consume", workload.consume), ("commit", workload.commit)):
+            if traffic is None:
+                continue
+            if traffic.topic is not None:
+                yield from _declared(draft, traffic.topic, (*loc, op, "topic"))
+            yield from _rack(draft, traffic.rack, (*loc, op, "rack"))
+            if getattr(traffic, "rate", None) == 0:
+                yield Problem((*loc, op, "rate"), "a rate of 0/s sends nothing: give a rate above 0/s")
+        for name, arm in workload.arms.items():
+            yield from _rack(draft, arm.client_rack, (*loc, "arms", name, "client_rack"))
+            for setting in arm.settings:
+                if why_not := refusal(setting, arm.client):
+                    yield Problem((*loc, "arms", name, "settings", setting), why_not, on_key=True)
+        if commit := workload.commit:
+            foreign = next((name for name, arm in workload.arms.items() if arm.client != "reference"), None)
+            if commit.in_flight is not None and foreign is not None:
+                sentence = f"`in_flight` needs `client: reference`, and `{foreign}` is {workload.arms[foreign].client}"
+                yield Problem((*loc, "commit", "in_flight"), f"{sentence}: give a rate, or change the client")
+            partitions = draft.cluster.config.get(OFFSETS_PARTITIONS, "") if draft.cluster else "1"
+            if commit.by_coordinator and not (partitions.isdecimal() and int(partitions)):
+                sentence = f"`by_coordinator` needs {OFFSETS_PARTITIONS}, which maps groups to coordinators"
+                yield Problem((*loc, "commit", "by_coordinator"), f"{sentence}: set it in cluster.config")
+        # Members of a shared group divide the records, but the checks of each workload expect all records.
         for group in workload.consumer_groups:
-            if owner := owners.get((topic, group)):
-                sentence = f"`{owner}` also consumes {topic} in the group {group}, so each would get a part of it"
-                yield Problem(("workloads", index, "consume", "group"), f"{sentence}: give it a group of its own")
+            topic = workload.consume.topic if workload.consume else ""
+            if owner := group_owners.get((topic, group)):
+                sentence = f"`{owner}` also consumes {topic} in the group {group}, so each would get only some records"
+                yield Problem((*loc, "consume", "group"), f"{sentence}: give this workload its own group")
                 break
-            owners[topic, group] = workload.name
+            group_owners[topic, group] = workload.name
 
 
 def _fault(draft: Draft, fault: Fault, loc: Location) -> Iterator[Problem]:
@@ -242,8 +222,15 @@ def _fault(draft: Draft, fault: Fault, loc: Location) -> Iterator[Problem]:
         yield from _declared(draft, topic, (*loc, *place))
     for place, rack in fault.racks().items():
         yield from _rack(draft, rack, (*loc, *place))
-    for place, text in fault.clients().items():
-        yield from _client(draft, clients.parse(text), (*loc, *place))
+    for place, text in fault.clients().items() if not draft.unreadable_workloads else ():
+        selector, workloads = clients.parse(text), draft.workloads.values()
+        label = selector.label
+        arms = {f"{load.name}/{arm}" if selector.workload else arm for load in workloads for arm in load.arms}
+        if label not in arms:
+            yield Problem((*loc, *place), f"there is no arm `{label}`; {did_you_mean(label, arms)}")
+        elif not clients.planned_workers(selector, workloads):
+            sentence = f"`{label}` does not {selector.op} anything: name another arm, or another `op`"
+            yield Problem((*loc, *place), sentence)
     for place, text in fault.roles().items():
         yield from _role(draft, roles.parse(text), (*loc, *place))
     for place, text in fault.links().items():
@@ -260,21 +247,26 @@ def _role(draft: Draft, role: roles.Role, loc: Location) -> Iterator[Problem]:
             if cluster is not None and cluster.controllers == 0 and broker not in cluster.broker_racks:
                 brokers = len(cluster.broker_racks)
                 yield Problem(loc, f"the cluster has no node {broker}: its brokers are 1 to {brokers}")
-        case roles.Leader(topic, partition):
-            yield from _partition(draft, topic, partition, loc)
-        case roles.Replica(topic, partition, rack):
-            yield from _partition(draft, topic, partition, loc)
-            yield from _rack(draft, rack, loc)
-        case roles.Coordinator(group):
-            yield from _group(draft, group, loc)
-
-
-def _partition(draft: Draft, topic: str, partition: int, loc: Location) -> Iterator[Problem]:
-    yield from _declared(draft, topic, loc)
-    partitions = next((entry.partitions for entry in draft.topics.values() if entry.name == topic), None)
-    if partitions is not None and partition >= partitions:
-        sentence = f"{topic} has no partition {partition}: its partitions are 0 to {partitions - 1}"
-        yield Problem(loc, sentence)
+        case roles.Leader(topic, partition) | roles.Replica(topic, partition) as replicated:
+            yield from _declared(draft, topic, loc)
+            partitions = next((entry.partitions for entry in draft.topics.values() if entry.name == topic), None)
+            if partitions is not None and partition >= partitions:
+                sentence = f"{topic} has no partition {partition}: its partitions are 0 to {partitions - 1}"
+                yield Problem(loc, sentence)
+            if isinstance(replicated, roles.Replica):
+                yield from _rack(draft, replicated.rack, loc)
+        case roles.Coordinator(group) if not draft.unreadable_workloads:
+            workloads = draft.workloads.values()
+            groups = {group for workload in workloads for group in workload.consumer_groups} | {
+                f"{workload.name}-{arm}-{number}"
+                for workload in workloads
+                if workload.commit
+                for arm in workload.arms
+                for number in range(workload.commit.groups)
+            }
+            if group not in groups:
+                sentence = f"no arm consumes in a group `{group}` (groups are <group>-<arm>)"
+                yield Problem(loc, f"{sentence}; {did_you_mean(group, groups)}")
 
 
 def _declared(draft: Draft, topic: str, loc: Location) -> Iterator[Problem]:
@@ -287,33 +279,6 @@ def _declared(draft: Draft, topic: str, loc: Location) -> Iterator[Problem]:
 def _rack(draft: Draft, rack: str | None, loc: Location) -> Iterator[Problem]:
     if rack not in (None, "*") and draft.cluster is not None and rack not in draft.cluster.racks:
         yield Problem(loc, f"the cluster has no rack `{rack}`; {did_you_mean(rack, draft.cluster.racks)}")
-
-
-def _client(draft: Draft, selector: clients.Selector, loc: Location) -> Iterator[Problem]:
-    if draft.unreadable_workloads:
-        return
-    workloads = draft.workloads.values()
-    declared = {
-        f"{workload.name}/{arm}" if selector.workload else arm for workload in workloads for arm in workload.arms
-    }
-    if selector.label not in declared:
-        yield Problem(loc, f"there is no arm `{selector.label}`; {did_you_mean(selector.label, declared)}")
-    elif not clients.planned_workers(selector, workloads):
-        yield Problem(loc, f"`{selector.label}` does not {selector.op} anything: name another arm, or another `op`")
-
-
-def _group(draft: Draft, group: str, loc: Location) -> Iterator[Problem]:
-    workloads = draft.workloads.values()
-    declared = {group for workload in workloads for group in workload.consumer_groups} | {
-        f"{workload.name}-{arm}-{number}"
-        for workload in workloads
-        if workload.commit
-        for arm in workload.arms
-        for number in range(workload.commit.groups)
-    }
-    if group not in declared and not draft.unreadable_workloads:
-        sentence = f"no arm consumes in a group `{group}` (groups are <group>-<arm>); {did_you_mean(group, declared)}"
-        yield Problem(loc, sentence)
 
 
 def _link(draft: Draft, selector: links.Selector, loc: Location) -> Iterator[Problem]:

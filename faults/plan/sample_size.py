@@ -111,15 +111,11 @@ class SampleSize:
     subjects: int | None = 1
     slot_ms: int | None = None
 
-    def absence(self) -> str | None:
-        """Return the reason why there are no samples at all, or None."""
-        if self.rate_per_s:
-            return None
-        owner = f"the arm `{self.arm}` does not {self.side}" if self.arm else f"no workload {self.side}s"
-        return f"{owner} anything, so this SLO matches nothing: give a workload a `{self.side}`"
-
-    def shortage(self) -> str | None:
-        """Return the reason why there are too few samples, and the length and rate that suffice; or None."""
+    def problem(self) -> str | None:
+        """Return the reason for no or too few samples, with the length and the rate that suffice; None if enough."""
+        if not self.rate_per_s:
+            owner = f"the arm `{self.arm}` does not {self.side}" if self.arm else f"no workload {self.side}s"
+            return f"{owner} anything, so this SLO matches nothing: give a workload a `{self.side}`"
         length_ms = self.length_ms if self.slot_ms is None else self.slot_ms
         if length_ms is None or self.subjects is None or math.isinf(self.rate_per_s):
             return None
@@ -157,9 +153,16 @@ def sample_sizes(draft: Draft, slo: Slo) -> Iterator[SampleSize]:
 
 def _smallest(draft: Draft, size: SampleSize, arm: str | None) -> SampleSize:
     """Return the sample size of the arm, or of the arm with the lowest rate; with arm "" if there is no arm."""
+    workloads = draft.workloads.values()
     sizes = []
     for name in [arm] if arm else arms_on(draft, size.side):
-        rates = rates_per_s(draft, size.side, name)
+        sections = _sections(draft, size.side, name)
+        if size.side == "consume":  # every arm that produces to the topics delivers records to the consumer
+            topics = {consume.topic for consume in sections}
+            produces = [workload.produce for workload in workloads for _ in workload.arms]
+            rates = [produce.rate for produce in produces if produce is not None and produce.topic in topics]
+        else:  # the rate of a closed loop depends on the cluster
+            rates = [math.inf if section.rate is None else section.rate for section in sections]
         rate = min(rates, default=0.0) if size.each == "producer" else sum(rates)
         subjects = subject_count(draft, size.side, name, size.each)
         sizes.append(replace(size, arm=name, rate_per_s=rate, subjects=subjects))
@@ -169,7 +172,7 @@ def _smallest(draft: Draft, size: SampleSize, arm: str | None) -> SampleSize:
 def subject_count(draft: Draft, side: Side, arm: str, each: EachWord | None) -> int | None:
     """Return the number of subjects that share an arm's records; None if the plan does not determine it."""
     if each == "partition":
-        topics = {traffic.topic for traffic in _traffic(draft, side, arm)}
+        topics = {section.topic for section in _sections(draft, side, arm)}
         return max((topic.partitions for topic in draft.topics.values() if topic.name in topics), default=None)
     if each in ("rack", "broker"):
         broker_racks = draft.cluster.broker_racks if draft.cluster else {}
@@ -177,23 +180,7 @@ def subject_count(draft: Draft, side: Side, arm: str, each: EachWord | None) -> 
     return None if each == "epoch" else 1
 
 
-def rates_per_s(draft: Draft, side: Side, arm: str) -> list[float]:
-    """Return the rate of each producer: the arm itself, or for ``consume`` every arm that produces to its topics.
-
-    The rate is infinite for a closed loop, because it depends on the cluster.
-    """
-    if side != "consume":
-        return [math.inf if traffic.rate is None else traffic.rate for traffic in _traffic(draft, side, arm)]
-    topics = {traffic.topic for traffic in _traffic(draft, "consume", arm)}
-    return [
-        workload.produce.rate
-        for workload in draft.workloads.values()
-        if workload.produce is not None and workload.produce.topic in topics
-        for _ in workload.arms
-    ]
-
-
-def _traffic(draft: Draft, side: str, arm: str) -> list[Any]:
+def _sections(draft: Draft, side: str, arm: str) -> list[Any]:
     """Return the ``produce``, ``consume`` or ``commit`` section of each workload that has the arm."""
     sections = (getattr(workload, side) for workload in draft.workloads.values() if arm in workload.arms)
     return [section for section in sections if section is not None]
@@ -206,41 +193,36 @@ def arms_on(draft: Draft, side: str) -> list[str]:
 
 def slo_problems(draft: Draft) -> Iterator[Problem]:
     """Yield everything that prevents an SLO of the plan from being judged."""
+    faults = draft.faults
+    ids = {name for scheduled in faults.expansion.schedule for name in (scheduled.id, scheduled.entry)}
+    if not _is_certain(draft):
+        ids |= set(faults.ids.values())
+    arms = {arm for workload in draft.workloads.values() for arm in workload.arms} | draft.unreadable_arms
     for index, slo in draft.slo.items():
         loc: Location = ("slo", index)
         if isinstance(slo, SloSyntaxError):
             yield Problem(loc, f"invalid SLO at column {slo.column}: {slo}")
             continue
-        sentences = [*_unknown_faults(draft, slo), *_unknown_arms(draft, slo)]
+        sentences = []
+        if not faults.nameless:
+            for fault in slo.faults:
+                # rounds add numbers to an id, and draws may decide how many rounds there are
+                is_drawn_round = not faults.expansion.certain and re.sub(r"(-\d+)+$", "", fault) in ids
+                if fault not in ids and not is_drawn_round:
+                    sentences.append(f"the plan has no fault `{fault}`; {did_you_mean(fault, ids)}")
+            sentences += [
+                f"the plan has no faults, so `in {name}` matches nothing: add a fault, or remove `in {name}`"
+                for name in slo.windows
+                if name in ("fault", "recovery") and not ids
+            ]
+        if not draft.unreadable_workloads:
+            unknown_arms = [arm for arm in slo.arms if arm not in arms]
+            sentences += [f"the plan has no arm `{arm}`; {did_you_mean(arm, arms)}" for arm in unknown_arms]
         if not sentences and draft.timing is not None and not draft.unreadable_workloads:
             # only the first shortage is reported, and it hides what depends on enough samples
-            shortages = [size.absence() or size.shortage() for size in sample_sizes(draft, slo)]
+            shortages = [size.problem() for size in sample_sizes(draft, slo)]
             sentences = [sentence for sentence in shortages if sentence][:1] or [*_impossible(draft, slo, draft.timing)]
         yield from (Problem(loc, sentence) for sentence in sentences)
-
-
-def _unknown_faults(draft: Draft, slo: Slo) -> Iterator[str]:
-    faults = draft.faults
-    if faults.nameless:
-        return
-    ids = {name for scheduled in faults.expansion.schedule for name in (scheduled.id, scheduled.entry)}
-    if not _is_certain(draft):
-        ids |= set(faults.ids.values())
-    for fault in slo.faults:
-        # rounds add numbers to an id, and draws may decide how many rounds there are
-        is_drawn_round = not faults.expansion.certain and re.sub(r"(-\d+)+$", "", fault) in ids
-        if fault not in ids and not is_drawn_round:
-            yield f"the plan has no fault `{fault}`; {did_you_mean(fault, ids)}"
-    for name in slo.windows:
-        if name in ("fault", "recovery") and not ids:
-            yield f"the plan has no faults, so `in {name}` matches nothing: add a fault, or remove it"
-
-
-def _unknown_arms(draft: Draft, slo: Slo) -> Iterator[str]:
-    declared = {arm for workload in draft.workloads.values() for arm in workload.arms} | draft.unreadable_arms
-    for arm in slo.arms:
-        if arm not in declared and not draft.unreadable_workloads:
-            yield f"the plan has no arm `{arm}`; {did_you_mean(arm, declared)}"
 
 
 def _impossible(draft: Draft, slo: Slo, timing: Timing) -> Iterator[str]:
@@ -252,18 +234,12 @@ def _impossible(draft: Draft, slo: Slo, timing: Timing) -> Iterator[str]:
                 f"the recovered state must last {format_duration(slo.for_us // 1000)}, and the load ends "
                 f"{format_duration(rest_ms)} after `{slo.after}` begins: lengthen timing.recovery"
             )
-    if isinstance(slo, Measure):
-        longest = longest_ms(draft, slo.of.window, timing)
-        if slo.of.every_us is not None and longest is not None and slo.of.every_us > longest * 1000:
-            where = f"{slo.of.window or 'the run'}, which lasts {format_duration(longest)} at most"
-            yield f"no slot of {format_duration(slo.of.every_us // 1000)} fits into {where}: use shorter slots"
-        yield from _no_pairs(draft, slo)
-        yield from _no_keys(draft, slo)
-        yield from _unknown_subjects(draft, slo)
-
-
-def _no_pairs(draft: Draft, slo: Measure) -> Iterator[str]:
-    """Arms are compared with confidence block by block; a comparison needs two different arms."""
+    if not isinstance(slo, Measure):
+        return
+    longest = longest_ms(draft, slo.of.window, timing)
+    if slo.of.every_us is not None and longest is not None and slo.of.every_us > longest * 1000:
+        where = f"{slo.of.window or 'the run'}, which lasts {format_duration(longest)} at most"
+        yield f"no slot of {format_duration(slo.of.every_us // 1000)} fits into {where}: use shorter slots"
     blocks = len(draft.faults.expansion.blocks_ms) or 1
     if slo.compares_arms and slo.confidence is not None and blocks < BLOCKS_MIN:
         yield (
@@ -272,33 +248,25 @@ def _no_pairs(draft: Draft, slo: Measure) -> Iterator[str]:
         )
     if slo.compares_arms and len(slo.arms) == 1 and not set(arms_on(draft, slo.side)) - set(slo.arms):
         yield f"`{slo.arms[0]}` is the only arm that {slo.side}s, so there is none to compare with it: add an arm"
-
-
-def _no_keys(draft: Draft, slo: Measure) -> Iterator[str]:
-    """Some partitions receive no records if there are fewer keys than partitions."""
-    if slo.each != "partition":
-        return
-    partitions = {topic.name: topic.partitions for topic in draft.topics.values()}
-    for produce in (workload.produce for workload in draft.workloads.values()):
-        if produce and produce.keys and produce.keys < partitions.get(produce.topic, 0):
-            yield (
-                f"{produce.keys} keys reach at most {produce.keys} of the {partitions[produce.topic]} partitions of "
-                f"{produce.topic}, and the others have no records to judge: use more keys, or none"
-            )
-
-
-def _unknown_subjects(draft: Draft, slo: Measure) -> Iterator[str]:
-    """Only the reference client reports a record's rack, broker and leader epoch."""
-    if slo.each not in ("rack", "broker") and (slo.each, slo.side) != ("epoch", "produce"):
-        return
-    arms = {slo.of.arm} if slo.of.arm else set(arms_on(draft, slo.side))
-    for name, arm in ((name, arm) for workload in draft.workloads.values() for name, arm in workload.arms.items()):
-        if name in arms and arm.client != "reference":
-            yield (
-                f"`{name}` is a {arm.client} client, which does not report the {slo.each} of a record, so `for each "
-                f"{slo.each}` matches nothing: use `client: reference`, or remove it"
-            )
-            return
+    if slo.each == "partition":
+        partitions = {topic.name: topic.partitions for topic in draft.topics.values()}
+        for produce in (workload.produce for workload in draft.workloads.values()):
+            if produce and produce.keys and produce.keys < partitions.get(produce.topic, 0):
+                yield (
+                    f"{produce.keys} keys reach at most {produce.keys} of the {partitions[produce.topic]} partitions "
+                    f"of {produce.topic}, and the others have no records to judge: use more keys, or none"
+                )
+    # Only the reference client reports a record's rack, broker and leader epoch.
+    if slo.each in ("rack", "broker") or (slo.each, slo.side) == ("epoch", "produce"):
+        judged_arms = {slo.of.arm} if slo.of.arm else set(arms_on(draft, slo.side))
+        clients = [(name, arm.client) for workload in draft.workloads.values() for name, arm in workload.arms.items()]
+        for name, client in clients:
+            if name in judged_arms and client != "reference":
+                yield (
+                    f"`{name}` is a {client} client, which does not report the {slo.each} of a record, so `for each "
+                    f"{slo.each}` matches nothing: use `client: reference`, or remove `for each {slo.each}`"
+                )
+                break
 
 
 def unfailable(draft: Draft) -> Iterator[Problem]:
@@ -316,28 +284,21 @@ def unfailable(draft: Draft) -> Iterator[Problem]:
                     "limit and the recovered state together are longer: lengthen timing.recovery"
                 )
         elif isinstance(slo, Measure):
-            sentences += [*_clipped(draft, slo, timing), *_single_subject(draft, slo)]
+            # Gaps and unavailable time are clipped to their window.
+            threshold_us = slo.threshold_us if slo.of.metric.endswith((".gap", ".unavailable")) else None
+            limit_ms = longest_ms(draft, slo.of.window, timing) if slo.of.every_us is None else slo.of.every_us // 1000
+            if threshold_us is not None and limit_ms is not None and threshold_us > limit_ms * 1000:
+                sentences.append(
+                    f"this can't fail: {slo.of.place or 'the run'} lasts {format_duration(limit_ms)} at most, and "
+                    "longer values are clipped to that length: lower the threshold, or use a longer window"
+                )
+            arms = (slo.of.arm,) if slo.of.arm else arms_on(draft, slo.side)
+            is_divisible = slo.each in ("rack", "broker", "partition")
+            if is_divisible and {subject_count(draft, slo.side, arm, slo.each) for arm in arms} == {1}:
+                sentences.append(
+                    f"`for each {slo.each}` has no effect, because there is only one {slo.each}: remove it"
+                )
         yield from (Problem(("slo", index), sentence) for sentence in sentences)
-
-
-def _clipped(draft: Draft, slo: Measure, timing: Timing) -> Iterator[str]:
-    """Gaps and unavailable time are clipped to their window."""
-    if slo.threshold_us is None or not slo.of.metric.endswith((".gap", ".unavailable")):
-        return
-    limit_ms = longest_ms(draft, slo.of.window, timing) if slo.of.every_us is None else slo.of.every_us // 1000
-    if limit_ms is not None and slo.threshold_us > limit_ms * 1000:
-        where = slo.of.place or "the run"
-        yield (
-            f"this can't fail: {where} lasts {format_duration(limit_ms)} at most, and longer values are clipped to "
-            "it: lower the threshold, or use a longer window"
-        )
-
-
-def _single_subject(draft: Draft, slo: Measure) -> Iterator[str]:
-    arms = (slo.of.arm,) if slo.of.arm else arms_on(draft, slo.side)
-    is_divisible = slo.each in ("rack", "broker", "partition")
-    if is_divisible and {subject_count(draft, slo.side, arm, slo.each) for arm in arms} == {1}:
-        yield f"`for each {slo.each}` has no effect, because there is only one {slo.each}: remove it"
 
 
 def _rest_ms(draft: Draft, fault: str, timing: Timing) -> int | None:

@@ -47,7 +47,14 @@ async def perform(undo: Undo, world: World, clock: Clock) -> None:  # noqa: C901
         case "redirect_proxies":
             await _await_all(world.redirect(proxy, upstream) for proxy, upstream in args["upstreams"])
         case "restore_assignment":
-            await _restore_assignment(assignment_from_json(args["assignment"]), args["elect"], world, clock)
+            assignment = assignment_from_json(args["assignment"])
+            if in_progress := await world.reassigning() & assignment.keys():
+                await world.cancel_reassign(sorted(in_progress))
+            if await pending_reassignment(assignment, world) is not None:
+                await world.reassign(assignment)
+            await wait_until(lambda: pending_reassignment(assignment, world), clock, RESTORE_DEADLINE_MS)
+            if partitions := frozenset((topic, partition) for topic, partition in args["elect"]):
+                await wait_until(lambda: elect_preferred_leaders(partitions, world), clock, RESTORE_DEADLINE_MS)
         case "restore_settings":
             resource = (args["of"], args["name"], args["settings"])
             await wait_until(lambda: restore_settings(*resource, world), clock, RESTORE_DEADLINE_MS)
@@ -58,7 +65,13 @@ async def perform(undo: Undo, world: World, clock: Clock) -> None:  # noqa: C901
         case "restore_limits":
             await world.limit(BrokerId(args["broker"]), Limits(args["cpus"], args["memory_bytes"]))
         case "reopen_log_dir":
-            await _reopen_log_dir(BrokerId(args["broker"]), args["log_dir"], world)
+            broker, log_dir = BrokerId(args["broker"]), args["log_dir"]
+            await world.empty(broker, log_dir)
+            await world.unseal(broker, log_dir)
+            # a broker that marked the directory offline uses it again after a restart
+            if await world.state(broker) == "running" and log_dir in await world.offline_log_dirs(broker):
+                await world.stop(broker)
+            await world.start(broker)
         case "roll_back":
             await _roll_back(args, world, clock)
         case "start_clients":
@@ -148,27 +161,6 @@ async def elect_preferred_leaders(partitions: frozenset[TopicPartition], world: 
         return None
     await world.elect_preferred(led_by_others)
     return f"{len(led_by_others)} of {len(partitions)} partitions are not led by their preferred replica"
-
-
-async def _restore_assignment(assignment: Assignment, elect: list[list[Any]], world: World, clock: Clock) -> None:
-    in_progress = await world.reassigning() & assignment.keys()
-    if in_progress:
-        await world.cancel_reassign(sorted(in_progress))
-    if await pending_reassignment(assignment, world) is not None:
-        await world.reassign(assignment)
-    await wait_until(lambda: pending_reassignment(assignment, world), clock, RESTORE_DEADLINE_MS)
-    partitions = frozenset((topic, partition) for topic, partition in elect)
-    if partitions:
-        await wait_until(lambda: elect_preferred_leaders(partitions, world), clock, RESTORE_DEADLINE_MS)
-
-
-async def _reopen_log_dir(broker: BrokerId, log_dir: str, world: World) -> None:
-    """Make a log directory usable; a broker that marked it offline uses it again after a restart."""
-    await world.empty(broker, log_dir)
-    await world.unseal(broker, log_dir)
-    if await world.state(broker) == "running" and log_dir in await world.offline_log_dirs(broker):
-        await world.stop(broker)
-    await world.start(broker)
 
 
 def minor(version: str) -> tuple[int, ...]:

@@ -153,7 +153,7 @@ def test_a_group_of_two_workloads() -> None:
     """Two workloads share a group only if topic, group and arm name are equal."""
     (problem,) = problems(GROUPED % "orders, group: readers")
     assert problem.endswith(
-        ":5:52: `first` also consumes orders in the group readers-two, so each would get a part of it: give it a group of its own"
+        ":5:52: `first` also consumes orders in the group readers-two, so each would get only some records: give this workload its own group"
     )
     for other in ("others, group: readers", "orders, group: mine", "orders"):
         load_plan(GROUPED % other)
@@ -168,8 +168,8 @@ def test_names_used_twice() -> None:
         + "  - {id: kill-2, kind: kill, at: 0s, for: 8s, broker: 1}\n  - {kind: kill, at: 0s, for: 8s, broker: 2}\n"
     )
     assert [problem.split(": ", 1)[1] for problem in problems(text)] == [
-        "the topic `orders` is defined twice: rename one of them",
-        "the fault id `kill-2` is defined twice: rename one of them",
+        "the topic `orders` is defined twice: rename one of the two",
+        "the fault id `kill-2` is defined twice: rename one of the two",
     ]
 
 
