@@ -171,16 +171,7 @@ class LeaderDiscovery:
         epochs = {tp: self._epoch(tp) for tp, (error, _) in errors.items() if error in INVALID_METADATA}
         usable = list(endpoints) if self._switches.endpoint_merge else []
         nodes = self._metadata.nodes.keys() | {node.node_id for node in usable}
-        verdicts: dict[TopicPartition, Refusal | None] = {}
-        for tp, hint in hints.items():  # rule 2
-            if not self._switches.hints:
-                verdicts[tp] = Refusal.SWITCHED_OFF
-            elif hint.epoch <= self._epoch(tp):
-                verdicts[tp] = Refusal.NOT_NEWER
-            elif hint.node_id not in nodes:
-                verdicts[tp] = Refusal.UNKNOWN_LEADER
-            else:
-                verdicts[tp] = None if self._metadata.partition(tp) else Refusal.UNKNOWN_PARTITION
+        verdicts = {tp: self._verdict(tp, hint, nodes) for tp, hint in hints.items()}
         accepted = {tp: hints[tp] for tp, verdict in verdicts.items() if verdict is None}
         if accepted:
             self._metadata.move_leaders(accepted, usable)
@@ -191,6 +182,16 @@ class LeaderDiscovery:
             routed_epochs = epochs | {tp: epoch for tp, epoch in (routed or {}).items() if tp in epochs}
             self._metadata.request_update([tp for tp, epoch in routed_epochs.items() if self._epoch(tp) <= epoch])
         return verdicts
+
+    def _verdict(self, tp: TopicPartition, hint: Leader, nodes: Iterable[int]) -> Refusal | None:
+        """Apply rule 2."""
+        if not self._switches.hints:
+            return Refusal.SWITCHED_OFF
+        if hint.epoch <= self._epoch(tp):
+            return Refusal.NOT_NEWER
+        if hint.node_id not in nodes:
+            return Refusal.UNKNOWN_LEADER
+        return None if self._metadata.partition(tp) else Refusal.UNKNOWN_PARTITION
 
     def _epoch(self, tp: TopicPartition) -> int:
         epoch = self._metadata.last_seen_epoch(tp)
