@@ -25,6 +25,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aftershock.results.checks.obligations.reach import settings_of
+from aftershock.results.checks.rules import RULES
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.phases import Interval, merged
 
@@ -59,12 +60,6 @@ def client_outages(evidence: Evidence, *verbs: str) -> dict[tuple[str, str], tup
     }
 
 
-TRUNCATED = ("lost", "duplicate", "order", "collision", "skipped", "backward")
-"""The rules whose breach an unclean leader election permits."""
-
-AS = {"misplaced": "duplicate", "collision": "duplicate", "skipped": "lost", "backward": "order", "beyond": "order"}
-"""The word in ``roles.permits`` (``lost``, ``duplicate``, ``order``) that covers a rule which was added later."""
-
 IN_FLIGHT = ("max.in.flight.requests.per.connection", "max.in.flight")
 _IN_FLIGHT_DEFAULT = 5
 _COPIES_MIN = 2  # of an acknowledged record, so that the loss of one disk loses nothing
@@ -73,12 +68,15 @@ _COPIES_MIN = 2  # of an acknowledged record, so that the loss of one disk loses
 def permit(evidence: Evidence, client: Client, side: str, rule: str) -> str | None:
     """Return why the rule need not hold for a side of a client, or None if it must hold."""
     topic = client.produces_to if side == "produce" else client.consumes_from
-    if side == "produce" and (reason := _by_producer(evidence, client, rule)):
+    topics = evidence.timeline.get("topics", ())
+    planned: Mapping[str, Any] = next((row for row in topics if row["name"] == topic), {})
+    settings = {**settings_of(evidence), **(planned.get("config") or {})}
+    if side == "produce" and (reason := _by_producer(evidence, client, rule, planned, settings)):
         return reason
     name = "unclean.leader.election.enable"
-    if rule in TRUNCATED and str(_setting(evidence, topic, name)).lower() == "true":
+    if RULES[rule].unclean and str(settings.get(name)).lower() == "true":
         return f"permitted by {name}"
-    fault = evidence.excused(topic, AS.get(rule, rule))
+    fault = evidence.excused(topic, RULES[rule].covered_by or rule)
     return f"permitted by {fault}, which rewrites {topic} by plan" if fault else None
 
 
@@ -87,34 +85,23 @@ def lossy(evidence: Evidence, client: Client) -> bool:
     return permit(evidence, client, "produce", "lost") is not None
 
 
-def _by_producer(evidence: Evidence, client: Client, rule: str) -> str | None:
+def _by_producer(
+    evidence: Evidence, client: Client, rule: str, topic: Mapping[str, Any], settings: Mapping[str, Any]
+) -> str | None:
     if rule in ("lost", "backward") and not client.acks_all:
         return f"permitted by acks={client.acks}"
     if rule == "lost":
-        name = "min.insync.replicas"
-        in_sync_min = _setting(evidence, client.produces_to, name)
-        replicated = _topic(evidence, client.produces_to).get("replication", 1) > 1
-        single = replicated and in_sync_min is not None and int(str(in_sync_min)) < _COPIES_MIN
-        return f"permitted by {name}={in_sync_min}" if single else None
+        in_sync_min = settings.get("min.insync.replicas")
+        single = topic.get("replication", 1) > 1 and in_sync_min is not None and int(str(in_sync_min)) < _COPIES_MIN
+        return f"permitted by min.insync.replicas={in_sync_min}" if single else None
     if rule in ("duplicate", "backward") and not client.idempotent:
         return "permitted without idempotence"
-    if rule == "order" and not client.idempotent and in_flight(evidence, client) > 1:
-        return f"permitted without idempotence, with {in_flight(evidence, client)} requests in flight"
+    if rule == "order" and not client.idempotent:
+        # with more than one request in flight, a retry may change the order
+        own = evidence.arm_settings(client)
+        in_flight = next((int(own[name]) for name in IN_FLIGHT if name in own), _IN_FLIGHT_DEFAULT)
+        if in_flight > 1:
+            return f"permitted without idempotence, with {in_flight} requests in flight"
     if rule in ("order", "backward") and ("produce", client.key) in client_outages(evidence, KILLED):
         return "permitted, because a fault killed the producer"
     return None
-
-
-def _setting(evidence: Evidence, topic: str | None, name: str) -> object:
-    """Return the topic's own setting, else the brokers'; None if neither is recorded."""
-    return (_topic(evidence, topic).get("config") or {}).get(name, settings_of(evidence).get(name))
-
-
-def _topic(evidence: Evidence, topic: str | None) -> Mapping[str, Any]:
-    return next((planned for planned in evidence.timeline.get("topics", ()) if planned["name"] == topic), {})
-
-
-def in_flight(evidence: Evidence, client: Client) -> int:
-    """Return the producer's limit of requests in flight; with more than one, a retry may change the order."""
-    settings = evidence.arm_settings(client)
-    return next((int(settings[name]) for name in IN_FLIGHT if name in settings), _IN_FLIGHT_DEFAULT)

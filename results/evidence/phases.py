@@ -38,8 +38,3 @@ def merged(intervals: Sequence[Interval]) -> tuple[Interval, ...]:
         elif start < end:
             joined.append((start, end))
     return tuple(joined)
-
-
-def length_s(window: str, windows: Windows) -> float:
-    """Return the length of a window in seconds."""
-    return sum(end - start for start, end in windows.get(window, ())) / 1e6

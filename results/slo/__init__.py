@@ -13,31 +13,25 @@
     SUBJECT  rack | partition | broker | producer | epoch
 
 Rules: spaces are free. A time or a share needs its unit. The error for a misspelt word suggests the right one.
-``model.py`` has the values and the table of metrics, ``parser.py`` parses the text, and ``parse(str(slo)) == slo``. The
-package imports nothing else of Aftershock.
+``metrics.py`` is the table of metrics, ``model.py`` has the values, ``parser.py`` parses the text; ``parse(str(slo)) ==
+slo``. The names of counts come from the table of integrity rules, ``results/checks/rules.py``.
 """
 
-from aftershock.results.slo.model import (
-    COUNTS,
+from aftershock.results.slo.metrics import (
     METRICS,
     Aggregate,
-    Count,
     EachWord,
-    Measure,
     Metric,
-    Multiple,
     Op,
-    Recovery,
     Selection,
     Side,
-    Slo,
     aggregate_name,
     quantile_needs,
 )
+from aftershock.results.slo.model import Count, Measure, Multiple, Recovery, Slo
 from aftershock.results.slo.parser import SloSyntaxError, parse
 
 __all__ = [
-    "COUNTS",
     "METRICS",
     "Aggregate",
     "Count",

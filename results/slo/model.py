@@ -1,194 +1,25 @@
-"""Values of the SLO language and the table of metrics.
+"""Values of the SLO language: a measure, a recovery or a count. They print themselves, ``parse(str(slo)) == slo``.
 
-``METRICS`` says which metric supports which operators, subjects, windows and quantiles; the parser, the checks and
-``docs/SLO.md`` share it. The parser decides which combinations are valid; the values here only represent them and print
-themselves: ``parse(str(slo)) == slo``. Times are microseconds, shares are fractions of 1. Numbers are printed exactly,
-in the shortest unit of the language.
+The parser decides which combinations are valid. Times are microseconds, shares are fractions of 1. Numbers are printed
+exactly, in the shortest unit of the language.
 """
 
-import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
-from fractions import Fraction
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, TypeAlias
 
-Op: TypeAlias = Literal["<", "<=", ">", ">=", "=="]
-Side: TypeAlias = Literal["produce", "consume", "commit"]
-Unit: TypeAlias = Literal["time", "share", "records"]
-EachWord: TypeAlias = Literal["rack", "partition", "broker", "producer", "epoch"]
-Aggregate: TypeAlias = float | Literal["max", "mean"]
-
-WINDOWS = ("warmup", "steady", "fault", "recovery", "run")
-UNITS_US = {"us": 1, "ms": 1_000, "s": 1_000_000}
-SECOND_US = 1_000_000
-SLOT_US_MIN = 100_000
-
-# The rules of results/checks/integrity.py, which this package must not import.
-COUNTS = (
-    "lost",
-    "duplicate",
-    "order",
-    "phantom",
-    "misplaced",
-    "collision",
-    "skipped",
-    "backward",
-    "beyond",
-    "co_owned",
-    "commit_ahead",
-    "commit_behind",
-    "corrupt",
-    "immediate",
-    "replica",
+from aftershock.results.slo.metrics import (
+    EachWord,
+    Op,
+    Selection,
+    Side,
+    aggregate_name,
+    number,
+    percent,
+    quantile_needs,
+    share_needs,
+    time,
 )
-
-_BELOW: tuple[Op, ...] = ("<", "<=")
-_ABOVE: tuple[Op, ...] = (">=", ">")
-_EACH: dict[Side, tuple[EachWord, ...]] = {
-    "produce": ("rack", "partition", "broker", "producer", "epoch"),
-    "consume": ("rack", "partition", "broker", "producer"),
-    "commit": ("rack", "broker"),
-}
-
-
-@dataclass(frozen=True)
-class Metric:
-    """What an SLO may say about a metric.
-
-    ``spread``: the metric has many values, and the SLO names a quantile, ``max`` or ``mean`` of them. ``confident``:
-    its values are like drawn samples, so a quantile has a confidence band. ``sampled``: it is measured once a second.
-    ``slots``: it can be measured in slots of a window.
-    """
-
-    side: Side
-    unit: Unit
-    ops: tuple[Op, ...] = _BELOW
-    each: tuple[EachWord, ...] = ()
-    spread: bool = False
-    confident: bool = False
-    sampled: bool = False
-    slots: bool = True
-
-    @property
-    def counted(self) -> str:
-        """The noun for its ``n``."""
-        return "seconds" if self.sampled else "commits" if self.side == "commit" else "records"
-
-
-def _latency(side: Side) -> Metric:
-    return Metric(side, "time", each=_EACH[side], spread=True, confident=True)
-
-
-METRICS: dict[str, Metric] = {
-    "produce.latency": _latency("produce"),
-    "produce.service": _latency("produce"),
-    "consume.latency": _latency("consume"),
-    "commit.latency": _latency("commit"),
-    "commit.service": _latency("commit"),
-    "produce.success": Metric("produce", "share", _ABOVE, _EACH["produce"]),
-    "commit.success": Metric("commit", "share", _ABOVE, _EACH["commit"]),
-    "produce.gap": Metric("produce", "time", each=_EACH["produce"]),
-    "consume.gap": Metric("consume", "time", each=_EACH["consume"]),
-    "commit.gap": Metric("commit", "time", each=_EACH["commit"]),
-    "produce.unavailable": Metric("produce", "time", each=("partition",), slots=False),
-    "consume.unavailable": Metric("consume", "time", each=("partition",), slots=False),
-    "consume.lag": Metric("consume", "records", spread=True, sampled=True),
-    "consume.freshness": Metric("consume", "time", spread=True, sampled=True),
-    "produce.budget": Metric("produce", "share", each=_EACH["produce"]),
-    "commit.budget": Metric("commit", "share", each=_EACH["commit"]),
-}
-LATENCIES = tuple(name for name, metric in METRICS.items() if metric.confident)
-
-
-def number(value: Decimal) -> str:
-    """Format without an exponent and trailing zeros: ``0.7``, ``100``."""
-    return f"{value.normalize():f}"
-
-
-def percent(share: Decimal) -> str:
-    """Format 0.999 as ``99.9%``."""
-    return f"{number(share * 100)}%"
-
-
-def time(us: int) -> str:
-    """Format in the largest unit that gives an integer: ``250ms``, ``5s``, ``1500us``."""
-    unit = next(unit for unit, of_us in reversed(UNITS_US.items()) if us % of_us == 0)
-    return f"{us // UNITS_US[unit]}{unit}"
-
-
-def aggregate_name(aggregate: Aggregate) -> str:
-    """Return ``p95``, ``p99.9``, ``max`` or ``mean``."""
-    return aggregate if isinstance(aggregate, str) else f"p{number(Decimal(repr(aggregate)) * 100)}"
-
-
-MEAN_NEEDS = 30  # from this size on, the mean of most samples is nearly normal
-
-
-def quantile_needs(q: float) -> int:
-    """Return the least n with ten values beyond the quantile, 10/(1-q), exactly: in floats p90 would need 101."""
-    return math.ceil(10 / (1 - Fraction(repr(q))))
-
-
-def share_needs(share: Decimal) -> int:
-    """Return 1/(1-share), the least n at which one failure does not exceed the limit; 1 for 100 %."""
-    missing = 1 - Fraction(share)
-    return math.ceil(1 / missing) if missing else 1
-
-
-@dataclass(frozen=True)
-class Selection:
-    """A metric, its aggregate, and the time and clients it covers: ``produce.latency p99 in fault for a``.
-
-    Window None is ``run``, everything after warm-up; arm None is every arm that has the metric's side. ``every_us``:
-    each slot of this length is measured separately. ``target``: the success rate that defines an error budget.
-    """
-
-    metric: str
-    aggregate: Aggregate | None = None
-    window: str | None = None
-    every_us: int | None = None
-    arm: str | None = None
-    target: Decimal | None = None
-
-    @property
-    def about(self) -> Metric:
-        """The metric's row in ``METRICS``."""
-        return METRICS[self.metric]
-
-    @property
-    def fault(self) -> str | None:
-        """The fault id of a window ``fault/<id>``, else None."""
-        return self.window.removeprefix("fault/") if self.window and self.window.startswith("fault/") else None
-
-    @property
-    def spread(self) -> str:
-        """``p99``, or empty for a metric with one value."""
-        return "" if self.aggregate is None else aggregate_name(self.aggregate)
-
-    @property
-    def place(self) -> str:
-        """``fault``, ``every 1s of fault``, or empty for everything after warm-up."""
-        if self.every_us is None:
-            return self.window or ""
-        return f"every {time(self.every_us)} of {self.window or 'run'}"
-
-    def needs(self) -> int:
-        """Return the least number of values that define the aggregate."""
-        if self.target is not None:
-            return share_needs(self.target)
-        if self.aggregate == "mean":
-            return MEAN_NEEDS
-        return quantile_needs(self.aggregate) if isinstance(self.aggregate, float) else 1
-
-    def head(self) -> str:
-        """Return metric and aggregate: ``produce.latency p99``, ``produce.budget(99.9%)``."""
-        target = "" if self.target is None else f"({percent(self.target)})"
-        return f"{self.metric}{target} {self.spread}".rstrip()
-
-    def tail(self) -> str:
-        """Return place and arm with a leading space, `` in fault for a``, or an empty string."""
-        return (f" in {self.place}" if self.place else "") + (f" for {self.arm}" if self.arm else "")
 
 
 @dataclass(frozen=True)
@@ -205,10 +36,6 @@ class Multiple:
             for part in (self.of, first)
         )
         return {name: word for name, word in second_words.items() if word != first_words[name]}
-
-
-def _distinct(names: Iterable[str | None]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for name in names if name is not None))
 
 
 @dataclass(frozen=True)
@@ -234,7 +61,7 @@ class Measure:
     @property
     def arms(self) -> tuple[str, ...]:
         """The named arms; empty means every arm."""
-        return _distinct(selection.arm for selection in self.selections)
+        return tuple(dict.fromkeys(selection.arm for selection in self.selections if selection.arm is not None))
 
     @property
     def windows(self) -> tuple[str | None, ...]:
@@ -244,7 +71,7 @@ class Measure:
     @property
     def faults(self) -> tuple[str, ...]:
         """The ids of the named faults."""
-        return _distinct(selection.fault for selection in self.selections)
+        return tuple(dict.fromkeys(selection.fault for selection in self.selections if selection.fault is not None))
 
     @property
     def q(self) -> float | None:
@@ -263,7 +90,7 @@ class Measure:
 
     def needs_of(self, selection: Selection) -> int:
         """Return the least number of values of one selection, in each subject and slot, that can decide the SLO."""
-        if isinstance(self.limit, Decimal) and selection.metric.endswith(".success"):
+        if isinstance(self.limit, Decimal) and selection.about.unit == "share" and selection.target is None:
             return share_needs(self.limit)
         return selection.needs()
 
@@ -278,36 +105,26 @@ class Measure:
         differences = self.limit.beside(self.of) if isinstance(self.limit, Multiple) else {}
         second = [word for name, word in differences.items() if name != "arm"]
         words += [self.of.place.replace(" ", "-"), *(("to", *second) if second else ())]
-        words += [f"each-{self.each}" if self.each else "", f"with-{self._confidence()}" if self.confidence else ""]
+        words += [f"each-{self.each}" if self.each else ""]
+        words += [] if self.confidence is None else [f"with-{percent(self.confidence)}"]
         return f"{'compare' if self.compares_arms else 'slo'}/" + "-".join(word for word in words if word)
 
-    def _confidence(self) -> str:
-        return "" if self.confidence is None else percent(self.confidence)
-
     def __str__(self) -> str:
-        if isinstance(self.limit, Multiple):
-            head = (
-                f"{self.of.head()}{self.of.tail()} {self.op} {number(self.limit.factor)} * {self._second(self.limit)}"
-            )
-        else:
-            head = f"{self.of.head()} {self.op} {self._amount(self.limit)}{self.of.tail()}"
-        each = f" for each {self.each}" if self.each else ""
-        confidence = f" with {self._confidence()} confidence" if self.confidence else ""
-        return f"{head}{each}{confidence}"
-
-    def _second(self, multiple: Multiple) -> str:
-        """Format ``p99 of produce.service in steady``: always the aggregate, other parts only if they differ."""
-        words = multiple.beside(self.of)
-        metric = f" of {words['metric']}" if "metric" in words else ""
-        window = f" in {words['window']}" if "window" in words else ""
-        arm = f" for {words['arm']}" if "arm" in words else ""
-        return (f"{multiple.of.spread}{metric}" if multiple.of.spread else multiple.of.metric) + window + arm
-
-    def _amount(self, limit: Decimal) -> str:
         unit = self.of.about.unit
-        if unit == "share":
-            return percent(limit)
-        return time(int(limit)) if unit == "time" else f"{number(limit)} records"
+        if isinstance(self.limit, Multiple):
+            # the right side always has the aggregate, and other parts only if they differ from the left side
+            words, other = self.limit.beside(self.of), self.limit.of
+            metric = f" of {words['metric']}" if "metric" in words else ""
+            text = f"{self.of.head()}{self.of.tail()} {self.op} {number(self.limit.factor)} * "
+            text += f"{other.spread}{metric}" if other.spread else other.metric
+            text += f" in {words['window']}" if "window" in words else ""
+            text += f" for {words['arm']}" if "arm" in words else ""
+        else:
+            limit = percent(self.limit) if unit == "share" else f"{number(self.limit)} {unit}"
+            limit = time(int(self.limit)) if unit == "time" else limit
+            text = f"{self.of.head()} {self.op} {limit}{self.of.tail()}"
+        text += f" for each {self.each}" if self.each else ""
+        return text if self.confidence is None else f"{text} with {percent(self.confidence)} confidence"
 
 
 @dataclass(frozen=True)
@@ -330,7 +147,7 @@ class Recovery:
     @property
     def arms(self) -> tuple[str, ...]:
         """The named arm, if any."""
-        return _distinct([self.arm])
+        return () if self.arm is None else (self.arm,)
 
     @property
     def windows(self) -> tuple[str | None, ...]:
@@ -379,7 +196,7 @@ class Count:
     @property
     def arms(self) -> tuple[str, ...]:
         """The named arm, if any."""
-        return _distinct([self.arm])
+        return () if self.arm is None else (self.arm,)
 
     def needs(self) -> int:
         """Return 1: without any record the count proves nothing."""

@@ -1,9 +1,6 @@
-"""Parser of the SLO language: recursive descent, one function per grammar rule.
+"""Parser of the SLO language: recursive descent. ``parse`` is the entry point.
 
-``Tokens`` holds the words of one text with their columns. The functions after it parse quantities: times, shares,
-factors, integers and quantiles. ``parse`` is the entry point.
-
-Rules: a token that is refused has not been consumed, so that the error points at it. Numbers are exact and bounded.
+A token that is refused has not been consumed, so that the error points at it. Numbers are exact and bounded.
 """
 
 import re
@@ -13,25 +10,13 @@ from decimal import Decimal
 from difflib import get_close_matches
 from typing import NoReturn, cast
 
-from aftershock.results.slo.model import (
-    COUNTS,
-    LATENCIES,
-    METRICS,
-    SECOND_US,
-    SLOT_US_MIN,
-    UNITS_US,
-    WINDOWS,
-    Aggregate,
-    Count,
-    EachWord,
-    Measure,
-    Multiple,
-    Op,
-    Recovery,
-    Selection,
-    Slo,
-    aggregate_name,
-)
+from aftershock.results.checks.rules import RULES
+from aftershock.results.slo.metrics import METRICS, UNITS_US, Aggregate, EachWord, Op, Selection, aggregate_name
+from aftershock.results.slo.model import Count, Measure, Multiple, Recovery, Slo
+
+WINDOWS = ("warmup", "steady", "fault", "recovery", "run")
+SECOND_US = 1_000_000
+SLOT_US_MIN = 100_000
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<token><=|>=|==|[<>()*]|[0-9]+(?:\.[0-9]+)?\s+(?:us|ms|s|%)(?![A-Za-z0-9_.-])|[A-Za-z0-9_./%-]+)"
@@ -106,7 +91,6 @@ class Tokens:
 
 
 def is_name(token: str) -> bool:
-    """Return True if the token can be the name of an arm or a fault."""
     return bool(_NAME.fullmatch(token))
 
 
@@ -128,16 +112,6 @@ def time_us(tokens: Tokens) -> int:
     return int(micros)
 
 
-def slot_us(tokens: Tokens, *, sampled: bool) -> int:
-    """Parse the length of a slot; a metric that is sampled once a second needs whole seconds."""
-    column, us = tokens.column, time_us(tokens)
-    if sampled and us % SECOND_US:
-        tokens.fail("this metric is measured once a second; give whole seconds, like 5s", column)
-    if us < SLOT_US_MIN:
-        tokens.fail(f"slots of {us}us are too short; give at least {SLOT_US_MIN // 1000}ms", column)
-    return us
-
-
 def share(tokens: Tokens) -> Decimal:
     """Parse ``99.9%`` as 0.999."""
     value, unit = _number(tokens, "a share like 99.9%")
@@ -149,32 +123,17 @@ def share(tokens: Tokens) -> Decimal:
     return value / 100
 
 
-def confidence(tokens: Tokens) -> Decimal:
-    """Parse ``95%`` as 0.95."""
-    column, value = tokens.column, share(tokens)
-    if not Decimal("0.5") <= value <= Decimal("0.9999"):
-        tokens.fail("a confidence is from 50% to 99.99%; 95% is usual", column)
-    return value
-
-
-def factor(tokens: Tokens) -> Decimal:
-    """Parse a number above 0 without a unit."""
+def times(tokens: Tokens) -> Decimal:
+    """Parse ``0.7 *``: a number above 0 without a unit, and the sign."""
     value, unit = _number(tokens, "a factor like 0.7")
     if unit or not value:
         tokens.fail(f"a factor above 0 without a unit expected, got {tokens.peek()!r}")
     tokens.take()
+    tokens.one_of(("*",), "'*'")
     return value
 
 
-def records(tokens: Tokens) -> Decimal:
-    """Parse ``100`` or ``100 records``."""
-    count = Decimal(whole(tokens))
-    tokens.accept("records")
-    return count
-
-
 def whole(tokens: Tokens) -> int:
-    """Parse an integer from 0."""
     value, unit = _number(tokens, "an integer")
     if unit or value != int(value) or "." in tokens.peek():
         tokens.fail(f"an integer expected, {tokens.seen()}")
@@ -183,7 +142,6 @@ def whole(tokens: Tokens) -> int:
 
 
 def is_factor(token: str) -> bool:
-    """Return True for a number without a unit."""
     match = _NUMBER.fullmatch(token)
     return bool(match and not match[2])
 
@@ -205,7 +163,6 @@ def quantile(tokens: Tokens, what: str = "a quantile like p95 or p99.9") -> floa
 
 
 def is_aggregate(token: str) -> bool:
-    """Return True for a quantile, ``max`` or ``mean``."""
     return token in ("max", "mean") or bool(_QUANTILE.fullmatch(token))
 
 
@@ -219,7 +176,8 @@ def _number(tokens: Tokens, what: str) -> tuple[Decimal, str]:
     return Decimal(match[1]), match[2]
 
 
-_SPREAD = tuple(name for name, metric in METRICS.items() if metric.spread)
+_WITH_AGGREGATE = tuple(name for name, metric in METRICS.items() if metric.has_aggregate)
+_LATENCIES = tuple(name for name, metric in METRICS.items() if metric.confident)
 _AFTER_AN_ARM = ("", "in", "for", "with", "<", "<=", ">", ">=", "==")
 
 
@@ -232,11 +190,11 @@ def parse(text: str) -> Slo:
         slo = _arm_ratio(tokens)
     elif first in METRICS:
         slo = _measure(tokens)
-    elif first in COUNTS:
+    elif first in RULES:
         rule, op, limit = tokens.take(), _op(tokens, "==", "<=", "<"), whole(tokens)
         slo = Count(rule, op, limit, tokens.name("an arm") if tokens.accept("for") else None)
     else:
-        tokens.one_of(("recovery", *METRICS, *COUNTS), "a metric")
+        tokens.one_of(("recovery", *METRICS, *RULES), "a metric")
         slo = _recovery(tokens)
     if tokens.peek():
         order = "'in WINDOW' comes before 'for ARM', then 'for each SUBJECT', then 'with 95% confidence'"
@@ -250,15 +208,18 @@ def _measure(tokens: Tokens) -> Measure:
     first = _placed(tokens, head)
     each = _each(tokens, first)
     op = _op(tokens, *first.about.ops)
-    column = tokens.column
-    unit = first.about.unit
+    column, unit = tokens.column, first.about.unit
     if is_factor(tokens.peek()):
         multiple = tokens.peek(1) == "*"
     else:
         multiple = is_aggregate(tokens.peek()) or tokens.peek() in METRICS
     if multiple and unit != "share":
         return _ended(tokens, Measure(first, op, _multiple(tokens, first), each), column)
-    limit = Decimal(time_us(tokens)) if unit == "time" else share(tokens) if unit == "share" else records(tokens)
+    if unit in ("time", "share"):
+        limit = Decimal(time_us(tokens)) if unit == "time" else share(tokens)
+    else:
+        limit = Decimal(whole(tokens))
+        tokens.accept(unit)
     place_known = each is not None or first != head
     return _ended(tokens, Measure(first if place_known else _placed(tokens, head), op, limit, each), column)
 
@@ -275,42 +236,40 @@ def _ended(tokens: Tokens, measure: Measure, column: int) -> Measure:
             tokens.fail("an epoch of one window does not occur in another; write a value, or remove 'for each'", column)
         if measure.each == "producer" and measure.compares_arms:
             tokens.fail("two arms have no producer in common; remove 'for each'", column)
-    if tokens.peek() != "with":
-        return measure
     column = tokens.column
-    tokens.take()
-    level = confidence(tokens)
+    if not tokens.accept("with"):
+        return measure
+    level_column, level = tokens.column, share(tokens)
+    if not Decimal("0.5") <= level <= Decimal("0.9999"):
+        tokens.fail("a confidence is from 50% to 99.99%; 95% is usual", level_column)
     tokens.one_of(("confidence",), "'confidence'")
-    if measure.compares_arms and not _is_paired(measure):
-        like = "like 'p95(a) <= 0.7 * p95(b) of produce.latency in fault'"
-        tokens.fail(f"with confidence two arms are compared by one quantile, or the gap, of one window, {like}", column)
-    if not measure.compares_arms and not all(map(_has_band, measure.selections)):
+    first = measure.of
+    if measure.compares_arms:
+        # blocks can be paired if the two selections name arms and differ only in them
+        second = measure.selections[1]
+        comparable = (first.about.confident and first.aggregate != "mean") or first.about.source == "gap"
+        paired = replace(second, arm=first.arm) == first and bool(first.arm) and measure.each is None and comparable
+        if not paired:
+            like = "like 'p95(a) <= 0.7 * p95(b) of produce.latency in fault'"
+            tokens.fail(
+                f"with confidence two arms are compared by one quantile, or the gap, of one window, {like}", column
+            )
+    elif not all(part.about.confident and isinstance(part.aggregate, float) for part in measure.selections):
         tokens.fail("only a quantile of latency has a confidence band; remove 'with ... confidence'", column)
     return replace(measure, confidence=level)
-
-
-def _has_band(selection: Selection) -> bool:
-    return selection.about.confident and isinstance(selection.aggregate, float)
-
-
-def _is_paired(measure: Measure) -> bool:
-    """Return True if the two selections name arms and differ only in them, so that blocks can be paired."""
-    first, second = measure.selections
-    comparable = (first.about.confident and first.aggregate != "mean") or first.metric.endswith(".gap")
-    return replace(second, arm=first.arm) == first and bool(first.arm) and measure.each is None and comparable
 
 
 def _head(tokens: Tokens) -> Selection:
     """Parse ``produce.latency p99``, ``produce.gap`` or ``produce.budget(99.9%)``."""
     metric = tokens.take()
-    if metric.endswith(".budget"):
+    if METRICS[metric].has_target:
         tokens.one_of(("(",), "'(TARGET)', like (99.9%),")
         column, target = tokens.column, share(tokens)
         if target == 1:
             tokens.fail("a target of 100% leaves no budget to use up; write `produce.success >= 100%`", column)
         tokens.one_of((")",), "')'")
         return Selection(metric, target=target)
-    return Selection(metric, read_aggregate(tokens) if METRICS[metric].spread else None)
+    return Selection(metric, read_aggregate(tokens) if METRICS[metric].has_aggregate else None)
 
 
 def _placed(tokens: Tokens, selection: Selection) -> Selection:
@@ -323,12 +282,17 @@ def _placed(tokens: Tokens, selection: Selection) -> Selection:
 
 
 def _every_us(tokens: Tokens, selection: Selection) -> int | None:
+    """Parse ``every 1s of``; a metric that is sampled once a second needs whole seconds."""
     column = tokens.column
     if not tokens.accept("every"):
         return None
     if not selection.about.slots:
         tokens.fail(f"{selection.metric} is measured over a whole window; write 'in WINDOW'", column)
-    every_us = slot_us(tokens, sampled=selection.about.sampled)
+    column, every_us = tokens.column, time_us(tokens)
+    if selection.about.sampled and every_us % SECOND_US:
+        tokens.fail("this metric is measured once a second; give whole seconds, like 5s", column)
+    if every_us < SLOT_US_MIN:
+        tokens.fail(f"slots of {every_us}us are too short; give at least {SLOT_US_MIN // 1000}ms", column)
     tokens.one_of(("of",), "'of WINDOW'")
     return every_us
 
@@ -366,42 +330,33 @@ def _each(tokens: Tokens, selection: Selection) -> EachWord | None:
 
 
 def _multiple(tokens: Tokens, first: Selection) -> Multiple:
-    """Parse ``2 * p99 of produce.service in steady for b``; omitted parts are those of the first selection."""
-    times = _times(tokens) if is_factor(tokens.peek()) else Decimal(1)
-    column, like = tokens.column, replace(first, every_us=None)
-    other = _other(tokens, like)
+    """Parse ``2 * p99 [of METRIC] [in WINDOW] [for ARM]``, or a metric in place of the aggregate.
+
+    Omitted parts are those of the first selection.
+    """
+    factor = times(tokens) if is_factor(tokens.peek()) else Decimal(1)
+    column = tokens.column
+    if tokens.peek() in METRICS:
+        other = _head(tokens)
+    else:
+        aggregate = read_aggregate(tokens)
+        metric = tokens.one_of(_WITH_AGGREGATE, "a metric") if tokens.accept("of") else first.metric
+        other = Selection(metric, aggregate)
+    if other.aggregate is not None and not other.about.has_aggregate:
+        tokens.fail(f"{other.metric} has one value, and no {other.spread}; write 'of METRIC' after it", column)
+    window = _window(tokens) if tokens.accept("in") else first.window
+    other = _with_arm(tokens, replace(other, window=window, arm=first.arm))
     if other.about.unit != first.about.unit:
         tokens.fail(f"{first.metric} and {other.metric} are of different units; compare metrics of one unit", column)
     if other == first:
         tokens.fail(f"{first.head()} is compared with itself; name another window, arm or metric", column)
-    return Multiple(times, other)
-
-
-def _times(tokens: Tokens) -> Decimal:
-    times = factor(tokens)
-    tokens.one_of(("*",), "'*'")
-    return times
-
-
-def _other(tokens: Tokens, like: Selection) -> Selection:
-    """Parse ``p99 [of METRIC] [in WINDOW] [for ARM]``, or a metric in place of the quantile."""
-    column = tokens.column
-    if tokens.peek() in METRICS:
-        head = _head(tokens)
-    else:
-        aggregate = read_aggregate(tokens)
-        metric = tokens.one_of(_SPREAD, "a metric") if tokens.accept("of") else like.metric
-        head = Selection(metric, aggregate)
-    if head.aggregate is not None and not head.about.spread:
-        tokens.fail(f"{head.metric} has one value, and no {head.spread}; write 'of METRIC' after it", column)
-    window = _window(tokens) if tokens.accept("in") else like.window
-    return _with_arm(tokens, replace(head, window=window, arm=like.arm))
+    return Multiple(factor, other)
 
 
 def _arm_ratio(tokens: Tokens) -> Measure:
     """Parse ``p95(a) <= 0.7 * p95(b) of produce.latency [in PLACE]``, the older form for two arms."""
     aggregate, arm = _aggregate_of_arm(tokens)
-    op, times, column = _op(tokens, "<=", "<"), _times(tokens), tokens.column
+    op, factor, column = _op(tokens, "<=", "<"), times(tokens), tokens.column
     second_aggregate, second_arm = _aggregate_of_arm(tokens)
     if second_aggregate != aggregate:
         names = f"{aggregate_name(aggregate)} can't be compared with {aggregate_name(second_aggregate)}"
@@ -409,11 +364,11 @@ def _arm_ratio(tokens: Tokens) -> Measure:
     if arm == second_arm:
         tokens.fail(f"arm {arm!r} is compared with itself; name two arms", column)
     tokens.one_of(("of",), "'of METRIC'")
-    first = replace(Selection(tokens.one_of(LATENCIES, "a latency"), aggregate), arm=arm)
+    first = replace(Selection(tokens.one_of(_LATENCIES, "a latency"), aggregate), arm=arm)
     if tokens.accept("in"):
         every_us = _every_us(tokens, first)
         first = replace(first, every_us=every_us, window=_window(tokens))
-    multiple = Multiple(times, replace(first, every_us=None, arm=second_arm))
+    multiple = Multiple(factor, replace(first, every_us=None, arm=second_arm))
     return _ended(tokens, Measure(first, op, multiple), column)
 
 
@@ -427,11 +382,11 @@ def _aggregate_of_arm(tokens: Tokens) -> tuple[Aggregate, str]:
 
 def _recovery(tokens: Tokens) -> Recovery:
     """Parse ``recovery [(p99 <= 3 * steady for 5s)] < 5s after FAULT [for ARM]``, after the first word."""
-    q, times, for_us = Recovery.q, Recovery.factor, Recovery.for_us
+    q, factor, for_us = Recovery.q, Recovery.factor, Recovery.for_us
     if tokens.accept("("):
         q = quantile(tokens)
         tokens.one_of(("<=",), "a comparison")
-        times = _times(tokens)
+        factor = times(tokens)
         tokens.one_of(("steady",), "'steady'")
         tokens.one_of(("for",), "'for TIME'")
         for_us = time_us(tokens)
@@ -440,7 +395,7 @@ def _recovery(tokens: Tokens) -> Recovery:
     tokens.one_of(("after",), "'after FAULT'")
     after = tokens.name("a fault")
     arm = tokens.name("an arm") if tokens.accept("for") else None
-    return Recovery(op, limit_us, after, arm, q, times, for_us)
+    return Recovery(op, limit_us, after, arm, q, factor, for_us)
 
 
 def _op(tokens: Tokens, *allowed: Op) -> Op:

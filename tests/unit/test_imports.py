@@ -21,8 +21,9 @@ ALLOWED = {
     ),
     "aftershock.workloads.kafka": ("aftershock.errors", "aftershock.workloads.kafka"),
     "aftershock.workloads": ("aftershock.errors", "aftershock.workloads"),
-    # the SLO grammar is a pure leaf: `plan check` and the judge must read the same language
-    "aftershock.results.slo": ("aftershock.errors", "aftershock.results.slo"),
+    # the SLO language and the rules that it names are pure leaves: `plan check` and the judge read the same language
+    "aftershock.results.checks.rules": (),
+    "aftershock.results.slo": ("aftershock.errors", "aftershock.results.checks.rules", "aftershock.results.slo"),
     "aftershock.results": ("aftershock.errors", "aftershock.results"),
     # the wire proxy reads Kafka's frames with the codec of the reference clients, and knows no plan
     "aftershock.faults.wire_proxy": (

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from aftershock.errors import EvidenceError
-from aftershock.results.checks.check import Check, Doubts, Status, holds, subject_of
+from aftershock.results.checks.check import SAMPLES_MAX, Check, Doubts, Status, holds, subject_of
 from aftershock.results.checks.integrity import findings_of
 from aftershock.results.checks.slo.measured import LOOK, blank, clients_of, decided, measured
 from aftershock.results.checks.slo.readings import cuts
@@ -169,7 +169,7 @@ def _counted(evidence: Evidence, facts: Facts, empty: Check, slo: Count) -> Chec
         n=n,
         threshold=float(slo.limit),
         unit="records",
-        samples=tuple(sample for finding in findings for sample in finding.samples)[:20],
+        samples=tuple(sample for finding in findings for sample in finding.samples)[:SAMPLES_MAX],
     )
     if not n:
         return replace(check, why="no record was observed", next="add traffic that this count applies to")

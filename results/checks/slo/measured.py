@@ -1,10 +1,10 @@
-"""Judgement of a measure (``produce.latency p95 < 250ms in fault``): figures in words, limits, and the resulting check.
+"""Judgement of a measure (``produce.latency p95 < 250ms in fault``): limits, texts, and the resulting check.
 
 A measure has one reading (``readings.py``) per subject (partition, broker, …) and slot of time. Each reading is
 compared with its limit, a value or a multiple of another reading, in exact arithmetic:
 
 =================  ==============================================================================================
-too few values     one of the readings has fewer values than it needs: it has no status
+too few values     a reading has fewer values than it needs: no status
 nothing to         the other reading is censored or zero, so no multiple of it is known: INCONCLUSIVE
 compare with
 with confidence    PASS if the whole band is within the limit (of a multiple: the lower end of its band), FAIL if all
@@ -20,60 +20,26 @@ subject may belong to any subject, so a PASS that they could overturn is INCONCL
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from fractions import Fraction
 
 from aftershock.results.checks.check import Check, Status, holds
-from aftershock.results.checks.slo.readings import UNKNOWN, Reading, readings, topic_of
+from aftershock.results.checks.obligations.reach import topic_of
+from aftershock.results.checks.slo.readings import UNKNOWN, readings
 from aftershock.results.evidence.evidence import Client, Evidence, Objective
-from aftershock.results.evidence.phases import RUN, length_s, windows_of
+from aftershock.results.evidence.phases import RUN
 from aftershock.results.measure.facts import Facts
 from aftershock.results.slo import METRICS, Measure, Multiple, Selection, Side, Slo
-from aftershock.results.slo.model import number, percent, time
+from aftershock.results.slo.metrics import Reading, number, percent, time
 
-_IN_SECONDS = (".gap", ".unavailable")
-
-
-def unit_of(selection: Selection) -> tuple[str, Fraction]:
-    """Return the unit in which values are shown, and its size in base units (microseconds, shares of 1)."""
-    unit = selection.about.unit
-    if unit == "time":
-        return ("s", Fraction(1_000_000)) if selection.metric.endswith(_IN_SECONDS) else ("ms", Fraction(1_000))
-    return ("%", Fraction(1, 100)) if unit == "share" else ("records", Fraction(1))
-
-
-def shown(selection: Selection, value: Fraction) -> float:
-    """Return the value in its display unit."""
-    return float(value / unit_of(selection)[1])
-
-
-def figure(selection: Selection, value: Fraction | None) -> str:
-    """Return ``41.7 ms``, or ``never`` for a censored value."""
-    return "never" if value is None else f"{shown(selection, value):g} {unit_of(selection)[0]}"
-
-
-def observation(selection: Selection, reading: Reading) -> str:
-    """Return the reading as a sentence: ``p95 in fault is 41.7 ms``."""
-    noun, failed, n = selection.about.counted, reading.censored, reading.n
-    value_s = float(reading.value or 0) / 1e6
-    if selection.target is not None:
-        used = f"{float((reading.value or Fraction(0)) * 100):.4g}%"
-        return f"{failed} of {n} {noun} failed: {used} of the error budget of {percent(1 - selection.target)}"
-    if selection.about.unit == "share":
-        return f"{n - failed} of {n} {noun} were acknowledged"
-    if selection.metric.endswith(".gap"):
-        none = f": all {failed} {noun} failed" if failed else ""
-        return f"the longest time without a success was {value_s:.3f} s{none}"
-    if selection.metric.endswith(".unavailable"):
-        return f"no progress for {value_s:.3f} s in all, in stalls of a second or more"
-    if reading.value is None:
-        return f"{selection.spread} is censored: {failed} of {n} never succeeded"
-    return f"{selection.spread} in {window_name(selection.window)} is {figure(selection, reading.value)}"
+LOOK = "see the latency plot and the faults' bands in report.html"
+_TIMES_MORE_MAX = 1000
 
 
 def banded(selection: Selection, reading: Reading) -> str:
     """Return the confidence band of the quantile, which covers sampling error only."""
     low, high = reading.band or (None, None)
-    ends = ("?" if end is None else figure(selection, Fraction(end)) for end in (low, high))
+    ends = ("?" if end is None else selection.about.shown(Fraction(end)) for end in (low, high))
     return f"between {' and '.join(ends)} (sampling error only)"
 
 
@@ -85,32 +51,15 @@ def reading_name(selection: Selection, reading: Reading) -> str:
     return " in ".join(word for word in (reading.subject, slot) if word)
 
 
-def window_name(window: str | None) -> str:
-    """Return the window as part of a sentence."""
-    return window or "the time after warm-up"
-
-
-def too_few(evidence: Evidence, selection: Selection, reading: Reading, minimum: int, what: str) -> tuple[str, str]:
-    """Return ``why`` and ``next`` if ``what`` needs more values than were observed."""
-    noun, name = selection.about.counted, reading_name(selection, reading)
-    if not reading.n:
-        where = f" of {name}" if reading.subject else f" in {name}" if name else ""
-        advice = f"add traffic for {reading.subject or 'the plan'} in {window_name(selection.window)}"
-        return f"no {noun[:-1]} was observed{where}", advice
-    why = f"too few {noun}: {reading.n} of {minimum}" + (f" ({name})" if name else "")
-    advice = lengthened(evidence, selection, minimum, reading.n)
-    return why, f"{what} needs {minimum} {noun}, saw {reading.n}{f' of {name}' if name else ''}: {advice}"
-
-
-def lengthened(evidence: Evidence, selection: Selection, minimum: int, n: int) -> str:
-    """Advise how long the window or its slots must be to hold ``minimum`` values, given that they held ``n``."""
+def lengthened(selection: Selection, reading: Reading, minimum: int) -> str:
+    """Advise how long the window or its slots must be to hold ``minimum`` values."""
     more = "" if selection.about.sampled else " or raise the rate"
+    enough_s = math.ceil(Fraction(reading.length_us * minimum, reading.n * 1_000_000))
     if selection.every_us is not None:
-        return f"use slots of {math.ceil(selection.every_us * minimum / n / 1e6)}s{more}"
+        return f"use slots of {enough_s}s{more}"
     window = selection.window or RUN
-    have_s = length_s(window, windows_of(evidence.phases))
     part = "the fault" if window.startswith("fault") else "the run" if window == RUN else f"timing.{window}"
-    return f"lengthen {part} to {math.ceil(have_s * minimum / n)}s{more}"
+    return f"lengthen {part} to {enough_s}s{more}"
 
 
 @dataclass(frozen=True)
@@ -125,18 +74,6 @@ class Pair:
     limit: Fraction | None
     status: Status | None
 
-    @property
-    def excess(self) -> Fraction | None:
-        """The reading divided by its limit; None for a censored reading."""
-        if self.reading.value is None or not self.limit:
-            return self.reading.value
-        return self.reading.value / self.limit
-
-    @property
-    def n(self) -> int:
-        """Number of values of the reading with fewer values."""
-        return self.reading.n if self.other is None else min(self.reading.n, self.other.n)
-
 
 def pairs(slo: Measure, own: Sequence[Reading], others: Sequence[Reading]) -> Iterator[Pair]:
     """Yield each reading with its limit. The limit of a multiple comes from the other reading of the same subject."""
@@ -147,7 +84,7 @@ def pairs(slo: Measure, own: Sequence[Reading], others: Sequence[Reading]) -> It
             limit = Fraction(slo.limit)
             yield Pair(reading, None, limit, _status(slo, reading, limit, limit, limit) if enough else None)
             continue
-        other, factor = by_subject.get(reading.subject, Reading(0, None)), Fraction(slo.limit.factor)
+        other, factor = by_subject.get(reading.subject, Reading(0)), Fraction(slo.limit.factor)
         multiple = factor * other.value if other.value else None
         if not enough or other.n < slo.needs_of(slo.limit.of):
             status = None
@@ -173,23 +110,23 @@ def _status(slo: Measure, reading: Reading, limit: Fraction, low: Fraction | Non
 
 def worst(candidates: Sequence[Pair], op: str) -> Pair:
     """Return the pair that decides: a failed pair, else one that lacks values, an undecided one, or the tightest."""
+
+    def badness(pair: Pair) -> tuple[bool, Fraction]:
+        value = pair.reading.value
+        if value is None:
+            return (True, Fraction(0))
+        excess = value / pair.limit if pair.limit else value
+        return (False, excess if op in ("<", "<=") else -excess)
+
     for status in (Status.FAIL, None, Status.INCONCLUSIVE, Status.PASS):
         same = [pair for pair in candidates if pair.status is status]
         if same and status is None:
-            return min(same, key=lambda pair: pair.n)
+            return min(
+                same, key=lambda pair: min(pair.reading.n, pair.reading.n if pair.other is None else pair.other.n)
+            )
         if same:
-            return max(same, key=lambda pair: _badness(pair, op))
+            return max(same, key=badness)
     raise ValueError("there must be at least one reading; it may be empty")
-
-
-def _badness(pair: Pair, op: str) -> tuple[bool, Fraction]:
-    excess = pair.excess
-    if excess is None:
-        return (True, Fraction(0))
-    return (False, excess if op in ("<", "<=") else -excess)
-
-
-LOOK = "see the latency plot and the faults' bands in report.html"
 
 
 def clients_of(evidence: Evidence, side: Side, arm: str | None) -> list[Client]:
@@ -221,9 +158,6 @@ def decided(check: Check, observed: float | None, op: str, why: str) -> Check:
     return replace(check, status=status, observed=observed, why=why, next=None if passed else LOOK)
 
 
-_TIMES_MORE_MAX = 1000
-
-
 def measured(evidence: Evidence, facts: Facts, empty: Check, slo: Measure, clients: tuple[Client, Client]) -> Check:
     """Judge an SLO for the first of ``clients`` and return the check.
 
@@ -235,38 +169,50 @@ def measured(evidence: Evidence, facts: Facts, empty: Check, slo: Measure, clien
         for selection, client in zip(slo.selections, clients, strict=False)
     ]
     own, others = sides[0], sides[1] if len(sides) > 1 else []
+    about = slo.of.about
     known = [reading for reading in own if reading.subject != UNKNOWN]
     unknown = sum(reading.n for reading in own if reading.subject == UNKNOWN)
     if unknown and not known:
         # the client does not report the subject: librdkafka does not say which broker took a record
-        why = f"none of {unknown} {slo.of.about.counted} has a known {slo.each}"
+        why = f"none of {unknown} {about.counted} has a known {slo.each}"
         advice = f"use `client: reference`, which reports it, or remove 'for each {slo.each}'"
-        return replace(empty, n=unknown, unit=unit_of(slo.of)[0], why=why, next=advice)
-    candidates = list(pairs(slo, known or [Reading(0, None)], others))
+        return replace(empty, n=unknown, unit=about.shown_unit, why=why, next=advice)
+    candidates = list(pairs(slo, known or [Reading(0)], others))
     decisive = worst(candidates, slo.op)
-    check = _of_pair(evidence, empty, slo, decisive)
-    service = _service_time(evidence, facts, slo, clients[0]) if decisive.status is not None else ""
-    check = replace(check, why=_rank(slo, candidates, decisive) + check.why + service)
-    if unknown and check.status is Status.PASS and not all(_holds_with(slo, pair, unknown) for pair in candidates):
-        why = f"{check.why}; {unknown} {slo.of.about.counted} have no known {slo.each}, and may belong to any"
-        advice = f"find out from outcomes/ why they have no {slo.each}"
-        return replace(check, status=Status.INCONCLUSIVE, why=why, next=advice)
+    check = _of_pair(empty, slo, decisive)
+
+    prefix, suffix = reading_name(slo.of, decisive.reading), ""
+    if prefix and len(candidates) > 1:
+        noun = "slots" if slo.of.every_us is not None else f"{slo.each}s"
+        failed = sum(pair.status is Status.FAIL for pair in candidates) or "none"
+        rank = "fewest values in" if decisive.status is None else "worst"
+        prefix = f"{failed} of {len(candidates)} {noun} violate the SLO, {rank} {prefix}"
+    service = f"{slo.side}.service"
+    plain = not (slo.each or slo.of.every_us or isinstance(slo.limit, Multiple))
+    if decisive.status is not None and plain and slo.of.metric == f"{slo.side}.latency" and service in METRICS:
+        # the same quantile from the actual send: the difference is the time in the client's queue
+        selection = replace(slo.of, metric=service)
+        (reading,) = readings(evidence, facts, selection, clients[0])
+        if reading.n >= selection.needs():
+            suffix = f"; from the actual send {about.shown(reading.value)}"
+    check = replace(check, why=(f"{prefix}: " if prefix else "") + check.why + suffix)
+
+    if not unknown or check.status is not Status.PASS:
+        return check
+    # failures of unknown subject may belong to any subject; of a quantile their effect can't be computed
+    for pair in candidates:
+        worse = replace(pair.reading, n=pair.reading.n + unknown, censored=pair.reading.censored + unknown)
+        value = about.value(slo.of, worse) if about.unit == "share" else None
+        if value is None or pair.limit is None or not holds(value, slo.op, pair.limit):
+            why = f"{check.why}; {unknown} {about.counted} have no known {slo.each}, and may belong to any"
+            advice = f"find out from outcomes/ why they have no {slo.each}"
+            return replace(check, status=Status.INCONCLUSIVE, why=why, next=advice)
     return check
 
 
-def _service_time(evidence: Evidence, facts: Facts, slo: Measure, client: Client) -> str:
-    """Return the same quantile from the actual send, if known: the difference is the time in the client's queue."""
-    service, plain = f"{slo.side}.service", not (slo.each or slo.of.every_us or isinstance(slo.limit, Multiple))
-    if slo.of.metric != f"{slo.side}.latency" or service not in METRICS or not plain:
-        return ""
-    selection = replace(slo.of, metric=service)
-    (reading,) = readings(evidence, facts, selection, client)
-    return f"; from the actual send {figure(selection, reading.value)}" if reading.n >= selection.needs() else ""
-
-
-def _of_pair(evidence: Evidence, empty: Check, slo: Measure, pair: Pair) -> Check:
+def _of_pair(empty: Check, slo: Measure, pair: Pair) -> Check:
     """Return the check for a single pair of readings."""
-    own, other = pair.reading, pair.other
+    own, other, about = pair.reading, pair.other, slo.of.about
     sizes = [reading.n for reading in (own, other) if reading is not None]
     # of two readings, n and minimum are those of the one that has the least to spare
     n, minimum = min(zip(sizes, map(slo.needs_of, slo.selections), strict=True), key=lambda side: Fraction(*side))
@@ -276,86 +222,68 @@ def _of_pair(evidence: Evidence, empty: Check, slo: Measure, pair: Pair) -> Chec
         n=n,
         censored=own.censored + (other.censored if other else 0),
         minimum=minimum,
-        unit=unit_of(slo.of)[0],
-        threshold=None if pair.limit is None else shown(slo.of, pair.limit),
+        unit=about.shown_unit,
+        threshold=None if pair.limit is None else about.scaled(pair.limit),
     )
     if pair.status is None:
-        return _too_few(evidence, check, slo, pair)
+        return _too_few(check, slo, pair)
     if slo.compares_arms and isinstance(slo.limit, Multiple):
         ratio = float(own.value / other.value) if own.value is not None and other and other.value else None
         check = replace(check, observed=ratio, threshold=float(slo.limit.factor), unit="ratio")
     else:
-        check = replace(check, observed=None if own.value is None else shown(slo.of, own.value))
+        check = replace(check, observed=None if own.value is None else about.scaled(own.value))
     advice = None if pair.status is Status.PASS else LOOK
     if pair.limit is None:
         advice = "find out why the other selection failed, or replace the multiple by a value"
     elif pair.status is Status.INCONCLUSIVE:
-        advice = _more_records(evidence, slo, pair)
+        advice = _more_records(slo, own, pair.limit)
     return replace(check, status=pair.status, why=_why(slo, pair), next=advice)
 
 
-def _too_few(evidence: Evidence, check: Check, slo: Measure, pair: Pair) -> Check:
+def _too_few(check: Check, slo: Measure, pair: Pair) -> Check:
     """Report the reading that lacks values."""
     reading, selection = pair.reading, slo.of
     if pair.other and isinstance(slo.limit, Multiple) and reading.n >= slo.needs_of(selection):
         reading, selection = pair.other, slo.limit.of
-    if isinstance(slo.limit, Multiple) or selection.about.unit != "share" or selection.target:
-        what = selection.spread or selection.head()
+    minimum, noun, name = slo.needs_of(selection), selection.about.counted, reading_name(selection, reading)
+    if reading.n:
+        subject = selection.spread or selection.head()
+        if isinstance(slo.limit, Decimal) and selection.about.unit == "share" and not selection.target:
+            subject = percent(slo.limit)
+        why = f"too few {noun}: {reading.n} of {minimum}" + (f" ({name})" if name else "")
+        advice = f"{subject} needs {minimum} {noun}, saw {reading.n}{f' of {name}' if name else ''}"
+        advice = f"{advice}: {lengthened(selection, reading, minimum)}"
     else:
-        what = percent(slo.limit)
-    minimum = slo.needs_of(selection)
-    why, advice = too_few(evidence, selection, reading, minimum, what)
+        where = f" of {name}" if reading.subject else f" in {name}" if name else ""
+        why = f"no {noun[:-1]} was observed{where}"
+        advice = f"add traffic for {reading.subject or 'the plan'} in {selection.window_text}"
     return replace(check, n=reading.n, minimum=minimum, observed=None, why=why, next=advice)
 
 
 def _why(slo: Measure, pair: Pair) -> str:
-    text = observation(slo.of, pair.reading) + (f", {banded(slo.of, pair.reading)}" if slo.confidence else "")
+    text = slo.of.about.sentence(slo.of, pair.reading)
+    text += f", {banded(slo.of, pair.reading)}" if slo.confidence else ""
     if pair.other is None or not isinstance(slo.limit, Multiple):
         return text
     other, factor = slo.limit.of, number(slo.limit.factor)
     if pair.limit is None:
         state = "zero" if pair.other.value is not None else "censored"
-        return f"{text}; {other.head()} in {window_name(other.window)} is {state}, so there is nothing to compare with"
+        return f"{text}; {other.head()} in {other.window_text} is {state}, so there is nothing to compare with"
     arm = f" for {other.arm}" if slo.compares_arms else ""
     band = f", {banded(other, pair.other)}" if slo.confidence else ""
     name = other.spread if other.metric == slo.of.metric and other.spread else other.head()
-    compared = f"{name} in {window_name(other.window)}{arm} is {figure(other, pair.other.value)}{band}"
+    compared = f"{name} in {other.window_text}{arm} is {other.about.shown(pair.other.value)}{band}"
     return f"{text}; {compared}" if slo.compares_arms else f"{text}; {factor} x {compared}"
 
 
-def _rank(slo: Measure, candidates: Sequence[Pair], decisive: Pair) -> str:
-    """Return ``2 of 6 partitions exceed the limit, worst orders/3: ``; an empty text for the only reading."""
-    name = reading_name(slo.of, decisive.reading)
-    if not name:
-        return ""
-    if len(candidates) == 1:
-        return f"{name}: "
-    noun = "slots" if slo.of.every_us is not None else f"{slo.each}s"
-    failed = sum(pair.status is Status.FAIL for pair in candidates)
-    rank = "fewest values in" if decisive.status is None else "worst"
-    return f"{failed or 'none'} of {len(candidates)} {noun} violate the SLO, {rank} {name}: "
-
-
-def _holds_with(slo: Measure, pair: Pair, failed: int) -> bool:
-    """Return whether a share passes with this many more failures.
-
-    Returns False for quantiles, for which this can't be computed.
-    """
-    if slo.of.about.unit != "share" or pair.limit is None:
-        return False
-    n, bad = pair.reading.n + failed, pair.reading.censored + failed
-    budget = None if slo.of.target is None else Fraction(bad, n) / (1 - Fraction(slo.of.target))
-    return holds(Fraction(n - bad, n) if budget is None else budget, slo.op, pair.limit)
-
-
-def _more_records(evidence: Evidence, slo: Measure, pair: Pair) -> str:
+def _more_records(slo: Measure, reading: Reading, limit: Fraction) -> str:
     """Advise how many more records are needed; the confidence band shrinks with the square root of their number."""
-    n, value, (low, high) = pair.reading.n, pair.reading.value, pair.reading.band or (None, None)
-    end = high if value is not None and pair.limit is not None and value <= pair.limit else low
-    if value is None or pair.limit is None or end is None or value == pair.limit:
+    value, (low, high) = reading.value, reading.band or (None, None)
+    end = high if value is not None and value <= limit else low
+    if value is None or end is None or value == limit:
         return "raise the rate or lengthen the window: the band is unbounded, or the value is exactly at the limit"
-    times = (Fraction(end) - value) / (pair.limit - value)
+    times = (Fraction(end) - value) / (limit - value)
     if times > _TIMES_MORE_MAX:
         return "the quantile is so close to the limit that no run could tell them apart; change the limit"
-    needed = int(-(-n * times * times // 1))
-    return f"about {needed - n} more records are needed: {lengthened(evidence, slo.of, needed, n)}"
+    needed = math.ceil(reading.n * times * times)
+    return f"about {needed - reading.n} more records are needed: {lengthened(slo.of, reading, needed)}"

@@ -42,6 +42,7 @@ def test_a_good_run_raises_no_alarm(evidence: Evidence, facts: Facts) -> None:
     assert not_passed(verdict) == {}
     assert verdict.exit_code == 0
     assert all(check.n >= check.minimum >= 1 for check in verdict.checks)
+    assert all(check.why and check.why == check.why.strip() for check in verdict.checks)
     assert len({(check.id, check.subject) for check in verdict.checks}) == len(verdict.checks)
     assert {check.kind for check in verdict.checks} == {
         "slo", "compare", "integrity", "obligation", "witness", "exposure", "harness",

@@ -79,6 +79,8 @@ def test_stored_runs_are_judged_as_version_0_1_0_judged_them(tmp_path: Path) -> 
         if (code := int((tmp_path / name / "exit_code").read_text())) != expected(name)["exit_code"]:
             lines.append(f"exit code: {expected(name)['exit_code']} became {code}")
         wording += check_wording(verdict_of(before), verdict_of(after))
+        spaced = [check["id"] for check in verdict_of(after)["checks"] if check["why"] != check["why"].strip()]
+        lines += [f"{check}: why begins or ends with a space" for check in spaced]
         for text in TEXTS:
             lines += [f"{text}: {line}" for line in figure_differences(before[text], after[text])]
             if text != "report.md":  # a table of the checks, whose wording is compared above

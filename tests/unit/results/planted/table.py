@@ -15,8 +15,8 @@ the first tables are planted in the evidence of a correct run. The named checks 
 configuration or a fault of the plan permits the defect. In addition, 200 clean runs with noise must raise no alarm
 (20 of them in every test run), and one lost record is found among ten million (nightly).
 
-The meaning of each rule and what a configuration permits: `results/checks/integrity.py` and
-`results/checks/permits.py`; how it is counted: `results/checks/findings/`.
+The meaning of each rule: `results/checks/rules.py`; what a configuration permits: `results/checks/permits.py`; how it
+is counted: `results/checks/findings/`.
 """
 _GROUPS = {
     "records": "Records and the log",

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aftershock.results.checks.rules import RULES
 from aftershock.results.slo import (
-    COUNTS,
     METRICS,
     Aggregate,
     Count,
@@ -19,7 +19,7 @@ from aftershock.results.slo import (
     SloSyntaxError,
     parse,
 )
-from aftershock.results.slo.model import WINDOWS
+from aftershock.results.slo.parser import WINDOWS
 
 names = st.sampled_from(["a", "kip951", "each", "in", "for", "max", "p95", "0", "b.c_d-e"])
 windows = st.sampled_from([None, *(set(WINDOWS) - {"run"}), "fault/kill-1", "fault/run"])
@@ -33,7 +33,7 @@ percents = st.integers(1, 1000).map(lambda tenths: Decimal(tenths) / 1000)
 @st.composite
 def selections(draw: st.DrawFn, *, metrics: tuple[str, ...] = tuple(METRICS)) -> Selection:
     metric = draw(st.sampled_from(metrics))
-    aggregate = draw(st.sampled_from(AGGREGATES)) if METRICS[metric].spread else None
+    aggregate = draw(st.sampled_from(AGGREGATES)) if METRICS[metric].has_aggregate else None
     target = draw(percents.filter(lambda share: share < 1)) if metric.endswith(".budget") else None
     return Selection(metric, aggregate, draw(windows), None, draw(st.none() | names), target)
 
@@ -96,7 +96,7 @@ recoveries = st.builds(
     times_us,
 )
 counts = st.builds(
-    Count, st.sampled_from(COUNTS), st.sampled_from(["==", "<=", "<"]), st.integers(0, 10**9), st.none() | names
+    Count, st.sampled_from([*RULES]), st.sampled_from(["==", "<=", "<"]), st.integers(0, 10**9), st.none() | names
 )
 
 

@@ -94,7 +94,9 @@ class Stage:
             unavailable=self.unavailable,
             lag=self.lag,
         )
-        return slo_checks(evidence, facts, Doubts(self.unproven, self.harness))
+        checks = slo_checks(evidence, facts, Doubts(self.unproven, self.harness))
+        assert all(check.why and check.why == check.why.strip() for check in checks)
+        return checks
 
     def check(self, text: str) -> Check:
         """The first check of one SLO, that of arm a."""

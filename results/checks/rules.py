@@ -1,0 +1,216 @@
+"""Table of integrity rules: for each rule what it forbids, what permits a breach, what to do, and where it is counted.
+
+To add a rule, add a row to ``RULES``. A rule about what a client did itself needs a function over the client's events,
+in this file (``immediate_retries`` is a short example). A rule about records needs a finding of Spark, in
+``results/checks/findings/``. The check ``integrity/<rule>``, the SLO ``<rule> == 0`` and the test of ``docs/SLO.md``
+read the table. This module imports nothing of Aftershock, because plans read the names of the rules.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+Event: TypeAlias = Mapping[str, Any]
+Subject: TypeAlias = Literal["log", "produce", "consume", "commit", "replicas"]
+
+
+@dataclass(frozen=True)
+class EventCount:
+    """Number of events that a rule examined and found broken; ``seqs`` of broken records, and a note for ``why``."""
+
+    examined: int
+    broken: int
+    seqs: tuple[int, ...] = ()
+    note: str = ""
+
+
+def immediate_retries(events: Sequence[Event]) -> EventCount:
+    """Count the batches that were retried without back-off more than once in a leader epoch.
+
+    Source: KIP-951, ``ProducerBatch``. A batch is identified by the token of its first record and its number of
+    records, because the parts of a split batch count as new batches.
+    """
+    immediate: Counter[tuple[Any, ...]] = Counter()
+    for event in events:
+        if event["event"] == "batch_retried" and event.get("token") is not None:
+            batch = tuple(event[name] for name in ("worker", "topic", "partition", "token", "records", "epoch"))
+            immediate[batch] += bool(event["immediate"])
+    broken = [batch for batch, count in immediate.items() if count > 1]
+    return EventCount(len(immediate), len(broken), tuple(sorted({token for _, _, _, token, *_ in broken})))
+
+
+def decreases(events: Sequence[Event]) -> EventCount:
+    """Count the leader hints and committed positions that are lower than an earlier one of the same partition.
+
+    A client refuses a leader hint that is not newer (KIP-951), so an epoch may not be accepted twice. A position may be
+    committed twice, and may be lower after an assignment or a position reset.
+    """
+    examined, broken = 0, {"leader hints": 0, "committed positions": 0}
+    highest: dict[tuple[Any, ...], int] = {}
+    for event in events:
+        if event["event"] in ("assigned", "position_reset"):
+            highest = {key: value for key, value in highest.items() if key[0] != event.get("worker")}
+        values: list[tuple[str, str, int, int]] = []
+        if event["event"] == "hint_accepted":
+            values = [("leader hints", event["topic"], event["partition"], event["epoch"])]
+        elif event["event"] == "committed":
+            values = [("committed positions", *position) for position in event["offsets"]]
+        for kind, topic, partition, value in values:
+            key = (event.get("worker"), kind, topic, partition)
+            examined += 1
+            broken[kind] += highest.get(key, value - 1) >= value + (kind == "committed positions")
+            highest[key] = max(value, highest.get(key, value))
+    note = "; ".join(f"{count} of them are {kind}" for kind, count in broken.items() if count)
+    return EventCount(examined, sum(broken.values()), note=note)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A row of ``RULES``.
+
+    ``forbids`` and ``permitted`` describe the rule; ``permits.py`` decides whether a breach is permitted, and then the
+    check passes and reports it. ``findings``: by subject of the check, the name of the finding of Spark
+    (``results/checks/findings/``). ``events`` counts in the events of a client, by the same subjects. ``unit``: the
+    plural noun of the counted things. ``unclean``: an unclean leader election permits a breach. ``covered_by``: the
+    word in ``roles.permits`` of a fault that permits a breach, if not the rule's own name. ``optional``: the subjects
+    that have no check if their client doesn't report what the rule needs. ``if_examined``: no check without an
+    observation.
+    """
+
+    forbids: str
+    permitted: str
+    advice: str
+    findings: Mapping[Subject, str] = field(default_factory=dict)
+    events: Callable[[Sequence[Event]], EventCount] | None = None
+    unit: str = "records"
+    unclean: bool = False
+    covered_by: str | None = None
+    optional: tuple[Subject, ...] = ()
+    if_examined: bool = False
+
+
+_EXPLAIN = "`aftershock explain RUN --record PRODUCER:SEQ` shows the history of each sample"
+
+RULES: Mapping[str, Rule] = {
+    "lost": Rule(
+        "acknowledged, and not in the log; in the log, and not delivered to a reader that was due it; a commit "
+        "acknowledged, and not in its coordinator's log",
+        "acks=1 or 0, min.insync.replicas below 2, unclean elections; of a commit nothing",
+        f"{_EXPLAIN}; then read the logs of its partition's leaders (logs/k*.log) around its acknowledgement",
+        {"produce": "lost", "consume": "lost", "commit": "lost"},
+        unclean=True,
+    ),
+    "duplicate": Rule(
+        "one record at two offsets, by an idempotent producer; an offset delivered twice to a reader",
+        "without idempotence; unclean elections; after an assignment or a reset",
+        f"{_EXPLAIN}; look for a retry of an acknowledged batch, or a position that was read again",
+        {"produce": "duplicate", "consume": "repeated"},
+        unclean=True,
+    ),
+    "order": Rule(
+        "the log against the seq of an idempotent producer, or of a producer with one request in flight; deliveries "
+        "against offsets",
+        "without idempotence; a killed producer; unclean elections; after an assignment or a reset",
+        f"{_EXPLAIN}; look for retries with more than one request in flight, or a position that went back",
+        {"produce": "order", "consume": "order"},
+        unclean=True,
+    ),
+    "phantom": Rule(
+        "a record that was never sent, in the log or delivered; a record in the log that its producer reported as "
+        "failed",
+        "nothing",
+        "find out which other program writes to the topic, and whether the record's header was damaged in transit; "
+        "for a producer's phantoms, whether it sends records that it has reported as failed",
+        {"log": "phantom", "produce": "phantom", "consume": "phantom"},
+        optional=("produce",),
+    ),
+    "misplaced": Rule(
+        "the offset acknowledged is not where the record is",
+        "nothing",
+        f"{_EXPLAIN}; compare the offset in its acknowledgement with the one in log/",
+        {"produce": "misplaced"},
+        covered_by="duplicate",
+        optional=("produce",),
+    ),
+    "collision": Rule(
+        "two records at one offset",
+        "unclean elections",
+        "compare log/ and outcomes/ at the samples' offsets: was the log truncated and written again?",
+        {"log": "collision", "consume": "collision"},
+        unclean=True,
+        covered_by="duplicate",
+    ),
+    "skipped": Rule(
+        "a reader passed over a record of the log",
+        "unclean elections; an assignment or a reset",
+        f"{_EXPLAIN}; read the consumer's log for a position that moved on without a reset",
+        {"consume": "skipped"},
+        unclean=True,
+        covered_by="lost",
+    ),
+    "backward": Rule(
+        "epochs or high watermarks that go down, old leader hints accepted, a committed position below an earlier one",
+        "without idempotence; acks=1; a killed producer; in a coordinator's log: no epoch fences a late commit",
+        "compare leader_epoch and high_watermark of the samples' rows with the rows before them in outcomes/, "
+        "`hint_accepted` and `committed` with earlier ones in events.jsonl",
+        {"produce": "backward", "consume": "backward", "commit": "backward"},
+        decreases,
+        unclean=True,
+        covered_by="order",
+        optional=("produce", "consume"),
+    ),
+    "beyond": Rule(
+        "a delivery from beyond every high watermark reported",
+        "nothing",
+        "a broker returned records that were not committed: read the log of the samples' broker at that time",
+        {"consume": "beyond"},
+        covered_by="order",
+        optional=("consume",),
+    ),
+    "co_owned": Rule(
+        "two members of a group read a partition at once",
+        "while faults may keep members from a coordinator",
+        "compare `assigned` and `revoked` of the group's members in events.jsonl around the samples' times",
+        {"consume": "co_owned"},
+        unit="assignments",
+    ),
+    "commit_ahead": Rule(
+        "a group committed what it had not read",
+        "nothing",
+        "compare the samples' commits with what their group had read: does it commit before it reads?",
+        {"consume": "commit_ahead"},
+        unit="commits",
+        if_examined=True,
+    ),
+    "commit_behind": Rule(
+        "a group resumed before its committed position",
+        "nothing",
+        "compare `committed` before `assigned` in events.jsonl: was the commit lost with its coordinator?",
+        {"consume": "commit_behind"},
+        unit="assignments",
+        if_examined=True,
+    ),
+    "corrupt": Rule(
+        "a value that differs from what was sent",
+        "nothing",
+        f"{_EXPLAIN}; compare its bytes in the log of each replica (kafka-dump-log) with what was sent",
+        {"log": "corrupt", "consume": "corrupt"},
+    ),
+    "immediate": Rule(
+        "a second retry without back-off in one leader epoch",
+        "nothing",
+        "read `batch_retried` of the samples in events.jsonl: a retry did not back off as KIP-951 requires",
+        {"produce": "immediate"},
+        immediate_retries,
+        unit="batches",
+        if_examined=True,
+    ),
+    "replica": Rule(
+        "replicas that differ after the last heal",
+        "nothing",
+        "compare the replicas with kafka-dump-log --deep-iteration: one was not truncated, or lost records",
+        {"replicas": "differing"},
+        unit="replicas",
+    ),
+}

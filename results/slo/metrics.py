@@ -1,0 +1,264 @@
+"""Table of SLO metrics: for each metric its words in the language, its source, its value and its sentence.
+
+To add a metric, add a row to ``METRICS`` and, if no row calculates it yet, a function for its value and a function for
+its sentence. The parser, ``plan check``, the checks and the test of ``docs/SLO.md`` read the table. Times are
+microseconds, shares are fractions of 1, counts are plain numbers.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from typing import Literal, TypeAlias
+
+Op: TypeAlias = Literal["<", "<=", ">", ">=", "=="]
+Side: TypeAlias = Literal["produce", "consume", "commit"]
+EachWord: TypeAlias = Literal["rack", "partition", "broker", "producer", "epoch"]
+Aggregate: TypeAlias = float | Literal["max", "mean"]
+Source: TypeAlias = Literal["latency", "service", "gap", "stalls", "lag", "age"]
+"""Measurement that a metric reads (``results/checks/slo/readings.py``): records with their latency from the intended
+time or from the send (service), the longest gap between successes, stalls, or the lag (records, or age of the oldest)
+at the end of each second."""
+
+UNITS_US = {"us": 1, "ms": 1_000, "s": 1_000_000}
+MAX = 1.0  # the quantile that is the maximum
+MEAN_NEEDS = 30  # from this size on, the mean of most samples is nearly normal
+
+
+def number(value: Decimal) -> str:
+    """Format without an exponent and trailing zeros: ``0.7``, ``100``."""
+    return f"{value.normalize():f}"
+
+
+def percent(share: Decimal) -> str:
+    """Format 0.999 as ``99.9%``."""
+    return f"{number(share * 100)}%"
+
+
+def time(us: int) -> str:
+    """Format in the largest unit that gives an integer: ``250ms``, ``5s``, ``1500us``."""
+    unit = next(unit for unit, of_us in reversed(UNITS_US.items()) if us % of_us == 0)
+    return f"{us // UNITS_US[unit]}{unit}"
+
+
+def aggregate_name(aggregate: Aggregate) -> str:
+    """Return ``p95``, ``p99.9``, ``max`` or ``mean``."""
+    return aggregate if isinstance(aggregate, str) else f"p{number(Decimal(repr(aggregate)) * 100)}"
+
+
+def quantile_needs(q: float) -> int:
+    """Return the least n with ten values beyond the quantile, 10/(1-q), exactly: in floats p90 would need 101."""
+    return math.ceil(10 / (1 - Fraction(repr(q))))
+
+
+def share_needs(share: Decimal) -> int:
+    """Return 1/(1-share), the least n at which one failure does not exceed the limit; 1 for 100 %."""
+    missing = 1 - Fraction(share)
+    return math.ceil(1 / missing) if missing else 1
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A metric, its aggregate, and the time and clients it covers: ``produce.latency p99 in fault for a``.
+
+    Window None is ``run``, everything after warm-up; arm None is every arm that has the metric's side. ``every_us``:
+    each slot of this length is measured separately. ``target``: the success rate that defines an error budget.
+    """
+
+    metric: str
+    aggregate: Aggregate | None = None
+    window: str | None = None
+    every_us: int | None = None
+    arm: str | None = None
+    target: Decimal | None = None
+
+    @property
+    def about(self) -> "Metric":
+        """The metric's row in ``METRICS``."""
+        return METRICS[self.metric]
+
+    @property
+    def fault(self) -> str | None:
+        """The fault id of a window ``fault/<id>``, else None."""
+        return self.window.removeprefix("fault/") if self.window and self.window.startswith("fault/") else None
+
+    @property
+    def spread(self) -> str:
+        """The name of the aggregate, ``p99``; empty for a metric with a single value."""
+        return "" if self.aggregate is None else aggregate_name(self.aggregate)
+
+    @property
+    def place(self) -> str:
+        """``fault``, ``every 1s of fault``, or empty for everything after warm-up."""
+        if self.every_us is None:
+            return self.window or ""
+        return f"every {time(self.every_us)} of {self.window or 'run'}"
+
+    @property
+    def window_text(self) -> str:
+        """The window as part of a sentence."""
+        return self.window or "the time after warm-up"
+
+    def needs(self) -> int:
+        """Return the least number of values that define the aggregate."""
+        if self.target is not None:
+            return share_needs(self.target)
+        if self.aggregate == "mean":
+            return MEAN_NEEDS
+        return quantile_needs(self.aggregate) if isinstance(self.aggregate, float) else 1
+
+    def head(self) -> str:
+        """Return metric and aggregate: ``produce.latency p99``, ``produce.budget(99.9%)``."""
+        target = "" if self.target is None else f"({percent(self.target)})"
+        return f"{self.metric}{target} {self.spread}".rstrip()
+
+    def tail(self) -> str:
+        """Return place and arm with a leading space, `` in fault for a``, or an empty string."""
+        return (f" in {self.place}" if self.place else "") + (f" for {self.arm}" if self.arm else "")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Measurements of one client in one window or slot: of all its records, or of one subject such as ``orders/3``.
+
+    ``censored`` of the ``n`` records never succeeded. ``at`` maps quantiles to values, None if the quantile falls on a
+    censored record. ``value`` is calculated by ``Metric.value``; None exceeds any limit. ``length_us`` is the length
+    of the window or slot, ``start_us`` the start of the slot, ``band`` the confidence band of the quantile.
+    """
+
+    n: int
+    censored: int = 0
+    at: Mapping[float, float | None] = field(default_factory=dict)
+    mean: float | None = None
+    value: Fraction | None = None
+    subject: str = ""
+    start_us: int | None = None
+    length_us: int = 0
+    band: tuple[int | None, int | None] | None = None
+
+
+def aggregate_of(selection: Selection, reading: Reading) -> Fraction | None:
+    """Return the quantile, mean or maximum; without an aggregate the maximum."""
+    if selection.aggregate == "mean":
+        return None if reading.censored or reading.mean is None else Fraction(reading.mean)
+    value = reading.at.get(selection.aggregate if isinstance(selection.aggregate, float) else MAX)
+    return None if value is None else Fraction(value)
+
+
+def success_rate(_: Selection, reading: Reading) -> Fraction:
+    """Return the share of records that succeeded."""
+    return Fraction(reading.n - reading.censored, reading.n)
+
+
+def budget_used(selection: Selection, reading: Reading) -> Fraction:
+    """Return the failures as a share of the failures that the target allows."""
+    return Fraction(reading.censored, reading.n) / (1 - Fraction(selection.target or 0))
+
+
+def aggregate_sentence(selection: Selection, reading: Reading) -> str:
+    """Return ``p95 in fault is 41.7 ms``."""
+    if reading.value is None:
+        return f"{selection.spread} is censored: {reading.censored} of {reading.n} never succeeded"
+    return f"{selection.spread} in {selection.window_text} is {selection.about.shown(reading.value)}"
+
+
+def success_sentence(selection: Selection, reading: Reading) -> str:
+    """Return ``999 of 1000 records were acknowledged``."""
+    return f"{reading.n - reading.censored} of {reading.n} {selection.about.counted} were acknowledged"
+
+
+def budget_sentence(selection: Selection, reading: Reading) -> str:
+    """Return ``1 of 1000 records failed: 100% of the error budget of 0.1%``."""
+    used = f"{float((reading.value or Fraction(0)) * 100):.4g}%"
+    budget = f"{used} of the error budget of {percent(1 - (selection.target or Decimal(0)))}"
+    return f"{reading.censored} of {reading.n} {selection.about.counted} failed: {budget}"
+
+
+def gap_sentence(selection: Selection, reading: Reading) -> str:
+    """Return ``the longest time without a success was 1.250 s``."""
+    failed = f": all {reading.censored} {selection.about.counted} failed" if reading.censored else ""
+    return f"the longest time without a success was {float(reading.value or 0) / 1e6:.3f} s{failed}"
+
+
+def stalls_sentence(_: Selection, reading: Reading) -> str:
+    """Return ``no progress for 1.250 s in all, in stalls of a second or more``."""
+    return f"no progress for {float(reading.value or 0) / 1e6:.3f} s in all, in stalls of a second or more"
+
+
+BELOW: tuple[Op, ...] = ("<", "<=")
+ABOVE: tuple[Op, ...] = (">=", ">")
+_PRODUCER: tuple[EachWord, ...] = ("rack", "partition", "broker", "producer", "epoch")
+_READER: tuple[EachWord, ...] = ("rack", "partition", "broker", "producer")
+_COMMITTER: tuple[EachWord, ...] = ("rack", "broker")
+_SCALES = {"ms": Fraction(1_000), "s": Fraction(1_000_000), "%": Fraction(1, 100)}
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A row of ``METRICS``.
+
+    ``unit``: ``time``, ``share``, or the noun of a count, as it follows a limit in an SLO. ``each``: the subjects of
+    ``for each``. ``value`` calculates the value of a reading with n > 0, ``sentence`` states the value. ``ops``: the
+    valid comparisons. ``has_aggregate``: an SLO names a quantile, ``max`` or ``mean``. ``has_target``: an SLO names a
+    success rate. ``slots``: slots of a window can be measured.
+    """
+
+    side: Side
+    source: Source
+    unit: str
+    each: tuple[EachWord, ...] = ()
+    value: Callable[[Selection, Reading], Fraction | None] = aggregate_of
+    sentence: Callable[[Selection, Reading], str] = aggregate_sentence
+    ops: tuple[Op, ...] = BELOW
+    has_aggregate: bool = False
+    has_target: bool = False
+    slots: bool = True
+
+    @property
+    def sampled(self) -> bool:
+        """True if the metric has one value per second."""
+        return self.source in ("lag", "age")
+
+    @property
+    def confident(self) -> bool:
+        """True if the values are independent latencies, so that a quantile has a confidence band."""
+        return self.has_aggregate and not self.sampled
+
+    @property
+    def counted(self) -> str:
+        """The noun for ``n`` of a reading."""
+        return "seconds" if self.sampled else "commits" if self.side == "commit" else "records"
+
+    @property
+    def shown_unit(self) -> str:
+        """The unit of values in checks: s for gaps and stalls, ms for other times, %, or the noun of the count."""
+        return {"time": "s" if self.source in ("gap", "stalls") else "ms", "share": "%"}.get(self.unit, self.unit)
+
+    def scaled(self, value: Fraction) -> float:
+        """Convert a value to ``shown_unit``."""
+        return float(value / _SCALES.get(self.shown_unit, 1))
+
+    def shown(self, value: Fraction | None) -> str:
+        """Return ``41.7 ms``, or ``never`` for a censored value."""
+        return "never" if value is None else f"{self.scaled(value):g} {self.shown_unit}"
+
+
+METRICS: dict[str, Metric] = {
+    "produce.latency": Metric("produce", "latency", "time", _PRODUCER, has_aggregate=True),
+    "produce.service": Metric("produce", "service", "time", _PRODUCER, has_aggregate=True),
+    "consume.latency": Metric("consume", "latency", "time", _READER, has_aggregate=True),
+    "commit.latency": Metric("commit", "latency", "time", _COMMITTER, has_aggregate=True),
+    "commit.service": Metric("commit", "service", "time", _COMMITTER, has_aggregate=True),
+    "produce.success": Metric("produce", "latency", "share", _PRODUCER, success_rate, success_sentence, ABOVE),
+    "commit.success": Metric("commit", "latency", "share", _COMMITTER, success_rate, success_sentence, ABOVE),
+    "produce.gap": Metric("produce", "gap", "time", _PRODUCER, sentence=gap_sentence),
+    "consume.gap": Metric("consume", "gap", "time", _READER, sentence=gap_sentence),
+    "commit.gap": Metric("commit", "gap", "time", _COMMITTER, sentence=gap_sentence),
+    "produce.unavailable": Metric("produce", "stalls", "time", ("partition",), sentence=stalls_sentence, slots=False),
+    "consume.unavailable": Metric("consume", "stalls", "time", ("partition",), sentence=stalls_sentence, slots=False),
+    "consume.lag": Metric("consume", "lag", "records", has_aggregate=True),
+    "consume.freshness": Metric("consume", "age", "time", has_aggregate=True),
+    "produce.budget": Metric("produce", "latency", "share", _PRODUCER, budget_used, budget_sentence, has_target=True),
+    "commit.budget": Metric("commit", "latency", "share", _COMMITTER, budget_used, budget_sentence, has_target=True),
+}

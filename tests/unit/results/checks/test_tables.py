@@ -1,0 +1,69 @@
+"""The tables of SLO metrics and of integrity rules: a new row is all that a metric or a rule needs."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from aftershock.results.checks.check import NO_DOUBTS, Status
+from aftershock.results.checks.integrity import integrity_checks
+from aftershock.results.checks.rules import RULES, Event, EventCount, Rule
+from aftershock.results.evidence.evidence import Evidence
+from aftershock.results.measure.facts import Facts
+from aftershock.results.slo import METRICS, Count, Metric, parse
+from aftershock.results.slo.metrics import ABOVE, Reading, Selection
+from aftershock.tests.unit.results.checks.slo.stage import Stage, seen
+
+
+def test_a_row_adds_a_metric_with_a_unit_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parser, the printed SLO, the value, the unit and the sentence follow from the row."""
+
+    def value(_: Selection, reading: Reading) -> Fraction:
+        return Fraction(reading.n * 1_000_000, reading.length_us)
+
+    def sentence(selection: Selection, reading: Reading) -> str:
+        return f"{selection.about.shown(reading.value)} were sent"
+
+    monkeypatch.setitem(
+        METRICS, "produce.rate", Metric("produce", "latency", "records/s", (), value, sentence, ops=ABOVE)
+    )
+    text = "produce.rate >= 100 records/s in fault"
+    assert str(parse(text)) == text
+    stage = Stage()
+    stage.latency(seen(1000, 5))
+    check = stage.check(text)
+    assert (check.status, check.observed, check.unit, check.why) == (
+        Status.PASS,
+        100.0,
+        "records/s",
+        "100 records/s were sent",
+    )
+    assert stage.check("produce.rate > 100 records/s in fault").status is Status.FAIL
+
+
+def test_a_row_adds_a_rule_that_is_counted_in_events(monkeypatch: pytest.MonkeyPatch, evidence: Evidence) -> None:
+    """The check, its advice, its samples and the SLO follow from the row."""
+
+    def count(events: Sequence[Event]) -> EventCount:
+        splits = [event for event in events if event["event"] == "batch_split"]
+        return EventCount(len(splits), len(splits), tuple(event["token"] for event in splits), "a note")
+
+    rule = Rule("a batch that was split", "nothing", "send smaller batches", {"produce": "split"}, count)
+    monkeypatch.setitem(RULES, "split", replace(rule, unit="batches", if_examined=True))
+    assert parse("split == 0") == Count("split", "==", 0)
+    event = {"event": "batch_split", "arm": "patient", "workload": "orders", "op": "produce", "t_us": 1, "token": 7}
+    others = [event | {"arm": "unknown"}, event | {"op": "consume"}]
+    found = replace(evidence, events=(*evidence.events, event, *others))
+    (check,) = [check for check in integrity_checks(found, Facts(), NO_DOUBTS) if check.id == "integrity/split"]
+    assert (check.status, check.subject, check.arm) == (Status.FAIL, "arm=patient produce", "patient")
+    assert (check.why, check.next) == ("1 of 1 batches; a note", "send smaller batches")
+    assert [seq for _, seq in check.samples] == [7]
+
+
+def test_every_rule_is_counted_and_described() -> None:
+    """A row without a finding or without a text would be a check that can't fail, or that can't be understood."""
+    for name, rule in RULES.items():
+        assert rule.findings, name
+        assert all((rule.forbids, rule.permitted, rule.advice)), name
+        assert {*rule.optional} <= {*rule.findings}, name
