@@ -8,7 +8,7 @@
 
 Rules: microseconds, lower is better, None is slower than any value. A quantile q needs 10/(1-q) records in *every*
 block, the same minimum as in all checks. A recovery within Kafka's first back-off (``retry.backoff.ms``, 100 ms) counts
-as 100 ms: the client never met the fault, and ratios below it are noise.
+as 100 ms: the client did not notice the fault, and ratios of shorter times are noise.
 """
 
 import math
@@ -132,27 +132,25 @@ def stored(analysis: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], meas
     blocked = any(step.get("block") for step in steps)
     if measure.metric == RECOVERY:
         return _recoveries(analysis, steps, measure, client, default_block=0 if blocked else 1)
-    blocks: dict[int, Block | None] = {}
     if blocked:
-        wanted = (measure.metric, measure.window, "block", None, client)
-        for row in analysis.get("cuts", ()):
-            if (row["metric"], row["window"], row["each"], row.get("every_us"), row["client"]) == wanted:
-                blocks |= {_number(part["subject"]): _block(part, measure) for part in row["slices"]}
+        cut = (measure.metric, measure.window, "block", None, client)
+        rows = [
+            (_number(part["subject"]), part)
+            for row in analysis.get("cuts", ())
+            if (row["metric"], row["window"], row["each"], row.get("every_us"), row["client"]) == cut
+            for part in row["slices"]
+        ]
     else:
         key = (measure.metric, client, measure.window)
         table = analysis["gaps" if measure.q is None else "distributions"]
-        rows = [row for row in table if (row["metric"], row["client"], row["window"]) == key]
-        for number, row in enumerate(rows, 1):
-            blocks[number] = _block({"slowest_us": row.get("longest_us"), **row}, measure)
-    return {number: block for number, block in blocks.items() if number and block}
-
-
-def _block(row: Mapping[str, Any], measure: Measure) -> Block | None:
-    """Return the block's value, or None if the quantile was not measured."""
-    if measure.q is None:
-        return _gap(row["slowest_us"], row["n"])
-    key = repr(measure.q)
-    return Block(row["at"][key], row["n"]) if key in row["at"] else None
+        rows = [(1, row) for row in table if (row["metric"], row["client"], row["window"]) == key]
+    blocks = {}
+    for number, row in rows:
+        if number and measure.q is None:
+            blocks[number] = _gap(row["slowest_us"] if "slowest_us" in row else row["longest_us"], row["n"])
+        elif number and repr(measure.q) in row["at"]:
+            blocks[number] = Block(row["at"][repr(measure.q)], row["n"])
+    return blocks
 
 
 def _gap(longest_us: int | None, successes: int) -> Block:
@@ -170,19 +168,19 @@ def _recoveries(
         if measure.after in (None, step["id"], step.get("entry", step["id"]))
     }
     default = RecoveryCriterion("")
-    blocks: dict[int, Block] = {}
+    rows_of_block: dict[int, list[Mapping[str, Any]]] = {}
     for row in analysis.get("recoveries", ()):
         number = block_of.get(row["fault"], 0)
         criterion = RecoveryCriterion(
             "", row.get("q", default.q), row.get("factor", default.factor), row.get("for_us", default.for_us)
         )
         if row["client"] == client and number and criterion == default:
-            value_us = row["recovered_us"]
-            block = Block(None if value_us is None else max(value_us, BACK_OFF_US), row["n"])
-            other = blocks.get(number, block)
-            values_us = [block.value_us, other.value_us]
-            slowest_us = None if None in values_us else max(value for value in values_us if value is not None)
-            blocks[number] = Block(slowest_us, min(block.n, other.n))
+            rows_of_block.setdefault(number, []).append(row)
+    blocks = {}
+    for number, rows in rows_of_block.items():
+        times_us = [row["recovered_us"] for row in rows]
+        slowest_us = None if None in times_us else max(BACK_OFF_US, *times_us)
+        blocks[number] = Block(slowest_us, min(row["n"] for row in rows))
     return blocks
 
 

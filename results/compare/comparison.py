@@ -81,12 +81,13 @@ def paired(ours: Values, theirs: Values, margin: float, *, confidence: float = 0
 
     Ratios from ``1/margin`` to ``margin`` (``margin`` > 1) count as equivalent to 1.
     """
-    pairs = [(_log(our_value), _log(their_value)) for our_value, their_value in zip(ours, theirs, strict=True)]
-    ratios = [
-        ours_log - theirs_log for ours_log, theirs_log in pairs if ours_log is not None and theirs_log is not None
-    ]
-    if len(ratios) < len(pairs):
-        signs = [_sign(our_value, their_value) for our_value, their_value in zip(ours, theirs, strict=True)]
+    logs = list(zip(map(_log, ours), map(_log, theirs), strict=True))
+    ratios = [our_log - their_log for our_log, their_log in logs if our_log is not None and their_log is not None]
+    if len(ratios) < len(logs):
+        signs = []  # -1 if ours is lower; 0 if both are equal or slower than any
+        for pair in zip(ours, theirs, strict=True):
+            left, right = (math.inf if value is None else value for value in pair)
+            signs.append((left > right) - (left < right))
         return Tested(sign_test(signs), _direction(sum(signs)))
     differences = np.array(ratios)
     mean, error = float(differences.mean()), float(differences.std(ddof=1)) / math.sqrt(len(ratios))
@@ -179,12 +180,6 @@ def _log(value: float | None) -> float | None:
     return math.log(value) if value is not None and value > 0 else None
 
 
-def _sign(ours: float | None, theirs: float | None) -> int:
-    """Return -1 if ours is lower, 1 if it is higher, 0 if both are equal or slower than any."""
-    left, right = (math.inf if value is None else value for value in (ours, theirs))
-    return (left > right) - (left < right)
-
-
 BLOCKS_MIN = 6
 _SEE_FAILURES = "see why records failed in these blocks"
 BLOCKS_ADVISED = 8
@@ -250,7 +245,16 @@ def rows(questions: Sequence[Question], margin: float = MARGIN, seed: int = 0) -
 
     ``seed`` seeds the random signs if there are too many combinations to try all.
     """
-    results = [_tested(question, margin, seed) for question in questions]
+    results: list[tuple[Row, Tested | None]] = []
+    for question in questions:
+        row, tested = _counted(question), None
+        if not row.why:
+            ours, theirs = _values(question)
+            tested = paired(ours, theirs, margin, seed=seed) if question.alike else welch(ours, theirs, margin)
+            if tested is None:
+                why = f"{row.censored} values are censored, and without pairs no test allows censored values"
+                row = replace(row, why=why, next=_SEE_FAILURES)
+        results.append((row, tested))
     ps = holm([tested.p if tested else None for _, tested in results])
     margins = holm([tested.p_equivalent if tested else None for _, tested in results])
     return tuple(
@@ -299,36 +303,23 @@ def confident(
     return replace(answer, status=status, why=why, next=more, ratio=ratio, low=low, high=high)
 
 
-def _tested(question: Question, margin: float, seed: int) -> tuple[Row, Tested | None]:
-    """Return the row without its verdict, and the test result, which is None with too little data to test."""
-    row = _counted(question)
-    if row.why:
-        return row, None
-    ours, theirs = _values(question)
-    if question.alike:
-        return row, paired(ours, theirs, margin, seed=seed)
-    tested = welch(ours, theirs, margin)
-    if tested is None:
-        why = f"{row.censored} values are censored, and without pairs no test allows that"
-        return replace(row, why=why, next=_SEE_FAILURES), None
-    return row, tested
-
-
 def _counted(question: Question) -> Row:
     """Return a row with the number of blocks, and the reason why they can't be tested, or an empty text."""
-    blocks = min(map(len, _numbers(question)))
     ours, theirs = _values(question)
-    censored = [*ours, *theirs].count(None)
-    row = Row(str(question.measure), "inconclusive", blocks, censored, "")
-    row = replace(row, ours_ms=_mean_ms(ours), theirs_ms=_mean_ms(theirs))
+    blocks, censored = min(len(ours), len(theirs)), [*ours, *theirs].count(None)
+    # The geometric mean of a side is None if a value is missing.
+    means_ms = [
+        geometric_mean([value for value in side if value]) / 1e3 if side and all(side) else None
+        for side in (ours, theirs)
+    ]
+    row = Row(str(question.measure), "inconclusive", blocks, censored, "", None, *means_ms)
     if not (question.ours or question.theirs):
         advice = "use a quantile and a window that every run with blocks measures, or add an SLO with it"
         return replace(row, why="the metric was not measured by block", next=advice)
     if question.alike and (question.ours.keys() ^ question.theirs.keys()):
         lone = min(question.ours.keys() ^ question.theirs.keys())
-        return replace(
-            row, why=f"block {lone} has a value on one side only", next="see why the other side has no record there"
-        )
+        advice = "see why the other side has no record in this block"
+        return replace(row, why=f"block {lone} has a value on one side only", next=advice)
     if blocks < BLOCKS_MIN:
         advice = f"needs {BLOCKS_MIN} blocks, saw {blocks}: set blocks: {BLOCKS_ADVISED}"
         return replace(row, why=f"too few blocks: {blocks} of {BLOCKS_MIN}", next=advice)
@@ -339,22 +330,12 @@ def _counted(question: Question) -> Row:
     return row
 
 
-def _numbers(question: Question) -> tuple[list[int], list[int]]:
-    """Return the numbers of the compared blocks; for pairs only the blocks that both sides have."""
-    ours, theirs = sorted(question.ours), sorted(question.theirs)
-    both = [number for number in ours if number in question.theirs]
-    return (both, both) if question.alike else (ours, theirs)
-
-
 def _values(question: Question) -> tuple[list[float | None], list[float | None]]:
-    ours, theirs = _numbers(question)
+    """Return the values of the compared blocks by number; for pairs only of the blocks that both sides have."""
+    ours, theirs = sorted(question.ours), sorted(question.theirs)
+    if question.alike:
+        ours = theirs = [number for number in ours if number in question.theirs]
     return [question.ours[n].value_us for n in ours], [question.theirs[n].value_us for n in theirs]
-
-
-def _mean_ms(values: Sequence[float | None]) -> float | None:
-    """Return the geometric mean in milliseconds; None if a value is missing."""
-    known = [value for value in values if value]
-    return geometric_mean(known) / 1e3 if known and len(known) == len(values) else None
 
 
 def _decided(row: Row, tested: Tested, p: float | None, p_equivalent: float | None, margin: float) -> Row:
@@ -373,9 +354,8 @@ def _decided(row: Row, tested: Tested, p: float | None, p_equivalent: float | No
     if p is not None and p <= LEVEL:
         verdict: Word = "improved" if tested.direction < 0 else "regressed"
         return replace(row, verdict=verdict, why=f"{interval.ratio:.3g} times the other")
-    why = (
-        f"from {interval.low:.3g} to {interval.high:.3g} times the other: neither a difference nor its absence is shown"
-    )
+    band = f"from {interval.low:.3g} to {interval.high:.3g} times the other"
+    why = f"{band}: neither a difference nor its absence is shown"
     return replace(row, why=why, next=_more_blocks(row.blocks, interval.high / interval.low, margin))
 
 

@@ -40,8 +40,7 @@ from aftershock.results.evidence.stored import JudgedRun
 SCHEMA_VERSION = 1
 NAME = "ledger.jsonl"
 _OPTION = "--ledger"
-_WINDOWS = ("steady", "fault", "recovery")
-_QUANTILES = {"p50": ("0.5", 20), "p99": ("0.99", 1000)}  # and the records that each needs: 10/(1-q)
+_QUANTILES = {"p50": ("0.5", 20), "p99": ("0.99", 1000)}  # the minimum number of records is 10/(1-q)
 _TEXTS = ("run_id", "plan", "workload", "arm", "metric", "window", "unit")
 
 
@@ -78,13 +77,12 @@ class Ledger:
 
 
 def ledger_in(place: Path) -> Path:
-    """Return the ledger file for a file or a directory."""
     return place / NAME if place.is_dir() else place
 
 
 def read_ledger(path: Path) -> Ledger:
     """Read the ledger, empty if the file does not exist. Raises EvidenceError if the file can't be read."""
-    lines, broken = files.read_ledger_lines(path, _parsed, SCHEMA_VERSION, "a ledger", _OPTION)
+    lines, broken = files.read_ledger_lines(path, _line_of, SCHEMA_VERSION, "a ledger", _OPTION)
     return Ledger(tuple(sorted(lines, key=lambda line: (line.night, line.run_id))), tuple(broken))
 
 
@@ -106,12 +104,12 @@ def add(path: Path, runs: Iterable[JudgedRun]) -> list[str]:
 
 def lines_of(run: JudgedRun) -> Iterator[Line]:
     """Yield a run's lines: p50 and p99 by window, the longest gap under faults, recovery from each fault."""
+    night = date.fromisoformat(str(run.run["started_at"])[:10])
+    host, versions = (run.run.get(part) or {} for part in ("host", "versions"))
+    about = host.get("hostname"), versions.get("kafka"), run.run.get("git")
     for workload in run.timeline["workloads"]:
         control, *others = run.arms(workload)
         values = {arm: _measured(run, f"{workload['name']}/{arm}") for arm in (control, *others)}
-        night = date.fromisoformat(str(run.run["started_at"])[:10])
-        host, versions = (run.run.get(part) or {} for part in ("host", "versions"))
-        about = host.get("hostname"), versions.get("kafka"), run.run.get("git")
         for arm, metrics in values.items():
             for key, (value, unit, n) in sorted(metrics.items()):
                 ratio_to = None if arm == control else values[control].get(key, (None, "", 0))[0]
@@ -121,17 +119,20 @@ def lines_of(run: JudgedRun) -> Iterator[Line]:
 
 def _measured(run: JudgedRun, client: str) -> dict[tuple[str, str], tuple[float | None, str, int]]:
     """Return value, unit and n by (metric, window); a recovery is the slowest of a fault's rounds and blocks."""
+
+    def scaled(us: float | None, by: float) -> float | None:
+        return us / by if us else None
+
     values: dict[tuple[str, str], tuple[float | None, str, int]] = {}
     for row in run.analysis["distributions"]:
         side, _, kind = row["metric"].partition(".")
-        if row["client"] == client and kind == "latency" and row["window"] in _WINDOWS:
-            for name, (q, needs) in _QUANTILES.items():
-                if row["n"] >= needs:
-                    values[f"{side}.latency {name}", row["window"]] = _scaled(row["at"].get(q), 1e3), "ms", row["n"]
+        if row["client"] == client and kind == "latency" and row["window"] in ("steady", "fault", "recovery"):
+            for name, (q, records_min) in _QUANTILES.items():
+                if row["n"] >= records_min:
+                    values[f"{side}.latency {name}", row["window"]] = scaled(row["at"].get(q), 1e3), "ms", row["n"]
     for row in run.analysis["gaps"]:
         if row["client"] == client and row["window"] == "fault":
-            longest_us = row["longest_us"] if row["n"] else None
-            values[row["metric"], "fault"] = _scaled(longest_us, 1e6), "s", row["n"]
+            values[row["metric"], "fault"] = scaled(row["longest_us"] if row["n"] else None, 1e6), "s", row["n"]
     entries = {step["id"]: step.get("entry") or step["id"] for step in run.timeline["steps"]}
     by_entry: dict[str, list[Mapping[str, Any]]] = {}
     for row in run.analysis["recoveries"]:
@@ -140,30 +141,24 @@ def _measured(run: JudgedRun, client: str) -> dict[tuple[str, str], tuple[float 
     for entry, rows in by_entry.items():
         times_us = [row["recovered_us"] for row in rows]
         slowest_us = None if None in times_us else max(BACK_OFF_US, *times_us)
-        values["recovery", f"fault/{entry}"] = _scaled(slowest_us, 1e6), "s", min(row["n"] for row in rows)
+        values["recovery", f"fault/{entry}"] = scaled(slowest_us, 1e6), "s", min(row["n"] for row in rows)
     return values
 
 
-def _scaled(us: float | None, by: float) -> float | None:
-    return us / by if us else None
-
-
-def _parsed(row: dict[str, Any]) -> Line:
-    wrong = [name for name in _TEXTS if not isinstance(row[name], str)]
-    if wrong or not isinstance(row["n"], int):
-        raise ValueError(f"{(wrong or ['n'])[0]} is of the wrong type")
-    values = {name: _positive(row, name) for name in ("value", "ratio_to")}
+def _line_of(row: dict[str, Any]) -> Line:
+    """Parse a line of the ledger. Raises ValueError or KeyError."""
+    invalid = [name for name in _TEXTS if not isinstance(row[name], str)]
+    if invalid or not isinstance(row["n"], int):
+        raise ValueError(f"{(invalid or ['n'])[0]} is of the wrong type")
+    values = {}
+    for name in ("value", "ratio_to"):
+        value = row[name]
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (number and 0 < value < math.inf):
+            raise ValueError(f"{name} is {value}, and must be above 0 or null")
+        values[name] = None if value is None else float(value)
     columns: dict[str, Any] = {field.name: row.get(field.name) for field in fields(Line)}
     return Line(**columns | values | {"night": date.fromisoformat(row["night"])})
-
-
-def _positive(row: Mapping[str, Any], name: str) -> float | None:
-    value = row[name]
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise ValueError(f"{name} is {value}, and must be above 0 or null")
-    return float(value)
 
 
 KNOWN_ISSUES_FILE = "known-issues.toml"
@@ -186,10 +181,6 @@ class Issue:
         pairs = ((plan, self.plan), (arm, self.arm), (metric, self.metric))
         return self.begin <= changed <= self.until and all(fnmatchcase(name, glob) for name, glob in pairs)
 
-    def expired(self, last: date) -> bool:
-        """Return True if the issue has expired and has no effect."""
-        return last > self.until
-
 
 def read_known_issues(path: Path) -> tuple[Issue, ...]:
     """Read the issues, empty if the file does not exist. Raises EvidenceError if it is damaged."""
@@ -201,21 +192,21 @@ def read_known_issues(path: Path) -> tuple[Issue, ...]:
         raise EvidenceError(f"{path}: not readable as TOML ({error}); correct the file") from error
     entries = document.get("issue", [])
     if document.keys() - {"issue"} or not isinstance(entries, list):
-        raise EvidenceError(f"{path}: only [[issue]] tables belong here; correct the file")
-    return tuple(_issue(path, number, entry) for number, entry in enumerate(entries, 1))
-
-
-def _issue(path: Path, number: int, entry: dict[str, Any]) -> Issue:
-    where = f"{path}: issue {number}"
-    unknown = sorted(entry.keys() - {*_GLOBS, "reason", "from", "until"})
-    missing = [key for key in ("metric", "reason", "from", "until") if key not in entry]
-    if unknown or missing:
-        what = f"{unknown[0]!r} is unknown" if unknown else f"{missing[0]!r} is missing"
-        raise EvidenceError(f"{where}: {what}; it has metric, reason, from and until, and may have plan and arm")
-    for key, value in entry.items():
-        if type(value) is not (date if key in ("from", "until") else str):
+        raise EvidenceError(f"{path}: the file may only have [[issue]] tables; correct the file")
+    issues = []
+    for number, entry in enumerate(entries, 1):
+        where = f"{path}: issue {number}"
+        unknown = sorted(entry.keys() - {*_GLOBS, "reason", "from", "until"})
+        missing = [key for key in ("metric", "reason", "from", "until") if key not in entry]
+        if unknown or missing:
+            what = f"{unknown[0]!r} is unknown" if unknown else f"{missing[0]!r} is missing"
             raise EvidenceError(
-                f"{where}: {key!r} must be a {'day like 2026-12-15' if key in ('from', 'until') else 'text'}"
+                f"{where}: {what}; an issue has metric, reason, from and until, and may have plan and arm"
             )
-    globs = {key: entry[key] for key in _GLOBS if key in entry}
-    return Issue(**globs, reason=entry["reason"], begin=entry["from"], until=entry["until"])
+        for key, value in entry.items():
+            if type(value) is not (date if key in ("from", "until") else str):
+                kind = "a day like 2026-12-15" if key in ("from", "until") else "a text"
+                raise EvidenceError(f"{where}: {key!r} must be {kind}; correct the file")
+        globs = {key: entry[key] for key in _GLOBS if key in entry}
+        issues.append(Issue(**globs, reason=entry["reason"], begin=entry["from"], until=entry["until"]))
+    return tuple(issues)

@@ -14,7 +14,7 @@ its interval, and a missing value as a dash.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
@@ -31,73 +31,55 @@ from aftershock.results.text import cell, printable, table
 
 def refuse_unlike(base: JudgedRun, changed: JudgedRun) -> None:
     """Raise EvidenceError with every reason why the two runs can't be compared."""
-    reasons = "; ".join(_unlike(base, changed))
+    before, after = base.timeline, changed.timeline
+    if before["name"] != after["name"]:
+        reasons = [f"the plans are {before['name']} and {after['name']}"]
+    else:
+        reasons = [
+            f"{section}: {key} was {before[section].get(key)} and is {after[section].get(key)}"
+            for section in ("timing", "cluster")
+            for key in sorted({*before[section], *after[section]} - {"kafka"})
+            if before[section].get(key) != after[section].get(key)
+        ]
+        if before["topics"] != after["topics"]:
+            reasons.append("the topics of the plan differ")
+        loads = [[row | {"arms": None} for row in timeline["workloads"]] for timeline in (before, after)]
+        if loads[0] != loads[1]:
+            reasons.append("the load of the plan differs")
+        # If seeds or block counts differ, only ids and kinds are compared, because the other properties are then drawn.
+        blocks = [max((int(step.get("block", 0)) for step in t["steps"]), default=0) for t in (before, after)]
+        if base.run.get("seed") == changed.run.get("seed") and blocks[0] == blocks[1]:
+            faults: list[Any] = [before["steps"], after["steps"]]
+        else:
+            faults = [{(step.get("entry", step["id"]), step["kind"]) for step in t["steps"]} for t in (before, after)]
+        if faults[0] != faults[1]:
+            reasons.append("the faults of the plan differ")
+        if bool(base.run.get("rehearse")) != bool(changed.run.get("rehearse")):
+            reasons.append("one run is a rehearsal, in which nothing was injected")
     if reasons:
         raise EvidenceError(
-            f"{changed.run_id} can't be compared with {base.run_id}: {reasons}; compare runs of one plan"
+            f"{changed.run_id} can't be compared with {base.run_id}: {'; '.join(reasons)}; compare runs of one plan"
         )
 
 
 def notes(base: JudgedRun, changed: JudgedRun) -> tuple[str, ...]:
     """Return other differences between the runs that may explain a result."""
-    before, after = _properties(base), _properties(changed)
-    names = dict.fromkeys([*before, *after])
+    properties = []
+    for run in (base, changed):
+        versions = {f"version of {name}": version for name, version in (run.run.get("versions") or {}).items()}
+        host = {f"host's {name}": value for name, value in (run.run.get("host") or {}).items()}
+        arms = {
+            f"arm {workload['name']}/{name}": arm
+            for workload in run.timeline["workloads"]
+            for name, arm in workload["arms"].items()
+        }
+        properties.append({"seed": run.run.get("seed"), "revision": run.run.get("git"), **versions, **host, **arms})
+    before, after = properties
     return tuple(
         f"{name}: {before.get(name)} there, {after.get(name)} here"
-        for name in names
+        for name in dict.fromkeys([*before, *after])
         if before.get(name) != after.get(name)
     )
-
-
-def _unlike(base: JudgedRun, changed: JudgedRun) -> Iterator[str]:
-    before, after = base.timeline, changed.timeline
-    if before["name"] != after["name"]:
-        yield f"one is of the plan {before['name']}, the other of {after['name']}"
-        return
-    yield from _differing("timing", before["timing"], after["timing"])
-    yield from _differing("cluster", before["cluster"] | {"kafka": None}, after["cluster"] | {"kafka": None})
-    if before["topics"] != after["topics"]:
-        yield "the topics of the plan differ"
-    if _load(before) != _load(after):
-        yield "the load of the plan differs"
-    if _faults(base, changed) != _faults(changed, base):
-        yield "the faults of the plan differ"
-    if bool(base.run.get("rehearse")) != bool(changed.run.get("rehearse")):
-        yield "one is a rehearsal, in which nothing was injected"
-
-
-def _differing(section: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
-    for key in sorted({*before, *after}):
-        if before.get(key) != after.get(key):
-            yield f"{section}: {key} was {before.get(key)} and is {after.get(key)}"
-
-
-def _load(timeline: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [{key: value for key, value in workload.items() if key != "arms"} for workload in timeline["workloads"]]
-
-
-def _faults(run: JudgedRun, other: JudgedRun) -> Any:
-    """Return the steps; only ids and kinds if seeds or block counts differ, because the rest is then drawn."""
-    steps = run.timeline["steps"]
-    if run.run.get("seed") == other.run.get("seed") and _blocks(run) == _blocks(other):
-        return steps
-    return {(step.get("entry", step["id"]), step["kind"]) for step in steps}
-
-
-def _blocks(run: JudgedRun) -> int:
-    return max((int(step.get("block", 0)) for step in run.timeline["steps"]), default=0)
-
-
-def _properties(run: JudgedRun) -> dict[str, Any]:
-    """Return the properties that may differ, by name."""
-    versions = {f"version of {name}": version for name, version in (run.run.get("versions") or {}).items()}
-    host = {f"host's {name}": value for name, value in (run.run.get("host") or {}).items()}
-    arms = {
-        f"arm {workload['name']}/{name}": arm
-        for workload in run.timeline["workloads"]
-        for name, arm in workload["arms"].items()
-    }
-    return {"seed": run.run.get("seed"), "revision": run.run.get("git"), **versions, **host, **arms}
 
 
 @dataclass(frozen=True)
@@ -142,20 +124,17 @@ def arms_of(home: Path, options: Options | None = None) -> tuple[Comparison, ...
 
 def between(base: Path, changed: Path, options: Options) -> tuple[Comparison, ...]:
     """Compare each arm of the changed run with the same arm of the base. Raises EvidenceError for different plans."""
-    runs = read_judged_run(base), read_judged_run(changed)
+    runs = base_run, changed_run = read_judged_run(base), read_judged_run(changed)
     refuse_unlike(*runs)
-    comparisons = tuple(_across(*runs, workload, arm, options) for workload, arm in _in_both(*runs, options))
+    arms = {workload["name"]: set(workload["arms"]) for workload in base_run.timeline["workloads"]}
+    comparisons = []
+    for workload in changed_run.timeline["workloads"]:
+        common = [arm for arm in changed_run.arms(workload) if arm in arms.get(workload["name"], ())]
+        if options.control in (None, *common):
+            comparisons += [_across(*runs, workload, arm, options) for arm in common if arm != options.control]
     if not comparisons:
         raise AftershockError(f"{changed} and {base} have no arm in common that can be compared; name two other runs")
-    return comparisons
-
-
-def _in_both(base: JudgedRun, changed: JudgedRun, options: Options) -> Iterator[tuple[Mapping[str, Any], str]]:
-    arms = {workload["name"]: set(workload["arms"]) for workload in base.timeline["workloads"]}
-    for workload in changed.timeline["workloads"]:
-        both = [arm for arm in changed.arms(workload) if arm in arms.get(workload["name"], ())]
-        if options.control in (None, *both):
-            yield from ((workload, arm) for arm in both if arm != options.control)
+    return tuple(comparisons)
 
 
 def _across(base: JudgedRun, changed: JudgedRun, workload: Mapping[str, Any], arm: str, options: Options) -> Comparison:
@@ -170,9 +149,12 @@ def _across(base: JudgedRun, changed: JudgedRun, workload: Mapping[str, Any], ar
     answers = rows(questions, options.margin, _seed(base.run_id + changed.run_id))
     if control:
         answers = tuple(replace(row, ours_ms=None, theirs_ms=None) for row in answers)
-        caution = f"every block is divided by {options.control}'s in the same block, so an effect on both is not seen"
+        caution = (
+            f"every block is divided by the value of {options.control} in the same block, so an effect on both arms is "
+            "not visible"
+        )
     else:
-        caution = "what differs between the two nights counts as a difference; --control ARM divides it out"
+        caution = "a difference between the two nights counts as a difference; --control ARM divides by an arm's value"
     left_out = (note for _, of_run in trials.values() for note in of_run)
     all_notes = (*left_out, *notes(base, changed), caution)
     return Comparison(f"{client} in {changed.run_id}", f"{base.run_id}", _doubted(answers, changed, base), all_notes)
@@ -214,7 +196,7 @@ SCHEMA_VERSION = 1
 WIDTH = 80
 EXIT_CODES = {"improved": 0, "equivalent": 0, "regressed": 1, "inconclusive": 2}
 _HEAD = ("verdict", "ratio", "95 % interval", "p", "signs", "metric")
-_COLUMNS = (13, 7, 15, 8, 8, 28)
+_COLUMN_WIDTHS = (13, 7, 15, 8, 8)
 
 
 def exit_code(comparisons: Sequence[Comparison]) -> int:
@@ -225,39 +207,43 @@ def exit_code(comparisons: Sequence[Comparison]) -> int:
 
 def text(comparisons: Sequence[Comparison]) -> str:
     """Format for a terminal, without a final newline."""
-    return "\n\n".join("\n".join(_terminal(comparison)) for comparison in comparisons)
+    blocks = []
+    for comparison in comparisons:
+        title = f"{comparison.verdict}: {comparison.ours} against {comparison.theirs}"
+        lines = [fill(printable(title), WIDTH), ""]
+        for *fixed, last in (_HEAD, *map(_cells, comparison.rows)):
+            widths = zip(fixed, _COLUMN_WIDTHS, strict=True)
+            line = "".join(printable(value).ljust(width) for value, width in widths) + printable(last)
+            lines.append(line if len(line) <= WIDTH else line[: WIDTH - 1] + "~")
+        metrics_by_reason: dict[str, list[str]] = {}
+        for row in comparison.rows:
+            if row.verdict == "inconclusive":
+                metrics_by_reason.setdefault(_why(row), []).append(row.metric)
+        reasons = [f"{', '.join(metrics)}: {why}" for why, metrics in metrics_by_reason.items()]
+        lines += [
+            fill(printable(sentence), WIDTH, initial_indent="  ", subsequent_indent="    ")
+            for sentence in (*reasons, *comparison.notes)
+        ]
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
 
 
 def markdown(comparisons: Sequence[Comparison]) -> str:
     """Format as Markdown, a heading and a table per comparison."""
-    return "\n".join("".join(_markdown(comparison)) for comparison in comparisons)
+    blocks = []
+    for comparison in comparisons:
+        title = f"### {comparison.verdict}: {cell(comparison.ours)} against {cell(comparison.theirs)}\n\n"
+        cells = [(*_cells(row), str(row.blocks), _why(row)) for row in comparison.rows]
+        lines = [title, *table((*_HEAD, "blocks", "why"), cells)]
+        lines += [*(f"\n* {cell(note)}" for note in comparison.notes), "\n" if comparison.notes else ""]
+        blocks.append("".join(lines))
+    return "\n".join(blocks)
 
 
 def document(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     """Return the JSON document that ``--json`` prints."""
     pairs = [asdict(comparison) | {"verdict": comparison.verdict} for comparison in comparisons]
     return {"schema_version": SCHEMA_VERSION, "comparisons": pairs}
-
-
-def _terminal(comparison: Comparison) -> Iterator[str]:
-    yield fill(printable(f"{comparison.verdict}: {comparison.ours} against {comparison.theirs}"), WIDTH)
-    yield ""
-    yield _line(_HEAD)
-    for row in comparison.rows:
-        yield _line(_cells(row))
-    unsure = [row for row in comparison.rows if row.verdict == "inconclusive"]
-    reasons = [
-        f"{', '.join(row.metric for row in unsure if _why(row) == why)}: {why}"
-        for why in dict.fromkeys(map(_why, unsure))
-    ]
-    for sentence in (*reasons, *comparison.notes):
-        yield fill(printable(sentence), WIDTH, initial_indent="  ", subsequent_indent="    ")
-
-
-def _markdown(comparison: Comparison) -> Iterator[str]:
-    yield f"### {comparison.verdict}: {cell(comparison.ours)} against {cell(comparison.theirs)}\n\n"
-    yield from table((*_HEAD, "blocks", "why"), [(*_cells(row), str(row.blocks), _why(row)) for row in comparison.rows])
-    yield "".join(f"\n* {cell(note)}" for note in comparison.notes) + ("\n" if comparison.notes else "")
 
 
 def _why(row: Row) -> str:
@@ -271,9 +257,3 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}" if 0.001 <= value < 10 else f"{value:.2g}"  # noqa: PLR2004 - digits
-
-
-def _line(cells: Sequence[str]) -> str:
-    *fixed, last = cells
-    line = "".join(printable(text).ljust(width) for text, width in zip(fixed, _COLUMNS, strict=False)) + printable(last)
-    return line if len(line) <= WIDTH else line[: WIDTH - 1] + "~"

@@ -4,8 +4,8 @@
 both arms cancel; without a control, on logarithms of the value itself. Penalty 6 and segments of at least 3 nights
 raised no alarm in simulations without a shift. A change under 10 % is ignored. Before 24 nights that penalty never
 finds a change, so the result is inconclusive. The last 120 nights are examined, and a change counts while it is among
-the last 45 (one of x1.2 may take 27 nights to be detected). A censored night has no value. Censored nights are counted,
-and a series with one among its last three nights is inconclusive.
+the last 45 (a change of x1.2 may take 27 nights to be detected). A censored night has no value. Censored nights are
+counted, and a series with a censored night among its last three is inconclusive.
 
 **Output** as text for a terminal, as JSON, and the ledger as CSV for Apache Otava: a row per night, a column per
 series, ``time`` first, ``run`` and ``commit`` as attributes. Otava needs a number in every cell, so a night without a
@@ -15,7 +15,7 @@ value gets the previous one (the first nights get the next one), as Otava itself
 import csv
 import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
 from itertools import groupby
@@ -35,7 +35,7 @@ NIGHTS_MIN = 24
 NIGHTS_MAX = 120
 RECENT_NIGHTS = 45
 FLOOR = 1.10
-_FRESH = 3
+FRESH = 3
 
 Word: TypeAlias = Literal["regressed", "known", "improved", "steady", "inconclusive"]
 
@@ -86,17 +86,33 @@ class Trend:
 def trends(lines: Sequence[Line], issues: Sequence[Issue] = ()) -> tuple[Trend, ...]:
     """Return the trend of every series, in order of name. Issues expire by the last night of the ledger."""
     last = max((line.night for line in lines), default=date.min)
-    return tuple(_trend(own, issues, last) for own in series(lines))
+    return tuple(_trend(of_series, issues, last) for of_series in series(lines))
 
 
-def points(own: Sequence[Line]) -> tuple[list[Point], bool]:
+def series(lines: Sequence[Line]) -> Iterator[list[Line]]:
+    """Yield the lines of each series in order of nights."""
+
+    def key(line: Line) -> tuple[str, ...]:
+        return line.plan, line.workload, line.arm, line.metric, line.window
+
+    ordered = sorted(lines, key=lambda line: (*key(line), line.night, line.run_id))
+    return (list(of_series) for _, of_series in groupby(ordered, key=key))
+
+
+def points(lines: Sequence[Line]) -> tuple[list[Point], bool]:
     """Return the nights of one series, and True if they are ratios.
 
-    In a series of ratios, a night without a ratio has the value None.
+    A night's value is the geometric mean of its runs, or None if a run has no value or, in a series of ratios, no
+    ratio.
     """
-    relative = any(line.ratio_to is not None for line in own)
-    nights = (list(lines) for _, lines in groupby(own, key=lambda line: line.night))
-    return [Point(_mean(lines, relative=relative), lines[-1]) for lines in nights], relative
+    relative = any(line.ratio_to is not None for line in lines)
+    nights = []
+    for _, runs in groupby(lines, key=lambda line: line.night):
+        night = list(runs)
+        pairs = [(line.value, line.ratio_to if relative else 1.0) for line in night]
+        ratios = [value / other for value, other in pairs if value is not None and other is not None]
+        nights.append(Point(geometric_mean(ratios) if len(ratios) == len(pairs) else None, night[-1]))
+    return nights, relative
 
 
 def change_points(values: Sequence[float]) -> list[int]:
@@ -110,70 +126,46 @@ def change_points(values: Sequence[float]) -> list[int]:
     return [int(index) for index in indices]
 
 
-def series(lines: Sequence[Line]) -> Iterator[list[Line]]:
-    """Yield the lines of each series in order of nights."""
-    ordered = sorted(lines, key=lambda line: (*_key(line), line.night, line.run_id))
-    return (list(own) for _, own in groupby(ordered, key=_key))
-
-
-def _key(line: Line) -> tuple[str, ...]:
-    return line.plan, line.workload, line.arm, line.metric, line.window
-
-
-def _mean(lines: Sequence[Line], *, relative: bool) -> float | None:
-    """Return the geometric mean of a night's runs, None if a run has no value."""
-    pairs = [(line.value, line.ratio_to if relative else 1.0) for line in lines]
-    ratios = [value / other for value, other in pairs if value is not None and other is not None]
-    return geometric_mean(ratios) if len(ratios) == len(pairs) else None
-
-
-def _trend(own: Sequence[Line], issues: Sequence[Issue], last: date) -> Trend:
-    nights, relative = points(own)
+def _trend(lines: Sequence[Line], issues: Sequence[Issue], last: date) -> Trend:
+    nights, relative = points(lines)
     nights = nights[-NIGHTS_MAX:]
-    known = [point for point in nights if point.value is not None]
-    line, censored = own[-1], len(nights) - len(known)
+    measured = [(point.value, point.line) for point in nights if point.value is not None]
+    line, count = lines[-1], len(measured)
     names = (line.plan, f"{line.workload}/{line.arm}", line.metric, line.window, line.unit, relative)
-    missing = [point.line.run_id for point in nights[-_FRESH:] if point.value is None]
+
+    def trend(status: Word, why: str, advice: str | None = None, change: Change | None = None) -> Trend:
+        return Trend(*names, status, count, len(nights) - count, why, advice, change)
+
+    missing = [point.line.run_id for point in nights[-FRESH:] if point.value is None]
     if missing:
-        why = f"{len(missing)} of the last {_FRESH} nights are censored"
-        return Trend(*names, "inconclusive", len(known), censored, why, f"see the verdict of {missing[-1]}")
-    if len(known) < NIGHTS_MIN:
-        why, advice = f"too few nights: {len(known)} of {NIGHTS_MIN}", f"{NIGHTS_MIN - len(known)} more nights"
-        return Trend(*names, "inconclusive", len(known), censored, why, advice)
-    change = _last_change(known)
-    if change is None:
-        return Trend(*names, "steady", len(known), censored, "no lasting change of a tenth or more")
-    status, why = _rated(change, line, issues, last)
-    command = f"aftershock compare {change.run_before} {change.run_after}" if status == "regressed" else None
-    return Trend(*names, status, len(known), censored, why, command, change)
-
-
-def _last_change(known: Sequence[Point]) -> Change | None:
-    """Return the last recent change that is large enough."""
-    values = [point.value for point in known if point.value is not None]
-    bounds = [0, *change_points(values), len(values)]
+        why = f"{len(missing)} of the last {FRESH} nights are censored"
+        return trend("inconclusive", why, f"see the verdict of {missing[-1]}")
+    if count < NIGHTS_MIN:
+        why, advice = f"too few nights: {count} of {NIGHTS_MIN}", f"run {NIGHTS_MIN - count} more nights"
+        return trend("inconclusive", why, advice)
+    values = [value for value, _ in measured]
+    bounds = [0, *change_points(values), count]
     for before, at, after in reversed(list(zip(bounds, bounds[1:], bounds[2:], strict=False))):
-        last, first = known[at - 1].line, known[at].line
-        about = (("host", last.host, first.host), ("Kafka", last.kafka, first.kafka), ("revision", last.git, first.git))
-        besides = tuple(f"{name} {old} to {new}" for name, old, new in about if old != new)
+        old, new = measured[at - 1][1], measured[at][1]
+        about = (("host", old.host, new.host), ("Kafka", old.kafka, new.kafka), ("revision", old.git, new.git))
+        besides = tuple(f"{name} {previous} to {current}" for name, previous, current in about if previous != current)
         levels = median(values[before:at]), median(values[at:after])
-        change = Change(first.night, *levels, last.run_id, first.run_id, besides)
-        if len(values) - at <= RECENT_NIGHTS and abs(math.log(change.ratio)) >= math.log(FLOOR):
-            return change
-    return None
+        change = Change(new.night, *levels, old.run_id, new.run_id, besides)
+        if count - at <= RECENT_NIGHTS and abs(math.log(change.ratio)) >= math.log(FLOOR):
+            break
+    else:
+        return trend("steady", "no lasting change of a tenth or more")
 
-
-def _rated(change: Change, line: Line, issues: Sequence[Issue], last: date) -> tuple[Word, str]:
-    why = f"{change.ratio:.2f} times what it was, since {change.night}"
+    why = f"{change.ratio:.2f} times the earlier value, since {change.night}"
     why += f" ({', '.join(change.besides)})" if change.besides else ""
     if change.ratio < 1:
-        return "improved", why
-    known = [issue for issue in issues if issue.covers(line.plan, line.arm, line.metric, change.night)]
-    if valid := [issue for issue in known if not issue.expired(last)]:
-        return "known", f"{why}: {valid[0].reason}, till {valid[0].until}"
-    if known:
-        return "regressed", f"{why}; the known issue {known[0].reason!r} expired on {known[0].until}"
-    return "regressed", why
+        return trend("improved", why, change=change)
+    covering = [issue for issue in issues if issue.covers(line.plan, line.arm, line.metric, change.night)]
+    if valid := [issue for issue in covering if issue.until >= last]:
+        return trend("known", f"{why}: {valid[0].reason}, till {valid[0].until}", change=change)
+    if covering:
+        why += f"; the known issue {covering[0].reason!r} expired on {covering[0].until}"
+    return trend("regressed", why, f"aftershock compare {change.run_before} {change.run_after}", change)
 
 
 SCHEMA_VERSION = 1
@@ -189,89 +181,73 @@ def exit_code(series_trends: Sequence[Trend], broken: Sequence[str]) -> int:
 
 
 def text(series_trends: Sequence[Trend], broken: Sequence[str]) -> str:
-    """Format for a terminal, without a final newline: the counts, then every series that is not steady."""
+    """Format for a terminal, without a final newline: the counts, then every series that is not steady.
+
+    Inconclusive series with the same reason share a line, with the number of the series.
+    """
     if not series_trends and not broken:
         return "the ledger is empty; add judged runs: aftershock trend --add RUN"
-    counts = {status: sum(trend.status == status for trend in series_trends) for status in _order(series_trends)}
-    head = f"{len(series_trends)} series: " + ", ".join(f"{count} {status}" for status, count in counts.items())
-    changed = [_text(trend) for status in counts for trend in series_trends if trend.status == status and trend.change]
-    return "\n".join([head, *map(_wrapped, [*changed, *_unsure_texts(series_trends), *broken])])
-
-
-def document(series_trends: Sequence[Trend], broken: Sequence[str]) -> dict[str, Any]:
-    """Return the JSON document that ``--json`` prints."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "series": [_row(trend) for trend in series_trends],
-        "broken": list(broken),
-    }
-
-
-def otava(lines: Sequence[Line]) -> tuple[str, int]:
-    """Return the CSV and the number of filled cells."""
-    columns = {_column(own[0]): {point.line.night: point for point in points(own)[0]} for own in series(lines)}
-    nights = sorted({line.night for line in lines})
-    values = {
-        name: [known[night].value if night in known else None for night in nights] for name, known in columns.items()
-    }
-    full = {name: _filled(column) for name, column in values.items() if any(value is not None for value in column)}
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["time", "run", "commit", *full])
-    last = {line.night: line for line in lines}
-    for index, night in enumerate(nights):
-        about = (f"{night} 00:00:00 +0000", last[night].run_id, last[night].git or "")
-        writer.writerow([*about, *(f"{column[index]:.9g}" for column in full.values())])
-    return out.getvalue(), sum(values[name].count(None) for name in full)
-
-
-def _order(series_trends: Sequence[Trend]) -> list[str]:
-    words = ("regressed", "known", "improved", "inconclusive", "steady")
-    return [word for word in words if any(trend.status == word for trend in series_trends)]
-
-
-def _unsure_texts(series_trends: Sequence[Trend]) -> Iterator[str]:
-    """Yield each reason with the name of the inconclusive series, or with the number of such series."""
-    unsure = [trend for trend in series_trends if trend.status == "inconclusive"]
-    for why, advice in dict.fromkeys((trend.why, trend.next) for trend in unsure):
-        alike = [trend for trend in unsure if (trend.why, trend.next) == (why, advice)]
-        yield f"inconclusive: {f'{len(alike)} series' if len(alike) > 1 else _name(alike[0])}: {why}; next: {advice}"
+    by_status: dict[str, list[Trend]] = {}
+    for status in ("regressed", "known", "improved", "inconclusive", "steady"):
+        if trends := [trend for trend in series_trends if trend.status == status]:
+            by_status[status] = trends
+    counts = ", ".join(f"{len(trends)} {status}" for status, trends in by_status.items())
+    sentences = []
+    for trend in (trend for trends in by_status.values() for trend in trends):
+        if trend.change is not None:
+            unit = "of the control's" if trend.relative else trend.unit
+            sentence = f"{trend.status}: {_name(trend)}: {trend.why}"
+            sentence += f"; {trend.change.before:.4g} to {trend.change.after:.4g} {unit}"
+            sentence += f"; {trend.censored} nights are censored" if trend.censored else ""
+            sentences.append(sentence + (f"; next: {trend.next}" if trend.next else ""))
+    by_reason: dict[tuple[str, str | None], list[Trend]] = {}
+    for trend in by_status.get("inconclusive", ()):
+        by_reason.setdefault((trend.why, trend.next), []).append(trend)
+    for (why, advice), alike in by_reason.items():
+        name = f"{len(alike)} series" if len(alike) > 1 else _name(alike[0])
+        sentences.append(f"inconclusive: {name}: {why}; next: {advice}")
+    lines = [fill(printable(sentence), WIDTH, subsequent_indent="  ") for sentence in (*sentences, *broken)]
+    return "\n".join([f"{len(series_trends)} series: {counts}", *lines])
 
 
 def _name(trend: Trend) -> str:
     return f"{trend.plan} {trend.client} {trend.metric} in {trend.window}"
 
 
-def _wrapped(sentence: str) -> str:
-    return fill(printable(sentence), WIDTH, subsequent_indent="  ")
+def document(series_trends: Sequence[Trend], broken: Sequence[str]) -> dict[str, Any]:
+    """Return the JSON document that ``--json`` prints."""
+    rows = []
+    for trend in series_trends:
+        row = asdict(trend)
+        if trend.change is not None:
+            row["change"] |= {"night": trend.change.night.isoformat(), "ratio": trend.change.ratio}
+        rows.append(row)
+    return {"schema_version": SCHEMA_VERSION, "series": rows, "broken": list(broken)}
 
 
-def _text(trend: Trend) -> str:
-    unit = "of the control's" if trend.relative else trend.unit
-    sentence = f"{trend.status}: {_name(trend)}: {trend.why}"
-    if trend.change is not None:
-        sentence += f"; {trend.change.before:.4g} to {trend.change.after:.4g} {unit}"
-    if trend.censored:
-        sentence += f"; {trend.censored} nights are censored"
-    return sentence + (f"; next: {trend.next}" if trend.next else "")
-
-
-def _row(trend: Trend) -> Mapping[str, Any]:
-    if trend.change is None:
-        return asdict(trend)
-    change = asdict(trend.change) | {"night": trend.change.night.isoformat(), "ratio": trend.change.ratio}
-    return asdict(trend) | {"change": change}
-
-
-def _column(line: Line) -> str:
-    named = (line.plan, line.workload, line.arm, line.metric, line.window)
-    return "/".join(named).replace(" ", "_")
-
-
-def _filled(column: Sequence[float | None]) -> list[float]:
-    current = next(value for value in column if value is not None)
-    values = []
-    for value in column:
-        current = current if value is None else value
-        values.append(current)
-    return values
+def otava(lines: Sequence[Line]) -> tuple[str, int]:
+    """Return the CSV and the number of filled cells."""
+    nights = sorted({line.night for line in lines})
+    columns: dict[str, list[float]] = {}
+    filled = 0
+    for of_series in series(lines):
+        by_night = {point.line.night: point.value for point in points(of_series)[0]}
+        values = [by_night.get(night) for night in nights]
+        current = next((value for value in values if value is not None), None)
+        if current is not None:
+            line = of_series[0]
+            column = columns[
+                f"{line.plan}/{line.workload}/{line.arm}/{line.metric}/{line.window}".replace(" ", "_")
+            ] = []
+            for value in values:
+                current = current if value is None else value
+                column.append(current)
+            filled += values.count(None)
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["time", "run", "commit", *columns])
+    last = {line.night: line for line in lines}
+    for index, night in enumerate(nights):
+        about = (f"{night} 00:00:00 +0000", last[night].run_id, last[night].git or "")
+        writer.writerow([*about, *(f"{column[index]:.9g}" for column in columns.values())])
+    return out.getvalue(), filled

@@ -195,7 +195,10 @@ def test_two_runs_by_block(tmp_path: Path) -> None:
         (one.ours, one.theirs, one.verdict) for one in found
     ]
     assert "version of kafka: 4.3.1 there, 4.4.0 here" in found[0].notes
-    assert "what differs between the two nights counts as a difference; --control ARM divides it out" in found[0].notes
+    assert (
+        "a difference between the two nights counts as a difference; --control ARM divides by an arm's value"
+        in found[0].notes
+    )
 
 
 def test_a_control_divides_the_night_out(tmp_path: Path) -> None:
@@ -204,7 +207,10 @@ def test_a_control_divides_the_night_out(tmp_path: Path) -> None:
     changed = documents({"baseline": [v * 2 for v in BASE], "kip951": SAME}, run_id="r2")
     (found,) = two(tmp_path, base, changed, control="baseline")
     assert ("orders/kip951 in r2", "equivalent") == (found.ours, found.verdict)
-    assert "every block is divided by baseline's in the same block, so an effect on both is not seen" in found.notes
+    assert (
+        "every block is divided by the value of baseline in the same block, so an effect on both arms is not visible"
+        in found.notes
+    )
 
 
 def test_other_numbers_of_blocks_have_no_pairs(tmp_path: Path) -> None:
@@ -227,13 +233,13 @@ def test_a_run_without_blocks_is_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("part", "value", "says"),
     [
-        (("timeline", "name"), "other", "one is of the plan rotation, the other of other"),
+        (("timeline", "name"), "other", "the plans are rotation and other"),
         (("timeline", "timing", "steady_ms"), 5000, "timing: steady_ms was 10000 and is 5000"),
         (("timeline", "cluster", "profile"), "production", "cluster: profile was fast and is production"),
         (("timeline", "topics"), [], "the topics of the plan differ"),
         (("timeline", "workloads", 0, "produce", "rate_per_s"), 90.0, "the load of the plan differs"),
         (("timeline", "steps", 2, "kind"), "pause", "the faults of the plan differ"),
-        (("run", "rehearse"), True, "one is a rehearsal, in which nothing was injected"),
+        (("run", "rehearse"), True, "one run is a rehearsal, in which nothing was injected"),
     ],
 )
 def test_what_cannot_be_compared(tmp_path: Path, part: tuple[Any, ...], value: Any, says: str) -> None:

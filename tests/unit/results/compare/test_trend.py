@@ -68,7 +68,7 @@ def test_what_is_said_of_a_shift() -> None:
     assert ("host ci-1 to ci-2", "Kafka 4.3.0 to 4.4.0") == found.change.besides
     assert "aftershock compare run-2026-07-30 run-2026-07-31" == found.next
     assert 2.0 == found.change.ratio
-    assert "2.00 times what it was, since 2026-07-31 (host ci-1 to ci-2, Kafka 4.3.0 to 4.4.0)" == found.why
+    assert "2.00 times the earlier value, since 2026-07-31 (host ci-1 to ci-2, Kafka 4.3.0 to 4.4.0)" == found.why
 
 
 def test_less_than_a_tenth_is_no_change() -> None:
@@ -100,7 +100,7 @@ def test_a_ratio_to_the_control_cancels_the_night() -> None:
 def test_too_few_nights() -> None:
     """Fewer than 24 decide nothing, and the answer says how many are missing; so does a ledger without lines."""
     found = judged([1.0] * (NIGHTS_MIN - 5))
-    assert ("inconclusive", "too few nights: 19 of 24", "5 more nights") == (found.status, found.why, found.next)
+    assert ("inconclusive", "too few nights: 19 of 24", "run 5 more nights") == (found.status, found.why, found.next)
     assert "steady" == judged([1.0, 1.1] * (NIGHTS_MIN // 2)).status
     assert (2, ()) == (trend.exit_code((), ()), trends([]))
 
@@ -154,7 +154,7 @@ def test_known_issues(issue: Issue, status: str, says: str) -> None:
             "[[issue]]\nmetric = 'a'\nreason = 'b'\nfrom = 2026-01-01\nuntil = 2026-02-01\nwho = 'x'\n",
             "'who' is unknown",
         ),
-        ("[[issues]]\nmetric = 'a'\n", "only \\[\\[issue\\]\\] tables belong here"),
+        ("[[issues]]\nmetric = 'a'\n", "only have \\[\\[issue\\]\\] tables"),
         ("issue = ", "not readable as TOML"),
     ],
 )
@@ -233,8 +233,8 @@ def test_text_and_document() -> None:
     text = trend.text(found, ())
     assert "4 series: 1 regressed, 2 inconclusive, 1 steady" == text.splitlines()[0]
     told = " ".join(text.split())
-    assert "regressed: nightly orders/kip951 produce.latency p99 in fault: 2.00 times what it was" in told
-    assert "inconclusive: 2 series: too few nights: 1 of 24; next: 23 more nights" in told
+    assert "regressed: nightly orders/kip951 produce.latency p99 in fault: 2.00 times the earlier value" in told
+    assert "inconclusive: 2 series: too few nights: 1 of 24; next: run 23 more nights" in told
     assert all(len(line) <= 80 for line in text.splitlines())
     row = next(row for row in json.loads(json.dumps(trend.document(found, ())))["series"] if row["change"])
     assert ("2026-07-31", 2.0) == (row["change"]["night"], row["change"]["ratio"])
