@@ -4,6 +4,7 @@ Who drives the runs is left out: evidence made up beforehand takes their place (
 """
 
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
 
@@ -37,13 +38,26 @@ ALONE, XDIST = ("-p", "no:xdist", "--deselect", "test_suite.py::test_starved"), 
 
 
 @pytest.fixture(
-    scope="module", params=[pytest.param(ALONE, id="alone", marks=pytest.mark.nightly), pytest.param(XDIST, id="xdist")]
+    scope="module",
+    params=[
+        pytest.param(ALONE, id="alone", marks=pytest.mark.nightly),
+        pytest.param(XDIST, id="xdist", marks=pytest.mark.nightly),
+    ],
 )
 def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Told:
     folder = tmp_path_factory.mktemp("suite")
     project(folder, SUITE, (*GOOD, *SPOILT, TRUNCATED))
     on_github = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(folder / "summary.md")}
     return run_suite(folder, "-v", *request.param, **on_github)
+
+
+def test_a_lost_record_fails_its_test_alone(tmp_path: Path) -> None:
+    """Two runs under xdist: the test whose run lost a record fails, with the check; the other test passes."""
+    project(tmp_path, SUITE, ("losing", GOOD[0]))
+    told = run_suite(tmp_path, "-v", "-n", "2", "-k", "losing or passing")
+    assert 1 == told.code
+    assert "1 failed, 1 passed" in told.lines[-1]
+    assert "FAIL integrity/lost (arm=baseline consume)" in "\n".join(told.section("FAILURES"))
 
 
 def runs_of(told: Told, test: str) -> list[dict[str, str | None]]:

@@ -26,7 +26,7 @@ UNREADABLE = [one for one in DEFECTS.values() if "evidence" in one.caught]
 BASES = sorted({one.base for one in READABLE}, key=lambda base: base.__name__)
 IN_SEQUENCE = {f"integrity/{rule}": "FAIL" for rule in ("order", "backward", "beyond", "corrupt")}
 SEQUENCES = [one for one in READABLE if IN_SEQUENCE.items() & one.caught.items()]
-NOISY = 20
+NOISY, NOISY_AT_NIGHT = 5, 20
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +37,14 @@ def verdicts(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) ->
     homes += [base().copy(base.__name__).write(home / base.__name__) for base in BASES]
     homes += [noisy_run(seed).write(home / f"noisy-{seed}") for seed in range(NOISY)]
     return judged_together(spark, homes)
+
+
+@pytest.fixture(scope="module")
+def noisy_verdicts(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Verdicts:
+    """The checks of the noisy runs that only the nightly judges."""
+    home = tmp_path_factory.mktemp("noisy")
+    seeds = range(NOISY, NOISY_AT_NIGHT)
+    return judged_together(spark, [noisy_run(seed).write(home / f"noisy-{seed}") for seed in seeds])
 
 
 def by_id(checks: tuple[Check, ...]) -> dict[tuple[str, str], str]:
@@ -69,6 +77,15 @@ def test_what_defects_are_planted_in_raises_no_alarm(verdicts: Verdicts, base: o
 def test_a_clean_run_with_noise_raises_no_alarm(verdicts: Verdicts, seed: int) -> None:
     """Slow tails, failures within the SLOs, moved leaders, redeliveries after a rebalance: all of it is permitted."""
     assert set() == alarms(verdicts[f"noisy-{seed}"])
+
+
+@pytest.mark.nightly
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+@pytest.mark.parametrize("seed", range(NOISY, NOISY_AT_NIGHT))
+def test_more_clean_runs_with_noise_raise_no_alarm(noisy_verdicts: Verdicts, seed: int) -> None:
+    """The same for more seeds."""
+    assert set() == alarms(noisy_verdicts[f"noisy-{seed}"])
 
 
 @pytest.mark.spark
