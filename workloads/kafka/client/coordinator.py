@@ -104,7 +104,6 @@ class Coordinator:
         return self._node_id
 
     def forget(self) -> None:
-        """Forget the coordinator; the next request looks it up again."""
         self._node_id = None
 
     async def _ask(self, node_id: int, api: ApiVersionRange, make: Callable[[Any], Any]) -> Any:

@@ -19,8 +19,9 @@ Kafka: ``NetworkClient``, ``ClusterConnectionStates``.
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from math import inf
 from typing import Literal
 
@@ -32,23 +33,20 @@ from aftershock.workloads.kafka.rules.metadata import Metadata
 from aftershock.workloads.kafka.rules.values import UNKNOWN, Backoff, Node
 from aftershock.workloads.kafka.wire.channel import Channel
 from aftershock.workloads.kafka.wire.connection import Address
-from aftershock.workloads.kafka.wire.security import Security
 
 
 class NodeConnection:
     """Connection to one node for one purpose: open, connecting, or in back-off.
 
-    ``address`` is evaluated at each attempt. ``on_change`` is called when a connection was made, was refused, or was
-    found to be lost; ``error`` is the reason for a missing connection.
+    Each attempt evaluates ``address`` and passes it to ``connect``. ``on_change`` is called when a connection was made,
+    was refused, or was found to be lost; ``error`` is the reason for a missing connection.
     """
 
     def __init__(
         self,
         address: Callable[[], Address | None],
         *,
-        client_id: str,
-        security: Security,
-        connect_timeout_ms: float,
+        connect: Callable[[Address], Awaitable[Channel]],
         backoff: Backoff,
         clock_ms: Callable[[], float],
         on_change: Callable[["NodeConnection"], None],
@@ -56,9 +54,7 @@ class NodeConnection:
         self.used_ms = clock_ms()
         self.error: Exception | None = None
         self._address = address
-        self._client_id = client_id
-        self._security = security
-        self._connect_timeout_ms = connect_timeout_ms
+        self._connect_to = connect
         self._backoff = backoff
         self._clock_ms = clock_ms
         self._on_change = on_change
@@ -70,7 +66,6 @@ class NodeConnection:
 
     @property
     def open(self) -> Channel | None:
-        """The channel, while it is open."""
         channel = self._channel
         return channel if channel is not None and not channel.closed else None
 
@@ -145,12 +140,7 @@ class NodeConnection:
         try:
             if address is None:
                 return
-            self._channel = await Channel.open(
-                address,
-                client_id=self._client_id,
-                connect_timeout_ms=self._connect_timeout_ms,
-                security=self._security,
-            )
+            self._channel = await self._connect_to(address)
             self._failures, self.error = 0, None
         except (OSError, ClientError, ValueError, OverflowError) as error:  # the last two: invalid host, invalid port
             self._failed(error)
@@ -186,8 +176,13 @@ class NetworkClient:
     ) -> None:
         self.unsupported: UnsupportedError | None = None
         self._bootstrap = bootstrap
-        self._client_id = client_id
         self._settings = settings
+        self._connect_to = partial(
+            Channel.open,
+            client_id=client_id,
+            security=settings.security,
+            connect_timeout_ms=settings.socket_connection_setup_timeout_ms,
+        )
         self._metadata = metadata
         self._metadata_purpose: Purpose = "metadata" if settings.metadata_own_connection else "data"
         self._clock_ms = clock_ms
@@ -274,9 +269,7 @@ class NetworkClient:
         if link is None:
             link = self._links[node_id, purpose] = NodeConnection(
                 lambda: self._address(node_id, purpose),
-                client_id=self._client_id,
-                security=self._settings.security,
-                connect_timeout_ms=self._settings.socket_connection_setup_timeout_ms,
+                connect=self._connect_to,
                 backoff=self._backoff,
                 clock_ms=self._clock_ms,
                 on_change=lambda connection: self._changed(node_id, purpose, connection),

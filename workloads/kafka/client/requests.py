@@ -118,7 +118,6 @@ def _compact_length(length: int) -> bytes:
 
 
 def init_producer_id_request(messages: Any) -> Any:
-    """Return a request for a new producer id, without transactions."""
     return messages.InitProducerIdRequest(transactional_id=None, transaction_timeout=_NO_TRANSACTION)
 
 

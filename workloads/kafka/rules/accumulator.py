@@ -91,7 +91,6 @@ class Unfinished:
 
     @property
     def next_expiry_ms(self) -> float:
-        """Time at which the next batch expires; infinite if empty."""
         return self.oldest_ms + self._delivery_timeout_ms
 
     def expired(self, now_ms: float) -> list[ProducerBatch]:
@@ -104,7 +103,6 @@ class Unfinished:
         return expired
 
     def all(self) -> list[ProducerBatch]:
-        """Return all batches, oldest first."""
         return list(self._batches)
 
 
@@ -266,7 +264,6 @@ class RecordAccumulator:
         return _READY if full or len(batch.values) == 1 else _JOINED
 
     def _refresh_topic(self, topic: str) -> TopicQueues:
-        """Return a topic's queues, updated to the current metadata version."""
         queues = self._topics.get(topic)
         if queues is None:
             queues = self._topics[topic] = TopicQueues(topic, self._partitioner.topic(topic), self._queues)
@@ -311,7 +308,6 @@ class RecordAccumulator:
 
     @property
     def is_empty(self) -> bool:
-        """True if no batch waits to be drained."""
         return not self._loaded
 
     def ready(self, now_ms: float) -> Ready:

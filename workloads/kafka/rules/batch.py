@@ -135,7 +135,6 @@ class ProducerBatch:
 
     @property
     def count(self) -> int:
-        """Number of records."""
         return len(self.values)
 
     @property
@@ -149,7 +148,6 @@ class ProducerBatch:
         return self.numbers is not None and self.numbers.base_sequence != UNKNOWN
 
     def close(self) -> None:
-        """Accept no more records."""
         self.closed = True
         self.room = -inf
 

@@ -135,7 +135,6 @@ class FetchSession:
 
     @property
     def epoch(self) -> int:
-        """Epoch of the next request."""
         return self._epoch
 
     @property

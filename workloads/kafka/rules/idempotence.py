@@ -118,7 +118,6 @@ class Numbers:
 
     @property
     def next_sequence(self) -> int:
-        """Base sequence of the following batch."""
         return increment(self.base_sequence, self.count)
 
 

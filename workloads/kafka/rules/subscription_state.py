@@ -110,7 +110,6 @@ class Position:
 
     @property
     def fetchable(self) -> bool:
-        """True if the partition may be fetched (rule 2 of a position)."""
         return self.state is State.FETCHING and not self.revoking
 
     def seek(self, position: FetchPosition) -> None:
@@ -210,7 +209,6 @@ class SubscriptionState:
     # ---- pending work
 
     def fetchable(self) -> list[TopicPartition]:
-        """Return the partitions that may be fetched, in order."""
         return [tp for tp, position in self._positions.items() if position.fetchable]
 
     def initializing(self) -> list[TopicPartition]:
@@ -239,7 +237,6 @@ class SubscriptionState:
     # ---- one partition
 
     def state(self, tp: TopicPartition) -> State | None:
-        """Return the state of a partition; None if it isn't assigned."""
         position = self._positions.get(tp)
         return position.state if position else None
 

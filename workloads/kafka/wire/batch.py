@@ -138,11 +138,9 @@ class Batch:
         return header_values_of(self._pieces, self.payload, _single_header_lead(name, size), size)
 
     def values(self) -> list[memoryview | None]:
-        """Return views of the values."""
         return self._views(self.columns.value_at, self.columns.value_size)
 
     def keys(self) -> list[memoryview | None]:
-        """Return views of the keys."""
         return self._views(self.columns.key_at, self.columns.key_size)
 
     def records(self) -> Sequence[Record]:

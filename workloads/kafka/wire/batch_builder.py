@@ -101,7 +101,6 @@ def one_by_one(
     keys: Sequence[bytes | None] | None,
     headers: Sequence[Headers] | None,
 ) -> bytes:
-    """Build records of any shape."""
     records: list[bytes] = []
     columns = zip(values, keys or repeat(None), headers or repeat(()), time_deltas_ms, strict=False)
     for offset_delta, (value, key, record_headers, time_delta_ms) in enumerate(columns):

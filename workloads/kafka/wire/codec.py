@@ -90,7 +90,6 @@ class Api(IntEnum):
 
 @cache
 def known_versions(api: Api) -> range:
-    """Return the versions of an API that kio knows."""
     versions = schema_name_map[api_key_map[api]]
     return range(min(versions), max(versions) + 1)
 
@@ -155,7 +154,6 @@ def encode_frame(request: RequestPayload, correlation_id: int, client_id: str | 
 
 
 def frame_head(kind: type[RequestPayload], body_bytes: int, correlation_id: int, client_id: str | None) -> bytes:
-    """Encode the length prefix and the header of a request."""
     key, version, header_end = _header_constants(kind, client_id)
     length = _HEADER.size - PREFIX.size + len(header_end) + body_bytes
     return _HEADER.pack(length, key, version, correlation_id) + header_end

@@ -28,7 +28,6 @@ _LENGTH = struct.Struct(">i")
 
 
 def available(name: str) -> bool:
-    """Return True if this installation supports the codec."""
     return name in {"none", "gzip"} or importlib.util.find_spec("cramjam") is not None
 
 

@@ -43,10 +43,10 @@ class Span(NamedTuple):
 
     start: int
     time_at: int
-    time_delta_ms: int
     offset_delta_at: int
-    offset_delta: int
     deltas_end: int
+    time_delta_ms: int
+    offset_delta: int
     key_at: int
     key_size: int
     value_at: int
@@ -58,21 +58,12 @@ class Span(NamedTuple):
 
     @property
     def stride(self) -> int:
-        """Distance to the next record."""
         return self.end - self.start
 
     @property
     def row(self) -> tuple[int, ...]:
-        """Row of ``Columns``."""
-        return (
-            self.time_delta_ms,
-            self.offset_delta,
-            self.key_at,
-            self.key_size,
-            self.value_at,
-            self.value_size,
-            self.headers_at,
-        )
+        """Row of ``Columns``: the fields from ``time_delta_ms`` to ``headers_at``."""
+        return self[4:11]
 
 
 def read(payload: memoryview, start: int) -> Span:
@@ -104,10 +95,10 @@ def read(payload: memoryview, start: int) -> Span:
     return Span(
         start,
         time_at,
-        time_delta_ms,
         offset_delta_at,
-        offset_delta,
         deltas_end,
+        time_delta_ms,
+        offset_delta,
         key_at,
         key_size,
         value_at,
@@ -150,7 +141,6 @@ class Run(NamedTuple):
         return np.frombuffer(payload, np.uint8, self.length * stride, self.span.start).reshape(self.length, stride)
 
     def times(self, rows: Bytes) -> Bytes:
-        """Return the bytes of the time deltas."""
         return rows[:, self.span.time_at - self.span.start : self.span.offset_delta_at - self.span.start]
 
     def table(self, payload: memoryview) -> Ints:
@@ -264,12 +254,10 @@ def header_values_of(pieces: Pieces, payload: memoryview, lead: bytes, size: int
 
 @lru_cache(maxsize=256)
 def _offset_deltas(first: int, count: int) -> bytes:
-    """Return the varints of consecutive offset deltas."""
     return b"".join(map(varint, range(first, first + count)))
 
 
 def _decode_varints(varints: Bytes) -> Ints:
-    """Decode one varint per row."""
     if varints.shape[1] == 1:
         return _ONE_BYTE[varints[:, 0]]
     bits = (varints & ~np.uint8(_CONTINUATION)).astype(np.int64)

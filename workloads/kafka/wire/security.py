@@ -33,7 +33,6 @@ class Security:
 
     @property
     def encrypted(self) -> bool:
-        """True if connections use TLS."""
         return self.protocol in ("SSL", "SASL_SSL")
 
     @cached_property
