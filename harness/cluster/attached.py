@@ -1,15 +1,9 @@
 """Attached cluster: a user's own cluster, reached by its bootstrap address and described by its own brokers.
 
 Its nodes, networks and disks are not accessible to the harness. All its clients are in one location; brokers are in the
-racks that they report (``broker.rack``), under the plan's names for them.
-
-* `AttachmentDescriptor` (``attached.json`` in the run directory) records what the run may touch. It is written before
-  the first change, and again for every topic that the run creates, so that another process can heal the cluster after a
-  crash. It holds no secrets, only the names of their environment variables.
-* Topics of the plan are used as they are, or created and deleted again if the plan says so. A topic is deleted by its
-  id, so a topic that another user created under the same name stays.
-* In a user's Toxiproxy, only the proxies that the plan names can be changed (`NamedProxies`). Journal, undo and report
-  use link names as for a launched cluster (``client_a-k1``); requests to Toxiproxy use the user's names.
+racks that they report (``broker.rack``), under the plan's names for them. Topics of the plan are used as they are, or
+created and deleted again if the plan says so. Journal, undo and report use link names as for a launched cluster
+(``client_a-k1``).
 """
 
 import base64
@@ -57,13 +51,13 @@ _DESCRIBE = DescribeClusterRequest(include_cluster_authorized_operations=False, 
 
 @dataclass(frozen=True)
 class AttachmentDescriptor:
-    """Record of an attached run, for healing after a crash.
+    """Record of what an attached run may change, so that another process can heal the cluster after a crash.
+
+    ``attached.json`` is written before the first change, and again for each topic that the run creates. It holds no
+    secrets, only the names of their environment variables, and absolute paths.
 
     Attributes:
-        attach: with absolute paths, because another process may heal from another folder.
-        topics: the plan's topics.
         clients: names of our workers, which are their client ids.
-        groups: consumer groups of the workers.
         created: ids of the topics that the run created, by name.
         over: the run removed its traces.
     """
@@ -141,11 +135,7 @@ class ClusterDescription:
 
 
 def describe_cluster(bootstrap: str, security: Security) -> ClusterDescription:
-    """Describe the cluster, using the first address of ``bootstrap`` that answers.
-
-    Raises:
-        ClusterError: no address answers (with each error), or the cluster is too old.
-    """
+    """Describe the cluster, using the first address of ``bootstrap`` that answers. Raises ClusterError without one."""
     try:
         pairs = (item.rpartition(":") for item in bootstrap.split(","))
         addresses = [Address.checked(host, int(port)) for host, _, port in pairs]
@@ -245,12 +235,7 @@ def link_name(attach: Attach, broker: int) -> str:
 class AttachedCluster:
     """A `target.Target`. Connects on first use, so that its proxies can be healed while no broker is reachable.
 
-    Attributes:
-        descriptor: the objects that the run may change, and the topics that it created.
-        toxiproxy: the proxies that the plan names, None without any.
-
-    Raises:
-        ClusterError: a secret is missing, no broker answers, or a named object is missing.
+    Raises ClusterError if a secret is missing, no broker answers, or a named object is missing.
     """
 
     voters: Sequence[int] = ()

@@ -49,15 +49,7 @@ DESCRIPTOR_FILE = "cluster.json"
 
 
 class Cluster:
-    """A launched cluster.
-
-    Attributes:
-        nodes: the Kafka nodes by id.
-        admin: administration through listeners that no fault touches.
-        toxiproxy: the server that every link passes.
-        wire_proxy: the optional proxy between clients and Toxiproxy.
-        security: plain text on all listeners.
-    """
+    """A launched cluster. ``admin`` uses listeners that no fault touches; every link passes ``toxiproxy``."""
 
     security = PLAINTEXT_SETTINGS
 
@@ -144,8 +136,7 @@ class Cluster:
     def await_ready(self, deadline_s: float) -> None:
         """Wait until all brokers are unfenced, the internal topic for consumers exists, and every ISR is full.
 
-        Raises:
-            ClusterError: a node died, or the deadline passed; the text says what is missing.
+        Raises ClusterError if a node died or the deadline passed.
         """
         self._await("ready", self._not_ready, deadline_s)
         self.admin.coordinator("aftershock")
@@ -154,8 +145,7 @@ class Cluster:
     def await_in_sync(self, deadline_s: float, topics: Sequence[str] | None = None) -> None:
         """Wait until all brokers are unfenced and every ISR is full: of ``topics``, or of all topics.
 
-        Raises:
-            ClusterError: a node died, or the deadline passed; the text says what is missing.
+        Raises ClusterError if a node died or the deadline passed.
         """
 
         def not_in_sync() -> str:
@@ -237,11 +227,7 @@ def prefix_of(run_id: str) -> str:
 
 
 def attach(client: docker.DockerClient, home: Path) -> Cluster:
-    """Return the cluster of this home, from its descriptor and the engine.
-
-    Raises:
-        ClusterError: the cluster does not exist, or parts of it are missing.
-    """
+    """Return the cluster of this home, from its descriptor and the engine. Raises ClusterError if parts are missing."""
     try:
         document = json.loads((home / DESCRIPTOR_FILE).read_text(encoding="utf-8"))
         run_id, spec = document["run_id"], ClusterSpec.from_json(document["spec"])

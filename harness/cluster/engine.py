@@ -58,8 +58,7 @@ class ImageHere:
 def connect() -> docker.DockerClient:
     """Return a client of the engine that Testcontainers also uses; the module's docstring gives the order.
 
-    Raises:
-        EngineError: no engine answers, or it denies access; the text says what to do.
+    Raises EngineError if no engine answers, or if it denies access.
     """
     host = os.environ.get("DOCKER_HOST", "")
     try:
@@ -89,14 +88,8 @@ def connect() -> docker.DockerClient:
 def kafka_image(client: docker.DockerClient, version: str, log: Log) -> Image:
     """Return an image of Kafka ``version`` (``4.3.1``), official or built by us; both fulfil the same contract.
 
-    Args:
-        client: the engine.
-        version: a released version.
-        log: receives a line before each action that takes time.
-
-    Raises:
-        ImageError: the image can be neither pulled nor built.
-        EngineError: the engine refused a request.
+    ``log`` receives a line before each action that takes time. Raises ImageError if the image can be neither pulled nor
+    built, and EngineError if the engine refused a request.
     """
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         raise ImageError(f"{version!r} is not a Kafka version; use a released one, such as {DEFAULT_KAFKA}")
@@ -104,7 +97,7 @@ def kafka_image(client: docker.DockerClient, version: str, log: Log) -> Image:
 
 
 def toxiproxy_image(client: docker.DockerClient, log: Log) -> Image:
-    """Return an image of the Toxiproxy version in use, official or built by us. Arguments and errors: `kafka_image`."""
+    """Return an image of Toxiproxy, official or built by us. Arguments and errors: `kafka_image`."""
     return _ensure(client, f"{OFFICIAL_TOXIPROXY}:{TOXIPROXY}", build.toxiproxy(), log)
 
 
@@ -121,11 +114,7 @@ def java_client_image(client: docker.DockerClient, version: str, log: Log) -> Im
 
 
 def images_here(client: docker.DockerClient) -> list[ImageHere]:
-    """Return all images on the engine that a run could use, official and ours, sorted by name.
-
-    Raises:
-        EngineError: the engine refused a request.
-    """
+    """Return all images on the engine that a run could use, official and ours, sorted by name."""
     ours = (f"{build.REPOSITORY}/{name}" for name in ("kafka", "toxiproxy", "java-client"))
     prefixes = tuple(f"{repository}:" for repository in (OFFICIAL_KAFKA, OFFICIAL_TOXIPROXY, *ours))
     with _engine_errors():
@@ -155,11 +144,7 @@ class PullError(Exception):
 
 
 def pull(client: docker.DockerClient, name: str) -> None:
-    """Pull ``name`` (``repository:version``).
-
-    Raises:
-        PullError: the registry is unreachable, refuses, or is too slow.
-    """
+    """Pull ``name``. Raises PullError if the registry is unreachable, refuses, or is too slow."""
     events = queue.SimpleQueue[dict[str, Any] | None]()
 
     def read() -> None:

@@ -1,16 +1,9 @@
 """Launch of a cluster with Testcontainers, under our own names and labels.
 
-::
-
-    watchdog ─▶ networks ─▶ Toxiproxy (its host ports are read) ─▶ proxies ─▶ nodes, all at once ─▶ ready ─▶ descriptor
-                                                                      └▶ wire proxy, if requested
-
-Ready means: every broker is registered and unfenced, the internal topic that consumers need exists, and every
-partition's ISR is full. The state is queried over Kafka's protocol, never read from a log. After a failure, all created
-objects carry our labels: `ownership.remove_run` removes them, and the watchdog does so if this process can't.
-
-Testcontainers' own reaper is switched off: its image can't always be pulled, it would remove kept clusters, and the
-sweep by label and dead owner (`ownership.py`) does its job.
+Order: watchdog, networks, Toxiproxy, its proxies, the optional wire proxy, all nodes at once, readiness, descriptor.
+The state is queried over Kafka's protocol, never read from a log. All created objects carry our labels: after a failure
+`ownership.remove_run` removes them, and the watchdog does so if this process can't. Testcontainers' own reaper is
+switched off: its image can't always be pulled, and it would remove kept clusters.
 """
 
 import os
@@ -118,11 +111,8 @@ def launch(
 ) -> Cluster:
     """Launch a cluster and wait until it is ready. It belongs to ``owner``, by default this process.
 
-    After an error all created objects and logs stay; the caller removes them (`ownership.remove_run`).
-
-    Raises:
-        EngineError: the Docker engine refused.
-        ClusterError: a node died at boot, or the cluster was not ready in time; the text has the last log lines.
+    After an error all created objects and logs stay; the caller removes them (`ownership.remove_run`). Raises
+    EngineError if the engine refused, ClusterError if a node died at boot or the cluster was not ready in time.
     """
     topology = spec.topology
     log(f"starting {len(topology.nodes)} Kafka nodes in {len(topology.racks)} racks behind Toxiproxy")

@@ -1,15 +1,8 @@
-"""Container of a Kafka node: its state, and the operations on its process, including replacement by another image.
+"""Container of a Kafka node: its state, the operations on its process, and its replacement by another image.
 
-A replacement has the same name, disk, addresses, labels, environment and limits.
-
-::
-
-    k2 runs ─▶ k2 stopped ─▶ k2 renamed k2-was-1 ─▶ new k2 created ─▶ started
-                                  └──── meanwhile k2-was-1 represents the node ────┘
-
-The new image's own environment and command apply; everything else is copied from the engine's description of the old
-container, so earlier changes to it stay in effect. The old container stays, stopped, until the cluster is removed: its
-output is evidence, and an interrupted replacement leaves the node in one of the two containers.
+A replacement has the same name, disk, addresses, labels, environment and limits; the new image's own environment and
+command apply. The old container is stopped, renamed to ``<name>-was-<n>``, and stays until the cluster is removed: its
+output is evidence, and it represents the node until the new container exists, also after an interruption.
 """
 
 import re
@@ -48,11 +41,7 @@ class KafkaNode:
         self._name = node_name(container)
 
     def state(self) -> BrokerState:
-        """Return the state of the node's process, as the engine reports it.
-
-        Raises:
-            ClusterError: the container was removed.
-        """
+        """Return the state of the node's process. Raises ClusterError if the container was removed."""
         try:
             self._refresh()
         except NotFound as error:
@@ -84,11 +73,7 @@ class KafkaNode:
         self._act("kill")
 
     def shut_down(self) -> None:
-        """Send SIGTERM and wait for the end of the process.
-
-        Raises:
-            ClusterError: it was killed instead, by the engine after its time limit or from outside.
-        """
+        """Send SIGTERM and wait for the end of the process. Raises ClusterError if it ended by SIGKILL."""
         self._act("stop", timeout=SHUT_DOWN_S)
         self.container.reload()
         if self.container.attrs["State"]["ExitCode"] == _KILLED:
@@ -162,8 +147,7 @@ _COPIED = ("Hostname", "Labels", "User", "WorkingDir", "StopSignal", "ExposedPor
 def replace(node: KafkaNode, image: str) -> None:
     """Stop the node's container and start one of ``image`` in its place; ``node`` then refers to the new one.
 
-    Raises:
-        ClusterError: the engine refused. The node is the old or the new container, and may be stopped.
+    Raises ClusterError if the engine refused. Then the node is the old or the new container, and may be stopped.
     """
     try:
         if node.state() == "paused":

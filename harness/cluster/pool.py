@@ -1,19 +1,10 @@
 """Pool of warm clusters, leased across tests and processes by cluster specification.
 
-::
+A lease begins and ends with a cluster that is proven to be as new. A cluster that can't be restored is destroyed. A
+process that dies leaves its slot's lock free and its state unclean: the next lease heals or destroys the cluster.
 
-    choose a slot ─▶ attach, heal, restore ─▶ [ lease ] ─▶ restore ─▶ clean
-                  └▶ launch ───────────────▶
-
-* A lease begins and ends with a cluster that is proven to be as new. A cluster that can't be restored is destroyed
-  and logged.
-* Some fault kinds declare a ``permanent_effect``, which has no inverse. Such an effect on the run's own topics goes
-  with the topics; on Kafka's own topics or on nodes it stays, so the cluster is destroyed.
-* A process that dies leaves its slot's lock free and its state unclean: the next lease heals or destroys the cluster.
-* Slots are chosen under the pool's lock, which is held only briefly; clusters are launched and restored under the lock
-  of their slot.
-* All clusters belong to the pool's owner (with xdist, the controller), also if another process launched them, and are
-  removed when it ends.
+Slots are chosen under the pool's lock, which is held only briefly; clusters are launched and restored under the lock of
+their slot. All clusters belong to the pool's owner (with xdist, the controller), also if another process launched them.
 """
 
 import os
@@ -31,7 +22,17 @@ from aftershock.faults.kinds.registry import KINDS
 from aftershock.harness.cluster import ownership
 from aftershock.harness.cluster.cluster import Cluster
 from aftershock.harness.cluster.launch import Images
-from aftershock.harness.cluster.pool_slots import DockerUpkeep, Log, PoolDescriptor, Record, Slot, Upkeep
+from aftershock.harness.cluster.pool_slots import (
+    DESCRIPTOR_FILE,
+    DockerUpkeep,
+    Log,
+    PoolDescriptor,
+    Record,
+    Slot,
+    Upkeep,
+    read_document,
+    write_document,
+)
 from aftershock.harness.cluster.topology import ClusterSpec
 from aftershock.harness.safety.journal import read_journal
 from aftershock.harness.safety.lease import Lock, hold, wait_for
@@ -42,8 +43,6 @@ class ClusterLease:
     """A cluster for the duration of a lease.
 
     Attributes:
-        cluster: as new; our connections to it are closed at the end of the lease.
-        images: the images that it runs.
         since: start of the lease; earlier lines in the broker logs belong to earlier leases.
         run: call it with the run directory before the first fault of the run.
     """
@@ -64,8 +63,7 @@ class Pool:
         keep_dirty: don't restore the cluster at the end of a lease, but at the start of the next.
         upkeep: operations on clusters; by default they use the Docker engine.
 
-    Raises:
-        LeaseError: the folder is the pool of another live owner, or it can't be used.
+    Raises LeaseError if the folder is the pool of another live owner.
     """
 
     def __init__(
@@ -81,7 +79,7 @@ class Pool:
         self._folder = folder
         self._lock = Lock(folder / "pool.lock")
         with self._locked():
-            descriptor = PoolDescriptor.read(folder)
+            descriptor = read_document(folder / DESCRIPTOR_FILE, PoolDescriptor)
             if descriptor is None or descriptor.owner != owner:
                 if descriptor and ownership.is_alive(descriptor.owner):
                     pid = descriptor.owner.partition(":")[0]
@@ -90,7 +88,7 @@ class Pool:
                         "choose another one"
                     )
                 descriptor = PoolDescriptor(secrets.token_hex(3), owner)
-                descriptor.write(folder)
+                write_document(folder / DESCRIPTOR_FILE, descriptor)
         self._descriptor = descriptor
         self._prefix = f"pool-{self._descriptor.id}-"
         self._slots = [Slot(folder / f"slot-{n}") for n in range(clusters_max or os.cpu_count() or 1)]
@@ -101,15 +99,8 @@ class Pool:
     def lease(self, spec: ClusterSpec, holder: str, log: Log) -> Iterator[ClusterLease]:
         """Lease a cluster of this specification, as new, for the duration of the block. Waits without a limit.
 
-        Args:
-            spec: specification of the cluster.
-            holder: name that waiting processes show, for example a test's node id.
-            log: receives a line before each action that takes time.
-
-        Raises:
-            EngineError: the engine does not answer, or an image is not available.
-            ClusterError: a cluster that had to be launched did not come up.
-            LeaseError: the pool was closed.
+        Waiting processes show ``holder``, for example a test's node id. Raises EngineError if the engine does not
+        answer or an image is not available, ClusterError if a launch failed, LeaseError if the pool is closed.
         """
         slot = self._wait_for_slot(spec, holder, log)
         try:
@@ -135,10 +126,7 @@ class Pool:
     def keep(self, run: Path) -> Cluster | None:
         """Keep the cluster of a run, unrestored, beyond the pool's end. Return None if a later run used it.
 
-        The caller closes the cluster. It can then be used like a cluster of ``aftershock cluster up``.
-
-        Raises:
-            ClusterError: the cluster is gone.
+        The cluster can then be used like one of ``aftershock cluster up``. Raises ClusterError if it is gone.
         """
         with self._locked():
             for slot in self._slots:
@@ -160,7 +148,7 @@ class Pool:
     def close(self, log: Log) -> None:
         """Remove the pool's clusters, including half-launched ones; kept clusters stay. No lease is possible after."""
         with self._locked():
-            replace(self._descriptor, closed=True).write(self._folder)
+            write_document(self._folder / DESCRIPTOR_FILE, replace(self._descriptor, closed=True))
         occupied = [(slot, record.cluster) for slot in self._slots if (record := slot.record())]
         # without a record nothing was ever launched, perhaps because no engine is available to ask
         while occupied and (names := [n for n in self._upkeep.list_clusters(self._descriptor.owner) if self._owns(n)]):
@@ -179,7 +167,7 @@ class Pool:
 
         def choose() -> Slot | None:
             with self._locked():
-                descriptor = PoolDescriptor.read(self._folder)
+                descriptor = read_document(self._folder / DESCRIPTOR_FILE, PoolDescriptor)
                 if descriptor != self._descriptor or descriptor.closed:
                     raise LeaseError(f"the pool {self._folder} was closed; its session is over")
                 best = None
@@ -272,7 +260,10 @@ class Pool:
 
 
 def irreversible_effect(run: Path) -> str:
-    """Return a sentence about the run's first injected fault with a lasting effect on its cluster, "" without one."""
+    """Return a sentence about the run's first injected fault with a lasting effect on its cluster, "" without one.
+
+    A ``permanent_effect`` has no inverse. On the run's own topics it goes with the topics; on Kafka's own it stays.
+    """
     for line in read_journal(run / "journal.jsonl"):
         kind = KINDS.get(line["kind"])
         injected = line["state"] == "injected" and "why" not in line  # in a rehearsal `why` says that nothing was done

@@ -1,22 +1,10 @@
 """Slots of a pool on disk, and the operations that a pool performs on its clusters.
 
-::
+``pool.json`` names the pool and its owner. A slot's folder holds ``lease.lock``, which the kernel releases when the
+lessee dies, ``lease.json``, the cluster in the slot (no file: the slot is empty), and that cluster's home.
 
-    pool/pool.json                            id and owner of the pool
-         slot-0/lease.lock                    held by the slot's lessee; the kernel releases it when the process dies
-                lease.json                    the cluster in the slot; no file: the slot is empty
-                pool-3fa91c-0-7e2d/           home of that cluster
-
-    lease.json:  launching ─▶ used ─▶ clean
-                               ▲        │
-                               └────────┘
-
-A free lock with ``launching`` means a half-launched cluster. A free lock with ``used`` means that the last lessee was
-killed, or kept the cluster dirty on purpose. A state is on disk before the action it announces begins, so the next
-process that takes the lock knows what to do.
-
-The pool's rules (`pool.py`) deal with processes and files only, and are tested with clusters made of plain files behind
-`Upkeep`; `DockerUpkeep` works on real clusters.
+A state (launching, used, clean) is on disk before the action it announces begins. A free lock with ``launching`` means
+a half-launched cluster; with ``used``, that the last lessee was killed, or kept the cluster dirty on purpose.
 """
 
 import asyncio
@@ -42,23 +30,20 @@ from aftershock.harness.safety.lease import Lock
 from aftershock.results.evidence.files import write_whole
 
 State = Literal["launching", "used", "clean"]
+Log = Callable[[str], None]
+DESCRIPTOR_FILE = "pool.json"
 
 
 @dataclass(frozen=True)
 class PoolDescriptor:
-    """Identity of a pool. Run ids of its clusters begin with ``pool-<id>-``; a closed pool grants no leases."""
+    """Identity of a pool: its `DESCRIPTOR_FILE`. Run ids of its clusters begin with ``pool-<id>-``.
+
+    A closed pool grants no leases.
+    """
 
     id: str
     owner: str
     closed: bool = False
-
-    @classmethod
-    def read(cls, pool: Path) -> "PoolDescriptor | None":
-        """Read the descriptor in a pool's folder; None if it is missing. Raises LeaseError if it can't be read."""
-        return _read(pool / "pool.json", cls)
-
-    def write(self, pool: Path) -> None:
-        _write(pool / "pool.json", self)
 
 
 @dataclass(frozen=True)
@@ -91,10 +76,10 @@ class Slot:
 
     def record(self) -> Record | None:
         """Return the slot's cluster, None for an empty slot. Raises LeaseError if the file can't be read."""
-        return _read(self._file, Record)
+        return read_document(self._file, Record)
 
     def write(self, record: Record) -> None:
-        _write(self._file, record)
+        write_document(self._file, record)
 
     def record_run(self, run: Path) -> None:
         """Add a run's directory to the slot's record."""
@@ -114,10 +99,11 @@ class Slot:
         self.forget()
 
 
-_Document = TypeVar("_Document", PoolDescriptor, Record)
+Document = TypeVar("Document", PoolDescriptor, Record)
 
 
-def _read(file: Path, kind: type[_Document]) -> _Document | None:
+def read_document(file: Path, kind: type[Document]) -> Document | None:
+    """Read a descriptor or record; None without a file. Raises LeaseError if the file can't be read."""
     try:
         return kind(**json.loads(file.read_text(encoding="utf-8")))
     except FileNotFoundError:
@@ -128,12 +114,8 @@ def _read(file: Path, kind: type[_Document]) -> _Document | None:
         ) from error
 
 
-def _write(file: Path, document: PoolDescriptor | Record) -> None:
-    """Write atomically: a reader never sees half of the file."""
+def write_document(file: Path, document: PoolDescriptor | Record) -> None:
     write_whole(file, json.dumps(asdict(document), indent=1) + "\n")
-
-
-Log = Callable[[str], None]
 
 
 class Upkeep(Protocol):

@@ -1,13 +1,8 @@
 """Proxies in front of a cluster: clients for the Toxiproxy API and for the wire proxy process.
 
-``Toxiproxy`` builds on toxiproxy-python's API consumer. That library keeps the server's address in a class shared by
-the whole process, sets no deadline and treats a 500 as success. So each server gets its own subclass, every call a
-deadline, and every response is checked. Toxics are never added with ``toxicity`` or ``jitter``: Toxiproxy's randomness
-can't be seeded, so random values are drawn by the plan compiler.
-
-``WireProxy`` is a separate process that understands Kafka's protocol. It outlives the process that started it, as the
-cluster may (kept, or warm in a pool), and ends by itself when the cluster's Toxiproxy is gone. ``wire_proxy.json`` in
-the cluster's home records its process and ports.
+Toxics are never added with ``toxicity`` or ``jitter``: Toxiproxy's randomness can't be seeded, so random values are
+drawn by the plan compiler. The wire proxy is a separate process that understands Kafka's protocol. It outlives the
+process that started it, as the cluster may, and ends by itself when the cluster's Toxiproxy is gone.
 """
 
 import asyncio
@@ -38,14 +33,12 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
 class Toxiproxy:
-    """A Toxiproxy server reached at ``host:port``.
-
-    Raises:
-        FaultError: the server refused, or did not answer in time.
-    """
+    """A Toxiproxy server reached at ``host:port``. Raises FaultError if it refused, or did not answer in time."""
 
     def __init__(self, host: str, port: int) -> None:
         self.url = f"http://{host}:{port}"
+        # toxiproxy-python keeps the address in a class, so each server gets its own; it sets no deadline, and treats a
+        # 500 as success
         self._api: type[APIConsumer] = type("Consumer", (APIConsumer,), {"host": host, "port": port})
 
     def version(self) -> str:
@@ -152,11 +145,7 @@ class WireProxy:
 
     @classmethod
     def start(cls, ways: Iterable[Route], guard: Address, home: Path) -> Self:
-        """Start a wire proxy for these ways. It ends when nothing listens at ``guard`` any more.
-
-        Raises:
-            ClusterError: it did not come up; the reason is in its log.
-        """
+        """Start a wire proxy for these ways. It ends when nothing listens at ``guard`` any more."""
         log = home / "logs" / LOG
         log.parent.mkdir(exist_ok=True)
         config = json.dumps({"ways": list(ways), "guard": guard})

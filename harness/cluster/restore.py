@@ -1,15 +1,8 @@
 """Restore of a used cluster to its launched state, with a check that it succeeded.
 
-::
-
-    nodes ─▶ links ─▶ brokers ─▶ settings ─▶ moves ─▶ topics ─▶ groups ─▶ replicas ─▶ leaders
-      ▲                                                                                  │
-      └──────────── repeated until one complete round finds nothing to repair ───────────┘
-
-* Each step checks, repairs, and returns a sentence about what it repaired. The last round, in which no step returns a
-  sentence, proves the repair.
-* An irreparable state is an error at once; a state that needs time is checked until the deadline.
-* Kafka is asked broker by broker: a broker that was frozen answers from old metadata, and must not hide anything.
+Each step checks, repairs, and returns a sentence about its repair. The steps repeat until a complete round finds
+nothing to repair, which proves the restore. An irreparable state is an error at once; a state that needs time is
+checked until the deadline. Each broker is asked, because a broker that was frozen answers from old metadata.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,16 +20,10 @@ Log = Callable[[str], None]
 
 
 def restore(cluster: Cluster, log: Log, deadline_s: float = 60.0) -> None:
-    """Heal what is broken, delete every topic and group, and wait until the cluster is as it was launched.
+    """Heal a cluster without clients, delete every topic and group, and wait until it is as it was launched.
 
-    Args:
-        cluster: a cluster without clients.
-        log: receives a line for each fault that was still in force.
-        deadline_s: time limit.
-
-    Raises:
-        ClusterError: the deadline passed, a node's container is gone, or a state is irreparable.
-        FaultError: Toxiproxy does not answer.
+    ``log`` receives a line for each fault that was still in force. Raises ClusterError if the deadline passed, a node's
+    container is gone, or a state is irreparable; FaultError if Toxiproxy does not answer.
     """
 
     def first_finding() -> str:

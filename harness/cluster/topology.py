@@ -1,20 +1,9 @@
 """Topology and specification of a cluster: racks, nodes, listeners, proxies, and every node's configuration.
 
-This module is pure: it never talks to Docker. ::
-
-    client in rack a ──▶ client_a-k2 ─────────┐
-    rack a's network ──▶ replication_a-k2 ────┼──▶ b2 (broker 2, attached to rack b's network only)
-                         controller_a-k2 ─────┘
-    harness ───────────▶ admin-k2 and, to a voter, quorum-k2, which no fault touches
-
-* A node has the name ``b<id>`` on its own rack's network, which only Toxiproxy dials, and ``k<id>`` everywhere:
-  Toxiproxy in every other rack, the node itself in its own. So brokers of one rack have no link between them.
-* A proxy is one (source rack, node, listener). Replication and controller proxies listen on Toxiproxy's address in the
-  source rack, which identifies the source; client and admin proxies listen everywhere and are published on loopback.
-* A broker has one client listener per client rack, because Kafka answers Metadata for the listener of the request.
-
-A recovery time depends on the broker's timing settings, so these form a named profile that is stored with every result.
-The profile ``fast`` uses fractions of Kafka's defaults, so that a fault and its recovery take only seconds.
+client in rack a ──▶ client_a-k2 ─────────┐
+rack a's network ──▶ replication_a-k2 ────┼──▶ b2 (broker 2, attached to rack b's network only)
+                     controller_a-k2 ─────┘
+harness ───────────▶ admin-k2 and, to a voter, quorum-k2, which no fault touches
 """
 
 import base64
@@ -51,7 +40,10 @@ class Node:
 
     @property
     def name(self) -> str:
-        """The host name by which other nodes reach it."""
+        """The host name by which other nodes reach it: Toxiproxy in other racks, the node itself in its own rack.
+
+        So brokers of one rack have no link between them.
+        """
         return f"k{self.id}"
 
     @property
@@ -62,7 +54,11 @@ class Node:
 
 @dataclass(frozen=True)
 class Proxy:
-    """A Toxiproxy proxy. ``listen_rack`` is None if the proxy listens on all addresses."""
+    """A Toxiproxy proxy for one source rack, node and listener.
+
+    Replication and controller proxies listen on Toxiproxy's address in the source rack, which identifies the source.
+    Client and admin proxies (``listen_rack`` is None) listen on all addresses and are published on loopback.
+    """
 
     name: str
     channel: Channel
@@ -91,7 +87,7 @@ class Topology:
         return tuple(node for node in self.nodes if node.controller)
 
     def client_port(self, rack: str) -> int:
-        """Return the brokers' listener port for clients of ``rack``."""
+        """Return the brokers' port for clients of ``rack``: Kafka answers Metadata for the listener of the request."""
         return _CLIENT_PORT + self._rack_number(rack)
 
     def client_proxy_port(self, rack: str, node: int) -> int:
@@ -189,7 +185,7 @@ DISK = "/var/lib/kafka/disk"  # + its number, counted from 1
 
 @dataclass(frozen=True)
 class Profile:
-    """Broker timings and JVM flags that belong together."""
+    """Broker timings and JVM flags, stored with every result because a recovery time depends on them."""
 
     name: str
     broker: Mapping[str, str]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import groupby
-from typing import Any, cast
+from typing import Any, TypeVar
 
 from kio.schema.alter_partition_reassignments.v0 import request as reassign
 from kio.schema.create_topics.v7 import request as create
@@ -35,6 +35,7 @@ from aftershock.workloads.kafka.wire.connection import Address, Connection
 from aftershock.workloads.kafka.wire.security import PLAINTEXT, Security
 
 Partition = tuple[str, int]
+T = TypeVar("T")
 Resource = int
 TOPIC: Resource = 2
 BROKER: Resource = 4
@@ -86,8 +87,7 @@ class Quorum:
 class Admin:
     """Administration client of a cluster. Thread-safe: one request at a time.
 
-    Raises:
-        AdminError: Kafka answered with an error, or no broker answered.
+    Raises AdminError if Kafka answered with an error, or if no broker answered.
     """
 
     def __init__(self, addresses: Mapping[BrokerId, Address], security: Security = PLAINTEXT) -> None:
@@ -194,12 +194,13 @@ class Admin:
 
         ``replicas`` are the replicas of each partition; then ``partitions`` and ``replication`` are -1.
         """
-        topic = create.CreatableTopic(
-            name=cast("Any", name),
-            num_partitions=_i32(partitions),
-            replication_factor=cast("Any", replication),
+        topic = message(
+            create.CreatableTopic,
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replication,
             assignments=tuple(
-                create.CreatableReplicaAssignment(partition_index=_i32(number), broker_ids=cast("Any", tuple(ids)))
+                message(create.CreatableReplicaAssignment, partition_index=number, broker_ids=tuple(ids))
                 for number, ids in sorted((replicas or {}).items())
             ),
             configs=tuple(create.CreatableTopicConfig(name=key, value=value) for key, value in config.items()),
@@ -210,7 +211,7 @@ class Admin:
 
     def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics. A missing topic is no error."""
-        states = tuple(delete.DeleteTopicState(name=cast("Any", name), topic_id=None) for name in names)
+        states = tuple(message(delete.DeleteTopicState, name=name, topic_id=None) for name in names)
         response = self.ask_controller(delete.DeleteTopicsRequest(topics=states, timeout=TIMEOUT))
         for result in response.responses:
             if result.error_code is not ErrorCode.unknown_topic_or_partition:
@@ -222,8 +223,8 @@ class Admin:
 
     def config_entries(self, kind: Resource, name: str) -> dict[str, Any]:
         """Return the configuration in force as entries of Kafka's response, with source and ``read_only``."""
-        resource = describe_configs.DescribeConfigsResource(
-            resource_type=cast("Any", kind), resource_name=name, configuration_keys=None
+        resource = message(
+            describe_configs.DescribeConfigsResource, resource_type=kind, resource_name=name, configuration_keys=None
         )
         request = describe_configs.DescribeConfigsRequest(resources=(resource,))
         (result,) = self.ask(request, only=_only(kind, name)).results
@@ -233,14 +234,10 @@ class Admin:
     def alter_configs(self, kind: Resource, name: str, changes: Mapping[str, str | None]) -> None:
         """Set dynamic configuration; None removes the override (IncrementalAlterConfigs, KIP-339)."""
         configs = tuple(
-            alter_configs.AlterableConfig(
-                name=key, config_operation=cast("Any", 1 if value is None else 0), value=value
-            )
+            message(alter_configs.AlterableConfig, name=key, config_operation=1 if value is None else 0, value=value)
             for key, value in changes.items()
         )
-        resource = alter_configs.AlterConfigsResource(
-            resource_type=cast("Any", kind), resource_name=name, configs=configs
-        )
+        resource = message(alter_configs.AlterConfigsResource, resource_type=kind, resource_name=name, configs=configs)
         request = alter_configs.IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
         for result in self.ask_controller(request, only=_only(kind, name)).responses:
             raise_for(result.error_code, f"change the configuration of {name}", result.error_message)
@@ -248,12 +245,14 @@ class Admin:
     def reassign(self, assignment: Mapping[Partition, Sequence[int] | None]) -> None:
         """Assign new replica lists to partitions; None cancels a reassignment in progress (KIP-455)."""
         topics = tuple(
-            reassign.ReassignableTopic(
-                name=cast("Any", topic),
+            message(
+                reassign.ReassignableTopic,
+                name=topic,
                 partitions=tuple(
-                    reassign.ReassignablePartition(
-                        partition_index=_i32(p),
-                        replicas=cast("Any", (replicas := assignment[topic, p]) and tuple(replicas)),
+                    message(
+                        reassign.ReassignablePartition,
+                        partition_index=p,
+                        replicas=(replicas := assignment[topic, p]) and tuple(replicas),
                     )
                     for p in numbers
                 ),
@@ -282,11 +281,10 @@ class Admin:
 
     def _elect(self, partitions: Iterable[Partition], election: int) -> None:
         topics = tuple(
-            elect.TopicPartitions(topic=cast("Any", topic), partitions=tuple(map(_i32, numbers)))
+            message(elect.TopicPartitions, topic=topic, partitions=tuple(numbers))
             for topic, numbers in by_topic(partitions)
         )
-        kind = cast("Any", election)
-        request = elect.ElectLeadersRequest(election_type=kind, topic_partitions=topics, timeout=TIMEOUT)
+        request = message(elect.ElectLeadersRequest, election_type=election, topic_partitions=topics, timeout=TIMEOUT)
         response = self.ask_controller(request)
         raise_for(response.error_code, "elect leaders")
         for topic in response.replica_election_results:
@@ -295,7 +293,7 @@ class Admin:
 
     def coordinator(self, group: str, deadline_s: float = 30.0) -> BrokerId:
         """Return the coordinator of ``group``. The request creates ``__consumer_offsets`` if it is missing."""
-        request = FindCoordinatorRequest(key_type=cast("Any", 0), coordinator_keys=(group,))
+        request = message(FindCoordinatorRequest, key_type=0, coordinator_keys=(group,))
         response = _retry_transient(lambda: self.ask(request).coordinators[0], deadline_s)
         raise_for(response.error_code, f"find the coordinator of {group}")
         return BrokerId(response.node_id)
@@ -303,8 +301,8 @@ class Admin:
 
 def quorum_request() -> RequestPayload:
     """Build a request to describe the quorum of ``__cluster_metadata``, for a broker or a voter."""
-    partition = quorum.PartitionData(partition_index=_i32(0))
-    topic = quorum.TopicData(topic_name=cast("Any", "__cluster_metadata"), partitions=(partition,))
+    partition = message(quorum.PartitionData, partition_index=0)
+    topic = message(quorum.TopicData, topic_name="__cluster_metadata", partitions=(partition,))
     return quorum.DescribeQuorumRequest(topics=(topic,))
 
 
@@ -332,9 +330,9 @@ def _retry_transient(ask: Callable[[], Any], deadline_s: float) -> Any:
 
 def metadata_request(topics: Sequence[str] | None = None) -> RequestPayload:
     """Build a request for the metadata of ``topics`` (default: all), which does not create missing topics."""
-    named: Any = None
+    named = None
     if topics is not None:
-        named = tuple(metadata.MetadataRequestTopic(topic_id=None, name=cast("Any", name)) for name in topics)
+        named = tuple(message(metadata.MetadataRequestTopic, topic_id=None, name=name) for name in topics)
     return metadata.MetadataRequest(
         topics=named, allow_auto_topic_creation=False, include_topic_authorized_operations=False
     )
@@ -356,9 +354,9 @@ def by_topic(partitions: Iterable[Partition]) -> list[tuple[str, list[int]]]:
     return [(topic, [number for _, number in members]) for topic, members in grouped]
 
 
-def _i32(value: int) -> Any:
-    """Pass a plain int: kio's integer types check at a higher cost than the request, and encode the same."""
-    return value
+def message(kind: type[T], **fields: Any) -> T:
+    """Build a kio message from plain values: converting them to kio's own types costs more than the request."""
+    return kind(**fields)
 
 
 def raise_for(code: ErrorCode, what: str, detail: str | None = None) -> None:

@@ -1,13 +1,9 @@
 """Groups and fetch sessions, administered: members of a group, their removal, and sessions of consumers.
 
-Only its coordinator knows a group, so every request about a group goes to that broker. A group with members can't be
-deleted, and a killed client stays a member until its session times out (45 s by default). So members are removed first;
-a live client would join again, and the deletion would fail.
-
-Fetch sessions (KIP-227) can be queried and closed by their ids, because Kafka's ``FetchManager`` checks no ownership. A
-*full* request with a session id closes that session. An *incremental* request with a wrong epoch changes nothing, and
-its error shows whether the session exists: "id not found" or "invalid epoch". The sessions that reference consumers
-opened are in their events.
+Only its coordinator knows a group. A group with members can't be deleted, and a killed client stays a member until its
+session times out (45 s by default), so members are removed first. Fetch sessions (KIP-227) can be queried and closed by
+their ids, because Kafka's ``FetchManager`` checks no ownership: a *full* request with a session id closes that session;
+an *incremental* request with a wrong epoch changes nothing, and its error shows whether the session exists.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -27,7 +23,7 @@ from kio.static.protocol import RequestPayload
 
 from aftershock.errors import AdminError
 from aftershock.faults.targets.values import BrokerId
-from aftershock.harness.kafka.admin import Admin
+from aftershock.harness.kafka.admin import Admin, message
 
 _LEAVE_EPOCH = -1  # member epoch of a leaving member (KIP-848)
 _FINAL_EPOCH = -1  # a full request without a new session
@@ -45,7 +41,7 @@ def groups(admin: Admin, coordinator: BrokerId) -> dict[str, str]:
 
 def delete_group(admin: Admin, coordinator: BrokerId, group: str, kind: str) -> str:
     """Delete a group, or remove its members so that the next attempt succeeds; return "" or the obstacle."""
-    response = admin.ask(DeleteGroupsRequest(groups_names=(cast("Any", group),)), only=coordinator)
+    response = admin.ask(message(DeleteGroupsRequest, groups_names=(group,)), only=coordinator)
     (result,) = response.results
     if result.error_code is ErrorCode.non_empty_group:
         remove_members(admin, coordinator, group, kind)
@@ -70,13 +66,14 @@ def remove_members(
             MemberIdentity(member_id=m.member_id, group_instance_id=m.group_instance_id, reason="removed by Aftershock")
             for m in members
         )
-        admin.ask(LeaveGroupRequest(group_id=cast("Any", group), members=identities), only=coordinator)
+        admin.ask(message(LeaveGroupRequest, group_id=group, members=identities), only=coordinator)
         return
     for member in members:
-        leave = ConsumerGroupHeartbeatRequest(
-            group_id=cast("Any", group),
+        leave = message(
+            ConsumerGroupHeartbeatRequest,
+            group_id=group,
             member_id=member.member_id,
-            member_epoch=cast("Any", _LEAVE_EPOCH),
+            member_epoch=_LEAVE_EPOCH,
             instance_id=member.instance_id,
             rack_id=None,
             rebalance_timeout=i32Timedelta.parse(timedelta(seconds=1)),  # unused by a leaving member
@@ -100,10 +97,10 @@ def member_clients(admin: Admin, group: str) -> frozenset[str]:
 
 def _describe(admin: Admin, coordinator: BrokerId, group: str, kind: str | None) -> Sequence[Any]:
     """Describe a group with the request of its type: DescribeGroups does not find KIP-848 groups."""
-    names = (cast("Any", group),)
-    request: RequestPayload = DescribeGroupsRequest(groups=names, include_authorized_operations=False)
+    names = (group,)
+    request: RequestPayload = message(DescribeGroupsRequest, groups=names, include_authorized_operations=False)
     if kind == "consumer":
-        request = ConsumerGroupDescribeRequest(group_ids=names, include_authorized_operations=False)
+        request = message(ConsumerGroupDescribeRequest, group_ids=names, include_authorized_operations=False)
     return cast("Sequence[Any]", admin.ask(request, only=coordinator).groups)
 
 
@@ -122,11 +119,12 @@ def close(admin: Admin, broker: BrokerId, session: int) -> int:
 
 
 def _fetch(admin: Admin, broker: BrokerId, session: int, epoch: int) -> ErrorCode:
-    request = FetchRequest(
+    request = message(
+        FetchRequest,
         max_wait=i32Timedelta.parse(timedelta(0)),
-        min_bytes=cast("Any", 0),
-        session_id=cast("Any", session),
-        session_epoch=cast("Any", epoch),
+        min_bytes=0,
+        session_id=session,
+        session_epoch=epoch,
         topics=(),
         forgotten_topics_data=(),
     )

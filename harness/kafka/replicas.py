@@ -11,18 +11,18 @@ from contextlib import suppress
 from datetime import timedelta
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import crc32c
 import pyarrow as pa
 from kio.schema.delete_records.v2 import request as delete
 from kio.schema.fetch.v12 import request as fetch
 from kio.schema.list_offsets.v9 import request as offsets
-from kio.static.primitive import i32Timedelta
+from kio.static.primitive import i32, i32Timedelta
 
 from aftershock.errors import AdminError, AftershockError, ClusterError
 from aftershock.faults.targets.values import BrokerId, TopicPartition
-from aftershock.harness.kafka.admin import TIMEOUT, TOPIC, Admin, by_topic, raise_for
+from aftershock.harness.kafka.admin import TIMEOUT, TOPIC, Admin, by_topic, message, raise_for
 from aftershock.workloads.kafka.wire.batch import (
     AFTER_CRC,
     BATCH_OVERHEAD,
@@ -50,14 +50,12 @@ def fetch_from(admin: Admin, broker: BrokerId, where: TopicPartition, at: int, *
     ``no_wait``: return at once if there are no records. Raises AdminError for an error code.
     """
     topic_name, number = where
-    partition = fetch.FetchPartition(
-        partition=cast("Any", number), fetch_offset=cast("Any", at), partition_max_bytes=cast("Any", _BYTES)
+    partition = message(fetch.FetchPartition, partition=number, fetch_offset=at, partition_max_bytes=_BYTES)
+    topic = message(fetch.FetchTopic, topic=topic_name, partitions=(partition,))
+    request = fetch.FetchRequest(
+        max_wait=_WAIT, min_bytes=i32(0 if no_wait else 1), topics=(topic,), forgotten_topics_data=()
     )
-    topic = fetch.FetchTopic(topic=cast("Any", topic_name), partitions=(partition,))
-    min_bytes = cast("Any", 0 if no_wait else 1)
-    response = admin.ask(
-        fetch.FetchRequest(max_wait=_WAIT, min_bytes=min_bytes, topics=(topic,), forgotten_topics_data=()), only=broker
-    )
+    response = admin.ask(request, only=broker)
     raise_for(response.error_code, f"fetch from k{broker}")
     answer = response.responses[0].partitions[0]
     raise_for(answer.error_code, f"fetch {topic_name}/{number} from k{broker}")
@@ -75,12 +73,11 @@ def delete_records(admin: Admin, before: Mapping[TopicPartition, int]) -> None:
     """Raise each log start to the given offset, on the leader; followers learn it with their fetches."""
     for leader, partitions in _by_leader(admin, before):
         topics = tuple(
-            delete.DeleteRecordsTopic(
-                name=cast("Any", topic),
+            message(
+                delete.DeleteRecordsTopic,
+                name=topic,
                 partitions=tuple(
-                    delete.DeleteRecordsPartition(
-                        partition_index=cast("Any", number), offset=cast("Any", before[topic, number])
-                    )
+                    message(delete.DeleteRecordsPartition, partition_index=number, offset=before[topic, number])
                     for number in numbers
                 ),
             )
@@ -97,18 +94,16 @@ def _offsets(admin: Admin, partitions: Iterable[TopicPartition], timestamp: int)
     values: dict[TopicPartition, int] = {}
     for leader, led in _by_leader(admin, partitions):
         topics = tuple(
-            offsets.ListOffsetsTopic(
-                name=cast("Any", topic),
+            message(
+                offsets.ListOffsetsTopic,
+                name=topic,
                 partitions=tuple(
-                    offsets.ListOffsetsPartition(partition_index=cast("Any", n), timestamp=cast("Any", timestamp))
-                    for n in numbers
+                    message(offsets.ListOffsetsPartition, partition_index=n, timestamp=timestamp) for n in numbers
                 ),
             )
             for topic, numbers in by_topic(led)
         )
-        request = offsets.ListOffsetsRequest(
-            replica_id=cast("Any", _CONSUMER), isolation_level=cast("Any", 0), topics=topics
-        )
+        request = message(offsets.ListOffsetsRequest, replica_id=_CONSUMER, isolation_level=0, topics=topics)
         values |= _results(admin.ask(request, only=leader), "list offsets of", lambda result: int(result.offset))
     return values
 

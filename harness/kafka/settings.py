@@ -1,21 +1,14 @@
 """Dynamic settings, quotas, topic placement, the metadata quorum and feature levels of a cluster.
 
-* Settings of brokers, topics and clients are read and changed alike. A setting's value comes from the first of these
-  sources that has it (KIP-226): a dynamic value of the broker or topic itself, a cluster-wide default, the server's
-  file, Kafka's own default. Faults change and restore only the first source. A client's quotas (KIP-546) have only
-  dynamic values, so they are settings like any other here; the client's name is its ``client.id``.
-* Topics can be created with a given replica placement, extended, and identified by their ids (KIP-516).
-* DescribeQuorum requests go directly to the voters. A broker forwards such a request to the active controller that it
-  knows. While that controller is frozen, all brokers wait for it, 36 s after a pause as measured, although another was
-  elected after 3 s. A voter answers without forwarding: it describes the quorum, or replies that it is not the leader
-  (KIP-919). A leader that was frozen still believes that it leads, so the highest epoch wins.
-* Feature levels (KIP-584): the cluster's finalised levels, a broker's supported levels, and raising a level.
+A setting's value comes from the first source that has it (KIP-226): a dynamic value of the broker or topic itself, a
+cluster-wide default, the server's file, Kafka's own default. Faults change and restore only the first source. A
+client's quotas (KIP-546) have only dynamic values, and are settings of its ``client.id`` here.
 """
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any, cast
+from typing import cast
 
 from kio.schema.alter_client_quotas.v1 import request as alter_quotas
 from kio.schema.api_versions.v3.request import ApiVersionsRequest
@@ -34,6 +27,7 @@ from aftershock.harness.kafka.admin import (
     Admin,
     Quorum,
     id_as_text,
+    message,
     metadata_request,
     quorum_of,
     quorum_request,
@@ -50,10 +44,7 @@ _FEATURES_TIMEOUT_S = 15.0
 
 
 def settings(admin: Admin, of: Resource, name: str) -> dict[str, Setting]:
-    """Return all settings in force, by name.
-
-    A broker's settings are read from that broker, so they are its actual values.
-    """
+    """Return all settings in force, by name; a broker's settings as read from that broker."""
     if of == "client":
         return {key: Setting(value, value) for key, value in quotas(admin).get(name, {}).items()}
     return {
@@ -68,7 +59,7 @@ def change(admin: Admin, of: Resource, name: str, changes: Mapping[str, str | No
         admin.alter_configs(_KINDS[of], name, changes)
         return
     ops = tuple(
-        alter_quotas.OpData(key=key, value=cast("Any", float(value or 0)), remove=value is None)
+        message(alter_quotas.OpData, key=key, value=float(value or 0), remove=value is None)
         for key, value in changes.items()
     )
     entity = alter_quotas.EntityData(entity_type=_CLIENT, entity_name=name)
@@ -80,7 +71,7 @@ def change(admin: Admin, of: Resource, name: str, changes: Mapping[str, str | No
 
 def quotas(admin: Admin) -> dict[str, dict[str, str]]:
     """Return all quotas by client id, with numbers as text."""
-    component = describe_quotas.ComponentData(entity_type=_CLIENT, match_type=cast("Any", _ANY_NAMED), match=None)
+    component = message(describe_quotas.ComponentData, entity_type=_CLIENT, match_type=_ANY_NAMED, match=None)
     response = admin.ask(describe_quotas.DescribeClientQuotasRequest(components=(component,), strict=True))
     raise_for(response.error_code, "describe quotas", response.error_message)
     return {
@@ -102,16 +93,18 @@ def create_topic_on(admin: Admin, name: str, replicas: Mapping[int, Sequence[int
 
 def add_partitions(admin: Admin, name: str, partitions: int) -> None:
     """Extend a topic to ``partitions`` in total; Kafka places the new replicas."""
-    topic = grow.CreatePartitionsTopic(name=cast("Any", name), count=cast("Any", partitions), assignments=None)
+    topic = message(grow.CreatePartitionsTopic, name=name, count=partitions, assignments=None)
     request = grow.CreatePartitionsRequest(topics=(topic,), timeout=TIMEOUT, validate_only=False)
     for result in admin.ask_controller(request).results:
         raise_for(result.error_code, f"add partitions to {name}", result.error_message)
 
 
 def ask_voters(voters: Mapping[BrokerId, Address]) -> Quorum:
-    """Return the quorum, as described by the voter that leads in the highest epoch.
+    """Return the quorum, as described by the voter that leads in the highest epoch. Raises AdminError without a leader.
 
-    Raises AdminError if no voter leads.
+    A broker forwards DescribeQuorum to the active controller that it knows. While that controller is frozen, all
+    brokers wait for it, 36 s after a pause as measured, although another was elected after 3 s. A voter answers without
+    forwarding (KIP-919). A leader that was frozen still believes that it leads, so the highest epoch wins.
     """
 
     def ask(voter: Address) -> Quorum | None:

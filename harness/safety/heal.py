@@ -1,14 +1,8 @@
 """Clean-up after dead runners: heal the faults that they left in force, and remove what else they left behind.
 
-Rules:
-
-* Objects of a live process are left alone: a cluster with a live owner, a fault with a live injector.
-* A kept cluster is healed and stays. A cluster counts as kept as soon as its launch is complete.
-* Everything else of a dead owner is removed: containers, networks, volumes, client processes and spools. The rows that
-  the clients left in a spool become evidence first.
-* Every step can be repeated, and several processes may do it at once.
-
-If a fault can't be healed, `advise` adds the commands to type to the error: Docker's for nodes, Toxiproxy's for links.
+Objects of a live process are left alone. A kept cluster is healed and stays; it counts as kept as soon as its launch is
+complete. Everything else of a dead owner is removed: containers, networks, volumes, client processes and spools, whose
+rows become evidence first. Every step can be repeated, and several processes may do it at once.
 """
 
 import asyncio
@@ -60,9 +54,7 @@ def heal(
             even if their injector is alive, and an obstacle is an error; otherwise it is logged and healing continues.
         home: the run directory of the named run, for an attached cluster that may have no spool left.
 
-    Raises:
-        ClusterError: the named run is in progress, or its cluster can't be reached any more.
-        FaultError: a fault could not be healed.
+    Raises ClusterError if the named run is in progress or its cluster can't be reached, FaultError for an open fault.
     """
     explicit = run_id is not None if explicit is None else explicit
     actions: list[str] = []
@@ -278,11 +270,8 @@ def _replace_names(value: Any, names: Mapping[str, str]) -> Any:
 def manual_commands(undo: Undo, containers: Mapping[int, str], toxiproxy: str | None, run_id: str) -> list[str]:
     """Return the shell commands that do the undo, in order, without repetitions.
 
-    Args:
-        undo: the undo that failed.
-        containers: the containers of the nodes, by node.
-        toxiproxy: URL of Toxiproxy's API, ``http://host:port``; None for a cluster without Toxiproxy.
-        run_id: for ``aftershock heal``, which does what only Kafka itself can put back.
+    ``containers``: containers by node; ``toxiproxy``: URL of its API; ``run_id``: for ``aftershock heal``, which does
+    what only Kafka itself can put back.
     """
     args, commands = undo.args, list[str]()
     match undo.verb:

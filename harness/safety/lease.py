@@ -1,17 +1,11 @@
 """Lease of the host: decides which processes may put load on this machine at the same time, by locks on files.
 
-::
-
-    turnstile ──▶ timing ──▶ core-0 … core-<n-1>      files in one folder of the host
+    turnstile ──▶ timing ──▶ core-0 … core-<n-1>      files in one folder of the host, shared by all its users
       all          latency: exclusive         integrity only: one each
       pass         integrity: shared
 
-* A run judged on latency has the host to itself, because another run would disturb it like an unplanned fault.
-* Runs judged on counts of records share the host, one core each.
-* A process waits for `timing` or a core *inside* the turnstile, so that a run judged on latency is next when the
-  current holders have left, before any process that came later.
-* All users and checkouts of a host share the lease files, which are in its temp directory. The kernel releases a lease
-  when its process dies.
+A process waits for `timing` or a core *inside* the turnstile, so that a run judged on latency is next when the current
+holders have left, before any process that came later. The kernel releases a lease when its process dies.
 """
 
 import fcntl
@@ -164,26 +158,17 @@ def hold(lock: Lock, holder: str, on_wait: Callable[[], None] = lambda: None) ->
 
 
 def lease_kind(slos: Sequence[str]) -> Kind:
-    """Return the kind of lease that a run needs: "integrity" if it has SLOs and all count records, else "latency".
-
-    Raises:
-        SloSyntaxError: an SLO is invalid.
-    """
+    """Return the kind of lease that a run needs: "integrity" if it has SLOs and all count records, else "latency"."""
     return "integrity" if slos and all(isinstance(parse(text), Count) for text in slos) else "latency"
 
 
 @contextmanager
 def host_lease(kind: Kind, holder: str, log: Log, folder: Path | None = None) -> Iterator[None]:
-    """Hold the host's lease while the block runs; waits as long as it takes.
+    """Hold the host's lease while the block runs; waits as long as it takes, with one line to ``log``.
 
-    Args:
-        kind: "latency" for exclusive use, "integrity" to share.
-        holder: name shown to waiting processes, for example a run id.
-        log: gets one line, once, if there is a wait.
-        folder: the folder of the lease files, by default one in the host's temp directory.
-
-    Raises:
-        LeaseError: the folder can't be used.
+    A run judged on latency has the host to itself, because another run would disturb it like an unplanned fault; runs
+    judged on counts of records share it, one core each. Waiting processes are shown ``holder``, for example a run id.
+    Raises LeaseError if the folder can't be used.
     """
     folder = folder or Path(gettempdir()) / "aftershock-host"
     try:

@@ -17,7 +17,7 @@ from aftershock.faults.targets.values import (
     TopicPartition,
 )
 from aftershock.harness.cluster.cluster import Cluster
-from aftershock.harness.kafka import groups, replicas, settings
+from aftershock.harness.kafka import admin, groups, replicas, settings
 from aftershock.harness.kafka.groups import member_clients
 from aftershock.harness.run.client_processes import ClientProcesses
 
@@ -49,11 +49,11 @@ class KafkaWorld:
         return (await self.quorum()).controller
 
     async def quorum(self) -> Quorum:
-        quorum = await asyncio.to_thread(settings.ask_voters, self._cluster.voter_addresses())
+        quorum = await asyncio.to_thread(self._describe_quorum)
         return Quorum(quorum.leader, quorum.epoch)
 
     async def quorum_lag(self) -> Mapping[BrokerId, int]:
-        quorum = await asyncio.to_thread(settings.ask_voters, self._cluster.voter_addresses())
+        quorum = await asyncio.to_thread(self._describe_quorum)
         return {voter: quorum.ends[quorum.leader] - end for voter, end in quorum.ends.items()}
 
     async def config(self, of: Resource, name: str) -> Mapping[str, Setting]:
@@ -94,6 +94,9 @@ class KafkaWorld:
     async def registered(self, excluding: frozenset[BrokerId] = frozenset()) -> frozenset[BrokerId]:
         members = await asyncio.to_thread(self._cluster.admin.members, excluding)
         return frozenset(member.id for member in members if not member.fenced)
+
+    def _describe_quorum(self) -> admin.Quorum:
+        return settings.ask_voters(self._cluster.voter_addresses())
 
 
 class ClientsWorld:

@@ -1,26 +1,23 @@
 """Access of faults to a cluster: implementations of the protocols of `faults/runtime/world.py`.
 
-A launched cluster offers all of them; each file of this folder holds one part (Kafka and clients, links, nodes, wire
-proxy). The libraries that it uses block, so every call runs in a thread, with a deadline.
-
-An attached cluster offers Kafka's own operations, its links, and the clients of the run. Rules: only topics that the
-plan names and brokers and proxies that ``attach`` names are changed, and records and topics that existed before the run
-are never destroyed. `plan check` refuses such faults already; they are refused here again, because a role is resolved
-to a node only at injection. All other operations need processes that the harness launched, and are refused.
+A launched cluster offers all of them; each file of this folder holds one part. Every call runs in a thread. On an
+attached cluster, only topics that the plan names and brokers and proxies that ``attach`` names are changed, and records
+and topics that existed before the run are never destroyed. `plan check` refuses such faults already; they are refused
+again here, because a role is resolved to a node only at injection.
 """
 
-import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 from aftershock.errors import FaultError
 from aftershock.faults.runtime.world import World
-from aftershock.faults.targets.values import BrokerId, Quorum, Resource, TopicPartition
+from aftershock.faults.targets.values import BrokerId, Resource, TopicPartition
 from aftershock.harness.cluster.attached import AttachedCluster, link_name
 from aftershock.harness.cluster.cluster import Cluster
 from aftershock.harness.cluster.target import Target
 from aftershock.harness.cluster.topology import Proxy
+from aftershock.harness.kafka.admin import Quorum
 from aftershock.harness.run.client_processes import ClientProcesses
 from aftershock.harness.world.kafka import ClientsWorld, KafkaWorld
 from aftershock.harness.world.links import LinksWorld
@@ -60,15 +57,8 @@ class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
     def _address_of(self, proxy: Proxy) -> Address:
         return self._attached.client_addresses[BrokerId(proxy.node)]
 
-    async def quorum(self) -> Quorum:
-        """Return the quorum as the brokers report it."""
-        quorum = await asyncio.to_thread(self._attached.admin.quorum)
-        return Quorum(quorum.leader, quorum.epoch)
-
-    async def quorum_lag(self) -> Mapping[BrokerId, int]:
-        """Return the lag of each voter, in records, as the brokers report it."""
-        quorum = await asyncio.to_thread(self._attached.admin.quorum)
-        return {voter: quorum.ends[quorum.leader] - end for voter, end in quorum.ends.items()}
+    def _describe_quorum(self) -> Quorum:
+        return self._attached.admin.quorum()
 
     async def reassign(self, assignment: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> None:
         self._require_named(assignment)

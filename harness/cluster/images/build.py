@@ -1,14 +1,9 @@
 """Images that Aftershock builds when a registry has none: a Dockerfile each, and one function that builds them all.
 
-* `base`: Debian with Java, the parent of all Kafka images. `kafka` and `toxiproxy` replace the official images.
-  `java-client` is for ``client: java`` and for nodes that are configured with our classes.
-* A Dockerfile needs no network. The packages that it copies (root file system, jars, server) are downloaded by tools of
-  the host: debootstrap, Maven, Go. As root on Debian or Ubuntu, missing tools are installed, with a log line.
-* The engine's classic builder builds the images, so BuildKit is not required.
-* Two builds of one image on a host exclude each other: the second waits, and then uses the image of the first.
-* When a build ends, its processes are killed, its temporary folder and its untagged images are removed. Its log stays.
-
-``tests/contract/test_kafka_image.py``, ``test_toxiproxy_image.py`` and ``test_java_client.py`` test the images.
+A Dockerfile needs no network. Tools of the host (debootstrap, Maven, Go) download the files that it copies; as root on
+Debian or Ubuntu, missing tools are installed. The engine's classic builder builds the images, without BuildKit. Two
+builds of one image exclude each other: the second waits, and then uses the image of the first. When a build ends, its
+processes are killed, and its temporary folder and its untagged images are removed; its log stays.
 """
 
 import hashlib
@@ -191,8 +186,7 @@ def is_here(client: docker.DockerClient, name: str) -> bool:
 def build_image(client: docker.DockerClient, recipe: Recipe, log: Log) -> str:
     """Build an image, and first its parent, unless the engine has it; return its name.
 
-    Raises:
-        ImageError: a step failed, or the cache folder can't be written.
+    Raises ImageError if a step failed, or if the cache folder can't be written.
     """
     name, subject = recipe.name, f"{recipe.image} {recipe.version}"
     if is_here(client, name):
@@ -229,11 +223,7 @@ class Build:
 
     @contextmanager
     def step(self, name: str, about_s: int) -> Iterator[None]:
-        """Run the block as a named step, which takes about ``about_s``.
-
-        Raises:
-            ImageError: the step failed; the text ends with the last lines of the log.
-        """
+        """Run the block as a named step. Raises ImageError, with the last lines of the log, if the step failed."""
         self.log(f"building {self.subject}: {name}, about {about_s} s")
         self.note(f"=== {name}")
         try:
@@ -279,11 +269,7 @@ class Build:
             raise StepError(f"{command[0]} ended with status {status}")
 
     def require_command(self, command: str, *packages: str) -> None:
-        """Install ``packages`` with apt-get if ``command`` is not on the PATH.
-
-        Raises:
-            StepError: the command is missing and could not be installed.
-        """
+        """Install ``packages`` with apt-get if ``command`` is not on the PATH. Raises StepError if it can't."""
         if shutil.which(command):
             return
         if not _may_install():
