@@ -1,14 +1,9 @@
 """librdkafka's configuration from an assignment, and the traffic with each broker from librdkafka's statistics.
 
-The configuration has three layers, and later ones win: settings that the harness needs, the plan's keys (acks, linger,
-deadline), and the arm's ``settings``. An arm's settings apply to its producer and its consumer alike; each client uses
-only the settings that it supports, because librdkafka warns about others. The few settings that the recorder cannot
-work with are rejected. The tables follow column C/P of librdkafka 2.16's own list (``rd_kafka_conf_properties_show``);
-a test compares them with the library.
-
-Toxiproxy counts a connection's bytes only when it closes, and these connections last as long as the load. Exposure to a
-fault is therefore proved by the clients: they count the bytes sent to each broker, all of which crossed the link
-between that client's rack and the broker.
+The configuration has three layers, and a later layer wins: settings that the harness needs, the plan's keys (acks,
+linger, deadline), and the arm's ``settings``. An arm's settings apply to its producer and its consumer alike; each
+client uses only the settings that it supports, because librdkafka warns about all others. The tables follow column C/P
+of librdkafka 2.16's own list (``rd_kafka_conf_properties_show``); a test compares them with the library.
 """
 
 import json
@@ -27,7 +22,11 @@ STATISTICS_INTERVAL_MS = 1000
 
 
 class Traffic:
-    """Bytes sent to and received from each broker since the client started, as of the latest statistics."""
+    """Bytes sent to and received from each broker since the client started, as of the latest statistics.
+
+    The bytes prove exposure to a fault: all of them crossed the link between the client's rack and the broker.
+    Toxiproxy cannot prove it, because it counts a connection's bytes only when the connection closes.
+    """
 
     def __init__(self) -> None:
         self.by_broker: dict[int, tuple[int, int]] = {}
@@ -45,71 +44,25 @@ class Traffic:
 Config = dict[str, Setting]
 
 PRODUCER_ONLY = frozenset(
-    [
-        "acks",
-        "batch.num.messages",
-        "batch.size",
-        "compression.codec",
-        "compression.level",
-        "compression.type",
-        "delivery.report.only.error",
-        "delivery.timeout.ms",
-        "enable.gapless.guarantee",
-        "enable.idempotence",
-        "linger.ms",
-        "message.send.max.retries",
-        "message.timeout.ms",
-        "partitioner",
-        "produce.offset.report",
-        "queue.buffering.backpressure.threshold",
-        "queue.buffering.max.kbytes",
-        "queue.buffering.max.messages",
-        "queue.buffering.max.ms",
-        "queuing.strategy",
-        "request.required.acks",
-        "request.timeout.ms",
-        "retries",
-        "sticky.partitioning.linger.ms",
-        "transaction.timeout.ms",
-        "transactional.id",
-    ]
+    """
+    acks batch.num.messages batch.size compression.codec compression.level compression.type
+    delivery.report.only.error delivery.timeout.ms enable.gapless.guarantee enable.idempotence linger.ms
+    message.send.max.retries message.timeout.ms partitioner produce.offset.report
+    queue.buffering.backpressure.threshold queue.buffering.max.kbytes queue.buffering.max.messages
+    queue.buffering.max.ms queuing.strategy request.required.acks request.timeout.ms retries
+    sticky.partitioning.linger.ms transaction.timeout.ms transactional.id
+    """.split()  # noqa: SIM905  # a list would take a page
 )
 CONSUMER_ONLY = frozenset(
-    [
-        "auto.commit.enable",
-        "auto.commit.interval.ms",
-        "auto.offset.reset",
-        "check.crcs",
-        "consume.callback.max.messages",
-        "coordinator.query.interval.ms",
-        "enable.auto.commit",
-        "enable.auto.offset.store",
-        "enable.partition.eof",
-        "fetch.error.backoff.ms",
-        "fetch.max.bytes",
-        "fetch.message.max.bytes",
-        "fetch.min.bytes",
-        "fetch.queue.backoff.ms",
-        "fetch.wait.max.ms",
-        "group.id",
-        "group.instance.id",
-        "group.protocol",
-        "group.protocol.type",
-        "group.remote.assignor",
-        "heartbeat.interval.ms",
-        "isolation.level",
-        "max.partition.fetch.bytes",
-        "max.poll.interval.ms",
-        "max.poll.records",
-        "offset.store.method",
-        "offset.store.path",
-        "offset.store.sync.interval.ms",
-        "partition.assignment.strategy",
-        "queued.max.messages.kbytes",
-        "queued.min.messages",
-        "session.timeout.ms",
-        "share.acknowledgement.mode",
-    ]
+    """
+    auto.commit.enable auto.commit.interval.ms auto.offset.reset check.crcs consume.callback.max.messages
+    coordinator.query.interval.ms enable.auto.commit enable.auto.offset.store enable.partition.eof
+    fetch.error.backoff.ms fetch.max.bytes fetch.message.max.bytes fetch.min.bytes fetch.queue.backoff.ms
+    fetch.wait.max.ms group.id group.instance.id group.protocol group.protocol.type group.remote.assignor
+    heartbeat.interval.ms isolation.level max.partition.fetch.bytes max.poll.interval.ms max.poll.records
+    offset.store.method offset.store.path offset.store.sync.interval.ms partition.assignment.strategy
+    queued.max.messages.kbytes queued.min.messages session.timeout.ms share.acknowledgement.mode
+    """.split()  # noqa: SIM905  # a list would take a page
 )
 
 _CANONICAL = {
@@ -119,6 +72,7 @@ _CANONICAL = {
     "request.required.acks": "acks",
 }
 
+# settings that the recorder cannot work with
 _REFUSED = {
     "bootstrap.servers": "the harness sends each client to its own rack",
     "client.rack": "use client_rack in the arm",
@@ -157,10 +111,7 @@ def consumer_config(assignment: ConsumeAssignment) -> Config:
 
 
 def committer_config(assignment: CommitAssignment) -> Config:
-    """Return an admin client's configuration; ``WorkloadError`` for a setting that is not allowed.
-
-    The deadline is an argument of each call.
-    """
+    """Return an admin client's configuration; ``WorkloadError`` for a setting that is not allowed."""
     return _common(assignment) | _own(assignment, CONSUMER_ONLY | PRODUCER_ONLY)
 
 

@@ -1,12 +1,8 @@
 """Client program as a child process, and the pipes to it.
 
-Rules:
-
-1. No call waits longer than the caller allows: all pipes are non-blocking, and only ``hear`` moves bytes.
-2. Lines that cannot be written yet are kept, up to BACKLOG_BYTES_MAX; beyond that ``write`` refuses. The program's
-   output is read only as fast as it is processed, so a program that writes too much blocks on its pipe.
-3. The program's standard error is copied to the worker's log; its last lines go into errors about the program.
-4. The program dies with the worker (``tether``); an orderly end also kills every process that it started.
+No call waits longer than the caller allows: all pipes are non-blocking. The program's output is read only as fast as it
+is processed, so a program that writes too much blocks on its pipe. Its standard error is copied to the worker's log.
+The program dies with the worker (``tether``); an orderly end also kills every process that it started.
 """
 
 import fcntl
@@ -21,7 +17,6 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
 
 from aftershock.errors import WorkloadError
 from aftershock.workloads.adapters import tether
@@ -51,7 +46,13 @@ class Child:
             bufsize=0,
             process_group=0,
         )
-        self._in, self._out, err = (_non_blocking(pipe) for pipe in self._pipes())
+        process = self._process
+        self._pipes = [pipe for pipe in (process.stdin, process.stdout, process.stderr) if pipe]
+        for pipe in self._pipes:
+            os.set_blocking(pipe.fileno(), False)
+            with suppress(OSError):  # a kernel that limits pipes to 64 KiB only makes this slower
+                fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        self._in, self._out, err = (pipe.fileno() for pipe in self._pipes)
         self._err: int | None = err
         self._end = os.pidfd_open(self._process.pid)  # readable once it has ended, whichever process holds its pipes
         self._backlog = bytearray()
@@ -61,11 +62,11 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Process id of the program, which is also the id of its process group."""
+        """Id of the process and of its process group."""
         return self._process.pid
 
     def write(self, line: bytes) -> bool:
-        """Queue ``line`` for writing; return False, without queueing it, if too much is waiting already."""
+        """Queue ``line`` for writing; return False, without queueing it, beyond BACKLOG_BYTES_MAX of queued lines."""
         if self._dead:
             raise self._dead
         if len(self._backlog) + len(line) > BACKLOG_BYTES_MAX:
@@ -85,13 +86,19 @@ class Child:
         if self._err in readable:
             self._copy_log()
         if self._out in readable:
-            return self._read_lines()
+            piece = os.read(self._out, _CHUNK)
+            if not piece:
+                raise self._death()
+            *lines, self._rest = (self._rest + piece).split(b"\n")
+            if len(self._rest) > LINE_BYTES_MAX:
+                raise WorkloadError(f"the client {self.name} wrote a line of more than {LINE_BYTES_MAX} bytes")
+            return lines
         if self._end in readable:
             raise self._death()
         return []
 
     def hang_up(self) -> None:
-        """Close the program's standard input, as the end of this process would; nothing can be written afterwards."""
+        """Close the program's standard input, as the end of this process would do."""
         self._backlog.clear()
         if self._process.stdin:
             self._process.stdin.close()
@@ -105,21 +112,16 @@ class Child:
         return self.kill()
 
     def kill(self) -> int:
-        """Kill it now with its children; return its exit status, -9 if the program had to be killed."""
+        """Kill the program now with its children; return its exit status, -9 if the program had to be killed."""
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
-                os.killpg(
-                    self._process.pid, signal.SIGKILL
-                )  # before the wait, after which its id may belong to another process
+                # before the wait, after which the id may belong to another process
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             os.close(self._end)
-            for pipe in self._pipes():
+            for pipe in self._pipes:
                 pipe.close()
         return self._process.returncode
-
-    def _pipes(self) -> tuple[IO[bytes], ...]:
-        process = self._process
-        return tuple(pipe for pipe in (process.stdin, process.stdout, process.stderr) if pipe)
 
     def _push(self) -> None:
         with suppress(BlockingIOError):
@@ -130,23 +132,14 @@ class Child:
                 self._backlog.clear()  # its end is reported by `hear`, after its last output
 
     def _copy_log(self) -> None:
-        """Copy a piece of its standard error to this process's."""
-        piece = os.read(self._err, _CHUNK) if self._err is not None else b""
-        if not piece:
+        """Copy a piece of the program's standard error to this process's."""
+        text = os.read(self._err, _CHUNK).decode(errors="replace") if self._err is not None else ""
+        if not text:
             self._err = None
             return
-        sys.stderr.write(piece.decode(errors="replace"))
+        sys.stderr.write(text)
         sys.stderr.flush()
-        self._last_lines.extend(line for line in piece.decode(errors="replace").splitlines() if line.strip())
-
-    def _read_lines(self) -> list[bytes]:
-        piece = os.read(self._out, _CHUNK)
-        if not piece:
-            raise self._death()
-        *lines, self._rest = (self._rest + piece).split(b"\n")
-        if len(self._rest) > LINE_BYTES_MAX:
-            raise WorkloadError(f"the client {self.name} wrote a line of more than {LINE_BYTES_MAX} bytes")
-        return lines
+        self._last_lines.extend(line for line in text.splitlines() if line.strip())
 
     def _death(self) -> WorkloadError:
         """Kill the program, which has ended or closed its standard output, and return the error about it."""
@@ -160,16 +153,8 @@ class Child:
             description = f"was killed by signal {-status}"
         else:
             description = f"ended with exit status {status}"
-        lines = "".join(f"\n    {line}" for line in self._last_lines)
+        lines = "".join(f"\n    {line}" for line in self._last_lines) or " none"
         self._dead = WorkloadError(
-            f"the client {self.name} {description}; the last lines of its standard error:{lines or ' none'}"
+            f"the client {self.name} {description}; the last lines of its standard error:{lines}"
         )
         return self._dead
-
-
-def _non_blocking(pipe: IO[bytes]) -> int:
-    descriptor = pipe.fileno()
-    os.set_blocking(descriptor, False)
-    with suppress(OSError):  # a kernel that limits pipes to 64 KiB only makes this slower
-        fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-    return descriptor

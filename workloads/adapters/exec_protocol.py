@@ -1,7 +1,7 @@
 """Protocol between a worker and a client program: one JSON object per line. ``docs/EXEC.md`` specifies it.
 
 The worker writes orders (``do``) to the program's standard input; the program writes reports (``say``) to its standard
-output. Bytes are base64. Rule: a line that is not a report is an error that shows the line.
+output. Bytes are base64.
 """
 
 import json
@@ -132,16 +132,12 @@ def parse_report(line: bytes) -> Report:
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(str(part) for part in problem["loc"])
+        start = repr(line[:_SHOWN].decode(errors="replace")) + (" ..." if len(line) > _SHOWN else "")
         raise WorkloadError(
             "the client wrote a line that is not a report "
-            f"({where + ': ' if where else ''}{problem['msg']}): {shown(line)}; "
+            f"({where + ': ' if where else ''}{problem['msg']}): {start}; "
             "see docs/EXEC.md for what it may write to its standard output"
         ) from error
-
-
-def shown(line: bytes) -> str:
-    """Return the line, or its start, as text for a message."""
-    return repr(line[:_SHOWN].decode(errors="replace")) + (" ..." if len(line) > _SHOWN else "")
 
 
 def start_order(assignment: Assignment, positions: Mapping[int, int] | None = None) -> bytes:

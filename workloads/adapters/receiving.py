@@ -1,13 +1,7 @@
 """Start offsets, spool rows and positions of one consumer, the same for every client library.
 
-Rules:
-
-1. The start offset of every partition is fixed before anything is produced that the consumer must not miss.
-2. A record is recorded when the library hands it over, which is when an application would see it.
-3. After ``drain`` the answer follows when every partition has been read to its end, or when the time is up.
-4. A consumer that was killed and has no group continues behind the last record delivered to it, like an application
-   that stores its offsets with its results.
-5. Records that were in the topic before the run are counted but have no row, because the evidence has no log of them.
+The start offset of every partition is fixed before anything is produced that the consumer must not miss. A record is
+recorded when the library hands it over, which is when an application would see it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -57,13 +51,13 @@ def resolve_start_offsets(assignment: ConsumeAssignment) -> dict[int, int]:
 
 
 class ReceiveRecorder:
-    """Spool, counts and positions of one consumer."""
+    """Spool, counts and positions of one consumer. ``foreign`` counts delivered records of other producers."""
 
     def __init__(self, assignment: ConsumeAssignment, clock: Clock, events: Events) -> None:
         self._assignment, self._clock, self._events = assignment, clock, events
         self.tally = Tally()
         self.assignments = 0
-        self._foreign = 0
+        self.foreign = 0
         self._filler = Filler()
         self._spool = ConsumeSpool(assignment.spool, assignment)
         self._positions: dict[int, int] = {}
@@ -72,8 +66,9 @@ class ReceiveRecorder:
     def begin_at(self, starts: Mapping[int, int]) -> dict[int, int]:
         """Return partition → offset where reading starts.
 
-        A partition without deliveries counts as read up to that offset. ``starts`` holds the offsets at which a
-        new consumer would start, or which the group has committed.
+        ``starts`` holds the offsets at which a new consumer would start, or which the group has committed. A partition
+        without deliveries counts as read up to that offset. A restarted consumer without a group continues behind the
+        last record delivered to it, like an application that stores its offsets with its results.
         """
         delivered = {} if self._assignment.group or not self._assignment.life else self._spool.positions()
         self._positions = {**starts, **delivered}
@@ -87,7 +82,6 @@ class ReceiveRecorder:
         self._emit("assigned", partitions)
 
     def revoked(self, partitions: Iterable[int]) -> None:
-        """Record that partitions were revoked from this client."""
         self._emit("revoked", partitions)
 
     def committed(self, offsets: Iterable[tuple[int, int]]) -> None:
@@ -116,14 +110,15 @@ class ReceiveRecorder:
         value: bytes | None = None,
         broker_id: int = UNKNOWN,
     ) -> None:
-        """Record one delivered record, now. ``mark`` is None for a foreign record; UNKNOWN stands for unknown values.
+        """Record one delivered record, now. ``mark`` is None for a foreign record.
 
         ``value`` is None if the client does not report it; otherwise it is compared with the value that was sent.
+        Records that were in the topic before the run are counted but have no row: the evidence has no log of them.
         """
         done_us = self._clock()
         self._positions[partition] = max(offset + 1, self._positions.get(partition, 0))
         if offset < self._assignment.begin.get(partition, 0):
-            self._foreign += 1
+            self.foreign += 1
             return
         self._spool.append(
             producer_id=mark.producer_id if mark else UNKNOWN,
@@ -141,14 +136,13 @@ class ReceiveRecorder:
         if mark:
             self.tally.ended(Status.OK, done_us - mark.intended_us)
         else:
-            self._foreign += 1
+            self.foreign += 1
 
     def reached(self, partition: int, position: int) -> None:
-        """Note that all records before ``position`` were delivered, or are never delivered (transaction markers)."""
+        """Note that every record before ``position`` was delivered, or never will be (transaction markers)."""
         self._positions[partition] = max(position, self._positions.get(partition, 0))
 
     def idle(self) -> None:
-        """Prepare space for rows while there is nothing to do."""
         self._spool.idle()
 
     def answer(self) -> dict[str, Any] | None:
@@ -162,24 +156,18 @@ class ReceiveRecorder:
         self._drain = None
         return {"did": "drain", "missing": missing}
 
-    def counters(self) -> dict[str, int]:
-        """Return the numbers of delivered records, foreign records and assignments."""
-        return {"received": self.tally.done, "foreign": self._foreign, "assignments": self.assignments}
-
 
 class ReceivingClient:
-    """Part of ``client.Client`` that all consumers share; subclasses create ``_receiving``."""
+    """Methods of ``worker.Client`` that all consumers share; a subclass creates ``_receiving``."""
 
     _receiving: ReceiveRecorder
 
     def obey(self, order: Order) -> None:
-        """Set the end on ``drain``; ``go`` and ``stop`` do not concern a consumer, which has no schedule."""
         self._receiving.obey(order)
 
     def answer(self) -> dict[str, Any] | None:
-        """Return, after ``drain``, the number of missing offsets by partition; empty if all were reached."""
         return self._receiving.answer()
 
     def counters(self) -> dict[str, int]:
-        """Return the numbers of delivered records, foreign records and assignments."""
-        return self._receiving.counters()
+        receiving = self._receiving
+        return {"received": receiving.tally.done, "foreign": receiving.foreign, "assignments": receiving.assignments}

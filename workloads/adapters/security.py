@@ -1,9 +1,7 @@
 """Security settings of the clients of an attached cluster, and their translation into each client's own settings.
 
-Rules: a secret is named here by the environment variable that holds it (``${KAFKA_PASSWORD}``), so that an assignment
-may be stored on disk; each process reads its own environment when it creates its client. Files are named by absolute
-paths. Java clients run in a container that has none of these files, so they receive the contents as PEM text over the
-pipe.
+A secret is named here by the environment variable that holds it (``${KAFKA_PASSWORD}``), so that an assignment may be
+stored on disk; each process reads its own environment when it creates its client. Files are named by absolute paths.
 """
 
 import os
@@ -16,8 +14,6 @@ from aftershock.errors import WorkloadError
 from aftershock.workloads.kafka.wire.security import Mechanism, Protocol, Security
 
 Config = dict[str, str | int | float | bool]
-_MODULES = {"PLAIN": "plain.PlainLoginModule"}
-_SCRAM_MODULE = "scram.ScramLoginModule"
 
 
 class SecuritySettings(BaseModel):
@@ -37,15 +33,27 @@ class SecuritySettings(BaseModel):
 
     def resolved(self, environment: Mapping[str, str] = os.environ) -> Security:
         """Return the settings with their secrets; WorkloadError names a variable that is not set."""
+        secrets = []
+        for reference in (self.password, self.key_password):
+            if reference is None:
+                secrets.append("")
+                continue
+            name = reference.removeprefix("${").removesuffix("}")
+            if not environment.get(name):
+                raise WorkloadError(
+                    f"the environment variable {name} is not set, and the plan takes a secret from it: export it"
+                )
+            secrets.append(environment[name])
+        password, key_password = secrets
         return Security(
             self.protocol,
             self.mechanism,
             self.user or "",
-            _secret(self.password, environment),
+            password,
             self.ca,
             self.certificate,
             self.key,
-            _secret(self.key_password, environment),
+            key_password,
             self.verify_hostname,
         )
 
@@ -73,12 +81,15 @@ def librdkafka_config(security: Security) -> Config:
 
 
 def java_config(security: Security) -> Config:
-    """Return the settings of Kafka's Java clients; empty for PLAINTEXT. File contents replace file names (KIP-651)."""
+    """Return the settings of Kafka's Java clients; empty for PLAINTEXT.
+
+    Contents as PEM text (KIP-651) replace file names: these clients run in a container that has none of the files.
+    """
     if security.protocol == "PLAINTEXT":
         return {}
     config: Config = {"security.protocol": security.protocol}
     if security.mechanism:
-        module = _MODULES.get(security.mechanism, _SCRAM_MODULE)
+        module = "plain.PlainLoginModule" if security.mechanism == "PLAIN" else "scram.ScramLoginModule"
         user, password = (text.replace("\\", "\\\\").replace('"', '\\"') for text in (security.user, security.password))
         jaas = f'org.apache.kafka.common.security.{module} required username="{user}" password="{password}";'
         config |= {"sasl.mechanism": security.mechanism, "sasl.jaas.config": jaas}
@@ -91,14 +102,3 @@ def java_config(security: Security) -> Config:
         config["ssl.keystore.certificate.chain"] = security.certificate.read_text()
         config |= {"ssl.key.password": security.key_password} if security.key_password else {}
     return config
-
-
-def _secret(reference: str | None, environment: Mapping[str, str]) -> str:
-    if reference is None:
-        return ""
-    name = reference.removeprefix("${").removesuffix("}")
-    if not environment.get(name):
-        raise WorkloadError(
-            f"the environment variable {name} is not set, and the plan takes a secret from it: export it"
-        )
-    return environment[name]

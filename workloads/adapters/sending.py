@@ -1,31 +1,25 @@
 """Schedule, spool rows and counts of one open-loop sender, the same for every client library.
 
-Rules:
-
-1. A record (or commit) is sent at its intended time, or as soon afterwards as this process can, regardless of what
-   became of the records before it.
-2. Its spool row is begun before the client library receives it.
-3. After ``stop`` nothing that is intended later is sent. The answer follows when every record has its final status, or
-   GRACE_US after the deadline of the last one.
-4. A sender that was killed continues with the record that its schedule has reached by now. The records that were due in
-   the meantime were never sent and have failed (CLIENT_DOWN).
+A record (or commit) is sent at its intended time, or as soon afterwards as this process can, regardless of what became
+of the records before it. Its spool row is begun before the client library receives it.
 """
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from confluent_kafka import KafkaException
 
 from aftershock.workloads.load.assignment import CommitAssignment, ProduceAssignment
 from aftershock.workloads.load.events import Clock, Tally
 from aftershock.workloads.load.orders import Go, Order, Stop
-from aftershock.workloads.load.schedule import US_PER_MS, US_PER_S, Schedule
+from aftershock.workloads.load.schedule import US_PER_MS, US_PER_S, Filler, Schedule, Stream, pack
 from aftershock.workloads.load.spool import CLIENT_DOWN, UNKNOWN, ProduceSpool, Status
 
 REQUEST_TIMEOUT_S = 2.0
-"""Time limit of one request. It is short because requests are repeated; the caller of the worker has a deadline."""
+"""Time limit of one request, short because requests are repeated; the caller of the worker has a deadline."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -52,20 +46,19 @@ GRACE_US = 10 * US_PER_S
 
 
 class SendRecorder:
-    """Schedule, spool and counts of one sender."""
+    """Schedule, spool and counts of one sender. ``next`` is the number of the next record to send."""
 
     def __init__(self, assignment: ProduceAssignment | CommitAssignment, clock: Clock) -> None:
         self._assignment, self._clock = assignment, clock
         self.tally = Tally()
         self._spool = ProduceSpool(assignment.spool, assignment)
         self._schedule: Schedule | None = None
-        self._next = self._spool.next
+        self.next = self._spool.next
         self._end: int | None = None  # the first record that is not to be sent
         self._answer_by_us = 0
         self._stopping = self._answered = False
 
     def obey(self, order: Order) -> None:
-        """Start the schedule on ``go``, end it on ``stop``."""
         if isinstance(order, Go):
             self._on_go(order)
         elif isinstance(order, Stop):
@@ -74,51 +67,48 @@ class SendRecorder:
             self._answer_by_us = order.at_us + self._assignment.deadline_ms * US_PER_MS + GRACE_US
 
     def _on_go(self, order: Go) -> None:
+        """Start the schedule. A restarted sender continues with the record that the schedule has reached by now.
+
+        The records that were due in the meantime were never sent and have failed (CLIENT_DOWN).
+        """
         assignment = self._assignment
-        self._schedule = Schedule(order.start_us, assignment.offset_us, assignment.rate_per_s or 0)
+        schedule = self._schedule = Schedule(order.start_us, assignment.offset_us, assignment.rate_per_s or 0)
         if order.stop_us is not None:
-            self._end = max(self._next, self._schedule.count_before(order.stop_us))
-        if assignment.life:
-            due = self._schedule.count_before(self._clock())
-            self._fail_missed(due if self._end is None else min(due, self._end))
+            self._end = max(self.next, schedule.count_before(order.stop_us))
+        if not assignment.life:
+            return
+        due = schedule.count_before(self._clock())
+        first_due = due if self._end is None else min(due, self._end)
+        for seq in range(self.next, first_due):
+            intended_us, unknown = schedule.intended_us(seq), UNKNOWN
+            deadline_us = intended_us + assignment.deadline_ms * US_PER_MS
+            self._spool.begin(
+                seq, intended_us=intended_us, deadline_us=deadline_us, sent_us=unknown, size_bytes=unknown
+            )
+            self._spool.end(
+                seq, done_us=self._clock(), status=Status.FAILED, code=CLIENT_DOWN, partition=unknown, offset=unknown
+            )
+            self.tally.never_sent()
+        self.next = max(self.next, first_due)
 
     def _on_stop(self, at_us: int) -> None:
-        self._end = max(self._next, self._schedule.count_before(at_us)) if self._schedule else 0
+        self._end = max(self.next, self._schedule.count_before(at_us)) if self._schedule else 0
 
     def early_us(self) -> int | None:
         """Return the time until the next record is due, 0 or less if it is due, None if none will follow."""
-        if self._schedule is None or self._next == self._end:
+        if self._schedule is None or self.next == self._end:
             return None
-        return self._schedule.intended_us(self._next) - self._clock()
+        return self._schedule.intended_us(self.next) - self._clock()
 
     def begin(self, size_bytes: int) -> tuple[int, int]:
         """Begin the row of the next record, which the library receives now; return its number and intended time."""
-        seq, sent_us = self._next, self._clock()
+        seq, sent_us = self.next, self._clock()
         intended_us = self._intended_us(seq)
-        self._next = seq + 1
+        self.next = seq + 1
         deadline_us = intended_us + self._assignment.deadline_ms * US_PER_MS
         self._spool.begin(seq, intended_us=intended_us, deadline_us=deadline_us, sent_us=sent_us, size_bytes=size_bytes)
         self.tally.sent_late(sent_us - intended_us)
         return seq, intended_us
-
-    def _fail_missed(self, until: int) -> None:
-        """Record everything before ``until`` as failed: it was due while this client was down."""
-        for seq in range(self._next, until):
-            intended_us = self._intended_us(seq)
-            deadline_us = intended_us + self._assignment.deadline_ms * US_PER_MS
-            self._spool.begin(
-                seq, intended_us=intended_us, deadline_us=deadline_us, sent_us=UNKNOWN, size_bytes=UNKNOWN
-            )
-            self._spool.end(
-                seq, done_us=self._clock(), status=Status.FAILED, code=CLIENT_DOWN, partition=UNKNOWN, offset=UNKNOWN
-            )
-            self.tally.never_sent()
-        self._next = max(self._next, until)
-
-    @property
-    def next(self) -> int:
-        """Number of the next record to send."""
-        return self._next
 
     def ended(
         self,
@@ -132,10 +122,7 @@ class SendRecorder:
         broker_id: int = UNKNOWN,
         attempts: int = 0,
     ) -> None:
-        """Record the final status of ``seq``, reached now.
-
-        UNKNOWN stands for unknown values, 0 for unknown ``attempts``.
-        """
+        """Record the final status of ``seq``, reached now. 0 stands for unknown ``attempts``."""
         done_us = self._clock()
         self._spool.end(
             seq,
@@ -154,12 +141,14 @@ class SendRecorder:
         return self._schedule.intended_us(seq) if self._schedule else 0
 
     def idle(self) -> None:
-        """Prepare space for rows while there is nothing to do."""
         self._spool.idle()
 
     def answer(self) -> dict[str, Any] | None:
-        """Return, once after ``stop``, how many records lack a final status; 0 unless the library lost a record."""
-        if not self._stopping or self._end is None or self._answered or self._next < self._end:
+        """Return, once after ``stop``, how many records lack a final status; 0 unless the library lost a record.
+
+        The answer follows when every record has its final status, or GRACE_US after the deadline of the last record.
+        """
+        if not self._stopping or self._end is None or self._answered or self.next < self._end:
             return None
         unreported = self.tally.sent - self.tally.done
         if unreported and self._clock() < self._answer_by_us:
@@ -168,22 +157,69 @@ class SendRecorder:
         return {"did": "stop", "unreported": unreported}
 
 
+class DueRecord(NamedTuple):
+    """A record to send now. ``mark`` is the value of its header ``aftershock``."""
+
+    seq: int
+    key: bytes | None
+    value: bytes
+    mark: bytes
+
+
+class ProduceRecorder(SendRecorder):
+    """Recorder of a producer: it also draws the records."""
+
+    def __init__(self, assignment: ProduceAssignment, clock: Clock) -> None:
+        super().__init__(assignment, clock)
+        sizes = assignment.record_size_min, assignment.record_size_max
+        self._stream = Stream(assignment.seed, assignment.workload, *sizes, assignment.keys)
+        self._filler = Filler(assignment.record_size_max)
+        self._producer_id = assignment.producer_id
+
+    def begin_record(self) -> DueRecord:
+        """Begin the row of the next record, which the library receives now; return the record."""
+        draw = self._stream.draw(self.next)
+        seq, intended_us = self.begin(draw.size_bytes)
+        value, mark = self._filler.value(seq, draw.size_bytes), pack(self._producer_id, seq, intended_us)
+        return DueRecord(seq, draw.key, value, mark)
+
+
 class SendingClient:
-    """Part of ``client.Client`` that all producers and committers share; ``_sending`` is theirs to create."""
+    """Methods of ``worker.Client`` that all producers and committers share; a subclass creates ``_sending``."""
 
     _sending: SendRecorder
 
     def obey(self, order: Order) -> None:
-        """Start the schedule on ``go``, end it on ``stop``."""
         self._sending.obey(order)
 
     def answer(self) -> dict[str, Any] | None:
-        """Return, after ``stop``, how many records (or commits) lack a final status."""
         return self._sending.answer()
 
     def counters(self) -> dict[str, int]:
-        """Return records by status; ``sent`` minus the rest is the number without a report."""
+        """Return records by status; ``sent`` minus the sum of all statuses is the number without a report."""
         return self._sending.tally.counts()
+
+
+class PollingSender(SendingClient, ABC):
+    """Sender over a library without an event loop of ours."""
+
+    @abstractmethod
+    def _send(self) -> None:
+        """Send the record that is due."""
+
+    @abstractmethod
+    def _poll(self, wait_us: int) -> None:
+        """Take results, waiting up to ``wait_us`` for the first."""
+
+    def step(self, wait_us: int) -> None:
+        early_us = self._sending.early_us()
+        if early_us is not None and early_us <= 0:
+            self._send()
+            wait_us = 0
+        elif early_us is not None:
+            self._sending.idle()
+            wait_us = min(early_us, wait_us)
+        self._poll(wait_us)
 
 
 async def send_on_schedule(recorder: SendRecorder, send: Callable[[], None]) -> NoReturn:

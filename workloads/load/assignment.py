@@ -1,7 +1,7 @@
-"""Assignment of one client process: everything it needs, so that it never has to ask.
+"""Assignment of one client process: one line of JSON on the worker's standard input.
 
-An assignment is one line of JSON on the worker's standard input. It is also stored beside the worker's spool, so that
-the spool can be turned into evidence without the worker, which may have been killed.
+It is also stored beside the worker's spool, so that the spool can be turned into evidence without the worker, which may
+have been killed.
 """
 
 from pathlib import Path

@@ -1,12 +1,8 @@
 """The run's clock, the event log and the running counts of one client.
 
 Clock: integer microseconds since the run's origin, the same in every process of the host, because ``time.monotonic_ns``
-reads Linux's CLOCK_MONOTONIC, which all processes share. Rows written by different processes can therefore be compared.
-
-Events: what happens to a client besides its records, one JSON object per line, in a file that many processes append to.
-A line is one ``write`` to a descriptor opened for appending, so lines of different processes do not mix.
-
-Counts are for the live display and the warm-up rule only; the evidence is the spool.
+reads Linux's CLOCK_MONOTONIC, which all processes share. Counts are for the live display and the warm-up rule only; the
+evidence is the spool.
 """
 
 import json
@@ -25,15 +21,15 @@ Clock = Callable[[], int]
 def run_clock(origin_ns: int) -> Clock:
     """Return a function that gives the microseconds since ``origin_ns`` (one ``time.monotonic_ns()`` of the run)."""
     monotonic_ns = time.monotonic_ns
-
-    def now_us() -> int:
-        return (monotonic_ns() - origin_ns) // 1000
-
-    return now_us
+    return lambda: (monotonic_ns() - origin_ns) // 1000
 
 
 class Events:
-    """Appends the events of one worker to ``assignment.events``."""
+    """Appends the events of one worker to ``assignment.events``, a file that many processes append to.
+
+    An event is one JSON object per line, and one ``write`` to a descriptor opened for appending, so lines of different
+    processes do not mix.
+    """
 
     def __init__(self, assignment: Assignment, clock: Clock) -> None:
         self._descriptor = os.open(assignment.events, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o644)
@@ -80,13 +76,11 @@ class Tally:
             self._latency_us.append(latency_us)
 
     def counts(self) -> dict[str, int]:
-        """Return ``sent``, ``ok``, ``failed``, ``in_doubt``."""
         return {"sent": self.sent} | {status.text: count for status, count in self._by_status.items()}
 
     def progress(self) -> dict[str, Any]:
         """Return the counts, the p99 lateness and the latencies since the last call."""
-        lateness_us = sorted(self._late_us)
-        latencies_us = list(self._latency_us)
+        lateness_us, latencies_us = sorted(self._late_us), list(self._latency_us)
         self._late_us.clear()
         self._latency_us.clear()
         return self.counts() | {

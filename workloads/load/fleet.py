@@ -2,27 +2,12 @@
 
 A fault may kill a worker on purpose. The fault, possibly in another process (a manual fault), first writes a marker
 file beside the worker's rows (``mark_down``), and its end, possibly from yet another process (``heal``), releases the
-worker (``mark_released``). The marker names the process that was killed; any other death of that worker is unexpected.
-It stays after the release, for a fleet that notices the death later.
-
-::
-
-    start ─▶ running ──killed, and marked──▶ down ──released──▶ running again ─▶ … ─▶ quits
-                │
-                └──any other death──▶ over: every command, and ``end``, raises
-
-Rules:
-
-1. An order without an answer (``go``) is repeated to every restarted process, with the end that is known by then. An
-   order with an answer (``stop``, ``drain``) goes to the process that can answer, as long as the caller waits. Counts
-   continue over restarts.
-2. Every process is a child of the runner and is gone when the ``async with`` block is left, however it is left.
-3. A worker that ends unexpectedly is an error, at the next command and from ``watch``, that names it and shows its last
-   log lines.
+worker (``mark_released``); then the fleet restarts it. The marker names the process that was killed; any other death of
+that worker is unexpected, and an error. The marker stays after the release, because the fleet may notice the death
+later. Every process is a child of the runner and is gone when the ``async with`` block is left, however it is left.
 """
 
 import asyncio
-import contextlib
 import json
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -79,7 +64,10 @@ _POLL_S = 0.05
 
 
 class Worker:
-    """Supervisor of one worker: starts its process, and restarts it whenever a fault that killed it ends."""
+    """Supervisor of one worker: starts its process, and restarts it whenever a fault that killed it ends.
+
+    After a death without a marker, every command, and ``end``, raises ``WorkloadError``.
+    """
 
     def __init__(self, assignment: Assignment, logs: Path) -> None:
         self.assignment = assignment
@@ -109,7 +97,7 @@ class Worker:
         self._supervisor = asyncio.create_task(self._supervise())
 
     async def order(self, order: Order) -> None:
-        """Send an order, also to every later process; ``WorkloadError`` if the worker has ended."""
+        """Send an order without an answer, also to every later process; ``WorkloadError`` if the worker has ended."""
         self._orders.append(order)
         if self._up.is_set():
             process = self._process
@@ -122,11 +110,17 @@ class Worker:
             self._over.set()  # there is no process to order
 
     async def ask(self, order: Order) -> dict[str, Any]:
-        """Send an order and return its answer; ``WorkloadError`` if the worker ends first."""
+        """Send an order to the process that can answer, and return its answer; ``WorkloadError`` if the worker ends."""
         if isinstance(order, Stop):
             self._stop_us = order.at_us
         while True:
-            process = await self._wait_until_up()
+            up, over = asyncio.create_task(self._up.wait()), asyncio.create_task(self._over.wait())
+            try:
+                await asyncio.wait({up, over}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                up.cancel()
+                over.cancel()
+            process = self._process  # the latest dead process if none will follow
             try:
                 return await process.ask(order)
             except WorkloadError:
@@ -134,20 +128,19 @@ class Worker:
                     raise
 
     async def kill(self) -> None:
-        """Kill it for good, and wait until it is gone. Does nothing if it has ended."""
+        """Kill the worker for good, and wait until its process is gone. Does nothing if it has ended."""
         if self._supervisor:
             self._supervisor.cancel()
             await asyncio.wait([self._supervisor])
         await self._process.kill()
 
     async def end(self) -> None:
-        """Wait for its end. ``WorkloadError`` if it ended unexpectedly."""
+        """Wait for the worker's end. ``WorkloadError`` if it ended unexpectedly."""
         await self._over.wait()
         if self._up.is_set():
             await self._process.end()
 
     def overdue_error(self, problem: str) -> WorkloadError:
-        """Return the error about a worker that is overdue."""
         return self._process.overdue_error(
             problem if self._up.is_set() else f"{problem}: a fault killed it, and it has not restarted"
         )
@@ -160,46 +153,30 @@ class Worker:
                 self._over.set()
                 return
             self._up.clear()
-            while (marker := self._marker()) is not None and marker.down:  # noqa: ASYNC110 -- another process may release it
+            spool, worker = self.assignment.spool, self.assignment.worker
+            while (marker := read_down_marker(spool, worker)) is not None and marker.down:  # noqa: ASYNC110 -- another process may release it
                 await asyncio.sleep(_POLL_S)
-            await self._restart()
-
-    async def _restart(self) -> None:
-        self._earlier = self.progress
-        assignment = self._process.assignment
-        self._process = WorkerProcess(
-            assignment.model_copy(update={"life": assignment.life + 1}), self._logs, self.seconds
-        )
-        with suppress(WorkloadError):  # a failure shows by the process's end
-            await self._process.start()
-            for order in self._orders:
-                update = {"stop_us": self._stop_us} if isinstance(order, Go) else {}
-                await self._process.order(order.model_copy(update=update))
-        self._up.set()
-
-    async def _wait_until_up(self) -> WorkerProcess:
-        """Wait for a process that can answer and return it; return the latest dead one if none will follow."""
-        up, over = asyncio.create_task(self._up.wait()), asyncio.create_task(self._over.wait())
-        try:
-            await asyncio.wait({up, over}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            up.cancel()
-            over.cancel()
-        return self._process
+            self._earlier = self.progress
+            assignment = self._process.assignment
+            next_life = assignment.model_copy(update={"life": assignment.life + 1})
+            self._process = WorkerProcess(next_life, self._logs, self.seconds)
+            with suppress(WorkloadError):  # a failure shows by the process's end
+                await self._process.start()
+                for order in self._orders:
+                    update = {"stop_us": self._stop_us} if isinstance(order, Go) else {}
+                    await self._process.order(order.model_copy(update=update))
+            self._up.set()
 
     def _killed_by_fault(self, process: WorkerProcess) -> bool:
-        """Return True if a fault killed the process; it is then not asked again."""
+        """Return True if a fault killed the process; the process then gets no more orders."""
         if not self._marked_down(process):
             return False
         if process is self._process:
             self._up.clear()
         return True
 
-    def _marker(self) -> DownMarker | None:
-        return read_down_marker(self.assignment.spool, self.assignment.worker)
-
     def _marked_down(self, process: WorkerProcess) -> bool:
-        marker = self._marker()
+        marker = read_down_marker(self.assignment.spool, self.assignment.worker)
         return marker is not None and marker.pid == process.pid
 
 
@@ -207,31 +184,30 @@ def _add_progress(earlier: Progress | None, latest: Progress | None) -> Progress
     """Return the latest progress with the counts of earlier processes added."""
     if earlier is None or latest is None:
         return latest or earlier
-    traffic = {
-        broker: (sent + earlier_sent, received + earlier_received)
-        for broker in {*earlier.traffic, *latest.traffic}
-        for earlier_sent, earlier_received in [earlier.traffic.get(broker, (0, 0))]
-        for sent, received in [latest.traffic.get(broker, (0, 0))]
-    }
+    traffic = dict(earlier.traffic)
+    for broker, (sent, received) in latest.traffic.items():
+        earlier_sent, earlier_received = traffic.get(broker, (0, 0))
+        traffic[broker] = (sent + earlier_sent, received + earlier_received)
     counts = dict(Counter(earlier.counts) + Counter(latest.counts))
     sums = {name: getattr(earlier, name) + getattr(latest, name) for name in ("sent", "ok", "failed", "in_doubt")}
     return replace(latest, traffic=traffic, counts=counts, **sums)
 
-
-__all__ = ["Fleet", "Progress"]
 
 MARGIN_S = 20.0
 """Time that the runner waits beyond a worker's own limit; after that the worker hangs."""
 
 SENDERS = frozenset({"produce", "commit"})
 READERS = frozenset({"consume"})
-ALL_OPS = SENDERS | READERS
 
 T = TypeVar("T")
 
 
 class Fleet:
-    """Client processes of one run. ``logs`` is the directory of ``<worker>.log``, created if missing."""
+    """Client processes of one run. ``logs`` is the directory of ``<worker>.log``, created if missing.
+
+    Every command raises ``WorkloadError`` if a worker ends or hangs; the error names the worker and shows its last log
+    lines.
+    """
 
     def __init__(self, assignments: Sequence[Assignment], logs: Path) -> None:
         names = [assignment.worker for assignment in assignments]
@@ -251,11 +227,8 @@ class Fleet:
         await asyncio.gather(*(worker.kill() for worker in self._workers))
 
     async def start(self, deadline_s: float) -> None:
-        """Start all workers; return when all are ready: leaders known, partitions assigned.
-
-        ``WorkloadError`` if a worker ends, or is not ready within ``deadline_s``.
-        """
-        await self._all(ALL_OPS, Worker.start, deadline_s, "ready")
+        """Start all workers; return when all are ready: leaders known, partitions assigned."""
+        await self._all(SENDERS | READERS, Worker.start, deadline_s, "ready")
 
     async def go(self, start_us: int) -> None:
         """Start the senders' schedules at ``start_us`` (run clock), each shifted by its own offset."""
@@ -264,16 +237,11 @@ class Fleet:
     async def stop(self, at_us: int) -> None:
         """Stop senders from sending anything intended at or after ``at_us``.
 
-        Return when every record has its final status.
-
-        That takes at most the longest deadline after ``at_us``, and some seconds. ``WorkloadError`` if a worker ends or
-        hangs.
+        Return when every record has its final status: at most the longest deadline after ``at_us``, and some seconds.
         """
-        longest_us = (
-            max((assignment.deadline_ms for assignment in self._assignments if assignment.op != "consume"), default=0)
-            * US_PER_MS
-        )
-        limit_s = (max(0, at_us - self._now_us()) + longest_us) / US_PER_S + MARGIN_S
+        deadlines_ms = [assignment.deadline_ms for assignment in self._assignments if assignment.op != "consume"]
+        wait_us = max(0, at_us - self._now_us()) + max(deadlines_ms, default=0) * US_PER_MS
+        limit_s = wait_us / US_PER_S + MARGIN_S
         await self._all(SENDERS, lambda worker: worker.ask(Stop(at_us=at_us)), limit_s, "done with its records")
 
     async def drain(
@@ -294,11 +262,8 @@ class Fleet:
         return {name: missing for name, missing in answers if missing}
 
     async def quit(self, deadline_s: float = 10.0) -> None:
-        """Have all workers write their final counters, close their clients and exit.
-
-        Workers that are too slow are killed.
-        """
-        with contextlib.suppress(TimeoutError):
+        """Have all workers write their final counters, close their clients and exit; kill workers that are too slow."""
+        with suppress(TimeoutError):
             async with asyncio.timeout(deadline_s):
                 await asyncio.gather(*(worker.order(Quit()) for worker in self._workers))
                 await asyncio.gather(*(worker.end() for worker in self._workers))
@@ -319,20 +284,11 @@ class Fleet:
         return {worker.assignment.worker: worker.seconds.medians_us() for worker in self._workers}
 
     def pids(self) -> Mapping[str, int]:
-        """Return worker -> process id, for workers that were started."""
         return {worker.assignment.worker: worker.pid for worker in self._workers if worker.pid}
 
     async def _all(
-        self,
-        ops: frozenset[str],
-        act: Callable[[Worker], Coroutine[Any, Any, T]],
-        deadline_s: float,
-        goal: str,
+        self, ops: frozenset[str], act: Callable[[Worker], Coroutine[Any, Any, T]], deadline_s: float, goal: str
     ) -> list[T]:
-        """Return the results of ``act`` for every worker with those ``ops``.
-
-        ``WorkloadError`` if a worker is overdue.
-        """
         workers = [worker for worker in self._workers if worker.assignment.op in ops]
         results, late = await _gather_within([act(worker) for worker in workers], deadline_s)
         if late:
@@ -343,7 +299,7 @@ class Fleet:
 async def _gather_within(
     actions: Sequence[Coroutine[Any, Any, T]], deadline_s: float | None
 ) -> tuple[list[T], list[int]]:
-    """Return results of the finished actions and indices of the others; the first error cancels all and is raised."""
+    """Return results of finished actions and indices of unfinished ones; the first error cancels all and is raised."""
     tasks = [asyncio.create_task(action) for action in actions]
     try:
         if tasks:

@@ -1,14 +1,14 @@
 """Log of the run's topics: every record of every partition, from beginning to end, as evidence.
 
-It is read after all delivery deadlines have passed. The ends are the high watermarks at the time of the call. A
-partition that cannot be read to its end within the deadline is an error, because half a log would make its other half
-look lost. A topic that existed before the run, with foreign records, is read from the offset where it ended when the
-run started.
+The log is read after all delivery deadlines have passed. The ends are the high watermarks at the time of the call. A
+partition that cannot be read to its end within the deadline is an error, because half a log would make the other half
+look lost.
 """
 
 import time
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -36,10 +36,8 @@ LOG_SCHEMA = pa.schema(
         ("error", pa.string()),
     ]
 )
-"""A record of the log; ``producer_id`` and ``seq`` are null for a foreign record.
-
-``error`` is null, or VALUE_CORRUPT for a marked record whose value is not what was sent.
-"""
+"""``producer_id`` and ``seq`` are null for a foreign record; ``error`` is VALUE_CORRUPT for a marked record whose value
+is not what was sent."""
 
 ROW_GROUP = 131_072
 _ASK_S = 2.0
@@ -60,10 +58,7 @@ class Topic:
 def end_offsets(
     bootstrap: str, topics: Sequence[Topic], deadline_s: float, security: Security = PLAINTEXT
 ) -> EndOffsets:
-    """Return topic -> partition -> current high watermark.
-
-    ``WorkloadError`` if one is not known within ``deadline_s``.
-    """
+    """Return topic -> partition -> current high watermark; ``WorkloadError`` if one is unknown after ``deadline_s``."""
     consumer = _consumer(bootstrap, security)
     try:
         return _ends(consumer, topics, time.monotonic() + deadline_s)
@@ -82,8 +77,9 @@ def read_log(
 ) -> EndOffsets:
     """Write ``part-<topic>.parquet`` for each topic into ``log``, which is created; return the end offsets.
 
-    ``begin``: topic -> partition -> first offset to read, where that is not 0. Blocks: call it from a thread.
-    ``WorkloadError`` if it is not done within ``deadline_s``; no file is left for the topic that failed.
+    ``begin``: topic -> partition -> first offset to read, where that is not 0: the end of a topic that existed before
+    the run, with foreign records. Blocks: call this function from a thread. ``WorkloadError`` if a topic is not read
+    within ``deadline_s``; there is no file for that topic.
     """
     log.mkdir(parents=True, exist_ok=True)
     until_s = time.monotonic() + deadline_s
@@ -116,34 +112,26 @@ def _consumer(bootstrap: str, security: Security) -> Consumer:
 
 
 def _ends(consumer: Consumer, topics: Sequence[Topic], until_s: float) -> EndOffsets:
-    return {
-        topic.name: {n: _end(consumer, topic.name, n, until_s) for n in range(_partitions(consumer, topic))}
-        for topic in topics
-    }
-
-
-def _partitions(consumer: Consumer, topic: Topic) -> int:
-    """Return the current number of partitions: a fault may have added some.
-
-    If no broker answers, reading the ends reports it.
-    """
-    try:
-        partitions = consumer.list_topics(topic.name, timeout=_ASK_S).topics[topic.name].partitions
-    except KafkaException:
-        return topic.partitions
-    return max(topic.partitions, len(partitions))
+    """Return the ends of all current partitions: a fault may have added some."""
+    ends: EndOffsets = {}
+    for topic in topics:
+        partitions = topic.partitions
+        with suppress(KafkaException):  # if no broker answers, reading the ends reports it
+            metadata = consumer.list_topics(topic.name, timeout=_ASK_S).topics[topic.name]
+            partitions = max(partitions, len(metadata.partitions))
+        ends[topic.name] = {number: _end(consumer, topic.name, number, until_s) for number in range(partitions)}
+    return ends
 
 
 def _end(consumer: Consumer, topic: str, number: int, until_s: float) -> int:
     while True:
+        reason = "no answer"
         try:
             watermarks = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=_ASK_S)
-        except KafkaException as error:
-            reason = str(error.args[0])
-        else:
             if watermarks is not None:
                 return watermarks[1]
-            reason = "no answer"
+        except KafkaException as error:
+            reason = str(error.args[0])
         if time.monotonic() > until_s:
             raise WorkloadError(
                 f"the end of {topic}/{number} was not known in time ({reason}); check that it has a leader"

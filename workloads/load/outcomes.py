@@ -1,8 +1,8 @@
 """Conversion of spools into evidence: one Parquet file per worker, with the columns of the public outcome row.
 
-The runner does this after the load, from the spools alone, so it works equally well for a worker that was killed.
-Rules: one row for every row of the spool, nothing dropped or clamped; a produce row that was begun and never ended is
-``in_doubt`` with ``done_us`` null; a file appears under its name only when it is complete and on disk.
+The runner converts after the load, from the spools alone, so a worker that was killed makes no difference. There is one
+row for every row of the spool, nothing dropped or clamped; a produce row that was begun and never ended is ``in_doubt``
+with ``done_us`` null.
 
 zstd-1 with DELTA_BINARY_PACKED integers and dictionaries on the few-valued strings was the smallest and the fastest to
 read of the encodings measured.
@@ -70,14 +70,8 @@ _PRODUCED = np.dtype(
 _CONSUMED = np.dtype(
     [
         *(("seq", "<i8"), ("intended_us", "<i8"), ("done_us", "<i8"), ("offset", "<i8"), ("high_watermark", "<i8")),
-        *(
-            ("producer_id", "<i4"),
-            ("partition", "<i4"),
-            ("leader_epoch", "<i4"),
-            ("bytes", "<i4"),
-            ("broker_id", "<i2"),
-        ),
-        *(("member", "<u2"), ("corrupt", "u1"), ("written", "u1"), ("pad", "V2")),
+        *(("producer_id", "<i4"), ("partition", "<i4"), ("leader_epoch", "<i4"), ("bytes", "<i4")),
+        *(("broker_id", "<i2"), ("member", "<u2"), ("corrupt", "u1"), ("written", "u1"), ("pad", "V2")),
     ]
 )
 _FINAL_COLUMNS = ("done_us", "offset", "partition", "leader_epoch", "broker_id")
@@ -89,8 +83,7 @@ Columns = dict[str, Any]
 def convert(home: Path, outcomes: Path) -> list[Path]:
     """Convert the spools under ``home`` into ``part-<worker>.parquet`` files in ``outcomes``, which is created.
 
-    Repeating the conversion replaces the files. A spool without an assignment is skipped: its worker never sent
-    anything.
+    Repeating the conversion replaces the files. A spool without an assignment is skipped: its worker sent nothing.
     """
     outcomes.mkdir(parents=True, exist_ok=True)
     paths = []
@@ -125,26 +118,22 @@ def write_whole(path: Path, schema: pa.Schema, groups: Iterator[Columns]) -> Non
                 column_encoding=dict.fromkeys(integers, "DELTA_BINARY_PACKED"),
             ) as writer:
                 for columns in groups:
-                    writer.write_table(_table(schema, columns))
+                    rows = len(next(iter(columns.values())))
+                    arrays = []
+                    for field in schema:
+                        values = columns.get(field.name)
+                        if values is None:
+                            arrays.append(pa.nulls(rows, field.type))
+                        elif isinstance(values, np.ndarray) and values.dtype.kind == "i":
+                            arrays.append(pa.array(values, field.type, mask=values < 0))
+                        else:
+                            arrays.append(pa.array(values, field.type))
+                    writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
-
-
-def _table(schema: pa.Schema, columns: Columns) -> pa.Table:
-    rows = len(next(iter(columns.values())))
-    arrays = []
-    for field in schema:
-        values = columns.get(field.name)
-        if values is None:
-            arrays.append(pa.nulls(rows, field.type))
-        elif isinstance(values, np.ndarray) and values.dtype.kind == "i":
-            arrays.append(pa.array(values, field.type, mask=values < 0))
-        else:
-            arrays.append(pa.array(values, field.type))
-    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def _produced(assignment: ProduceAssignment | CommitAssignment, spool: Path) -> Iterator[Columns]:
@@ -171,10 +160,7 @@ def _produced(assignment: ProduceAssignment | CommitAssignment, spool: Path) -> 
 
 
 def _committed(assignment: CommitAssignment, spool: Path) -> Iterator[Columns]:
-    """Rows of commits: partition and offset follow from a commit's number unless the client reported them.
-
-    No ``bytes``.
-    """
+    """Partition and offset follow from a commit's number unless the client reported them. There are no ``bytes``."""
     for rows in _produced(assignment, spool):
         seqs, reported = rows["seq"], rows["offset"] >= 0
         yield rows | {

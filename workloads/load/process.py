@@ -17,7 +17,7 @@ from aftershock.workloads.load.orders import Order, Quit
 from aftershock.workloads.load.warmup import SecondMedians
 
 WORKER = (sys.executable, "-P", "-m", "aftershock.workloads.load.worker")
-"""Command that starts a worker; its process is found by the last word here, the run and the worker's name."""
+"""Command that starts a worker. Its process is found by the last word here, the run and the worker's name."""
 
 LOG_LINES = 5
 _ROLES = {"produce": "producer", "consume": "consumer", "commit": "committer"}
@@ -25,12 +25,10 @@ _ROLES = {"produce": "producer", "consume": "consumer", "commit": "committer"}
 
 @dataclass(frozen=True)
 class Progress:
-    """Latest report of a worker.
+    """Latest report of a worker, at ``t_us``. ``window_us`` are the latencies completed since the report before.
 
-    ``t_us`` is its time; ``window_us`` are the latencies completed since the report before.
-
-    A consumer's ``ok`` counts the records delivered to it; it sends none. ``traffic`` is broker → bytes (sent,
-    received); ``counts`` are those client counters that are reported during the run.
+    A consumer's ``ok`` counts the records delivered to it. ``traffic`` is broker → bytes (sent, received); ``counts``
+    are the client counters that are reported during the run.
     """
 
     worker: str
@@ -61,13 +59,8 @@ class WorkerProcess:
         self._process: Process | None = None
         self._listener: asyncio.Task[None] | None = None
         self._answers: dict[str, asyncio.Future[dict[str, Any]]] = {}
-        self._quitting = False
+        self.quitting = False  # the worker was ordered to end
         self._reason: str | None = None
-
-    @property
-    def quitting(self) -> bool:
-        """True if the worker was ordered to end."""
-        return self._quitting
 
     @property
     def pid(self) -> int | None:
@@ -94,9 +87,9 @@ class WorkerProcess:
 
     async def order(self, order: Order) -> None:
         """Send an order; ``WorkloadError`` if the worker has ended."""
-        if self.ended.is_set() and not self._quitting:
+        if self.ended.is_set() and not self.quitting:
             raise self.early_end_error()
-        self._quitting = self._quitting or isinstance(order, Quit)
+        self.quitting = self.quitting or isinstance(order, Quit)
         await self._write(order.model_dump_json())
 
     async def ask(self, order: Order) -> dict[str, Any]:
@@ -109,7 +102,7 @@ class WorkerProcess:
         """Kill the process by its id and wait until it is gone. Does nothing if it has ended."""
         if self._process is None:
             return
-        self._quitting = True
+        self.quitting = True
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         await self._process.wait()
@@ -119,23 +112,26 @@ class WorkerProcess:
     async def end(self) -> None:
         """Wait until the process is gone. ``WorkloadError`` if it ended unexpectedly."""
         await self.ended.wait()
-        if not self._quitting:
+        if not self.quitting:
             raise self.early_end_error()
 
     def early_end_error(self) -> WorkloadError:
-        """Return the error about a worker that ended too early.
-
-        It names the worker, and the reason or its exit status and last log lines.
-        """
+        """Return the error about a worker that ended too early, with the reason, or the exit status and log lines."""
         if self._reason is not None:
             return self._error(f"ended early: {self._reason}", "")
         status = self._process.returncode if self._process else None
         end = f"killed by signal {-status}" if status is not None and status < 0 else f"exit status {status}"
-        return self._error(f"ended early: {end}", _last_lines(self.log))
+        return self.overdue_error(f"ended early: {end}")
 
     def overdue_error(self, problem: str) -> WorkloadError:
-        """Return the error about a worker that is alive but overdue."""
-        return self._error(problem, _last_lines(self.log))
+        """Return the error about a worker that is alive but overdue, with its last log lines."""
+        lines: list[str] = []
+        with contextlib.suppress(OSError):
+            size = self.log.stat().st_size
+            with self.log.open("rb") as file:
+                file.seek(max(0, size - 16_384), os.SEEK_SET)
+                lines = file.read().decode(errors="replace").splitlines()
+        return self._error(problem, "".join(f"\n    {line}" for line in lines[-LOG_LINES:]))
 
     def _error(self, problem: str, lines: str) -> WorkloadError:
         assignment = self.assignment
@@ -168,23 +164,21 @@ class WorkerProcess:
             return
         try:
             while line := await process.stdout.readline():
-                self._dispatch(json.loads(line))
+                message = json.loads(line)
+                match message.pop("say"):
+                    case "progress":
+                        self._record_progress(message)
+                    case "died":
+                        self._reason = message["why"]
+                    case "done":
+                        self._answer(message.pop("did"), message)
+                    case "ready":
+                        self._answer("ready", message)
         except (ValueError, KeyError, TypeError) as error:  # not JSON, or an endless line: not a worker's output
             self._reason = f"it wrote a line that is not a report: {error}"
             process.kill()
         await process.wait()
         self.ended.set()
-
-    def _dispatch(self, message: dict[str, Any]) -> None:
-        match message.pop("say"):
-            case "progress":
-                self._record_progress(message)
-            case "died":
-                self._reason = message["why"]
-            case "done":
-                self._answer(message.pop("did"), message)
-            case "ready":
-                self._answer("ready", message)
 
     def _answer(self, kind: str, message: dict[str, Any]) -> None:
         answer = self._answers.pop(kind, None)
@@ -195,25 +189,5 @@ class WorkerProcess:
         assignment, window_us = self.assignment, message.pop("window")
         traffic = {int(broker): (sent, received) for broker, (sent, received) in message.pop("traffic").items()}
         self.seconds.add(message["t_us"], window_us)
-        self.progress = Progress(
-            assignment.worker,
-            assignment.workload,
-            assignment.arm,
-            assignment.op,
-            assignment.rack,
-            window_us=tuple(window_us),
-            traffic=traffic,
-            **message,
-        )
-
-
-def _last_lines(log: Path) -> str:
-    """Return the log's last lines, to be appended to an error; empty if the worker wrote none."""
-    try:
-        size = log.stat().st_size
-        with log.open("rb") as file:
-            file.seek(max(0, size - 16_384), os.SEEK_SET)
-            lines = file.read().decode(errors="replace").splitlines()
-    except OSError:
-        return ""
-    return "".join(f"\n    {line}" for line in lines[-LOG_LINES:])
+        names = {name: getattr(assignment, name) for name in ("worker", "workload", "arm", "op", "rack")}
+        self.progress = Progress(**names, **message, window_us=tuple(window_us), traffic=traffic)

@@ -1,18 +1,9 @@
 """Open-loop load: what is sent and when, fixed before anything is sent, and the mark that each record carries.
 
-Rules:
-
-1. Record n has an *intended* send time that depends on n alone. A slow system, or a slow generator, moves no record:
-   latency counted from the intended time then has no coordinated omission.
-2. Size and key of record n depend on the seed, the workload's name and n. Every arm of a workload sends the same
-   records, and repeated calls give the same result.
-3. A record carries one header, ``aftershock``: producer_id (int32), seq (int64), intended_us (int64), big-endian. Its
-   value is filler of the drawn size that follows from the seq, so any reader can tell whether it is the value that was
-   sent. A record without a header of exactly that shape is foreign.
-4. Commits go to groups by number, or coordinator by coordinator. Kafka maps a group to a partition of
-   ``__consumer_offsets`` by its name's hash, and that partition's leader is its coordinator
-   (``GroupMetadataManager.partitionFor``). Groups in the order of these partitions keep one coordinator busy for as
-   many commits as it has groups, then the next, so a coordinator's writes are not mixed with another's.
+Record n has an *intended* send time that depends on n alone. A slow system, or a slow generator, moves no record:
+latency counted from the intended time then has no coordinated omission. Size and key of record n depend on the seed,
+the workload's name and n, so every arm of a workload sends the same records. The value is filler that follows from n,
+so any reader can tell whether it is the value that was sent.
 """
 
 import random
@@ -40,7 +31,11 @@ def offsets_partition(group: str, partitions: int) -> int:
 
 @lru_cache(maxsize=8)
 def groups_by_coordinator(prefix: str, groups: int, partitions: int) -> tuple[str, ...]:
-    """Return the names of a client's groups, ordered by their partition of ``__consumer_offsets``, then by number."""
+    """Return the names of a client's groups, ordered by their partition of ``__consumer_offsets``, then by number.
+
+    That partition's leader is the group's coordinator (``GroupMetadataManager.partitionFor``). In this order one
+    coordinator is busy for as many commits as it has groups, then the next, so their writes do not mix.
+    """
     names = [f"{prefix}-{number}" for number in range(groups)]
     return tuple(sorted(names, key=lambda name: offsets_partition(name, partitions)))
 
@@ -64,7 +59,6 @@ class Schedule:
         self._down = rate.numerator
 
     def intended_us(self, n: int) -> int:
-        """Return the intended send time of record ``n`` (0, 1, 2 ...)."""
         return self._first_us + n * self._up // self._down
 
     def count_before(self, at_us: int) -> int:
@@ -98,6 +92,8 @@ class Stream:
 
 
 HEADER = "aftershock"
+"""Name of the one header that a record carries. A record without a header of exactly this shape is foreign."""
+
 _MARK = Struct(">iqq")
 _STRIDE = 251  # a prime, so that neighbouring values differ and do not compress unrealistically well
 
@@ -107,7 +103,7 @@ Headers = list[tuple[str, str | bytes | None]] | None
 
 
 class Mark(NamedTuple):
-    """Sender of a record (``producer_id``, unique in the run), its number there, and its intended time."""
+    """Value of the header, big-endian: int32, int64, int64. ``producer_id`` is unique in the run."""
 
     producer_id: int
     seq: int
@@ -115,7 +111,6 @@ class Mark(NamedTuple):
 
 
 def pack(producer_id: int, seq: int, intended_us: int) -> bytes:
-    """Return the header's value; raises ``struct.error`` for a number out of range, which no assignment allows."""
     return _MARK.pack(producer_id, seq, intended_us)
 
 

@@ -1,22 +1,8 @@
 """Recorder of a client's actions: fixed-size rows that survive a ``kill -9`` of the client.
 
-Rules:
-
-1. A row is packed straight into a file mapped into memory. It belongs to the kernel as soon as it is packed, so the
-   death of the process loses nothing; only the death of the machine would.
-2. The byte that makes a row valid is packed last: half a row does not count.
-3. A producer's row is begun *before* the client library receives the record. A record in the log without a row would
-   look like a phantom.
-4. Files are grown ahead of need, when the client has time, with their space reserved: a full disk is an error when
-   growing, never a SIGBUS when packing.
-5. A worker that a fault killed continues, after its restart, with the rows of the earlier process: begun rows stay, and
-   the next row follows directly.
-6. ``failed`` promises that the record is nowhere. A record that ``produce()`` itself refused (because its queue is
-   full, for example) was never sent: failed. In a delivery report only errors of the record, the topic or its policies
-   can promise it, because every attempt meets them alike. Everything else (time-outs, connections, a moved leader, too
-   few replicas, a fatal client) may follow an attempt that was written and whose response was lost, and librdkafka's
-   Python binding does not report whether a message was possibly persisted. So the default is ``in_doubt``: doubt costs
-   a little knowledge, a wrong ``failed`` would accuse Kafka of a phantom.
+A row is packed straight into a file mapped into memory. The row belongs to the kernel as soon as it is packed, so the
+death of the process loses nothing; only the death of the machine would. The byte that makes a row valid is packed last:
+half a row does not count. A worker that a fault killed continues, after its restart, behind the earlier rows.
 
 ::
 
@@ -46,7 +32,6 @@ class Status(IntEnum):
 
     @property
     def text(self) -> str:
-        """Name of the status in the outcome row."""
         return self.name.lower()
 
 
@@ -74,7 +59,14 @@ CERTAINLY_NOT_WRITTEN = frozenset(
 
 
 def status_of_code(code: int) -> Status:
-    """Return the status that a delivery report's error code leaves a record in; code 0 is success."""
+    """Return the status that a delivery report's error code leaves a record in; code 0 is success.
+
+    ``FAILED`` promises that the record is nowhere. Only errors of the record, the topic or its policies can promise it,
+    because every attempt meets them alike. Every other error (a time-out, a connection, a moved leader, too few
+    replicas, a fatal client) may follow an attempt that was written and whose response was lost, and librdkafka's
+    Python binding does not report whether a message was possibly persisted. So the default is ``IN_DOUBT``: doubt costs
+    a little knowledge, a wrong ``FAILED`` would accuse Kafka of a phantom.
+    """
     if code == KafkaError.NO_ERROR:
         return Status.OK
     return Status.FAILED if code in CERTAINLY_NOT_WRITTEN else Status.IN_DOUBT
@@ -93,7 +85,7 @@ ROWS = 1 << _SHIFT
 _MASK = ROWS - 1
 
 UNKNOWN = -1
-"""Represents null in the numbers of a row that may be unknown; their other values are never negative."""
+"""Null in a row's numbers, for example the producer of a foreign record; valid numbers are never negative."""
 
 # intended_us, deadline_us, sent_us, bytes, begun
 _BEGUN = Struct("<qqqiB3x")
@@ -111,17 +103,18 @@ _begun_into, _ended_into, _consumed_into = _BEGUN.pack_into, _ENDED.pack_into, _
 
 
 def spool_home(name: str, run_dir: Path) -> Path:
-    """Return the directory of a run's spools, not yet created.
-
-    It is in memory if the host allows it, else in the run's directory.
-    """
+    """Return the directory of a run's spools, not yet created: in memory if the host allows it, else in ``run_dir``."""
     if TMPFS.is_dir() and os.access(TMPFS, os.W_OK):
         return TMPFS / f"aftershock-{name}"
     return run_dir / "spool"
 
 
 class _Segments:
-    """Files of ROWS rows each, mapped into memory and never moved, including those of an earlier process."""
+    """Files of ROWS rows each, mapped into memory and never moved, including the files of an earlier process.
+
+    Files are grown ahead of need, when the client has time, with their space reserved: a full disk is an error when
+    growing, never a SIGBUS when packing.
+    """
 
     def __init__(self, directory: Path, row_bytes: int) -> None:
         self._directory, self._row_bytes, self._bytes = directory, row_bytes, ROWS * row_bytes
@@ -136,10 +129,7 @@ class _Segments:
         self._map(self._directory / f"{len(self.maps):05}.rows", os.O_CREAT | os.O_EXCL)
 
     def count(self, flag_at: int) -> int:
-        """Return the number of valid rows.
-
-        They are written in order, so a binary search finds the first invalid one.
-        """
+        """Return the number of valid rows; they are in order, so a binary search finds the first invalid row."""
 
         def free(row: int) -> bool:
             return self.maps[row >> _SHIFT][(row & _MASK) * self._row_bytes + flag_at] == 0
@@ -172,24 +162,24 @@ def _open(home: Path, assignment: Assignment) -> Path:
 class ProduceSpool:
     """A row per seq: begun when the record (or commit) is sent, ended by its delivery report.
 
-    ``FileExistsError`` if this worker has a spool already, although it was not restarted.
+    ``next`` is the first seq that was never begun. ``FileExistsError`` if this worker has a spool already, although it
+    was not restarted.
     """
 
     def __init__(self, home: Path, assignment: ProduceAssignment | CommitAssignment) -> None:
         self._segments = _Segments(_open(home, assignment), PRODUCE_ROW)
         self._maps = self._segments.maps
-        self._next = self._segments.count(_BEGUN_AT) if assignment.life else 0
-
-    @property
-    def next(self) -> int:
-        """First seq that was never begun: the one to start with."""
-        return self._next
+        self.next = self._segments.count(_BEGUN_AT) if assignment.life else 0
 
     def begin(self, seq: int, *, intended_us: int, deadline_us: int, sent_us: int, size_bytes: int) -> None:
-        """Begin the row of ``seq``, before the client library receives it. Start with ``next``, without gaps."""
+        """Begin the row of ``seq``. Start with ``next``, without gaps.
+
+        Call this before the client library receives the record: a record in the log without a row would look like a
+        phantom.
+        """
         if seq >> _SHIFT == len(self._maps):
             self._segments.grow()
-        self._next = seq + 1
+        self.next = seq + 1
         _begun_into(
             self._maps[seq >> _SHIFT], (seq & _MASK) * PRODUCE_ROW, intended_us, deadline_us, sent_us, size_bytes, 1
         )
@@ -207,10 +197,7 @@ class ProduceSpool:
         broker_id: int = UNKNOWN,
         attempts: int = 0,
     ) -> None:
-        """Write the final status of ``seq``.
-
-        UNKNOWN (any negative number) for unknown values, 0 for unknown ``attempts``.
-        """
+        """Write the final status of ``seq``; 0 stands for unknown ``attempts``."""
         _ended_into(
             self._maps[seq >> _SHIFT],
             (seq & _MASK) * PRODUCE_ROW + _ENDED_AT,
@@ -226,23 +213,19 @@ class ProduceSpool:
         )
 
     def idle(self) -> None:
-        """Grow ahead of need while there is nothing to do."""
-        self._segments.ahead(self._next)
+        self._segments.ahead(self.next)
 
 
 class ConsumeSpool:
     """A row per record delivered to the application, in the order of delivery."""
 
     def __init__(self, home: Path, assignment: ConsumeAssignment) -> None:
-        self._directory = _open(home, assignment)
-        self._segments = _Segments(self._directory, CONSUME_ROW)
+        directory = _open(home, assignment)
+        self._members = directory / "members"
+        self._segments = _Segments(directory, CONSUME_ROW)
         self._maps = self._segments.maps
         self._next = self._segments.count(_WRITTEN_AT) if assignment.life else 0
         self._member = len(self._members.read_text().splitlines()) if self._members.exists() else 0
-
-    @property
-    def _members(self) -> Path:
-        return self._directory / "members"
 
     def positions(self) -> dict[int, int]:
         """Return partition → offset after the last record delivered from it, including earlier processes."""
@@ -268,10 +251,6 @@ class ConsumeSpool:
         broker_id: int = UNKNOWN,
         corrupt: bool = False,
     ) -> None:
-        """Write the row of a delivered record.
-
-        UNKNOWN for unknown values (the producer of a foreign record, for example).
-        """
         row = self._next
         if row >> _SHIFT == len(self._maps):
             self._segments.grow()
@@ -301,5 +280,4 @@ class ConsumeSpool:
         self._member += 1
 
     def idle(self) -> None:
-        """Grow ahead of need while there is nothing to do."""
         self._segments.ahead(self._next)

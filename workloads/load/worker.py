@@ -16,14 +16,6 @@ object per line, the runner's side on standard input::
 
 and ``{"say": "died", "why": ...}`` if the client ends although it was not ordered to. Standard error, with librdkafka's
 log lines, is the worker's log. SIGINT is ignored, because the runner handles Ctrl-C.
-
-Pipes: one thread reads standard input, another writes standard output; the client only touches queues, so neither pipe
-can delay it. The reader also ends the worker with its runner: at the end of input (the runner closed it, or is gone),
-and when the parent process changes (the runner is gone and another process holds the pipe).
-
-Heartbeat: a few numbers in a file mapped into memory, in the worker's spool, so that a heartbeat costs no system call
-and the last one of a frozen or killed worker stays readable by any process. A worker writes it about twice a second
-once it is ready.
 """
 
 import gc
@@ -35,19 +27,19 @@ import select
 import signal
 import sys
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from struct import Struct
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, cast
 
 from confluent_kafka import KafkaException
 
 from aftershock.errors import WorkloadError
-from aftershock.workloads.adapters.client import Client, make_client
 from aftershock.workloads.load.assignment import Assignment, parse_assignment
 from aftershock.workloads.load.events import Clock, Events, run_clock
-from aftershock.workloads.load.orders import Quit, parse_order
+from aftershock.workloads.load.orders import Order, Quit, parse_order
 from aftershock.workloads.load.schedule import US_PER_MS
 
 ORPHANED = 4
@@ -58,7 +50,11 @@ _CHUNK = 65_536
 
 
 class Inbox:
-    """Lines from ``descriptor``. The process exits at once when no more can come."""
+    """Lines from ``descriptor``, read by a thread, so that the pipe cannot delay the client.
+
+    The process exits at once when no line can come any more: at the end of input, and when the parent process changes
+    (the runner is gone and another process holds the pipe).
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -71,7 +67,6 @@ class Inbox:
         return self._lines.get()
 
     def take(self) -> bytes | None:
-        """Return the next line if there is one."""
         try:
             return self._lines.get_nowait()
         except Empty:
@@ -80,19 +75,16 @@ class Inbox:
     def _read(self) -> None:
         rest = b""
         while True:
-            *lines, rest = (rest + self._chunk()).split(b"\n")
+            while not select.select([self._descriptor], [], [], _LOOK_EVERY_S)[0]:
+                if os.getppid() != self._parent:
+                    os._exit(ORPHANED)
+            *lines, rest = (rest + (os.read(self._descriptor, _CHUNK) or os._exit(ORPHANED))).split(b"\n")
             for line in lines:
                 self._lines.put(line)
 
-    def _chunk(self) -> bytes:
-        while not select.select([self._descriptor], [], [], _LOOK_EVERY_S)[0]:
-            if os.getppid() != self._parent:
-                os._exit(ORPHANED)
-        return os.read(self._descriptor, _CHUNK) or os._exit(ORPHANED)
-
 
 class Outbox:
-    """Reports to ``descriptor``, one JSON object per line. The process exits when they can no longer be read."""
+    """Reports to ``descriptor``, written by a thread. The process exits when the reports can no longer be read."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -131,7 +123,10 @@ class Heartbeat(NamedTuple):
 
 
 class HeartbeatFile:
-    """Heartbeat file of one worker, whose spool exists."""
+    """File in the worker's spool with the latest heartbeat, mapped into memory.
+
+    A heartbeat costs no system call, and any process can read the last heartbeat of a frozen or killed worker.
+    """
 
     def __init__(self, assignment: Assignment) -> None:
         descriptor = os.open(assignment.spool / assignment.worker / FILE, os.O_CREAT | os.O_RDWR, 0o644)
@@ -142,7 +137,6 @@ class HeartbeatFile:
             os.close(descriptor)
 
     def write(self, heartbeat: Heartbeat) -> None:
-        """Overwrite the heartbeat."""
         _BEAT.pack_into(self._map, 0, *heartbeat)
 
 
@@ -153,6 +147,47 @@ def read_heartbeat(spool: Path, worker: str) -> Heartbeat | None:
         if len(content) == _BEAT.size:
             return Heartbeat(*_BEAT.unpack(content))
     return None
+
+
+class Client(Protocol):
+    """Interface of a producer, consumer or committer, whatever its library.
+
+    A client owns no thread: all work happens in ``step``, which never blocks for long. A constructor takes the
+    assignment, the clock and the events.
+    """
+
+    def prepare(self) -> None:
+        """Get ready to send or read the first record. Retries until it succeeds; the caller has a deadline."""
+
+    def obey(self, order: Order) -> None:
+        """Accept an order. ``answer`` returns its result, if it has one."""
+
+    def step(self, wait_us: int) -> None:
+        """Do the work that is due, or wait for work for about ``wait_us`` at most."""
+
+    def answer(self) -> dict[str, Any] | None:
+        """Return the result of the last order once, when it has been carried out."""
+
+    def progress(self) -> dict[str, Any]:
+        """Return the counts so far and the latencies since the last call, as ``events.Tally.progress`` does."""
+
+    def counters(self) -> dict[str, int]:
+        """Return the final counts."""
+
+    def close(self) -> None:
+        """Close in an orderly way (commit, leave the group), if the cluster responds."""
+
+
+def make_client(assignment: Assignment, clock: Clock, events: Events) -> Client:
+    """Create the client of the assignment: ``reference`` is this project's own client, ``confluent`` is librdkafka.
+
+    Kafka's Java clients run as a program that speaks the protocol of ``exec`` (``docs/EXEC.md``). Only the client's
+    module is imported, because a worker's memory and start-up time are measured.
+    """
+    library = "exec" if assignment.client == "java" else assignment.client
+    role = {"produce": "Producer", "consume": "Consumer", "commit": "Committer"}[assignment.op]
+    module = import_module(f"aftershock.workloads.adapters.{library}")
+    return cast("Client", getattr(module, f"{library.title()}{role}")(assignment, clock, events))
 
 
 PROGRESS_US = 500 * US_PER_MS
@@ -172,18 +207,15 @@ def main() -> int:
         _work(Inbox(sys.stdin.fileno()), outbox)
     except Exception as error:  # noqa: BLE001  # any failure must be reported to the runner
         _LOG.exception("died")
-        outbox.report("died", why=_reason(error))
+        reason = f"{type(error).__name__}: {error}"
+        if isinstance(error, WorkloadError):
+            reason = str(error)
+        elif isinstance(error, KafkaException):
+            reason = f"librdkafka: {error.args[0].str()}"
+        outbox.report("died", why=reason)
         outbox.flush(_FLUSH_S)
         return 1
     return 0
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, WorkloadError):
-        return str(error)
-    if isinstance(error, KafkaException):
-        return f"librdkafka: {error.args[0].str()}"
-    return f"{type(error).__name__}: {error}"
 
 
 def _work(inbox: Inbox, outbox: Outbox) -> None:

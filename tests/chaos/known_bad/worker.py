@@ -3,9 +3,8 @@
 import os
 
 from aftershock.tests.chaos.known_bad.catalogue import plant
-from aftershock.workloads.adapters import client
-from aftershock.workloads.adapters.client import make_client
 from aftershock.workloads.load import worker
+from aftershock.workloads.load.worker import make_client
 
 
 def _make_bad(assignment, clock, events):
@@ -14,5 +13,5 @@ def _make_bad(assignment, clock, events):
 
 
 if __name__ == "__main__":
-    client.make_client = _make_bad
+    worker.make_client = _make_bad
     os._exit(worker.main())

@@ -48,7 +48,6 @@ def examine(bench: Bench, ops: Iterable[str], log: Callable[[str], object]) -> i
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command line; the exit status is 0 when the client passes every check."""
     arguments = _parser().parse_args(argv)
     with nullcontext(StandingCluster(arguments.bootstrap)) if arguments.bootstrap else MockCluster() as cluster:
         failures = examine(

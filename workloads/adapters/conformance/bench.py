@@ -82,7 +82,6 @@ class StandingCluster:
         return sum(partition.leader >= 0 for partition in partitions)
 
     def down(self) -> None:
-        """Refuse: this cluster must not be broken."""
         raise NotExaminable(f"{self.bootstrap} must not be broken")
 
     def up(self) -> None:
@@ -117,17 +116,14 @@ class ClientSession:
         self.reports: list[Report] = []
 
     def start(self, assignment: Assignment, positions: Mapping[int, int] | None = None) -> None:
-        """Send the start order and wait until the client is ready."""
         self.order(start_order(assignment, positions))
         self.until(lambda: self.reports_of(Ready), "say ready")
 
     def order(self, line: bytes) -> None:
-        """Write an order; raise Violation if the client does not read."""
         if not self.child.write(line):
             raise Violation("the client does not read its orders; read standard input also while Kafka is unavailable")
 
     def reports_of(self, kind: type[R]) -> list[R]:
-        """Return the reports of that kind so far."""
         return [report for report in self.reports if isinstance(report, kind)]
 
     def until(self, condition: Callable[[], object], action: str, patience_s: float | None = None) -> None:
@@ -191,22 +187,18 @@ class Bench:
             self.cluster.up()
 
     def topic(self) -> str:
-        """Create a new, empty topic of PARTITIONS partitions."""
         name = next(self._names)
         self.cluster.create(name)
         return name
 
     def producing(self, topic: str, **changes: Any) -> ProduceAssignment:
-        """Return a producer's assignment; ``changes`` replace its fields."""
         plain = {"producer_id": 0, "rate_per_s": 1, "record_size_min": 0, "record_size_max": 0, "seed": 0}
         return ProduceAssignment.model_validate(self._plain(topic) | plain | {"deadline_ms": DEADLINE_MS} | changes)
 
     def consuming(self, topic: str, **changes: Any) -> ConsumeAssignment:
-        """Return a consumer's assignment; ``changes`` replace its fields."""
         return ConsumeAssignment.model_validate(self._plain(topic) | changes)
 
     def committing(self, topic: str, **changes: Any) -> CommitAssignment:
-        """Return a committer's assignment; ``changes`` replace its fields."""
         plain = {"producer_id": 0, "rate_per_s": 1, "groups": 1, "deadline_ms": DEADLINE_MS}
         return CommitAssignment.model_validate(self._plain(topic) | plain | changes)
 
@@ -226,7 +218,6 @@ class Bench:
             raise WorkloadError("the cluster did not accept the records of a check")
 
     def log(self, topic: str) -> list[Message]:
-        """Return the whole log of a topic."""
         config = {"bootstrap.servers": self.cluster.bootstrap, "group.id": "conformance-log"}
         with closing(Consumer(config | {"enable.auto.commit": False})) as reader:
             ends = {
@@ -247,7 +238,6 @@ class Bench:
             consumer.commit(offsets=targets, asynchronous=False)
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
-        """Return a group's committed offsets by partition."""
         config = {"bootstrap.servers": self.cluster.bootstrap, "group.id": group, "enable.auto.commit": False}
         partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
         with closing(Consumer(config)) as reader:
@@ -269,7 +259,6 @@ EXIT_S = 5.0
 
 
 def order_reports(talk: ClientSession) -> list[Acked | Failed]:
-    """Return all reports about orders so far, in the order of arrival."""
     return [report for report in talk.reports if isinstance(report, Acked | Failed)]
 
 

@@ -51,12 +51,10 @@ class MockCluster:
         self._request("topic_create", topic, partitions, BROKERS)
 
     def down(self) -> None:
-        """Stop all brokers from answering and from accepting connections."""
         for broker in range(1, BROKERS + 1):
             self._request("broker_set_down", broker)
 
     def up(self) -> None:
-        """Bring all brokers back, with their logs."""
         for broker in range(1, BROKERS + 1):
             self._request("broker_set_up", broker)
 
@@ -76,7 +74,6 @@ class MockCluster:
 
 
 def library() -> ctypes.CDLL:
-    """Return the librdkafka library of confluent-kafka's wheel."""
     wheel = Path(confluent_kafka.__file__).parent.parent / "confluent_kafka.libs"
     return ctypes.CDLL(str(next(wheel.glob("librdkafka-*.so*"))))
 

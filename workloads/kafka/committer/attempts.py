@@ -42,7 +42,6 @@ class CommitterSettings(ClientSettings):
     transaction_timeout_ms: int = number(60_000, 1)
 
     def __post_init__(self) -> None:
-        """Raise ``SettingError`` for contradicting settings."""
         if self.delivery_timeout_ms < self.request_timeout_ms:
             raise SettingError(
                 f"delivery.timeout.ms is {self.delivery_timeout_ms}, less than request.timeout.ms "

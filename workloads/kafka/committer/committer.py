@@ -158,7 +158,6 @@ class Committer:
             self._report(outcome)
 
     async def _maintain(self) -> None:
-        """Refresh metadata when it is due, and expire commits."""
         while True:
             now_ms = monotonic_ms()
             self._report_all(self._commits.expire(now_ms))

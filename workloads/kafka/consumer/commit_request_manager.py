@@ -196,7 +196,6 @@ class AutoCommit:
         await asyncio.gather(*self._tasks)
 
     def cancel(self) -> None:
-        """Cancel the commits in flight."""
         for task in self._tasks:
             task.cancel()
 

@@ -76,7 +76,6 @@ class Consumer:
 
     @property
     def counts(self) -> Counter[str]:
-        """Counters of all rules."""
         shared, group = self._shared, self._group.counts if self._group else Counter[str]()
         rules = (shared.replicas, shared.metadata, shared.discovery, shared.positions)
         return sum((rule.counts for rule in rules), self._fetcher.counts) + group
@@ -137,7 +136,6 @@ class Consumer:
         return not topic.error and bool(topic.partitions)
 
     def partitions(self, topic: str) -> list[TopicPartition]:
-        """Return the partitions of a topic given to ``start``."""
         metadata = self._shared.metadata.topic(topic)
         return [TopicPartition(topic, item.partition) for item in metadata.partitions] if metadata else []
 

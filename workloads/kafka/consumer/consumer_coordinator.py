@@ -84,7 +84,6 @@ class ConsumerCoordinator:
         return Membership() if unsubscribed else Membership(self._member.member_id, self._member.epoch)
 
     def join(self, topics: Sequence[str], on_assigned: OnPartitions, on_revoked: OnPartitions) -> None:
-        """Become a member for these topics."""
         self._on_assigned, self._on_revoked = on_assigned, on_revoked
         self._member.subscribe(tuple(topics))
         self._wake()
@@ -105,7 +104,6 @@ class ConsumerCoordinator:
                 self._shared.on_change()
 
     async def _send_heartbeat(self) -> None:
-        """Send a heartbeat now and handle the response."""
         heartbeat = self._member.heartbeat(self._shared.clock_ms())
         timeout_ms = UNCHANGED_MS if heartbeat.rebalance_timeout_ms is None else heartbeat.rebalance_timeout_ms
 
@@ -259,7 +257,6 @@ class ConsumerCoordinator:
                 await self._send_heartbeat()
 
     async def close(self) -> None:
-        """Cancel all tasks."""
         await self._commits.close()
         if self._restoring is not None:
             self._restoring.cancel()

@@ -82,7 +82,6 @@ class FetchBuffer:
         self._entries[entry.tp] = entry
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """Drop the buffered data and errors of these partitions."""
         for tp in partitions:
             self._entries.pop(tp, None)
             self._problems.pop(tp, None)

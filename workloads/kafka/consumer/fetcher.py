@@ -374,7 +374,6 @@ class Fetcher:
     # ---- the end
 
     def abandon(self) -> None:
-        """Cancel the requests in flight."""
         for future in self._in_flight.values():
             future.cancel()
 

@@ -232,7 +232,6 @@ class OffsetFetcher:
         self._shared.on_event(event, topic=tp.topic, partition=tp.partition, **details)
 
     async def close(self) -> None:
-        """Cancel all tasks."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -51,7 +51,6 @@ class ConsumerSettings(ClientSettings):
     read_replica: bool = flag(default=True)
 
     def __post_init__(self) -> None:
-        """Raise ``SettingError`` for contradicting settings."""
         if self.request_timeout_ms <= self.fetch_max_wait_ms:
             raise SettingError(
                 f"request.timeout.ms is {self.request_timeout_ms}, not above fetch.max.wait.ms "

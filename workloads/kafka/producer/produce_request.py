@@ -66,7 +66,6 @@ class ProducerRules(NamedTuple):
 
     @property
     def counts(self) -> Counter[str]:
-        """Counters of all rules."""
         counts = self.metadata.counts + self.discovery.counts + self.partitioner.counts
         return counts if self.idempotence is None else counts + self.idempotence.counts
 

@@ -79,7 +79,6 @@ class Sender:
         self._on_turn()
 
     async def close(self) -> None:
-        """Cancel all timers and tasks. Call ``give_up`` first."""
         for handle in (self._scheduled, self._timer):
             if handle is not None:
                 handle.cancel()

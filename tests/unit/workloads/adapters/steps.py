@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from aftershock.tests.unit.workloads.conftest import Bench
-from aftershock.workloads.adapters.client import Client
 from aftershock.workloads.load.outcomes import convert
+from aftershock.workloads.load.worker import Client
 
 EXAMPLE = (sys.executable, str(Path(__file__).parents[4] / "docs" / "examples" / "exec_client.py"))
 LIMIT_S = 30.0

@@ -14,11 +14,11 @@ from aftershock.errors import SettingError, WorkloadError
 from aftershock.tests.scripted_broker import ScriptedBroker
 from aftershock.tests.unit.workloads.adapters.steps import answered, rows
 from aftershock.tests.unit.workloads.conftest import Bench
-from aftershock.workloads.adapters.client import Client, make_client
 from aftershock.workloads.adapters.conformance.mock_cluster import MockCluster
 from aftershock.workloads.load.events import Events
 from aftershock.workloads.load.orders import Go, Stop
 from aftershock.workloads.load.schedule import offsets_partition
+from aftershock.workloads.load.worker import Client, make_client
 
 S = 1_000_000
 TOPIC = "t"
