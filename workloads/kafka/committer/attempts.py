@@ -18,7 +18,7 @@ from aftershock.workloads.kafka.client.coordinator import TRANSACTION_KEY, Coord
 from aftershock.workloads.kafka.client.network_client import NetworkClient
 from aftershock.workloads.kafka.client.requests import ApiVersionRange
 from aftershock.workloads.kafka.client.settings import ClientSettings, flag, number
-from aftershock.workloads.kafka.rules.commits import MOVED, Target
+from aftershock.workloads.kafka.rules.commits import COMMIT_MOVED, Target
 from aftershock.workloads.kafka.rules.metadata import Metadata
 from aftershock.workloads.kafka.rules.transactions import Identity, Stage, Transaction
 from aftershock.workloads.kafka.rules.values import UNKNOWN, Backoff
@@ -137,7 +137,7 @@ class PlainAttempts:
             return refused.code
         except UnsupportedError:
             return int(ErrorCode.unsupported_version)
-        if error in MOVED:
+        if error in COMMIT_MOVED:
             self._coordinator.forget()
         return error
 

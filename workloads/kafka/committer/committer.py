@@ -24,7 +24,7 @@ from aftershock.workloads.kafka.committer.attempts import (
     PlainAttempts,
     TransactionalAttempts,
 )
-from aftershock.workloads.kafka.rules.commits import ASKED_AGAIN, Commits, Outcome, Target
+from aftershock.workloads.kafka.rules.commits import COMMIT_RETRIABLE, Commits, Outcome, Target
 from aftershock.workloads.kafka.rules.metadata import Metadata
 from aftershock.workloads.kafka.rules.values import Backoff
 from aftershock.workloads.kafka.wire import codes
@@ -147,7 +147,7 @@ class Committer:
                 self._report_retry(target, str(unanswered))
                 continue
             self._report_all(self._commits.answered(target, error, monotonic_ms()))
-            if error in ASKED_AGAIN:
+            if error in COMMIT_RETRIABLE:
                 self._report_retry(target, codes.name(error))
 
     def _report_retry(self, target: Target, why: str) -> None:

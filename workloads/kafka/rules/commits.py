@@ -7,8 +7,11 @@ A *target* is one partition of one group.
 
 1. **In order.** A target has one request in flight. Commits offered meanwhile queue behind it and are sent one by one
    in the order in which they were offered, so no coordinator can replace a newer position with an older one.
-2. **Retries.** The table below gives the errors that are retried; a missing response is treated like NOT_COORDINATOR.
-   Retries of a target back off, doubling from ``retry.backoff.ms``, until an attempt succeeds.
+2. **Retries.** Errors in ``COMMIT_RETRIABLE`` are retried, those in ``COMMIT_MOVED`` after the coordinator is found
+   again; a missing response is treated like NOT_COORDINATOR. Other errors are final: a retry can't change the state of
+   group, topic or request. Retries of a target back off, doubling from ``retry.backoff.ms``, until an attempt succeeds.
+   Kafka: ``CommitRequestManager.OffsetCommitRequestState.onResponse``, and equally
+   ``ConsumerCoordinator.OffsetCommitResponseHandler``.
 3. **Superseded.** A commit whose attempt failed is not sent again if newer commits of its target wait. The newest is
    sent for all of them, and they share its outcome. Kafka's auto-commit does the same: after a retriable error it
    commits the positions of that moment. A commit promises that the group continues from there *or later*, so all are
@@ -17,18 +20,6 @@ A *target* is one partition of one group.
    blocks its target until it is answered or its connection is closed (rule 1).
 5. **Doubt.** A commit has *failed* if every attempt that was sent for it was answered and surely not written
    (``NOT_WRITTEN``); otherwise it is in doubt.
-
-Errors of OffsetCommit (``CommitRequestManager.OffsetCommitRequestState.onResponse``, and equally
-``ConsumerCoordinator.OffsetCommitResponseHandler``):
-
-=============================  =======================================================================
-COORDINATOR_LOAD_IN_PROGRESS,  retried: the coordinator, or its metadata, isn't ready yet
-UNKNOWN_TOPIC_OR_PARTITION
-NOT_COORDINATOR,               retried after the coordinator is found again
-COORDINATOR_NOT_AVAILABLE,
-REQUEST_TIMED_OUT
-all others                     final: a retry can't change the state of group, topic or request
-=============================  =======================================================================
 
 A coordinator appends and waits for its replicas. A pending write ends as NOT_COORDINATOR if the coordinator loses its
 partition, and as COORDINATOR_NOT_AVAILABLE if it is too slow (``CoordinatorOperationExceptionHelper``), yet the write
@@ -49,10 +40,10 @@ from kio.schema.errors import ErrorCode
 from aftershock.workloads.kafka.rules.values import UNKNOWN, Backoff
 from aftershock.workloads.kafka.wire.codes import COORDINATOR_MOVED
 
-MOVED: frozenset[int] = COORDINATOR_MOVED | {ErrorCode.request_timed_out}
+COMMIT_MOVED: frozenset[int] = COORDINATOR_MOVED | {ErrorCode.request_timed_out}
 """Errors after which the coordinator must be found again."""
 
-ASKED_AGAIN: frozenset[int] = MOVED | {
+COMMIT_RETRIABLE: frozenset[int] = COMMIT_MOVED | {
     ErrorCode.coordinator_load_in_progress,
     ErrorCode.unknown_topic_or_partition,
 }
@@ -199,7 +190,7 @@ class Commits:
         if turns.is_sent and error in NOT_WRITTEN:
             for commit in turns.carried:
                 commit.unproven -= 1
-        if error in ASKED_AGAIN:
+        if error in COMMIT_RETRIABLE:
             self.unanswered(target, now_ms)
             return []
         ended = [commit.end(error) for commit in turns.carried if not commit.ended]

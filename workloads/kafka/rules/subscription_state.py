@@ -2,17 +2,8 @@
 
 Rules of a position (``Position``):
 
-1. States and allowed transitions; any other requested transition is ignored:
-
-   ================  ========  ===========  ================  ================
-   from              FETCHING  AWAIT_RESET  AWAIT_VALIDATION  has a position
-   ================  ========  ===========  ================  ================
-   INITIALIZING      yes       yes          yes               no
-   FETCHING          yes       yes          yes               yes
-   AWAIT_RESET       yes       yes          no                no
-   AWAIT_VALIDATION  yes       yes          yes               yes, unvalidated
-   ================  ========  ===========  ================  ================
-
+1. ``MAY_BECOME`` lists the allowed transitions between states; any other requested transition is ignored. FETCHING and
+   AWAIT_VALIDATION have a position, which AWAIT_VALIDATION has not validated yet; the other two states have none.
 2. A partition is fetched only in FETCHING, and not while it is about to be revoked.
 3. A position consists of an offset, the leader epoch of the record before it, and the leader that it was last checked
    against. When that leader or its epoch changes and both epochs are known, the position must be validated by

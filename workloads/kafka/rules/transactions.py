@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from aftershock.workloads.kafka.rules.commits import ASKED_AGAIN, MOVED
+from aftershock.workloads.kafka.rules.commits import COMMIT_MOVED, COMMIT_RETRIABLE
 from aftershock.workloads.kafka.rules.values import UNKNOWN, Backoff
 from aftershock.workloads.kafka.wire.codes import COORDINATOR_MOVED
 
@@ -53,7 +53,10 @@ class Identity(NamedTuple):
     epoch: int = UNKNOWN
 
 
-AGAIN: frozenset[int] = COORDINATOR_MOVED | {ErrorCode.coordinator_load_in_progress, ErrorCode.concurrent_transactions}
+STEP_RETRIABLE: frozenset[int] = COORDINATOR_MOVED | {
+    ErrorCode.coordinator_load_in_progress,
+    ErrorCode.concurrent_transactions,
+}
 ABORTABLE: frozenset[int] = frozenset(
     {
         ErrorCode.group_authorization_failed,
@@ -102,11 +105,11 @@ class Transaction:
 
     def coordinator_lost(self, error: int) -> bool:
         """Return True if ``error`` at the current stage requires finding the coordinator again (rule 2)."""
-        return error in (MOVED if self.stage is Stage.COMMITTING else COORDINATOR_MOVED)
+        return error in (COMMIT_MOVED if self.stage is Stage.COMMITTING else COORDINATOR_MOVED)
 
     def answered(self, error: int) -> None:
         """Process Kafka's error code for the request of ``stage``."""
-        if error in (ASKED_AGAIN if self.stage is Stage.COMMITTING else AGAIN):
+        if error in (COMMIT_RETRIABLE if self.stage is Stage.COMMITTING else STEP_RETRIABLE):
             self.unanswered()
         elif error in ABORTABLE and self.stage is not Stage.ABORTING:
             self._abort(error)

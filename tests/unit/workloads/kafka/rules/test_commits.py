@@ -6,7 +6,7 @@ from math import inf
 import pytest
 from kio.schema.errors import ErrorCode
 
-from aftershock.workloads.kafka.rules.commits import ASKED_AGAIN, MOVED, Commits, Outcome, Target
+from aftershock.workloads.kafka.rules.commits import COMMIT_MOVED, COMMIT_RETRIABLE, Commits, Outcome, Target
 from aftershock.workloads.kafka.rules.values import Backoff
 
 TARGET = Target("g", "t", 0)
@@ -66,7 +66,7 @@ def test_what_each_error_calls_for(commits: Commits, error: ErrorCode, again: bo
     ended = attempt(commits, error)
     assert ([] if again else [error]) == [outcome.error for outcome in ended]
     assert again is (0 < commits.wait_ms(TARGET, 0) < inf)
-    assert (again, looked_for) == (error in ASKED_AGAIN, error in MOVED)
+    assert (again, looked_for) == (error in COMMIT_RETRIABLE, error in COMMIT_MOVED)
 
 
 @pytest.mark.parametrize(
