@@ -42,7 +42,6 @@ from aftershock.faults.plan.model import Plan
 from aftershock.faults.plan.parsing import Draft, draft_of, read_draft
 from aftershock.faults.plan.references import reference_problems
 from aftershock.faults.plan.sample_size import slo_problems, unfailable
-from aftershock.faults.plan.workloads import Workload
 from aftershock.faults.targets import links, roles
 
 
@@ -111,34 +110,32 @@ def apply_changes(document: Document, changes: Iterable[str]) -> None:
     """Change the document's data in place. Raises PlanError with every change that is not valid."""
     problems: list[str] = []
     for change in changes:
+        key, equals, text = change.partition("=")
+        if not equals or not key:
+            problems.append(f"--set {change}: write KEY=VALUE, like timing.steady=5s or workloads.0.produce.rate=80/s")
+            continue
+        steps = key.split(".")
+        # Kafka's names contain dots: everything below `config` or `settings` is one key
+        length = next((index for index, step in enumerate(steps) if step in ("config", "settings")), len(steps)) + 1
+        if steps[length:]:
+            steps = [*steps[:length], ".".join(steps[length:])]
+        loc: Location = ()
+        current: Any = document.data
         try:
-            _apply(document, change)
+            value = load(f"value: {text}", f"--set {key}").data["value"]
+            for step in steps[:-1]:
+                child = _child_key(current, step, change)
+                if isinstance(current, dict):
+                    current.setdefault(child, {})
+                loc, current = (*loc, child), current[child]
+            last = _child_key(current, steps[-1], change)
         except PlanError as error:
             problems += error.problems
+        else:
+            current[last] = value
+            document.relocate((*loc, last), f"--set {key}")
     if problems:
         raise PlanError(problems)
-
-
-def _apply(document: Document, change: str) -> None:
-    key, equals, text = change.partition("=")
-    if not equals or not key:
-        raise PlanError([f"--set {change}: write KEY=VALUE, like timing.steady=5s or workloads.0.produce.rate=80/s"])
-    value = load(f"value: {text}", f"--set {key}").data["value"]
-    steps = key.split(".")
-    # Kafka's names contain dots: everything below `config` or `settings` is one key
-    length = next((index for index, step in enumerate(steps) if step in ("config", "settings")), len(steps)) + 1
-    if steps[length:]:
-        steps = [*steps[:length], ".".join(steps[length:])]
-    loc: Location = ()
-    current: Any = document.data
-    for step in steps[:-1]:
-        child = _child_key(current, step, change)
-        if isinstance(current, dict):
-            current.setdefault(child, {})
-        loc, current = (*loc, child), current[child]
-    last = _child_key(current, steps[-1], change)
-    current[last] = value
-    document.relocate((*loc, last), f"--set {key}")
 
 
 def _child_key(current: Any, step: str, change: str) -> str | int:
@@ -157,8 +154,6 @@ def _child_key(current: Any, step: str, change: str) -> str | int:
     raise PlanError([f"--set {change}: the plan has no `{step}` there; use a key, an id, a name or an index"])
 
 
-_ATTACHED_FAMILIES = ("link", "Kafka", "client")
-_BROKER = ("broker",)  # the field of a Kafka fault that names the broker whose settings or sessions it changes
 _REFUSED_KINDS = {
     "move_controller": "it restarts, pauses or kills a node, which only works on a launched cluster",
     "kill_controller": "it kills a node, which only works on a launched cluster",
@@ -179,27 +174,27 @@ def attachment_problems(draft: Draft) -> Iterator[Problem]:
             sentence = f"the topic `{name}` is not among the plan's `topics`; {did_you_mean(name, declared)}"
             yield Problem(("cluster", "attach", "create", index), sentence)
     for index, workload in draft.workloads.items():
-        yield from _attached_workload(workload, ("workloads", index), attach)
+        loc: Location = ("workloads", index)
+        for op in ("produce", "consume", "commit"):
+            if getattr(getattr(workload, op), "rack", None) not in (None, attach.rack):
+                sentence = f"all clients of an attached cluster are in its `rack`, here {attach.rack}: remove this"
+                yield Problem((*loc, op, "rack"), sentence)
+        for name, arm in workload.arms.items():
+            # an `exec` program accepts any setting; other clients refuse security settings anyway
+            for setting in arm.settings:
+                if arm.client == "exec" and setting.startswith(("sasl.", "ssl.", "security.")):
+                    sentence = f"`{setting}` is passed to the program from `attach.security`: remove it"
+                    yield Problem((*loc, "arms", name, "settings", setting), sentence, on_key=True)
     for located in draft.faults.readable:
         yield from _attached_fault(located.fault, located.loc, attach)
 
 
-def _attached_workload(workload: Workload, loc: Location, attach: Attach) -> Iterator[Problem]:
-    for op in ("produce", "consume", "commit"):
-        rack = getattr(getattr(workload, op), "rack", None)
-        if rack not in (None, attach.rack):
-            sentence = f"all clients of an attached cluster are in its `rack`, here {attach.rack}: remove this"
-            yield Problem((*loc, op, "rack"), sentence)
-    for name, arm in workload.arms.items():
-        # an `exec` program accepts any setting; other clients refuse security settings anyway
-        for setting in arm.settings:
-            if arm.client == "exec" and setting.startswith(("sasl.", "ssl.", "security.")):
-                sentence = f"`{setting}` is passed to the program from `attach.security`: remove it"
-                yield Problem((*loc, "arms", name, "settings", setting), sentence, on_key=True)
-
-
 def _attached_fault(fault: Fault, loc: Location, attach: Attach) -> Iterator[Problem]:
-    if why := _refusal(fault, attach):
+    may_delete = fault.kind in ("recreate_topic", "delete_records") and {*fault.topics().values()} <= {*attach.create}
+    why = None if may_delete else _REFUSED_KINDS.get(fault.kind)
+    if fault.family not in ("link", "Kafka", "client"):
+        why = "Aftershock did not start its processes, disks and networks"
+    if why:
         sentence = f"a {fault.kind} is refused on an attached cluster: {why}"
         yield Problem((*loc, "kind"), f"{sentence}; remove it, or let Aftershock launch the cluster")
         return
@@ -207,34 +202,24 @@ def _attached_fault(fault: Fault, loc: Location, attach: Attach) -> Iterator[Pro
         if topic.startswith("__"):
             sentence = f"`{topic}` is shared by all users of an attached cluster: name a topic of the plan"
             yield Problem((*loc, *place), sentence)
-    for place, link in fault.links().items():
-        yield from _attached_link(links.parse(link), (*loc, *place), attach)
-    if fault.family == "Kafka" and (text := fault.roles().get(_BROKER)):
+    for place, text in fault.links().items():
+        link, at = links.parse(text), (*loc, *place)
+        if not isinstance(link, links.ToBroker) or link.channel != "client":
+            yield Problem(at, "an attached cluster only has links from clients: write `client(…) -> broker(…)`")
+        elif not attach.proxies:
+            yield Problem(at, "this plan can't affect any link: name your `toxiproxy` and its `proxies` under `attach`")
+        elif link.source not in ("*", attach.rack):
+            sentence = f"the clients are in rack {attach.rack}, so {link.source} has no links: use {attach.rack}"
+            yield Problem(at, sentence)
+        elif link.role and isinstance(node := roles.parse(link.role), roles.Node):
+            reached = sorted(attach.proxies.values())
+            if node.broker not in reached:
+                brokers = ", ".join(map(str, reached))
+                yield Problem(at, f"none of the `proxies` leads to broker {node.broker}; they lead to {brokers}")
+    # the field `broker` of a Kafka fault names the broker whose settings or sessions change
+    if fault.family == "Kafka" and (text := fault.roles().get(("broker",), "")):
         role = roles.parse(text)
         if not attach.brokers or (isinstance(role, roles.Node) and role.broker not in attach.brokers):
             target = f"broker {text}" if isinstance(role, roles.Node) else "a broker"
             sentence = f"it changes {target}, which is not listed in `attach.brokers`: add it there"
-            yield Problem((*loc, *_BROKER), sentence)
-
-
-def _refusal(fault: Fault, attach: Attach) -> str | None:
-    if fault.family not in _ATTACHED_FAMILIES:
-        return "Aftershock did not start its processes, disks and networks"
-    foreign_topics = {*fault.topics().values()} - {*attach.create}
-    if fault.kind in ("recreate_topic", "delete_records") and not foreign_topics:
-        return None
-    return _REFUSED_KINDS.get(fault.kind)
-
-
-def _attached_link(link: links.Selector, loc: Location, attach: Attach) -> Iterator[Problem]:
-    if not isinstance(link, links.ToBroker) or link.channel != "client":
-        yield Problem(loc, "an attached cluster only has links from clients: write `client(…) -> broker(…)`")
-    elif not attach.proxies:
-        yield Problem(loc, "this plan can't affect any link: name your `toxiproxy` and its `proxies` under `attach`")
-    elif link.source not in ("*", attach.rack):
-        yield Problem(loc, f"the clients are in rack {attach.rack}, so {link.source} has no links: use {attach.rack}")
-    elif link.role and isinstance(role := roles.parse(link.role), roles.Node):
-        reached = sorted(attach.proxies.values())
-        if role.broker not in reached:
-            brokers = ", ".join(map(str, reached))
-            yield Problem(loc, f"none of the `proxies` leads to broker {role.broker}; they lead to {brokers}")
+            yield Problem((*loc, "broker"), sentence)

@@ -24,11 +24,8 @@ from aftershock.errors import PlanError
 
 BYTES_MAX = 64 * 1024
 DEPTH_MAX = 24
-_WIDTH = 1000  # keeps each fault on a line of its own, however long
-_SHOWN_MAX = 60
 Location = tuple[str | int, ...]
 _CORE = "tag:yaml.org,2002:"
-_TEXT_TAGS = frozenset(_CORE + tag for tag in ("str", "timestamp", "merge"))
 _PYTHON_NAMES = {"for": "for_", "from": "from_"}
 
 
@@ -67,9 +64,28 @@ def load(source: Path | str, name: str | None = None) -> Document:
     Raises PlanError with a position for invalid syntax, and with a sentence for an unreadable file.
     """
     name = name or (source.name if isinstance(source, Path) else "plan.yaml")
-    text = _read_text(source, name)
+    text = source if isinstance(source, str) else ""
+    if isinstance(source, Path):
+        try:
+            with source.open("rb") as file:
+                text = file.read(BYTES_MAX + 1).decode()
+        except OSError as error:
+            raise PlanError([f"{name}: the plan can't be read ({error.strerror}); check the path {source}"]) from error
+        except UnicodeDecodeError as error:
+            raise PlanError([f"{name}: the plan is not UTF-8 text; save it as UTF-8"]) from error
+    if len(text) > BYTES_MAX:
+        raise PlanError([f"{name}: the plan exceeds the limit of {BYTES_MAX // 1024} KiB; shorten it"])
     try:
-        _refuse_bombs(text, name)
+        # Aliases and deep nesting are refused at the first event that shows them, before any value is built.
+        depth = 0
+        for event in YAML(typ="safe", pure=True).parse(text):
+            where = f"{name}:{event.start_mark.line + 1}:{event.start_mark.column + 1}"
+            if isinstance(event, AliasEvent):
+                sentence = f"aliases (`*{event.anchor}`) are not allowed in a plan; write the value out"
+                raise PlanError([f"{where}: {sentence}"])
+            depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
+            if depth > DEPTH_MAX:
+                raise PlanError([f"{where}: the nesting exceeds the limit of {DEPTH_MAX} levels; flatten it"])
         root = YAML(typ="safe", pure=True).compose(text)
     except MarkedYAMLError as error:
         mark: StringMark | None = error.problem_mark or error.context_mark
@@ -93,7 +109,7 @@ def dump_yaml(data: Mapping[str, Any]) -> str:
     text = StringIO()
     yaml = YAML(typ="safe", pure=True)
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
-    yaml.width = _WIDTH
+    yaml.width = 1000  # each fault stays on one line, however long
     yaml.dump(data, text)
     return text.getvalue()
 
@@ -112,29 +128,25 @@ class _NodeReader:
         if isinstance(node, MappingNode):
             if node.tag != _CORE + "map":
                 self._refuse_tag(node)
-            return {key: self.read(value, (*loc, key)) for key, value in self._entries(node, loc)}
+            data: dict[str, Any] = {}
+            for key_node, value in node.value:
+                where = _position(self.name, key_node)
+                key = str(key_node.value)
+                if not isinstance(key_node, ScalarNode):
+                    problem = f"{where}: a key must be a single word; quote it if it contains special characters"
+                    self.problems.append(problem)
+                elif key in data:
+                    first = self.keys[*loc, key]
+                    self.problems.append(f"{where}: the key `{key}` is repeated (first at {first}); keep one")
+                else:
+                    self.keys[*loc, key] = where
+                    data[key] = self.read(value, (*loc, key))
+            return data
         if isinstance(node, SequenceNode):
             if node.tag != _CORE + "seq":
                 self._refuse_tag(node)
             return [self.read(item, (*loc, index)) for index, item in enumerate(node.value)]
         return self._scalar(node)  # compose() produces no other type of node
-
-    def _entries(self, node: MappingNode, loc: Location) -> Iterator[tuple[str, Node]]:
-        positions: dict[str, str] = {}
-        for key_node, value in node.value:
-            where = _position(self.name, key_node)
-            if not isinstance(key_node, ScalarNode):
-                self.problems.append(
-                    f"{where}: a key must be a single word; quote it if it contains special characters"
-                )
-                continue
-            key = str(key_node.value)
-            if key in positions:
-                self.problems.append(f"{where}: the key `{key}` is repeated (first at {positions[key]}); keep one")
-                continue
-            positions[key] = where
-            self.keys[*loc, key] = where
-            yield key, value
 
     def _refuse_tag(self, node: Node) -> None:
         tag = _shorten(str(node.tag).removeprefix(_CORE))
@@ -143,10 +155,10 @@ class _NodeReader:
     def _scalar(self, node: Node) -> str | float | bool | None:
         text = str(node.value)
         tag = str(node.tag).removeprefix(_CORE)
-        if node.tag in _TEXT_TAGS:
-            return text
         try:
             match tag:
+                case "str" | "timestamp" | "merge":
+                    return text
                 case "null":
                     return None
                 case "bool":
@@ -165,40 +177,12 @@ class _NodeReader:
         return None
 
 
-def _read_text(source: Path | str, name: str) -> str:
-    if isinstance(source, str):
-        text = source
-    else:
-        try:
-            with source.open("rb") as file:
-                text = file.read(BYTES_MAX + 1).decode()
-        except OSError as error:
-            raise PlanError([f"{name}: the plan can't be read ({error.strerror}); check the path {source}"]) from error
-        except UnicodeDecodeError as error:
-            raise PlanError([f"{name}: the plan is not UTF-8 text; save it as UTF-8"]) from error
-    if len(text) > BYTES_MAX:
-        raise PlanError([f"{name}: the plan exceeds the limit of {BYTES_MAX // 1024} KiB; shorten it"])
-    return text
-
-
-def _refuse_bombs(text: str, name: str) -> None:
-    """Refuse aliases and deep nesting at the first event that shows them, before any value is built."""
-    depth = 0
-    for event in YAML(typ="safe", pure=True).parse(text):
-        where = f"{name}:{event.start_mark.line + 1}:{event.start_mark.column + 1}"
-        if isinstance(event, AliasEvent):
-            raise PlanError([f"{where}: aliases (`*{event.anchor}`) are not allowed in a plan; write the value out"])
-        depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
-        if depth > DEPTH_MAX:
-            raise PlanError([f"{where}: the nesting exceeds the limit of {DEPTH_MAX} levels; flatten it"])
-
-
 def _position(name: str, node: Node) -> str:
     return f"{name}:{node.start_mark.line + 1}:{node.start_mark.column + 1}"
 
 
 def _shorten(text: str) -> str:
-    return text if len(text) < _SHOWN_MAX else text[: _SHOWN_MAX - 3] + "..."
+    return text if len(text) < 60 else text[:57] + "..."  # noqa: PLR2004 -- fits a line
 
 
 def _one_line(value: object) -> str:

@@ -58,7 +58,7 @@ def validation_errors(error: ValidationError, model: type[BaseModel], data: obje
     return [Problem(prefix + problem.loc, problem.sentence, problem.on_key) for problem in problems.values()]
 
 
-def _translate(detail: Mapping[str, Any], model: type[BaseModel], data: object) -> Problem:
+def _translate(detail: Mapping[str, Any], model: type[BaseModel], data: Any) -> Problem:
     loc: Location = detail["loc"]
     kind: str = detail["type"]
     if kind == "missing":
@@ -66,13 +66,23 @@ def _translate(detail: Mapping[str, Any], model: type[BaseModel], data: object) 
     if kind == "extra_forbidden":
         return Problem(loc, f"unknown key `{loc[-1]}`; {did_you_mean(loc[-1], keys_at(model, loc[:-1]))}", on_key=True)
     on_key = loc[-1:] == ("[key]",)
-    place = _existing(loc, data)
+    place = loc  # shortened to what exists in the data: pydantic appends steps of its own
+    current = data
+    for count, step in enumerate(loc):
+        try:
+            current = current[step]
+        except (TypeError, LookupError):  # not a container, or no such entry
+            place = loc[:count]
+            break
     name = next((step for step in reversed(place) if isinstance(step, str)), None)
     if kind in _OWN_ERRORS:
         sentence = str(detail["msg"])
         return Problem(place, sentence if on_key or name is None else f"`{name}`: {sentence}", on_key)
     if template := _TEMPLATES.get(kind):
-        sentence = template.format(**detail.get("ctx", {}), value=_format_value(detail["input"]))
+        value = detail["input"]
+        text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+        shown = f"`{text}`" if len(text) <= 60 else f"`{text[:57]}...`"  # noqa: PLR2004 -- fits a line
+        sentence = template.format(**detail.get("ctx", {}), value=shown)
     else:
         sentence = f"is not valid ({detail['msg']}): correct it"
     if on_key:
@@ -107,22 +117,6 @@ def _model_in(annotation: Any) -> Any:
         return annotation
     inner: Callable[[Any], Any] = _model_in
     return next((model for model in map(inner, get_args(annotation)) if _is_model(model)), annotation)
-
-
-def _existing(loc: Location, data: Any) -> Location:
-    """Return the longest prefix of ``loc`` that exists in the data: pydantic appends its own steps."""
-    current = data
-    for count, step in enumerate(loc):
-        try:
-            current = current[step]
-        except (TypeError, LookupError):  # not a container, or no such entry
-            return loc[:count]
-    return loc
-
-
-def _format_value(value: object) -> str:
-    text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-    return f"`{text}`" if len(text) <= 60 else f"`{text[:57]}...`"  # noqa: PLR2004 -- fits a line
 
 
 M = TypeVar("M", bound=BaseModel)
@@ -354,7 +348,24 @@ def draft_of(plan: Plan) -> Draft:
 def read_draft(data: Mapping[str, Any]) -> tuple[Draft, list[Problem]]:
     """Return the valid parts, and the problems of the invalid parts."""
     reader = PartReader(data)
-    _read_own_keys(reader)
+    # The plan's top-level keys are validated with placeholders for the parts that are read separately.
+    own = {
+        key: value
+        for key, value in data.items()
+        if key in ("name", "why", "blocks", "abort") or key not in Plan.model_fields
+    }
+    any_workload = Workload.model_validate({"name": "w", "produce": {"topic": "t", "rate": "1/s"}})
+    own |= {"topics": (Topic(name="t", partitions=1, replication=1),), "workloads": (any_workload,)}
+    try:
+        Plan.model_validate(own)
+    except ValidationError as error:
+        reader.problems += validation_errors(error, Plan, own, ())
+    for key in ("topics", "workloads"):
+        if not data.get(key):
+            reader.add_problem((key,), f"`{key}` is missing: a plan needs at least one entry in it")
+    for key in ("topics", "workloads", "faults", "slo"):
+        if not isinstance(data.get(key, []), list | None):
+            reader.add_problem((key,), f"`{key}` must be a list: put `- ` before each of its entries")
     topics = reader.read_entries("topics", Topic)
     workloads = reader.read_entries("workloads", Workload)
     cluster = reader.read_key("cluster", Cluster, Cluster())
@@ -381,26 +392,6 @@ def read_draft(data: Mapping[str, Any]) -> tuple[Draft, list[Problem]]:
     return draft, reader.problems
 
 
-def _read_own_keys(reader: PartReader) -> None:
-    """Validate the plan's top-level keys; parts that are read separately are replaced by valid ones."""
-    own = {
-        key: value
-        for key, value in reader.data.items()
-        if key in ("name", "why", "blocks", "abort") or key not in Plan.model_fields
-    }
-    own |= {"topics": (_ANY_TOPIC,), "workloads": (_ANY_WORKLOAD,)}
-    try:
-        Plan.model_validate(own)
-    except ValidationError as error:
-        reader.problems += validation_errors(error, Plan, own, ())
-    for key in ("topics", "workloads"):
-        if not reader.data.get(key):
-            reader.add_problem((key,), f"`{key}` is missing: a plan needs at least one entry in it")
-    for key in ("topics", "workloads", "faults", "slo"):
-        if not isinstance(reader.data.get(key, []), list | None):
-            reader.add_problem((key,), f"`{key}` must be a list: put `- ` before each of its entries")
-
-
 def _read_slos(reader: PartReader) -> Iterator[tuple[int, Slo | SloSyntaxError]]:
     for index, entry in enumerate(reader.entries("slo")):
         loc: Location = ("slo", index)
@@ -417,7 +408,3 @@ def _read_slos(reader: PartReader) -> Iterator[tuple[int, Slo | SloSyntaxError]]
             yield index, parse_slo(text)
         except SloSyntaxError as error:
             yield index, error
-
-
-_ANY_TOPIC = Topic(name="t", partitions=1, replication=1)
-_ANY_WORKLOAD = Workload.model_validate({"name": "w", "produce": {"topic": "t", "rate": "1/s"}})

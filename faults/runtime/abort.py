@@ -96,22 +96,19 @@ class AbortWatch:
                 self._since_us.clear()
             else:
                 self.looks += 1
-                self._evaluate(
-                    {
-                        "in_sync_replicas": min((len(state.isr) for state in states), default=0),
-                        "offline_partitions": sum(state.leader is None for state in states),
-                        "registered_brokers": len(registered),
-                    }
-                )
+                measured = {
+                    "in_sync_replicas": min((len(state.isr) for state in states), default=0),
+                    "offline_partitions": sum(state.leader is None for state in states),
+                    "registered_brokers": len(registered),
+                }
+                now_us = self._clock.now_us()
+                for condition in self._conditions:
+                    value = measured[condition.measure]
+                    if not condition.holds(value):
+                        self._since_us.pop(condition, None)
+                    elif now_us - self._since_us.setdefault(condition, now_us) >= condition.lasting_ms * 1000:
+                        raise AbortConditionMet(f"{condition}: {condition.measure} was {value}")
             await self._clock.sleep_until_us(self._clock.now_us() + POLL_US)
-
-    def _evaluate(self, measured: Mapping[str, int]) -> None:
-        now_us = self._clock.now_us()
-        for condition in self._conditions:
-            if not condition.holds(measured[condition.measure]):
-                self._since_us.pop(condition, None)
-            elif now_us - self._since_us.setdefault(condition, now_us) >= condition.lasting_ms * 1000:
-                raise AbortConditionMet(f"{condition}: {condition.measure} was {measured[condition.measure]}")
 
 
 def _validate(text: str) -> str:

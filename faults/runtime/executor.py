@@ -85,7 +85,12 @@ class _StepRun:
                 self._record_failure(error)
             finally:
                 await run_to_completion(self._perform_undo())
-            await self._confirm_healed(injection)
+            if self.undo != NOTHING and self.unhealed is None:
+                try:
+                    await injection.confirm_healed()
+                    await verify_undo(self.undo, self.context.world, self.context.clock)
+                except Exception as error:  # noqa: BLE001 -- reported at the end, after every other heal was tried
+                    self.unhealed = _sentence(error)
         except asyncio.CancelledError:
             self._finish("undone at an interrupt; not seen to have taken hold")
             raise
@@ -109,15 +114,6 @@ class _StepRun:
                 await perform(self.undo, self.context.world, self.context.clock)
             except Exception as error:  # noqa: BLE001 -- reported at the end, after every other heal was tried
                 self.unhealed = _sentence(error)
-
-    async def _confirm_healed(self, injection: Injection) -> None:
-        if self.undo == NOTHING or self.unhealed is not None:
-            return
-        try:
-            await injection.confirm_healed()
-            await verify_undo(self.undo, self.context.world, self.context.clock)
-        except Exception as error:  # noqa: BLE001 -- reported at the end, as above
-            self.unhealed = _sentence(error)
 
     def _finish(self, why: str | None) -> None:
         if self.unhealed is None:

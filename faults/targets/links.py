@@ -89,7 +89,13 @@ def share_link(first: str, second: str, broker_racks: Mapping[int, str]) -> bool
     Whether two different roles are held by the same broker is known only at run time.
     """
     pairs = product(_as_broker_links(parse(first), broker_racks), _as_broker_links(parse(second), broker_racks))
-    return any(_overlap(left, right) for left, right in pairs)
+    for left, right in pairs:
+        is_drawn = left.role is not None and roles.needs_draw(roles.parse(left.role))
+        share_source = left.source == right.source or "*" in (left.source, right.source)
+        share_broker = None in (left.role, right.role) or (left.role == right.role and not is_drawn)
+        if left.channel == right.channel and share_source and share_broker:
+            return True
+    return False
 
 
 def _as_broker_links(selector: Selector, broker_racks: Mapping[int, str]) -> Iterator[ToBroker]:
@@ -101,13 +107,6 @@ def _as_broker_links(selector: Selector, broker_racks: Mapping[int, str]) -> Ite
     for channel, (source, target), (broker, rack) in product(channels, ends, broker_racks.items()):
         if target in ("*", rack) and source != rack:
             yield ToBroker(channel, source, both=False, role=str(broker))
-
-
-def _overlap(left: ToBroker, right: ToBroker) -> bool:
-    sources = left.source == right.source or "*" in (left.source, right.source)
-    is_drawn = left.role is not None and roles.needs_draw(roles.parse(left.role))
-    brokers = None in (left.role, right.role) or (left.role == right.role and not is_drawn)
-    return left.channel == right.channel and sources and brokers
 
 
 async def resolve(text: str, world: World, draws: Mapping[str, object]) -> tuple[LinkStream, ...]:

@@ -17,7 +17,7 @@ from aftershock.faults.plan.model import Plan
 from aftershock.faults.plan.parsing import Draft, draft_of
 from aftershock.faults.plan.references import OFFSETS_PARTITIONS, duplicate_ids, overlong_faults
 from aftershock.faults.plan.sample_size import slo_problems
-from aftershock.faults.plan.workloads import Arm, Workload
+from aftershock.faults.plan.workloads import Workload
 from aftershock.faults.timeline.expand import Expansion, expand, fault_ids, length_ms, random_of
 from aftershock.faults.timeline.timeline import Objective, Step, Timeline, TimelineTiming
 
@@ -53,7 +53,11 @@ def compile_plan(
     """
     draft = draft or draft_of(plan)
     expansion = expand(draft.faults.elements, draft.faults.ids, seed, plan.blocks, plan.timing)
-    problems = [] if draft.faults.expansion.certain else list(_problems_of_draws(draft, expansion))
+    problems: list[Problem] = []
+    if not draft.faults.expansion.certain:  # else the plan's check has reported all problems
+        drawn = replace(draft, faults=replace(draft.faults, expansion=expansion))
+        problems += [*expansion.problems, *duplicate_ids(drawn), *overlong_faults(drawn)]
+        problems += [*conflicts(drawn), *slo_problems(drawn)]
     if problems:
         problems = [replace(problem, sentence=f"with seed {seed} {problem.sentence}") for problem in problems]
         raise PlanError(format_problems(problems, source_map or PythonSourceMap()))
@@ -91,15 +95,6 @@ def step_of(fault: Fault, seed: int) -> Step:
     loc: Location = ("faults", 0)
     (step,) = _steps(expand({loc: fault}, fault_ids([(loc, fault.kind, fault.id)]), seed), seed)
     return step
-
-
-def _problems_of_draws(draft: Draft, expansion: Expansion) -> Iterator[Problem]:
-    drawn = replace(draft, faults=replace(draft.faults, expansion=expansion))
-    yield from expansion.problems
-    yield from duplicate_ids(drawn)
-    yield from overlong_faults(drawn)
-    yield from conflicts(drawn)
-    yield from slo_problems(drawn)
 
 
 def _steps(expansion: Expansion, seed: int) -> Iterator[Step]:
@@ -155,13 +150,10 @@ def _workload(workload: Workload, first_rack: str, plan: Plan) -> dict[str, Any]
             "rack": commit.rack or first_rack,
             "deadline_ms": commit.deadline,
         }
-    return {**sections, "arms": {name: _arm(arm) for name, arm in workload.arms.items()}}
-
-
-def _arm(arm: Arm) -> dict[str, Any]:
-    data: dict[str, Any] = {"client": arm.client, "settings": dict(arm.settings), "client_rack": arm.client_rack}
-    if arm.switches:
-        data["switches"] = arm.switches
-    if arm.command:
-        data["command"] = list(arm.command)
-    return data
+    sections["arms"] = {}
+    for name, arm in workload.arms.items():
+        data: dict[str, Any] = {"client": arm.client, "settings": dict(arm.settings), "client_rack": arm.client_rack}
+        data |= {"switches": arm.switches} if arm.switches else {}
+        data |= {"command": list(arm.command)} if arm.command else {}
+        sections["arms"][name] = data
+    return sections

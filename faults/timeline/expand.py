@@ -103,7 +103,17 @@ def expand(
     ``ids``: the id of each fault by its location (``fault_ids``). A block starts when the ``recovery`` of the previous
     one ends.
     """
-    scheduler = _Scheduler(ids, _streams(elements), seed)
+    counts: Counter[str] = Counter()
+    streams = {}  # the name of each element's random stream, without rounds
+    for top, entry in elements.items():
+        content = json.dumps(entry.model_dump(mode="json", by_alias=True), sort_keys=True)
+        for loc, element in walk(entry, top):
+            own_id = getattr(element, "id", None)
+            # "said:" is part of the stream's name: another word would change every draw
+            place = "/".join([f"said:{content}#{counts[content]}", *map(str, loc[len(top) :])])
+            streams[loc] = f"id:{own_id}" if own_id else place
+        counts[content] += 1
+    scheduler = _Scheduler(ids, streams, seed)
     starts_ms = []
     start_ms: int | None = 0
     for block in range(1, blocks + 1) if blocks > 1 else (0,):
@@ -160,11 +170,9 @@ class _Scheduler:
         self.certain = True
         self.block = 0
 
-    def schedule(
-        self, element: AnyElement, loc: Location, from_ms: int | None, rounds: Rounds
-    ) -> int | None:
+    def schedule(self, element: AnyElement, loc: Location, from_ms: int | None, rounds: Rounds) -> int | None:
         """Schedule the element and everything inside it; return its end."""
-        if from_ms is None:
+        if from_ms is None or (isinstance(element, Choose) and self.seed is None):
             self.certain = False
             return None
         match element:
@@ -185,9 +193,18 @@ class _Scheduler:
                     start_ms = self.schedule(child, (*loc, *step), start_ms, rounds)
                 return start_ms
             case Repeat():
-                return self._repeat(element, loc, start_ms, rounds)
+                ends: list[int | None] = [start_ms]
+                for number in range(element.rounds(self._ms(element.at, loc, rounds) or 0)):
+                    round_ms = ends[-1]
+                    if element.every is not None and start_ms is not None:
+                        round_ms = start_ms + number * element.every
+                    ends.append(self.schedule(element.fault, (*loc, "fault"), round_ms, (*rounds, number + 1)))
+                return _latest(ends)
             case Choose():
-                return self._choose(element, loc, start_ms, rounds)
+                bounds = list(accumulate(choice.weight for choice in element.choose))
+                draw = self._share(loc, rounds, "choose") * bounds[-1]
+                index = next(index for index, bound in enumerate(bounds) if draw < bound)
+                return self.schedule(element.choose[index].fault, (*loc, "choose", index, "fault"), start_ms, rounds)
 
     def _add(self, fault: Fault, loc: Location, from_ms: int, rounds: Rounds) -> int:
         fault_id = "-".join([self.ids[loc], *map(str, rounds)])
@@ -213,24 +230,6 @@ class _Scheduler:
             return from_ms
         return self._add(fault, loc, from_ms, rounds)
 
-    def _repeat(self, element: Repeat, loc: Location, start_ms: int | None, rounds: Rounds) -> int | None:
-        if start_ms is None:
-            return self.schedule(element.fault, loc, None, rounds)
-        ends: list[int | None] = [start_ms]
-        for number in range(element.rounds(self._ms(element.at, loc, rounds) or 0)):
-            round_ms = ends[-1] if element.every is None else start_ms + number * element.every
-            ends.append(self.schedule(element.fault, (*loc, "fault"), round_ms, (*rounds, number + 1)))
-        return _latest(ends)
-
-    def _choose(self, element: Choose, loc: Location, start_ms: int | None, rounds: Rounds) -> int | None:
-        if self.seed is None:
-            self.certain = False
-            return None
-        bounds = list(accumulate(choice.weight for choice in element.choose))
-        draw = self._share(loc, rounds, "choose") * bounds[-1]
-        index = next(index for index, bound in enumerate(bounds) if draw < bound)
-        return self.schedule(element.choose[index].fault, (*loc, "choose", index, "fault"), start_ms, rounds)
-
     def _plus(self, from_ms: int, moment: int | Range, loc: Location, rounds: Rounds) -> int | None:
         ms = self._ms(moment, loc, rounds)
         return None if ms is None else from_ms + ms
@@ -255,18 +254,3 @@ class _Scheduler:
 def _latest(ends: list[int | None]) -> int | None:
     certain_ends = [end for end in ends if end is not None]
     return max(certain_ends) if len(certain_ends) == len(ends) else None
-
-
-def _streams(elements: Mapping[Location, AnyElement]) -> dict[Location, str]:
-    """Return the name of each element's stream, without rounds."""
-    counts: Counter[str] = Counter()
-    streams = {}
-    for top, entry in elements.items():
-        content = json.dumps(entry.model_dump(mode="json", by_alias=True), sort_keys=True)
-        for loc, element in walk(entry, top):
-            own_id = getattr(element, "id", None)
-            # "said:" is part of the stream's name: another word would change every draw
-            place = "/".join([f"said:{content}#{counts[content]}", *map(str, loc[len(top) :])])
-            streams[loc] = f"id:{own_id}" if own_id else place
-        counts[content] += 1
-    return streams

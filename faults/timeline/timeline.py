@@ -13,7 +13,7 @@ outside blocks: warm-up, steady, and the whole run of a plan without blocks.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -110,24 +110,19 @@ def from_json(data: bytes) -> Timeline:
     try:
         document = json.loads(data)
         if document["schema_version"] != SCHEMA_VERSION:
-            raise PlanError(
-                [f"timeline.json: schema version {document['schema_version']} is unknown; upgrade Aftershock"]
-            )
-        return Timeline(
-            name=document["name"],
-            why=document["why"],
-            plan_source=document["plan_source"],
-            seed=document["seed"],
-            cluster=document["cluster"],
-            topics=tuple(document["topics"]),
-            workloads=tuple(document["workloads"]),
-            timing=TimelineTiming(**document["timing"]),
-            steps=tuple(Step(**step) for step in document["steps"]),
-            length_ms=document["length_ms"],
-            slo=tuple(Objective(**objective) for objective in document["slo"]),
-            abort=tuple(document.get("abort", ())),
-            blocks_ms=tuple(document.get("blocks_ms", ())),
-        )
+            version = document["schema_version"]
+            raise PlanError([f"timeline.json: schema version {version} is unknown; upgrade Aftershock"])
+        parts: dict[str, Any] = {
+            "topics": tuple(document["topics"]),
+            "workloads": tuple(document["workloads"]),
+            "timing": TimelineTiming(**document["timing"]),
+            "steps": tuple(Step(**step) for step in document["steps"]),
+            "slo": tuple(Objective(**objective) for objective in document["slo"]),
+            "abort": tuple(document.get("abort", ())),
+            "blocks_ms": tuple(document.get("blocks_ms", ())),
+        }
+        plain = ("name", "why", "plan_source", "seed", "cluster", "length_ms")
+        return Timeline(**{name: document[name] for name in plain}, **parts)
     except (ValueError, KeyError, TypeError) as error:
         raise PlanError([f"timeline.json: not a valid timeline ({error!r}); compile the plan again"]) from error
 
@@ -165,32 +160,27 @@ class Phase:
 def phases(journal: Iterable[Mapping[str, Any]], marks: Marks, timeline: Timeline) -> list[Phase]:
     """Return the rows of ``phases.json``, sorted by start: warmup, steady, a ``fault`` row each, ``recovery`` rows."""
     lines = list(journal)
-    windows = [window for step in timeline.steps for window in _window(step, lines, marks, timeline.timing.fault_ms)]
+    windows = []
+    for step in timeline.steps:
+        times = {line["state"]: line["t_us"] for line in lines if line["fault"] == step.id}  # the last of each state
+        if "intended" not in times:
+            continue
+        if step.for_ms is None and "injected" in times:
+            end_us = times["injected"] + timeline.timing.fault_ms * 1000
+        else:
+            end_us = times.get("healed", max(marks.load_end_us, times["intended"]))
+        windows.append(Phase("fault", step.id, step.block, times["intended"], end_us, step.entry or step.id))
+    windows.sort(key=lambda window: window.start_us)
+    recoveries = []
+    block, covered_us = 0, windows[0].start_us if windows else marks.load_end_us
+    for window in windows:
+        if covered_us < window.start_us:
+            recoveries.append(Phase("recovery", None, block, covered_us, window.start_us))
+        block, covered_us = window.block, max(covered_us, window.end_us)
+    if covered_us < marks.load_end_us:
+        recoveries.append(Phase("recovery", None, block, covered_us, marks.load_end_us))
     before = [
         Phase("warmup", None, 0, marks.load_start_us, marks.steady_start_us),
         Phase("steady", None, 0, marks.steady_start_us, marks.faults_start_us),
     ]
-    return sorted([*before, *windows, *_recovery(windows, marks.load_end_us)], key=lambda phase: phase.start_us)
-
-
-def _window(step: Step, lines: list[Mapping[str, Any]], marks: Marks, fault_ms: int) -> Iterator[Phase]:
-    times = {line["state"]: line["t_us"] for line in lines if line["fault"] == step.id}  # the last of each state
-    if "intended" not in times:
-        return
-    if step.for_ms is None and "injected" in times:
-        end_us = times["injected"] + fault_ms * 1000
-    else:
-        end_us = times.get("healed", max(marks.load_end_us, times["intended"]))
-    yield Phase("fault", step.id, step.block, times["intended"], end_us, step.entry or step.id)
-
-
-def _recovery(windows: list[Phase], load_end_us: int) -> Iterator[Phase]:
-    if not windows:
-        return
-    block, covered_us = 0, min(window.start_us for window in windows)
-    for window in sorted(windows, key=lambda window: window.start_us):
-        if covered_us < window.start_us:
-            yield Phase("recovery", None, block, covered_us, window.start_us)
-        block, covered_us = window.block, max(covered_us, window.end_us)
-    if covered_us < load_end_us:
-        yield Phase("recovery", None, block, covered_us, load_end_us)
+    return sorted([*before, *windows, *recoveries], key=lambda phase: phase.start_us)
