@@ -120,7 +120,7 @@ def images(
 ) -> int:
     """List the local images; with --ensure get the missing ones, and the archive that lets Spark start faster."""
     from aftershock.harness.cluster import engine
-    from aftershock.results.spark.class_data_maker import ensure_archive
+    from aftershock.results.spark.session import ensure_archive
 
     log = Progress().log
     client = engine.connect()

@@ -16,25 +16,25 @@ process.
 
 **Class-data archive.** Half of a small judgement is the JVM's reading of ten thousand classes; AppCDS maps them from a
 file instead. The archive is for one Java, one PySpark and one folder of jars, and named for them. It lies in the user's
-cache (XDG_CACHE_HOME) and may be removed at any time; `aftershock images --ensure` creates it
-(``class_data_maker.py``). Without it, or with a damaged one, everything works and starts slower.
+cache (XDG_CACHE_HOME) and may be removed at any time; `aftershock images --ensure` creates it. Without the archive, or
+with a damaged archive, everything works and starts slower.
 
 **Spark Connect.** Its client is imported only here and only for an ``sc://`` address. Only session settings that the
 server accepts are made. While the block lasts, PySpark's functions build for Connect, afterwards for a JVM again.
 Spark's own clients retry for minutes, so an address is probed first.
 """
 
+import fcntl
 import hashlib
 import logging
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import threading
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -42,27 +42,233 @@ from pathlib import Path
 from typing import IO, Any, cast
 from urllib.parse import urlsplit
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pyspark
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, Window
+from pyspark.sql import functions as F
 
 from aftershock.errors import EvidenceError
 from aftershock.results.spark.conf import SMALL, Load, of_jvm, of_session
+from aftershock.results.spark.tables import small
 
+DEFAULT_MASTER = "local[2]"
+SCRATCH_PREFIX = ".spark-"
 JAVA_DEADLINE_S = 20.0
+EXIT_DEADLINE_S = 10.0
+CONNECT_DEADLINE_S = 10.0
+DUMP_DEADLINE_S = 300.0
+
+# Raised by a call into a JVM that died, or that can't report its error.
+JVM_LOST = (Py4JError, OSError)
+
+
+def master_of(master: str | None) -> str:
+    """Return the master from the command line, else from the environment, else the default."""
+    return master or os.environ.get("SPARK_REMOTE") or DEFAULT_MASTER
+
+
+@contextmanager
+def session(
+    log: Path,
+    master: str | None = None,
+    load: Load = SMALL,
+    options: Sequence[str] | None = None,
+    exit_deadline_s: float = EXIT_DEADLINE_S,
+) -> Iterator[SparkSession]:
+    """Open a session at ``master`` for the length of the block, sized for ``load``; a JVM's output goes to ``log``.
+
+    ``options`` are Java's, by default those for the class-data archive. A JVM that takes longer than
+    ``exit_deadline_s`` to end is killed. Raises EvidenceError, with the name of the log, if no session can be opened.
+    """
+    address = master_of(master)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    reachable(address)
+    if address.startswith("sc://"):
+        with _exceptions_logged_to(log), connect_session(address, log, load) as spark:
+            yield spark
+        return
+    folder = log.parent.resolve()
+    with tempfile.TemporaryDirectory(prefix=SCRATCH_PREFIX, dir=folder, ignore_cleanup_errors=True) as scratch:
+        settings = of_jvm(address, load, Path(scratch), options_here() if options is None else options)
+        with _exceptions_logged_to(log), jvm_session(settings, log, exit_deadline_s) as spark:
+            yield spark
+
+
+def reachable(url: str) -> None:
+    """Raise EvidenceError if nothing listens at ``sc://host[:port][/;…]`` or any of ``spark://host:port[,…]``.
+
+    Addresses of other kinds are not probed.
+    """
+    scheme, separator, hosts = url.partition("://")
+    ports = {"sc": 15002, "spark": 7077}
+    if not separator or scheme not in ports:
+        return
+    refusals = []
+    for host in hosts.split("/")[0].split(","):
+        try:
+            address = urlsplit(f"//{host}")
+            place = address.hostname or "", address.port or ports[scheme]
+            socket.create_connection(place, CONNECT_DEADLINE_S).close()
+        except (OSError, ValueError) as refused:
+            refusals.append(f"{host} ({refused})")
+        else:
+            return
+    raise EvidenceError(f"no answer from {scheme}://{', '.join(refusals)}; start Spark there, or correct the address")
+
+
+@contextmanager
+def _exceptions_logged_to(log: Path) -> Iterator[None]:
+    """Redirect PySpark's loggers of exceptions to ``log`` for the length of the block."""
+    names = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+    loggers = [PySparkLogger.getLogger(name) for name in names]
+    before = [list(logger.handlers) for logger in loggers]
+    file = logging.FileHandler(log, delay=True)
+    try:
+        for logger in loggers:
+            logger.handlers.clear()
+            logger.addHandler(file)
+        yield
+    finally:
+        for logger, handlers in zip(loggers, before, strict=True):
+            logger.handlers[:] = handlers
+        file.close()
+
+
+@contextmanager
+def jvm_session(settings: Mapping[str, str], log: Path, exit_deadline_s: float) -> Iterator[SparkSession]:
+    """Open a session in a new JVM, which ends with the block. Raises EvidenceError if Spark can't be started."""
+    conf = SparkConf(loadDefaults=False)
+    conf.setAll(list(settings.items()))
+    with log.open("ab") as output:
+        gateway = _start_jvm(conf, output, log)
+        try:
+            # SparkContext replaces the Ctrl-C handler in the main thread.
+            main = threading.current_thread() is threading.main_thread()
+            before = signal.getsignal(signal.SIGINT) if main else None
+            try:
+                # PySpark looks these names up in the JVM 3,700 times per judgement, which took a second.
+                for name, members in _CACHED_NAMES.items():
+                    package = getattr(gateway.jvm, name)
+                    setattr(gateway.jvm, name, package)
+                    for member in members:
+                        setattr(package, member, getattr(package, member))
+                spark = SparkSession(SparkContext(conf=conf, gateway=gateway))
+            except (PySparkException, *JVM_LOST) as error:
+                why = f"Spark did not start at {conf.get('spark.master')}: {reason(error)}; see {log}"
+                raise EvidenceError(why) from error
+            finally:
+                if before is not None:
+                    signal.signal(signal.SIGINT, before)
+            yield spark
+            with suppress(*JVM_LOST):  # the JVM is gone already
+                SparkSession.active().stop()
+        finally:
+            _end_jvm(gateway, exit_deadline_s)
+
+
+_CACHED_NAMES = {
+    "functions": ("col", "lit", "when"),
+    "org.apache.spark.sql.functions": ("col", "lit", "when"),
+    "PythonUtils": ("toSeq",),
+    "PythonSQLUtils": (),
+}
+
+
+def _start_jvm(conf: SparkConf, output: IO[bytes], log: Path) -> Any:
+    """Start a JVM and return its gateway.
+
+    A thread starts the JVM, so that a Ctrl-C meanwhile can't lose track of the process. SPARK_REMOTE is hidden from the
+    JVM, which would take the address for a second master, and refuse to start.
+    """
+    remote = os.environ.pop("SPARK_REMOTE", None)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            start: Future[Any] = pool.submit(launch_gateway, conf, {"stdout": output, "stderr": subprocess.STDOUT})
+            try:
+                return start.result()
+            except (PySparkException, OSError) as error:
+                why = f"Spark's JVM did not start ({error}); see {log}, and check that "
+                why += f"`java -version` reports 17 or later and that Spark supports {conf.get('spark.master')}"
+                raise EvidenceError(why) from error
+            except BaseException:
+                _end_jvm(start.result(), EXIT_DEADLINE_S)
+                raise
+    finally:
+        if remote is not None:
+            os.environ["SPARK_REMOTE"] = remote
+
+
+def _end_jvm(gateway: Any, deadline_s: float) -> None:
+    """End the JVM and make PySpark forget it."""
+    SparkContext._active_spark_context = None  # noqa: SLF001 - PySpark has no public way to drop a gateway
+    SparkContext._gateway = None  # noqa: SLF001
+    SparkContext._jvm = None  # noqa: SLF001
+    SparkSession._instantiatedSession = None  # noqa: SLF001
+    with suppress(Exception):  # the JVM may be dead already; the wait below matters
+        gateway.shutdown()
+    with suppress(OSError):
+        gateway.proc.stdin.close()
+    try:
+        gateway.proc.wait(deadline_s)
+    except subprocess.TimeoutExpired:
+        gateway.proc.kill()
+        gateway.proc.wait()
+
+
+def reason(error: Exception) -> str:
+    """Return the error of a call into the JVM in a line. The session must be open: Py4J asks the JVM for the text."""
+    try:
+        lines = str(error).splitlines()
+    except JVM_LOST:
+        return "its JVM died"
+    texts = (line.removeprefix(": ") for line in lines if not line.startswith("An error occurred while calling"))
+    return next(filter(None, map(str.strip, texts)), type(error).__name__)
+
+
+@contextmanager
+def connect_session(url: str, log: Path, load: Load) -> Iterator[SparkSession]:
+    """Open a session at ``url`` (``sc://host:port``). The traceback of an error in the block is written to ``log``."""
+    mode = "SPARK_CONNECT_MODE_ENABLED"  # tells PySpark's functions to build for Connect
+    before = os.environ.get(mode)
+    os.environ[mode] = "1"
+    try:
+        try:
+            from pyspark.sql.connect.session import SparkSession as Remote  # noqa: PLC0415 - an extra, see the module
+        except ImportError as missing:
+            why = f"{url} is Spark Connect, and its client is not fully installed ({missing})".replace("\n", " ")
+            raise EvidenceError(f"{why}; pip install 'aftershock[connect]'") from missing
+        try:
+            spark = cast("SparkSession", Remote.builder.remote(url).create())
+            for name, value in of_session(load).items():
+                if spark.conf.isModifiable(name):
+                    spark.conf.set(name, value)
+        except PySparkException as error:
+            raise EvidenceError(f"{url}: no session of Spark Connect ({error}); see the server's log") from error
+        try:
+            yield spark
+        finally:
+            spark.stop()
+    except PySparkException:
+        with log.open("a", encoding="utf-8") as file:
+            traceback.print_exc(file=file)
+        raise
+    finally:
+        os.environ.pop(mode) if before is None else os.environ.update({mode: before})
 
 
 def options_here() -> tuple[str, ...]:
     """Return Java's option for the archive, empty if there is no archive yet."""
     archive = archive_here()
-    return (quoted("-XX:SharedArchiveFile", archive),) if archive and archive.is_file() else ()
+    return (_quoted("-XX:SharedArchiveFile", archive),) if archive and archive.is_file() else ()
 
 
-def quoted(option: str, path: Path) -> str:
+def _quoted(option: str, path: Path) -> str:
     """Return an option with a path, quoted for Spark's launcher."""
     return f'"{option}={path}"' if " " in str(path) else f"{option}={path}"
 
@@ -88,244 +294,57 @@ def refusal_of(archive: Path) -> Path:
     return archive.with_suffix(".refused")
 
 
-_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+def ensure_archive(log: Callable[[str], None]) -> None:
+    """Create the archive of this Java and PySpark if missing. Raises EvidenceError if Spark can't start.
 
-
-@contextmanager
-def chatter_to(log: Path) -> Iterator[None]:
-    """Redirect PySpark's loggers of exceptions to ``log`` for the length of the block."""
-    loggers = [PySparkLogger.getLogger(name) for name in _LOGGERS]
-    before = [list(logger.handlers) for logger in loggers]
-    file = logging.FileHandler(log, delay=True)
-    try:
-        for logger in loggers:
-            logger.handlers.clear()
-            logger.addHandler(file)
-        yield
-    finally:
-        for logger, handlers in zip(loggers, before, strict=True):
-            logger.handlers[:] = handlers
-        file.close()
-
-
-EXIT_DEADLINE_S = 10.0
-
-# Raised by a call into a JVM that died, or that can't report its error.
-JVM_LOST = (Py4JError, OSError)
-
-# Names that PySpark looks up in the JVM 3,700 times per judgement, which took a second.
-_CACHED_NAMES = {
-    "functions": ("col", "lit", "when"),
-    "org.apache.spark.sql.functions": ("col", "lit", "when"),
-    "PythonUtils": ("toSeq",),
-    "PythonSQLUtils": (),
-}
-
-
-@contextmanager
-def jvm_session(
-    settings: Mapping[str, str], log: Path, exit_deadline_s: float = EXIT_DEADLINE_S
-) -> Iterator[SparkSession]:
-    """Open a session in a new JVM, which ends with the block. Raises EvidenceError if Spark can't be started."""
-    conf = SparkConf(loadDefaults=False)
-    conf.setAll(list(settings.items()))
-    with log.open("ab") as output, _jvm(conf, output, log, exit_deadline_s) as gateway:
-        yield _started(conf, gateway, log)
-
-
-def reason(error: Exception) -> str:
-    """Return the error of a call into the JVM in a line. The session must be open: Py4J asks the JVM for the text."""
-    try:
-        lines = str(error).splitlines()
-    except JVM_LOST:
-        return "its JVM died"
-    texts = (line.removeprefix(": ") for line in lines if not line.startswith("An error occurred while calling"))
-    return next(filter(None, map(str.strip, texts)), type(error).__name__)
-
-
-def _started(conf: SparkConf, gateway: Any, log: Path) -> SparkSession:
-    """Start the session and restore the Ctrl-C handler, which SparkContext replaces in the main thread."""
-    main = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGINT) if main else None
-    try:
-        for name, members in _CACHED_NAMES.items():
-            package = getattr(gateway.jvm, name)
-            setattr(gateway.jvm, name, package)
-            for member in members:
-                setattr(package, member, getattr(package, member))
-        return SparkSession(SparkContext(conf=conf, gateway=gateway))
-    except (PySparkException, *JVM_LOST) as error:
-        why = f"Spark did not start at {conf.get('spark.master')}: {reason(error)}; see {log}"
-        raise EvidenceError(why) from error
-    finally:
-        if before is not None:
-            signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def _jvm(conf: SparkConf, output: IO[bytes], log: Path, exit_deadline_s: float) -> Iterator[Any]:
-    gateway = _launched(conf, output, log)
-    try:
-        yield gateway
-        with suppress(*JVM_LOST):  # the JVM is gone already
-            SparkSession.active().stop()
-    finally:
-        _end(gateway, exit_deadline_s)
-
-
-def _launched(conf: SparkConf, output: IO[bytes], log: Path) -> Any:
-    """Start a JVM in a thread, so that a Ctrl-C meanwhile can't lose track of the process."""
-    with _unremoted(), ThreadPoolExecutor(1) as pool:
-        start: Future[Any] = pool.submit(launch_gateway, conf, {"stdout": output, "stderr": subprocess.STDOUT})
-        try:
-            return start.result()
-        except (PySparkException, OSError) as error:
-            why = f"Spark's JVM did not start ({error}); see {log}, and check that "
-            why += f"`java -version` says 17 or later and that Spark knows {conf.get('spark.master')}"
-            raise EvidenceError(why) from error
-        except BaseException:
-            _end(start.result(), EXIT_DEADLINE_S)
-            raise
-
-
-@contextmanager
-def _unremoted() -> Iterator[None]:
-    """Hide SPARK_REMOTE from a JVM that we start: it would take it for a second master, and refuse to start."""
-    remote = os.environ.pop("SPARK_REMOTE", None)
-    try:
-        yield
-    finally:
-        if remote is not None:
-            os.environ["SPARK_REMOTE"] = remote
-
-
-def _end(gateway: Any, deadline_s: float) -> None:
-    """End the JVM and make PySpark forget it."""
-    SparkContext._active_spark_context = None  # noqa: SLF001 - PySpark has no public way to drop a gateway
-    SparkContext._gateway = None  # noqa: SLF001
-    SparkContext._jvm = None  # noqa: SLF001
-    SparkSession._instantiatedSession = None  # noqa: SLF001
-    with suppress(Exception):  # the JVM may be dead already; the wait below matters
-        gateway.shutdown()
-    with suppress(OSError):
-        gateway.proc.stdin.close()
-    try:
-        gateway.proc.wait(deadline_s)
-    except subprocess.TimeoutExpired:
-        gateway.proc.kill()
-        gateway.proc.wait()
-
-
-DEADLINE_S = 10.0
-_PORTS = {"sc": 15002, "spark": 7077}
-
-
-def reachable(url: str) -> None:
-    """Raise EvidenceError if nothing listens at ``sc://host[:port][/;…]`` or any of ``spark://host:port[,…]``.
-
-    Addresses of other kinds are not probed.
+    If another process is creating the archive, do nothing. The archive appears only when it is complete.
     """
-    scheme, separator, rest = url.partition("://")
-    if not separator or scheme not in _PORTS:
+    archive = archive_here()
+    if archive is None or archive.exists() or refusal_of(archive).exists():
         return
-    hosts = rest.split("/")[0].split(",")
-    refused = [why for host in hosts if (why := _refusal(host, _PORTS[scheme]))]
-    if len(refused) == len(hosts):
-        raise EvidenceError(
-            f"no answer from {scheme}://{', '.join(refused)}; start Spark there, or correct the address"
-        )
-
-
-def _refusal(host: str, port: int) -> str:
-    try:
-        address = urlsplit(f"//{host}")
-        socket.create_connection((address.hostname or "", address.port or port), DEADLINE_S).close()
-    except (OSError, ValueError) as refused:
-        return f"{host} ({refused})"
-    return ""
-
-
-SCHEME = "sc://"
-_MODE = "SPARK_CONNECT_MODE_ENABLED"  # tells PySpark's functions to build for Connect
-
-
-@contextmanager
-def connected(url: str, log: Path, load: Load) -> Iterator[SparkSession]:
-    """Open a session at ``url`` (``sc://host:port``). The traceback of an error in the block is written to ``log``."""
-    reachable(url)
-    before = os.environ.get(_MODE)
-    os.environ[_MODE] = "1"
-    try:
-        spark = _session(url, load)
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with archive.with_suffix(".lock").open("w") as lock:
         try:
-            yield spark
-        finally:
-            spark.stop()
-    except PySparkException:
-        with log.open("a", encoding="utf-8") as file:
-            traceback.print_exc(file=file)
-        raise
-    finally:
-        os.environ.pop(_MODE) if before is None else os.environ.update({_MODE: before})
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return
+        if not archive.exists():
+            log("archiving the classes that Spark loads, for a quicker start (half a minute, once)")
+            create_archive(archive)
 
 
-def _session(url: str, load: Load) -> SparkSession:
-    try:
-        from pyspark.sql.connect.session import SparkSession as Remote  # noqa: PLC0415 - an extra, see the module
-    except ImportError as missing:
-        why = f"{url} is Spark Connect, and its client is not fully installed ({missing})".replace("\n", " ")
-        raise EvidenceError(f"{why}; pip install 'aftershock[connect]'") from missing
-    try:
-        spark = cast("SparkSession", Remote.builder.remote(url).create())
-        for name, value in of_session(load).items():
-            if spark.conf.isModifiable(name):
-                spark.conf.set(name, value)
-    except PySparkException as error:
-        raise EvidenceError(f"{url}: no session of Spark Connect ({error}); see the server's log") from error
-    return spark
-
-
-__all__ = ["DEFAULT_MASTER", "JVM_LOST", "SCRATCH_PREFIX", "master_of", "reason", "session"]
-
-DEFAULT_MASTER = "local[2]"
-SCRATCH_PREFIX = ".spark-"
-
-
-def master_of(master: str | None) -> str:
-    """Return the master from the command line, else from the environment, else the default."""
-    return master or os.environ.get("SPARK_REMOTE") or DEFAULT_MASTER
-
-
-@contextmanager
-def session(
-    log: Path,
-    master: str | None = None,
-    load: Load = SMALL,
-    options: Sequence[str] | None = None,
-    exit_deadline_s: float = EXIT_DEADLINE_S,
-) -> Iterator[SparkSession]:
-    """Open a session at ``master`` for the length of the block, sized for ``load``; a JVM's output goes to ``log``.
-
-    ``options`` are Java's, by default those for the class-data archive. A JVM that takes longer than
-    ``exit_deadline_s`` to end is killed. Raises EvidenceError, with the name of the log, if no session can be opened.
-    """
-    address = master_of(master)
-    log.parent.mkdir(parents=True, exist_ok=True)
-    if address.startswith(SCHEME):
-        with chatter_to(log), connected(address, log, load) as spark:
-            yield spark
-        return
-    reachable(address)
-    with _scratch(log) as scratch:
-        settings = of_jvm(address, load, scratch, options_here() if options is None else options)
-        with chatter_to(log), jvm_session(settings, log, exit_deadline_s) as spark:
-            yield spark
-
-
-@contextmanager
-def _scratch(log: Path) -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX, dir=log.parent.resolve()))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+def create_archive(archive: Path) -> None:
+    """Run typical queries of the judge in a JVM that dumps its loaded classes at exit."""
+    draft, log = archive.with_suffix(".draft"), archive.with_suffix(".log")
+    draft.unlink(missing_ok=True)
+    log.unlink(missing_ok=True)
+    options = (_quoted("-XX:ArchiveClassesAtExit", draft),)
+    with tempfile.TemporaryDirectory(prefix="class-data-", dir=archive.parent) as folder:
+        part = Path(folder) / "part.parquet"
+        pq.write_table(pa.table({"who": ["a", "b"] * 50, "at": range(100)}), part)
+        with session(log, "local[2]", SMALL, options, DUMP_DEADLINE_S) as spark:
+            rows = spark.read.schema("who string, at bigint").parquet(str(part)).where("at is not null")
+            numbers = small(spark, [("a", 1)], "who string, number int")
+            counts = (
+                rows.join(F.broadcast(numbers), "who", "left")
+                .groupBy("who", F.expr("at div 7").alias("slot"))
+                .agg(
+                    F.count("*").alias("n"),
+                    F.bit_xor(F.xxhash64("who", "at")).alias("print"),
+                    F.min("at").alias("first"),
+                    F.max(F.when(F.col("at") > 3, F.col("at"))).alias("last"),  # noqa: PLR2004 - any number
+                    F.collect_list(F.struct("at", "number")).alias("all"),
+                )
+                .persist()
+            )
+            lane = Window.partitionBy("who").orderBy("first")
+            gaps = counts.withColumn("gap", F.col("first") - F.lag("last").over(lane))
+            gaps.withColumn("upto", F.sum("n").over(lane)).collect()
+            items = counts.select("who", F.explode("all").alias("item"))
+            items.unionByName(rows.select("who", F.struct("at").alias("item")), True).collect()
+            unnumbered = counts.join(F.broadcast(numbers), "who", "left_anti")
+            unnumbered.selectExpr("inline(all)").groupBy("number").count().collect()
+    if draft.exists():
+        draft.replace(archive)
+    else:
+        refusal_of(archive).touch()

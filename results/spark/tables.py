@@ -1,11 +1,11 @@
 """The evidence tables of runs judged together, as DataFrames with the declared schemas; and small tables for joins.
 
-This is the only place that hands paths to Spark. Rules: one read of all files per table, no matter how many runs. Each
-row begins with ``run``, the number of its run in the given order: an int is a shorter key than a run's id.
+One read covers all files of a table, no matter how many runs. Each row begins with ``run``, the number of its run in
+the given order: an int is a shorter key than a run's id.
 
 Small tables (``small``) hold what differs between runs, which is therefore in no expression. Spark keeps them as local
 relations: a join with one needs no job, and an empty one removes everything that depends on it. Wrap them in
-``F.broadcast``. Hadoop's paths are patterns and are not percent-encoded; ``literal`` and ``spelt`` handle that.
+``F.broadcast``. Hadoop's paths are patterns and are not percent-encoded; ``literal`` and ``uris`` handle that.
 """
 
 import re
@@ -51,7 +51,7 @@ def small(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: str) -> Da
 
 
 # Characters that java.net.URI does not escape in a path. Spark names files that way, and keeps non-ASCII letters.
-_KEPT = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/_-!.~'()*,;:$&+=@")
+_UNESCAPED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/_-!.~'()*,;:$&+=@")
 
 
 @dataclass(frozen=True)
@@ -72,35 +72,36 @@ def columns() -> dict[str, dict[str, str]]:
 
 def tables(spark: SparkSession, runs: Sequence[Evidence]) -> Tables:
     """Return the tables of ``runs``, with the columns of the schema after ``run``."""
-    return Tables(**{name: _table(spark, runs, name, schema) for name, schema in TABLES.items()})
+    frames = {}
+    for name, schema in TABLES.items():
+        parts = {
+            str(part.resolve()) if isinstance(part, Path) else part: number
+            for number, evidence in enumerate(runs)
+            for part in evidence.parquet[name]
+        }
+        if not parts:
+            columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema)
+            frames[name] = small(spark, [], f"run int, {columns}")
+            continue
+        rows = spark.read.schema(schema).parquet(*map(literal, parts))
+        if spark.conf.get("spark.sql.shuffle.partitions") == ONE_TASK:
+            rows = rows.coalesce(1)  # with one partition no shuffle is planned
+        if len({*parts.values()}) == 1:
+            frames[name] = rows.select(F.lit(next(iter(parts.values()))).alias("run"), "*")
+            continue
+        numbers = [(uri, number) for part, number in parts.items() for uri in uris(part)]
+        files = small(spark, numbers, "name string, run int").select(F.xxhash64("name").alias("file"), "run")
+        from_files = rows.withColumn("file", F.xxhash64("_metadata.file_path"))  # joining a hash takes half the time
+        frames[name] = from_files.join(F.broadcast(files), "file", "left").select("run", *schema.names)
+    return Tables(**frames)
 
 
-def _table(spark: SparkSession, runs: Sequence[Evidence], name: str, schema: StructType) -> DataFrame:
-    parts = {
-        str(part.resolve()) if isinstance(part, Path) else part: number
-        for number, evidence in enumerate(runs)
-        for part in evidence.parquet[name]
-    }
-    if not parts:
-        columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema)
-        return small(spark, [], f"run int, {columns}")
-    rows = spark.read.schema(schema).parquet(*map(literal, parts))
-    if spark.conf.get("spark.sql.shuffle.partitions") == ONE_TASK:
-        rows = rows.coalesce(1)  # with one partition no shuffle is planned
-    if len({*parts.values()}) == 1:
-        return rows.select(F.lit(next(iter(parts.values()))).alias("run"), "*")
-    named = [(name, number) for part, number in parts.items() for name in spelt(part)]
-    files = small(spark, named, "name string, run int").select(F.xxhash64("name").alias("file"), "run")
-    from_files = rows.withColumn("file", F.xxhash64("_metadata.file_path"))  # joining a hash takes half the time
-    return from_files.join(F.broadcast(files), "file", "left").select("run", *schema.names)
-
-
-def spelt(path: str) -> list[str]:
+def uris(path: str) -> list[str]:
     """Return a file's possible names in ``_metadata.file_path``: URIs such as ``file:///tmp/a%20run/part-0.parquet``."""
     if not path.startswith("/"):
         return [path]
     quoted = ""
     for char in path:
-        unescaped = char in _KEPT or (ord(char) > 127 and char.isprintable())  # noqa: PLR2004 - non-ASCII, no space
+        unescaped = char in _UNESCAPED or (ord(char) > 127 and char.isprintable())  # noqa: PLR2004 - non-ASCII, no space
         quoted += char if unescaped else "".join(f"%{byte:02X}" for byte in char.encode())
     return [f"file://{quoted}", f"file:{quoted}"]

@@ -29,9 +29,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aftershock.results.evidence.evidence import Evidence, read
-from aftershock.results.spark.class_data_maker import ensure_archive
 from aftershock.results.spark.conf import load_of
-from aftershock.results.spark.session import session
+from aftershock.results.spark.session import ensure_archive, session
 from aftershock.results.spark.tables import columns
 from aftershock.tests.bench.evidence_generator import generate
 from aftershock.tests.unit.results.evidence_factory import RATE, clean_run

@@ -1,5 +1,6 @@
 """Where Spark runs and how it is set up: settings by size and place, refusals in a sentence, the class-data archive."""
 
+import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from aftershock.errors import EvidenceError
-from aftershock.results.spark import class_data_maker
 from aftershock.results.spark import session as class_data
 from aftershock.results.spark.conf import (
     BYTES_MAX,
@@ -128,18 +128,18 @@ def test_the_archive_is_named_for_what_it_belongs_to(cache: Path, monkeypatch: p
 def test_the_archive_is_made_only_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not where it is there, where this Java refused once, or where somebody makes it already."""
     made: list[Path] = []
-    monkeypatch.setattr(class_data_maker, "_make", made.append)
+    monkeypatch.setattr(class_data, "create_archive", made.append)
     archive = class_data.archive_here()
     assert archive is not None
-    class_data_maker.ensure_archive(lambda _: None)
+    class_data.ensure_archive(lambda _: None)
     assert made == [archive]
     for there in (archive, class_data.refusal_of(archive)):
         there.touch()
-        class_data_maker.ensure_archive(lambda _: None)
+        class_data.ensure_archive(lambda _: None)
         there.unlink()
-    with class_data_maker._alone(archive.with_suffix(".lock")) as alone:
-        assert alone
-        class_data_maker.ensure_archive(lambda _: None)
+    with archive.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        class_data.ensure_archive(lambda _: None)
     assert made == [archive]
 
 
@@ -150,7 +150,7 @@ def test_the_archive_is_made_and_used(cache: Path, tmp_path: Path) -> None:
     """Once, with a word; a session with it computes what one without it does."""
     said: list[str] = []
     for _ in range(2):
-        class_data_maker.ensure_archive(said.append)
+        class_data.ensure_archive(said.append)
     assert len(said) == 1
     assert [*cache.glob("*.jsa")] == [class_data.archive_here()]
     with session(tmp_path / "spark.log") as spark:
