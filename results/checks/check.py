@@ -28,7 +28,7 @@ Number: TypeAlias = float | Fraction
 
 
 class Status(StrEnum):
-    """Result of a check, declared from best to worst."""
+    """Status of a check or a run, declared from best to worst."""
 
     PASS = "PASS"  # noqa: S105 - a verdict, no password
     INCONCLUSIVE = "INCONCLUSIVE"
@@ -67,7 +67,6 @@ class Check:
     gate: bool = True
 
     def to_json(self) -> dict[str, Any]:
-        """Return the check as plain data."""
         return vars(self) | {"status": self.status.value, "samples": [list(sample) for sample in self.samples]}
 
 
@@ -109,7 +108,6 @@ class Verdict:
 
     @property
     def status(self) -> Status:
-        """The worst status of the gating checks."""
         return worst([check.status for check in self.gating])
 
     @property
@@ -118,7 +116,6 @@ class Verdict:
         return EXIT_CODES[self.status]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document of design 5.4."""
         return {
             "schema_version": SCHEMA_VERSION,
             "run_id": self.run_id,
@@ -130,7 +127,6 @@ class Verdict:
         }
 
     def text(self) -> str:
-        """Return the text of ``verdict.json``."""
         return json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n"
 
 

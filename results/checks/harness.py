@@ -22,8 +22,7 @@ def harness_checks(evidence: Evidence, facts: Facts, _: Doubts) -> list[Check]:
     """Return ``harness/...``; ``harness/generator`` exists for each client that produces or commits."""
     producing = [_generator(evidence, facts, client, "produce") for client in evidence.clients if client.produces_to]
     committing = [_generator(evidence, facts, client, "commit") for client in evidence.clients if client.commits_to]
-    common = [_host(facts), _clock(evidence, facts), _warmup(evidence), _complete(evidence)]
-    return [*producing, *committing, *common, *_abort(evidence)]
+    return [*producing, *committing, _host(facts), *_run_checks(evidence, facts)]
 
 
 def _generator(evidence: Evidence, facts: Facts, client: Client, side: Side) -> Check:
@@ -51,27 +50,6 @@ def _generator(evidence: Evidence, facts: Facts, client: Client, side: Side) -> 
         why=why if punctual else f"the load generator fell behind its schedule: {why}",
         next=None if punctual else "stop other work on the host, or lower the rate",
     )
-
-
-def _abort(evidence: Evidence) -> list[Check]:
-    """Return ``harness/abort`` if the plan has conditions under which the run stops early."""
-    abort = evidence.run.get("abort")
-    if abort is None:
-        return []
-    condition, polls = abort["met"], abort["looks"]
-    stopped = f"the run stopped early, as the plan requires: {condition}"
-    check = Check(
-        id="harness/abort",
-        kind="harness",
-        subject="run",
-        status=Status.INCONCLUSIVE if condition or not polls else Status.PASS,
-        unit="looks",
-        n=polls,
-        minimum=1,
-        why=stopped if condition else f"none of the plan's abort conditions held in {polls} polls",
-        next="find out which fault led to the abort condition, from the events before it" if condition else None,
-    )
-    return [check]
 
 
 def _host(facts: Facts) -> Check:
@@ -104,12 +82,13 @@ def _host(facts: Facts) -> Check:
     )
 
 
-def _clock(evidence: Evidence, facts: Facts) -> Check:
-    """Check that time never went backwards: each latency is a difference of two clock readings."""
+def _run_checks(evidence: Evidence, facts: Facts) -> list[Check]:
+    """Return the checks of the clock, the warm-up, the completeness of the run, and its abort conditions, if any."""
+    # time never went backwards: each latency is a difference of two clock readings
     metrics = [f"{side}.latency" for side in ("produce", "consume", "commit")]
     n = sum(facts.distribution(metric, client.key, RUN).n for client in evidence.clients for metric in metrics)
     monotonic = n > 0 and not facts.backwards
-    return Check(
+    clock = Check(
         id="harness/clock",
         kind="harness",
         subject="run",
@@ -123,12 +102,9 @@ def _clock(evidence: Evidence, facts: Facts) -> Check:
         next=None if monotonic else "find the program that changes the host's clock, or run the plan again",
     )
 
-
-def _warmup(evidence: Evidence) -> Check:
-    warmup = evidence.run.get("warmup") or {}
-    settled = bool(warmup.get("settled"))
-    after_ms = warmup.get("after_ms")
-    return Check(
+    state = evidence.run.get("warmup") or {}
+    settled, after_ms = bool(state.get("settled")), state.get("after_ms")
+    warmup = Check(
         id="harness/warmup",
         kind="harness",
         subject="run",
@@ -137,24 +113,20 @@ def _warmup(evidence: Evidence) -> Check:
         observed=None if after_ms is None else after_ms / 1e3,
         threshold=evidence.timeline.get("timing", {}).get("warmup_max_ms", 0) / 1e3 or None,
         unit="s",
-        n=int("settled" in warmup),
+        n=int("settled" in state),
         minimum=1,
-        why=str(warmup.get("why") or ("latency settled" if settled else "the run ended before warm-up was over")),
+        why=str(state.get("why") or ("latency settled" if settled else "the run ended before warm-up was over")),
         next=None if settled else "raise timing.warmup.max, or stop other work on the host",
     )
 
-
-def _complete(evidence: Evidence) -> Check:
     files = sum(len(parts) for parts in evidence.parquet.values())
     passed = evidence.complete and files > 0
-    if evidence.complete:
-        why = "the run finished and its manifest lists all evidence files"
-    else:
+    why = "the run finished and its manifest lists all evidence files"
+    if not evidence.complete:
         reason = evidence.run.get("why")
-        why = f"the run is {evidence.run.get('status')}" + (
-            f": {reason}" if reason else ", and its evidence is partial"
-        )
-    return Check(
+        why = f"the run is {evidence.run.get('status')}"
+        why += f": {reason}" if reason else ", and its evidence is partial"
+    complete = Check(
         id="harness/complete",
         kind="harness",
         subject="run",
@@ -166,3 +138,21 @@ def _complete(evidence: Evidence) -> Check:
         why=why if files else f"{why}; there are no records",
         next=None if passed else "run the plan again and let it finish",
     )
+
+    conditions = evidence.run.get("abort")
+    if conditions is None:
+        return [clock, warmup, complete]
+    condition, polls = conditions["met"], conditions["looks"]
+    stopped = f"the run stopped early, as the plan requires: {condition}"
+    abort = Check(
+        id="harness/abort",
+        kind="harness",
+        subject="run",
+        status=Status.INCONCLUSIVE if condition or not polls else Status.PASS,
+        unit="looks",
+        n=polls,
+        minimum=1,
+        why=stopped if condition else f"none of the plan's abort conditions held in {polls} polls",
+        next="find out which fault led to the abort condition, from the events before it" if condition else None,
+    )
+    return [clock, warmup, complete, abort]

@@ -26,7 +26,7 @@ before inject.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,7 +64,16 @@ def witness(evidence: Evidence, step: Mapping[str, Any]) -> Check:
     elif not report:
         why = "the fault was injected, but no witness proved that it took hold"
     else:
-        why = _report_text(report, proven=proven, rehearsal=rehearsal)
+        unit, values = report.get("unit"), []
+        for value in (report.get("asked"), report.get("observed")):
+            text = f"{value:g}" if isinstance(value, float) else str(value)
+            values.append(f"{text} {unit}" if unit and _number(value) is not None else text)
+        why = f"{report.get('what', 'witness')}: expected {values[0]}, observed {values[1]}"
+        if rehearsal:
+            absent = "the fault is absent, as it must be in a rehearsal"
+            why = f"{absent if proven else 'nothing was injected, yet the witness reports the fault'}: {why}"
+        elif not proven:
+            why = f"the fault did not take hold, or not until its end: {why}"
     return Check(
         id=f"witness/{fault}",
         kind="witness",
@@ -86,20 +95,6 @@ def _confirms(report: Mapping[str, Any]) -> bool:
     return bool(report.get("ok")) and bool(report.get("n"))
 
 
-def _report_text(report: Mapping[str, Any], *, proven: bool, rehearsal: bool) -> str:
-    unit = report.get("unit")
-    values = []
-    for value in (report.get("asked"), report.get("observed")):
-        text = f"{value:g}" if isinstance(value, float) else str(value)
-        values.append(f"{text} {unit}" if unit and _number(value) is not None else text)
-    measured = f"{report.get('what', 'witness')}: expected {values[0]}, observed {values[1]}"
-    if rehearsal and proven:
-        return f"the fault is absent, as it must be in a rehearsal: {measured}"
-    if rehearsal:
-        return f"nothing was injected, yet the witness reports the fault: {measured}"
-    return measured if proven else f"the fault did not take hold, or not until its end: {measured}"
-
-
 def _number(value: object) -> float | None:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
@@ -110,32 +105,31 @@ def targets_of(evidence: Evidence, fault: str) -> Mapping[str, Any]:
     return next((targets for targets in reversed(resolved) if targets), {})
 
 
-def passages(evidence: Evidence) -> list[Passage]:
-    """Return which bytes to count for which fault; only for faults with exposure in bytes."""
-    planned = (_passage(evidence, step) for step in evidence.steps)
-    return [passage for passage in planned if passage]
-
-
 def crossing_of(evidence: Evidence, fault: str) -> Mapping[str, Sequence[int]]:
     """Return the partitions, by topic, whose followers fetch over the fault's replication links."""
     roles = targets_of(evidence, fault).get("roles") or {}
     return dict(roles.get("crossing") or {})
 
 
-def _passage(evidence: Evidence, step: Mapping[str, Any]) -> Passage | None:
-    fault = step["id"]
-    targets, window = targets_of(evidence, fault), evidence.window_of(fault)
-    proxies = ""
-    if step["met_by"] == "brokers" and targets.get("brokers"):
-        proxies = f"client_.*-k(?:{'|'.join(str(int(broker)) for broker in targets['brokers'])})"
-    elif step["met_by"] == "links":
-        proxies = "|".join(map(re.escape, _client_links(targets)))
-    if window is None or not proxies:
-        return None
-    if step["severs"]:
-        # the last sample that counts is taken just after inject; the bytes that it adds were sent before
-        return Passage(fault, proxies, window.start_us - BEFORE_US - SAMPLING_US, window.start_us + SAMPLING_US)
-    return Passage(fault, proxies, window.start_us, window.end_us + SAMPLING_US)
+def passages(evidence: Evidence) -> list[Passage]:
+    """Return which bytes to count for which fault; only for faults with exposure in bytes."""
+    result = []
+    for step in evidence.steps:
+        fault = step["id"]
+        targets, window = targets_of(evidence, fault), evidence.window_of(fault)
+        proxies = ""
+        if step["met_by"] == "brokers" and targets.get("brokers"):
+            proxies = f"client_.*-k(?:{'|'.join(str(int(broker)) for broker in targets['brokers'])})"
+        elif step["met_by"] == "links":
+            proxies = "|".join(map(re.escape, _client_links(targets)))
+        if window is None or not proxies:
+            continue
+        start_us, end_us = window.start_us, window.end_us + SAMPLING_US
+        if step["severs"]:
+            # the last sample that counts is taken just after inject; the bytes that it adds were sent before
+            start_us, end_us = window.start_us - BEFORE_US - SAMPLING_US, window.start_us + SAMPLING_US
+        result.append(Passage(fault, proxies, start_us, end_us))
+    return result
 
 
 def _client_links(targets: Mapping[str, Any]) -> list[str]:
@@ -191,28 +185,23 @@ def _traffic(evidence: Evidence, facts: Facts, step: Mapping[str, Any]) -> _Traf
         advice = "give the rule an API, a topic and a client that the workloads use, and a longer duration"
         return _Traffic(changed, "requests", len(reports), "changed by its rule", advice)
     if step["met_by"] in ("topics", "clients"):
-        names = targets.get(step["met_by"], ())
-        records = sum(
-            facts.distribution(f"{side}.latency", key, f"fault/{fault}").n for key, side in _targeted(evidence, names)
-        )
+        names, records = targets.get(step["met_by"], ()), 0
+        for client in evidence.clients:
+            process = client.key.replace("/", "-")
+            coordinated = client.commits_to and COORDINATED & {*names}
+            exposed = {
+                "produce": client.produces_to in names or f"{process}-produce" in names,
+                "commit": coordinated or f"{process}-commit" in names,
+                "consume": f"{process}-consume" in names,
+            }
+            for side in (side for side, meets in exposed.items() if meets):
+                records += facts.distribution(f"{side}.latency", client.key, f"fault/{fault}").n
         return _Traffic(records, "records", records, f"of {_some(names)} in its window")
     if any(link.startswith("replication_") for link in links):
         records = facts.produced_in(f"fault/{fault}", crossing_of(evidence, fault))
         return _Traffic(records, "records", records, f"produced to partitions replicated over {_some(links)}")
     advice = "read its witness instead: traffic over controller links can't be counted from outside"
     return _Traffic(0, "bytes", 0, f"counted over {_some(links)}", advice)
-
-
-def _targeted(evidence: Evidence, names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield (client key, side) of the clients whose topic or whose own process is among the targets."""
-    for client in evidence.clients:
-        process = client.key.replace("/", "-")
-        if client.produces_to in names or f"{process}-produce" in names:
-            yield client.key, "produce"
-        if (client.commits_to and COORDINATED & {*names}) or f"{process}-commit" in names:
-            yield client.key, "commit"
-        if f"{process}-consume" in names:
-            yield client.key, "consume"
 
 
 def _some(names: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ check. Rules that hold at every moment (no loss, no duplicates) are ``integrity/
 and in docs/OBLIGATIONS.md.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aftershock.results.checks.check import Check, Doubts, Status, subject_of
@@ -41,20 +41,20 @@ def obligation_checks(evidence: Evidence, facts: Facts, doubts: Doubts) -> list[
 
 def _check(evidence: Evidence, facts: Facts, lane: Lane, doubts: Doubts) -> Check:
     side, client = lane.side, lane.client
-    overlaps = [overlap for stall in _stalls(facts, lane) for overlap in _owed_parts(lane, stall)]
+    stalls = [stall for stall in facts.stalls if (stall.side, stall.client) == (side, client.key)]
+    overlaps = [overlap for stall in stalls for overlap in _overlaps(lane, stall)]
     worst = max(overlaps, key=lambda overlap: (overlap.over_us, overlap.within_us), default=None)
     broken = worst is not None and worst.over_us > 0
     n = facts.distribution(f"{side}.latency", client.key, RUN).n
-    why, advice = _why(facts, lane, worst, n), None
+    why = _why(facts, lane, stalls, worst) if n else "progress was required, but no record was observed"
+    status, advice = Status.PASS, None
     if broken and doubts.harness:
         status, why = Status.INCONCLUSIVE, f"{doubts.harness}; measured: {why}"
         advice = "fix the cause shown in the harness checks"
     elif broken:
         status = Status.FAIL
         advice = "read the client's log and the brokers' around that time; docs/OBLIGATIONS.md has the arithmetic"
-    elif n:
-        status = Status.PASS
-    else:
+    elif not n:
         status, advice = Status.INCONCLUSIVE, "add traffic that this obligation applies to"
     return Check(
         id=f"obligation/{side}",
@@ -72,50 +72,41 @@ def _check(evidence: Evidence, facts: Facts, lane: Lane, doubts: Doubts) -> Chec
     )
 
 
-def _stalls(facts: Facts, lane: Lane) -> list[Stall]:
-    return [stall for stall in facts.stalls if (stall.side, stall.client) == (lane.side, lane.client.key)]
-
-
-def _owed_parts(lane: Lane, stall: Stall) -> list[_Overlap]:
+def _overlaps(lane: Lane, stall: Stall) -> list[_Overlap]:
     overlaps = (_Overlap(stall, span) for span in lane.of(stall.partition) if span.owed)
     return [overlap for overlap in overlaps if overlap.within_us > 0]
 
 
-def _why(facts: Facts, lane: Lane, worst: _Overlap | None, n: int) -> str:
-    if not n:
-        return "progress was owed, but no record was observed"
-    owed = f"progress was owed for {lane.owed_us / 1e6:.1f} of {lane.length_us / 1e6:.1f} s"
+def _why(facts: Facts, lane: Lane, stalls: Sequence[Stall], worst: _Overlap | None) -> str:
+    texts = [f"progress was required for {lane.owed_us / 1e6:.1f} of {lane.length_us / 1e6:.1f} s"]
     if worst is None:
-        longest = "no stall within that time"
+        texts.append("no stall within that time")
     else:
         stall, span = worst.stall, worst.span
         where = "the client as a whole" if stall.partition is None else f"{lane.topic}/{stall.partition}"
-        longest = (
+        texts.append(
             f"the longest stall within that time, of {where}, lasted {worst.within_us / 1e6:.1f} s "
             f"(from {stall.start_us / 1e6:.1f} to {stall.end_us / 1e6:.1f} s; "
             f"{span.patience_us / 1e6:g} s are allowed: {span.why})"
         )
-    return "; ".join([owed, longest, *_permitted(facts, lane)])
-
-
-def _permitted(facts: Facts, lane: Lane) -> Iterator[str]:
-    """Yield texts that are only reported: the longest stall outside obligations, and failures, each with a reason."""
-    free = [
+    # the longest stall outside obligations, and failures, are only reported, with the reason why they are permitted
+    permitted = [
         (stall, reason)
-        for stall in _stalls(facts, lane)
-        if (reason := _unowed(lane.of(stall.partition), stall)) and not _owed_parts(lane, stall)
+        for stall in stalls
+        if (reason := _unowed(lane.of(stall.partition), stall)) and not _overlaps(lane, stall)
     ]
-    if free:
-        longest, reason = max(free, key=lambda pair: pair[0].end_us - pair[0].start_us)
-        yield f"a stall of {(longest.end_us - longest.start_us) / 1e6:.1f} s was permitted ({reason})"
+    if permitted:
+        longest, reason = max(permitted, key=lambda pair: pair[0].end_us - pair[0].start_us)
+        texts.append(f"a stall of {(longest.end_us - longest.start_us) / 1e6:.1f} s was permitted ({reason})")
     failures = facts.failures.get((lane.side, lane.client.key), ())
     if failures:
-        excused = {failed: reason for failed in failures if (reason := _unowed(lane.whole, failed))}
-        why = f" ({next(iter(excused.values()))})" if excused else ""
-        yield (
-            f"{sum(failed.n for failed in failures)} failed, {sum(failed.n for failed in excused)} of them while "
-            f"nothing was owed{why}; single failures are not judged"
+        excused = {failure: reason for failure in failures if (reason := _unowed(lane.whole, failure))}
+        because = f" ({next(iter(excused.values()))})" if excused else ""
+        texts.append(
+            f"{sum(failure.n for failure in failures)} failed, {sum(failure.n for failure in excused)} of them while "
+            f"no progress was required{because}; single failures are not judged"
         )
+    return "; ".join(texts)
 
 
 def _unowed(spans: Sequence[Span], time: Stall | FailureSpan) -> str | None:

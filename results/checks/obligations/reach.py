@@ -14,14 +14,14 @@ declare its effect, is unknown, so no progress is required of partitions and cli
 not undone lasts until the end. A fault that begins while the ISR may not be full (links between nodes were affected and
 have not settled) is unknown too: it may hit the only replica that is still in sync.
 
-**Reachability**: which nodes are left, and whether the client, the replicas and the quorum reach each other::
+**Reachability**: which nodes are available, and whether the client, the replicas and the quorum reach each other::
 
     client(a) ──client_a-k2──▶ k2 ◀──replication_c-k2── k3        who connects to whom, through which proxy
                                k2 ───controller_b-k3──▶ k3        (nodes of one rack connect directly)
 
 Rules. A link that lost one direction carries no request. The evidence doesn't record which broker leads a partition, so
-progress is possible only if it is possible under each leader that Kafka may choose: any replica that is left. A replica
-is left unless its node is away, or is cut off in both directions from the majority of the voters: then it is fenced,
+progress is possible only if it is possible under each leader that Kafka may choose: any available replica. A replica is
+available unless its node is away, or is cut off in both directions from the majority of the voters: then it is fenced,
 and another replica leads. After half a cut (one side hears the other, but not vice versa) it is unknown which
 controller is active, so no progress is required.
 """
@@ -164,15 +164,15 @@ def mark_unknown(harms: Iterable[Harm], settled_us: Callable[[Harm], int]) -> li
 
     ``settled_us``: when the ISR is full again.
     """
-    known: list[Harm] = []
+    marked: list[Harm] = []
     for harm in harms:
-        narrowed = any(_narrows(other) and harm.start_us < settled_us(other) for other in known)
-        known.append(replace(harm, impact="unknown") if narrowed and harm.impact in ("links", *ALONE) else harm)
-    return known
-
-
-def _narrows(harm: Harm) -> bool:
-    return harm.between_nodes or harm.everywhere or (harm.impact == "unknown" and bool(harm.brokers))
+        narrow = any(
+            harm.start_us < settled_us(other)
+            and (other.between_nodes or other.everywhere or (other.impact == "unknown" and bool(other.brokers)))
+            for other in marked
+        )
+        marked.append(replace(harm, impact="unknown") if narrow and harm.impact in ("links", *ALONE) else harm)
+    return marked
 
 
 def _harm(evidence: Evidence, step: Mapping[str, Any], until_us: int) -> Harm | None:
@@ -180,12 +180,19 @@ def _harm(evidence: Evidence, step: Mapping[str, Any], until_us: int) -> Harm | 
     at_us = {line["state"]: line["t_us"] for line in reversed(lines)}
     if "intended" not in at_us:
         return None
-    known, undone = "injected" in at_us and "failed" not in at_us, _undone(lines[-1], step)
-    impact = str(step.get("takes", "unknown")) if known else "unknown"
+    targets: Mapping[str, Any] = next((line["targets"] for line in reversed(lines) if line.get("targets")), {})
+    declared = "injected" in at_us and "failed" not in at_us
+    impact = str(step.get("takes", "unknown")) if declared else "unknown"
     alone = step.get("for_ms") is None
+    # the heal is proven, unless the last line gives a reason: then an emergency heal was not verified
+    undone = lines[-1]["state"] == "healed" and (alone or not lines[-1].get("why"))
     stays = not undone or (alone and impact not in (*ALONE, "leaders"))
     start_us, end_us = at_us["intended"], until_us if stays else lines[-1]["t_us"]
     whole = stays or alone
+    # changes within one stage: nodes that stop and return, leaders that move
+    unrecorded = {"nodes": 2, "leaders": 1}.get(impact, 0) if alone else 0
+    if impact == "one node":
+        unrecorded = 2 * len({*targets.get("brokers", ())})
     return Harm(
         fault=step["id"],
         impact="unknown" if stays else impact,
@@ -194,29 +201,13 @@ def _harm(evidence: Evidence, step: Mapping[str, Any], until_us: int) -> Harm | 
         injected_us=start_us if whole else at_us.get("injected", start_us),
         healing_us=end_us if whole else at_us.get("healing", end_us),
         end_us=end_us,
-        unrecorded=_unrecorded(impact, lines, alone=alone),
-        **_targets(lines),
+        brokers=frozenset(targets.get("brokers", ())),
+        links=frozenset(targets.get("links", ())),
+        topics=frozenset(targets.get("topics", ())),
+        clients=frozenset(targets.get("clients", ())),
+        controller=(targets.get("roles") or {}).get("controller") is not False,
+        unrecorded=unrecorded,
     )
-
-
-def _unrecorded(impact: str, lines: Iterable[Mapping[str, Any]], *, alone: bool) -> int:
-    """Return how many changes happened unrecorded within one stage: nodes that stop and return, leaders that move."""
-    if impact == "one node":
-        return 2 * len(_targets(lines)["brokers"])
-    return {"nodes": 2, "leaders": 1}.get(impact, 0) if alone else 0
-
-
-def _undone(last: Mapping[str, Any], step: Mapping[str, Any]) -> bool:
-    """Return whether the heal is proven: a reason in the last line means that an emergency heal was not verified."""
-    return last["state"] == "healed" and (step.get("for_ms") is None or not last.get("why"))
-
-
-def _targets(lines: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    targets: Mapping[str, Any] = next((line["targets"] for line in reversed(list(lines)) if line.get("targets")), {})
-    sets: dict[str, Any] = {
-        name: frozenset(targets.get(name, ())) for name in ("brokers", "links", "topics", "clients")
-    }
-    return sets | {"controller": (targets.get("roles") or {}).get("controller") is not False}
 
 
 @dataclass(frozen=True)
@@ -246,62 +237,44 @@ def refusal(seat: Seat, rack: str, state: State) -> str | None:
     brokers = governed & state.terrain.brokers
     if stale := sorted(node for node in (up & state.terrain.brokers) - governed if state.served(rack, node)):
         return f"node {stale[0]} has lost the controller, and clients still reach it"
-    return _too_few_in_sync(seat, brokers, state) or _unreachable_leader(seat, brokers, rack, state)
 
-
-def _governed(state: State, up: frozenset[int]) -> frozenset[int] | None:
-    """Return the nodes connected with a majority of voters, if all other nodes are cut off from them; else None."""
-    for island in _islands(state, up):
-        if 2 * len(island & state.terrain.voters) > len(state.terrain.voters):
-            whole = all(_heard(state, node, other) for node in island for other in island)
-            return island if whole else None
-    return None
-
-
-def _islands(state: State, up: frozenset[int]) -> list[frozenset[int]]:
-    """Group nodes that are connected over the controller listeners, one way suffices, directly or through others."""
-    left, islands = set(up), []
-    while left:
-        island, edge = set[int](), {left.pop()}
-        while edge:
-            island |= edge
-            edge = {other for other in left for node in edge if _in_touch(state, node, other)}
-            left -= edge
-        islands.append(frozenset(island))
-    return islands
-
-
-def _in_touch(state: State, node: int, other: int) -> bool:
-    directions = ((node, other), (other, node))
-    return any(to in state.terrain.voters and state.carries("controller", source, to) for source, to in directions)
-
-
-def _heard(state: State, node: int, other: int) -> bool:
-    """Return whether ``node`` reaches ``other``; only voters accept connections on the controller listeners."""
-    return node == other or other not in state.terrain.voters or state.carries("controller", node, other)
-
-
-def _too_few_in_sync(seat: Seat, brokers: frozenset[int], state: State) -> str | None:
-    """Return a reason if some leader has too few replicas for ``min.insync.replicas``."""
+    # each possible leader needs enough replicas in sync
     if seat.replicas is None:
-        count = seat.replication - len(state.terrain.brokers - brokers)
-        among: Iterable[int] = brokers
+        leaders, count = brokers, seat.replication - len(state.terrain.brokers - brokers)
     else:
-        count = len(seat.replicas & brokers)
-        among = seat.replicas & brokers
+        leaders, count = seat.replicas & brokers, len(seat.replicas & brokers)
     needed = max(1, seat.in_sync_min)
     if count < needed:
         return f"{seat.topic} may have {max(0, count)} of the {needed} in-sync replicas it needs"
-    for leader in sorted(among):
-        deaf = sum(not state.carries("replication", other, leader) for other in among if other != leader)
+    for leader in sorted(leaders):
+        deaf = sum(not state.carries("replication", other, leader) for other in leaders if other != leader)
         if count - deaf < needed:
             return (
                 f"{seat.topic} led by node {leader} may have {count - deaf} of the {needed} in-sync replicas it needs"
             )
-    return None
 
-
-def _unreachable_leader(seat: Seat, brokers: frozenset[int], rack: str, state: State) -> str | None:
-    leaders = brokers if seat.replicas is None else seat.replicas & brokers
     cut = sorted(broker for broker in leaders if not state.served(rack, broker))
     return f"clients of rack {rack} don't reach node {cut[0]}, which may lead {seat.topic}" if cut else None
+
+
+def _governed(state: State, up: frozenset[int]) -> frozenset[int] | None:
+    """Return the nodes connected with a majority of voters, if all other nodes are cut off from them; else None.
+
+    Only voters accept connections on the controller listeners. An island are the nodes that are connected there in at
+    least one direction, directly or through others.
+    """
+    voters, remaining = state.terrain.voters, set(up)
+
+    def reaches(node: int, other: int) -> bool:
+        return other in voters and state.carries("controller", node, other)
+
+    while remaining:
+        island, edge = set[int](), {remaining.pop()}
+        while edge:
+            island |= edge
+            edge = {other for other in remaining for node in edge if reaches(node, other) or reaches(other, node)}
+            remaining -= edge
+        if 2 * len(island & voters) > len(voters):
+            pairs = ((node, other) for node in island for other in island & voters if node != other)
+            return frozenset(island) if all(reaches(node, other) for node, other in pairs) else None
+    return None

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from typing import NamedTuple
 
-from aftershock.results.checks.obligations.reach import ALONE, Harm, Seat, State, Terrain, mark_unknown, refusal
+from aftershock.results.checks.obligations.reach import Harm, Seat, State, Terrain, mark_unknown, refusal
 
 BOOT_MS = 10_000
 ROUND_MS = 1_000  # a metadata request and its response on a busy host
@@ -136,11 +136,6 @@ def total_us(grace: Grace) -> int:
     return round(1000 * sum(term.ms for term in grace))
 
 
-def grace_text(grace: Grace) -> str:
-    """Return the grace as text: ``6.5 s = 3 s broker.session.timeout.ms + ...``."""
-    return f"{total_us(grace) / 1e6:g} s = " + " + ".join(f"{term.ms / 1e3:g} s {term.name}" for term in grace)
-
-
 def _quorum(settings: Mapping[str, str]) -> Grace:
     """Return the terms of a controller election: followers notice the failure, then elect, perhaps twice."""
     fetch = _number(settings.get("controller.quorum.fetch.timeout.ms"), 2_000)
@@ -168,7 +163,7 @@ def _number(value: object, default: float) -> float:
 
 
 PATIENCE_US = 5_000_000
-"""Longest time without progress while it is owed: covers a lost request, a busy host, a backlog."""
+"""Longest time without progress while progress is required: covers a lost request, a busy host, a backlog."""
 MOMENTS_US = 10_000_000
 """Addition for links with a delay of at most a second: ten round trips."""
 
@@ -211,14 +206,27 @@ class Scene:
 def spans(post: Post, seats: Sequence[Seat], scene: Scene, from_us: int, to_us: int) -> tuple[Span, ...]:
     """Return the spans of a client and some partitions, all of which must be able to make progress."""
     relevant = [harm for harm in scene.harms if touches(harm, post, seats, scene.terrain)]
-    changes = [change for harm in relevant for change in _changes(harm, relevant, post, scene)]
+    changes: list[_Change] = []
     moments = {from_us, to_us}
     for harm in relevant:
         moments |= {harm.start_us, harm.injected_us, harm.healing_us, harm.end_us}
+        if not harm.unrecorded:
+            grace = _start_grace(harm, relevant, post, scene, harm.injected_us)
+            changes.append(_Change(harm.injected_us, grace, f"{harm.fault} began"))
+        silent = _silent(relevant, harm.end_us)
+        grace = at_end(harm, post.habits, scene.terrain, scene.settings, silent=silent)
+        changes.append(_Change(harm.end_us, grace, f"{harm.fault} ended"))
     moments |= {change.settled_us for change in changes}
     cuts = sorted(moment for moment in moments if from_us <= moment <= to_us)
-    pieces = (_span(post, seats, scene, relevant, changes, start, end) for start, end in pairwise(cuts))
-    return tuple(_joined(pieces))
+    joined: list[Span] = []
+    for start_us, end_us in pairwise(cuts):
+        span = _span(post, seats, scene, relevant, changes, start_us, end_us)
+        # adjacent spans that differ only in time are one span
+        if joined and replace(joined[-1], start_us=start_us, end_us=end_us) == span:
+            joined[-1] = replace(joined[-1], end_us=end_us)
+        else:
+            joined.append(span)
+    return tuple(joined)
 
 
 def touches(harm: Harm, post: Post, seats: Sequence[Seat], terrain: Terrain) -> bool:
@@ -244,14 +252,7 @@ class _Change:
         return self.at_us + total_us(self.grace)
 
 
-def _changes(harm: Harm, relevant: Sequence[Harm], post: Post, scene: Scene) -> Iterator[_Change]:
-    if not harm.unrecorded:
-        yield _Change(harm.injected_us, _first(harm, relevant, post, scene, harm.injected_us), f"{harm.fault} began")
-    grace = at_end(harm, post.habits, scene.terrain, scene.settings, silent=_silent(relevant, harm.end_us))
-    yield _Change(harm.end_us, grace, f"{harm.fault} ended")
-
-
-def _first(harm: Harm, relevant: Sequence[Harm], post: Post, scene: Scene, at_us: int) -> Grace:
+def _start_grace(harm: Harm, relevant: Sequence[Harm], post: Post, scene: Scene, at_us: int) -> Grace:
     return at_start(harm, post.habits, scene.terrain, scene.settings, silent=_silent(relevant, at_us))
 
 
@@ -270,33 +271,36 @@ def _span(
     end_us: int,
 ) -> Span:
     live = [harm for harm in relevant if harm.stage(start_us) not in ("before", "over")]
-    why = _obscured(live, start_us) or _impossible(post, seats, live, scene) or _unsettled(changes, start_us)
+    why = _excuse(post, seats, scene, live, changes, start_us)
     if why:
         return Span(start_us, end_us, owed=False, patience_us=0, why=why)
     patience_us = PATIENCE_US + (MOMENTS_US if any(harm.impact == "moments" for harm in live) else 0)
     for harm in (harm for harm in live if harm.unrecorded):
-        patience_us += harm.unrecorded * total_us(_first(harm, live, post, scene, start_us))
+        patience_us += harm.unrecorded * total_us(_start_grace(harm, live, post, scene, start_us))
     during = f" despite {', '.join(harm.fault for harm in live)}" if live else ""
     why = f"every possible leader can be reached{during}"
     return Span(start_us, end_us, owed=True, patience_us=patience_us, why=why)
 
 
-def _obscured(live: Sequence[Harm], at_us: int) -> str | None:
-    """Return a reason if the effect of a fault is unknown at this moment."""
+def _excuse(
+    post: Post, seats: Sequence[Seat], scene: Scene, live: Sequence[Harm], changes: Sequence[_Change], at_us: int
+) -> str | None:
+    """Return why progress is not required at this moment; None if progress is required."""
     for harm in live:
         if harm.stage(at_us) == "moving":
             return f"{harm.fault} is being injected or healed"
         if harm.impact == "unknown" or (harm.impact == "moments" and harm.between_nodes):
             return f"the effect of {harm.fault} is not known"
-    return None
-
-
-def _impossible(post: Post, seats: Sequence[Seat], live: Sequence[Harm], scene: Scene) -> str | None:
     for state in _states(live, scene.terrain):
         for seat in seats:
             if why := refusal(seat, post.rack, state):
                 return f"{why} ({', '.join(harm.fault for harm in live)})" if live else why
-    return None
+    running = [change for change in changes if change.at_us <= at_us < change.settled_us]
+    if not running:
+        return None
+    last = max(running, key=lambda change: change.settled_us)
+    terms = " + ".join(f"{term.ms / 1e3:g} s {term.name}" for term in last.grace)
+    return f"{last.what}: a grace of {total_us(last.grace) / 1e6:g} s = {terms}"
 
 
 def _states(live: Sequence[Harm], terrain: Terrain) -> Iterator[State]:
@@ -305,30 +309,11 @@ def _states(live: Sequence[Harm], terrain: Terrain) -> Iterator[State]:
         broker for harm in live if harm.impact == "nodes" and not harm.unrecorded for broker in harm.brokers
     )
     lost = frozenset(link for harm in live if harm.impact == "links" for link in harm.links)
-    for missing in product(*(_possibly_away(harm) for harm in live if harm.unrecorded)):
+    choices = []
+    for harm in live:
+        if harm.unrecorded:
+            one_node = [frozenset({broker}) for broker in sorted(harm.brokers)]
+            down = one_node if harm.impact == "one node" else [harm.brokers] if harm.impact == "nodes" else []
+            choices.append([frozenset[int](), *down])
+    for missing in product(*choices):
         yield State(terrain, away.union(*missing), lost)
-
-
-def _possibly_away(harm: Harm) -> list[frozenset[int]]:
-    alone = [frozenset({broker}) for broker in sorted(harm.brokers)] if harm.impact == "one node" else [harm.brokers]
-    return [frozenset(), *(alone if harm.impact in ALONE else ())]
-
-
-def _unsettled(changes: Sequence[_Change], at_us: int) -> str | None:
-    """Return the grace that ends last, if one is still running."""
-    running = [change for change in changes if change.at_us <= at_us < change.settled_us]
-    if not running:
-        return None
-    last = max(running, key=lambda change: change.settled_us)
-    return f"{last.what}: a grace of {grace_text(last.grace)}"
-
-
-def _joined(pieces: Iterable[Span]) -> list[Span]:
-    """Join adjacent spans that differ only in time."""
-    joined: list[Span] = []
-    for span in pieces:
-        if joined and replace(joined[-1], start_us=span.start_us, end_us=span.end_us) == span:
-            joined[-1] = replace(joined[-1], end_us=span.end_us)
-        else:
-            joined.append(span)
-    return joined
