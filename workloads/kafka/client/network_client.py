@@ -310,17 +310,22 @@ class NetworkClient:
         return not task.cancelled() and task.result()
 
     def refresh_if_due(self) -> float:
-        """Start a refresh in the background if one is due.
+        """Start a refresh in the background if one is due; also detect lost connections and close idle ones (rule 4).
 
-        Return milliseconds until the next (infinite while one runs).
-
-        Lost connections are detected here, too.
+        Return milliseconds until the next refresh (infinite while one runs).
         """
         now_ms = self._clock_ms()
         for link in self._links.values():
             link.detect_loss()
         if now_ms >= self._idle_check_ms:
-            self._close_idle(now_ms)
+            self._idle_check_ms = now_ms + _IDLE_CHECK_MS
+            connected = bool(self._metadata.nodes and self._open_channels())
+            for (_, purpose), link in self._links.items():
+                idle_ms_max = 0 if connected and purpose == "bootstrap" else self._settings.connections_max_idle_ms
+                if link.open and not link.open.in_flight and now_ms - link.used_ms > idle_ms_max:
+                    task = asyncio.get_running_loop().create_task(link.close())
+                    self._closing.add(task)
+                    task.add_done_callback(self._closing.discard)
         if self._refreshing is not None or self._closed:
             return inf
         wait_ms = self._metadata.wait_ms(now_ms)
@@ -360,18 +365,7 @@ class NetworkClient:
         self._on_event("metadata_refreshed", critical=critical)
         return True
 
-    # -- idle connections, traffic, close
-
-    def _close_idle(self, now_ms: float) -> None:
-        """Rule 4."""
-        self._idle_check_ms = now_ms + _IDLE_CHECK_MS
-        connected = bool(self._metadata.nodes and self._open_channels())
-        for (_, purpose), link in self._links.items():
-            allowed_ms = 0 if connected and purpose == "bootstrap" else self._settings.connections_max_idle_ms
-            if link.open and not link.open.in_flight and now_ms - link.used_ms > allowed_ms:
-                task = asyncio.get_running_loop().create_task(link.close())
-                self._closing.add(task)
-                task.add_done_callback(self._closing.discard)
+    # -- traffic, close
 
     @property
     def traffic(self) -> Mapping[int, tuple[int, int]]:

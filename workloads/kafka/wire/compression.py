@@ -60,7 +60,12 @@ def decompress(name: str, data: Buffer, limit: int) -> Buffer:
     errors = (zlib.error, struct.error, *([cramjam.DecompressionError] if cramjam else []))
     try:
         if cramjam is None:
-            return _gunzip(data, limit)
+            stream = zlib.decompressobj(wbits=_GZIP_WBITS)
+            plain = stream.decompress(data, max_length=limit + 1)
+            _check_limit(len(plain), limit)
+            if not stream.eof or stream.unused_data:
+                raise zlib.error("the gzip stream is cut off, or is followed by other data")
+            return plain
         if name == "snappy":
             return _decompress_snappy(cramjam.snappy, data, limit)
         # The system assigns memory pages to the buffer only when they are written.
@@ -77,15 +82,6 @@ def _import_cramjam(name: str) -> Any:
         raise UnsupportedError(
             f"{name} compression needs the package cramjam, which isn't installed: pip install aftershock[compression]"
         ) from None
-
-
-def _gunzip(data: Buffer, limit: int) -> bytes:
-    stream = zlib.decompressobj(wbits=_GZIP_WBITS)
-    plain = stream.decompress(data, max_length=limit + 1)
-    _check_limit(len(plain), limit)
-    if not stream.eof or stream.unused_data:
-        raise zlib.error("the gzip stream is cut off, or is followed by other data")
-    return plain
 
 
 def _decompress_snappy(snappy: Any, data: Buffer, limit: int) -> bytes:

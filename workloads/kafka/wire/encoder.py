@@ -50,29 +50,25 @@ def _struct_writer(entity_type: type[Entity]) -> Writer:
             codes += fixed.code
             values.append(f"{function.bind(fixed.to_wire)}({value})" if fixed.to_wire else value)
         function.add(f"put({function.bind(struct.Struct(f'>{codes}').pack)}({', '.join(values)}))")
-    if entity_type.__flexible__:
-        _add_tagged_fields(function, tagged_fields(entity_type))
+    tagged = tagged_fields(entity_type)
+    if tagged:
+        # KIP-482: the number of tagged fields that differ from their default, then tag, size and bytes of each field.
+        size_bytes = function.bind(uvarint)
+        function.add("present = []")
+        for field in tagged:
+            value, default = f"entity.{field.name}", function.bind(field.default)
+            function.add(
+                f"if {value} is not {default} and {value} != {default}:",
+                "    parts = []",
+                f"    {function.bind(_writer(field))}({value}, parts.append)",
+                "    data = b''.join(parts)",
+                f"    present.append({function.bind(uvarint(field.tag or 0))} + {size_bytes}(len(data)) + data)",
+            )
+        function.add(f"put({size_bytes}(len(present)))", "for data in present: put(data)")
+    elif entity_type.__flexible__:
+        function.add(r'put(b"\x00")')
     function.add("return")  # some structs have no fields
     return function.compile()
-
-
-def _add_tagged_fields(function: Function, fields: Sequence[Field]) -> None:
-    """KIP-482: the number of tagged fields that differ from their default, then tag, size and bytes of each field."""
-    if not fields:
-        function.add(r'put(b"\x00")')
-        return
-    size_bytes = function.bind(uvarint)
-    function.add("present = []")
-    for field in fields:
-        value, default = f"entity.{field.name}", function.bind(field.default)
-        function.add(
-            f"if {value} is not {default} and {value} != {default}:",
-            "    parts = []",
-            f"    {function.bind(_writer(field))}({value}, parts.append)",
-            "    data = b''.join(parts)",
-            f"    present.append({function.bind(uvarint(field.tag or 0))} + {size_bytes}(len(data)) + data)",
-        )
-    function.add(f"put({size_bytes}(len(present)))", "for data in present: put(data)")
 
 
 def _writer(field: Field) -> Writer:

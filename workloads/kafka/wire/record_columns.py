@@ -147,7 +147,12 @@ class Run(NamedTuple):
         """Return the columns of the records, one per row."""
         steps = _steps if self.length <= _CACHED_STEPS_MAX else _steps.__wrapped__
         table: Ints = steps(self.span.stride, self.length) + np.array(self.span.row)[:, None]
-        table[0] = _decode_varints(self.times(self.rows(payload)))
+        varints = self.times(self.rows(payload))
+        if varints.shape[1] == 1:
+            table[0] = _ONE_BYTE[varints[:, 0]]
+        else:
+            bits = (varints & ~np.uint8(_CONTINUATION)).astype(np.int64)
+            table[0] = _decode_zigzag(bits @ (1 << 7 * np.arange(bits.shape[1])))
         return table
 
     def is_uniform(self, payload: memoryview) -> bool:
@@ -255,13 +260,6 @@ def header_values_of(pieces: Pieces, payload: memoryview, lead: bytes, size: int
 @lru_cache(maxsize=256)
 def _offset_deltas(first: int, count: int) -> bytes:
     return b"".join(map(varint, range(first, first + count)))
-
-
-def _decode_varints(varints: Bytes) -> Ints:
-    if varints.shape[1] == 1:
-        return _ONE_BYTE[varints[:, 0]]
-    bits = (varints & ~np.uint8(_CONTINUATION)).astype(np.int64)
-    return _decode_zigzag(bits @ (1 << 7 * np.arange(bits.shape[1])))
 
 
 def _decode_zigzag(numbers: Ints) -> Ints:
