@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic_core import PydanticCustomError
 
 from aftershock.faults.plan.cluster import Cluster
 from aftershock.faults.plan.document import Problem
@@ -126,6 +127,11 @@ async def report_each_second(
         if until_us is None or now_us >= until_us:
             return
         await clock.sleep_until_us(min(now_us + READ_BACK_US, until_us))
+
+
+def invalid(sentence: str) -> PydanticCustomError:
+    """Return the error that a validator of a kind raises; ``sentence`` becomes the message of the plan's check."""
+    return PydanticCustomError("refused", "{sentence}", {"sentence": sentence})
 
 
 class Fault(BaseModel, ABC):

@@ -65,7 +65,6 @@ def _load_measurements() -> dict[str, Any]:
 
 
 WIDTH = 100
-_COMMON_FIELDS = ("kind", "id", "at", "for")
 _FOR_RULES = {
     "needed": "needed: the duration of the fault",
     "optional": "optional: with it, the heal restores the previous state; without it, the change stays",
@@ -106,28 +105,27 @@ class Entry:
 
 def entries(kinds: Iterable[type[Fault]]) -> list[Entry]:
     """Return an entry for each kind."""
-    return [_entry(kind) for kind in kinds]
-
-
-def _entry(kind: type[Fault]) -> Entry:
-    schema = kind.model_json_schema(by_alias=True)
-    name = str(kind_of(kind))
-    required = schema.get("required", ())
-    parameters = tuple(
-        (key, _parameter(field, schema, required=key in required))
-        for key, field in schema["properties"].items()
-        if key not in _COMMON_FIELDS
-    )
-    summary = " ".join((kind.__doc__ or "").partition("\n\n")[0].split())
-    target = kind.exposure_target
-    exposure = "requests that the fault changes" if target == "requests" else f"traffic to its {target}"
-    if kind.drops_traffic:
-        exposure += ", also right before it, because the fault ends that traffic"
-    rows = [("for", _FOR_RULES[kind.for_rule]), ("proof", kind.proof), ("heal", kind.remedy)]
-    if kind.permanent_effect is not None:
-        rows.append(("leaves", kind.permanent_effect))
-    rows.append(("met by", exposure))
-    return Entry(name, kind.family, summary, parameters, tuple(rows), EXTERNAL.packages.get(name))
+    result = []
+    for kind in kinds:
+        schema = kind.model_json_schema(by_alias=True)
+        name = str(kind_of(kind))
+        required = schema.get("required", ())
+        parameters = tuple(
+            (key, _parameter(field, schema, required=key in required))
+            for key, field in schema["properties"].items()
+            if key not in ("kind", "id", "at", "for")
+        )
+        summary = " ".join((kind.__doc__ or "").partition("\n\n")[0].split())
+        target = kind.exposure_target
+        exposure = "requests that the fault changes" if target == "requests" else f"traffic to its {target}"
+        if kind.drops_traffic:
+            exposure += ", also right before it, because the fault ends that traffic"
+        rows = [("for", _FOR_RULES[kind.for_rule]), ("proof", kind.proof), ("heal", kind.remedy)]
+        if kind.permanent_effect is not None:
+            rows.append(("leaves", kind.permanent_effect))
+        rows.append(("met by", exposure))
+        result.append(Entry(name, kind.family, summary, parameters, tuple(rows), EXTERNAL.packages.get(name)))
+    return result
 
 
 def catalogue() -> str:
@@ -135,23 +133,20 @@ def catalogue() -> str:
     all_entries = entries(KINDS.values())
     blocks = []
     for family in FAMILIES:
-        own = [entry for entry in all_entries if entry.family == family]
-        if own:
-            blocks += [_heading(f"{family} faults"), *("\n".join(_lines(entry)) for entry in own)]
+        of_family = [entry for entry in all_entries if entry.family == family]
+        blocks += [_heading(f"{family} faults")] if of_family else []
+        for entry in of_family:
+            rows = [*entry.parameters, *entry.rows, *([("from", entry.package)] if entry.package else [])]
+            column = max(10, *(len(name) + 2 for name, _ in rows))
+            lines = _wrapped(f"{entry.kind}: {entry.summary}")
+            for name, text in rows:
+                first, later = f"  {name:<{column}}", " " * (column + 2)
+                lines += textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=later)
+            blocks.append("\n".join(lines))
     if EXTERNAL.refused:
         blocks += [_heading("can't be used"), *("\n".join(_wrapped(why)) for why in EXTERNAL.refused.values())]
     words = [line for word, meaning in WORDS.items() for line in _wrapped(f"{word} is {meaning.replace('`', '')}")]
     return "\n\n".join([*blocks, _heading("words"), "\n".join(words)])
-
-
-def _lines(entry: Entry) -> Iterator[str]:
-    rows = [*entry.parameters, *entry.rows, *([("from", entry.package)] if entry.package else [])]
-    column = max(10, *(len(name) + 2 for name, _ in rows))
-    yield from _wrapped(f"{entry.kind}: {entry.summary}")
-    for name, text in rows:
-        yield from textwrap.wrap(
-            text, WIDTH, initial_indent=f"  {name:<{column}}", subsequent_indent=" " * (column + 2)
-        )
 
 
 def _heading(text: str) -> str:
@@ -189,15 +184,6 @@ def type_of(field: dict[str, Any], schema: dict[str, Any]) -> str:
     if "anyOf" in field:
         types = (type_of(option, schema) for option in field["anyOf"] if option.get("type") != "null")
         return " | ".join(dict.fromkeys(types))
-    if container := _container_type(field, schema):
-        return container
-    bound_words = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "below"}
-    bounds = [f"{word} {field[key]}" for key, word in bound_words.items() if key in field]
-    return " ".join([_PLAIN_TYPES.get(field.get("type", ""), "value"), *bounds])
-
-
-def _container_type(field: dict[str, Any], schema: dict[str, Any]) -> str | None:
-    """Return the type of a list, map or nested model; None for other types."""
     if "$ref" in field:
         model = schema["$defs"][field["$ref"].rpartition("/")[2]]
         properties = model.get("properties", {}).items()
@@ -207,7 +193,9 @@ def _container_type(field: dict[str, Any], schema: dict[str, Any]) -> str | None
         return f"[{type_of(field.get('items', {}), schema)}, …]"
     if isinstance(field.get("additionalProperties"), dict):
         return f"{{NAME: {type_of(field['additionalProperties'], schema)}, …}}"
-    return None
+    bound_words = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "below"}
+    bounds = [f"{word} {field[key]}" for key, word in bound_words.items() if key in field]
+    return " ".join([_PLAIN_TYPES.get(field.get("type", ""), "value"), *bounds])
 
 
 _TOP = """\
@@ -269,6 +257,26 @@ faults:
 * A plan has at most STEPS_MAX steps.
 
 """
+_LINKS_COMPARED = """\
+These faults on links differ in what happens to connections and data (`cut` is described under rack and group faults):
+
+| kind | established connections | new connections | data in flight | a client sees |
+|---|---|---|---|---|
+| `cut` | half-open: silent until the heal closes them | accepted, silent | lost | request timeouts |
+| `stall` | silent; continue after the heal | accepted, silent | arrives after the heal | timeouts, late responses |
+| `blackhole` | closed `timeout` after the last data | closed in the same way | lost | closed connections |
+| `reset` | closed `timeout` after data is sent | reset `timeout` after data is sent | lost | lost connections |
+| `refuse` | closed at once | refused | lost | closed connections, then refusals |
+| `flap` | closed in each `down` phase | refused in each `down` phase | lost | repeated disconnects |
+| `limit_data` | closed after `bytes` more bytes | closed after `bytes` bytes | truncated | truncated messages |
+| `slow_close` | open; a close arrives late | accepted | not affected | connections that the broker has closed |
+| `latency`, `bandwidth`, `slice` | open | accepted | late | slow responses |
+
+To make connections half-open, use `cut`. A link with `->` affects only data from the source to the target, for example
+requests but no responses; `<->` affects both directions. `refuse` and `flap` affect the connections that the source
+opens. A `pause` of a broker resembles `stall`: connections stay open and silent, but the broker stops as well.
+
+"""
 _MEASURED = """\
 ## Measured
 
@@ -289,6 +297,7 @@ def page() -> str:
         if not of_family:
             continue
         parts.append(f"## {family[0].upper()}{family[1:]}\n\n")
+        parts += [_LINKS_COMPARED] if family == "link" else []
         for entry in of_family:
             parts.append(f"### `{entry.kind}`\n\n{entry.summary}\n\n")
             parts += [f"* `{name}`: {text}\n" for name, text in entry.parameters]

@@ -10,10 +10,9 @@ from itertools import combinations, product
 from typing import Any
 
 from aftershock.faults.kinds.fault import ExclusiveResource, Fault, TargetKind
-from aftershock.faults.kinds.process.controller import SESSION_TIMEOUT_MS, combined_node_warnings
-from aftershock.faults.kinds.process.kill import Kill
-from aftershock.faults.kinds.process.pause import Pause
-from aftershock.faults.kinds.rack.lose_rack import LoseRack
+from aftershock.faults.kinds.process.base import SESSION_TIMEOUT_MS, combined_node_warnings
+from aftershock.faults.kinds.process.kill import Kill, LoseRack
+from aftershock.faults.kinds.process.stop import Pause
 from aftershock.faults.kinds.registry import KINDS
 from aftershock.faults.plan.document import Problem, prefix_problems
 from aftershock.faults.plan.parsing import Draft

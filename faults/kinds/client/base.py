@@ -13,12 +13,10 @@ from aftershock.errors import FaultError
 from aftershock.faults.kinds.fault import (
     READ_BACK_US,
     ExclusiveResource,
-    Family,
     Fault,
     Injection,
     InjectionContext,
     Report,
-    TargetKind,
 )
 from aftershock.faults.runtime.record import Targets, Undo, Verb, Witness
 from aftershock.faults.runtime.waiting import run_to_completion, wait_until
@@ -27,7 +25,7 @@ from aftershock.faults.targets.values import ClientProcess, ClientState, Heartbe
 
 CLIENT_RETURN_DEADLINE_MS = 90_000  # a killed consumer gets its partitions when its old member's session times out
 LATE_US_MAX = 50_000
-_HEARTBEAT_US = 1_000_000  # twice the heartbeat interval
+HEARTBEAT_US = 1_000_000  # twice the heartbeat interval
 
 
 def client_targets(asked: str, clients: Sequence[ClientProcess]) -> Targets:
@@ -51,7 +49,6 @@ class DownInjection(Injection):
         """Put one client down."""
 
     async def inject(self) -> None:
-        """Put the clients down, one after the other."""
         for client in self.targets.clients:
             await run_to_completion(self.put_down(client))
 
@@ -62,8 +59,11 @@ class DownInjection(Injection):
         while until_us is not None and (now_us := clock.now_us()) < until_us:
             await clock.sleep_until_us(min(now_us + READ_BACK_US, until_us))
             report(await self.read_back())
-            if clock.now_us() - began_us >= _HEARTBEAT_US:
-                report(await self._silence(before))
+            if clock.now_us() - began_us >= HEARTBEAT_US:
+                now = await self._heartbeats()
+                active = sum(now[client] != before[client] for client in now)
+                what = "clients that wrote a heartbeat or had a success during the fault"
+                report(Witness(what, asked=0, observed=active, unit="clients", n=len(now), ok=active == 0))
 
     async def read_back(self) -> Witness:
         """Read the state of the clients' processes from the kernel."""
@@ -72,19 +72,13 @@ class DownInjection(Injection):
         what = f"clients whose processes, read back, are {self.down}"
         return Witness(what, len(states), down, "clients", len(states), ok=down == len(states))
 
-    async def _silence(self, before: dict[str, Heartbeat | None]) -> Witness:
-        now = await self._heartbeats()
-        active = sum(now[client] != before[client] for client in now)
-        what = "clients that gave a sign of life, or had a success"
-        return Witness(what, asked=0, observed=active, unit="clients", n=len(now), ok=active == 0)
-
     async def confirm_healed(self) -> None:
         """Wait until each client runs, writes heartbeats, and has no backlog that delays its schedule."""
         since_us = self.context.clock.now_us()
         try:
             await wait_until(lambda: self.missing(since_us), self.context.clock, CLIENT_RETURN_DEADLINE_MS)
         except FaultError as error:
-            raise FaultError(f"{error}; look at its log, logs/<client>.log of the run") from error
+            raise FaultError(f"{error}; look at the client's log, logs/<client>.log of the run") from error
 
     async def missing(self, since_us: int) -> str | None:
         """Return None when all clients are back, else a text that names what is missing."""
@@ -109,25 +103,24 @@ class DownInjection(Injection):
 class ClientFault(Fault):
     """Base of faults on an arm's clients: all clients, or only the clients of one operation."""
 
-    family: ClassVar[Family] = "client"
-    exposure_target: ClassVar[TargetKind] = "clients"
-    drops_traffic: ClassVar[bool] = True
+    family = "client"
+    exposure_target = "clients"
+    drops_traffic = True
     exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("process", "clients"),)
 
     client: ClientText
     op: Op | None = None
 
     def clients(self) -> dict[tuple[str, ...], str]:
-        """Return the text of the targets: the arm, and the operation if the fault names one."""
         return {("client",): self.client_text}
 
     async def resolve_clients(self, context: InjectionContext) -> list[ClientProcess]:
-        """Return the target clients. Raises FaultError if there is none, or one of them is down already."""
+        """Return the target clients. Raises FaultError if there is none, or if a client is down already."""
         clients = select_clients(self.selector, await context.world.clients())
         down = next((client for client in clients if client.state != "running"), None)
         if down is not None:
             sentence = f"the client {down.name} is {down.state} already, so this fault would have no effect; "
-            raise FaultError(sentence + "let its other fault heal first")
+            raise FaultError(sentence + "let the other fault on the client heal first")
         return clients
 
     @property

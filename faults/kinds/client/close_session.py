@@ -6,23 +6,20 @@ them. The id of another client must be given (``session`` and ``broker``), for i
 sessions.
 """
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, StrictInt, model_validator
-from pydantic_core import PydanticCustomError
 
 from aftershock.errors import FaultError
 from aftershock.faults.kinds.fault import (
     Band,
     Draws,
-    ExclusiveResource,
-    Family,
     Fault,
     FieldPath,
     Injection,
     InjectionContext,
     Report,
-    TargetKind,
+    invalid,
 )
 from aftershock.faults.runtime.record import NOTHING, Targets, Witness
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion
@@ -61,41 +58,41 @@ class CloseSessionInjection(Injection):
 
 
 class CloseSession(Fault):
-    """Close a consumer's fetch sessions."""
+    """Close the fetch sessions of a consumer (KIP-227)."""
 
-    family: ClassVar[Family] = "Kafka"
-    band: ClassVar[Band] = Band("#7b4173", "close session")
-    proof: ClassVar[str] = "a broker that had the session answers that it doesn't"
-    remedy: ClassVar[str] = "nothing to restore: the client opens another session with its next fetch"
-    exposure_target: ClassVar[TargetKind] = "brokers"
-    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = ()
-    for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "refused"
-    allowance_ms: ClassVar[int] = 500
+    family = "Kafka"
+    band = Band("#7b4173", "close session")
+    proof = "Each broker answers that it does not know the closed session."
+    remedy = "Nothing needs to be restored: the consumer opens a new session with its next fetch."
+    exposure_target = "brokers"
+    exclusive_resources = ()
+    for_rule = "refused"
+    allowance_ms = 500
 
     kind: Literal["close_session"] = "close_session"
-    client: Annotated[str, Field(description="an arm with reference consumers, which report their sessions")] | None = (
+    client: Annotated[str, Field(description="an arm whose reference consumers report their sessions")] | None = None
+    broker: (
+        Annotated[RoleText, Field(description="the broker of `session`; with `client`, only sessions with this broker")]
+        | None
+    ) = None
+    session: Annotated[StrictInt, Field(ge=1, le=2**31 - 1, description="id of the session; needs `broker`")] | None = (
         None
     )
-    broker: Annotated[RoleText, Field(description="with `client`: only the session with this broker")] | None = None
-    session: Annotated[StrictInt, Field(ge=1, le=2**31 - 1, description="its id, with `broker`")] | None = None
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
         if (self.client is None) == (self.session is None) or (self.session is not None and self.broker is None):
             sentence = "a close_session needs either `client: ARM`, or `session: ID` and its `broker: ROLE`"
-            raise PydanticCustomError("refused", "{sentence}", {"sentence": sentence})
+            raise invalid(sentence)
         return self
 
     def roles(self) -> dict[FieldPath, str]:
-        """Return the broker, if given."""
         return {("broker",): self.broker} if self.broker is not None else {}
 
     def clients(self) -> dict[FieldPath, str]:
-        """Return the arm, if given."""
         return {("client",): self.client} if self.client is not None else {}
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """Resolve the open sessions; raise FaultError if there is none."""
         world = context.world
         broker = None if self.broker is None else await resolve(self.broker, world, draws, "broker")
         clients = await world.clients() if self.client else ()

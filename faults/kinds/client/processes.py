@@ -2,9 +2,8 @@
 
 ``kill_client`` sends SIGKILL to the clients and their child processes; the heal starts them again. Requests in flight
 at the kill are in doubt. A producer continues at the current point of its schedule, and records due in between have
-failed. A consumer gets partitions again, and may read records again that it had not committed. Its old member stays in
-the group until its session times out, 45 s by default, and only then is the new one assigned anything. That wait is
-Kafka's behaviour, and it is part of the heal.
+failed. A consumer may read records again that it had not committed. Its old member stays in the group until the session
+times out, 45 s by default; only then does the new member get partitions. The heal includes that wait.
 
 ``pause_client`` pauses the clients and their child processes with open sockets, like a long GC pause of a JVM. A paused
 sender's schedule continues: after the resume it sends overdue records all at once. A consumer paused for longer than
@@ -22,14 +21,13 @@ the client reconnects is its own behaviour, which the objectives judge.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, Literal
+from typing import Literal
 
 from aftershock.errors import FaultError
 from aftershock.faults.kinds.client.base import ClientFault, DownInjection, client_targets
 from aftershock.faults.kinds.fault import (
     Band,
     Draws,
-    ExclusiveResource,
     Injection,
     InjectionContext,
     PlanContext,
@@ -37,44 +35,41 @@ from aftershock.faults.kinds.fault import (
 )
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.plan.units import format_duration
-from aftershock.faults.runtime.record import NOTHING, Verb, Witness
+from aftershock.faults.runtime.record import NOTHING, Witness
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion
 from aftershock.faults.targets.clients import Op, session_timeouts
-from aftershock.faults.targets.values import ClientProcess, ClientState
+from aftershock.faults.targets.values import ClientProcess
 
-_LONG_WAIT_MS = 15_000
+LONG_WAIT_MS = 15_000
 
 
 class KillClientInjection(DownInjection):
     """Kill of clients."""
 
-    down: ClassVar[ClientState] = "exited"
-    verb: ClassVar[Verb] = "start_clients"
+    down = "exited"
+    verb = "start_clients"
 
     async def put_down(self, client: str) -> None:
-        """Kill the client and wait until it is dead."""
         await self.context.world.kill_client(client)
 
 
 class KillClient(ClientFault):
-    """SIGKILL an arm's clients for a while."""
+    """Kill an arm's clients with SIGKILL, and start them at the end."""
 
-    band: ClassVar[Band] = Band("#8c564b", "kill client")
-    proof: ClassVar[str] = "none of their processes is left, read back each second, and none writes a heartbeat"
-    remedy: ClassVar[str] = "each is started, is ready (a consumer: has its partitions), and sends in time"
-    for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
-    allowance_ms: ClassVar[int] = 8_000  # Python, librdkafka or a JVM start in 1-4 s on a small machine
+    band = Band("#8c564b", "kill client")
+    proof = "The kernel lists no process of the clients (read each second). The clients write no heartbeat."
+    remedy = "The clients are started and on schedule. Consumers have their partitions again."
+    for_rule = "needed"
+    allowance_ms = 8_000  # Python, librdkafka or a JVM start in 1-4 s on a small machine
 
     kind: Literal["kill_client"] = "kill_client"
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        """Resolve the clients; raise FaultError if there is none, or one of them is down already."""
         return KillClientInjection(context, self.client_text, await self.resolve_clients(context))
 
     def surprises(self, plan: PlanContext) -> Iterator[Problem]:
-        """Warn of a consumer that waits for its group for much longer than ``for``."""
         for arm, session_ms in session_timeouts(self.selector, plan):
-            if self.for_ is not None and session_ms - self.for_ > _LONG_WAIT_MS:
+            if self.for_ is not None and session_ms - self.for_ > LONG_WAIT_MS:
                 yield Problem(
                     ("for",),
                     f"the consumer of `{arm}` gets its partitions back when its old session is over, "
@@ -86,27 +81,25 @@ class KillClient(ClientFault):
 class PauseClientInjection(DownInjection):
     """Pause of clients."""
 
-    down: ClassVar[ClientState] = "paused"
-    verb: ClassVar[Verb] = "resume_clients"
+    down = "paused"
+    verb = "resume_clients"
 
     async def put_down(self, client: str) -> None:
-        """Pause the client."""
         await self.context.world.pause_client(client)
 
 
 class PauseClient(ClientFault):
-    """Pause an arm's clients for a while."""
+    """Freeze an arm's clients; their connections stay open."""
 
-    band: ClassVar[Band] = Band("#c49c94", "pause client")
-    proof: ClassVar[str] = "each of their processes is stopped, read back each second, and none writes a heartbeat"
-    remedy: ClassVar[str] = "each is resumed, writes heartbeats, and has caught up with its schedule"
-    for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
-    allowance_ms: ClassVar[int] = 3_000  # the backlog is sent at once
+    band = Band("#c49c94", "pause client")
+    proof = "The kernel reports the clients' processes as stopped (read each second). The clients write no heartbeat."
+    remedy = "The clients are resumed, write heartbeats, and have sent their backlog."
+    for_rule = "needed"
+    allowance_ms = 3_000  # the backlog is sent at once
 
     kind: Literal["pause_client"] = "pause_client"
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        """Resolve the clients; raise FaultError if there is none, or one of them is down already."""
         return PauseClientInjection(context, self.client_text, await self.resolve_clients(context))
 
 
@@ -126,7 +119,6 @@ class ZombieInjection(PauseClientInjection):
         report(Witness(what, count, expelled, "clients", count, ok=expelled == count))
 
     async def missing(self, since_us: int) -> str | None:
-        """Return None once all run, write heartbeats, and are members again."""
         for client in self.targets.clients:
             if not await self.context.world.in_group(client):
                 return f"the client {client} has not joined its group again"
@@ -134,27 +126,25 @@ class ZombieInjection(PauseClientInjection):
 
 
 class Zombie(ClientFault):
-    """Pause an arm's consumers beyond their sessions."""
+    """Freeze an arm's consumers until their group has expelled them, and resume them."""
 
-    band: ClassVar[Band] = Band("#7f7f7f", "zombie")
-    proof: ClassVar[str] = "they are stopped, read back each second, and expelled from their groups by the coordinator"
-    remedy: ClassVar[str] = "each is resumed, and a member of its group again"
-    for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
-    allowance_ms: ClassVar[int] = 8_000  # it learns that it was expelled with its next heartbeat, and joins again
+    band = Band("#7f7f7f", "zombie")
+    proof = "The kernel reports the consumers as stopped (read each second). The group coordinator has expelled them."
+    remedy = "The consumers are resumed and are members of their group again."
+    for_rule = "needed"
+    allowance_ms = 8_000  # it learns that it was expelled with its next heartbeat, and joins again
 
     kind: Literal["zombie"] = "zombie"
     op: Op | None = "consume"
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        """Resolve the consumers; raise FaultError if one of them is a member of no group."""
         clients = await self.resolve_clients(context)
         for client in clients:
             if not await context.world.in_group(client.name):
-                raise FaultError(f"the client {client.name} is in no group now, so it can't be expelled from one")
+                raise FaultError(f"the client {client.name} is in no group now, so no group can expel it")
         return ZombieInjection(context, self.client_text, clients)
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
-        """Yield problems: only a consumer in a group has a session, and it must end before the resume."""
         if self.op != "consume":
             yield Problem(("op",), "only a consumer has a session and can be a zombie: set `op: consume`, or omit `op`")
             return
@@ -185,10 +175,9 @@ class DisconnectInjection(Injection):
         for client in self.targets.clients:
             self.before[client] = await self.context.world.connections(client)
             if not self.before[client]:
-                raise FaultError(f"the client {client} has no TCP connection now, so there is none to close")
+                raise FaultError(f"the client {client} has no TCP connection now, so the fault has nothing to close")
 
     async def inject(self) -> None:
-        """Close the connections."""
         for client in self.targets.clients:
             await run_to_completion(self.context.world.disconnect_client(client))
 
@@ -201,20 +190,19 @@ class DisconnectInjection(Injection):
 
 
 class DisconnectClient(ClientFault):
-    """Close the connections of an arm's clients."""
+    """Close all TCP connections of an arm's clients once."""
 
-    drops_traffic: ClassVar[bool] = False
-    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = ()
-    band: ClassVar[Band] = Band("#e377c2", "disconnect client")
-    proof: ClassVar[str] = "the client's earlier connections are no longer established, read back from the kernel"
-    remedy: ClassVar[str] = "nothing is left to heal: the client connects again by itself"
-    for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "refused"
-    allowance_ms: ClassVar[int] = 1_000
+    drops_traffic = False
+    exclusive_resources = ()
+    band = Band("#e377c2", "disconnect client")
+    proof = "The kernel lists none of the clients' earlier connections as established."
+    remedy = "Nothing needs to be restored: clients reconnect by themselves."
+    for_rule = "refused"
+    allowance_ms = 1_000
 
     kind: Literal["disconnect_client"] = "disconnect_client"
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        """Resolve the clients; raise FaultError if one has no connection, or belongs to another user."""
         injection = DisconnectInjection(context, self.client_text, await self.resolve_clients(context))
         await injection.read_connections()
         return injection

@@ -26,22 +26,20 @@ from aftershock.faults.kinds.fault import (
     Band,
     Draws,
     ExclusiveResource,
-    Family,
     Injection,
     InjectionContext,
     PlanContext,
     Report,
 )
 from aftershock.faults.kinds.process.base import (
-    RETURN_DEADLINE_MS,
     NodeFault,
     node_duties,
-    out_of_service_reason,
     require_running,
+    wait_until_in_service,
 )
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.runtime.record import Targets, Undo, Witness
-from aftershock.faults.runtime.waiting import run_to_completion, wait_until
+from aftershock.faults.runtime.waiting import run_to_completion
 from aftershock.faults.targets.roles import brokers_of, resolve
 from aftershock.faults.targets.values import BrokerId, LogDir
 
@@ -61,55 +59,45 @@ class LogDirInjection(Injection):
         """Witness of the directory's state in the file system."""
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Report each second the directory's state, and at the end whether the broker marked it offline."""
+        """Report each second the directory's state, and at the end whether the broker marked it offline or halted."""
         clock = self.context.clock
         while until_us is not None and (now_us := clock.now_us()) < until_us:
             report(await self.read_back())
             await clock.sleep_until_us(min(now_us + READ_BACK_US, until_us))
-        report(await self._offline())
+        if await self.context.world.state(self.victim) == "exited":
+            report(Witness(f"node {self.victim} halted, with no log directory left", 1, 1, "halts", n=1, ok=True))
+            return
+        offline = self.path in await self.context.world.offline_log_dirs(self.victim)
+        what = f"{self.path} of node {self.victim} is offline, according to the broker"
+        report(Witness(what, 1, float(offline), "log directories", n=1, ok=offline))
 
     async def read_back(self) -> Witness:
         """Read the directory's state from the file system."""
         dirs = {log_dir.path: log_dir for log_dir in await self.context.world.log_dirs(self.victim)}
         return self.state_witness(dirs[self.path])
 
-    async def _offline(self) -> Witness:
-        """Witness that the broker reports the directory offline, or has halted because no directory is left."""
-        if await self.context.world.state(self.victim) == "exited":
-            return Witness(f"node {self.victim} has halted, with no log directory left", 1, 1, "halts", n=1, ok=True)
-        offline = self.path in await self.context.world.offline_log_dirs(self.victim)
-        what = f"log directories that node {self.victim} says are offline, {self.path} among them"
-        return Witness(what, 1, float(offline), "log directories", n=1, ok=offline)
-
     async def confirm_healed(self) -> None:
-        """Wait until the broker is in service and uses the directory."""
-
-        async def missing() -> str | None:
-            if reason := await out_of_service_reason(self.victim, self.context):
-                return reason
-            offline = self.path in await self.context.world.offline_log_dirs(self.victim)
-            return f"{self.path} is still offline" if offline else None
-
-        await wait_until(missing, self.context.clock, RETURN_DEADLINE_MS)
+        await wait_until_in_service(self.victim, self.context)
 
 
 class LogDirFault(NodeFault):
     """Base of faults on one log directory, by its number in ``log.dirs``, counted from 1."""
 
-    family: ClassVar[Family] = "disk"
-    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (
+    family = "disk"
+    exclusive_resources = (
         ExclusiveResource("disk", "brokers"),
         ExclusiveResource("process", "brokers"),
     )
-    drops_traffic: ClassVar[bool] = False
-    for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
-    allowance_ms: ClassVar[int] = 12_000  # a stop of 1-3 s, and 3-7 s until it is in service
+    drops_traffic = False
+    for_rule = "needed"
+    allowance_ms = 12_000  # a stop of 1-3 s, and 3-7 s until it is in service
     dir_injection: ClassVar[type[LogDirInjection]]
 
-    disk: Annotated[StrictInt, Field(ge=1, le=4, description="number of the broker's log directory")] = 1
+    disk: Annotated[
+        StrictInt, Field(ge=1, le=4, description="number of the log directory in the broker's `log.dirs`, from 1")
+    ] = 1
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
-        """Yield a problem for a directory that the cluster's brokers don't have."""
         count = plan.cluster.disks.count if plan.cluster and plan.cluster.disks else 1
         if plan.cluster and self.disk > count:
             yield Problem(
@@ -117,7 +105,6 @@ class LogDirFault(NodeFault):
             )
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """Resolve the directory; raise FaultError if the node is down, or the directory is missing or offline."""
         victim = await resolve(self.broker, context.world, draws, "broker")
         if victim not in brokers_of(context.world):
             raise FaultError(f"node {victim} is a controller and holds no topics; name a broker")
@@ -127,7 +114,9 @@ class LogDirFault(NodeFault):
             raise FaultError(f"node {victim} has no log directory {self.disk}; it has {len(dirs)}")
         log_dir = dirs[self.disk - 1]
         if log_dir.path in await context.world.offline_log_dirs(victim):
-            raise FaultError(f"{log_dir.path} of node {victim} is offline already; let its other fault heal first")
+            raise FaultError(
+                f"{log_dir.path} of node {victim} is offline already; let the other fault on the broker heal first"
+            )
         self.require_usable(log_dir)
         led = [state for state in await context.world.partitions() if state.leader == victim]
         roles = {"asked": self.broker, **await node_duties(victim, led, context.world), "log_dirs": len(dirs)}
@@ -144,34 +133,30 @@ class DiskFullInjection(LogDirInjection):
     """Filling of one log directory."""
 
     async def inject(self) -> None:
-        """Fill the directory to the last byte."""
         await run_to_completion(self.context.world.fill(self.victim, self.path))
 
     def state_witness(self, log_dir: LogDir) -> Witness:
-        """Return the free bytes in the file system."""
         what = f"bytes free in {self.path} of node {self.victim}, by its file system"
         return Witness(what, 0, log_dir.free_bytes, "bytes", n=1, ok=log_dir.free_bytes <= FULL_BYTES)
 
 
 class DiskFull(LogDirFault):
-    """Fill a bounded log directory of a broker."""
+    """Fill a log directory of limited size."""
 
-    band: ClassVar[Band] = Band("#a55194", "disk full")
-    proof: ClassVar[str] = "no byte free, read back each second; the broker marked the directory offline, or halted"
-    remedy: ClassVar[str] = "the filler is removed and the broker restarted; it is in the ISR of all it holds"
-    dir_injection: ClassVar[type[LogDirInjection]] = DiskFullInjection
+    band = Band("#a55194", "disk full")
+    proof = "The file system reports no free byte (read each second). The broker marks the directory offline, or halts."
+    remedy = "The filler is removed and the broker restarted. The broker is in the ISR of all its partitions."
+    dir_injection = DiskFullInjection
 
     kind: Literal["disk_full"] = "disk_full"
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
-        """Yield a problem for directories without a bounded size."""
         yield from super().problems(plan)
         if plan.cluster and plan.cluster.disks is None:
             sentence = "the brokers keep their logs on the engine's own disk, which must not be filled: add "
             yield Problem((), sentence + "`disks: {size: 64MB}` to the cluster")
 
     def require_usable(self, log_dir: LogDir) -> None:
-        """Raise FaultError if the directory shares its disk."""
         if not log_dir.bounded:
             raise FaultError(f"{log_dir.path} has no size of its own: launch the cluster with `disks: {{size: 64MB}}`")
 
@@ -180,23 +165,22 @@ class LogDirOfflineInjection(LogDirInjection):
     """Sealing of one log directory."""
 
     async def inject(self) -> None:
-        """Remove the write permission."""
         await run_to_completion(self.context.world.seal(self.victim, self.path))
 
     def state_witness(self, log_dir: LogDir) -> Witness:
-        """Return whether the broker's user may write."""
         what = f"{self.path} of node {self.victim} can't be written by the broker's user"
         return Witness(what, 1, float(not log_dir.writable), "reads", n=1, ok=not log_dir.writable)
 
 
 class LogDirOffline(LogDirFault):
-    """Make a log directory of a broker unwritable."""
+    """Make a log directory unwritable for the broker."""
 
-    band: ClassVar[Band] = Band("#6b6ecf", "log dir offline")
-    proof: ClassVar[str] = (
-        "its user may not write, read back each second; the broker marked the directory offline, or halted"
+    band = Band("#6b6ecf", "log dir offline")
+    proof = (
+        "The broker's user can't write to the directory (read each second). The broker marks the directory offline, "
+        "or halts."
     )
-    remedy: ClassVar[str] = "the permissions are restored and the broker restarted; it is in the ISR of all it holds"
-    dir_injection: ClassVar[type[LogDirInjection]] = LogDirOfflineInjection
+    remedy = "The permissions are restored and the broker restarted. The broker is in the ISR of all its partitions."
+    dir_injection = LogDirOfflineInjection
 
     kind: Literal["log_dir_offline"] = "log_dir_offline"

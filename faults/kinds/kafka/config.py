@@ -1,28 +1,26 @@
 """``config``: change dynamic settings of a broker or a topic, or the quotas of a client, for a while.
 
-Every setting that Kafka accepts at run time is allowed. Kafka resizes thread pools in steps (``DynamicThreadPool``,
+Every setting that Kafka accepts at run time may be changed. Kafka resizes thread pools in steps (``DynamicThreadPool``,
 ``SocketServer``, ``LogCleaner``), to at least half and at most double of the current size, so a change whose undo would
 take more than one step is refused. Brokers accept unknown names without effect (measured); they are refused too. A
 quota applies to an average over ten seconds: a quota close to the load takes effect late, and throttled clients recover
 some seconds after the heal.
 
-`reassign.py` uses `Change` for its throttle settings.
+``reassign`` uses ``Change`` for its throttle settings.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
-from pydantic_core import PydanticCustomError
 
 from aftershock.errors import FaultError
 from aftershock.faults.kinds.fault import (
     Band,
     Draws,
     ExclusiveResource,
-    Family,
     Fault,
     FieldPath,
     Injection,
@@ -30,6 +28,7 @@ from aftershock.faults.kinds.fault import (
     PlanContext,
     Report,
     TargetKind,
+    invalid,
     report_each_second,
 )
 from aftershock.faults.plan.document import Problem
@@ -38,7 +37,7 @@ from aftershock.faults.runtime.undo import NO_SETTING, Values, settings_not_in_f
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion, wait_until
 from aftershock.faults.runtime.world import World
 from aftershock.faults.targets.roles import RoleText, resolve
-from aftershock.faults.targets.values import Resource, Setting
+from aftershock.faults.targets.values import BrokerId, Resource
 
 CHANGED_DEADLINE_MS = 10_000  # a change is read back within 0.1 s, measured
 
@@ -79,7 +78,7 @@ async def settings_witness(changes: Sequence[Change], context: InjectionContext)
     """Witness of the settings in force, as each resource itself reports them."""
     asked = sum(len(change.values) for change in changes)
     different = await retry_refused(lambda: _not_in_force(changes, context.world), context.clock, READ_DEADLINE_MS)
-    what = "settings in force, read back" + (f"; {different[0]} is not as asked" if different else "")
+    what = "settings in force, read back" + (f"; {different[0]} has another value" if different else "")
     return Witness(what, asked, asked - len(different), "settings", asked, not different)
 
 
@@ -101,7 +100,7 @@ POOLS: Mapping[str, int | None] = {
 }
 """Kafka's thread pools and their default sizes; None if the default depends on the version."""
 QUOTAS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
-_MIN_ISR = "min.insync.replicas"
+MIN_ISR = "min.insync.replicas"
 
 
 def resize_refusal(name: str, current: str | None, value: str) -> str | None:
@@ -114,13 +113,13 @@ def resize_refusal(name: str, current: str | None, value: str) -> str | None:
     return f"{name} is {current}, and Kafka at most halves or doubles it at once: set {lowest} to {highest}"
 
 
-def _as_text(value: object) -> object:
+def as_text(value: object) -> object:
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
 
 
-Value = Annotated[str, BeforeValidator(_as_text)]
+Value = Annotated[str, BeforeValidator(as_text)]
 
 
 class ConfigInjection(Injection):
@@ -133,42 +132,48 @@ class ConfigInjection(Injection):
         self.undo = change.undo()
 
     async def inject(self) -> None:
-        """Change the settings, and wait until they are in force."""
         await apply_changes([self.change], self.context)
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Report each second whether they are in force."""
         read = partial(settings_witness, [self.change], self.context)
         await report_each_second(read, report, self.context.clock, until_us)
 
 
 class Config(Fault):
-    """Change dynamic settings of a broker, a topic or a client."""
+    """Change dynamic settings of a broker or a topic, or the quotas of a client."""
 
-    family: ClassVar[Family] = "Kafka"
-    band: ClassVar[Band] = Band("#bcbd22", "config")
-    proof: ClassVar[str] = "the settings, read back each second from the resource itself"
-    remedy: ClassVar[str] = "the earlier dynamic values, or their absence, read back"
-    exposure_target: ClassVar[TargetKind] = "topics"
-    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = tuple(
-        ExclusiveResource("settings", kind) for kind in ("brokers", "topics", "clients")
-    )
-    for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
-    allowance_ms: ClassVar[int] = 2_000  # a change takes 0.1 s, and 0.1 s to be read back
+    family = "Kafka"
+    band = Band("#bcbd22", "config")
+    proof = "The broker or topic itself reports the changed settings (read each second)."
+    remedy = "Each setting has its earlier dynamic value again, or none if it had none."
+    exposure_target = "topics"
+    exclusive_resources = tuple(ExclusiveResource("settings", kind) for kind in ("brokers", "topics", "clients"))
+    for_rule = "needed"
+    allowance_ms = 2_000  # a change takes 0.1 s, and 0.1 s to be read back
 
     kind: Literal["config"] = "config"
     broker: RoleText | None = None
     topic: str | None = None
-    client_id: Annotated[str, Field(min_length=1, description="client.id of the quotas: the worker's name")] | None = (
-        None
-    )
-    set_: Annotated[dict[str, Value], Field(alias="set", min_length=1, description="settings, in Kafka's own words")]
+    client_id: (
+        Annotated[
+            str,
+            Field(
+                min_length=1,
+                description="client.id that the quotas apply to; a client of a plan uses its worker's name",
+            ),
+        ]
+        | None
+    ) = None
+    set_: Annotated[
+        dict[str, Value],
+        Field(alias="set", min_length=1, description="Kafka's names of the settings, with their values"),
+    ]
 
     @model_validator(mode="after")
     def _one_of_three(self) -> Self:
         if sum(resource is not None for resource in (self.broker, self.topic, self.client_id)) != 1:
             sentence = "a config needs exactly one of `broker: ROLE`, `topic: NAME` and `client_id: NAME`"
-            raise PydanticCustomError("refused", "{sentence}", {"sentence": sentence})
+            raise invalid(sentence)
         return self
 
     def effective_exposure_target(self) -> TargetKind:
@@ -176,15 +181,12 @@ class Config(Fault):
         return "brokers" if self.broker else "topics" if self.topic else "clients"
 
     def roles(self) -> dict[FieldPath, str]:
-        """Return the broker, if given."""
         return {("broker",): self.broker} if self.broker else {}
 
     def topics(self) -> dict[FieldPath, str]:
-        """Return the topic, if given."""
         return {("topic",): self.topic} if self.topic else {}
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
-        """Yield problems: unknown quotas, and resizes that Kafka refuses, if the plan has the current size."""
         settings = plan.cluster.config if plan.cluster else {}
         for name, value in self.set_.items():
             default = str(POOLS[name]) if POOLS.get(name) else None
@@ -194,17 +196,16 @@ class Config(Fault):
                 yield Problem(("set", name), f"a client has no quota `{name}`: it has {', '.join(QUOTAS)}", on_key=True)
 
     def surprises(self, plan: PlanContext) -> Iterator[Problem]:
-        """Warn of a min.insync.replicas above the topic's replication."""
-        value = self.set_.get(_MIN_ISR, "") if self.topic else ""
+        value = self.set_.get(MIN_ISR, "") if self.topic else ""
         replication = {topic.name: topic.replication for topic in plan.topics.values()}.get(self.topic or "")
         if replication and value.isdecimal() and int(value) > replication:
             sentence = (
-                f"{value} is more than the topic's replication {replication}: no record can be produced meanwhile"
+                f"{value} is more than the topic's replication {replication}, so no record can be produced with "
+                "acks=all; lower the value"
             )
-            yield Problem(("set", _MIN_ISR), sentence)
+            yield Problem(("set", MIN_ISR), sentence)
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """Resolve the resource. Raises FaultError if the setting is unknown, or can't be changed now or in one step."""
         of: Resource
         if self.broker is not None:
             of, name = "broker", str(await resolve(self.broker, context.world, draws, "broker"))
@@ -212,23 +213,24 @@ class Config(Fault):
             of, name = ("topic", self.topic) if self.topic is not None else ("client", str(self.client_id))
         current = await context.world.config(of, name)
         for key, value in self.set_.items():
-            if of != "client" and (refusal := _refusal(of, key, value, current)):
+            if of == "client":
+                continue
+            if key not in current:
+                raise FaultError(
+                    f"Kafka has no setting `{key}` of a {of}, and would accept it without effect; check its name"
+                )
+            if current[key].read_only:
+                raise FaultError(
+                    f"Kafka reads `{key}` only when a node starts: set it in the plan's `cluster: {{config: ...}}`"
+                )
+            if refusal := resize_refusal(key, current[key].value, value):
                 raise FaultError(refusal)
         change = await plan_change(of, name, self.set_, context.world)
-        return ConfigInjection(context, change, self._targets(of, name, change, context.world))
-
-    def _targets(self, of: Resource, name: str, change: Change, world: World) -> Targets:
         roles: dict[str, Any] = {"set": dict(change.values), "before": dict(change.before)}
         if of == "broker":
-            broker = int(name)
-            roles |= {"asked": self.broker, "rack": world.racks().get(broker)}  # type: ignore[call-overload]
-            return Targets(brokers=(broker,), roles=roles)
-        return Targets(topics=(name,), roles=roles) if of == "topic" else Targets(clients=(name,), roles=roles)
-
-
-def _refusal(of: Resource, key: str, value: str, current: Mapping[str, Setting]) -> str | None:
-    if key not in current:
-        return f"Kafka has no setting `{key}` of a {of}, and would accept it without effect; check its name"
-    if current[key].read_only:
-        return f"Kafka reads `{key}` only when a node starts: set it in the plan's `cluster: {{config: ...}}`"
-    return resize_refusal(key, current[key].value, value)
+            broker = BrokerId(int(name))
+            roles |= {"asked": self.broker, "rack": context.world.racks().get(broker)}
+            targets = Targets(brokers=(broker,), roles=roles)
+        else:
+            targets = Targets(topics=(name,), roles=roles) if of == "topic" else Targets(clients=(name,), roles=roles)
+        return ConfigInjection(context, change, targets)

@@ -1,29 +1,26 @@
 """``elect``: elect the leaders of a topic, by Kafka's leader election (KIP-460).
 
-``preferred``: the first replica of every partition becomes the leader. It has an effect only where another replica
-leads. ``unclean``: in a partition without a leader, any live replica becomes the leader, even if it was not in sync.
-Records that only the lost replicas had are gone, acknowledged ones too, and offsets are used again. It has an effect
-only in partitions without a leader; an existing leader is never replaced.
+``preferred``: the first replica of every partition becomes the leader, where another replica leads. ``unclean``: in a
+partition without a leader, any live replica becomes the leader, even if it was not in sync. Records that only the lost
+replicas had are gone, including acknowledged records, and offsets are used again. An existing leader is never replaced.
 
 An election can't be undone (the leaders stay), so there is no ``for``.
 """
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Literal
 
 from aftershock.errors import FaultError
 from aftershock.faults.kinds.fault import (
     Band,
     Draws,
     ExclusiveResource,
-    Family,
     Fault,
     FieldPath,
     Impact,
     Injection,
     InjectionContext,
     Report,
-    TargetKind,
 )
 from aftershock.faults.runtime.record import NOTHING, Targets, Witness
 from aftershock.faults.runtime.undo import elect_preferred_leaders
@@ -37,20 +34,23 @@ TRUNCATES = ("lost", "duplicate", "order")
 
 
 class Elect(Fault):
-    """Elect the preferred leaders of a topic, or any leader where there is none."""
+    """Elect the preferred leaders of a topic, or any live replica as leader where a partition has none."""
 
-    family: ClassVar[Family] = "Kafka"
-    band: ClassVar[Band] = Band("#17becf", "elect")
-    proof: ClassVar[str] = "leaders that moved to the preferred replica, or partitions that have a leader again"
-    permanent_effect: ClassVar[str | None] = (
-        "the leaders where they were elected; unclean: without the records of the lost replicas"
+    family = "Kafka"
+    band = Band("#17becf", "elect")
+    proof = (
+        "The preferred replicas lead at a higher epoch (preferred), or partitions without a leader have one again "
+        "(unclean)."
     )
-    remedy: ClassVar[str] = "nothing: the leaders stay where they were elected"
-    exposure_target: ClassVar[TargetKind] = "topics"
-    closes_connections: ClassVar[bool] = True  # the former leader answers with an error
-    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("assignment", "topics"),)
-    for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "refused"
-    allowance_ms: ClassVar[int] = 1_000
+    permanent_effect = (
+        "The elected leaders stay. After an unclean election, records that only the lost replicas had are gone."
+    )
+    remedy = "Nothing is restored: the elected leaders stay."
+    exposure_target = "topics"
+    closes_connections = True  # the former leader answers with an error
+    exclusive_resources = (ExclusiveResource("assignment", "topics"),)
+    for_rule = "refused"
+    allowance_ms = 1_000
 
     kind: Literal["elect"] = "elect"
     topic: str
@@ -61,78 +61,71 @@ class Elect(Fault):
         return "leaders" if self.election == "preferred" else "unknown"
 
     def topics(self) -> dict[FieldPath, str]:
-        """Return the topic."""
         return {("topic",): self.topic}
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        """Resolve the partitions; raise FaultError if there is no such topic or, if unclean, all have leaders."""
         before = tuple(await context.world.partitions([self.topic]))
         if not before:
             raise FaultError(f"there is no topic {self.topic}; check the fault's target")
         if self.election == "preferred":
             return PreferredInjection(context, self.topic, before)
         if all(state.leader is not None for state in before):
-            raise FaultError(f"every partition of {self.topic} has a leader, and an unclean election deposes none")
+            raise FaultError(
+                f"every partition of {self.topic} has a leader, and an unclean election replaces none; take down the "
+                "in-sync replicas of a partition first"
+            )
         return UncleanInjection(context, self.topic, before)
 
 
-class ElectInjection(Injection):
-    """Election of a topic. ``due``: the partitions that need it."""
+class PreferredInjection(Injection):
+    """Preferred election of all partitions. ``due``: the partitions that another replica leads."""
 
     undo = NOTHING
 
-    def __init__(
-        self, context: InjectionContext, topic: str, before: Sequence[PartitionState], due: Sequence[int]
-    ) -> None:
+    def __init__(self, context: InjectionContext, topic: str, before: Sequence[PartitionState]) -> None:
         self.context = context
         self.topic = topic
-        self.before = {state.partition: state for state in before}
-        self.due = sorted(due)
-
-    async def now(self) -> dict[int, PartitionState]:
-        """Return the current state of the topic's partitions."""
-        states = await retry_refused(self._states, self.context.clock, READ_DEADLINE_MS)
-        return {state.partition: state for state in states}
-
-    async def _states(self) -> Sequence[PartitionState]:
-        return await self.context.world.partitions([self.topic])
-
-
-class PreferredInjection(ElectInjection):
-    """Preferred election of all partitions."""
-
-    def __init__(self, context: InjectionContext, topic: str, before: Sequence[PartitionState]) -> None:
-        super().__init__(context, topic, before, [s.partition for s in before if s.leader != s.replicas[0]])
+        self.partitions = frozenset((topic, state.partition) for state in before)
+        self.due = {state.partition: state for state in before if state.leader != state.replicas[0]}
         self.targets = Targets(topics=(topic,), roles={"election": "preferred", "astray": len(self.due)})
 
     async def inject(self) -> None:
         """Request elections until the preferred replicas lead."""
-        partitions = frozenset((self.topic, partition) for partition in self.before)
         world, clock = self.context.world, self.context.clock
-        await wait_until(lambda: elect_preferred_leaders(partitions, world), clock, ELECTED_DEADLINE_MS)
+        await wait_until(lambda: elect_preferred_leaders(self.partitions, world), clock, ELECTED_DEADLINE_MS)
 
     async def hold(self, _until_us: int | None, report: Report) -> None:
-        """Report that preferred leaders replaced all other leaders, at least one, at a higher epoch."""
-        now = await self.now()
-        moved = [p for p in self.due if p in now and _elected(self.before[p], now[p])]
+        """Report that preferred replicas replaced all other leaders, at least one, at a higher epoch."""
+        states = await partition_states(self.topic, self.context)
+        moved = [
+            state
+            for state in states
+            if (before := self.due.get(state.partition))
+            and state.leader == state.replicas[0]
+            and state.leader_epoch > before.leader_epoch
+        ]
         ok = bool(self.due) and len(moved) == len(self.due)
-        what = f"leaders of {self.topic} that moved to their preferred replica, of those that had strayed from it"
-        report(Witness(what, max(1, len(self.due)), len(moved), "partitions", len(now), ok))
+        what = f"partitions of {self.topic} whose leadership moved to the preferred replica"
+        report(Witness(what, max(1, len(self.due)), len(moved), "partitions", len(states), ok))
 
 
-class UncleanInjection(ElectInjection):
-    """Unclean election of the partitions without a leader."""
+class UncleanInjection(Injection):
+    """Unclean election of the partitions without a leader. ``due``: these partitions."""
+
+    undo = NOTHING
 
     def __init__(self, context: InjectionContext, topic: str, before: Sequence[PartitionState]) -> None:
-        super().__init__(context, topic, before, [s.partition for s in before if s.leader is None])
-        roles = {"election": "unclean", "leaderless": self.due, "permits": TRUNCATES}
+        self.context = context
+        self.topic = topic
+        self.due = {state.partition: state for state in before if state.leader is None}
+        roles = {"election": "unclean", "leaderless": sorted(self.due), "permits": TRUNCATES}
         self.targets = Targets(topics=(topic,), roles=roles)
 
     async def inject(self) -> None:
         """Request unclean elections until every partition has a leader."""
 
         async def leaderless() -> str | None:
-            states = await self._states()
+            states = await self.context.world.partitions([self.topic])
             pending = [(self.topic, s.partition) for s in states if s.partition in self.due and s.leader is None]
             if not pending:
                 return None
@@ -142,16 +135,19 @@ class UncleanInjection(ElectInjection):
         await wait_until(leaderless, self.context.clock, ELECTED_DEADLINE_MS)
 
     async def hold(self, _until_us: int | None, report: Report) -> None:
-        """Report that each has a leader, at a higher epoch, that was not in sync before."""
-        now = await self.now()
-        led = [p for p in self.due if p in now and _led_again(self.before[p], now[p])]
-        what = f"partitions of {self.topic} without a leader that have one now, which was not in sync"
-        report(Witness(what, len(self.due), len(led), "partitions", len(now), len(led) == len(self.due)))
+        """Report the partitions with a leader, at a higher epoch, that was not in sync before."""
+        states = await partition_states(self.topic, self.context)
+        led = [
+            state
+            for state in states
+            if (before := self.due.get(state.partition))
+            and state.leader is not None
+            and state.leader not in before.isr
+            and state.leader_epoch > before.leader_epoch
+        ]
+        what = f"partitions of {self.topic} that had no leader and are led by a replica that was not in sync"
+        report(Witness(what, len(self.due), len(led), "partitions", len(states), len(led) == len(self.due)))
 
 
-def _elected(before: PartitionState, now: PartitionState) -> bool:
-    return now.leader == now.replicas[0] and now.leader_epoch > before.leader_epoch
-
-
-def _led_again(before: PartitionState, now: PartitionState) -> bool:
-    return now.leader is not None and now.leader not in before.isr and now.leader_epoch > before.leader_epoch
+async def partition_states(topic: str, context: InjectionContext) -> Sequence[PartitionState]:
+    return await retry_refused(lambda: context.world.partitions([topic]), context.clock, READ_DEADLINE_MS)

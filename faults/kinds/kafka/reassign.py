@@ -8,8 +8,8 @@
 ``replication: N``              more or fewer replicas, spread over the racks
 ==============================  ===================================================================================
 
-If leaders have to move, they are elected immediately. The first replica is the preferred leader and keeps its place
-unless the change requires another. Without ``for`` the move is the action and stays. With ``for`` the heal restores the
+If leaders have to move, they are elected immediately. The first replica, the preferred leader, stays first unless the
+change requires another order. Without ``for`` the move is the action and stays. With ``for`` the heal restores the
 earlier assignment and leaders. The undo of a move in progress cancels the move and restores the assignment.
 
 ``throttle`` slows the data down by Kafka's replication throttle (KIP-73), so that a move lasts; ``cancel_after``
@@ -20,10 +20,9 @@ The throttle is in force before the move is requested and removed after it, even
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
-from pydantic_core import PydanticCustomError
 
 from aftershock.errors import FaultError
 from aftershock.faults.kinds.fault import (
@@ -31,7 +30,6 @@ from aftershock.faults.kinds.fault import (
     Band,
     Draws,
     ExclusiveResource,
-    Family,
     Fault,
     FieldPath,
     Impact,
@@ -39,7 +37,7 @@ from aftershock.faults.kinds.fault import (
     InjectionContext,
     PlanContext,
     Report,
-    TargetKind,
+    invalid,
 )
 from aftershock.faults.kinds.kafka.config import (
     Change,
@@ -77,14 +75,14 @@ def rotate(states: Iterable[PartitionState], turns: int) -> Assignment:
 def move_replicas(states: Iterable[PartitionState], source: BrokerId, target: BrokerId) -> Assignment:
     """Put ``target`` in the place of ``source``, unless ``target`` holds the partition already."""
     return {
-        partition_of(s): s.replicas if target in s.replicas else _substitute(s.replicas, {source: target})
+        partition_of(s): s.replicas if target in s.replicas else substitute(s.replicas, {source: target})
         for s in states
     }
 
 
 def swap_brokers(states: Iterable[PartitionState], source: BrokerId, target: BrokerId) -> Assignment:
     """Exchange two brokers, also in partitions that only one of them holds."""
-    return {partition_of(s): _substitute(s.replicas, {source: target, target: source}) for s in states}
+    return {partition_of(s): substitute(s.replicas, {source: target, target: source}) for s in states}
 
 
 def replace_broker(states: Iterable[PartitionState], source: BrokerId, target: BrokerId) -> Assignment:
@@ -110,7 +108,11 @@ def change_replication(states: Iterable[PartitionState], factor: int, racks: Map
     held: Counter[BrokerId] = Counter()
     assignment: Assignment = {}
     for state in states:
-        replicas = _shortened(state.replicas, factor, racks)
+        replicas = state.replicas
+        while len(replicas) > factor:  # remove the last replica that shares its rack with another, or else the last
+            by_rack = Counter(racks.get(replica) for replica in replicas)
+            spare = [replica for replica in replicas[1:] if by_rack[racks.get(replica)] > 1] or list(replicas[1:])
+            replicas = tuple(replica for replica in replicas if replica != spare[-1])
         while len(replicas) < factor:
             candidates = [broker for broker in sorted(racks) if broker not in replicas]
             if not candidates:
@@ -125,17 +127,8 @@ def change_replication(states: Iterable[PartitionState], factor: int, racks: Map
     return assignment
 
 
-def _substitute(replicas: Replicas, substitutes: Mapping[BrokerId, BrokerId]) -> Replicas:
+def substitute(replicas: Replicas, substitutes: Mapping[BrokerId, BrokerId]) -> Replicas:
     return tuple(substitutes.get(replica, replica) for replica in replicas)
-
-
-def _shortened(replicas: Replicas, factor: int, racks: Mapping[BrokerId, str]) -> Replicas:
-    """Remove the last replicas, those in a rack with another replica first."""
-    while len(replicas) > factor:
-        by_rack = Counter(racks.get(replica) for replica in replicas)
-        spare = [replica for replica in replicas[1:] if by_rack[racks.get(replica)] > 1] or list(replicas[1:])
-        replicas = tuple(replica for replica in replicas if replica != spare[-1])
-    return replicas
 
 
 MOVED_DEADLINE_MS = 60_000
@@ -177,44 +170,38 @@ class ReassignInjection(Injection):
 
         Another fault may move leaders again later, so only the assignment is read a second time.
         """
-        report(await (self._leaders() if self.elects and self._moving_leaders() else self.replicas()))
+        moving_leaders = [key for key, state in self.before.items() if state.leader != self.assignment[key][0]]
+        if self.elects and moving_leaders:
+            now = await self.read_partitions()
+            moved = [
+                key
+                for key in moving_leaders
+                if key in now
+                and now[key].leader == self.assignment[key][0]
+                and now[key].leader_epoch > self.before[key].leader_epoch
+            ]
+            topics, count = ", ".join(self.targets.topics), len(moving_leaders)
+            what = f"partitions of {topics} whose leadership moved to the new preferred replica at a higher epoch"
+            report(Witness(what, count, len(moved), "partitions", len(now), len(moved) == count))
+        else:
+            report(await self.replicas_witness())
         if until_us is not None and self.context.clock.now_us() < until_us:
             await self.context.clock.sleep_until_us(until_us)
-            report(await self.replicas())
+            report(await self.replicas_witness())
 
-    async def replicas(self) -> Witness:
+    async def replicas_witness(self) -> Witness:
         """Witness of the partitions with the new replicas."""
-        now = await self.now()
-        done = [key for key, replicas in self.assignment.items() if key in now and now[key].replicas == replicas]
-        what = f"partitions of {', '.join(self.targets.topics)} whose replicas, read back, are the ones asked for"
-        asked = len(self.assignment)
-        return Witness(what, asked, len(done), "partitions", len(now), ok=len(done) == asked)
+        now = await self.read_partitions()
+        moved = [key for key, replicas in self.assignment.items() if key in now and now[key].replicas == replicas]
+        what = f"partitions of {', '.join(self.targets.topics)} whose replicas, read back, are the requested replicas"
+        count = len(self.assignment)
+        return Witness(what, count, len(moved), "partitions", len(now), ok=len(moved) == count)
 
-    async def now(self) -> dict[TopicPartition, PartitionState]:
+    async def read_partitions(self) -> dict[TopicPartition, PartitionState]:
         """Return the current state of the partitions of the fault's topics."""
-        states = await retry_refused(self._states, self.context.clock, READ_DEADLINE_MS)
+        world, topics = self.context.world, self.targets.topics
+        states = await retry_refused(lambda: world.partitions(topics), self.context.clock, READ_DEADLINE_MS)
         return {partition_of(state): state for state in states}
-
-    def _moving_leaders(self) -> list[TopicPartition]:
-        return [key for key, state in self.before.items() if state.leader != self.assignment[key][0]]
-
-    async def _leaders(self) -> Witness:
-        now, due = await self.now(), self._moving_leaders()
-        moved = [
-            key
-            for key in due
-            if key in now
-            and now[key].leader == self.assignment[key][0]
-            and now[key].leader_epoch > self.before[key].leader_epoch
-        ]
-        what = f"leaders of {', '.join(self.targets.topics)} that moved to the new preferred replica at a higher epoch"
-        return Witness(what, len(due), len(moved), "partitions", len(now), len(moved) == len(due))
-
-    async def _states(self) -> Sequence[PartitionState]:
-        return await self.context.world.partitions(self.targets.topics)
-
-
-_RATE, _REPLICAS = "replication.throttled.rate", "replication.throttled.replicas"
 
 
 async def throttle_changes(
@@ -224,13 +211,16 @@ async def throttle_changes(
     brokers = {b for state in before for b in state.replicas} | {
         b for replicas in assignment.values() for b in replicas
     }
-    rates = {f"{side}.{_RATE}": str(bytes_per_s) for side in ("leader", "follower")}
+    rates = {f"{side}.replication.throttled.rate": str(bytes_per_s) for side in ("leader", "follower")}
     changes = [await plan_change("broker", str(broker), rates, world) for broker in sorted(brokers)]
     for topic in sorted({state.topic for state in before}):
         of_topic = [state for state in before if state.topic == topic]
         sending = [f"{s.partition}:{b}" for s in of_topic for b in s.replicas]
         receiving = [f"{s.partition}:{b}" for s in of_topic for b in assignment[partition_of(s)] if b not in s.replicas]
-        throttled = {f"leader.{_REPLICAS}": ",".join(sending), f"follower.{_REPLICAS}": ",".join(receiving)}
+        throttled = {
+            "leader.replication.throttled.replicas": ",".join(sending),
+            "follower.replication.throttled.replicas": ",".join(receiving),
+        }
         changes.append(await plan_change("topic", topic, throttled, world))
     return changes
 
@@ -263,48 +253,35 @@ class ThrottledInjection(ReassignInjection):
 
     async def hold(self, until_us: int | None, report: Report) -> None:
         """Report the move in progress, then each second the throttle, until ``until_us`` or the move's end."""
-        clock = self.context.clock
-        report(await self._in_flight())
+        clock, count = self.context.clock, len(self.assignment)
+        moving = await self.moving()
+        what = "partitions whose move is in progress, slowed down by the throttle"
+        report(Witness(what, count, len(moving), "partitions", count, bool(moving)))
         report(await settings_witness(self.changes, self.context))
-        deadline_us = clock.now_us() + MOVED_DEADLINE_MS * 1000
-        while clock.now_us() < (until_us or deadline_us) and (until_us or await self.moving()):
-            await clock.sleep_until_us(min(clock.now_us() + READ_BACK_US, until_us or deadline_us))
+        end_us = until_us or clock.now_us() + MOVED_DEADLINE_MS * 1000
+        while clock.now_us() < end_us and (until_us or await self.moving()):
+            await clock.sleep_until_us(min(clock.now_us() + READ_BACK_US, end_us))
             report(await settings_witness(self.changes, self.context))
-        report(await (self.replicas() if until_us is None else self._moved_or_moving()))
+        if until_us is None:
+            report(await self.replicas_witness())
+            return
+        moving, now = await self.moving(), await self.read_partitions()
+        moved = [p for p, replicas in self.assignment.items() if p in now and now[p].replicas == replicas]
+        moved_or_moving = len({*moving, *moved})
+        what = "partitions that are moved as requested, or whose move is in progress"
+        report(Witness(what, count, moved_or_moving, "partitions", len(now), moved_or_moving == count))
 
     async def moving(self) -> list[TopicPartition]:
         """Return the partitions of this fault whose move is in progress."""
         moving = await retry_refused(self.context.world.reassigning, self.context.clock, READ_DEADLINE_MS)
         return sorted(moving & self.assignment.keys())
 
-    async def _in_flight(self) -> Witness:
-        moving = await self.moving()
-        what = "partitions whose move is in flight, held back by the throttle"
-        return Witness(what, len(self.assignment), len(moving), "partitions", len(self.assignment), bool(moving))
-
-    async def _moved_or_moving(self) -> Witness:
-        moving, now = set(await self.moving()), await self.now()
-        moved = [p for p, replicas in self.assignment.items() if p in now and now[p].replicas == replicas]
-        count = len(moving.union(moved))
-        what = "partitions moved as asked, or still on their way"
-        return Witness(what, len(self.assignment), count, "partitions", len(now), count == len(self.assignment))
-
 
 class CancelledInjection(ThrottledInjection):
-    """Reassignment cancelled in progress. ``caught``: number of partitions that were moving at the cancellation."""
+    """Reassignment cancelled in progress. ``cancelled``: number of partitions that were moving at the cancellation."""
 
-    def __init__(
-        self,
-        context: InjectionContext,
-        before: Sequence[PartitionState],
-        assignment: Assignment,
-        targets: Targets,
-        changes: Sequence[Change],
-        cancel_after_ms: int,
-    ) -> None:
-        super().__init__(context, before, assignment, targets, changes)
-        self.cancel_after_ms = cancel_after_ms
-        self.caught = 0
+    cancel_after_ms: int
+    cancelled = 0
 
     @property
     def undo_after(self) -> Undo:
@@ -316,33 +293,31 @@ class CancelledInjection(ThrottledInjection):
 
         async def still_moving() -> str | None:
             moving = await self.moving()
-            return f"{len(moving)} cancelled moves are still in flight" if moving else None
+            return f"{len(moving)} cancelled moves are still in progress" if moving else None
 
         await super().inject()
         await self.context.clock.sleep_until_us(self.context.clock.now_us() + self.cancel_after_ms * 1000)
         moving = await self.moving()
-        self.caught = len(moving)
+        self.cancelled = len(moving)
         await run_to_completion(self.context.world.cancel_reassign(moving))
         await wait_until(still_moving, self.context.clock, MOVED_DEADLINE_MS)
 
     async def hold(self, _until_us: int | None, report: Report) -> None:
         """Report that a move was in progress, and was cancelled."""
-        asked = len(self.assignment)
-        what = "partitions whose move was in flight when it was cancelled"
-        report(Witness(what, asked, self.caught, "partitions", asked, self.caught > 0))
-        back = await self._back() if self.caught else []
-        what = "partitions that were caught and are on the brokers of before, with no move in flight"
-        report(
-            Witness(what, max(1, self.caught), len(back), "partitions", asked, bool(back) and len(back) >= self.caught)
-        )
-
-    async def _back(self) -> list[TopicPartition]:
-        now, moving = await self.now(), await self.moving()
-        return [
-            key
-            for key, state in self.before.items()
-            if key in now and key not in moving and {*now[key].replicas} == {*state.replicas}
-        ]
+        count = len(self.assignment)
+        what = "partitions whose move was in progress when it was cancelled"
+        report(Witness(what, count, self.cancelled, "partitions", count, self.cancelled > 0))
+        restored: list[TopicPartition] = []
+        if self.cancelled:
+            now, moving = await self.read_partitions(), await self.moving()
+            restored = [
+                key
+                for key, state in self.before.items()
+                if key in now and key not in moving and {*now[key].replicas} == {*state.replicas}
+            ]
+        what = "partitions that are on their earlier brokers after the cancellation, with no move in progress"
+        ok = bool(restored) and len(restored) >= self.cancelled
+        report(Witness(what, max(1, self.cancelled), len(restored), "partitions", count, ok))
 
 
 WAYS = ("rotate", "swap", "move", "replace", "replication")
@@ -358,57 +333,63 @@ class Move(BaseModel):
 
 
 class Reassign(Fault):
-    """Move replicas: rotate, swap, move, replace a broker, or change the replication factor."""
+    """Move replicas: rotate the leaders, swap, move or replace brokers, or change the replication factor."""
 
-    family: ClassVar[Family] = "Kafka"
-    band: ClassVar[Band] = Band("#2ca02c", "reassign")
-    proof: ClassVar[str] = (
-        "leaders at a higher epoch, or the replica lists read back; throttled or cancelled: moves seen in flight"
+    family = "Kafka"
+    band = Band("#2ca02c", "reassign")
+    proof = (
+        "The new preferred replicas lead at a higher epoch, or Kafka lists the new replicas. A throttled or "
+        "cancelled move is observed in progress."
     )
-    remedy: ClassVar[str] = (
-        "with `for`, or cancelled: the earlier assignment and leaders; without: it stays; throttles are removed"
+    remedy = (
+        "With `for`, or after `cancel_after`, the earlier assignment and leaders are restored. Throttles are "
+        "always removed."
     )
-    permanent_effect: ClassVar[str | None] = "without `for`: the moved replicas"
-    exposure_target: ClassVar[TargetKind] = "topics"
-    closes_connections: ClassVar[bool] = True  # the former leader answers with an error
-    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("assignment", "topics"),)
-    for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "optional"
-    allowance_ms: ClassVar[int] = 2_000  # a rotation takes 0.2 s for a hundred partitions; a move depends on the data
+    permanent_effect = "Without `for`, the replicas stay where they were moved."
+    exposure_target = "topics"
+    closes_connections = True  # the former leader answers with an error
+    exclusive_resources = (ExclusiveResource("assignment", "topics"),)
+    for_rule = "optional"
+    allowance_ms = 2_000  # a rotation takes 0.2 s for a hundred partitions; a move depends on the data
 
     kind: Literal["reassign"] = "reassign"
-    topic: Annotated[str, Field(description="optional for `replace` only: every topic then")] | None = None
+    topic: (
+        Annotated[str, Field(description="may be omitted for `replace` only, which then applies to every topic")] | None
+    ) = None
     rotate: Annotated[StrictInt, Field(ge=1, le=8)] | None = None
     swap: Move | None = None
     move: Move | None = None
     replace: Move | None = None
     replication: Annotated[StrictInt, Field(ge=1, le=9)] | None = None
-    throttle: Annotated[ByteRate, Field(gt=0, description="of each broker, for moved data")] | None = None
-    cancel_after: Annotated[Duration, Field(gt=0, description="needs a `throttle` to be in flight by then")] | None = (
-        None
-    )
+    throttle: (
+        Annotated[ByteRate, Field(gt=0, description="rate of moved data that each broker sends and receives")] | None
+    ) = None
+    cancel_after: (
+        Annotated[
+            Duration,
+            Field(
+                gt=0, description="time after which the move is cancelled; needs `throttle`, or the move ends earlier"
+            ),
+        ]
+        | None
+    ) = None
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
-        if problem := self._problem():
-            raise PydanticCustomError("refused", "{sentence}", {"sentence": problem})
-        return self
-
-    def _problem(self) -> str | None:
+    def _consistent(self) -> Self:
         ways = [way for way in WAYS if getattr(self, way) is not None]
         if len(ways) != 1:
             examples = "`rotate: 1`, `swap`, `move` or `replace: {from: ROLE, to: ROLE}`, `replication: 2`"
-            return f"a reassign needs exactly one of {examples}"
+            raise invalid(f"a reassign needs exactly one of {examples}")
         if self.topic is None and self.replace is None:
-            return f"`{ways[0]}` needs a `topic`; only `replace` applies to all topics without it"
+            raise invalid(f"`{ways[0]}` needs a `topic`; only `replace` applies to all topics without it")
         if self.rotate is not None and self.throttle is not None:
-            return "a rotation moves no data, so there is nothing to throttle: remove `throttle`"
+            raise invalid("a rotation moves no data, so there is nothing to throttle: remove `throttle`")
         if self.cancel_after is not None and self.throttle is None:
-            return "an unthrottled move ends at once, before `cancel_after`: add `throttle: 100kB/s`"
+            raise invalid("an unthrottled move ends at once, before `cancel_after`: add `throttle: 100kB/s`")
         if self.cancel_after is not None and self.for_ is not None:
-            return (
-                "a cancelled move has no `for`: it ends after `cancel_after`, with the earlier assignment; remove `for`"
-            )
-        return None
+            sentence = "a cancelled move has no `for`: it ends after `cancel_after`, with the earlier assignment; "
+            raise invalid(sentence + "remove `for`")
+        return self
 
     @property
     def _between(self) -> tuple[str, Move] | None:
@@ -416,22 +397,18 @@ class Reassign(Fault):
         return next(((way, move) for way, move in ways if move is not None), None)
 
     def impact(self) -> Impact:
-        """Return ``leaders`` for a rotation; a move changes the replicas too."""
         return "leaders" if self.rotate else "unknown"
 
     def roles(self) -> dict[tuple[str, ...], str]:
-        """Return source and target of a move."""
         if self._between is None:
             return {}
         way, move = self._between
         return {(way, "from"): move.from_, (way, "to"): move.to}
 
     def topics(self) -> dict[FieldPath, str]:
-        """Return the topic, if given."""
         return {("topic",): self.topic} if self.topic is not None else {}
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
-        """Yield moves without effect, and more replicas than brokers."""
         if self._between and self._between[1].from_ == self._between[1].to and "any" not in self._between[1].to:
             yield Problem(
                 (self._between[0],), "`from` and `to` are the same, so no replica would move: name two brokers"
@@ -444,38 +421,32 @@ class Reassign(Fault):
             yield Problem(("replication",), f"{self.replication} replicas need as many brokers, and there are {count}")
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """Resolve the new assignment; raise FaultError if there is no such topic, or if nothing would change."""
         states = tuple(await context.world.partitions(None if self.topic is None else [self.topic]))
         if not states:
             raise FaultError(f"there is no topic {self.topic}; check the fault's target")
-        assignment, roles = await self._new_assignment(states, context.world, draws)
-        changed = tuple(
-            state for state in states if assignment.get(partition_of(state), state.replicas) != state.replicas
-        )
-        if not changed:
+        assignment: Assignment
+        roles: dict[str, Any]
+        ends: tuple[BrokerId, ...] = ()
+        if self.rotate is not None:
+            assignment, roles = rotate(states, self.rotate), {"rotate": self.rotate}
+        elif self._between is None:
+            racks = {
+                broker: rack for broker, rack in context.world.racks().items() if broker in brokers_of(context.world)
+            }
+            assignment = change_replication(states, self.replication or 0, racks)
+            roles = {"replication": self.replication}
+        else:
+            way, move = self._between
+            source = await resolve(move.from_, context.world, draws, f"{way}.from")
+            target = await resolve(move.to, context.world, draws, f"{way}.to")
+            change = {"swap": swap_brokers, "move": move_replicas, "replace": replace_broker}[way]
+            assignment, roles, ends = change(states, source, target), {"from": source, "to": target}, (source, target)
+        before = [state for state in states if assignment.get(partition_of(state), state.replicas) != state.replicas]
+        if not before:
             topic = self.topic or "every topic"
             raise FaultError(f"every partition of {topic} is assigned that way already, so there is nothing to move")
-        ends = (roles["from"], roles["to"]) if self._between else ()
-        topics = tuple(sorted({state.topic for state in changed}))
-        return await self._injection(context, changed, assignment, Targets(brokers=ends, topics=topics, roles=roles))
-
-    async def _new_assignment(
-        self, states: Sequence[PartitionState], world: World, draws: Draws
-    ) -> tuple[Assignment, dict[str, Any]]:
-        if self.rotate is not None:
-            return rotate(states, self.rotate), {"rotate": self.rotate}
-        if self._between is None:
-            racks = {broker: rack for broker, rack in world.racks().items() if broker in brokers_of(world)}
-            return change_replication(states, self.replication or 0, racks), {"replication": self.replication}
-        way, move = self._between
-        source = await resolve(move.from_, world, draws, f"{way}.from")
-        target = await resolve(move.to, world, draws, f"{way}.to")
-        change = {"swap": swap_brokers, "move": move_replicas, "replace": replace_broker}[way]
-        return change(states, source, target), {"from": source, "to": target}
-
-    async def _injection(
-        self, context: InjectionContext, before: Sequence[PartitionState], assignment: Assignment, targets: Targets
-    ) -> Injection:
+        topics = tuple(sorted({state.topic for state in before}))
+        targets = Targets(brokers=ends, topics=topics, roles=roles)
         changed = {partition_of(state): assignment[partition_of(state)] for state in before}
         if self.throttle is None:
             elects = self.rotate is not None or self.swap is not None
@@ -483,4 +454,6 @@ class Reassign(Fault):
         changes = await throttle_changes(before, changed, self.throttle, context.world)
         if self.cancel_after is None:
             return ThrottledInjection(context, before, changed, targets, changes)
-        return CancelledInjection(context, before, changed, targets, changes, self.cancel_after)
+        injection = CancelledInjection(context, before, changed, targets, changes)
+        injection.cancel_after_ms = self.cancel_after
+        return injection

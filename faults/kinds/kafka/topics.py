@@ -16,24 +16,22 @@ topic.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StrictInt, model_validator
-from pydantic_core import PydanticCustomError
 
 from aftershock.errors import FaultError
 from aftershock.faults.kinds.fault import (
     Band,
     Draws,
     ExclusiveResource,
-    Family,
     Fault,
     FieldPath,
     Injection,
     InjectionContext,
     PlanContext,
     Report,
-    TargetKind,
+    invalid,
 )
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.runtime.record import NOTHING, Targets, Undo, Witness
@@ -68,7 +66,7 @@ class AddPartitionsInjection(Injection):
     async def hold(self, _until_us: int | None, report: Report) -> None:
         """Report the number of partitions with a leader."""
         led = await retry_refused(self._count_led, self.context.clock, READ_DEADLINE_MS)
-        what = f"partitions of {self.topic} that have a leader, {self.before} of them from before"
+        what = f"partitions of {self.topic} that have a leader; there were {self.before} before the fault"
         report(Witness(what, self.to, led, "partitions", led, led >= self.to))
 
     async def _count_led(self) -> int:
@@ -78,32 +76,29 @@ class AddPartitionsInjection(Injection):
 class AddPartitions(Fault):
     """Give a topic more partitions."""
 
-    family: ClassVar[Family] = "Kafka"
-    band: ClassVar[Band] = Band("#a55194", "add partitions")
-    proof: ClassVar[str] = "the partitions read back, each with a leader"
-    remedy: ClassVar[str] = "nothing: the partitions stay"
-    permanent_effect: ClassVar[str | None] = "a topic with more partitions"
-    exposure_target: ClassVar[TargetKind] = "topics"
-    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("assignment", "topics"),)
-    for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "refused"
-    allowance_ms: ClassVar[int] = 1_000
+    family = "Kafka"
+    band = Band("#a55194", "add partitions")
+    proof = "Kafka lists the new number of partitions, each with a leader."
+    remedy = "Nothing is restored, because Kafka can't remove partitions."
+    permanent_effect = "The topic keeps the additional partitions."
+    exposure_target = "topics"
+    exclusive_resources = (ExclusiveResource("assignment", "topics"),)
+    for_rule = "refused"
+    allowance_ms = 1_000
 
     kind: Literal["add_partitions"] = "add_partitions"
     topic: str
     to: Annotated[StrictInt, Field(ge=2, le=10_000, description="total number of partitions afterwards")]
 
     def topics(self) -> dict[FieldPath, str]:
-        """Return the topic."""
         return {("topic",): self.topic}
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
-        """Yield a problem unless the number grows."""
         partitions = {topic.name: topic.partitions for topic in plan.topics.values()}.get(self.topic)
         if partitions is not None and self.to <= partitions:
             yield Problem(("to",), f"{self.topic} has {partitions} partitions, and Kafka can only add: set `to` higher")
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        """Resolve the topic; raise FaultError if it doesn't exist or has that many partitions already."""
         before = len(await context.world.partitions([self.topic]))
         if not 0 < before < self.to:
             raise FaultError(f"{self.topic} has {before} partitions, so it can't grow to {self.to}; check `to`")
@@ -141,7 +136,7 @@ class DeleteRecordsInjection(Injection):
         """Report the partitions that start at the new log start or later."""
         pending = await retry_refused(self._pending, self.context.clock, READ_DEADLINE_MS)
         asked = len(self.before)
-        what = f"partitions of {self.topic} whose log, by its leader, begins where the deletion ended or later"
+        what = f"partitions of {self.topic} whose leader reports a log start at or above the requested offset"
         report(Witness(what, asked, asked - len(pending), "partitions", asked, not pending))
 
     async def _pending(self) -> list[TopicPartition]:
@@ -152,45 +147,47 @@ class DeleteRecordsInjection(Injection):
 class DeleteRecords(Fault):
     """Delete the oldest records of a topic."""
 
-    family: ClassVar[Family] = "Kafka"
-    band: ClassVar[Band] = Band("#8c6d31", "delete records")
-    proof: ClassVar[str] = "the log start of every partition, read back from its leader"
-    remedy: ClassVar[str] = "nothing: the records are gone"
-    permanent_effect: ClassVar[str | None] = "logs without the records that it deleted"
-    exposure_target: ClassVar[TargetKind] = "topics"
-    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("records", "topics"),)
-    for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "refused"
-    allowance_ms: ClassVar[int] = 1_000
+    family = "Kafka"
+    band = Band("#8c6d31", "delete records")
+    proof = "The leader of each partition reports the new log start."
+    remedy = "Nothing is restored: deleted records can't be brought back."
+    permanent_effect = "The deleted records are missing from the logs."
+    exposure_target = "topics"
+    exclusive_resources = (ExclusiveResource("records", "topics"),)
+    for_rule = "refused"
+    allowance_ms = 1_000
 
     kind: Literal["delete_records"] = "delete_records"
     topic: str
-    share: Annotated[float, Field(gt=0, le=1, description="share of each partition, the oldest records")] | None = None
-    before: Annotated[StrictInt, Field(ge=1, description="up to this offset of each partition")] | None = None
+    share: (
+        Annotated[float, Field(gt=0, le=1, description="share of each partition to delete, oldest records first")]
+        | None
+    ) = None
+    before: (
+        Annotated[StrictInt, Field(ge=1, description="delete the records of each partition below this offset")] | None
+    ) = None
 
     @model_validator(mode="after")
     def _one_at_most(self) -> Self:
         if self.share is not None and self.before is not None:
             sentence = "a delete_records takes a `share` or an offset (`before`), not both; remove one"
-            raise PydanticCustomError("refused", "{sentence}", {"sentence": sentence})
+            raise invalid(sentence)
         return self
 
     def topics(self) -> dict[FieldPath, str]:
-        """Return the topic."""
         return {("topic",): self.topic}
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        """Resolve the new log starts; raise FaultError if the topic holds no such records."""
         ends = await context.world.log_ends(self.topic)
-        new_starts = {key: self._new_start(start, end) for key, (start, end) in ends.items()}
+        share = 1.0 if self.share is None else self.share
+        new_starts = {
+            key: start + math.ceil((end - start) * share) if self.before is None else min(self.before, end)
+            for key, (start, end) in ends.items()
+        }
         raised = {key: offset for key, offset in new_starts.items() if offset > ends[key][0]}
         if not raised:
             raise FaultError(f"{self.topic} holds no records to delete; let some be produced first")
         return DeleteRecordsInjection(context, self.topic, raised)
-
-    def _new_start(self, start: int, end: int) -> int:
-        if self.before is not None:
-            return min(self.before, end)
-        return start + math.ceil((end - start) * (1.0 if self.share is None else self.share))
 
 
 RECREATED_DEADLINE_MS = 30_000
@@ -215,14 +212,23 @@ class RecreateTopicInjection(Injection):
 
     async def inject(self) -> None:
         """Delete the topic, create it, and wait until all partitions have leaders."""
+        world, clock = self.context.world, self.context.clock
+
+        async def not_deleted() -> str | None:
+            return f"{self.topic} is not yet deleted" if self.topic in await world.topic_ids() else None
 
         async def not_led() -> str | None:
-            states = await self.context.world.partitions([self.topic])
+            states = await world.partitions([self.topic])
             led = sum(state.leader is not None for state in states)
             return None if led == self.partitions else f"{led} of {self.partitions} partitions have a leader"
 
-        await run_to_completion(self._replace())
-        await wait_until(not_led, self.context.clock, RECREATED_DEADLINE_MS)
+        async def replace() -> None:
+            await world.delete_topic(self.topic)
+            await wait_until(not_deleted, clock, RECREATED_DEADLINE_MS)
+            await perform(self.undo, world, clock)
+
+        await run_to_completion(replace())
+        await wait_until(not_led, clock, RECREATED_DEADLINE_MS)
 
     async def hold(self, _until_us: int | None, report: Report) -> None:
         """Report that the topic has another id."""
@@ -231,45 +237,34 @@ class RecreateTopicInjection(Injection):
         what = f"topics named {self.topic} with another id than {self.topic_id}: {now}"
         report(Witness(what, asked=1, observed=float(ok), unit="topics", n=1, ok=ok))
 
-    async def _replace(self) -> None:
-        async def still_there() -> str | None:
-            return f"{self.topic} is not yet deleted" if self.topic in await self.context.world.topic_ids() else None
-
-        await self.context.world.delete_topic(self.topic)
-        await wait_until(still_there, self.context.clock, RECREATED_DEADLINE_MS)
-        await perform(self.undo, self.context.world, self.context.clock)
-
 
 class RecreateTopic(Fault):
-    """Delete a topic and create it again."""
+    """Delete a topic and create it again with the same partitions, replicas and settings."""
 
-    family: ClassVar[Family] = "Kafka"
-    band: ClassVar[Band] = Band("#ad494a", "recreate topic")
-    proof: ClassVar[str] = "a topic of that name, with another id"
-    remedy: ClassVar[str] = "nothing: the new topic stays; interrupted, it is created"
-    permanent_effect: ClassVar[str | None] = "a topic of that name with another id, and none of the records"
-    exposure_target: ClassVar[TargetKind] = "topics"
-    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = tuple(
+    family = "Kafka"
+    band = Band("#ad494a", "recreate topic")
+    proof = "Kafka lists the topic with another topic id."
+    remedy = "The new topic stays. If the action is interrupted, the topic is created."
+    permanent_effect = "The topic has another topic id and none of the earlier records."
+    exposure_target = "topics"
+    exclusive_resources = tuple(
         ExclusiveResource(resource, "topics") for resource in ("assignment", "records", "settings")
     )
-    for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "refused"
-    allowance_ms: ClassVar[int] = 2_000  # 0.3 s for six partitions
+    for_rule = "refused"
+    allowance_ms = 2_000  # 0.3 s for six partitions
 
     kind: Literal["recreate_topic"] = "recreate_topic"
     topic: str
 
     def topics(self) -> dict[FieldPath, str]:
-        """Return the topic."""
         return {("topic",): self.topic}
 
     def problems(self, _plan: PlanContext) -> Iterator[Problem]:
-        """Yield a problem for Kafka's internal topics, which hold groups and transactions."""
         if self.topic.startswith("__"):
-            sentence = f"{self.topic} is internal to Kafka, and coordinators would not notice: name a topic of the plan"
+            sentence = f"{self.topic} is internal to Kafka, and coordinators would not notice: use a topic of the plan"
             yield Problem(("topic",), sentence)
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        """Resolve the topic; raise FaultError if it doesn't exist."""
         topic_id = (await context.world.topic_ids()).get(self.topic)
         if topic_id is None:
             raise FaultError(f"there is no topic {self.topic}; check the fault's target")

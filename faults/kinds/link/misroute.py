@@ -7,10 +7,9 @@ settings only for its own id, so the answer, which comes over Kafka's protocol a
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
 
 from aftershock.errors import FaultError
 from aftershock.faults.kinds.fault import (
@@ -22,8 +21,9 @@ from aftershock.faults.kinds.fault import (
     Injection,
     InjectionContext,
     PlanContext,
+    invalid,
 )
-from aftershock.faults.kinds.link.base import LinkFault, LinkInjection, running, targets_of
+from aftershock.faults.kinds.link.base import LinkFault, LinkInjection, link_targets, links_to_running_brokers
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.runtime.record import Undo, Witness
 from aftershock.faults.runtime.waiting import run_to_completion, wait_until
@@ -52,7 +52,7 @@ class MisrouteInjection(LinkInjection):
         swapped = [*pairs, *((second, first) for first, second in pairs)]
         self.expected = {link: partner.broker for link, partner in swapped}
         self.upstreams = {link.proxy: upstreams[partner.proxy] for link, partner in swapped}
-        self.targets = targets_of(self.expected, roles)
+        self.targets = link_targets(self.expected, roles)
         before = [[proxy, upstreams[proxy]] for proxy in self.targets.links]
         self.undo = Undo("redirect_proxies", {"upstreams": before})
 
@@ -86,7 +86,7 @@ class MisrouteInjection(LinkInjection):
         await wait_until(self._remaining, self.context.clock, BACK_DEADLINE_MS)
 
     async def _remaining(self) -> str | None:
-        for link in await running(list(self.expected), self.context):
+        for link in await links_to_running_brokers(list(self.expected), self.context):
             if (node := await self._node_behind(link)) not in (None, link.broker):
                 return f"broker {node} answers behind {link.proxy}"
         return None
@@ -101,22 +101,25 @@ class MisrouteInjection(LinkInjection):
 class Misroute(LinkFault):
     """Swap a client link with the link from the same rack to another broker."""
 
-    band: ClassVar[Band] = Band("#637939", "misroute")
-    proof: ClassVar[str] = "the node id that answers behind each link, over Kafka's protocol; the proxies, read back"
-    remedy: ClassVar[str] = "the proxies lead where they did, and the right broker answers behind each"
-    closes_connections: ClassVar[bool] = True
-    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("upstream", "links"),)
-    allowance_ms: ClassVar[int] = 2_000
+    band = Band("#637939", "misroute")
+    proof = (
+        "The broker behind each link answers with the node id of the other broker. Toxiproxy lists the swapped "
+        "upstreams (read each second)."
+    )
+    remedy = "The proxies lead to their own brokers again, and the right broker answers behind each link."
+    closes_connections = True
+    exclusive_resources = (ExclusiveResource("upstream", "links"),)
+    allowance_ms = 2_000
 
     kind: Literal["misroute"] = "misroute"
-    with_: Annotated[RoleText, Field(alias="with", description="the broker whose link it is swapped with")]
+    with_: Annotated[RoleText, Field(alias="with", description="the broker whose link is swapped with `link`")]
 
     @model_validator(mode="after")
     def _client_link_to_one_broker(self) -> Self:
         selector = parse(self.link)
         if not isinstance(selector, ToBroker) or selector.channel != "client" or not selector.role or selector.both:
             sentence = "a misroute swaps a client's link to one broker: use `client(a) -> broker(1)`"
-            raise PydanticCustomError("refused", "{sentence}", {"sentence": sentence})
+            raise invalid(sentence)
         return self
 
     def impact(self) -> Impact:
@@ -124,11 +127,9 @@ class Misroute(LinkFault):
         return "unknown"
 
     def roles(self) -> dict[FieldPath, str]:
-        """Return both brokers."""
         return super().roles() | {("with",): self.with_}
 
     def links(self) -> dict[FieldPath, str]:
-        """Return the link, and the link it is swapped with."""
         source = self.link.partition("->")[0]
         return super().links() | {("with",): f"{source}-> broker({self.with_})"}
 
@@ -138,7 +139,6 @@ class Misroute(LinkFault):
             yield Problem(("with",), "that is the broker at the end of `link` itself: use another broker")
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """Resolve both links; raise FaultError if one is missing, or if both lead to the same broker."""
         streams = await links_of(self.link, context.world, draws)
         broker = await resolve(self.with_, context.world, draws, "with")
         links = {(link.source_rack, link.broker): link for link in context.world.links() if link.channel == "client"}
@@ -146,5 +146,5 @@ class Misroute(LinkFault):
         if broker == own[0].broker or (own[0].source_rack, broker) not in links:
             raise FaultError(f"{self.with_} is broker {broker}, and {self.link} can't be swapped with a link to it")
         pairs = [(link, links[link.source_rack, broker]) for link in own]
-        roles = await self.described(streams, context.world) | {"with": broker}
+        roles = await self.target_roles(streams, context.world) | {"with": broker}
         return MisrouteInjection(context, pairs, await context.world.upstreams(), roles)

@@ -1,28 +1,38 @@
-"""Base of faults on one node: the node's duties before the fault, its state during it, and its return to service."""
+"""Base classes of the faults on nodes.
+
+``NodeFault`` resolves a node by its id or role and records what the node does for the cluster before the fault.
+``NodeInjection`` takes the node down and waits after the heal until it is in service again.
+"""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 from aftershock.errors import AftershockError, FaultError
 from aftershock.faults.kinds.fault import (
     Draws,
     ExclusiveResource,
+    Family,
     Fault,
+    FieldPath,
     Injection,
     InjectionContext,
+    PlanContext,
     Report,
-    TargetKind,
     report_each_second,
 )
+from aftershock.faults.plan.document import Problem
 from aftershock.faults.runtime.probing import unanswered_reason
 from aftershock.faults.runtime.record import Targets, Undo, Verb, Witness
-from aftershock.faults.runtime.waiting import wait_until
+from aftershock.faults.runtime.waiting import run_to_completion, wait_until
 from aftershock.faults.runtime.world import World
 from aftershock.faults.targets.roles import RoleText, brokers_of, resolve
 from aftershock.faults.targets.values import BrokerId, BrokerState, PartitionState
 
 RETURN_DEADLINE_MS = 60_000
+EXITED_DEADLINE_MS = 5_000  # until the engine reports the exit of a killed or stopped node
+SESSION_TIMEOUT_MS = {"fast": 3_000, "production": 9_000}
+"""``broker.session.timeout.ms`` of each profile: after it the controller fences a silent broker."""
 
 
 class NodeInjection(Injection):
@@ -43,7 +53,7 @@ class NodeInjection(Injection):
         self.targets = Targets(brokers=(victim,), roles=roles)
         self.undo = Undo(self.verb, {"broker": victim})
 
-    async def see_down(self, deadline_ms: int) -> None:
+    async def wait_until_down(self, deadline_ms: int) -> None:
         """Wait until the container is ``down``; raise FaultError after the deadline."""
 
         async def not_down() -> str | None:
@@ -55,7 +65,7 @@ class NodeInjection(Injection):
         await wait_until(not_down, self.context.clock, deadline_ms)
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Report each second whether it is still down: an engine's restart policy would shorten the fault."""
+        """Read the node's state back each second: an engine's restart policy would shorten the fault."""
         await report_each_second(self.read_back, report, self.context.clock, until_us)
 
     async def read_back(self) -> Witness:
@@ -65,46 +75,44 @@ class NodeInjection(Injection):
         return Witness(what, asked=1, observed=float(is_down), unit="reads", n=1, ok=is_down)
 
     async def confirm_healed(self) -> None:
-        """Wait until the node answers, is registered, and is in the ISR of every partition it holds."""
-        await self.see_back()
+        await wait_until_in_service(self.victim, self.context)
 
-    async def see_back(self) -> None:
-        """Wait until the node is in service; raise FaultError with what is missing after a deadline."""
-        try:
-            await wait_until(
-                lambda: out_of_service_reason(self.victim, self.context), self.context.clock, RETURN_DEADLINE_MS
-            )
-        except FaultError as error:
-            raise FaultError(f"node {self.victim} did not come back: {error}; look at its log") from error
+
+class KillInjection(NodeInjection):
+    """SIGKILL of one node."""
+
+    down = "exited"
+    verb = "start"
+
+    async def inject(self) -> None:
+        await run_to_completion(self.context.world.kill(self.victim))
+        await self.wait_until_down(EXITED_DEADLINE_MS)
 
 
 class NodeFault(Fault):
     """Base of faults on one node, given by its id or its role."""
 
-    exposure_target: ClassVar[TargetKind] = "brokers"
-    drops_traffic: ClassVar[bool] = True
+    family: ClassVar[Family] = "process"
+    exposure_target = "brokers"
+    drops_traffic = True
     exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("process", "brokers"),)
     injection: ClassVar[type[NodeInjection]]
 
     broker: RoleText
 
-    def roles(self) -> dict[tuple[str, ...], str]:
-        """Return the victim's role."""
+    def roles(self) -> dict[FieldPath, str]:
         return {("broker",): self.broker}
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """Resolve the victim; raise FaultError if it doesn't run."""
         victim = await resolve(self.broker, context.world, draws, "broker")
         await require_running(victim, context.world)
         led = tuple(state for state in await context.world.partitions() if state.leader == victim)
-        return self.injection_on(
-            context, victim, {"asked": self.broker, **await node_duties(victim, led, context.world)}, led
-        )
+        roles = {"asked": self.broker, **await node_duties(victim, led, context.world)}
+        return self.create_injection(context, victim, roles, led)
 
-    def injection_on(
+    def create_injection(
         self, context: InjectionContext, victim: BrokerId, roles: dict[str, Any], led: tuple[PartitionState, ...]
     ) -> NodeInjection:
-        """Create the injection on a victim that led these partitions."""
         return self.injection(context, victim, roles, led)
 
 
@@ -113,7 +121,8 @@ async def require_running(node: BrokerId, world: World) -> None:
     state = await world.state(node)
     if state != "running":
         raise FaultError(
-            f"node {node} is {state} already, so this fault would have no effect; let its other fault heal first"
+            f"node {node} is {state} already, so this fault would have no effect; let the other fault on the node heal "
+            "first"
         )
 
 
@@ -126,6 +135,14 @@ async def node_duties(node: BrokerId, led: Iterable[PartitionState], world: Worl
     except AftershockError:
         is_controller = None  # unknown in the middle of an election, which must not prevent the fault
     return {"leads": dict(sorted(topics.items())), "controller": is_controller, "rack": world.racks().get(node)}
+
+
+async def wait_until_in_service(node: BrokerId, context: InjectionContext) -> None:
+    """Wait until the node is in service; raise FaultError with the reason after a deadline."""
+    try:
+        await wait_until(lambda: out_of_service_reason(node, context), context.clock, RETURN_DEADLINE_MS)
+    except FaultError as error:
+        raise FaultError(f"node {node} did not come back: {error}; look at its log") from error
 
 
 async def out_of_service_reason(node: BrokerId, context: InjectionContext) -> str | None:
@@ -147,3 +164,10 @@ async def out_of_service_reason(node: BrokerId, context: InjectionContext) -> st
     if not missing:
         return None
     return f"it is out of the ISR of {len(missing)} partitions, {missing[0].topic}/{missing[0].partition} first"
+
+
+def combined_node_warnings(plan: PlanContext, place: FieldPath = ("kind",)) -> Iterator[Problem]:
+    """Yield a warning if controllers are brokers as well."""
+    if plan.cluster is not None and plan.cluster.controllers == 0:
+        sentence = "the controller is a broker as well, so clients may be affected by the loss of that broker: "
+        yield Problem(place, sentence + "set `controllers: 3` in the plan's `cluster` to tell the two effects apart")

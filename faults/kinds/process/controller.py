@@ -3,16 +3,16 @@
 No request makes a controller resign, so its process must be stopped. With combined nodes, clients lose a broker at the
 same time, and the two effects can't be distinguished.
 
-``kill_controller`` kills the active controller with SIGKILL. Another one must be elected, and the node stays dead until
-the heal. ``move_controller`` takes the active controller away until another is elected, and brings it back at once:
-``by: restart`` shuts it down, so it resigns and the election is quick; with ``pause`` and ``kill`` the quorum must
-detect the loss first. The new controller stays active, because the choice of the controller was arbitrary before the
-fault as well.
+``kill_controller`` kills the active controller with SIGKILL. Another controller must be elected, and the node stays
+dead until the heal. ``move_controller`` takes the active controller away until another controller is elected, and then
+brings the node back: with ``by: restart`` the controller resigns at its shutdown and the election is quick; with
+``pause`` and ``kill`` the quorum must detect the loss first. The new controller stays active, because the choice of the
+controller was arbitrary before the fault as well.
 """
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -20,18 +20,20 @@ from aftershock.faults.kinds.fault import (
     Band,
     Draws,
     ExclusiveResource,
-    Family,
     Fault,
-    FieldPath,
     Impact,
     Injection,
     InjectionContext,
     PlanContext,
     Report,
-    TargetKind,
 )
-from aftershock.faults.kinds.process.base import RETURN_DEADLINE_MS, out_of_service_reason, require_running
-from aftershock.faults.kinds.process.kill import KillInjection
+from aftershock.faults.kinds.process.base import (
+    RETURN_DEADLINE_MS,
+    KillInjection,
+    combined_node_warnings,
+    require_running,
+    wait_until_in_service,
+)
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.runtime.record import Targets, Undo, Witness
 from aftershock.faults.runtime.undo import perform
@@ -39,37 +41,34 @@ from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, r
 from aftershock.faults.targets.values import BrokerId, Quorum
 
 ELECTED_DEADLINE_MS = 30_000  # 2.5 to 4 s on a quiet host
-SESSION_TIMEOUT_MS = {"fast": 3_000, "production": 9_000}
-"""``broker.session.timeout.ms`` of each profile: after it the controller fences a silent broker."""
 LAG_MAX = 1  # the leader appends a record each half a second, and followers fetch it at once
-_QUORUM_MIN = 3  # voters, so that one may be lost
+QUORUM_MIN = 3  # voters, so that one may be lost
 
 
 class ControllerFault(Fault):
     """Base of faults on the node that is the active controller at that time."""
 
-    family: ClassVar[Family] = "Kafka"
-    exposure_target: ClassVar[TargetKind] = "topics"
-    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("process", "brokers"),)
+    family = "Kafka"
+    exposure_target = "topics"
+    exclusive_resources = (ExclusiveResource("process", "brokers"),)
 
     @abstractmethod
     def create_injection(self, context: InjectionContext, before: Quorum, targets: Targets) -> Injection:
         """Create the injection on the current controller."""
 
     def impact(self) -> Impact:
-        """Unknown: a combined node is lost as a broker too, and no leader moves until the election."""
-        return "unknown"
+        return "unknown"  # a combined node is lost as a broker too, and no leader moves until the election
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
-        """Yield a problem for a quorum with a single voter."""
-        yield from quorum_size_problems(plan)
+        cluster = plan.cluster
+        if cluster is not None and (cluster.controllers or len(cluster.broker_racks)) < QUORUM_MIN:
+            sentence = "no other controller can take over from the only controller: set `controllers: 3` in the plan's "
+            yield Problem(("kind",), sentence + "`cluster`")
 
     def surprises(self, plan: PlanContext) -> Iterator[Problem]:
-        """Yield a warning for combined nodes."""
         yield from combined_node_warnings(plan)
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        """Resolve the active controller; raise FaultError if its container doesn't run."""
         before = await context.world.quorum()
         await require_running(before.controller, context.world)
         topics = sorted({state.topic for state in await context.world.partitions()})
@@ -77,21 +76,6 @@ class ControllerFault(Fault):
         # every topic is a target: all clients are affected while there is no controller
         roles = {"epoch": before.epoch, "rack": rack}
         return self.create_injection(context, before, Targets((before.controller,), topics=tuple(topics), roles=roles))
-
-
-def quorum_size_problems(plan: PlanContext) -> Iterator[Problem]:
-    """Yield a problem if no other voter could become the controller."""
-    cluster = plan.cluster
-    if cluster is not None and (cluster.controllers or len(cluster.broker_racks)) < _QUORUM_MIN:
-        sentence = "no other controller can take over from the only one: set `controllers: 3` in the plan's `cluster`"
-        yield Problem(("kind",), sentence)
-
-
-def combined_node_warnings(plan: PlanContext, place: FieldPath = ("kind",)) -> Iterator[Problem]:
-    """Yield a warning if controllers are brokers as well."""
-    if plan.cluster is not None and plan.cluster.controllers == 0:
-        sentence = "the controller is a broker as well, so clients may be affected by the loss of that broker: "
-        yield Problem(place, sentence + "set `controllers: 3` in the plan's `cluster` to tell the two effects apart")
 
 
 async def wait_for_new_controller(before: Quorum, context: InjectionContext) -> None:
@@ -120,7 +104,7 @@ async def wait_for_voter(node: BrokerId, context: InjectionContext) -> None:
             return None
         return f"node {node} is {lag} records behind the quorum's leader"
 
-    await wait_until(lambda: out_of_service_reason(node, context), context.clock, RETURN_DEADLINE_MS)
+    await wait_until_in_service(node, context)
     await wait_until(behind, context.clock, RETURN_DEADLINE_MS)
 
 
@@ -137,7 +121,6 @@ class KillControllerInjection(KillInjection):
         self.targets = targets
 
     async def inject(self) -> None:
-        """Kill it, and wait until another is elected."""
         await super().inject()
         await wait_for_new_controller(self.before, self.context)
 
@@ -149,23 +132,24 @@ class KillControllerInjection(KillInjection):
             report(await new_controller_witness(self.before, self.context))
 
     async def confirm_healed(self) -> None:
-        """Wait until the node is in service and follows the quorum."""
         await wait_for_voter(self.victim, self.context)
 
 
 class KillController(ControllerFault):
-    """SIGKILL the active controller for a while."""
+    """Kill the active controller with SIGKILL, and start its node at the end."""
 
-    band: ClassVar[Band] = Band("#843c39", "kill controller")
-    proof: ClassVar[str] = "another node is the active controller, at a higher epoch; the container's state each second"
-    remedy: ClassVar[str] = "the node is started and in service again; another stays the controller"
-    for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
-    allowance_ms: ClassVar[int] = 10_000  # a node is back in service 3-7 s after `docker start`
+    band = Band("#843c39", "kill controller")
+    proof = (
+        "Another node is the active controller, at a higher epoch. The engine reports the killed container as "
+        "exited (read each second)."
+    )
+    remedy = "The node is started and follows the quorum. The new controller stays active."
+    for_rule = "needed"
+    allowance_ms = 10_000  # a node is back in service 3-7 s after `docker start`
 
     kind: Literal["kill_controller"] = "kill_controller"
 
     def create_injection(self, context: InjectionContext, before: Quorum, targets: Targets) -> Injection:
-        """See `ControllerFault`."""
         return KillControllerInjection(context, before, targets)
 
 
@@ -199,15 +183,17 @@ class MoveControllerInjection(Injection):
 class MoveController(ControllerFault):
     """Make another node the active controller."""
 
-    band: ClassVar[Band] = Band("#393b79", "move controller")
-    proof: ClassVar[str] = "another node is the active controller, at a higher epoch of the quorum"
-    remedy: ClassVar[str] = "the action ends with the node in service; interrupted, the node is started or resumed"
-    for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "refused"
-    allowance_ms: ClassVar[int] = 12_000  # an election takes 1-4 s, a restart 3-7 s
+    band = Band("#393b79", "move controller")
+    proof = "Another node is the active controller, at a higher epoch of the quorum."
+    remedy = (
+        "The action ends when the former controller is in service. If it is interrupted, the node is started or "
+        "resumed."
+    )
+    for_rule = "refused"
+    allowance_ms = 12_000  # an election takes 1-4 s, a restart 3-7 s
 
     kind: Literal["move_controller"] = "move_controller"
     by: Annotated[By, Field(description="how the active controller is taken away")] = "restart"
 
     def create_injection(self, context: InjectionContext, before: Quorum, targets: Targets) -> Injection:
-        """See `ControllerFault`."""
         return MoveControllerInjection(context, before, self.by, targets)

@@ -10,8 +10,7 @@ are fenced together. Nodes of one rack have no link between them, so the active 
 """
 
 from collections.abc import Iterator
-from functools import partial
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
@@ -20,18 +19,20 @@ from aftershock.faults.kinds.fault import (
     Band,
     Draws,
     ExclusiveResource,
-    Family,
     Fault,
     FieldPath,
     Impact,
     Injection,
     InjectionContext,
     PlanContext,
-    TargetKind,
 )
 from aftershock.faults.kinds.link.base import ToxicInjection, toxic_on
-from aftershock.faults.kinds.process.base import RETURN_DEADLINE_MS, out_of_service_reason
-from aftershock.faults.kinds.process.controller import SESSION_TIMEOUT_MS, combined_node_warnings
+from aftershock.faults.kinds.process.base import (
+    RETURN_DEADLINE_MS,
+    SESSION_TIMEOUT_MS,
+    combined_node_warnings,
+    wait_until_in_service,
+)
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.plan.units import format_duration
 from aftershock.faults.runtime.record import Targets, Witness
@@ -53,59 +54,59 @@ class FenceInjection(ToxicInjection):
     async def inject(self) -> None:
         """Cut the links, and wait until the brokers are fenced."""
         await super().inject()
-        await wait_until(self._not_yet, self.context.clock, FENCED_DEADLINE_MS)
+
+        async def not_fenced() -> str | None:
+            unfenced = await self._unfenced()
+            return f"brokers {sorted(unfenced)} are not fenced" if unfenced else None
+
+        await wait_until(not_fenced, self.context.clock, FENCED_DEADLINE_MS)
 
     async def measure(self) -> Witness:
-        """Witness that all are fenced, from other brokers' metadata, because a fenced broker doesn't learn of it."""
         unfenced = await retry_refused(self._unfenced, self.context.clock, READ_DEADLINE_MS)
-        asked = len(self.fenced)
-        what = "brokers that the controllers have fenced, by the metadata of the others"
-        return Witness(what, asked, asked - len(unfenced), "brokers", asked, not unfenced)
+        count = len(self.fenced)
+        what = "brokers that the controllers have fenced, according to the metadata of the other brokers"
+        return Witness(what, count, count - len(unfenced), "brokers", count, not unfenced)
 
     async def confirm_healed(self) -> None:
-        """Wait until they are registered and unfenced, also in the metadata of the others, and in every ISR."""
-        await wait_until(self._still_fenced, self.context.clock, RETURN_DEADLINE_MS)
+        """Wait until the brokers are unfenced, also in the metadata of the other brokers, and in every ISR."""
+
+        async def still_fenced() -> str | None:
+            fenced = self.fenced - await self._unfenced()
+            return f"brokers {sorted(fenced)} are still fenced" if fenced else None
+
+        await wait_until(still_fenced, self.context.clock, RETURN_DEADLINE_MS)
         for broker in sorted(self.fenced):
-            in_service = partial(out_of_service_reason, broker, self.context)
-            await wait_until(in_service, self.context.clock, RETURN_DEADLINE_MS)
+            await wait_until_in_service(broker, self.context)
 
     async def _unfenced(self) -> frozenset[BrokerId]:
+        """Ask the other brokers, because a fenced broker doesn't learn of its fencing."""
         return self.fenced & await self.context.world.registered(excluding=self.fenced)
-
-    async def _not_yet(self) -> str | None:
-        unfenced = await self._unfenced()
-        return f"brokers {sorted(unfenced)} are not fenced" if unfenced else None
-
-    async def _still_fenced(self) -> str | None:
-        fenced = self.fenced - await self._unfenced()
-        return f"brokers {sorted(fenced)} are still fenced" if fenced else None
 
 
 class FenceBroker(Fault):
-    """Cut a broker's controller links until it is fenced, and keep it so."""
+    """Cut the controller links of a broker's rack until the broker is fenced, and keep it fenced."""
 
-    family: ClassVar[Family] = "Kafka"
-    band: ClassVar[Band] = Band("#637939", "fence")
-    proof: ClassVar[str] = "the broker is fenced, by the metadata of the others; the toxics, read back each second"
-    remedy: ClassVar[str] = "the toxics are removed; the broker is registered, unfenced, and in the ISR of all it holds"
-    exposure_target: ClassVar[TargetKind] = "brokers"
-    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("registration", "brokers"),)
-    for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
-    allowance_ms: ClassVar[int] = 6_000  # it is unfenced 1-3 s after the cut is healed
+    family = "Kafka"
+    band = Band("#637939", "fence")
+    proof = (
+        "The metadata of the other brokers shows the broker as fenced. Toxiproxy lists the toxics (read each second)."
+    )
+    remedy = "The toxics are removed. The broker is registered and unfenced, and is in the ISR of all its partitions."
+    exposure_target = "brokers"
+    exclusive_resources = (ExclusiveResource("registration", "brokers"),)
+    for_rule = "needed"
+    allowance_ms = 6_000  # it is unfenced 1-3 s after the cut is healed
 
     kind: Literal["fence_broker"] = "fence_broker"
     broker: Annotated[RoleText, Field(description="by default the first broker that can be fenced")] | None = None
 
     def impact(self) -> Impact:
-        """Unknown: until it is fenced it leads and can't shrink an ISR; then it serves no client."""
-        return "unknown"
+        return "unknown"  # until it is fenced, it leads and can't shrink an ISR; then it serves no client
 
     def roles(self) -> dict[FieldPath, str]:
-        """Return the broker, if given."""
         return {("broker",): self.broker} if self.broker is not None else {}
 
     def surprises(self, plan: PlanContext) -> Iterator[Problem]:
-        """Warn of a fault too short for fencing, and of combined nodes."""
         timeout_ms = SESSION_TIMEOUT_MS[plan.cluster.profile] if plan.cluster else 0
         if self.for_ is not None and self.for_ <= timeout_ms:
             sentence = (
@@ -115,7 +116,6 @@ class FenceBroker(Fault):
         yield from combined_node_warnings(plan)
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """Resolve the broker; raise FaultError if it is no broker, or shares a rack with the active controller."""
         world = context.world
         racks, controller = world.racks(), await world.controller()
         if self.broker is None:

@@ -1,58 +1,66 @@
-"""``kill`` and ``crash_loop``: SIGKILL one node, once or repeatedly.
+"""``kill``, ``crash_loop`` and ``lose_rack``: SIGKILL one node, once or repeatedly, or all nodes of a rack.
 
-``kill``: the container stays dead until the heal starts it again. The victim's duties are recorded (partitions it led,
+``kill``: the container stays dead until the heal starts it again. The node's duties are recorded (partitions it led,
 whether it was the active controller), because recovery from the death of a combined node takes seconds longer when the
 quorum must elect first (5.8 s against 3 s, measured).
 
-``crash_loop``: the node is killed, started at once, and killed again each time it is back in service, until the end. It
-acts like a supervisor with a broker that can't stay up: leaders move away and back repeatedly. ``every`` is the minimum
-time between two deaths. The undo starts the node.
+``crash_loop``: the node is killed, started at once, and killed again each time it is back in service, until the end,
+like a broker that can't stay up under a supervisor: leaders move away and back repeatedly. ``every`` is the minimum
+time between two deaths.
+
+``lose_rack``: all nodes of a rack die at once, brokers and isolated controllers alike, as in a power failure; the heal
+starts them together. Clients in the rack keep running. SIGKILL keeps the page cache, so no written data is lost.
 """
 
 import asyncio
 from contextlib import suppress
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from aftershock.faults.kinds.fault import Band, Family, Impact, InjectionContext, Report
-from aftershock.faults.kinds.process.base import NodeFault, NodeInjection
+from aftershock.errors import FaultError
+from aftershock.faults.kinds.fault import (
+    Band,
+    Draws,
+    ExclusiveResource,
+    Fault,
+    FieldPath,
+    Impact,
+    Injection,
+    InjectionContext,
+    PlanContext,
+    Report,
+    report_each_second,
+)
+from aftershock.faults.kinds.process.base import (
+    KillInjection,
+    NodeFault,
+    NodeInjection,
+    node_duties,
+    require_running,
+    wait_until_in_service,
+)
 from aftershock.faults.plan.units import Duration
-from aftershock.faults.runtime.record import Verb, Witness
+from aftershock.faults.runtime.probing import probe_all
+from aftershock.faults.runtime.record import Targets, Witness, all_of
 from aftershock.faults.runtime.waiting import run_to_completion
-from aftershock.faults.targets.values import BrokerId, BrokerState, PartitionState
-
-DEAD_DEADLINE_MS = 5_000
-
-
-class KillInjection(NodeInjection):
-    """Kill of one node."""
-
-    down: ClassVar[BrokerState] = "exited"
-    verb: ClassVar[Verb] = "start"
-
-    async def inject(self) -> None:
-        """Kill it and wait until it is dead."""
-        await run_to_completion(self.context.world.kill(self.victim))
-        await self.see_down(DEAD_DEADLINE_MS)
+from aftershock.faults.targets.values import BrokerId, PartitionState
 
 
 class Kill(NodeFault):
-    """SIGKILL a node for a while."""
+    """Kill a node with SIGKILL, and start it at the end."""
 
-    family: ClassVar[Family] = "process"
-    band: ClassVar[Band] = Band("#d62728", "kill")
-    proof: ClassVar[str] = "the container's state, read back each second"
-    remedy: ClassVar[str] = "the node is started, and back in the ISR of all it holds"
-    for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
-    allowance_ms: ClassVar[int] = 8_000  # a broker is back in service 3-7 s after `docker start`
-    injection: ClassVar[type[NodeInjection]] = KillInjection
-    closes_connections: ClassVar[bool] = True
+    band = Band("#d62728", "kill")
+    proof = "The engine reports the container as exited (read each second)."
+    remedy = "The node is started, and is in the ISR of all its partitions again."
+    for_rule = "needed"
+    allowance_ms = 8_000  # a broker is back in service 3-7 s after `docker start`
+    injection = KillInjection
+    closes_connections = True
 
     kind: Literal["kill"] = "kill"
 
     def impact(self) -> Impact:
-        """Return that the victim is lost."""
         return "nodes"
 
 
@@ -65,43 +73,30 @@ class CrashLoopInjection(KillInjection):
     ``deaths``, ``returns``: how often the node was seen dead, and how often back in service.
     """
 
-    def __init__(
-        self,
-        context: InjectionContext,
-        victim: BrokerId,
-        roles: dict[str, Any],
-        led: tuple[PartitionState, ...],
-        every_ms: int,
-    ) -> None:
-        super().__init__(context, victim, roles, led)
-        self.every_us = every_ms * 1000
-        self.deaths = 0
-        self.returns = 0
+    every_us: int
+    deaths = 0
+    returns = 0
 
     async def inject(self) -> None:
-        """Kill it and count the death."""
         await super().inject()
         self.deaths += 1
 
     async def hold(self, until_us: int | None, report: Report) -> None:
         """Report each death as a witness, and the number of deaths at the end."""
+        clock = self.context.clock
         if self.deaths:  # a rehearsal kills no node
-            await self._loop_until(until_us or self.context.clock.now_us(), report)
-        what = f"deaths of node {self.victim}, each seen, with a return into every ISR between two"
+            looping = asyncio.create_task(self._loop(report))
+            alarm = asyncio.create_task(clock.sleep_until_us(until_us or clock.now_us()))
+            try:
+                await asyncio.wait({looping, alarm}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                alarm.cancel()
+                looping.cancel()
+                with suppress(asyncio.CancelledError):
+                    await looping  # raises an exception of the loop
+        what = f"deaths of node {self.victim}, with a return into every ISR after each death but the last"
         ok = self.deaths >= DEATHS_MIN and self.returns >= self.deaths - 1
         report(Witness(what, DEATHS_MIN, self.deaths, "deaths", self.deaths + self.returns, ok))
-
-    async def _loop_until(self, until_us: int, report: Report) -> None:
-        """Run the loop until then; an exception of the loop is raised."""
-        looping = asyncio.create_task(self._loop(report))
-        alarm = asyncio.create_task(self.context.clock.sleep_until_us(until_us))
-        try:
-            await asyncio.wait({looping, alarm}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            alarm.cancel()
-            looping.cancel()
-            with suppress(asyncio.CancelledError):
-                await looping
 
     async def _loop(self, report: Report) -> None:
         clock = self.context.clock
@@ -109,28 +104,105 @@ class CrashLoopInjection(KillInjection):
             died_us = clock.now_us()
             report(await self.read_back())
             await run_to_completion(self.context.world.start(self.victim))
-            await self.see_back()
+            await wait_until_in_service(self.victim, self.context)
             self.returns += 1
             await clock.sleep_until_us(died_us + self.every_us)
             await self.inject()
 
 
 class CrashLoop(NodeFault):
-    """SIGKILL a node again each time it is back in service."""
+    """Kill a node with SIGKILL again each time it is back in service."""
 
-    family: ClassVar[Family] = "process"
-    band: ClassVar[Band] = Band("#e7298a", "crash loop")
-    proof: ClassVar[str] = "the container's state at each death; registration and every ISR at each return"
-    remedy: ClassVar[str] = "the node is started, and back in the ISR of all it holds"
-    closes_connections: ClassVar[bool] = True
-    for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
-    allowance_ms: ClassVar[int] = 8_000  # a broker is back in service 3-7 s after `docker start`
+    band = Band("#e7298a", "crash loop")
+    proof = (
+        "The engine reports the container as exited at each death. Between two deaths, the node is registered and "
+        "in every ISR."
+    )
+    remedy = "The node is started, and is in the ISR of all its partitions again."
+    closes_connections = True
+    for_rule = "needed"
+    allowance_ms = 8_000  # a broker is back in service 3-7 s after `docker start`
 
     kind: Literal["crash_loop"] = "crash_loop"
-    every: Annotated[Duration, Field(ge=1_000, le=600_000)] = 5_000
+    every: Annotated[Duration, Field(ge=1_000, le=600_000, description="minimum time between two deaths")] = 5_000
 
-    def injection_on(
+    def create_injection(
         self, context: InjectionContext, victim: BrokerId, roles: dict[str, Any], led: tuple[PartitionState, ...]
     ) -> NodeInjection:
-        """See `NodeFault`."""
-        return CrashLoopInjection(context, victim, roles, led, self.every)
+        injection = CrashLoopInjection(context, victim, roles, led)
+        injection.every_us = self.every * 1000
+        return injection
+
+
+class LoseRackInjection(Injection):
+    """A kill of each node of one rack."""
+
+    def __init__(self, context: InjectionContext, rack: str, kills: list[KillInjection], roles: dict[str, Any]) -> None:
+        self.context = context
+        self.rack = rack
+        self.kills = kills
+        self.targets = Targets(brokers=tuple(kill.victim for kill in kills), roles=roles)
+        self.undo = all_of(kill.undo for kill in kills)
+
+    async def inject(self) -> None:
+        await asyncio.gather(*(kill.inject() for kill in self.kills))
+
+    async def hold(self, until_us: int | None, report: Report) -> None:
+        """Report that no broker answers, then each second that every container is exited."""
+        links = [link for link in self.context.world.links() if link.broker in self.targets.brokers]
+        clients = [link for link in links if link.channel == "client"]
+        answered = (await probe_all(clients, self.context)).count("answered")
+        what = f"requests answered over the clients' links into rack {self.rack}"
+        report(Witness(what, asked=0, observed=answered, unit="answers", n=len(clients), ok=not answered))
+        await report_each_second(self._read_back, report, self.context.clock, until_us)
+
+    async def _read_back(self) -> Witness:
+        dead = [witness.ok for witness in await asyncio.gather(*(kill.read_back() for kill in self.kills))]
+        what = f"nodes of rack {self.rack} whose containers, read back, are exited"
+        return Witness(what, len(dead), sum(dead), "nodes", len(dead), ok=all(dead))
+
+    async def confirm_healed(self) -> None:
+        await asyncio.gather(*(kill.confirm_healed() for kill in self.kills))
+
+
+class LoseRack(Fault):
+    """Kill every node of a rack with SIGKILL, and start all of them at the end."""
+
+    family = "rack and group"
+    band = Band("#a50f15", "lose rack")
+    proof = "No broker of the rack answers. The engine reports each container as exited (read each second)."
+    remedy = "The nodes are started, and each node is in the ISR of all its partitions again."
+    exposure_target = "brokers"
+    drops_traffic = True
+    closes_connections = True
+    exclusive_resources = (ExclusiveResource("process", "brokers"),)
+    for_rule = "needed"
+    allowance_ms = 15_000  # several nodes boot at once on one host: 5-12 s until they are in service
+
+    kind: Literal["lose_rack"] = "lose_rack"
+    rack: Annotated[str, Field(description="the rack whose nodes are killed")]
+
+    def racks(self) -> dict[FieldPath, str]:
+        return {("rack",): self.rack}
+
+    def impact(self) -> Impact:
+        return "nodes"
+
+    def nodes(self, plan: PlanContext) -> frozenset[int]:
+        homes = plan.cluster.node_racks if plan.cluster else {}
+        return frozenset(node for node, rack in homes.items() if rack == self.rack)
+
+    async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:  # noqa: ARG002 -- nothing is drawn
+        world = context.world
+        victims = [BrokerId(node) for node, rack in sorted(world.racks().items()) if rack == self.rack]
+        if not victims:
+            raise FaultError(f"rack {self.rack} has no node, so there is nothing to lose")
+        states = await world.partitions()
+        roles: dict[str, Any] = {"asked": f"rack {self.rack}", "nodes": {}}
+        kills = []
+        for victim in victims:
+            await require_running(victim, world)
+            led = tuple(state for state in states if state.leader == victim)
+            roles["nodes"][str(victim)] = await node_duties(victim, led, world)
+            kills.append(KillInjection(context, victim, {}, led))
+        return LoseRackInjection(context, self.rack, kills, roles)

@@ -20,21 +20,19 @@ from aftershock.faults.kinds.fault import (
     Band,
     Draws,
     ExclusiveResource,
-    Family,
     Injection,
     InjectionContext,
     Report,
 )
 from aftershock.faults.kinds.process.base import (
-    RETURN_DEADLINE_MS,
     NodeFault,
     node_duties,
-    out_of_service_reason,
     require_running,
+    wait_until_in_service,
 )
 from aftershock.faults.plan.units import Size
 from aftershock.faults.runtime.record import Targets, Undo, Witness, all_of
-from aftershock.faults.runtime.waiting import run_to_completion, wait_until
+from aftershock.faults.runtime.waiting import run_to_completion
 from aftershock.faults.targets.roles import resolve
 from aftershock.faults.targets.values import BrokerId, Limits
 
@@ -63,7 +61,6 @@ class LimitInjection(Injection):
         """Witness that the node has reached its limit, from the samples."""
 
     async def inject(self) -> None:
-        """Set the limits."""
         await self.sample()
         await run_to_completion(self.context.world.limit(self.victim, self.lowered))
 
@@ -78,27 +75,18 @@ class LimitInjection(Injection):
 
     async def read_back(self) -> Witness:
         """Read the limits from the engine."""
-        as_asked = await self.context.world.limits(self.victim) == self.lowered
-        what = f"the limits of node {self.victim}, read back, are the ones asked for"
-        return Witness(what, asked=1, observed=float(as_asked), unit="reads", n=1, ok=as_asked)
+        ok = await self.context.world.limits(self.victim) == self.lowered
+        what = f"the limits of node {self.victim}, read back, are the requested limits"
+        return Witness(what, asked=1, observed=float(ok), unit="reads", n=1, ok=ok)
 
     async def confirm_healed(self) -> None:
-        """Wait until the earlier limits are restored and the node is in service."""
-
-        async def missing() -> str | None:
-            limits = await self.context.world.limits(self.victim)
-            if limits != self.before:
-                return f"its limits are {limits}"
-            return await out_of_service_reason(self.victim, self.context)
-
-        await wait_until(missing, self.context.clock, RETURN_DEADLINE_MS)
+        await wait_until_in_service(self.victim, self.context)
 
 
 class LimitFault(NodeFault):
     """Base of faults that lower the limits of one node."""
 
-    family: ClassVar[Family] = "process"
-    drops_traffic: ClassVar[bool] = False
+    drops_traffic = False
     limit_injection: ClassVar[type[LimitInjection]]
 
     @abstractmethod
@@ -106,7 +94,6 @@ class LimitFault(NodeFault):
         """Return the limits to set, given the current ones."""
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """Resolve the node; raise FaultError if it doesn't run."""
         victim = await resolve(self.broker, context.world, draws, "broker")
         await require_running(victim, context.world)
         led = [state for state in await context.world.partitions() if state.leader == victim]
@@ -135,21 +122,20 @@ class CpuQuotaInjection(LimitInjection):
 
 
 class CpuQuota(LimitFault):
-    """Limit a node to a share of the processors for a while."""
+    """Limit the processor time of a node."""
 
-    band: ClassVar[Band] = Band("#bcbd22", "cpu quota")
-    proof: ClassVar[str] = "periods that the kernel throttled; the quota, read back each second"
-    remedy: ClassVar[str] = "the earlier quota, and the node in the ISR of all it holds"
-    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("cpu", "brokers"),)
-    for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
-    allowance_ms: ClassVar[int] = 4_000
-    limit_injection: ClassVar[type[LimitInjection]] = CpuQuotaInjection
+    band = Band("#bcbd22", "cpu quota")
+    proof = "The kernel counts periods in which it throttled the node. The engine reports the quota (read each second)."
+    remedy = "The earlier quota is restored, and the node is in the ISR of all its partitions."
+    exclusive_resources = (ExclusiveResource("cpu", "brokers"),)
+    for_rule = "needed"
+    allowance_ms = 4_000
+    limit_injection = CpuQuotaInjection
 
     kind: Literal["cpu_quota"] = "cpu_quota"
-    cpus: Annotated[float, Field(ge=0.01, le=64, description="processors: 0.2 is a fifth of one")]
+    cpus: Annotated[float, Field(ge=0.01, le=64, description="number of processors; 0.2 is a fifth of a processor")]
 
     def lower(self, before: Limits) -> Limits:
-        """Lower the processors, keep the memory."""
         return Limits(self.cpus, before.memory_bytes)
 
 
@@ -180,19 +166,24 @@ class MemoryLimitInjection(LimitInjection):
 
 
 class MemoryLimit(LimitFault):
-    """Limit the memory of a node for a while."""
+    """Limit the memory of a node."""
 
-    band: ClassVar[Band] = Band("#7f7f7f", "memory limit")
-    proof: ClassVar[str] = "as much in use as the limit allows, or the node killed; the limit, read back each second"
-    remedy: ClassVar[str] = "the earlier limit, and the node, killed or not, in the ISR of all it holds"
-    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("memory", "brokers"),)
-    for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
-    allowance_ms: ClassVar[int] = 8_000  # a killed node is back 3-7 s after its start
-    limit_injection: ClassVar[type[LimitInjection]] = MemoryLimitInjection
+    band = Band("#7f7f7f", "memory limit")
+    proof = (
+        "The node uses nearly all memory that the limit allows, or the kernel kills it. The engine reports the "
+        "limit (read each second)."
+    )
+    remedy = (
+        "The earlier limit is restored. The node is started if the kernel killed it, and is in the ISR of all its "
+        "partitions."
+    )
+    exclusive_resources = (ExclusiveResource("memory", "brokers"),)
+    for_rule = "needed"
+    allowance_ms = 8_000  # a killed node is back 3-7 s after its start
+    limit_injection = MemoryLimitInjection
 
     kind: Literal["memory_limit"] = "memory_limit"
     memory: Annotated[Size, Field(ge=16 * _MIB)]
 
     def lower(self, before: Limits) -> Limits:
-        """Lower the memory, keep the processors."""
         return Limits(before.cpus, self.memory)

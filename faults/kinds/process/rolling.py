@@ -1,8 +1,8 @@
 """``rolling_restart`` and ``rolling_upgrade``: restart or replace all nodes, one after the other.
 
-One node at a time: the next node is taken down when the one before is in service again, that is in the ISR of all it
-holds. A node that doesn't return ends the fault. The active controller comes last, so that the quorum elects once. The
-observations of each turn are reported as witnesses at the end.
+The next node is taken down when the previous node is in service again, that is in the ISR of all its partitions. A node
+that doesn't return ends the fault. The active controller comes last, so that the quorum elects once. The observations
+of each turn are reported as witnesses at the end.
 
 ``rolling_restart`` stops and starts every broker. It has no ``for``; while it runs, its undo starts every broker.
 
@@ -13,34 +13,32 @@ observations of each turn are reported as witnesses at the end.
 Isolated controllers go first, then brokers. In the meantime versions are mixed, which Kafka supports. With ``for`` (the
 upgrade included) the heal downgrades node by node; without it the upgrade stays. ``finalize`` raises the cluster's
 ``metadata.version`` to the highest level that all nodes support; after that there is no way back (rules:
-``runtime/undo.py``). The cluster must be launched with the older version: one formatted by a newer version has a level
-that no older node supports.
+``runtime/undo.py``). The cluster must be launched with the older version: a cluster formatted by a newer version has a
+level that no older node supports.
 """
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
 
 from aftershock.errors import AftershockError, FaultError
 from aftershock.faults.kinds.fault import (
     Band,
     Draws,
     ExclusiveResource,
-    Family,
     Fault,
     Impact,
     Injection,
     InjectionContext,
     PlanContext,
     Report,
-    TargetKind,
+    invalid,
     report_each_second,
 )
-from aftershock.faults.kinds.process.base import RETURN_DEADLINE_MS, out_of_service_reason
+from aftershock.faults.kinds.process.base import EXITED_DEADLINE_MS, RETURN_DEADLINE_MS, wait_until_in_service
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.plan.units import Duration
 from aftershock.faults.runtime.probing import probe_all
@@ -49,21 +47,20 @@ from aftershock.faults.runtime.undo import METADATA_VERSION, minor
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion, wait_until
 from aftershock.faults.runtime.world import World
 from aftershock.faults.targets.roles import brokers_of
-from aftershock.faults.targets.values import BrokerId, PartitionState
+from aftershock.faults.targets.values import BrokerId
 
 LAG_MAX = 2  # records of the metadata log: one is written every half second, and a voter in sync lags by it
-_MIN_ISR = "min.insync.replicas"
+MIN_ISR = "min.insync.replicas"
 
 
 @dataclass(frozen=True)
 class Turn:
     """Observations of one node's turn.
 
-    ``down``: number of nodes that did not run; ``led``: partitions it led before; ``grown``: those of them whose leader
-    epoch grew.
+    ``down``: number of nodes that did not run; ``led``: number of partitions that the node led before; ``grown``:
+    number of these partitions whose leader epoch grew.
     """
 
-    node: BrokerId
     down: int
     led: int
     grown: int
@@ -90,79 +87,86 @@ class RollingInjection(Injection):
         """Start the node."""
 
     async def inject(self) -> None:
-        """Take down and bring back each node, with the pause between two."""
-        clock = self.context.clock
+        """Take down and bring back each node, with the pause between two nodes."""
+        clock, world = self.context.clock, self.context.world
         for number, node in enumerate(self.nodes):
             if number:
                 await clock.sleep_until_us(clock.now_us() + self.pause_ms * 1000)
-            led = [state for state in await self._partitions() if state.leader == node]
+            states = await retry_refused(world.partitions, clock, READ_DEADLINE_MS)
+            led = [state for state in states if state.leader == node]
             await self.take_down(node)
-            world = self.context.world
             down = sum([await world.state(member) != "running" for member in sorted(world.racks())])
             await self.bring_back(node)
-            await self._see_back(node)
-            epochs = {(state.topic, state.partition): state.leader_epoch for state in await self._partitions()}
+            await self._wait_until_back(node)
+            states = await retry_refused(world.partitions, clock, READ_DEADLINE_MS)
+            epochs = {(state.topic, state.partition): state.leader_epoch for state in states}
             grown = sum(epochs.get((state.topic, state.partition), -1) > state.leader_epoch for state in led)
-            self.turns.append(Turn(node, down, len(led), grown))
+            self.turns.append(Turn(down, len(led), grown))
 
     async def confirm_healed(self) -> None:
-        """Wait until every node is in service."""
         for node in self.nodes:
-            await self._see_back(node)
+            await self._wait_until_back(node)
+
+    async def _wait_until_back(self, node: BrokerId) -> None:
+        """Wait until the node is in service, and follows the quorum if it is an isolated controller."""
+        await wait_until_in_service(node, self.context)
+        world = self.context.world
+        if node in brokers_of(world):
+            return
+        links = [link for link in world.links() if link.channel == "controller" and link.broker == node]
+
+        async def behind() -> str | None:
+            if links and "answered" not in await probe_all(links, self.context):
+                return f"controller {node} does not answer"
+            lag = (await world.quorum_lag()).get(node)
+            if lag is not None and lag <= LAG_MAX:
+                return None
+            return f"controller {node} is {lag} records behind the active controller"
+
+        await wait_until(behind, self.context.clock, RETURN_DEADLINE_MS)
 
     def turn_witnesses(self) -> Iterator[Witness]:
-        """Yield witnesses of the turns: nodes restarted, nodes down at one time, leader epochs."""
+        """Yield the nodes that came back, the nodes down at one time, and the leader epochs that grew."""
         asked, turned = len(self.nodes), len(self.turns)
-        what = "nodes that were seen exited, and then back in the ISR of all they hold before the next one's turn"
+        what = "nodes that exited and came back into the ISR of all their partitions before the next node's turn"
         yield Witness(what, asked, turned, "nodes", asked, ok=turned == asked)
         most = max((turn.down for turn in self.turns), default=0)
         yield Witness("nodes down at one time", 1, most, "nodes", turned, ok=most == 1)
         led, grown = sum(turn.led for turn in self.turns), sum(turn.grown for turn in self.turns)
-        what = "leaderships of a node at its turn whose leader epoch grew by it"
+        what = "partitions led by a node before its turn whose leader epoch grew"
         yield Witness(what, led, grown, "partitions", led, ok=grown == led and turned == asked)
-
-    async def _partitions(self) -> Sequence[PartitionState]:
-        return await retry_refused(self.context.world.partitions, self.context.clock, READ_DEADLINE_MS)
-
-    async def _see_back(self, node: BrokerId) -> None:
-        try:
-            await wait_until(lambda: _not_back_reason(node, self.context), self.context.clock, RETURN_DEADLINE_MS)
-        except FaultError as error:
-            raise FaultError(f"node {node} did not come back: {error}; look at its log") from error
 
 
 class RollingFault(Fault):
     """Base of faults that affect every node in turn."""
 
-    exposure_target: ClassVar[TargetKind] = "brokers"
-    drops_traffic: ClassVar[bool] = True
-    closes_connections: ClassVar[bool] = True
-    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("process", "brokers"),)
+    exposure_target = "brokers"
+    drops_traffic = True
+    closes_connections = True
+    exclusive_resources = (ExclusiveResource("process", "brokers"),)
 
-    pause: Duration = 0
+    pause: Annotated[Duration, Field(description="time between two nodes")] = 0
 
     def impact(self) -> Impact:
-        """Return that one node at a time is lost."""
         return "one node"
 
     def nodes(self, plan: PlanContext) -> frozenset[int]:
-        """Return all brokers."""
         return frozenset(plan.cluster.broker_racks if plan.cluster else ())
 
     def surprises(self, plan: PlanContext) -> Iterator[Problem]:
         """Warn of topics that can't be produced to while one of their replicas is down."""
         for topic in plan.topics.values():
-            default = plan.cluster.config.get(_MIN_ISR, "1") if plan.cluster else "1"
-            min_isr = topic.config.get(_MIN_ISR, default)
+            default = plan.cluster.config.get(MIN_ISR, "1") if plan.cluster else "1"
+            min_isr = topic.config.get(MIN_ISR, default)
             if min_isr.isdecimal() and int(min_isr) >= topic.replication:
                 sentence = (
                     f"{topic.name} needs {min_isr} of its {topic.replication} replicas in sync, so no record can be "
                 )
-                yield Problem((), sentence + f"produced with acks=all while one of them restarts; lower {_MIN_ISR}")
+                yield Problem((), sentence + f"produced with acks=all while a replica restarts; lower {MIN_ISR}")
 
 
 async def rolling_order(world: World, candidates: Sequence[BrokerId]) -> list[BrokerId]:
-    """Return controllers by id, the active one last, then brokers by id. Raises FaultError if a node is down."""
+    """Return controllers by id, the active controller last, then brokers by id. Raises FaultError if a node is down."""
     try:
         active = await world.controller()
     except AftershockError:
@@ -174,25 +178,10 @@ async def rolling_order(world: World, candidates: Sequence[BrokerId]) -> list[Br
     return sorted(candidates, key=lambda node: (node in brokers, node == active, node))
 
 
-async def _not_back_reason(node: BrokerId, context: InjectionContext) -> str | None:
-    """Return None once the node is in service; for an isolated controller, once it answers and follows the quorum."""
-    if (reason := await out_of_service_reason(node, context)) or node in brokers_of(context.world):
-        return reason
-    links = [link for link in context.world.links() if link.channel == "controller" and link.broker == node]
-    if links and "answered" not in await probe_all(links, context):
-        return "it does not answer"
-    lag = (await context.world.quorum_lag()).get(node)
-    return None if lag is not None and lag <= LAG_MAX else f"it is {lag} records behind the active controller"
-
-
-EXITED_DEADLINE_MS = 5_000  # after the engine reported the stop
-
-
 class RollingRestartInjection(RollingInjection):
     """Restart of all brokers."""
 
     async def take_down(self, node: BrokerId) -> None:
-        """Stop it and wait until it is down."""
 
         async def not_exited() -> str | None:
             state = await self.context.world.state(node)
@@ -202,29 +191,26 @@ class RollingRestartInjection(RollingInjection):
         await wait_until(not_exited, self.context.clock, EXITED_DEADLINE_MS)
 
     async def bring_back(self, node: BrokerId) -> None:
-        """Start it again."""
         await run_to_completion(self.context.world.start(node))
 
     async def hold(self, _until_us: int | None, report: Report) -> None:
-        """Report the witnesses of the turns."""
         for witness in self.turn_witnesses():
             report(witness)
 
 
 class RollingRestart(RollingFault):
-    """Restart every broker, one after the other."""
+    """Restart all brokers, one after the other."""
 
-    family: ClassVar[Family] = "process"
-    band: ClassVar[Band] = Band("#1f9ea8", "rolling restart")
-    proof: ClassVar[str] = "each seen exited and then back in service, one at a time; leader epochs that grew"
-    remedy: ClassVar[str] = "the action ends with all brokers in service; interrupted, each is started"
-    for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "refused"
-    allowance_ms: ClassVar[int] = 60_000  # for each broker a stop of 1-3 s, and 3-7 s until it is in service
+    family = "process"
+    band = Band("#1f9ea8", "rolling restart")
+    proof = "Each broker exited and came back into service, only one broker was down at a time, and leader epochs grew."
+    remedy = "The action ends when all brokers are in service. If it is interrupted, every broker is started."
+    for_rule = "refused"
+    allowance_ms = 60_000  # for each broker a stop of 1-3 s, and 3-7 s until it is in service
 
     kind: Literal["rolling_restart"] = "rolling_restart"
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        """Resolve all brokers; raise FaultError if one doesn't run."""
         order = await rolling_order(context.world, sorted(brokers_of(context.world)))
         injection = RollingRestartInjection(context, order, self.pause, {"asked": "every broker", "turns": list(order)})
         injection.undo = all_of(Undo("start", {"broker": node}) for node in order)
@@ -244,11 +230,9 @@ class RollingUpgradeInjection(RollingInjection):
     level: int
 
     async def take_down(self, node: BrokerId) -> None:
-        """Stop it; `bring_back` replaces it."""
         await run_to_completion(self.context.world.stop(node))
 
     async def bring_back(self, node: BrokerId) -> None:
-        """Start another image on the same disk."""
         await run_to_completion(self.context.world.replace(node, self.to))
 
     async def inject(self) -> None:
@@ -260,7 +244,7 @@ class RollingUpgradeInjection(RollingInjection):
 
             async def not_raised() -> str | None:
                 level = (await self.context.world.features()).get(METADATA_VERSION)
-                return None if level == highest else f"{METADATA_VERSION} is {level}, and {highest} was asked for"
+                return None if level == highest else f"{METADATA_VERSION} is {level} and should be {highest}"
 
             await wait_until(not_raised, self.context.clock, RAISED_DEADLINE_MS)
 
@@ -268,9 +252,17 @@ class RollingUpgradeInjection(RollingInjection):
         """Report the turns, the versions and the finalised level; then each second the levels that brokers support."""
         for witness in self.turn_witnesses():
             report(witness)
-        report(await self._versions())
-        report(await self._finalised())
-        await report_each_second(self._levels, report, self.context.clock, until_us)
+        # the version that each process logged at its start, which may differ from the image's
+        versions = [await self.context.world.reported_version(node) for node in self.nodes]
+        what = f"nodes whose process reports version {self.to}"
+        upgraded = versions.count(self.to)
+        report(Witness(what, len(versions), upgraded, "nodes", len(versions), ok=upgraded == len(versions)))
+        features = await retry_refused(self.context.world.features, self.context.clock, READ_DEADLINE_MS)
+        rise = features[METADATA_VERSION] - self.level
+        due_rise = min((await self._supported_levels()).values()) - self.level if self.finalize else 0
+        what = f"levels by which the finalised {METADATA_VERSION} is above {self.level}"
+        report(Witness(what, due_rise, rise, "levels", 1, ok=rise == due_rise and bool(self.turns)))
+        await report_each_second(self._levels_witness, report, self.context.clock, until_us)
 
     async def confirm_healed(self) -> None:
         """Wait until each node is in service; raise FaultError if it reports another version than before."""
@@ -280,30 +272,13 @@ class RollingUpgradeInjection(RollingInjection):
             if reported != version:
                 raise FaultError(f"node {node} reports version {reported}, and it was {version} before the upgrade")
 
-    async def _versions(self) -> Witness:
-        """Read the version that each process logged at its start, which may differ from the image's."""
-        versions = [await self.context.world.reported_version(node) for node in self.nodes]
-        what = f"nodes whose process says that it is {self.to}"
-        asked, upgraded = len(self.nodes), versions.count(self.to)
-        return Witness(what, asked, upgraded, "nodes", asked, ok=upgraded == asked)
-
-    async def _levels(self) -> Witness:
+    async def _levels_witness(self) -> Witness:
         """Read the feature levels that brokers support from ApiVersions; they differ between some releases."""
         levels = await self._supported_levels()
         due = [broker for broker in self.levels_before if minor(self.before[broker]) != minor(self.to)]
         changed = sum(levels[broker] != self.levels_before[broker] for broker in due)
-        what = f"brokers whose highest {METADATA_VERSION}, asked over Kafka's protocol, is another than before"
+        what = f"brokers whose highest supported {METADATA_VERSION}, read over Kafka's protocol, has changed"
         return Witness(what, len(due), changed, "brokers", len(levels), ok=changed == len(due) and bool(self.turns))
-
-    async def _finalised(self) -> Witness:
-        """Witness that the finalised level has risen with ``finalize``, and only then."""
-        level = (await retry_refused(self.context.world.features, self.context.clock, READ_DEADLINE_MS))[
-            METADATA_VERSION
-        ]
-        what = f"levels by which {METADATA_VERSION}, finalised, is above {self.level}"
-        asked = min((await self._supported_levels()).values()) - self.level if self.finalize else 0
-        rise = level - self.level
-        return Witness(what, asked, rise, "levels", 1, ok=rise == asked and bool(self.turns))
 
     async def _supported_levels(self) -> dict[BrokerId, int]:
         return await retry_refused(
@@ -312,51 +287,48 @@ class RollingUpgradeInjection(RollingInjection):
 
 
 class RollingUpgrade(RollingFault):
-    """Replace every node by one of another Kafka version, one after the other."""
+    """Replace all nodes by nodes of another Kafka version, one after the other."""
 
-    family: ClassVar[Family] = "process"
-    band: ClassVar[Band] = Band("#0b7a75", "rolling upgrade")
-    proof: ClassVar[str] = (
-        "each seen down and back, one at a time; the version that each process says, the levels it knows"
+    family = "process"
+    band = Band("#0b7a75", "rolling upgrade")
+    proof = (
+        "Each node went down and came back, one at a time. Each process logs the new version, and brokers offer "
+        "the feature levels of that version."
     )
-    remedy: ClassVar[str] = (
-        "with `for`, or interrupted: each node is of its old version again, and in service; once finalised there is "
-        "no way back, and every node is started"
+    remedy = (
+        "With `for`, or if the upgrade is interrupted, each node runs its old version again and is in service. "
+        "After `finalize` no node can return to the old version, so every node is started in the new version."
     )
-    permanent_effect: ClassVar[str | None] = (
-        "without `for`, nodes of another version; with `finalize`, its metadata level as well"
+    permanent_effect = (
+        "Without `for`, the nodes stay at the new version. With `finalize`, the metadata level stays raised as well."
     )
-    for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "optional"
-    allowance_ms: ClassVar[int] = 120_000  # for each node 6-12 s there, and as long back
+    for_rule = "optional"
+    allowance_ms = 120_000  # for each node 6-12 s there, and as long back
 
     kind: Literal["rolling_upgrade"] = "rolling_upgrade"
     to: Annotated[str, Field(pattern=r"^\d+\.\d+\.\d+$", description="a Kafka version, like 4.3.1")]
-    finalize: Annotated[bool, Field(description="raise metadata.version when all nodes are upgraded")] = False
+    finalize: Annotated[bool, Field(description="raise metadata.version once all nodes are upgraded")] = False
 
     @model_validator(mode="after")
     def _no_way_back(self) -> Self:
         if self.finalize and self.for_ is not None:
             sentence = "a finalised upgrade can't be undone: remove `for` or `finalize`"
-            raise PydanticCustomError("refused", "{sentence}", {"sentence": sentence})
+            raise invalid(sentence)
         return self
 
     def kafka_versions(self) -> tuple[str, ...]:
-        """Return the version to upgrade to."""
         return (self.to,)
 
     def nodes(self, plan: PlanContext) -> frozenset[int]:
-        """Return all nodes, controllers too."""
         return frozenset(plan.cluster.node_racks if plan.cluster else ())
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
-        """Yield a problem for a version below the one that formats the cluster."""
         launched = plan.cluster.kafka if plan.cluster else "default"
         if launched != "default" and minor(self.to) < minor(launched):
             sentence = f"the cluster is formatted by {launched}, whose metadata {self.to} can't read: launch it with "
             yield Problem(("to",), sentence + f"`kafka: {self.to}` and upgrade from there")
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        """Resolve the nodes to upgrade; raise FaultError if one is down, all have the version, or there is no image."""
         world = context.world
         order = await rolling_order(world, sorted(world.racks()))
         before = {node: await world.version(node) for node in order}

@@ -1,65 +1,68 @@
-"""``stop`` and ``restart``: shut one node down cleanly with SIGTERM.
+"""``stop``, ``restart`` and ``pause``: take one node down cleanly, or freeze it.
 
-``stop``: the container stays down until the heal starts it again. On SIGTERM a broker hands its leaderships over before
-it exits, so clients should hardly be affected; any visible effect is the client's own. A node that had to be killed was
-not stopped, and the fault fails.
+``stop``: SIGTERM; the container stays down until the heal starts it again. On SIGTERM a broker hands its leaderships
+over before it exits, so clients should hardly be affected; any visible effect is the client's own. If the engine had to
+kill the node, it was not stopped cleanly, and the fault fails.
 
-``restart``: the node is started again at once, as in a rolling upgrade. The restart is the whole action, so there is no
-``for``: it ends when the node is back in service, and then nothing is left to undo. Until then, the undo starts it.
+``restart``: SIGTERM, and the node is started again at once, as in a rolling upgrade. The restart is the whole action,
+so there is no ``for``: it ends when the node is back in service, and then nothing is left to undo.
+
+``pause``: the node's processes are frozen. Connections stay open and no request is answered, so clients see only
+silence until their own timeouts expire.
 """
 
-from typing import ClassVar, Literal
+from typing import Literal
 
-from aftershock.faults.kinds.fault import Band, Family, Impact, Report
-from aftershock.faults.kinds.process.base import NodeFault, NodeInjection, out_of_service_reason
-from aftershock.faults.runtime.record import Verb, Witness
+from aftershock.faults.kinds.fault import READ_BACK_US, Band, Impact, Report
+from aftershock.faults.kinds.process.base import (
+    EXITED_DEADLINE_MS,
+    NodeFault,
+    NodeInjection,
+    out_of_service_reason,
+    wait_until_in_service,
+)
+from aftershock.faults.runtime.probing import probe
+from aftershock.faults.runtime.record import Witness
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion
-from aftershock.faults.targets.values import BrokerState
-
-EXITED_DEADLINE_MS = 5_000  # after the engine reported the stop
 
 
 class StopInjection(NodeInjection):
     """Clean stop of one node."""
 
-    down: ClassVar[BrokerState] = "exited"
-    verb: ClassVar[Verb] = "start"
+    down = "exited"
+    verb = "start"
 
     async def inject(self) -> None:
-        """Stop it and wait until it is down."""
         await run_to_completion(self.context.world.stop(self.victim))
-        await self.see_down(EXITED_DEADLINE_MS)
+        await self.wait_until_down(EXITED_DEADLINE_MS)
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Report that its leaderships had moved before its exit, and each second that it is down."""
-        if self.led:
-            report(await self._still_led())
-        await super().hold(until_us, report)
+        """Report that its leaderships had moved before its exit, and each second that it is down.
 
-    async def _still_led(self) -> Witness:
-        """Count right after the exit: a node that just died would lead until its session times out."""
-        now = await retry_refused(self.context.world.partitions, self.context.clock, READ_DEADLINE_MS)
-        still = sum(state.leader == self.victim for state in now)
-        what = f"partitions that node {self.victim} still led when it had exited, of {len(self.led)} that it led before"
-        return Witness(what, asked=0, observed=still, unit="partitions", n=len(self.led), ok=not still)
+        The leaders are read right after the exit: a killed node would lead until its session times out.
+        """
+        if self.led:
+            states = await retry_refused(self.context.world.partitions, self.context.clock, READ_DEADLINE_MS)
+            still = sum(state.leader == self.victim for state in states)
+            what = f"partitions that node {self.victim} still led after its exit, of {len(self.led)} before it"
+            report(Witness(what, asked=0, observed=still, unit="partitions", n=len(self.led), ok=not still))
+        await super().hold(until_us, report)
 
 
 class Stop(NodeFault):
-    """Shut a node down for a while."""
+    """Shut a node down with SIGTERM, and start it at the end."""
 
-    family: ClassVar[Family] = "process"
-    band: ClassVar[Band] = Band("#bcbd22", "stop")
-    proof: ClassVar[str] = "no partition still led when it had exited; the container's state, read back each second"
-    remedy: ClassVar[str] = "the node is started, and back in the ISR of all it holds"
-    for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
-    allowance_ms: ClassVar[int] = 8_000  # a broker is back in service 3-7 s after `docker start`
-    injection: ClassVar[type[NodeInjection]] = StopInjection
-    closes_connections: ClassVar[bool] = True
+    band = Band("#bcbd22", "stop")
+    proof = "The node leads no partition after its exit. The engine reports the container as exited (read each second)."
+    remedy = "The node is started, and is in the ISR of all its partitions again."
+    for_rule = "needed"
+    allowance_ms = 8_000  # a broker is back in service 3-7 s after `docker start`
+    injection = StopInjection
+    closes_connections = True
 
     kind: Literal["stop"] = "stop"
 
     def impact(self) -> Impact:
-        """Return that the victim is lost."""
         return "nodes"
 
 
@@ -73,40 +76,72 @@ class RestartInjection(StopInjection):
         await super().inject()
         self.was_down = True
         await run_to_completion(self.context.world.start(self.victim))
-        await self.see_back()
+        await wait_until_in_service(self.victim, self.context)
 
     async def hold(self, _until_us: int | None, report: Report) -> None:
         """Report that it was down and is back, and that its partitions had another leader since."""
-        missing = await out_of_service_reason(self.victim, self.context)
-        ok = self.was_down and missing is None
-        what = f"node {self.victim} was seen exited and then back in service"
+        ok = self.was_down and await out_of_service_reason(self.victim, self.context) is None
+        what = f"node {self.victim} exited and came back into service"
         report(Witness(what, asked=1, observed=float(ok), unit="restarts", n=1, ok=ok))
         if self.led:
-            report(await self._leader_epochs())
-
-    async def _leader_epochs(self) -> Witness:
-        states = await retry_refused(self.context.world.partitions, self.context.clock, READ_DEADLINE_MS)
-        epochs = {(state.topic, state.partition): state.leader_epoch for state in states}
-        grown = sum(epochs.get((state.topic, state.partition), -1) > state.leader_epoch for state in self.led)
-        what = f"partitions that node {self.victim} led whose leader epoch has grown"
-        asked = len(self.led)
-        return Witness(what, asked, grown, "partitions", len(states), ok=grown == asked)
+            states = await retry_refused(self.context.world.partitions, self.context.clock, READ_DEADLINE_MS)
+            epochs = {(state.topic, state.partition): state.leader_epoch for state in states}
+            grown = sum(epochs.get((state.topic, state.partition), -1) > state.leader_epoch for state in self.led)
+            what = f"partitions that node {self.victim} led whose leader epoch has grown"
+            report(Witness(what, len(self.led), grown, "partitions", len(states), ok=grown == len(self.led)))
 
 
 class Restart(NodeFault):
-    """Shut a node down and start it again at once."""
+    """Shut a node down with SIGTERM and start it again at once."""
 
-    family: ClassVar[Family] = "process"
-    band: ClassVar[Band] = Band("#17becf", "restart")
-    proof: ClassVar[str] = "the node seen exited and then back in service; leader epochs that grew"
-    remedy: ClassVar[str] = "the action ends with the node in service; interrupted, the node is started"
-    for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "refused"
-    allowance_ms: ClassVar[int] = 10_000  # a stop of 1-3 s, and 3-7 s until it is in service
-    injection: ClassVar[type[NodeInjection]] = RestartInjection
-    closes_connections: ClassVar[bool] = True
+    band = Band("#17becf", "restart")
+    proof = "The node exited and came back into service. The leader epoch of each partition that it led has grown."
+    remedy = "The action ends when the node is back in service. If it is interrupted, the node is started."
+    for_rule = "refused"
+    allowance_ms = 10_000  # a stop of 1-3 s, and 3-7 s until it is in service
+    injection = RestartInjection
+    closes_connections = True
 
     kind: Literal["restart"] = "restart"
 
     def impact(self) -> Impact:
-        """Return that the victim is lost."""
+        return "nodes"
+
+
+class PauseInjection(NodeInjection):
+    """Pause of one node."""
+
+    down = "paused"
+    verb = "resume"
+
+    async def inject(self) -> None:
+        await run_to_completion(self.context.world.pause(self.victim))
+
+    async def hold(self, until_us: int | None, report: Report) -> None:
+        """Report each second that it is paused, and once that it doesn't answer."""
+        report(await self.read_back())
+        links = (link for link in self.context.world.links() if link.channel == "client" and link.broker == self.victim)
+        if (link := next(links, None)) is not None:
+            answered = await probe(link, self.context) == "answered"
+            what = f"a request through {link.proxy} gets no answer"
+            if until_us is None or self.context.clock.now_us() < until_us:
+                report(Witness(what, asked=0, observed=float(answered), unit="answers", n=1, ok=not answered))
+        while until_us is not None and (now_us := self.context.clock.now_us()) < until_us:
+            await self.context.clock.sleep_until_us(min(now_us + READ_BACK_US, until_us))
+            report(await self.read_back())
+
+
+class Pause(NodeFault):
+    """Freeze a node's processes; connections stay open and no request is answered."""
+
+    band = Band("#9467bd", "pause")
+    proof = "The engine reports the container as paused (read each second). The node does not answer a request."
+    remedy = "The node is resumed, and is in the ISR of all its partitions again."
+    for_rule = "needed"
+    allowance_ms = 4_000  # a resumed broker must first learn that it was fenced
+    injection = PauseInjection
+
+    kind: Literal["pause"] = "pause"
+
+    def impact(self) -> Impact:
         return "nodes"

@@ -12,29 +12,27 @@ already, or is not answered, later probes prove nothing and are not sent.
 import random
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 from pydantic import AfterValidator, Field, StrictInt, WithJsonSchema, model_validator
-from pydantic_core import PydanticCustomError
 
 from aftershock.errors import FaultError
 from aftershock.faults.kinds.fault import (
     READ_BACK_US,
     Band,
     Draws,
-    Family,
     Fault,
     FieldPath,
     Injection,
     InjectionContext,
     PlanContext,
     Report,
-    TargetKind,
+    invalid,
 )
 from aftershock.faults.plan.document import Problem, did_you_mean
 from aftershock.faults.runtime.record import Targets, Undo, Witness
 from aftershock.faults.runtime.waiting import run_to_completion, wait_until
-from aftershock.faults.targets.clients import ClientText, Op, Selector, parse, select_clients
+from aftershock.faults.targets.clients import ClientText, Op, parse, select_clients
 from aftershock.faults.targets.values import Answer
 from aftershock.faults.wire_proxy.messages import API_KEYS
 from aftershock.faults.wire_proxy.probe import PROBED, names_topics
@@ -43,7 +41,7 @@ from aftershock.faults.wire_proxy.rules import rule_from
 SILENCE_MS = 1_000  # time that a probe waits for an answer that must not come
 SLACK_MS = 300  # usual time of a probe beyond the rule's effect
 ROOM_MS = 2_000  # further time allowed on a busy host
-GONE_DEADLINE_MS = 10_000
+HEALED_DEADLINE_MS = 10_000
 
 
 class ProbeResult(NamedTuple):
@@ -56,33 +54,12 @@ class ProbeResult(NamedTuple):
     ok: bool
 
 
-class Probed(Protocol):
-    """The part of a fault that its injection uses for probes."""
-
-    @property
-    def probes(self) -> int:
-        """Number of probes each time; the fastest counts, as a busy host only adds time."""
-
-    @property
-    def probe_api(self) -> str | None:
-        """API of the probe; None if a probe can't show this fault."""
-
-    @property
-    def probing_ms(self) -> int:
-        """Usual time of one probe."""
-
-    @property
-    def limit_ms(self) -> int:
-        """Time that one probe waits for its answer."""
-
-    def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:
-        """Interpret a probe; ``probed``: number of probes that the proxy has counted as altered."""
-
-
 class TamperInjection(Injection):
     """One rule in force. ``before``: answer to the probe without it; None if no probe can show the fault."""
 
-    def __init__(self, context: InjectionContext, fault: Probed, rule: Mapping[str, Any], targets: Targets) -> None:
+    def __init__(
+        self, context: InjectionContext, fault: "TamperFault", rule: Mapping[str, Any], targets: Targets
+    ) -> None:
         self.context = context
         self.fault = fault
         self.rule = rule
@@ -97,7 +74,6 @@ class TamperInjection(Injection):
             self.before = answer
 
     async def inject(self) -> None:
-        """Add the rule."""
         await run_to_completion(self.context.world.add_rule(self.rule))
 
     async def hold(self, until_us: int | None, report: Report) -> None:
@@ -116,17 +92,17 @@ class TamperInjection(Injection):
         report(await self._rule_witness())
 
     async def confirm_healed(self) -> None:
-        """Wait until the proxy no longer has the rule, and a probe no longer shows it."""
-        await wait_until(self._remaining, self.context.clock, GONE_DEADLINE_MS)
+        """Wait until a probe no longer shows the rule."""
+        before = self.before
+        if before is None:
+            return
 
-    async def _remaining(self) -> str | None:
-        if self.context.fault in await self.context.world.rules():
-            return "the proxy still has the rule"
-        answer = await self._probe() if self.before else None
-        if self.before is None or answer is None:
-            return None
-        result = self.fault.interpret_probe(self.before, answer, 0)
-        return f"a probe still shows it: {result.what}" if result.ok else None
+        async def remaining() -> str | None:
+            answer = await self._probe()
+            result = self.fault.interpret_probe(before, answer, 0) if answer else None
+            return f"a probe still shows the fault: {result.what}" if result and result.ok else None
+
+        await wait_until(remaining, self.context.clock, HEALED_DEADLINE_MS)
 
     async def _measure(self, report: Report) -> None:
         if self.before is None:
@@ -175,7 +151,7 @@ GRAMMAR = "Kafka's name of an API, like Produce, Fetch or OffsetCommit"
 def _known(api: str) -> str:
     if api not in API_KEYS:
         sentence = f"Kafka has no API `{api}`; {did_you_mean(api, API_KEYS)}"
-        raise PydanticCustomError("refused", "{sentence}", {"sentence": sentence})
+        raise invalid(sentence)
     return api
 
 
@@ -185,34 +161,47 @@ Api = Annotated[str, AfterValidator(_known), WithJsonSchema({"type": "string", "
 class TamperFault(Fault):
     """A rule of the wire proxy; it applies to requests that match all the given fields."""
 
-    family: ClassVar[Family] = "protocol"
+    family = "protocol"
     band: ClassVar[Band]
-    exposure_target: ClassVar[TargetKind] = "requests"
-    for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
+    exposure_target = "requests"
+    for_rule = "needed"
     probes: ClassVar[int] = 1
     """Number of probes each time; the fastest counts, as a busy host only adds time."""
-    allowance_ms: ClassVar[int] = (
-        1_500  # a rule is added and removed in some ms; a probe takes as long as its rule makes it
-    )
-    topic: Annotated[str, Field(description="only requests that name it")] | None = None
-    partition: Annotated[StrictInt, Field(ge=0, description="and this one of its partitions")] | None = None
+    allowance_ms = 1_500  # a rule is added and removed in some ms; a probe takes as long as its rule makes it
+    topic: Annotated[str, Field(description="only requests that name this topic")] | None = None
+    partition: (
+        Annotated[StrictInt, Field(ge=0, description="only requests that name this partition of `topic`")] | None
+    ) = None
     client: ClientText | None = None
     op: Op | None = None
     client_id: (
-        Annotated[str, Field(min_length=1, max_length=249, description="of a client outside the plan's arms")] | None
+        Annotated[
+            str,
+            Field(
+                min_length=1,
+                max_length=249,
+                description="only requests with this client.id, of a client that is not part of the plan",
+            ),
+        ]
+        | None
     ) = None
-    nth: Annotated[StrictInt, Field(ge=1, description="only this one of them, counted from inject")] | None = None
-    probability: Annotated[float, Field(gt=0, lt=1, description="of each of them, drawn by the compiler")] | None = None
+    nth: (
+        Annotated[StrictInt, Field(ge=1, description="only the n-th matching request, counted from the injection")]
+        | None
+    ) = None
+    probability: (
+        Annotated[float, Field(gt=0, lt=1, description="share of the matching requests, drawn by the compiler")] | None
+    ) = None
 
     @model_validator(mode="after")
     def _consistent_selectors(self) -> Self:
         if self.partition is not None and self.topic is None:
-            raise _refused("`partition` needs a `topic`: add it")
+            raise invalid("`partition` needs a `topic`: add it")
         if self.op is not None and self.client is None:
-            raise _refused("`op` needs a `client`: add it")
+            raise invalid("`op` needs a `client`: add it")
         for first, second in (("nth", "probability"), ("client", "client_id")):
             if getattr(self, first) is not None and getattr(self, second) is not None:
-                raise _refused(f"`{first}` and `{second}` exclude each other: use one of them")
+                raise invalid(f"`{first}` and `{second}` exclude each other: use one of them")
         return self
 
     @property
@@ -244,11 +233,9 @@ class TamperFault(Fault):
         """Interpret a probe; ``probed``: number of probes that the proxy has counted as altered."""
 
     def topics(self) -> dict[FieldPath, str]:
-        """Return the topic, if given."""
         return {("topic",): self.topic} if self.topic else {}
 
     def clients(self) -> dict[FieldPath, str]:
-        """Return the client with its operation, if given."""
         return {("client",): f"{self.client} {self.op}" if self.op else self.client} if self.client else {}
 
     def draw(self, source: random.Random) -> dict[str, Any]:
@@ -261,7 +248,6 @@ class TamperFault(Fault):
         return draws
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
-        """Yield a partition that the topic lacks, and a topic for an API without topics."""
         if self.topic is not None and self.named_api is not None and not names_topics(self.named_api):
             yield Problem(("topic",), f"requests of {self.named_api} name no topic: remove it")
         for topic in plan.topics.values():
@@ -270,11 +256,18 @@ class TamperFault(Fault):
                 yield Problem(("partition",), f"{sentence}{topic.partitions - 1}")
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """Resolve topic and clients; raise FaultError if one is missing, or if the cluster has no wire proxy."""
-        await context.world.rules()
-        workers = await self._workers(context)
-        rule = {"name": context.fault, "api": self.named_api, **await self._topic(context), "partition": self.partition}
-        clients = workers or ([self.client_id] if self.client_id else [])
+        world = context.world
+        await world.rules()  # raises FaultError if the cluster has no wire proxy
+        rule: dict[str, Any] = {"name": context.fault, "api": self.named_api, "partition": self.partition}
+        if self.topic is not None:
+            ids = await world.topic_ids()
+            if self.topic not in ids:
+                raise FaultError(f"there is no topic {self.topic}; check the fault's target")
+            rule |= {"topic": self.topic, "topic_id": ids[self.topic]}
+        clients = [self.client_id] if self.client_id else []
+        if self.client is not None:
+            selector = parse(next(iter(self.clients().values())))
+            clients = [worker.name for worker in select_clients(selector, await world.clients())]
         rule |= {"clients": clients, "nth": self.nth}
         rule |= {"chances": draws.get("chances", ""), **await self.resolved(context, draws), **self.rule_action(draws)}
         document = rule_from(rule).as_json()
@@ -286,21 +279,3 @@ class TamperFault(Fault):
     async def resolved(self, context: InjectionContext, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- most name no broker
         """Return the fields of the rule that must be looked up in the cluster."""
         return {}
-
-    async def _workers(self, context: InjectionContext) -> list[str]:
-        if self.client is None:
-            return []
-        selector: Selector = parse(next(iter(self.clients().values())))
-        return [worker.name for worker in select_clients(selector, await context.world.clients())]
-
-    async def _topic(self, context: InjectionContext) -> dict[str, Any]:
-        if self.topic is None:
-            return {}
-        ids = await context.world.topic_ids()
-        if self.topic not in ids:
-            raise FaultError(f"there is no topic {self.topic}; check the fault's target")
-        return {"topic": self.topic, "topic_id": ids[self.topic]}
-
-
-def _refused(sentence: str) -> PydanticCustomError:
-    return PydanticCustomError("refused", "{sentence}", {"sentence": sentence})

@@ -40,10 +40,11 @@ SHARE = 0.8  # of the requested delay that a probe must show
 class DelayingFault(TamperFault):
     """Requests or responses of an API are late by ``delay``."""
 
-    proof: ClassVar[str] = (
-        "a probe that the rule meets, slower by the delay asked for; the proxy's counters each second"
+    proof = (
+        "A probe that matches the rule is slower by the requested delay. The proxy counts altered requests, read "
+        "each second."
     )
-    remedy: ClassVar[str] = "the rule is removed, and a probe is as fast as before"
+    remedy = "The rule is removed, and a probe is as fast as before."
 
     probes: ClassVar[int] = 3
 
@@ -59,21 +60,23 @@ class DelayingFault(TamperFault):
         """Expect a slower probe; one without an answer is as slow as the time it has waited."""
         rise_ms = now.ms - before.ms
         ok = now.outcome != "closed" and rise_ms >= SHARE * self.delay
-        return ProbeResult("the round trip of a probe that the rule meets rose", self.delay, rise_ms, "ms", ok)
+        return ProbeResult("the round trip of a probe that matches the rule rose", self.delay, rise_ms, "ms", ok)
 
 
 class LosingFault(TamperFault):
     """Requests or responses of an API are lost."""
 
-    proof: ClassVar[str] = (
-        "a probe that the rule meets is hung up on, or never answered; the proxy's counters each second"
+    proof = (
+        "A probe that matches the rule gets no answer, and its connection is closed or stays silent as requested. "
+        "The proxy counts altered requests (read each second)."
     )
-    remedy: ClassVar[str] = "the rule is removed, silent connections are closed, and a probe is answered"
+    remedy = "The rule is removed, silent connections are closed, and a probe is answered."
 
     api: Api
-    connection: Annotated[Literal["closed", "silent"], Field(description="state of the connection after the loss")] = (
-        "closed"
-    )
+    connection: Annotated[
+        Literal["closed", "silent"],
+        Field(description="whether the connection is closed after the loss or stays open in silence"),
+    ] = "closed"
 
     @property
     def probing_ms(self) -> int:
@@ -89,71 +92,69 @@ class LosingFault(TamperFault):
         """Expect no answer, and the requested end of the connection."""
         lost = now.outcome == self.connection
         return ProbeResult(
-            f"probes that the rule meets, unanswered and {self.connection}", 1, float(lost), "probes", lost
+            f"probes that match the rule, unanswered and {self.connection}", 1, float(lost), "probes", lost
         )
 
 
 class DelayRequest(DelayingFault):
-    """Delay requests of an API."""
+    """Delay requests of an API on their way to the broker."""
 
-    band: ClassVar[Band] = Band("#fdae6b", "delay request")
+    band = Band("#fdae6b", "delay request")
 
     kind: Literal["delay_request"] = "delay_request"
 
     def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
-        """Return the delay."""
         return {"do": "delay_request", "delay_ms": self.delay}
 
 
 class DelayResponse(DelayingFault):
-    """Delay the answers to requests of an API."""
+    """Delay responses of an API on their way to the client."""
 
-    band: ClassVar[Band] = Band("#fd8d3c", "delay response")
+    band = Band("#fd8d3c", "delay response")
 
     kind: Literal["delay_response"] = "delay_response"
-    serial: Annotated[StrictBool, Field(description="one at a time on each connection")] = False
+    serial: Annotated[
+        StrictBool,
+        Field(description="send the responses of a connection one at a time, each a `delay` after the previous one"),
+    ] = False
 
     def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
-        """Return the delay, and whether responses wait one after the other."""
         return {"do": "delay_response", "delay_ms": self.delay, "serial": self.serial}
 
 
 class DropRequest(LosingFault):
-    """Lose requests of an API before the broker sees them."""
+    """Lose requests of an API before they reach the broker."""
 
-    band: ClassVar[Band] = Band("#9e9ac8", "drop request")
+    band = Band("#9e9ac8", "drop request")
 
     kind: Literal["drop_request"] = "drop_request"
 
     def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
-        """Return the state of the connection after the loss."""
         return {"do": "drop_request", "connection": self.connection}
 
 
 class DropResponse(LosingFault):
-    """Lose answers to requests of an API after the broker has served them."""
+    """Lose responses of an API after the broker has served the requests."""
 
-    band: ClassVar[Band] = Band("#756bb1", "drop response")
+    band = Band("#756bb1", "drop response")
 
     kind: Literal["drop_response"] = "drop_response"
 
     def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
-        """Return the state of the connection after the loss."""
         return {"do": "drop_response", "connection": self.connection}
 
 
 class DuplicateRequest(TamperFault):
     """Send requests of an API to the broker twice."""
 
-    band: ClassVar[Band] = Band("#74c476", "duplicate request")
-    proof: ClassVar[str] = "a probe that the proxy has doubled, by its own count; its counters each second"
-    remedy: ClassVar[str] = "the rule is removed"
+    band = Band("#74c476", "duplicate request")
+    proof = "The proxy counts a probe as duplicated. The proxy counts altered requests (read each second)."
+    remedy = "The rule is removed."
 
     kind: Literal["duplicate_request"] = "duplicate_request"
     api: Api
 
     def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
-        """Return the action alone."""
         return {"do": "duplicate_request"}
 
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- no answer shows it
@@ -162,23 +163,22 @@ class DuplicateRequest(TamperFault):
 
 
 class CloseMidFrame(TamperFault):
-    """Close connections in the middle of a message of an API."""
+    """Close a connection in the middle of a request or response of an API."""
 
-    band: ClassVar[Band] = Band("#bcbddc", "mid frame")
-    proof: ClassVar[str] = "a probe that the rule meets is hung up on; the proxy's counters each second"
-    remedy: ClassVar[str] = "the rule is removed, and a probe is answered"
+    band = Band("#bcbddc", "mid frame")
+    proof = "The connection of a probe that matches the rule is closed. The proxy counts altered requests second."
+    remedy = "The rule is removed, and a probe is answered."
 
     kind: Literal["close_mid_frame"] = "close_mid_frame"
     api: Api
-    message: Annotated[Literal["request", "response"], Field(description="the message of which half arrives")] = (
-        "response"
-    )
+    message: Annotated[
+        Literal["request", "response"], Field(description="the message of which only the first half arrives")
+    ] = "response"
 
     def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
-        """Return the truncated message."""
         return {"do": "close_mid_frame", "message": self.message}
 
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- the client sees it
         """Expect the connection's end without a whole answer."""
         closed = now.outcome == "closed"
-        return ProbeResult("probes that the rule meets, hung up on", 1, float(closed), "probes", closed)
+        return ProbeResult("probes that match the rule, hung up on", 1, float(closed), "probes", closed)

@@ -30,12 +30,11 @@ A harmless probe gets none of these hints, so the proxy's count of changed respo
 
 import random
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, WithJsonSchema
-from pydantic_core import PydanticCustomError
 
-from aftershock.faults.kinds.fault import Band, Draws, FieldPath, InjectionContext, PlanContext
+from aftershock.faults.kinds.fault import Band, Draws, FieldPath, InjectionContext, PlanContext, invalid
 from aftershock.faults.kinds.protocol.base import Api, ProbeResult, TamperFault
 from aftershock.faults.plan.document import Problem, did_you_mean
 from aftershock.faults.targets.roles import RoleText, resolve
@@ -63,7 +62,7 @@ class HintFault(TamperFault):
 def _known(error: str) -> str:
     if error not in ERROR_CODES:
         sentence = f"Kafka has no error `{error}`; {did_you_mean(error, ERROR_CODES)}"
-        raise PydanticCustomError("refused", "{sentence}", {"sentence": sentence})
+        raise invalid(sentence)
     return error
 
 
@@ -73,23 +72,22 @@ _ERROR = {"type": "string", "description": "Kafka's name of an error, like NOT_L
 class AnswerError(TamperFault):
     """Answer requests of an API with an error."""
 
-    band: ClassVar[Band] = Band("#e6550d", "error")
-    proof: ClassVar[str] = "a probe that the rule meets is answered with that error; the proxy's counters each second"
-    remedy: ClassVar[str] = "the rule is removed, and a probe is answered without it"
+    band = Band("#e6550d", "error")
+    proof = "A probe that matches the rule gets the error. The proxy counts altered requests (read each second)."
+    remedy = "The rule is removed, and a probe gets no such error."
 
     kind: Literal["answer_error"] = "answer_error"
     api: Api
     error: Annotated[str, AfterValidator(_known), WithJsonSchema(_ERROR)]
 
     def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
-        """Return the error's code."""
         return {"do": "answer_error", "error": ERROR_CODES[self.error]}
 
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- the client sees it
         """Expect the error anywhere in the answer."""
         answered = ERROR_CODES[self.error] in now.errors
         return ProbeResult(
-            f"probes that the rule meets, answered with {self.error}", 1, float(answered), "probes", answered
+            f"probes that match the rule, answered with {self.error}", 1, float(answered), "probes", answered
         )
 
 
@@ -105,15 +103,16 @@ Cap = Annotated[Annotated[StrictInt, Field(ge=0, le=100)] | None, BeforeValidato
 
 
 class CapVersions(TamperFault):
-    """Let brokers offer no versions above these."""
+    """Let brokers offer no API version above the given ones, like an older broker."""
 
-    band: ClassVar[Band] = Band("#c49c94", "old broker")
-    proof: ClassVar[str] = "the versions that a probe is offered; the proxy's counters each second"
-    remedy: ClassVar[str] = "the rule is removed, connections are closed, and a probe is offered all versions"
+    band = Band("#c49c94", "old broker")
+    proof = "A probe is offered no higher version. The proxy counts altered responses (read each second)."
+    remedy = "The rule is removed and connections are closed. A probe is offered all versions."
 
     kind: Literal["cap_versions"] = "cap_versions"
     versions: Annotated[
-        dict[Api, Cap], Field(min_length=1, description="the highest version of each API, or none: {Fetch: 12}")
+        dict[Api, Cap],
+        Field(min_length=1, description="highest version of each API, like {Fetch: 12}; none: the API is not offered"),
     ]
 
     @property
@@ -126,7 +125,6 @@ class CapVersions(TamperFault):
         return super().parameters() | {"versions": {api: _NONE if c is None else c for api, c in self.versions.items()}}
 
     def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
-        """Return the caps; None: the API is not offered."""
         return {"do": "cap_versions", "versions": self.versions}
 
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- the client sees it
@@ -143,17 +141,16 @@ _SESSIONS = (1 << 30, (1 << 31) - 1)
 
 
 class FalsifyHints(HintFault):
-    """Make hints in brokers' answers lead to the wrong broker, or to a session that there isn't."""
+    """Change hints in brokers' responses to a wrong broker or an unknown fetch session."""
 
-    band: ClassVar[Band] = Band("#636363", "false hints")
-    proof: ClassVar[str] = "answers whose hints were falsified, as the proxy counts them each second"
-    remedy: ClassVar[str] = "the rule is removed"
+    band = Band("#636363", "false hints")
+    proof = "The proxy counts responses with changed hints (read each second)."
+    remedy = "The rule is removed."
 
     kind: Literal["falsify_hints"] = "falsify_hints"
     broker: RoleText | None = None
 
     def roles(self) -> dict[FieldPath, str]:
-        """Return the wrong broker, if given."""
         return {("broker",): self.broker} if self.broker else {}
 
     def draw(self, source: random.Random) -> dict[str, Any]:
@@ -162,7 +159,6 @@ class FalsifyHints(HintFault):
         return draws | {"session_id": source.randint(*_SESSIONS)} if "session_id" in self.hints else draws
 
     def rule_action(self, draws: Draws) -> dict[str, Any]:
-        """Return the hints."""
         return {"do": "falsify_hints", "hints": self.hints, "session_id": draws.get("session_id", 0)}
 
     async def resolved(self, context: InjectionContext, draws: Draws) -> dict[str, Any]:
@@ -180,14 +176,13 @@ class FalsifyHints(HintFault):
 
 
 class StripHints(HintFault):
-    """Take hints out of brokers' answers."""
+    """Remove hints from brokers' responses."""
 
-    band: ClassVar[Band] = Band("#969696", "no hints")
-    proof: ClassVar[str] = "answers whose hints were taken out, as the proxy counts them each second"
-    remedy: ClassVar[str] = "the rule is removed"
+    band = Band("#969696", "no hints")
+    proof = "The proxy counts responses with removed hints (read each second)."
+    remedy = "The rule is removed."
 
     kind: Literal["strip_hints"] = "strip_hints"
 
     def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
-        """Return the hints."""
         return {"do": "strip_hints", "hints": self.hints}

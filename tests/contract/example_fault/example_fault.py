@@ -35,7 +35,7 @@ class DozeInjection(NodeInjection):
     async def inject(self) -> None:
         """Start the first pause."""
         await run_to_completion(self.context.world.pause(self.victim))
-        await self.see_down(SEEN_DEADLINE_MS)
+        await self.wait_until_down(SEEN_DEADLINE_MS)
         self.asleep = True
 
     async def hold(self, until_us: int | None, report: Report) -> None:

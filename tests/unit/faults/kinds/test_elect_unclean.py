@@ -35,7 +35,7 @@ async def test_a_live_replica_leads(stage: Stage) -> None:
 async def test_nobody_is_deposed(stage: Stage) -> None:
     """Every partition has a leader: there is nothing to elect, and nothing is asked for."""
     await stage.play(UNCLEAN)
-    assert "deposes none" in str(stage.line("any", "failed").why)
+    assert "replaces none" in str(stage.line("any", "failed").why)
     assert [] == stage.world.called("elect_unclean")
 
 

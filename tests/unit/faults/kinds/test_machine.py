@@ -115,7 +115,7 @@ async def test_a_heal_that_does_not_take(stage: Stage) -> None:
             await put(*args)  # type: ignore[arg-type]
 
     stage.world.limit = once  # type: ignore[method-assign, assignment]
-    with pytest.raises(Exception, match="its limits are"):
+    with pytest.raises(Exception, match="and should have Limits"):
         await stage.play(LIMITS[0])
     assert stage.journal.states("less")[-1] == "failed"
 

@@ -107,7 +107,7 @@ async def test_a_rule_that_will_not_go(stage: Stage) -> None:
         return
 
     stage.world.remove_rule = nothing  # type: ignore[method-assign, assignment]
-    with pytest.raises(FaultError, match="still has the rule"):
+    with pytest.raises(FaultError, match="a probe still shows the fault"):
         await stage.play(fault("drop_response"))
     assert "failed" == stage.journal.states("bad")[-1]
 

@@ -110,7 +110,7 @@ def test_golden() -> None:
         ("  []", "  - {kind: kill, at: 0s, for: 8s, broker: coordinator of readers}", "10:43: no arm consumes in a group `readers` (groups are <group>-<arm>); did you mean `readers-baseline`?"),
         ("  []", '  - {kind: latency, at: 0s, for: 8s, delay: 5ms, link: "replication(b) -> broker(2)"}', "10:56: broker 2 is in rack b itself, and nodes of one rack have no link between them: name another rack or broker"),
         ("  []", '  - {kind: latency, at: 0s, for: 8s, delay: 5ms, link: "rack(a) -> rack(z)"}', "10:56: the cluster has no rack `z`; known here: a, b, c"),
-        ("  []", "  - {kind: latency, at: 0s, for: 8s, delay: 5ms, jitter: 6ms, link: client(a) -> broker}", "10:5: jitter of 6ms is more than the delay of 5ms; make it smaller"),
+        ("  []", "  - {kind: latency, at: 0s, for: 8s, delay: 5ms, jitter: 6ms, link: client(a) -> broker}", "10:5: jitter of 6ms is more than the delay of 5ms; lower the jitter"),
     ],
 )  # fmt: skip
 def test_each_mistake_alone(wrong: str, right: str, said: str) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from aftershock.errors import PlanError
 from aftershock.faults.kinds.process.kill import Kill
-from aftershock.faults.kinds.process.pause import Pause
+from aftershock.faults.kinds.process.stop import Pause
 from aftershock.faults.plan.catalogue import plan_schema
 from aftershock.faults.plan.check import check, load_plan
 from aftershock.faults.plan.cluster import Cluster
@@ -229,7 +229,7 @@ def test_every_problem_at_once() -> None:
         "plan.yaml:17:66: `delay`: 200ms is more than 20ms: swap them",
         "plan.yaml:18:66: `delay`: `range` takes two values of one type, low to high: [20ms, 200ms], [1, 5], [10/s, 50/s] or [1kB, 1MB]",
         "plan.yaml:18:94: `jitter`: `range` takes two values of one type, low to high: [20ms, 200ms], [1, 5], [10/s, 50/s] or [1kB, 1MB]",
-        "plan.yaml:19:5: jitter of 90ms is more than the delay of 50ms; make it smaller",
+        "plan.yaml:19:5: jitter of 90ms is more than the delay of 50ms; lower the jitter",
         "plan.yaml:20:36: the cluster has no node 5: its brokers are 1 to 3",
         "plan.yaml:21:5: `wait` only has an effect in `then` (a delay) or as an alternative of `choose`: remove it here",
         "plan.yaml:22:5: a fault needs a `kind`: `aftershock plan faults` lists them",

@@ -9,7 +9,7 @@ import pytest
 
 from aftershock.errors import FaultError
 from aftershock.faults.kinds.process.kill import Kill
-from aftershock.faults.kinds.process.pause import Pause
+from aftershock.faults.kinds.process.stop import Pause
 from aftershock.faults.runtime.record import Entry, Targets, Undo
 from aftershock.harness.adhoc.inject import SharedJournal, claim, free_id
 from aftershock.harness.run.rundir import RunClock, RunDir
@@ -21,7 +21,7 @@ UNDO = Undo("resume", {"broker": 2})
 CLAIMING = """
 import sys
 from pathlib import Path
-from aftershock.faults.kinds.process.pause import Pause
+from aftershock.faults.kinds.process.stop import Pause
 from aftershock.harness.adhoc.inject import claim
 from aftershock.harness.run.rundir import RunDir
 home = RunDir.open(Path(sys.argv[1]))

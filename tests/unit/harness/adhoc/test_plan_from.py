@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aftershock.errors import EvidenceError, PlanError
-from aftershock.faults.kinds.process.pause import Pause
+from aftershock.faults.kinds.process.stop import Pause
 from aftershock.faults.plan.check import load_plan
 from aftershock.faults.plan.cluster import Cluster
 from aftershock.faults.plans import find

@@ -29,9 +29,10 @@ async def test_both_are_dead_and_silent_and_come_back(stage: Stage) -> None:
     assert stage.line("dead", "intended").undo.as_json() == undo
     assert stage.all_ok("dead")
     kinds = [witness.what for witness in stage.journal.witnesses("dead")]
-    assert {"clients whose processes, read back, are exited", "clients that gave a sign of life, or had a success"} == {
-        *kinds
-    }
+    assert {
+        "clients whose processes, read back, are exited",
+        "clients that wrote a heartbeat or had a success during the fault",
+    } == {*kinds}
     assert 8 <= len(kinds) <= 10
     assert stage.line("dead", "healed").t_us >= 5_000_000 + READY_US
     assert {client.state for client in stage.world.crew.values()} == {"running"}
@@ -72,7 +73,7 @@ async def test_started_again_by_somebody_else(stage: Stage) -> None:
 async def test_a_client_that_never_comes_back(stage: Stage) -> None:
     """A start that nobody follows is no heal: the error names the client and its log."""
     stage.world._up = lambda *_: None  # type: ignore[method-assign, assignment]
-    with pytest.raises(FaultError, match=rf"{CONSUMER} is exited; look at its log"):
+    with pytest.raises(FaultError, match=rf"{CONSUMER} is exited; look at the client's log"):
         await stage.play(KILL)
     assert stage.journal.states("dead")[-1] == "failed"
 

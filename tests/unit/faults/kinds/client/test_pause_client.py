@@ -36,7 +36,7 @@ async def test_speaks_although_stopped(stage: Stage) -> None:
     stage.world._down = only_said  # type: ignore[method-assign, assignment]
     await stage.play(PAUSE)
     failed = {witness.what for witness in stage.journal.witnesses("frozen") if not witness.ok}
-    assert failed == {"clients that gave a sign of life, or had a success"}
+    assert failed == {"clients that wrote a heartbeat or had a success during the fault"}
 
 
 async def test_a_short_pause_is_seen_by_its_state_alone(stage: Stage) -> None:

@@ -86,7 +86,7 @@ async def test_cancelled_in_flight(stage: Stage, at_ms: int) -> None:
     ("fault", "said"),
     [
         (FLAP.replace("up: 2s", "up: 100ms"), "`up` must be at least"),
-        (FLAP.replace("up: 2s", "up: 2s, jitter: 900ms"), "make the jitter smaller"),
+        (FLAP.replace("up: 2s", "up: 2s, jitter: 900ms"), "lower the jitter"),
         (FLAP.replace("down: 1s", "down: 7s"), "use refuse"),
     ],
 )

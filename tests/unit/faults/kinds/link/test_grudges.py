@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from aftershock.errors import FaultError
-from aftershock.faults.kinds.link.cut import all_links, minority, of_groups, of_ring, picked, streams_of
+from aftershock.faults.kinds.link.base import permutation
+from aftershock.faults.kinds.link.cut import all_links, minority, of_groups, of_ring, streams_of
 
 FIVE = dict(zip(range(1, 6), "abcde", strict=True))
 ISOLATED = {1: "a", 2: "b", 3: "c", 11: "a", 12: "b", 13: "c"}
@@ -44,10 +45,10 @@ def test_a_minority_is_less_than_half(order: str, few: list[int]) -> None:
     assert [few, sorted({*homes} - {*few})] == minority(order, homes)
 
 
-def test_every_order_can_be_picked() -> None:
+def test_every_order_can_be_permutation() -> None:
     """All six of three, each once; and never the one that it must differ from."""
-    assert 6 == len({picked("abc", (n + 0.5) / 6) for n in range(6)})
-    assert ("a", "b", "c") not in {picked("abc", n / 100, unlike=("a", "b", "c")) for n in range(100)}
+    assert 6 == len({permutation("abc", (n + 0.5) / 6) for n in range(6)})
+    assert ("a", "b", "c") not in {permutation("abc", n / 100, unlike=("a", "b", "c")) for n in range(100)}
 
 
 def test_isolated_controllers_of_whole_racks() -> None:

@@ -40,5 +40,5 @@ async def test_held_bytes_that_never_arrive(stage: Stage) -> None:
         stage.world.proxies[proxy]["left"] = held
 
     stage.world.remove_toxic = in_vain  # type: ignore[method-assign]
-    with pytest.raises(FaultError, match="the request that client_a-k2 held back is not answered"):
+    with pytest.raises(FaultError, match="a request sent over client_a-k2 during the stall has no answer"):
         await stage.play(STALL)

@@ -39,9 +39,10 @@ async def test_what_is_witnessed(stage: Stage) -> None:
     """Three turns, one node down at a time, all leaderships at a higher epoch."""
     await stage.play(ROLL)
     told = {witness.what.partition(",")[0]: witness for witness in stage.journal.witnesses("roll")}
-    assert (3, 3) == (told["nodes that were seen exited"].asked, told["nodes that were seen exited"].observed)
+    returned = told["nodes that exited and came back into the ISR of all their partitions before the next node's turn"]
+    assert (3, 3) == (returned.asked, returned.observed)
     assert told["nodes down at one time"].observed == 1
-    moved = told["leaderships of a node at its turn whose leader epoch grew by it"]
+    moved = told["partitions led by a node before its turn whose leader epoch grew"]
     assert moved.asked == moved.observed > 3
 
 

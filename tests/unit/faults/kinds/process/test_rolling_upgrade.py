@@ -46,7 +46,7 @@ async def test_with_for_it_is_taken_back(stage: Stage) -> None:
     assert (["4.1.2"] * 3, 27) == (versions(stage), stage.world.level)
     assert [3, 2, 1] == [broker for broker, version in stage.world.called("replace") if version == "4.1.2"]  # type: ignore[misc]
     assert stage.line("up", "healing").t_us == 61_000_000
-    assert 40 < sum("asked over Kafka's protocol" in witness.what for witness in stage.journal.witnesses("up"))
+    assert 40 < sum("read over Kafka's protocol" in witness.what for witness in stage.journal.witnesses("up"))
     assert stage.all_ok("up")
     assert stage.world.healthy()
 
@@ -74,8 +74,11 @@ async def test_a_replacement_of_the_same_version(stage: Stage) -> None:
 
     stage.world.replace = unchanged  # type: ignore[method-assign]
     await stage.play(UP)
-    assert ["process says", "highest metadata.version"] == [
-        said for what in failed(stage) for said in ("process says", "highest metadata.version") if said in what
+    assert ["process reports", "highest supported metadata.version"] == [
+        said
+        for what in failed(stage)
+        for said in ("process reports", "highest supported metadata.version")
+        if said in what
     ]
 
 
@@ -87,7 +90,7 @@ async def test_a_level_that_did_not_rise(stage: Stage) -> None:
 
     stage.world.raise_feature = ignored  # type: ignore[method-assign]
     await stage.play(FINAL)
-    assert "metadata.version is 27, and 30 was asked for" in str(stage.line("up", "failed").why)
+    assert "metadata.version is 27 and should be 30" in str(stage.line("up", "failed").why)
     assert ["4.1.2"] * 3 == versions(stage)
 
 
@@ -175,4 +178,4 @@ def test_refused_by_the_check(fault: str, cluster: str, said: str) -> None:
 
 def test_it_says_what_it_leaves() -> None:
     """Its permanent effect keeps the cluster from being reused."""
-    assert "another version" in str(timeline_of(UP).steps[0].fault().permanent_effect)
+    assert "new version" in str(timeline_of(UP).steps[0].fault().permanent_effect)

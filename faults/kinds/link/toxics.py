@@ -1,0 +1,444 @@
+"""Kinds that put one toxic of Toxiproxy on each stream of each link, and measure connections of the harness.
+
+``blackhole`` (toxic ``timeout``): sent data is discarded, and a connection is closed ``timeout`` after its last data.
+The heal closes the remaining connections, because the stream lacks the lost data.
+
+``reset`` (``reset_peer``): a connection is ended ``timeout`` after data is sent over it, and the data is lost. On the
+way back (``downstream``) the data is a broker's response, so acknowledgements become ambiguous. Connections made during
+the fault end with a TCP reset, earlier ones with an ordinary close, because Toxiproxy arms the reset as a connection
+starts. A client that dials a port which Docker forwards on loopback sees an ordinary close of both, because Docker's
+forwarder passes no reset on (``tests/contract/test_toxics.py``).
+
+``slow_close``: the close of a connection is passed on late, so one side keeps a connection that the other side has
+closed. It has no effect until a side closes a connection. The heal passes delayed closes on immediately.
+
+``bandwidth``: each connection carries at most ``rate`` bytes a second, so a client with three connections gets three
+times the rate (``tests/contract/test_toxics.py``). Data sent faster waits in the sender's buffers.
+
+``slice`` (``slicer``): data arrives in small pieces, with a pause after each. The toxic's random variation can't be
+seeded and is not used: the toxic halves what it reads until no piece is larger than ``average_size``. A message has
+one to two pauses for each ``average_size`` bytes.
+
+``limit_data``: a connection is closed after ``bytes`` bytes of a stream, counted from the moment the toxic is on the
+connection. The last message is truncated.
+"""
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+from pydantic import Field
+
+from aftershock.errors import FaultError
+from aftershock.faults.kinds.fault import (
+    Band,
+    Draws,
+    ExclusiveResource,
+    Impact,
+    Injection,
+    InjectionContext,
+    PlanContext,
+)
+from aftershock.faults.kinds.link.base import (
+    SHARE,
+    LinkFault,
+    ToxicInjection,
+    foreign_latency_ms,
+    links_to_running_brokers,
+    toxic_on,
+)
+from aftershock.faults.plan.document import Problem
+from aftershock.faults.plan.units import ByteRate, Duration, Size
+from aftershock.faults.runtime.probing import answering_links
+from aftershock.faults.runtime.record import Witness
+from aftershock.faults.runtime.world import Probe
+from aftershock.faults.targets.links import LinkStream, resolve
+from aftershock.faults.targets.values import Exchange, Link, Toxic
+
+ROOM_MS = 2_000  # further time that an exchange may take on a busy host
+SLACK_MS = 300  # usual time of an exchange beyond the fault's effect
+PROBES = 3  # the fastest counts, because a busy host only adds time
+
+
+class Reading(NamedTuple):
+    """Measurement of one link: ``observed`` against ``asked``; ``ok`` if it shows the fault."""
+
+    link: Link
+    asked: float
+    observed: float
+    ok: bool
+
+
+class MeasuredInjection(ToxicInjection):
+    """Toxics whose effect shows on connections of the harness. ``what`` and ``unit`` are fields of the witness."""
+
+    what: ClassVar[str]
+    unit: ClassVar[str]
+
+    def __init__(
+        self, context: InjectionContext, toxics: Mapping[LinkStream, Toxic], roles: Mapping[str, Any], fault: Any
+    ) -> None:
+        super().__init__(context, toxics, roles)
+        self.fault = fault
+
+    async def measure_before(self) -> None:
+        self.reachable = await answering_links(self.streams, self.context)
+
+    @abstractmethod
+    async def read(self, link: Link) -> Reading | None:
+        """Measure this link now; None (or FaultError) if the result says nothing about the fault."""
+
+    async def measure(self) -> Witness:
+        """Measure every usable link. The witness describes the first link that does not show the fault, if any."""
+        disabled = await self.context.world.disabled()
+        running = await links_to_running_brokers(self.reachable, self.context)
+        results = await asyncio.gather(*(self._read_or_none(link) for link in running if link.proxy not in disabled))
+        readings = [reading for reading in results if reading is not None]
+        if not readings:
+            what = "no broker answers at the end of these links; the toxics read back are the witness"
+            return Witness(what, 0, 0, "probes", 0, ok=True)
+        reading = next((reading for reading in readings if not reading.ok), readings[0])
+        what = f"{self.what} (through {reading.link.proxy}, one of {len(readings)} links)"
+        return Witness(what, reading.asked, round(reading.observed, 3), self.unit, len(readings), reading.ok)
+
+    async def _read_or_none(self, link: Link) -> Reading | None:
+        try:
+            return await self.read(link)
+        except FaultError:
+            return None
+
+    @asynccontextmanager
+    async def connection(self, link: Link) -> AsyncIterator[Probe]:
+        """Hold a connection through a link for the length of the block."""
+        probe = await self.context.world.dial(link)
+        try:
+            yield probe
+        finally:
+            await probe.hang_up()
+
+    async def exchange(self, link: Link, ballast_bytes: int, limit_ms: int) -> Exchange | None:
+        """Send one request over a new connection; None if no connection could be made."""
+        try:
+            async with self.connection(link) as probe:
+                return await probe.ask(ballast_bytes, limit_ms)
+        except FaultError:
+            return None
+
+    def crossed_bytes(self, link: Link, exchange: Exchange) -> list[int]:
+        """Return the bytes of the exchange on each affected stream."""
+        crossed = {"upstream": exchange.sent_bytes, "downstream": exchange.received_bytes}
+        return [crossed[stream] for stream in self.streams[link]]
+
+
+class ToxicFault(LinkFault):
+    """A fault that consists of one toxic for each stream of each link."""
+
+    toxic: ClassVar[str]
+    injection: ClassVar[type[MeasuredInjection]]
+    allowance_ms = 2_000
+
+    @abstractmethod
+    def attributes(self) -> dict[str, int]:
+        """Return the toxic's attributes, by Toxiproxy's names and in its units."""
+
+    async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
+        streams = await resolve(self.link, context.world, draws)
+        toxics = {stream: toxic_on(stream, context.fault, self.toxic, self.attributes()) for stream in streams}
+        injection = self.injection(context, toxics, await self.target_roles(streams, context.world), self)
+        await injection.measure_before()
+        return injection
+
+
+class ClosedConnectionInjection(MeasuredInjection):
+    """Toxics that close the connection of a request, ``timeout`` after it, instead of letting it be answered."""
+
+    what = "time until the connection of a request was closed without an answer"
+    unit = "ms"
+
+    @property
+    def measuring_us(self) -> int:
+        return (int(self.fault.timeout) + SLACK_MS) * 1000
+
+    async def read(self, link: Link) -> Reading | None:
+        result = await self.exchange(link, 0, self.fault.timeout + ROOM_MS)
+        if result is None or result.end == "silent":
+            return None
+        ok = result.end != "answered" and result.ms >= SHARE * self.fault.timeout
+        return Reading(link, self.fault.timeout, result.ms, ok)
+
+
+class Blackhole(ToxicFault):
+    """Discard all data that is sent over some links, and close connections without traffic."""
+
+    band = Band("#393b79", "blackhole")
+    proof = (
+        "A request gets no answer, and its connection is closed after `timeout`. "
+        "Toxiproxy lists the toxics (read each second)."
+    )
+    remedy = "The toxics are removed, which closes every connection that is still open. Clients must reconnect."
+    drops_traffic = True
+    exclusive_resources = (ExclusiveResource("way", "links", by_plan=False),)
+    allowance_ms = 3_000
+    toxic = "timeout"
+    injection = ClosedConnectionInjection
+
+    kind: Literal["blackhole"] = "blackhole"
+    timeout: Annotated[
+        Duration, Field(ge=100, le=60_000, description="a connection is closed after this time without data")
+    ]
+
+    def impact(self) -> Impact:
+        return "links"
+
+    def attributes(self) -> dict[str, int]:
+        return {"timeout": self.timeout}
+
+    def problems(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- only its own two times matter
+        if self.for_ is not None and self.timeout >= self.for_:
+            yield Problem(
+                ("timeout",), "the fault ends before a connection can be closed: shorten `timeout`, or use cut"
+            )
+
+
+class Reset(ToxicFault):
+    """End each connection over some links as soon as data is sent over it."""
+
+    band = Band("#ad494a", "reset")
+    proof = "The connection of a request is ended instead of answered. Toxiproxy lists the toxics (read each second)."
+    remedy = "The toxics are removed. Clients can connect again."
+    drops_traffic = True
+    closes_connections = True
+    exclusive_resources = (ExclusiveResource("way", "links", by_plan=False),)
+    toxic = "reset_peer"
+    injection = ClosedConnectionInjection
+
+    kind: Literal["reset"] = "reset"
+    timeout: Annotated[Duration, Field(le=60_000, description="time from the sent data to the reset")] = 0
+
+    def impact(self) -> Impact:
+        return "unknown"  # data that crosses before a reset may keep a leader in place
+
+    def attributes(self) -> dict[str, int]:
+        return {"timeout": self.timeout}
+
+    def problems(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- only its own two times matter
+        if self.for_ is not None and self.timeout >= self.for_:
+            yield Problem(("timeout",), "the fault ends before a connection can be reset: shorten `timeout`")
+
+
+class SlowCloseInjection(MeasuredInjection):
+    """Links that pass closes on late. ``before``: the time of a close on each link before the fault, in ms."""
+
+    what = "rise of the fastest of three closes, passed on to the broker and back"
+    unit = "ms"
+
+    @property
+    def measuring_us(self) -> int:
+        return (2 * int(self.fault.delay) + SLACK_MS) * 1000
+
+    async def measure_before(self) -> None:
+        await super().measure_before()
+        fastest = {link: await self._fastest_ms(link) for link in self.reachable}
+        self.before = {link: ms for link, ms in fastest.items() if ms is not None}
+
+    async def read(self, link: Link) -> Reading | None:
+        ms = await self._fastest_ms(link)
+        if ms is None or link not in self.before:
+            return None
+        asked_ms, rise_ms = self.fault.delay * len(self.streams[link]), ms - self.before[link]
+        return Reading(link, asked_ms, rise_ms, rise_ms >= SHARE * asked_ms)
+
+    async def _fastest_ms(self, link: Link) -> float | None:
+        closes = await asyncio.gather(*(self._close_ms(link) for _ in range(PROBES)))
+        return min((ms for ms in closes if ms is not None), default=None)
+
+    async def _close_ms(self, link: Link) -> float | None:
+        try:
+            async with self.connection(link) as probe:
+                result = await probe.ask(0, ROOM_MS)  # the connection must reach the broker before it can be closed
+                return await probe.close_ms(2 * self.fault.delay + ROOM_MS) if result.end == "answered" else None
+        except FaultError:
+            return None
+
+
+class SlowClose(ToxicFault):
+    """Pass the close of connections over some links on late."""
+
+    band = Band("#7b4173", "slow_close")
+    proof = (
+        "The close of the harness's own connections is passed on late. Toxiproxy lists the toxics (read each second)."
+    )
+    remedy = "The toxics are removed, and the delayed closes are passed on."
+    toxic = "slow_close"
+    injection = SlowCloseInjection
+
+    kind: Literal["slow_close"] = "slow_close"
+    delay: Annotated[Duration, Field(ge=50, le=60_000, description="of a close, on each stream")]
+
+    def impact(self) -> Impact:
+        return "moments" if self.delay <= 1_000 else "unknown"  # noqa: PLR2004 -- the limit of `moments`
+
+    def attributes(self) -> dict[str, int]:
+        return {"delay": self.delay}
+
+    def problems(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- only its own two times matter
+        if self.for_ is not None and self.delay >= self.for_:
+            yield Problem(("delay",), "the fault ends before a close with this delay is passed on: shorten `delay`")
+
+
+BALLAST_MS = 400  # the ballast of a request is what the rate allows in this time
+ABOVE = 1.1  # of the requested rate; Toxiproxy's timers are late, and a request has bytes besides its ballast
+BELOW = 0.9  # of the rate before the fault; a higher rate shows no limit
+
+
+class BandwidthInjection(MeasuredInjection):
+    """Links with limited bandwidth. ``before``: the rate of each link before the fault, in bytes a second."""
+
+    what = "rate in both directions over one connection of the harness"
+    unit = "B/s"
+
+    def __init__(
+        self, context: InjectionContext, toxics: Mapping[LinkStream, Toxic], roles: Mapping[str, Any], fault: Any
+    ) -> None:
+        super().__init__(context, toxics, roles, fault)
+        self.ballast_bytes = min(1_000_000, max(300, fault.rate * BALLAST_MS // 1000))
+        self.ballast_ms = self.ballast_bytes * 1000 // fault.rate
+
+    @property
+    def measuring_us(self) -> int:
+        return (2 * int(self.ballast_ms) + SLACK_MS) * 1000
+
+    async def measure_before(self) -> None:
+        await super().measure_before()
+        rates = {link: await self._rate(link) for link in self.reachable}
+        self.before = {link: rate for link, rate in rates.items() if rate is not None}
+
+    async def read(self, link: Link) -> Reading | None:
+        rate = await self._rate(link)
+        if rate is None or link not in self.before:
+            return None
+        ok = rate <= ABOVE * self.fault.rate and rate <= BELOW * self.before[link]
+        return Reading(link, self.fault.rate, rate, ok)
+
+    async def _rate(self, link: Link) -> float | None:
+        exchange = await self.exchange(link, self.ballast_bytes, 4 * self.ballast_ms + ROOM_MS)
+        if exchange is None or exchange.end != "answered":
+            return None
+        return sum(self.crossed_bytes(link, exchange)) * 1000 / exchange.ms
+
+
+class Bandwidth(ToxicFault):
+    """Limit the bytes per second of each connection over some links."""
+
+    band = Band("#bcbd22", "bandwidth")
+    proof = "The rate over a connection of the harness is limited. Toxiproxy lists the toxics (read each second)."
+    remedy = "The toxics are removed. Connections stay open."
+    exclusive_resources = (ExclusiveResource("rate", "links"),)
+    toxic = "bandwidth"
+    injection = BandwidthInjection
+
+    kind: Literal["bandwidth"] = "bandwidth"
+    rate: Annotated[
+        ByteRate, Field(ge=1000, multiple_of=1000, description="of each connection, in whole kilobytes per second")
+    ]
+
+    def attributes(self) -> dict[str, int]:
+        return {"rate": self.rate // 1000}
+
+
+PIECES = 20  # minimum number of pieces of a probe's ballast, in each direction
+
+
+class SliceInjection(MeasuredInjection):
+    """Sliced links. ``before``: the fastest request on each link, in ms, without the delays of other faults."""
+
+    what = "rise of the fastest of three requests with ballast"
+    unit = "ms"
+
+    @property
+    def measuring_us(self) -> int:
+        return (4 * PIECES * int(self.fault.delay) + SLACK_MS) * 1000  # twice the minimum number of pauses, both ways
+
+    async def measure_before(self) -> None:
+        await super().measure_before()
+        foreign_ms = await foreign_latency_ms(self.reachable, self.toxic_names, self.context)
+        fastest = {link: await self._fastest(link) for link in self.reachable}
+        self.before = {link: result.ms - foreign_ms[link] for link, result in fastest.items() if result is not None}
+
+    async def read(self, link: Link) -> Reading | None:
+        result = await self._fastest(link)
+        if result is None or link not in self.before:
+            return None
+        foreign_ms = await foreign_latency_ms([link], self.toxic_names, self.context)
+        pauses = sum((crossed - 1) // self.fault.average_size for crossed in self.crossed_bytes(link, result))
+        asked_ms, rise_ms = pauses * self.fault.delay, result.ms - self.before[link] - foreign_ms[link]
+        return Reading(link, asked_ms, rise_ms, rise_ms >= SHARE * asked_ms)
+
+    async def _fastest(self, link: Link) -> Exchange | None:
+        ballast_bytes = min(200_000, PIECES * self.fault.average_size)
+        limit_ms = 8 * PIECES * self.fault.delay + ROOM_MS
+        results = await asyncio.gather(*(self.exchange(link, ballast_bytes, limit_ms) for _ in range(PROBES)))
+        answered = [result for result in results if result is not None and result.end == "answered"]
+        return min(answered, key=lambda result: result.ms, default=None)
+
+
+class Slice(ToxicFault):
+    """Split the data that is sent over some links into small pieces."""
+
+    band = Band("#e7ba52", "slice")
+    proof = (
+        "Requests with ballast are slower by the pauses between pieces. Toxiproxy lists the toxics (read each second)."
+    )
+    remedy = "The toxics are removed. Connections stay open."
+    toxic = "slicer"
+    injection = SliceInjection
+
+    kind: Literal["slice"] = "slice"
+    average_size: Annotated[Size, Field(ge=16, le=10_000, description="largest piece; most pieces are over half of it")]
+    delay: Annotated[Duration, Field(ge=1, le=1_000, description="pause after each piece")] = 10
+
+    def attributes(self) -> dict[str, int]:
+        return {"average_size": self.average_size, "size_variation": 0, "delay": self.delay * 1000}
+
+
+REQUESTS_MAX = 60
+
+
+class LimitDataInjection(MeasuredInjection):
+    """Connections that are closed after a number of bytes: the probe sends requests until that happens."""
+
+    measuring_us = 1_000_000
+    what = "bytes of whole messages that crossed a connection of the harness before it was closed"
+    unit = "B"
+
+    async def read(self, link: Link) -> Reading | None:
+        ballast_bytes = min(250_000, max(300, self.fault.bytes_ // 4))
+        crossed = [0] * len(self.streams[link])
+        async with self.connection(link) as probe:
+            for _ in range(REQUESTS_MAX):
+                result = await probe.ask(ballast_bytes, ROOM_MS)
+                if result.end != "answered":
+                    break
+                crossed = [sum(pair) for pair in zip(crossed, self.crossed_bytes(link, result), strict=True)]
+        if result.end == "silent":
+            return None
+        ok = result.end != "answered" and max(crossed) <= self.fault.bytes_
+        return Reading(link, self.fault.bytes_, max(crossed), ok)
+
+
+class LimitData(ToxicFault):
+    """Close each connection over some links after a number of bytes."""
+
+    band = Band("#8ca252", "limit_data")
+    proof = "A connection of the harness is closed within the limit. Toxiproxy lists the toxics (read each second)."
+    remedy = "The toxics are removed. Connections that are still open stay open."
+    toxic = "limit_data"
+    injection = LimitDataInjection
+
+    kind: Literal["limit_data"] = "limit_data"
+    bytes_: Annotated[Size, Field(alias="bytes", ge=1, le=10_000_000, description="of each stream of each connection")]
+
+    def attributes(self) -> dict[str, int]:
+        return {"bytes": self.bytes_}
