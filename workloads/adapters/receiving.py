@@ -12,9 +12,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from aftershock.workloads.adapters.confluent_settings import consumer_config
 from aftershock.workloads.adapters.sending import REQUEST_TIMEOUT_S, retry_until_result
-from aftershock.workloads.load.assignment import ConsumeAssignment
+from aftershock.workloads.load.assignment import ConsumeAssignment, Drain, Order
 from aftershock.workloads.load.events import Clock, Events, Tally
-from aftershock.workloads.load.orders import Drain, Order
 from aftershock.workloads.load.schedule import Filler, Mark
 from aftershock.workloads.load.spool import UNKNOWN, ConsumeSpool, Status
 

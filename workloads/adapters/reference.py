@@ -32,9 +32,8 @@ from aftershock.workloads.kafka.producer.producer import Producer
 from aftershock.workloads.kafka.rules.commits import Outcome, Target
 from aftershock.workloads.kafka.rules.values import TopicPartition
 from aftershock.workloads.kafka.wire.codes import name
-from aftershock.workloads.load.assignment import Assignment, CommitAssignment, ConsumeAssignment, ProduceAssignment
+from aftershock.workloads.load.assignment import Assignment, CommitAssignment, ConsumeAssignment, Go, ProduceAssignment
 from aftershock.workloads.load.events import Clock, Events
-from aftershock.workloads.load.orders import Go
 from aftershock.workloads.load.schedule import HEADER, US_PER_MS, US_PER_S, unpack
 from aftershock.workloads.load.spool import UNKNOWN, Status
 

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from confluent_kafka import KafkaException
 
-from aftershock.workloads.load.assignment import CommitAssignment, ProduceAssignment
+from aftershock.workloads.load.assignment import CommitAssignment, Go, Order, ProduceAssignment, Stop
 from aftershock.workloads.load.events import Clock, Tally
-from aftershock.workloads.load.orders import Go, Order, Stop
 from aftershock.workloads.load.schedule import US_PER_MS, US_PER_S, Filler, Schedule, Stream, pack
 from aftershock.workloads.load.spool import CLIENT_DOWN, UNKNOWN, ProduceSpool, Status
 

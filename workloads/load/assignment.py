@@ -1,7 +1,7 @@
-"""Assignment of one client process: one line of JSON on the worker's standard input.
+"""Messages of the runner to a client process, each one line of JSON on the worker's standard input.
 
-It is also stored beside the worker's spool, so that the spool can be turned into evidence without the worker, which may
-have been killed.
+The first line is the assignment; it is also stored beside the worker's spool, so that the spool can be turned into
+evidence without the worker, which may have been killed. The orders follow, distinguished by ``do``.
 """
 
 from pathlib import Path
@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     Number = TypeVar("Number", int, np.ndarray[Any, Any])
 
 
-class _Assignment(BaseModel):
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class _Assignment(_Message):
     """Fields common to producers, consumers and committers.
 
     ``worker`` names the process, its log file and its spool: unique in the run. ``rack`` is the client's location (its
@@ -31,8 +35,6 @@ class _Assignment(BaseModel):
     variables of its secrets, never the secrets. ``life`` counts the restarts of this worker after a fault killed it: it
     continues where the previous process ended.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     run_id: str
     origin_ns: int
@@ -139,9 +141,51 @@ class ConsumeAssignment(_Assignment):
 
 Assignment = ProduceAssignment | ConsumeAssignment | CommitAssignment
 
-_ADAPTER: TypeAdapter[Assignment] = TypeAdapter(Annotated[Assignment, Field(discriminator="op")])
+_ASSIGNMENT: TypeAdapter[Assignment] = TypeAdapter(Annotated[Assignment, Field(discriminator="op")])
 
 
 def parse_assignment(line: str | bytes) -> Assignment:
     """Parse one line of JSON; raises pydantic's ``ValidationError`` if it is not an assignment."""
-    return _ADAPTER.validate_json(line)
+    return _ASSIGNMENT.validate_json(line)
+
+
+class Go(_Message):
+    """Start a sender's schedule at ``start_us``.
+
+    A restarted worker that receives it after a stop also gets ``stop_us``.
+    """
+
+    do: Literal["go"] = "go"
+    start_us: int
+    stop_us: int | None = None
+
+
+class Stop(_Message):
+    """Send nothing intended at or after ``at_us``, and answer when every record has its final status."""
+
+    do: Literal["stop"] = "stop"
+    at_us: int
+
+
+class Drain(_Message):
+    """Read on to ``end_offsets`` (by partition), until ``until_us`` at most, and answer with what is missing."""
+
+    do: Literal["drain"] = "drain"
+    end_offsets: dict[int, int]
+    until_us: int
+
+
+class Quit(_Message):
+    """Write the final counters, close the client, exit."""
+
+    do: Literal["quit"] = "quit"
+
+
+Order = Go | Stop | Drain | Quit
+
+_ORDER: TypeAdapter[Order] = TypeAdapter(Annotated[Order, Field(discriminator="do")])
+
+
+def parse_order(line: str | bytes) -> Order:
+    """Parse one line; raises pydantic's ``ValidationError`` if it is not an order."""
+    return _ORDER.validate_json(line)

@@ -18,9 +18,8 @@ from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 
 from aftershock.errors import WorkloadError
-from aftershock.workloads.load.assignment import Assignment
+from aftershock.workloads.load.assignment import Assignment, Drain, Go, Order, Quit, Stop
 from aftershock.workloads.load.events import run_clock
-from aftershock.workloads.load.orders import Drain, Go, Order, Quit, Stop
 from aftershock.workloads.load.process import Progress, WorkerProcess
 from aftershock.workloads.load.schedule import US_PER_MS, US_PER_S
 from aftershock.workloads.load.warmup import SecondMedians

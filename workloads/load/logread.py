@@ -6,15 +6,14 @@ look lost.
 """
 
 import time
-from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
-import numpy as np
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -23,7 +22,7 @@ from aftershock.workloads.adapters.security import librdkafka_config
 from aftershock.workloads.kafka.wire.security import PLAINTEXT, Security
 from aftershock.workloads.load.outcomes import write_whole
 from aftershock.workloads.load.schedule import Filler, Headers, unpack
-from aftershock.workloads.load.spool import UNKNOWN, VALUE_CORRUPT
+from aftershock.workloads.load.spool import VALUE_CORRUPT
 
 LOG_SCHEMA = pa.schema(
     [
@@ -138,43 +137,24 @@ def _end(consumer: Consumer, topic: str, number: int, until_s: float) -> int:
             )
 
 
-@dataclass
-class _Rows:
-    """Columns of the row group that is being filled."""
-
-    partition: "array[int]" = field(default_factory=lambda: array("i"))
-    offset: "array[int]" = field(default_factory=lambda: array("q"))
-    producer_id: "array[int]" = field(default_factory=lambda: array("i"))
-    seq: "array[int]" = field(default_factory=lambda: array("q"))
-    error: list[str | None] = field(default_factory=list)
-
-    def add(self, message: Message, filler: Filler) -> None:
-        mark = unpack(cast("Headers", message.headers()))
-        corrupt = mark is not None and not filler.is_value(mark.seq, message.value() or b"")
-        self.error.append(VALUE_CORRUPT if corrupt else None)
-        self.partition.append(cast("int", message.partition()))
-        self.offset.append(cast("int", message.offset()))
-        self.producer_id.append(mark.producer_id if mark else UNKNOWN)
-        self.seq.append(mark.seq if mark else UNKNOWN)
-
-    def columns(self, topic: Topic) -> dict[str, Any]:
-        columns = {name: values if name == "error" else np.array(values) for name, values in vars(self).items()}
-        rows = len(self.offset)
-        return columns | {"topic": [topic.name] * rows, "topic_id": [topic.topic_id] * rows}
-
-
 def _row_groups(
     consumer: Consumer, topic: Topic, first: Mapping[int, int], ends: Mapping[int, int], until_s: float
 ) -> Iterator[dict[str, Any]]:
     """Yield the topic's records as row groups, each partition in offset order."""
-    rows, filler = _Rows(), Filler()
-    for message in _messages(consumer, topic.name, first, ends, until_s):
-        rows.add(message, filler)
-        if len(rows.offset) == ROW_GROUP:
-            yield rows.columns(topic)
-            rows = _Rows()
-    if rows.offset:
-        yield rows.columns(topic)
+    filler = Filler()
+
+    def row(message: Message) -> tuple[object, ...]:
+        mark = unpack(cast("Headers", message.headers()))
+        if mark is None:
+            return message.partition(), message.offset(), None, None, None
+        error = None if filler.is_value(mark.seq, message.value() or b"") else VALUE_CORRUPT
+        return message.partition(), message.offset(), mark.producer_id, mark.seq, error
+
+    names = "partition", "offset", "producer_id", "seq", "error"
+    rows = map(row, _messages(consumer, topic.name, first, ends, until_s))
+    while group := list(islice(rows, ROW_GROUP)):
+        columns: dict[str, Any] = dict(zip(names, zip(*group, strict=True), strict=True))
+        yield columns | {"topic": [topic.name] * len(group), "topic_id": [topic.topic_id] * len(group)}
 
 
 def _messages(

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from aftershock.errors import WorkloadError
-from aftershock.workloads.load.assignment import Assignment
-from aftershock.workloads.load.orders import Order, Quit
+from aftershock.workloads.load.assignment import Assignment, Order, Quit
 from aftershock.workloads.load.warmup import SecondMedians
 
 WORKER = (sys.executable, "-P", "-m", "aftershock.workloads.load.worker")

@@ -37,9 +37,8 @@ from typing import Any, NamedTuple, Protocol, cast
 from confluent_kafka import KafkaException
 
 from aftershock.errors import WorkloadError
-from aftershock.workloads.load.assignment import Assignment, parse_assignment
+from aftershock.workloads.load.assignment import Assignment, Order, Quit, parse_assignment, parse_order
 from aftershock.workloads.load.events import Clock, Events, run_clock
-from aftershock.workloads.load.orders import Order, Quit, parse_order
 from aftershock.workloads.load.schedule import US_PER_MS
 
 ORPHANED = 4

@@ -17,12 +17,7 @@ from aftershock.workloads.adapters.conformance.mock_cluster import MockCluster
 
 Check = Callable[[Bench], None]
 
-CHECKS: dict[str, Sequence[Check]] = {
-    "produce": produce.CHECKS,
-    "consume": consume.CHECKS,
-    "commit": commit.CHECKS,
-}
-PATIENCE_S = 30.0
+CHECKS: dict[str, Sequence[Check]] = {"produce": produce.CHECKS, "consume": consume.CHECKS, "commit": commit.CHECKS}
 
 
 def judge(check: Check, bench: Bench) -> tuple[str, str]:
@@ -48,16 +43,6 @@ def examine(bench: Bench, ops: Iterable[str], log: Callable[[str], object]) -> i
 
 
 def main(argv: Sequence[str]) -> int:
-    arguments = _parser().parse_args(argv)
-    with nullcontext(StandingCluster(arguments.bootstrap)) if arguments.bootstrap else MockCluster() as cluster:
-        failures = examine(
-            Bench(arguments.command, cluster, arguments.patience), arguments.op or ["produce", "consume"], _print
-        )
-    _print(f"the client fails {failures} of these checks" if failures else "the client conforms to the protocol")
-    return 1 if failures else 0
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="aftershock.workloads.adapters.conformance",
         description="Check that a client program conforms to the protocol.",
@@ -66,14 +51,17 @@ def _parser() -> argparse.ArgumentParser:
         "--op",
         action="append",
         choices=CHECKS,
-        help="an operation that it supports (repeatable); default: produce and consume",
+        help="an operation that the client supports (repeatable); default: produce and consume",
     )
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="use this cluster, without breaking anything")
-    parser.add_argument(
-        "--patience", type=float, default=PATIENCE_S, metavar="SECONDS", help="time limit for every answer"
-    )
+    parser.add_argument("--patience", type=float, default=30.0, metavar="SECONDS", help="time limit for every answer")
     parser.add_argument("command", nargs="+", help="command that starts the client, after --")
-    return parser
+    arguments = parser.parse_args(argv)
+    with nullcontext(StandingCluster(arguments.bootstrap)) if arguments.bootstrap else MockCluster() as cluster:
+        bench = Bench(arguments.command, cluster, arguments.patience)
+        failures = examine(bench, arguments.op or ["produce", "consume"], _print)
+    _print(f"the client fails {failures} of these checks" if failures else "the client conforms to the protocol")
+    return 1 if failures else 0
 
 
 def _print(line: str) -> None:

@@ -1,8 +1,6 @@
 """Test bench for client programs: a cluster that can be broken, an instance of the client, and the log to compare with.
 
-Rule: a client's claims are never trusted; they are compared with the contents of the log, read by confluent-kafka.
-Producers and committers have common requirements: report every order once, when Kafka has answered, and exit when
-ordered.
+A client's claims are never trusted; they are compared with the contents of the log, read by confluent-kafka.
 """
 
 import itertools
@@ -70,16 +68,15 @@ class StandingCluster:
         try:
             self._admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(_PATIENCE_S)
             until = time.monotonic() + _PATIENCE_S
-            while self._leaders(topic) < PARTITIONS:
+            while True:
+                partitions = self._admin.list_topics(topic, timeout=_PATIENCE_S).topics[topic].partitions.values()
+                if sum(partition.leader >= 0 for partition in partitions) >= PARTITIONS:
+                    return
                 if time.monotonic() > until:
                     raise WorkloadError(f"{self.bootstrap} elected no leaders for the topic {topic}")
                 time.sleep(0.05)
         except (KafkaException, TimeoutError) as error:
             raise WorkloadError(f"{self.bootstrap} did not create the topic {topic}: {error!r}") from error
-
-    def _leaders(self, topic: str) -> int:
-        partitions = self._admin.list_topics(topic, timeout=_PATIENCE_S).topics[topic].partitions.values()
-        return sum(partition.leader >= 0 for partition in partitions)
 
     def down(self) -> None:
         raise NotExaminable(f"{self.bootstrap} must not be broken")
@@ -89,7 +86,6 @@ class StandingCluster:
 
 
 QUIET_S = 1.0
-"""Length of a period in which no report may arrive."""
 
 DEADLINE_MS = 15_000
 R = TypeVar("R", bound=Report)
@@ -142,13 +138,12 @@ class ClientSession:
             self._listen(remaining_s)
 
     def close(self) -> None:
-        """Order it to close; it must say bye and exit with status 0."""
+        """Order the client to close; it must say bye and exit with status 0."""
         self.order(close_order())
         self.until(lambda: self.reports_of(Bye), "say bye after close")
         if status := self.child.end(self.patience_s):
-            raise Violation(
-                f"the client said bye but did not exit with status 0 within {self.patience_s:g} s: {status}"
-            )
+            limit = f"within {self.patience_s:g} s"
+            raise Violation(f"the client said bye but did not exit with status 0 {limit}: {status}")
 
     def _listen(self, wait_s: float) -> None:
         for line in self.child.hear(wait_s):

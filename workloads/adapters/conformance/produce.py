@@ -125,11 +125,9 @@ def _compare(acked: Sequence[Acked], records: Sequence[ExpectedRecord], log: Seq
             raise Violation(
                 f"the client acked {seq} at offset {offset} of partition {partition}, where the log has nothing"
             )
-        if (
-            logged := ExpectedRecord(
-                message.key(), message.value() or b"", tuple(cast("list[Header]", message.headers() or []))
-            )
-        ) != records[seq]:
+        headers = tuple(cast("list[Header]", message.headers() or []))
+        logged = ExpectedRecord(message.key(), message.value() or b"", headers)
+        if logged != records[seq]:
             raise Violation(
                 f"the client acked {seq} at offset {offset} of partition {partition}, "
                 f"where the log has another record: {logged}"

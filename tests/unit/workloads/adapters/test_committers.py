@@ -15,8 +15,8 @@ from aftershock.tests.scripted_broker import ScriptedBroker
 from aftershock.tests.unit.workloads.adapters.steps import answered, rows
 from aftershock.tests.unit.workloads.conftest import Bench
 from aftershock.workloads.adapters.conformance.mock_cluster import MockCluster
+from aftershock.workloads.load.assignment import Go, Stop
 from aftershock.workloads.load.events import Events
-from aftershock.workloads.load.orders import Go, Stop
 from aftershock.workloads.load.schedule import offsets_partition
 from aftershock.workloads.load.worker import Client, make_client
 

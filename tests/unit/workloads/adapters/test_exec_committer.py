@@ -3,9 +3,8 @@
 from aftershock.tests.unit.workloads.adapters.steps import answered, program, rows
 from aftershock.tests.unit.workloads.conftest import Bench
 from aftershock.workloads.adapters.exec import ExecCommitter
-from aftershock.workloads.load.assignment import CommitAssignment
+from aftershock.workloads.load.assignment import CommitAssignment, Go, Stop
 from aftershock.workloads.load.events import Events
-from aftershock.workloads.load.orders import Go, Stop
 
 ECHO = """
 say(say="ready")

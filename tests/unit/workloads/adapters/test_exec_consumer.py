@@ -11,8 +11,8 @@ from aftershock.tests.unit.workloads.adapters.steps import EXAMPLE, answered, pr
 from aftershock.tests.unit.workloads.conftest import Bench
 from aftershock.workloads.adapters.conformance.bench import PARTITIONS
 from aftershock.workloads.adapters.exec import ExecConsumer
+from aftershock.workloads.load.assignment import Drain
 from aftershock.workloads.load.events import Events
-from aftershock.workloads.load.orders import Drain
 from aftershock.workloads.load.schedule import HEADER, pack
 
 EACH = 25

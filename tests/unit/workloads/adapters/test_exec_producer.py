@@ -11,9 +11,9 @@ from aftershock.tests.unit.workloads.adapters.steps import EXAMPLE, answered, pr
 from aftershock.tests.unit.workloads.conftest import Bench
 from aftershock.workloads.adapters import exec as exec_link
 from aftershock.workloads.adapters.exec import ExecProducer
+from aftershock.workloads.load.assignment import Go, Stop
 from aftershock.workloads.load.events import Events
 from aftershock.workloads.load.logread import Topic, read_log
-from aftershock.workloads.load.orders import Go, Stop
 
 S = 1_000_000
 

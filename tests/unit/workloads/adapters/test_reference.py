@@ -11,8 +11,8 @@ from aftershock.tests.scripted_broker import ScriptedBroker
 from aftershock.tests.unit.workloads.adapters.steps import answered, rows
 from aftershock.tests.unit.workloads.conftest import Bench
 from aftershock.workloads.adapters.reference import ReferenceConsumer, ReferenceProducer
+from aftershock.workloads.load.assignment import Drain, Go, Stop
 from aftershock.workloads.load.events import Events
-from aftershock.workloads.load.orders import Drain, Go, Stop
 from aftershock.workloads.load.worker import Client
 
 S = 1_000_000
