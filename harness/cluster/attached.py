@@ -344,10 +344,10 @@ class AttachedCluster:
             compared: list[tuple[str, object, object]] = [("partitions", planned["partitions"], len(states))]
             compared += [("replication", planned["replication"], len(state.replicas)) for state in states]
             compared += [(key, value, actual.get(key)) for key, value in config.items()]
-            for what, expected, value in compared:
+            for setting, expected, value in compared:
                 if expected != value:
                     raise ClusterError(
-                        f"the topic {name} has {what} {value}, and the plan says {expected}: change one of them"
+                        f"the topic {name} has {setting} {value}, and the plan says {expected}: change one of them"
                     )
 
         def missing_state() -> str:

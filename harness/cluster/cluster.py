@@ -274,9 +274,11 @@ def collect_logs(client: docker.DockerClient, run_id: str, folder: Path, since: 
 def out_of_sync(partitions: Sequence[PartitionState]) -> str:
     """Return a sentence about replicas that are missing from their ISR; "" if every ISR is full."""
     behind = [p for p in partitions if p.leader is None or set(p.isr) != set(p.replicas)]
-    shown = ", ".join(f"{p.topic}/{p.partition} (in sync: {sorted(p.isr)} of {sorted(p.replicas)})" for p in behind[:3])
+    states = ", ".join(
+        f"{p.topic}/{p.partition} (in sync: {sorted(p.isr)} of {sorted(p.replicas)})" for p in behind[:3]
+    )
     missing = sorted({broker for p in behind for broker in set(p.replicas) - set(p.isr)})
-    return f"{len(behind)} partitions lack replicas {', '.join(f'k{b}' for b in missing)}: {shown}" if behind else ""
+    return f"{len(behind)} partitions lack replicas {', '.join(f'k{b}' for b in missing)}: {states}" if behind else ""
 
 
 def _labelled_containers(client: docker.DockerClient, *labels: str) -> list[Container]:

@@ -5,7 +5,7 @@ drops such a volume when no container mounts it, so Toxiproxy, which never resta
 broker. Changes that need root or a stopped broker are made in a separate container of the broker's image.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import docker
 from docker.errors import APIError, ContainerError
@@ -20,12 +20,6 @@ def volumes_of(spec: ClusterSpec, node: Node, container: str) -> dict[str, str]:
     """Return the mount path of each of a node's volumes, by the volume's name."""
     disks = {f"{container}-{path.rpartition('/')[2]}": path for path in spec.log_dirs(node) if path != LOG_DIR}
     return {container: LOG_DIR, **disks}
-
-
-def volumes_kept_mounted(spec: ClusterSpec, containers: Mapping[Node, str]) -> Iterator[str]:
-    """Yield the volumes that Toxiproxy must keep mounted for the cluster's lifetime."""
-    for node, container in containers.items():
-        yield from (name for name, path in volumes_of(spec, node, container).items() if path != LOG_DIR)
 
 
 def create_volumes(

@@ -23,7 +23,7 @@ from docker.errors import ContextException, DockerException
 
 from aftershock.errors import EngineError, ImageError
 from aftershock.harness.cluster.images import build
-from aftershock.harness.cluster.images.build import Log, Recipe, is_here
+from aftershock.harness.cluster.images.build import Log, Recipe, has_image
 
 SILENCE_S = 15.0
 """Limit of the time without progress, after which a pull is given up; also for a registry that does not answer."""
@@ -32,9 +32,6 @@ DEFAULT_KAFKA = "4.3.1"
 TOXIPROXY = build.TOXIPROXY_VERSION
 OFFICIAL_KAFKA = "apache/kafka"
 OFFICIAL_TOXIPROXY = "ghcr.io/shopify/toxiproxy"
-
-LOCAL_SOCKET = "unix:///var/run/docker.sock"
-CALL_TIMEOUT_S = 60
 
 
 @dataclass(frozen=True)
@@ -65,13 +62,13 @@ def connect() -> docker.DockerClient:
         context = None if host else ContextAPI.get_current_context()
         if context is not None and context.Name != "default":
             host = context.Host
-        host = host or LOCAL_SOCKET
+        host = host or "unix:///var/run/docker.sock"
         if host.startswith("unix://"):
             # the SDK's own error for a socket without a listener is long, and leaks a socket
             with socket.socket(socket.AF_UNIX) as probe:
                 probe.connect(host.removeprefix("unix://"))
         # the environment holds the TLS settings that belong to DOCKER_HOST
-        client = docker.from_env(timeout=CALL_TIMEOUT_S, environment={**os.environ, "DOCKER_HOST": host})
+        client = docker.from_env(timeout=60, environment={**os.environ, "DOCKER_HOST": host})
         client.ping()
     except (DockerException, ContextException, requests.RequestException, OSError, ValueError) as error:
         if "Permission denied" in str(error):
@@ -108,9 +105,9 @@ def java_client_image(client: docker.DockerClient, version: str, log: Log) -> Im
     """
     recipe = build.java_client(kafka_image(client, version, log).name)
     with _engine_errors():
-        here = is_here(client, recipe.name)
+        present = has_image(client, recipe.name)
         name = build.build_image(client, recipe, log)
-        return Image(name, _digest(client, name), "here" if here else "built")
+        return Image(name, _digest(client, name), "here" if present else "built")
 
 
 def images_here(client: docker.DockerClient) -> list[ImageHere]:
@@ -127,7 +124,7 @@ def _ensure(client: docker.DockerClient, official: str, recipe: Recipe, log: Log
     """Return the official image or ours if it is on the engine; else pull the official image, or build ours."""
     with _engine_errors():
         for name in (official, recipe.name):
-            if is_here(client, name):
+            if has_image(client, name):
                 return Image(name, _digest(client, name), "here")
         log(f"pulling {official}")
         try:

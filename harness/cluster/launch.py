@@ -24,11 +24,11 @@ from aftershock.errors import ClusterError, EngineError, FaultError
 from aftershock.faults.targets.values import BrokerId
 from aftershock.harness.cluster import engine, ownership
 from aftershock.harness.cluster.cluster import Cluster, ProxyLayer, prefix_of, write_descriptor
-from aftershock.harness.cluster.disks import create_volumes, volumes_kept_mounted, volumes_of
+from aftershock.harness.cluster.disks import create_volumes, volumes_of
 from aftershock.harness.cluster.engine import Image
 from aftershock.harness.cluster.node import KafkaNode, last_log_lines
 from aftershock.harness.cluster.ownership import NODE
-from aftershock.harness.cluster.topology import ClusterSpec, client_listener, cluster_id_of
+from aftershock.harness.cluster.topology import LOG_DIR, ClusterSpec, client_listener, cluster_id_of
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.run.rundir import RunDir
 from aftershock.harness.safety import watchdog
@@ -125,8 +125,10 @@ def launch(
         create_volumes(client, spec, names, labels)
         list(pool.map(RackNetwork.create, networks.values()))
         toxiproxy = Container(images.toxiproxy.name, f"{prefix}-toxiproxy", labels)
-        for volume in volumes_kept_mounted(spec, names):
-            toxiproxy.with_volume_mapping(volume, f"/held/{volume}", "ro")
+        for node, name in names.items():
+            for volume, path in volumes_of(spec, node, name).items():
+                if path != LOG_DIR:  # the kernel drops a volume in memory that no container mounts
+                    toxiproxy.with_volume_mapping(volume, f"/held/{volume}", "ro")
         proxy_layer = _start_toxiproxy(spec, prefix, toxiproxy, networks)
         if spec.wire_proxy:
             proxy_layer.add_wire_proxy(home)
@@ -152,7 +154,7 @@ def launch(
                 container.with_volume_mapping(volume, path, "rw")
             container.with_network(networks[node.rack]).with_network_aliases(node.name, node.home_name)
         started = zip(nodes, pool.map(Container.start, nodes.values()), strict=True)
-        running = {BrokerId(node.id): KafkaNode(node, it.get_wrapped_container()) for node, it in started}
+        running = {BrokerId(node.id): KafkaNode(node, container.get_wrapped_container()) for node, container in started}
     cluster = Cluster(spec, run_id, proxy_layer, running)
     cluster.await_ready(_READY_S)
     write_descriptor(home, run_id, spec)
@@ -164,13 +166,13 @@ def _start_toxiproxy(
 ) -> ProxyLayer:
     """Start Toxiproxy on all racks' networks, with its ports published on loopback, and create its proxies."""
     topology = spec.topology
-    first, *others = topology.racks
+    first, *further = topology.racks
     container.with_command(["-host=0.0.0.0", "-proxy-metrics"])
     container.with_network(networks[first]).with_network_aliases(*topology.foreign_names(first))
     ports = {f"{port}/tcp": ("127.0.0.1",) for port in topology.published_ports()}  # a port of the engine's choice
     container.ports |= ports  # type: ignore[arg-type]  # Docker's (address,) form
     started: EngineContainer = container.start().get_wrapped_container()
-    for rack in others:
+    for rack in further:
         try:
             networks[rack].connect(started.id, topology.foreign_names(rack))
         except APIError as error:

@@ -165,8 +165,10 @@ def replace(node: KafkaNode, image: str) -> None:
         config, image_config = old.attrs["Config"], old.image.attrs["Config"]
         # without the alias that the engine derived from the old container's id
         endpoints = {
-            network: {"Aliases": [alias for alias in it.get("Aliases") or () if not str(old.id).startswith(alias)]}
-            for network, it in old.attrs["NetworkSettings"]["Networks"].items()
+            network: {
+                "Aliases": [alias for alias in endpoint.get("Aliases") or () if not str(old.id).startswith(alias)]
+            }
+            for network, endpoint in old.attrs["NetworkSettings"]["Networks"].items()
         }
         container_config = {
             **{key: config[key] for key in _COPIED if config.get(key) and config[key] != image_config.get(key)},
@@ -181,7 +183,7 @@ def replace(node: KafkaNode, image: str) -> None:
         raise ClusterError(f"can't replace {old.name} by {image}: {error.explanation or error}") from error
 
 
-def current_container(found: Mapping[str, Container], name: str) -> Container | None:
-    """Return a node's container from ``found`` (by name): its own, else the last replaced one."""
-    replaced = {int(other.rpartition(WAS)[2]): other for other in found if other.startswith(f"{name}{WAS}")}
-    return found.get(name) or found.get(replaced.get(max(replaced, default=0), ""))
+def current_container(containers: Mapping[str, Container], name: str) -> Container | None:
+    """Return a node's container from ``containers`` (by name): its own, else the last replaced container."""
+    replaced = {int(old.rpartition(WAS)[2]): old for old in containers if old.startswith(f"{name}{WAS}")}
+    return containers.get(name) or containers.get(replaced.get(max(replaced, default=0), ""))

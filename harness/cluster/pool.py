@@ -24,7 +24,6 @@ from aftershock.harness.cluster.cluster import Cluster
 from aftershock.harness.cluster.launch import Images
 from aftershock.harness.cluster.pool_slots import (
     DESCRIPTOR_FILE,
-    DockerUpkeep,
     Log,
     PoolDescriptor,
     Record,
@@ -61,7 +60,7 @@ class Pool:
         owner: the process that the clusters belong to, as `ownership.owner` returns it.
         clusters_max: limit of clusters at the same time; by default one for each core.
         keep_dirty: don't restore the cluster at the end of a lease, but at the start of the next.
-        upkeep: operations on clusters; by default they use the Docker engine.
+        upkeep: operations on clusters; replaced by tests.
 
     Raises LeaseError if the folder is the pool of another live owner.
     """
@@ -93,7 +92,7 @@ class Pool:
         self._prefix = f"pool-{self._descriptor.id}-"
         self._slots = [Slot(folder / f"slot-{n}") for n in range(clusters_max or os.cpu_count() or 1)]
         self._keep_dirty = keep_dirty
-        self._upkeep = upkeep or DockerUpkeep()
+        self._upkeep = upkeep or Upkeep()
 
     @contextmanager
     def lease(self, spec: ClusterSpec, holder: str, log: Log) -> Iterator[ClusterLease]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 import docker
 
@@ -118,33 +118,11 @@ def write_document(file: Path, document: PoolDescriptor | Record) -> None:
     write_whole(file, json.dumps(asdict(document), indent=1) + "\n")
 
 
-class Upkeep(Protocol):
-    """Operations on a cluster that any process may perform. They raise an AftershockError on failure."""
+class Upkeep:
+    """Operations on a pool's clusters. Connects to the Docker engine on first use.
 
-    def images(self, spec: ClusterSpec, log: Log) -> Images:
-        """Find, pull or build the images for such a cluster."""
-
-    def launch(self, spec: ClusterSpec, run_id: str, home: Path, images: Images, owner: str, log: Log) -> Cluster:
-        """Launch a cluster that belongs to ``owner``; after an error `destroy` removes what was created."""
-
-    def attach(self, home: Path) -> Cluster:
-        """Return the cluster that was launched in ``home``."""
-
-    def heal(self, cluster: Cluster, run: Path, log: Log) -> None:
-        """Undo a dead run's faults that its journal lists as in force, and end its clients."""
-
-    def restore(self, cluster: Cluster, log: Log) -> None:
-        """Make a cluster as new, and verify it."""
-
-    def destroy(self, run_id: str) -> None:
-        """Remove a cluster, complete or not."""
-
-    def list_clusters(self, owner: str) -> list[str]:
-        """Return the run ids of the owner's clusters, without kept ones."""
-
-
-class DockerUpkeep:
-    """Operations on real clusters. Connects to the Docker engine on first use."""
+    The pool's rules deal with processes and files only; their tests replace this class.
+    """
 
     @cached_property
     def _client(self) -> docker.DockerClient:
@@ -154,12 +132,14 @@ class DockerUpkeep:
         return images_for(self._client, spec, log)
 
     def launch(self, spec: ClusterSpec, run_id: str, home: Path, images: Images, owner: str, log: Log) -> Cluster:
+        """Launch a cluster that belongs to ``owner``; after an error `destroy` removes its objects."""
         return launch(spec, run_id, home, images, log, owner=owner)
 
     def attach(self, home: Path) -> Cluster:
         return attach(self._client, home)
 
     def heal(self, cluster: Cluster, run: Path, log: Log) -> None:
+        """Undo a dead run's faults that its journal lists as in force, and end its clients."""
         if run.is_dir():
             origin_ns = RunDir.open(run).facts.get("origin_ns", 0)
             asyncio.run(undo_open(run / "journal.jsonl", origin_ns, cluster, log, accepts_owner=lambda _: True))
@@ -172,8 +152,6 @@ class DockerUpkeep:
         ownership.remove_run(self._client, run_id)
 
     def list_clusters(self, owner: str) -> list[str]:
-        return [
-            cluster.run_id
-            for cluster in ownership.list_clusters(self._client)
-            if cluster.owner == owner and not cluster.keep
-        ]
+        """Return the run ids of the owner's clusters, without kept clusters."""
+        clusters = ownership.list_clusters(self._client)
+        return [cluster.run_id for cluster in clusters if cluster.owner == owner and not cluster.keep]

@@ -47,10 +47,10 @@ class Toxiproxy:
 
     def populate(self, proxies: Iterable[Proxy], address_in: Mapping[str, str]) -> None:
         """Create all proxies in one request; ``address_in`` is the server's own address on each rack's network."""
-        any_address = "0.0.0.0"  # noqa: S104  # inside the container; published ports are on loopback
+        wildcard = "0.0.0.0"  # noqa: S104  # inside the container; published ports are on loopback
         definitions = []
         for proxy in proxies:
-            address = address_in[proxy.listen_rack] if proxy.listen_rack else any_address
+            address = address_in[proxy.listen_rack] if proxy.listen_rack else wildcard
             definitions.append(
                 {"name": proxy.name, "upstream": proxy.upstream, "listen": f"{address}:{proxy.listen_port}"}
             )

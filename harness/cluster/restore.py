@@ -30,7 +30,7 @@ def restore(cluster: Cluster, log: Log, deadline_s: float = 60.0) -> None:
         try:
             for step in (_versions, _nodes, _links, _rules):  # a lease must not leave these behind
                 if finding := step(cluster):
-                    log(f"repaired what a lease left behind: {finding}")
+                    log(f"repaired after a lease: {finding}")
                     return finding
             traces = (_brokers, _settings, _moves, _topics, _groups, _replicas, _leaders)  # of normal use
             return next(filter(None, (step(cluster) for step in traces)), "")
@@ -46,8 +46,10 @@ def _versions(cluster: Cluster) -> str:
     """Require that every node has the version that the cluster was launched with."""
     versions = {node.node.name: node.version() for node in cluster.nodes.values()}
     if changed := sorted(name for name, version in versions.items() if version != cluster.spec.kafka):
-        listing = ", ".join(f"{name} is {versions[name]}" for name in changed)
-        raise ClusterError(f"the cluster {cluster.run_id} is of another version than it was launched with: {listing}")
+        listing = ", ".join(f"{name} runs {versions[name]}" for name in changed)
+        raise ClusterError(
+            f"nodes of the cluster {cluster.run_id} run another version than Kafka {cluster.spec.kafka}: {listing}"
+        )
     return ""
 
 
@@ -72,7 +74,7 @@ def _links(cluster: Cluster) -> str:
     }
     if differing:
         names = ", ".join(sorted({name for name, _ in differing}))
-        raise ClusterError(f"Toxiproxy at {toxiproxy.url} does not have the proxies it was given: {names}")
+        raise ClusterError(f"Toxiproxy at {toxiproxy.url} has other proxies than the topology: {names}")
     with_toxics = [name for name, toxics in toxiproxy.toxics().items() if toxics]
     broken = sorted({*with_toxics, *toxiproxy.disabled()})
     if broken:

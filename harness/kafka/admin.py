@@ -123,7 +123,7 @@ class Admin:
                         connection.close()
                     failures.append(f"k{broker}: {error}")
                 else:
-                    self._order.sort(key=lambda other: other != broker)
+                    self._order.sort(key=lambda candidate: candidate != broker)
                     return response
         raise AdminError(f"no broker answered {type(request).__name__} ({'; '.join(failures)})", "NETWORK_EXCEPTION")
 
@@ -359,9 +359,9 @@ def message(kind: type[T], **fields: Any) -> T:
     return kind(**fields)
 
 
-def raise_for(code: ErrorCode, what: str, detail: str | None = None) -> None:
+def raise_for(code: ErrorCode, action: str, detail: str | None = None) -> None:
     """Raise AdminError for an error code, unless it means that the requested state is in force already."""
     if code is ErrorCode.none or code in _DECLINED:
         return
     name = code.name.upper()
-    raise AdminError(f"Kafka refused to {what}: {name}{f' ({detail})' if detail else ''}", name)
+    raise AdminError(f"Kafka refused to {action}: {name}{f' ({detail})' if detail else ''}", name)

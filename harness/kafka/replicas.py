@@ -119,10 +119,10 @@ def _by_leader(admin: Admin, partitions: Iterable[TopicPartition]) -> Iterable[t
     return led.items()
 
 
-def _results(response: Any, what: str, of: Callable[[Any], T]) -> dict[TopicPartition, T]:
+def _results(response: Any, action: str, of: Callable[[Any], T]) -> dict[TopicPartition, T]:
     for topic in response.topics:
         for result in topic.partitions:
-            raise_for(result.error_code, f"{what} {topic.name}/{result.partition_index}")
+            raise_for(result.error_code, f"{action} {topic.name}/{result.partition_index}")
     return {
         (topic.name, result.partition_index): of(result) for topic in response.topics for result in topic.partitions
     }

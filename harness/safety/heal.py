@@ -1,4 +1,4 @@
-"""Clean-up after dead runners: heal the faults that they left in force, and remove what else they left behind.
+"""Clean-up after dead runners: heal their faults, and remove their containers, processes and files.
 
 Objects of a live process are left alone. A kept cluster is healed and stays; it counts as kept as soon as its launch is
 complete. Everything else of a dead owner is removed: containers, networks, volumes, client processes and spools, whose
@@ -44,7 +44,7 @@ def heal(
     explicit: bool | None = None,
     home: Path | None = None,
 ) -> list[str]:
-    """Heal and remove what dead processes left of one run, or of all runs; return a sentence for each action.
+    """Heal the faults of dead processes and remove their resources; return a sentence for each action.
 
     Args:
         client: the engine; without it launched clusters are not touched.
@@ -52,7 +52,7 @@ def heal(
         log: gets a line for each healed fault, and for each obstacle.
         explicit: the user named the run (default: ``run_id`` is given). Then the faults of a kept cluster are healed
             even if their injector is alive, and an obstacle is an error; otherwise it is logged and healing continues.
-        home: the run directory of the named run, for an attached cluster that may have no spool left.
+        home: the run directory of the named run, for an attached cluster that may have no spool any more.
 
     Raises ClusterError if the named run is in progress or its cluster can't be reached, FaultError for an open fault.
     """
@@ -79,13 +79,13 @@ def heal(
 
 
 def sweep(client: docker.DockerClient | None, log: Log) -> None:
-    """Heal and remove what any dead run left, before another cluster is launched."""
+    """Heal and remove all dead runs, before another cluster is launched."""
     for action in heal(client, None, log):
-        log(f"left by a dead run: {action}")
+        log(f"cleaned up after a dead run: {action}")
 
 
 def has_remains(client: docker.DockerClient | None, run_id: str) -> bool:
-    """Return True if a run with a dead owner left something to heal or remove; without a client, only spools count."""
+    """True if a run with a dead owner has faults to heal or resources to remove; without a client: spools."""
     for cluster in ownership.list_clusters(client) if client else ():
         if cluster.run_id == run_id and (not _is_kept(cluster) or _has_orphaned_faults(cluster.home)):
             return True
@@ -94,16 +94,20 @@ def has_remains(client: docker.DockerClient | None, run_id: str) -> bool:
 
 def in_use(cluster: LabelledCluster) -> str:
     """Return a sentence that says why the cluster of a live process is left alone."""
-    pid = cluster.owner.partition(":")[0]
-    where = f"process {pid}, which is running: interrupt it, and it heals itself" if cluster.here else "another host"
-    return f"{cluster.run_id} belongs to {where}; it is left alone"
+    if cluster.here:
+        pid = cluster.owner.partition(":")[0]
+        return (
+            f"{cluster.run_id} belongs to the running process {pid}; interrupt that process, and it heals the cluster"
+        )
+    return f"{cluster.run_id} belongs to another host; heal the cluster there"
 
 
 def _heal_launched(client: docker.DockerClient, cluster: LabelledCluster, log: Log, *, explicit: bool) -> list[str]:
     """Remove a dead owner's cluster; heal a kept cluster, with ``explicit`` also faults with a live injector."""
     if not cluster.home.is_dir() and cluster.keep:
         raise ClusterError(
-            f"its folder {cluster.home} is gone; remove it with: aftershock cluster down --run {cluster.run_id}"
+            f"the cluster's folder {cluster.home} is missing; "
+            f"remove the cluster with: aftershock cluster down --run {cluster.run_id}"
         )
     if cluster.owned:
         if explicit:
@@ -147,7 +151,7 @@ def _heal_attached(home: Path, log: Log) -> list[str]:
     if ownership.is_alive(run.facts.get("owner", "")):
         pid = run.facts["owner"].partition(":")[0]
         raise ClusterError(
-            f"{run.run_id} belongs to process {pid}, which is running: interrupt it, and it heals itself"
+            f"{run.run_id} belongs to the running process {pid}; interrupt that process, and it heals the cluster"
         )
     if read_descriptor(home).over and not open_faults(read_journal(journal)):
         return []
@@ -157,7 +161,7 @@ def _heal_attached(home: Path, log: Log) -> list[str]:
         faults = asyncio.run(undo_open(journal, origin_ns, cluster, log, accepts_owner=lambda _: True))
         topics = cluster.clear()
     actions = [f"{run.run_id}: healed {', '.join(faults)}"] if faults else []
-    return actions + ([f"{run.run_id}: deleted the topics it created: {', '.join(topics)}"] if topics else [])
+    return actions + ([f"{run.run_id}: deleted the topics that the run created: {', '.join(topics)}"] if topics else [])
 
 
 def _clear_spool(spool: client_processes.Spool, log: Log, *, explicit: bool) -> list[str]:
@@ -174,7 +178,7 @@ def _clear_spool(spool: client_processes.Spool, log: Log, *, explicit: bool) -> 
     try:
         spool.salvage()
     except OSError as error:
-        log(f"{spool.run_id}: the rows of its clients could not be saved: {error}")
+        log(f"{spool.run_id}: the clients' rows could not be saved: {error}")
         spool.discard()
     if home:
         close_run(home)
@@ -188,7 +192,9 @@ def close_run(home: Path) -> None:
         if ownership.is_alive(run.facts.get("owner", "")):
             return
         if run.facts.get("status") == "running":
-            run.update(status="failed", why="its runner died; what it left was healed and removed")
+            run.update(
+                status="failed", why="the runner died; its faults were healed, and its clients and containers removed"
+            )
     for scratch in (home / "logs").glob(".spark-*"):
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -216,9 +222,8 @@ async def undo_open(
     Every undo is tried. Raises FaultError that lists the faults that could not be healed.
     """
     faults = [line for line in open_faults(read_journal(journal_path)) if accepts_owner(line.get("owner", ""))]
-    faults.sort(
-        key=lambda line: line["undo"]["verb"] == "restore_assignment"
-    )  # replicas move once their nodes are back
+    # replicas can only move once their nodes are back
+    faults.sort(key=lambda line: line["undo"]["verb"] == "restore_assignment")
     failures = []
     clock = RunClock(origin_ns)
     with closing(Journal(journal_path, clock)) as journal:
@@ -229,7 +234,7 @@ async def undo_open(
                 undo, world = Undo(line["undo"]["verb"], line["undo"]["args"]), world_of(cluster)
                 await perform(undo, world, clock)
                 await verify_undo(undo, world, clock)
-                why = "healed for its injector, which is gone or was overruled"
+                why = "healed by another process: the injector ended, or the user overruled it"
                 journal.append({**fields, "state": "healed", "why": why})
             except AftershockError as error:
                 failures.append(f"{line['fault']} could not be healed: {error}")
@@ -250,7 +255,7 @@ def advise(error: FaultError, lines: Iterable[Line], cluster: Target) -> None:
     if isinstance(cluster, Cluster):
         containers = {node: instance.container.name for node, instance in cluster.nodes.items()}
     elif isinstance(cluster, AttachedCluster) and cluster.toxiproxy:
-        names = cluster.toxiproxy.user_names  # the user's names of the proxies, by ours
+        names = cluster.toxiproxy.user_names
     server = getattr(cluster, "toxiproxy", None)
     toxiproxy = None if server is None else server.url
     for line in open_faults(lines):

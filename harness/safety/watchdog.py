@@ -1,8 +1,7 @@
-"""Watchdog process of one cluster or run: waits until its owner ends, and then heals what the owner left.
+"""Watchdog process of one cluster or run: waits until its owner ends, and then heals the owner's faults.
 
-The watchdog is a separate process in its own session, so neither a kill nor a Ctrl-C of the runner reaches it. If the
-owner left nothing it ends at once; otherwise it gives other processes ``GRACE_S`` to heal, and then heals the rest
-itself.
+The watchdog is a separate process in its own session, so neither a kill nor a Ctrl-C of the runner reaches it. After
+the owner's end it gives other processes ``GRACE_S`` to heal, and then heals the remaining faults itself.
 """
 
 import os
@@ -33,7 +32,7 @@ def watch(owner: str, run_id: str, home: Path) -> None:
 
 
 def guard(owner: str, run_id: str, home: Path) -> None:
-    """Wait until the owner has ended, heal what it left, and return."""
+    """Wait until the owner has ended, and heal its faults."""
     with suppress(ProcessLookupError):
         descriptor = os.pidfd_open(int(owner.partition(":")[0]))
         try:

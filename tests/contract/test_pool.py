@@ -106,8 +106,8 @@ def test_the_next_lease_gets_the_same_cluster_as_new(pool: Pool) -> None:
             with Child(CONSUMER, cluster.bootstrap("a"), protocol) as member:
                 assert "assigned" == member.line()
         break_everything(cluster)
-    assert "repaired what a lease left behind: k1 was paused, k2 was exited" in said
-    assert "repaired what a lease left behind: links client_a-k1, replication_a-k2 were broken" in said
+    assert "repaired after a lease: k1 was paused, k2 was exited" in said
+    assert "repaired after a lease: links client_a-k1, replication_a-k2 were broken" in said
     with pool.lease(SPEC, "next", print) as again:
         assert cluster.run_id == again.cluster.run_id
         as_new(again.cluster)

@@ -174,7 +174,7 @@ def toxiproxy() -> Recipe:
     return Recipe("toxiproxy", TOXIPROXY_VERSION, download, step, build_s=2, pinned=(_TOXIPROXY_MODULE,))
 
 
-def is_here(client: docker.DockerClient, name: str) -> bool:
+def has_image(client: docker.DockerClient, name: str) -> bool:
     """True if the engine has an image of that name."""
     try:
         client.api.inspect_image(name)
@@ -189,7 +189,7 @@ def build_image(client: docker.DockerClient, recipe: Recipe, log: Log) -> str:
     Raises ImageError if a step failed, or if the cache folder can't be written.
     """
     name, subject = recipe.name, f"{recipe.image} {recipe.version}"
-    if is_here(client, name):
+    if has_image(client, name):
         return name
     builds = _cache_folder() / "builds"
     try:
@@ -199,7 +199,7 @@ def build_image(client: docker.DockerClient, recipe: Recipe, log: Log) -> str:
     waiting = cache(partial(log, f"building {subject}: waiting for another process that builds it"))
     slug = subject.replace(" ", "-")
     with hold(Lock(builds / f"{slug}.lock"), subject, waiting):
-        if is_here(client, name):
+        if has_image(client, name):
             return name
         with tempfile.TemporaryDirectory(prefix="aftershock-build-", ignore_cleanup_errors=True) as scratch:
             build = Build(subject, log, builds / f"{slug}.log", Path(scratch))
@@ -230,9 +230,9 @@ class Build:
             yield
         except (StepError, OSError, DockerException, requests.RequestException, HTTPError) as error:
             lines = self.log_path.read_text(errors="replace").splitlines()[-_LOG_LINES_SHOWN:]
-            shown = "\n".join(f"  | {line}" for line in lines)
+            tail = "\n".join(f"  | {line}" for line in lines)
             raise ImageError(
-                f"building {self.subject} failed in step “{name}”: {error}\nlog: {self.log_path}, ending with\n{shown}"
+                f"building {self.subject} failed in step “{name}”: {error}\nlog: {self.log_path}, ending with\n{tail}"
             ) from error
 
     def note(self, text: str) -> None:
