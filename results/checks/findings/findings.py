@@ -1,33 +1,8 @@
-"""Integrity findings: counts of examined and broken records per rule, judged by ``results/checks/integrity.py``.
+"""All integrity findings that Spark counts: examined and broken records per rule, side and client.
 
-==============  ====================================================================================  ==============
-rule            broken if                                                                             file
-==============  ====================================================================================  ==============
-lost            acknowledged, and not in the log (produce) or not delivered to a reader that was due  ``records``
-                it (consume)
-                a commit acknowledged, and neither it nor a later one in its coordinator's log        ``groups``
-duplicate       one record at two offsets                                                             ``records``
-misplaced       acknowledged at an offset where neither the log nor a reader has it                   ``records``
-phantom         a row that was never sent, in the log or delivered                                    ``records``
-order           a seq behind a later one of its producer in the log; an offset behind a later one     ``sequences``
-repeated        an offset delivered again                                                             ``sequences``
-backward        an older leader epoch, or a lower high watermark, than the row before                 ``sequences``
-                an entry of the coordinators' log below the one before of its group                   ``groups``
-beyond          delivered from beyond every high watermark that was reported                          ``sequences``
-collision       two records at one offset, in the log or between the log and a reader                 ``records``
-skipped         passed over between two deliveries, unless it counts as lost                          ``records``
-co_owned        a member read a partition between two deliveries to another member                    ``groups``
-commit_ahead    a group committed a position up to which it had not read                              ``groups``
-commit_behind   a group resumed before the last position that it had committed                        ``groups``
-corrupt         a value that differs from what was sent                                               ``sequences``
-differing       a replica unlike most of its partition's                                              ``groups``
-==============  ====================================================================================  ==============
-
-A reader's deliveries are judged by *lanes* (``sequences``): those of one member and one partition, from one assignment
-or position reset to the next. Records are examined one by one where the gate (``results/measure/gate.py``) left a block
-in doubt, and counted elsewhere; offsets and sequences have gates of their own. ``results/checks/integrity_events.py``
-has the rules that the clients' own events decide. A finding is (rule, side, client): the number of ``examined``
-records, of ``broken`` ones, and up to twenty of those as samples.
+``results/checks/rules.py`` says which findings a rule has. ``records.py`` examines single records and their offsets,
+``sequences.py`` rows in their order, ``groups.py`` groups and replicas. Records are examined one by one where the gate
+(``results/measure/gate.py``) left a block in doubt, and counted elsewhere. A finding has up to twenty samples.
 """
 
 from functools import reduce

@@ -27,8 +27,8 @@ from collections.abc import Iterator
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from aftershock.results.checks.findings.records import Fact, breach, fact, found, no_record, record
-from aftershock.results.checks.findings.sequences import beginnings, told_by
+from aftershock.results.checks.findings.records import breach, fact, found, no_record, record
+from aftershock.results.checks.findings.sequences import beginnings, reader_events
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.measure.tables import Dims
 from aftershock.results.spark.tables import Tables
@@ -53,26 +53,29 @@ def co_owned(delivered: DataFrame, dims: Dims) -> DataFrame | None:
     )
     others = F.collect_list(F.struct("member", "its.start", "its.end")).alias("others")
     by_partition = spans.groupBy(*owned[:4]).agg(F.collect_list(F.struct(*owned[4:], "its")).alias("all"), others)
-    each = by_partition.select("run", "others", F.explode("all").alias("one"))
-    met = F.filter(
+    exploded = by_partition.select("run", "others", F.explode("all").alias("own"))
+    overlaps = F.filter(
         "others",
         lambda other: (
-            (other["member"] != F.col("one.member"))
-            & (other["start"] <= F.col("one.its.end"))
-            & (F.col("one.its.start") <= other["start"])
+            (other["member"] != F.col("own.member"))
+            & (other["start"] <= F.col("own.its.end"))
+            & (F.col("own.its.start") <= other["start"])
         ),
     )
-    rows = each.select("run", F.col("one.client").alias("client"), no_record().alias("record"), met.alias("met"))
-    return found(_excused(rows, dims), _facts())
-
-
-def _excused(rows: DataFrame, dims: Dims) -> DataFrame:
-    """Add ``free``, the number of overlaps that no fault can explain, and ``excused``, the number of the others."""
-    spans = ((run, *span) for run, scene in enumerate(dims.scenes) for span in faults_at_work(scene.evidence))
-    faults = dims.table(spans, "run int, from_us bigint, until_us bigint")
-    told = rows.join(F.broadcast(faults), "run", "left")
-    within = F.filter("met", lambda one: one["start"].between(F.col("from_us"), F.col("until_us")))
-    return told.withColumns({"free": F.size("met") - F.size(within), "excused": F.size(within)})
+    rows = exploded.select(
+        "run", F.col("own.client").alias("client"), no_record().alias("record"), overlaps.alias("met")
+    )
+    # overlaps that a fault may explain are excused
+    fault_spans = ((run, *span) for run, scene in enumerate(dims.scenes) for span in faults_at_work(scene.evidence))
+    faults = F.broadcast(dims.table(fault_spans, "run int, from_us bigint, until_us bigint"))
+    within = F.filter("met", lambda overlap: overlap["start"].between(F.col("from_us"), F.col("until_us")))
+    counted = rows.join(faults, "run", "left")
+    counted = counted.withColumns({"free": F.size("met") - F.size(within), "excused": F.size(within)})
+    facts = [
+        fact("co_owned", "consume", F.col("client"), 1, F.col("free") > 0),
+        fact("co_owned_in_fault", "consume", F.col("client"), 1, F.col("excused") > 0),
+    ]
+    return found(counted, facts)
 
 
 def faults_at_work(evidence: Evidence) -> Iterator[tuple[int, int]]:
@@ -91,16 +94,8 @@ def group_of(evidence: Evidence, client: Client) -> str | None:
     return f"{group}-{client.arm}" if group else None
 
 
-def _facts() -> list[Fact]:
-    client = F.col("client")
-    return [
-        fact("co_owned", "consume", client, 1, F.col("free") > 0),
-        fact("co_owned_in_fault", "consume", client, 1, F.col("excused") > 0),
-    ]
-
-
 _PARTITION = ("run", "client", "topic", "partition")
-_TOLD = "run int, client string, topic string, partition int"
+_COMMIT_COLUMNS = "run int, client string, topic string, partition int"
 
 
 def commits(log: DataFrame, delivered: DataFrame, dims: Dims) -> DataFrame | None:
@@ -108,15 +103,15 @@ def commits(log: DataFrame, delivered: DataFrame, dims: Dims) -> DataFrame | Non
     rows = [(run, *commit) for run, scene in enumerate(dims.scenes) for commit in committed(scene.evidence)]
     if not rows:
         return None
-    told = dims.table(rows, f"{_TOLD}, at bigint, committed bigint")
-    places = F.broadcast(told.select(*_PARTITION).distinct())
+    acked = dims.table(rows, f"{_COMMIT_COLUMNS}, at bigint, committed bigint")
+    places = F.broadcast(acked.select(*_PARTITION).distinct())
     theirs = delivered.join(places, [*_PARTITION], "left_semi")
-    return _ahead(told, theirs, log).unionByName(_behind(theirs, dims))
+    return _ahead(acked, theirs, log).unionByName(_behind(theirs, dims))
 
 
 def committed(evidence: Evidence) -> Iterator[tuple[str, str, int, int, int]]:
     """Yield (client, topic, partition, moment, position) of each acknowledged commit."""
-    for client, line in told_by(evidence, "committed"):
+    for client, line in reader_events(evidence, "committed"):
         yield from ((client, topic, number, line["t_us"], offset) for topic, number, offset in line["offsets"])
 
 
@@ -136,12 +131,12 @@ def returns(evidence: Evidence) -> Iterator[tuple[str, str, int, int, int]]:
             yield *place, lanes[place], last[place]
 
 
-def _ahead(told: DataFrame, delivered: DataFrame, log: DataFrame) -> DataFrame:
+def _ahead(acked: DataFrame, delivered: DataFrame, log: DataFrame) -> DataFrame:
     reached = delivered.select(*_PARTITION, "at", F.col("offset").alias("reached"))
     by_time = Window.partitionBy(*_PARTITION).orderBy("at")
     upto = by_time.rangeBetween(Window.unboundedPreceding, Window.currentRow)
     judged = (
-        reached.unionByName(told, allowMissingColumns=True)
+        reached.unionByName(acked, allowMissingColumns=True)
         .withColumn("reached", F.max("reached").over(upto))
         .where(F.col("committed").isNotNull() & F.col("reached").isNotNull())
         .withColumn("record", no_record())
@@ -157,10 +152,10 @@ def _ahead(told: DataFrame, delivered: DataFrame, log: DataFrame) -> DataFrame:
 
 def _behind(delivered: DataFrame, dims: Dims) -> DataFrame:
     rows = ((run, *resumed) for run, scene in enumerate(dims.scenes) for resumed in returns(scene.evidence))
-    told = dims.table(rows, f"{_TOLD}, lane bigint, committed bigint")
+    acked = dims.table(rows, f"{_COMMIT_COLUMNS}, lane bigint, committed bigint")
     first = F.min(F.struct("at", "offset", record().alias("record"))).alias("first")
     judged = (
-        delivered.join(F.broadcast(told), [*_PARTITION, "lane"])
+        delivered.join(F.broadcast(acked), [*_PARTITION, "lane"])
         .groupBy(*_PARTITION, "lane", "committed")
         .agg(first)
         .withColumn("record", F.col("first.record"))
@@ -191,7 +186,7 @@ def offsets(read: Tables, dims: Dims) -> DataFrame | None:
     if not rows:
         return None
     theirs = F.broadcast(dims.table(rows, "run int, workload string, arm string, client string"))
-    told = (
+    acked = (
         read.outcomes.drop("client")
         .where((F.col("op") == SIDE) & (F.col("status") == "ok"))
         .join(theirs, ["run", "workload", "arm"])
@@ -201,22 +196,18 @@ def offsets(read: Tables, dims: Dims) -> DataFrame | None:
         *("run", "group", "topic", F.col("topic_partition").alias("partition"), "committed"),
         F.struct("partition", "offset").alias("place"),
     )
-    return _lost(told, log).unionByName(_backward(told, log))
-
-
-def _lost(told: DataFrame, log: DataFrame) -> DataFrame:
-    taken_back = F.max(F.when(F.col("committed").isNull(), F.col("place"))).over(Window.partitionBy(*_PLACE))
-    stands = log.withColumn("gone", taken_back).where(F.col("gone").isNull() | (F.col("place") > F.col("gone")))
-    rows = told.join(stands.groupBy(*_PLACE).agg(F.max("committed").alias("reached")), list(_PLACE), "left")
-    kept = F.coalesce(F.col("reached") >= F.col("committed"), F.lit(False))
-    return found(rows, [fact("lost", SIDE, F.col("client"), 1, ~kept)])
-
-
-def _backward(told: DataFrame, log: DataFrame) -> DataFrame:
-    before = F.lag("committed").over(Window.partitionBy(*_PLACE).orderBy("place"))
-    rows = log.withColumn("back", F.coalesce(F.col("committed") < before, F.lit(False)))
-    mine = rows.join(told.select(*_PLACE, "client").distinct(), list(_PLACE)).withColumn("record", no_record())
-    return found(mine, [fact("backward", SIDE, F.col("client"), 1, F.col("back"))])
+    in_order = Window.partitionBy(*_PLACE)
+    # an acknowledged commit is lost if no entry after the last tombstone has its position or a later position
+    tombstone = F.max(F.when(F.col("committed").isNull(), F.col("place"))).over(in_order)
+    stands = log.withColumn("gone", tombstone).where(F.col("gone").isNull() | (F.col("place") > F.col("gone")))
+    compared = acked.join(stands.groupBy(*_PLACE).agg(F.max("committed").alias("reached")), list(_PLACE), "left")
+    in_log = F.coalesce(F.col("reached") >= F.col("committed"), F.lit(False))
+    lost = found(compared, [fact("lost", SIDE, F.col("client"), 1, ~in_log)])
+    # an entry goes backward if it is below the entry before it
+    before = F.lag("committed").over(in_order.orderBy("place"))
+    entries = log.withColumn("back", F.coalesce(F.col("committed") < before, F.lit(False)))
+    own = entries.join(acked.select(*_PLACE, "client").distinct(), list(_PLACE)).withColumn("record", no_record())
+    return lost.unionByName(found(own, [fact("backward", SIDE, F.col("client"), 1, F.col("back"))]))
 
 
 REPLICA_SIDE = "replica"
@@ -238,8 +229,8 @@ def replicas(table: DataFrame) -> DataFrame:
         F.coalesce(F.max(known), F.lit(0)).alias("most"),
     )
     name, n, read = F.concat_ws("/", "topic", "partition"), F.col("n"), F.col("known")
-    told = [
+    facts = [
         fact("differing", REPLICA_SIDE, name, F.when(read > 1, read), read - F.col("most")),
         fact("unread", REPLICA_SIDE, name, n, n - read),
     ]
-    return found(rows.withColumn("record", no_record()), told)
+    return found(rows.withColumn("record", no_record()), facts)

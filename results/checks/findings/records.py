@@ -95,19 +95,19 @@ def found(rows: DataFrame, facts: Iterable[Fact]) -> DataFrame:
             columns.append(column)
         return f"fact_{number}"
 
-    told = f"inline(array({', '.join([row_fact.sql(named) for row_fact in facts])}))"
+    expression = f"inline(array({', '.join([row_fact.sql(named) for row_fact in facts])}))"
     values = rows.select("run", "record", *[column.alias(f"fact_{number}") for number, column in enumerate(columns)])
-    return values.selectExpr("run", "record", told).where("(examined > 0 or broken > 0) and client is not null")
+    return values.selectExpr("run", "record", expression).where("(examined > 0 or broken > 0) and client is not null")
 
 
-def summed(told: DataFrame) -> DataFrame:
+def summed(findings: DataFrame) -> DataFrame:
     """Return one row per (run, rule, side, client), with the lowest broken records as samples.
 
     First aggregates to one row for all intact records and one per broken record, because finding the lowest needs a
     sort, and broken records are few.
     """
     broken = F.when(F.col("broken") > 0, F.col("record"))
-    few = told.groupBy(*_KEY, broken.alias("record")).agg(
+    few = findings.groupBy(*_KEY, broken.alias("record")).agg(
         F.sum("examined").alias("examined"), F.sum("broken").alias("broken")
     )
     return few.groupBy(*_KEY).agg(
@@ -139,23 +139,43 @@ def of_blocks(blocks: DataFrame, dims: Dims) -> DataFrame:
 def of_book(book: DataFrame, dims: Dims) -> DataFrame:
     """Return the findings of the ledger, whose records are examined one by one."""
     rows = book.withColumn("record", record())
-    of_readers = found(_with_readers(rows, dims), _of_reader())
-    return found(rows, [*_of_producer(), _foreign(LOG_READER, F.col("logged"))]).unionByName(of_readers)
-
-
-def lost_by_readers(book: DataFrame, dims: Dims) -> DataFrame:
-    """Return ``run reader producer_id seq`` of the records that a reader should have got and never got."""
-    rows = _with_readers(book, dims).where(_owed() & (F.col("deliveries") == 0))
-    return rows.select("run", "reader", "producer_id", "seq")
+    client, logged, placed = F.col("client"), F.col("logged") > 0, F.col("placed")
+    lost = _acked() & ~logged
+    in_doubt, failed = (F.coalesce(F.col("status") == status, F.lit(False)) for status in ("in_doubt", "failed"))
+    acknowledged_place = F.struct("topic", "partition", "offset")
+    comparable = _acked() & F.col("offset").isNotNull() & F.col("partition").isNotNull()
+    elsewhere = (F.size(placed) > 0) & ~F.array_contains(placed, acknowledged_place)
+    of_producers = [
+        fact("lost", "produce", client, _acked(), lost),
+        fact("delivered", "produce", client, lost, F.size(placed) > 0),
+        fact("duplicate", "produce", client, F.size(placed) > 0, F.size(placed) > 1),
+        fact("misplaced", "produce", client, comparable, elsewhere),
+        fact("in_doubt", "produce", client, in_doubt, logged),
+        fact("phantom", "produce", client, failed, logged),
+        _foreign(LOG_READER, F.col("logged")),
+    ]
+    reader, deliveries = F.col("reader"), F.col("deliveries")
+    own_topic = F.coalesce(F.col("topic") == F.col("reads"), F.lit(False))
+    due = _acked() & own_topic & ((F.col("intended_us") >= F.col("from_us")) | (deliveries > 0))
+    undelivered = _owed() & (deliveries == 0)
+    of_readers = [
+        fact("lost", "consume", reader, due, undelivered),
+        fact("unlogged", "consume", reader, undelivered, F.col("logged") == 0),
+        fact("redelivered", "consume", reader, deliveries > 0, deliveries > 1),
+        _foreign(reader, deliveries),
+    ]
+    return found(rows, of_producers).unionByName(found(_with_readers(rows, dims), of_readers))
 
 
 def _with_readers(book: DataFrame, dims: Dims) -> DataFrame:
     """Join records with each reader of their run; add the number of deliveries, and whether the record was due."""
     readers = dims.readers.select("run", F.col("client").alias("reader"), F.col("topic").alias("reads"), "from_us")
     lossy = dims.producers.select("run", "producer_id", "lossy")
-    own = F.filter("deliveries", lambda one: one["reader"] == F.col("reader"))
+    own = F.filter("deliveries", lambda delivery: delivery["reader"] == F.col("reader"))
     joined = book.join(F.broadcast(readers), "run").join(F.broadcast(lossy), ["run", "producer_id"], "left")
-    return joined.withColumn("deliveries", F.aggregate(own, F.lit(0).cast("bigint"), lambda n, one: n + one["n"]))
+    return joined.withColumn(
+        "deliveries", F.aggregate(own, F.lit(0).cast("bigint"), lambda n, delivery: n + delivery["n"])
+    )
 
 
 def _acked() -> Column:
@@ -167,36 +187,6 @@ def _owed() -> Column:
     meant = (F.col("topic") == F.col("reads")) & (F.col("intended_us") >= F.col("from_us"))
     readable = (F.col("logged") > 0) | ~F.coalesce(F.col("lossy"), F.lit(False))
     return _acked() & F.coalesce(meant, F.lit(False)) & readable
-
-
-def _of_producer() -> list[Fact]:
-    client, logged, placed = F.col("client"), F.col("logged") > 0, F.col("placed")
-    lost = _acked() & ~logged
-    in_doubt, failed = (F.coalesce(F.col("status") == status, F.lit(False)) for status in ("in_doubt", "failed"))
-    told = F.struct("topic", "partition", "offset")
-    judged = _acked() & F.col("offset").isNotNull() & F.col("partition").isNotNull()
-    elsewhere = (F.size(placed) > 0) & ~F.array_contains(placed, told)
-    return [
-        fact("lost", "produce", client, _acked(), lost),
-        fact("delivered", "produce", client, lost, F.size(placed) > 0),
-        fact("duplicate", "produce", client, F.size(placed) > 0, F.size(placed) > 1),
-        fact("misplaced", "produce", client, judged, elsewhere),
-        fact("in_doubt", "produce", client, in_doubt, logged),
-        fact("phantom", "produce", client, failed, logged),
-    ]
-
-
-def _of_reader() -> list[Fact]:
-    reader, deliveries = F.col("reader"), F.col("deliveries")
-    mine = F.coalesce(F.col("topic") == F.col("reads"), F.lit(False))
-    due = _acked() & mine & ((F.col("intended_us") >= F.col("from_us")) | (deliveries > 0))
-    lost = _owed() & (deliveries == 0)
-    return [
-        fact("lost", "consume", reader, due, lost),
-        fact("unlogged", "consume", reader, lost, F.col("logged") == 0),
-        fact("redelivered", "consume", reader, deliveries > 0, deliveries > 1),
-        _foreign(reader, deliveries),
-    ]
 
 
 def _foreign(reader: str | Column, seen: Column) -> Fact:
@@ -216,7 +206,20 @@ def places(read: Tables, delivered: DataFrame, book: DataFrame, dims: Dims) -> D
     logged = _logged(read.log)
     lanes = _placed(delivered.withColumns({"member": F.coalesce("member", F.lit("")), "record": record()}), *_LANE)
     seen = _side_by_side(logged, lanes, F.broadcast(_suspects(logged, lanes)))
-    return _collisions(seen).unionByName(_skipped(seen, book, dims))
+    # deliveries that differ from the log's record at their offset, and log records that share an offset
+    other = F.when(F.col("client") == LOG_READER, F.array_except("log", F.slice("log", 1, 1)))
+    other = F.coalesce(other, F.array_except("had", "log"))
+    apart = seen.where((F.size("log") > 0) & (F.size(other) > 0)).withColumn("record", other[0])
+    # records that a reader passed over, without those that count as lost
+    within = (F.col("offset") > F.col("first")) & (F.col("offset") < F.col("last"))
+    passed = F.col("logged") & F.col("passed") & (F.col("client") != LOG_READER)
+    rows = seen.where(passed & within).withColumn("record", F.col("log")[0])
+    lost = _with_readers(book, dims).where(_owed() & (F.col("deliveries") == 0))
+    lost = lost.select("run", F.col("reader").alias("client"), "producer_id", "seq")
+    named = rows.withColumns({"producer_id": F.col("record.producer_id"), "seq": F.col("record.seq")})
+    skipped = named.join(lost, ["run", "client", "producer_id", "seq"], "left_anti")
+    collisions = found(apart, [breach("collision", "consume", F.col("client"), 1)])
+    return collisions.unionByName(found(skipped, [breach("skipped", "consume", F.col("client"), 1)]))
 
 
 def shared(log: DataFrame) -> DataFrame:
@@ -225,7 +228,7 @@ def shared(log: DataFrame) -> DataFrame:
     crowded = _fingerprints(logged).where("n > offsets").select(*_BUCKET)
     at_place = logged.join(F.broadcast(crowded), [*_BUCKET]).groupBy(*_PARTITION, "offset")
     pairs = at_place.agg(F.min("record").alias("least"), F.max("record").alias("record")).where("least < record")
-    return _told(pairs, "collision", F.lit(LOG_READER))
+    return found(pairs, [breach("collision", "consume", F.lit(LOG_READER), 1)])
 
 
 def _logged(log: DataFrame) -> DataFrame:
@@ -311,25 +314,3 @@ def _side_by_side(logged: DataFrame, lanes: DataFrame, suspects: DataFrame) -> D
             F.array_compact(F.array(F.min(of_lane), F.max(of_lane))).alias("had"),
         )
     )
-
-
-def _collisions(seen: DataFrame) -> DataFrame:
-    """Return deliveries that differ from the log's record at their offset, and log records that share an offset."""
-    other = F.when(F.col("client") == LOG_READER, F.array_except("log", F.slice("log", 1, 1)))
-    other = F.coalesce(other, F.array_except("had", "log"))
-    apart = seen.where((F.size("log") > 0) & (F.size(other) > 0))
-    return _told(apart.withColumn("record", other[0]), "collision", F.col("client"))
-
-
-def _skipped(seen: DataFrame, book: DataFrame, dims: Dims) -> DataFrame:
-    within = (F.col("offset") > F.col("first")) & (F.col("offset") < F.col("last"))
-    passed = F.col("logged") & F.col("passed") & (F.col("client") != LOG_READER)
-    rows = seen.where(passed & within).withColumn("record", F.col("log")[0])
-    lost = lost_by_readers(book, dims).withColumnRenamed("reader", "client")
-    named = rows.withColumns({"producer_id": F.col("record.producer_id"), "seq": F.col("record.seq")})
-    rest = named.join(lost, ["run", "client", "producer_id", "seq"], "left_anti")
-    return _told(rest, "skipped", F.col("client"))
-
-
-def _told(rows: DataFrame, rule: str, client: Column) -> DataFrame:
-    return found(rows, [breach(rule, "consume", client, 1)])

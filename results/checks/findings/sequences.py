@@ -68,26 +68,23 @@ def deliveries(read: Tables, dims: Dims) -> DataFrame:
         "producer_id",
         "seq",
     )
+    starts = ((run, *lane[:4]) for run, scene in enumerate(dims.scenes) for lane in beginnings(scene.evidence))
+    table = dims.table(starts, "run int, client string, topic string, partition int, at_us bigint")
+    by_partition = table.groupBy("run", "client", "topic", "partition").agg(F.collect_list("at_us").alias("begun"))
     begun = F.filter("begun", lambda moment: moment <= F.col("at"))
-    told = rows.join(F.broadcast(_beginnings(dims)), ["run", "client", "topic", "partition"], "left")
-    return told.withColumn("lane", F.coalesce(F.size(begun), F.lit(0)).cast("bigint")).drop("begun")
-
-
-def _beginnings(dims: Dims) -> DataFrame:
-    rows = ((run, *lane[:4]) for run, scene in enumerate(dims.scenes) for lane in beginnings(scene.evidence))
-    table = dims.table(rows, "run int, client string, topic string, partition int, at_us bigint")
-    return table.groupBy("run", "client", "topic", "partition").agg(F.collect_list("at_us").alias("begun"))
+    joined = rows.join(F.broadcast(by_partition), ["run", "client", "topic", "partition"], "left")
+    return joined.withColumn("lane", F.coalesce(F.size(begun), F.lit(0)).cast("bigint")).drop("begun")
 
 
 def beginnings(evidence: Evidence) -> Iterator[tuple[str, str, int, int, bool]]:
     """Yield (client, topic, partition, moment, by assignment) of each new lane."""
-    for client, line in told_by(evidence, "assigned"):
+    for client, line in reader_events(evidence, "assigned"):
         yield from ((client, topic, number, line["t_us"], True) for topic, number in line["partitions"])
-    for client, line in told_by(evidence, "position_reset"):
+    for client, line in reader_events(evidence, "position_reset"):
         yield client, line["topic"], line["partition"], line["t_us"], False
 
 
-def told_by(evidence: Evidence, event: str) -> Iterator[tuple[str, Event]]:
+def reader_events(evidence: Evidence, event: str) -> Iterator[tuple[str, Event]]:
     """Yield (client key, event) for all events of that name from consuming clients."""
     readers = [client for client in evidence.clients if client.consumes_from]
     for line in evidence.events:
@@ -103,14 +100,10 @@ PRINTS = "print bigint"
 def suspect_sequences(rows: DataFrame, corrupt: Column) -> DataFrame:
     """Return ``PRINTS`` of the sequences to examine row by row; those with ``corrupt`` rows are always included."""
     acks = F.col("side") == "acks"
-    return _back(rows.where(~acks), corrupt).unionByName(_mixed(rows.where(acks)))
-
-
-def _back(rows: DataFrame, corrupt: Column) -> DataFrame:
-    """Select lanes in which a value, epoch or high watermark falls, or a value lies beyond all high watermarks."""
+    # lanes in which a value, epoch or high watermark falls, or a value lies beyond all high watermarks
     own, value, mark = F.col("own"), F.col("value"), F.col("high_watermark")
     marks = ("epoch", "high_watermark", "broker_id", "own")
-    numbers = rows.select("print", "at", "value", *marks, corrupt.alias("corrupt"))
+    numbers = rows.where(~acks).select("print", "at", "value", *marks, corrupt.alias("corrupt"))
     going = Window.partitionBy("print").orderBy("at", "value")
     before = {name: F.lag(name).over(going) for name in ("value", "epoch", "high_watermark", "broker_id")}
     paired = numbers.withColumns({f"{name}_before": column for name, column in before.items()})
@@ -119,14 +112,12 @@ def _back(rows: DataFrame, corrupt: Column) -> DataFrame:
     of_lanes = paired.groupBy("print").agg(
         F.count(F.when(back, True)).alias("back"), F.max(F.when(own, value)).alias("last"), F.max(mark).alias("top")
     )
-    return of_lanes.where("back > 0 or last >= top").select("print")
-
-
-def _mixed(acks: DataFrame) -> DataFrame:
-    """Select sequences with an offset that is not above all offsets of the previous leader epoch."""
-    epochs = acks.groupBy("print", "epoch").agg(F.min("value").alias("first"), F.max("value").alias("last"))
-    before = F.lag("last").over(Window.partitionBy("print").orderBy("epoch"))
-    return epochs.withColumn("before", before).where("first <= before").select("print").distinct()
+    # acknowledgements with an offset that is not above all offsets of the previous leader epoch
+    epochs = rows.where(acks).groupBy("print", "epoch")
+    ranges = epochs.agg(F.min("value").alias("first"), F.max("value").alias("last"))
+    last_before = F.lag("last").over(Window.partitionBy("print").orderBy("epoch"))
+    mixed = ranges.withColumn("before", last_before).where("first <= before").select("print").distinct()
+    return of_lanes.where("back > 0 or last >= top").select("print").unionByName(mixed)
 
 
 _SEQUENCE = ("run", "side", *LANE)
@@ -141,13 +132,18 @@ def sequences(read: Tables, dims: Dims, delivered: DataFrame, doubted: DataFrame
     ``doubted`` (``PRINTS``) are the sequences to examine row by row, None for all.
     """
     rows = _rows(read, dims, delivered)
-    looked = rows if doubted is None else rows.join(F.broadcast(doubted), "print", "left_semi")
-    told = _flagged(looked).join(F.broadcast(_newest(delivered)), ["run", "client", "topic", "partition"], "left")
-    summed = _told(told)
+    exact = rows if doubted is None else rows.join(F.broadcast(doubted), "print", "left_semi")
+    by_partition = ("run", "client", "topic", "partition")
+    # the newest leader epoch of each partition, from readers that report the high watermark of each response
+    own_epochs = delivered.where(F.col("own") & F.col("epoch").isNotNull())
+    newest = own_epochs.groupBy(*by_partition).agg(F.max("epoch").alias("newest"))
+    counts = _examined(_flagged(exact).join(F.broadcast(newest), [*by_partition], "left"))
     if doubted is not None:
-        rest = rows.join(F.broadcast(doubted), "print", "left_anti")
-        summed = summed.unionByName(_counted(rest), allowMissingColumns=True)
-    return found(summed, _facts())
+        # nothing is broken in other sequences: one row per client
+        intact = rows.join(F.broadcast(doubted), "print", "left_anti")
+        sums = intact.groupBy("run", "side", "client").agg(*_counts()).withColumn("rule", F.lit(_ALL))
+        counts = counts.unionByName(sums, allowMissingColumns=True)
+    return found(counts, _facts())
 
 
 def in_doubt(read: Tables, dims: Dims) -> DataFrame:
@@ -157,17 +153,10 @@ def in_doubt(read: Tables, dims: Dims) -> DataFrame:
 
 def _rows(read: Tables, dims: Dims, delivered: DataFrame) -> DataFrame:
     """Return the rows of all sequences, each with its ``print``, a fingerprint of 64 bits."""
-    rows = _logged(read.log, dims)
-    for more in (_delivered(delivered), _acknowledged(read.outcomes)):
-        rows = rows.unionByName(more, allowMissingColumns=True)
-    return rows.withColumn("print", F.xxhash64(*_SEQUENCE))
-
-
-def _logged(log: DataFrame, dims: Dims) -> DataFrame:
-    """Return log rows, with the seq as ``value`` and the offset as ``at``."""
+    # the log: the value is the seq, ``at`` the offset
     producers = dims.producers.select("run", "producer_id", "client")
-    ours = log.where(F.col("seq").isNotNull() & F.col("offset").isNotNull())
-    return ours.join(F.broadcast(producers), ["run", "producer_id"]).select(
+    ours = read.log.where(F.col("seq").isNotNull() & F.col("offset").isNotNull())
+    logged = ours.join(F.broadcast(producers), ["run", "producer_id"]).select(
         "run",
         F.lit("log").alias("side"),
         "client",
@@ -180,20 +169,13 @@ def _logged(log: DataFrame, dims: Dims) -> DataFrame:
         "producer_id",
         "seq",
     )
-
-
-def _delivered(delivered: DataFrame) -> DataFrame:
-    """Return deliveries: the value is the offset, ``at`` the time of delivery."""
+    # deliveries: the value is the offset, ``at`` the time
     marks = ("epoch", "high_watermark", "broker_id", "own", "error")
-    rows = delivered.withColumns({"side": F.lit("read"), "value": F.col("offset")})
-    return rows.select(*_SEQUENCE, "value", "at", *marks, "producer_id", "seq")
-
-
-def _acknowledged(outcomes: DataFrame) -> DataFrame:
-    """Return acknowledgements: value and ``at`` are the offset."""
+    reads = delivered.withColumns({"side": F.lit("read"), "value": F.col("offset")})
+    reads = reads.select(*_SEQUENCE, "value", "at", *marks, "producer_id", "seq")
+    # acknowledgements of first attempts: value and ``at`` are the offset
     acked = (F.col("op") == "produce") & (F.col("status") == "ok") & (F.col("attempts") == 1)
-    rows = outcomes.where(acked & F.col("leader_epoch").isNotNull() & F.col("offset").isNotNull())
-    return rows.select(
+    acks = read.outcomes.where(acked & F.col("leader_epoch").isNotNull() & F.col("offset").isNotNull()).select(
         "run",
         F.lit("acks").alias("side"),
         F.concat_ws("/", "workload", "arm").alias("client"),
@@ -206,12 +188,8 @@ def _acknowledged(outcomes: DataFrame) -> DataFrame:
         "producer_id",
         "seq",
     )
-
-
-def _newest(delivered: DataFrame) -> DataFrame:
-    """Return the newest leader epoch per partition, from readers that report the high watermark of each response."""
-    told = delivered.where(F.col("own") & F.col("epoch").isNotNull())
-    return told.groupBy("run", "client", "topic", "partition").agg(F.max("epoch").alias("newest"))
+    rows = logged.unionByName(reads, allowMissingColumns=True).unionByName(acks, allowMissingColumns=True)
+    return rows.withColumn("print", F.xxhash64(*_SEQUENCE))
 
 
 def _flagged(rows: DataFrame) -> DataFrame:
@@ -226,31 +204,23 @@ def _flagged(rows: DataFrame) -> DataFrame:
     return flagged.withColumns({name: column.over(lane) for name, column in whole.items()})
 
 
-def _older() -> Column:
-    return (F.col("value") > F.col("before.value")) & (F.col("epoch") < F.col("before.epoch"))
-
-
-def _lower() -> Column:
-    same = (F.col("broker_id") == F.col("before.broker_id")) & (F.col("before.epoch") == F.col("newest"))
-    return F.col("own") & same & (F.col("high_watermark") < F.col("before.high_watermark"))
-
-
 def _corrupt() -> Column:
     return F.col("error") == VALUE_CORRUPT
 
 
-def _past_the_mark() -> Column:
-    return F.col("own") & (F.col("value") >= F.col("top")) & (F.col("at") <= F.col("until") - SECOND_US)
-
-
-def _told(rows: DataFrame) -> DataFrame:
+def _examined(rows: DataFrame) -> DataFrame:
     """Aggregate: one row per client, plus one per value in lanes with a late row and for each broken row.
 
     ``late`` is taken from the first occurrence of a value. Only plain numbers are aggregated, which Spark does without
     sorting.
     """
-    backward = F.coalesce(_older(), F.lit(False)) | F.coalesce(_lower(), F.lit(False))
-    broken = {_BACKWARD: backward, _BEYOND: _past_the_mark(), _CORRUPT: _corrupt()}
+    value, mark, epoch = F.col("value"), F.col("high_watermark"), F.col("epoch")
+    older = (value > F.col("before.value")) & (epoch < F.col("before.epoch"))
+    same = (F.col("broker_id") == F.col("before.broker_id")) & (F.col("before.epoch") == F.col("newest"))
+    lower = F.col("own") & same & (mark < F.col("before.high_watermark"))
+    backward = F.coalesce(older, F.lit(False)) | F.coalesce(lower, F.lit(False))
+    beyond = F.col("own") & (value >= F.col("top")) & (F.col("at") <= F.col("until") - SECOND_US)
+    broken = {_BACKWARD: backward, _BEYOND: beyond, _CORRUPT: _corrupt()}
     rules = F.array_compact(F.array(F.lit(_ALL), *[F.when(so, F.lit(rule)) for rule, so in broken.items()]))
     exact = F.col("dirty") | (F.col("rule") != _ALL)
     lane = F.when(exact, F.struct("topic", "partition", "lane", "member"))
@@ -266,11 +236,6 @@ def _told(rows: DataFrame) -> DataFrame:
         )
         .withColumn("record", record())
     )
-
-
-def _counted(rows: DataFrame) -> DataFrame:
-    """Count the rows of sequences in which nothing is broken, one row per client."""
-    return rows.groupBy("run", "side", "client").agg(*_counts()).withColumn("rule", F.lit(_ALL))
 
 
 def _counts() -> list[Column]:
