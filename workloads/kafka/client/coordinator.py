@@ -99,7 +99,7 @@ class Coordinator:
         if error:
             raise ConnectionError(f"no coordinator of the {key_name} at present: {codes.name(error)}")
         node = to_node(coordinator)
-        self._shared.brokers.found(node)
+        self._shared.brokers.set_coordinator(node)
         self._node_id = node.node_id
         return self._node_id
 

@@ -284,7 +284,7 @@ class NetworkClient:
         node = self._metadata.nodes.get(node_id)
         return Address(node.host, node.port) if node else None
 
-    def found(self, coordinator: Node) -> None:
+    def set_coordinator(self, coordinator: Node) -> None:
         """Use the address of a FindCoordinator response for the coordinator connection, until it fails."""
         self._coordinator_addresses[coordinator.node_id] = Address(coordinator.host, coordinator.port)
 
@@ -350,7 +350,7 @@ class NetworkClient:
             channel = await self.any()
             request = metadata_request(METADATA.messages(channel.versions), self._metadata.wanted)
             reply = channel.request(request, timeout_ms=self._settings.request_timeout_ms)
-            critical = self._metadata.asked()
+            critical = self._metadata.request_sent()
             response = metadata_response((await reply).response)
             if not response.nodes:
                 raise ConnectionError(f"{channel.address} knows no brokers yet")  # noqa: TRY301  # handled like a refusal

@@ -140,7 +140,7 @@ class ConsumerCoordinator:
         interval_ms = response.heartbeat_interval / MILLISECOND
         answer = HeartbeatAnswer(error_code, response.member_epoch, interval_ms, assignment)
         verdict = self._member.answered(answer, self._shared.clock_ms())
-        if verdict is not Verdict.GO_ON:
+        if verdict is not Verdict.CONTINUE:
             self._shared.on_event("group_error", error=codes.name(error_code), verdict=verdict.name.lower())
         if verdict is Verdict.FIND_COORDINATOR:
             self._coordinator.forget()

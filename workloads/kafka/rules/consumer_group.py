@@ -96,10 +96,10 @@ class HeartbeatAnswer(NamedTuple):
 class Verdict(Enum):
     """Action that a response requires of the caller."""
 
-    GO_ON = "continue"
+    CONTINUE = "continue"
     RELEASE = "release the lost partitions without a commit, then call `released`"
     FIND_COORDINATOR = "find the coordinator"
-    TELL = "report the error; the member retries"
+    REPORT = "report the error; the member retries"
     FAIL = "the membership has ended: raise the error"
 
 
@@ -168,7 +168,7 @@ class GroupMember:
         """Process the coordinator's response. A response after ``leave`` is ignored."""
         self._in_flight = False
         if self.state in SILENT or self.state is MemberState.LEAVING:
-            return Verdict.GO_ON
+            return Verdict.CONTINUE
         if answer.error in FENCED_CODES:
             self.counts["fenced"] += 1
             self.state, self._step = MemberState.FENCED, None
@@ -178,7 +178,7 @@ class GroupMember:
             return Verdict.FIND_COORDINATOR
         if answer.error in BACKED_OFF_CODES:
             self.failed(now_ms)
-            return Verdict.TELL
+            return Verdict.REPORT
         if answer.error:
             self.state = MemberState.FATAL
             return Verdict.FAIL
@@ -189,7 +189,7 @@ class GroupMember:
             self.counts["assignments_received"] += 1
         if self._step is None and self.state is not MemberState.ACKNOWLEDGING:
             self.state = MemberState.STABLE if self.owned == self._target else MemberState.RECONCILING
-        return Verdict.GO_ON
+        return Verdict.CONTINUE
 
     def failed(self, now_ms: float) -> None:
         """Back off after a heartbeat without a response: a lost connection or a timeout."""

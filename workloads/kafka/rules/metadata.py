@@ -89,7 +89,7 @@ class Refresh:
         attempt = max(self._failures, self.equivalents, 1) - 1
         return max(wait_ms, self._refreshed_ms + self._backoff.ms(attempt) - now_ms)
 
-    def asked(self) -> None:
+    def request_sent(self) -> None:
         """Record that a request was sent."""
         self._in_flight = True
 
@@ -132,7 +132,7 @@ class Metadata:
         self._partitions: dict[TopicPartition, PartitionMetadata] = {}
         self._epochs: dict[TopicPartition, int] = {}
         self._wanted: dict[str, None] = {}
-        self._asked_for: frozenset[str] = frozenset()
+        self._requested_topics: frozenset[str] = frozenset()
         self._held_up: dict[TopicPartition, int] = {}
 
     # -- cache
@@ -189,10 +189,10 @@ class Metadata:
         """Return the time until a request is due: 0 is now, infinite while one is in flight."""
         return self._refresh.wait_ms(now_ms)
 
-    def asked(self) -> bool:
+    def request_sent(self) -> bool:
         """Record that a request for all ``wanted`` topics was sent; return True if it is critical (rule 6)."""
-        self._refresh.asked()
-        self._asked_for = frozenset(self._wanted)
+        self._refresh.request_sent()
+        self._requested_topics = frozenset(self._wanted)
         critical = any(self._epochs.get(tp, UNKNOWN) <= epoch for tp, epoch in self._held_up.items())
         self.counts["metadata_requests"] += 1
         self.counts["metadata_requests_critical"] += critical
@@ -209,7 +209,7 @@ class Metadata:
         """Apply a response by rules 1 to 5. Epochs of Metadata v8 and below are unreliable: pass them as UNKNOWN."""
         self.version += 1
         self._held_up = {}
-        self._refresh.answered(now_ms, complete=self._asked_for.issuperset(self._wanted))
+        self._refresh.answered(now_ms, complete=self._requested_topics.issuperset(self._wanted))
         topics = [self._take(topic) for topic in response.topics if topic.name in self._wanted]
         self.nodes = {node.node_id: node for node in response.nodes}
         self._topics = {topic.name: topic for topic in topics}

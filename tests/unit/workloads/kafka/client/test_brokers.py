@@ -343,7 +343,7 @@ async def test_a_found_coordinator_is_dialled_where_it_was_found(cluster: Script
     async with Bench(cluster.bootstrap) as bench:
         await bench.brokers.refresh()
         for node_id in (2, 99):
-            bench.brokers.found(Node(node_id, elsewhere.host, elsewhere.port))
+            bench.brokers.set_coordinator(Node(node_id, elsewhere.host, elsewhere.port))
             assert elsewhere == (await bench.brokers.channel(node_id, "coordinator")).address
         assert cluster.addresses[2] == (await bench.brokers.channel(2)).address
 
@@ -352,7 +352,7 @@ async def test_where_a_coordinator_was_found_is_forgotten_when_it_fails(cluster:
     """It may have moved since: then metadata's address is tried."""
     async with Bench(cluster.bootstrap) as bench:
         await bench.brokers.refresh()
-        bench.brokers.found(Node(2, "127.0.0.1", 1))
+        bench.brokers.set_coordinator(Node(2, "127.0.0.1", 1))
         with pytest.raises(ConnectionError):
             await bench.brokers.channel(2, "coordinator")
         now_ms = bench.now_ms() + 1_000

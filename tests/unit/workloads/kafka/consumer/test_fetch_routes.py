@@ -42,7 +42,7 @@ class World:
 
     def learn(self, leader: Leader, *, nodes: tuple[int, ...] = (1, 2, 3), offline: tuple[int, ...] = ()) -> None:
         """Metadata comes, and nothing is left to ask for."""
-        self.metadata.asked()
+        self.metadata.request_sent()
         topic = TopicMetadata("t", None, (PartitionMetadata(0, leader, (1, 2, 3), offline),))
         brokers = tuple(Node(node_id, "h", 9000 + node_id) for node_id in nodes)
         self.metadata.update(MetadataResponse(brokers, (topic,)), 0)

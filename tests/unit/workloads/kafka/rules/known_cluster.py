@@ -45,7 +45,7 @@ def backoff(seed: int = 7) -> Backoff:
 
 def learn(metadata: Metadata, response: MetadataResponse, now_ms: float = 0) -> None:
     """One round of asking and being answered."""
-    metadata.asked()
+    metadata.request_sent()
     metadata.update(response, now_ms)
 
 

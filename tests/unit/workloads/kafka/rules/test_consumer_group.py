@@ -66,7 +66,7 @@ def test_a_stable_heartbeat_says_nothing_but_who_it_is() -> None:
     stable = owning(A0)
     sent, verdict = beat(stable, epoch=7)
     assert Heartbeat("m", 1) == sent
-    assert (Verdict.GO_ON, 7) == (verdict, stable.epoch)
+    assert (Verdict.CONTINUE, 7) == (verdict, stable.epoch)
 
 
 def test_an_assignment_is_taken_then_acknowledged_at_once() -> None:
@@ -172,7 +172,7 @@ def test_a_lost_coordinator_is_looked_for_without_back_off(error: int) -> None:
 def test_a_coordinator_that_is_loading_is_left_alone_for_a_while(error: int) -> None:
     """Rule 5: the wait is the back-off's, 100 ms at first and twice that next."""
     stable = owning(A0)
-    assert Verdict.TELL is beat(stable, error=error)[1]
+    assert Verdict.REPORT is beat(stable, error=error)[1]
     assert 80 <= stable.wait_ms(0) <= 120
     beat(stable, error=error)
     assert 160 <= stable.wait_ms(0) <= 240
@@ -214,7 +214,7 @@ def test_leaving_sends_epoch_minus_one_once() -> None:
     assert stable.leave()
     assert 0 == stable.wait_ms(0)
     assert Heartbeat("m", -1) == stable.heartbeat(0)
-    assert Verdict.GO_ON is stable.answered(HeartbeatAnswer(25), 0)
+    assert Verdict.CONTINUE is stable.answered(HeartbeatAnswer(25), 0)
     assert math.inf == stable.wait_ms(0)
 
 

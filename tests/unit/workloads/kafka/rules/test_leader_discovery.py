@@ -170,7 +170,7 @@ def test_a_request_is_critical_unless_the_response_told_where_to_go(
     """Work is held up where the client knows no newer leader than the one that refused."""
     metadata = knowing({T0: Leader(1, 5)})
     discovery(metadata).offered({T0: (error, hint)}, [], routed)
-    assert critical == metadata.asked()
+    assert critical == metadata.request_sent()
 
 
 # -- retries of a producer

@@ -89,7 +89,7 @@ def play(switches: LeaderDiscoverySwitches, seed: int, *, joiners: bool) -> Coun
             rule.drained(batch)
         routed = {tp: batch.epoch for tp, batch in batches.items()}
         rule.offered(errors if hinting else dict.fromkeys(errors, (NOT_LEADER, Leader())), endpoints * hinting, routed)
-        metadata.asked()
+        metadata.request_sent()
         metadata.update(answer(leaders), 0)
         for tp, batch in batches.items():
             batch.failed(0)

@@ -164,7 +164,7 @@ def test_a_topic_wanted_while_in_flight_is_asked_for_next() -> None:
     """The answer under way doesn't name it, so it leaves the request standing."""
     metadata = Metadata(backoff=backoff())
     metadata.want(["t"])
-    metadata.asked()
+    metadata.request_sent()
     metadata.want(["u"])
     assert inf == metadata.wait_ms(0)
     metadata.update(answer({T0: Leader(1, 5)}), 0)
@@ -196,7 +196,7 @@ def test_the_version_rises_with_every_lesson() -> None:
     """Each answer and each accepted hint, and nothing else."""
     metadata = knowing({T0: Leader(1, 5)})
     metadata.request_update()
-    metadata.asked()
+    metadata.request_sent()
     metadata.failed(0)
     assert 1 == metadata.version
     metadata.move_leaders({T0: Leader(2, 6)}, [])
@@ -252,15 +252,15 @@ def test_a_request_is_critical_if_work_is_held_up() -> None:
     """Once a request while work waits, however many partitions; again after a failure, not after the answer."""
     metadata = knowing({T0: Leader(1, 5), T1: Leader(1, 5)})
     metadata.request_update()
-    assert (False, 0) == (metadata.asked(), critical(metadata))
+    assert (False, 0) == (metadata.request_sent(), critical(metadata))
     metadata.update(answer({T0: Leader(1, 5), T1: Leader(1, 5)}), 0)
     metadata.request_update(held_up=[T0, T1])
-    assert (True, 1) == (metadata.asked(), critical(metadata))
+    assert (True, 1) == (metadata.request_sent(), critical(metadata))
     metadata.failed(0)
-    assert (True, 2) == (metadata.asked(), critical(metadata))
+    assert (True, 2) == (metadata.request_sent(), critical(metadata))
     metadata.update(answer({T0: Leader(2, 6), T1: Leader(2, 6)}), 0)
     metadata.request_update()
-    assert (False, 2) == (metadata.asked(), critical(metadata))
+    assert (False, 2) == (metadata.request_sent(), critical(metadata))
     assert 5 == metadata.counts["metadata_requests"]
 
 
@@ -269,10 +269,10 @@ def test_a_request_is_not_critical_once_a_newer_leader_is_known() -> None:
     metadata = knowing({T0: Leader(1, 5), T1: Leader(1, 5)})
     metadata.request_update(held_up=[T0, T1])
     metadata.move_leaders({T0: Leader(2, 6)}, [])
-    assert metadata.asked()
+    assert metadata.request_sent()
     metadata.failed(0)
     metadata.move_leaders({T1: Leader(2, 6)}, [])
-    assert not metadata.asked()
+    assert not metadata.request_sent()
 
 
 def test_a_partition_never_seen_can_be_held_up() -> None:
@@ -280,4 +280,4 @@ def test_a_partition_never_seen_can_be_held_up() -> None:
     metadata = Metadata(backoff=backoff())
     metadata.want(["t"])
     metadata.request_update(held_up=[T0])
-    assert metadata.asked()
+    assert metadata.request_sent()

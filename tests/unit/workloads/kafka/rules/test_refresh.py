@@ -17,14 +17,14 @@ def refresh(max_age_ms: float = DAY_MS) -> Refresh:
 
 def answered(timetable: Refresh, times: int, now_ms: float = 0) -> Refresh:
     for _ in range(times):
-        timetable.asked()
+        timetable.request_sent()
         timetable.answered(now_ms, complete=True)
     return timetable
 
 
 def failed(timetable: Refresh, times: int) -> Refresh:
     for _ in range(times):
-        timetable.asked()
+        timetable.request_sent()
         timetable.failed(0)
     return timetable
 
@@ -37,7 +37,7 @@ def test_the_first_request_is_due_at_once() -> None:
 def test_nothing_is_due_while_a_request_is_in_flight() -> None:
     """One request at a time, even if another one is requested meanwhile."""
     timetable = refresh()
-    timetable.asked()
+    timetable.request_sent()
     timetable.request()
     timetable.request_at_once()
     assert inf == timetable.wait_ms(DAY_MS)
@@ -96,7 +96,7 @@ def test_a_failure_keeps_the_request() -> None:
 def test_an_answer_satisfies_what_was_requested_meanwhile() -> None:
     """As Kafka's full update does: a request that came while it was under way is not made a second time."""
     timetable = refresh()
-    timetable.asked()
+    timetable.request_sent()
     timetable.request()
     timetable.answered(0, complete=True)
     assert DAY_MS == timetable.wait_ms(0)
@@ -105,7 +105,7 @@ def test_an_answer_satisfies_what_was_requested_meanwhile() -> None:
 def test_an_incomplete_answer_leaves_the_request() -> None:
     """A topic that was wanted after the request was sent is asked for next, when the back-off is over."""
     timetable = refresh()
-    timetable.asked()
+    timetable.request_sent()
     timetable.request_at_once()
     timetable.answered(0, complete=False)
     assert 80 <= timetable.wait_ms(0) <= 120
