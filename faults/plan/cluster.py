@@ -83,15 +83,13 @@ class Security(Part):
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        login = {"mechanism": self.mechanism, "user": self.user, "password": self.password}
-        files = {"ca": self.ca, "certificate": self.certificate, "key": self.key, "key_password": self.key_password}
+        login, files = ("mechanism", "user", "password"), ("ca", "certificate", "key", "key_password")
         is_sasl, is_ssl = self.protocol.startswith("SASL"), self.protocol.endswith("SSL")
-        if not is_sasl and (needless := [name for name, value in login.items() if value is not None]):
-            raise refused(f"`{needless[0]}` is for SASL, and the protocol is {self.protocol}: remove it")
-        if is_sasl and (missing := [name for name, value in login.items() if not value]):
+        if is_sasl and (missing := [name for name in login if not getattr(self, name)]):
             raise refused(f"`protocol: {self.protocol}` needs `{missing[0]}`: add it")
-        if not is_ssl and (needless := [name for name, value in files.items() if value is not None]):
-            raise refused(f"`{needless[0]}` is for SSL, and the protocol is {self.protocol}: remove it")
+        for layer, is_used, names in (("SASL", is_sasl, login), ("SSL", is_ssl, files)):
+            if not is_used and (needless := [name for name in names if getattr(self, name) is not None]):
+                raise refused(f"`{needless[0]}` is for {layer}, and the protocol is {self.protocol}: remove it")
         if bool(self.certificate) != bool(self.key) or (self.key_password and not self.key):
             raise refused(
                 "`certificate` and `key` belong together, and `key_password` to a `key`: give both or neither"
@@ -185,15 +183,11 @@ class Cluster(Part):
         return racks
 
     @model_validator(mode="after")
-    def _launched_or_attached(self) -> Self:
+    def _consistent(self) -> Self:
         if self.attach and (needless := sorted(self.model_fields_set - {"attach"})):
             raise refused(
-                f"`{needless[0]}` is for launching a cluster, and `attach` uses a running one: keep one of them"
+                f"`{needless[0]}` is for launching a cluster, and `attach` uses a running one: remove one of the two"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _brokers_exist(self) -> Self:
         if unknown := sorted(self.brokers.keys() - self.broker_racks.keys()) if self.brokers else []:
             brokers = len(self.broker_racks)
             raise refused(f"there is no broker {unknown[0]} to give settings to: the cluster's are 1 to {brokers}")

@@ -90,12 +90,6 @@ def plan_from_run(
     if not injections:
         why = f"{', '.join(omitted)} never took effect" if omitted else "use `aftershock inject`"
         raise EvidenceError(f"run {run_id} has no manual injections, so there is no plan to write: {why}")
-    return WrittenPlan(dump_yaml(_plan(run_id, run_plan, injections, marks, seed)), omitted)
-
-
-def _plan(
-    run_id: str, run_plan: FaultData, injections: Sequence[_Injection], marks: Marks | None, seed: int
-) -> FaultData:
     own_data = list(run_plan.get("faults") or ())
     draft, _ = read_draft({"faults": own_data})
     own_faults = [scheduled.fault for scheduled in expand(draft.faults.elements, draft.faults.ids, seed).schedule]
@@ -112,22 +106,28 @@ def _plan(
     while pair := next(conflicting_pairs(faults, Draft(cluster)), None):
         earlier, later, _ = pair
         faults[later] = faults[later].model_copy(update={"at": end_ms(faults[earlier])})
-    manual_data = [_data_of(fault) for fault in faults[len(own_faults) :]]
+    manual_faults = faults[len(own_faults) :]
     topics = _topics(run_plan, injections, cluster)
     topic = topics[0]["name"]
     load = {"name": "load", "produce": {"topic": topic, "rate": "60/s"}, "consume": {"topic": topic}}
     workloads = list(run_plan.get("workloads") or [load])
-    group_workloads = list(_group_workloads(manual_data, workloads))
-    return {
+    group_workloads = list(_group_workloads(manual_faults, workloads))
+    manual_data = []
+    for fault in manual_faults:
+        data = {"at": "0s"} | fault.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        ordered = {key: data[key] for key in ("id", "at", "for", "kind") if key in data} | data
+        manual_data.append(_with_arm_names(ordered, group_workloads))
+    plan = {
         "name": f"{run_plan['name'][:31]}-by-hand" if "name" in run_plan else "by-hand",
         "why": f"{run_plan.get('why') or ''} Manual injections into {run_id}.".strip(),
         "cluster": cluster.model_dump(mode="json", exclude_none=True),
         "topics": topics,
         "workloads": [*workloads, *group_workloads],
         "timing": run_plan.get("timing") or _TIMING,
-        "faults": [*own_data, *(_with_arm_names(data, group_workloads) for data in manual_data)],
+        "faults": [*own_data, *manual_data],
         "slo": list((run_plan.get("slo") or ()) if "workloads" in run_plan else _SLO),
     }
+    return WrittenPlan(dump_yaml(plan), omitted)
 
 
 def _with_times(injections: Sequence[_Injection], origin_us: int) -> Iterator[Fault]:
@@ -155,12 +155,6 @@ def _fault(data: FaultData) -> Fault:
     return KINDS[data["kind"]].model_validate(data)
 
 
-def _data_of(fault: Fault) -> dict[str, Any]:
-    """Return the fault in a plan's notation, without defaults."""
-    data = {"at": "0s"} | fault.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    return {key: data[key] for key in ("id", "at", "for", "kind") if key in data} | data
-
-
 def _topics(run_plan: FaultData, injections: Sequence[_Injection], cluster: Cluster) -> list[FaultData]:
     """Return the run's topics in their latest state, and topics that the faults name; else one default topic."""
     latest = {topic["name"]: topic for injection in injections for topic in injection.topics}
@@ -180,12 +174,12 @@ def _roles_of(fault: Fault) -> list[roles.Role]:
     return [roles.innermost(roles.parse(text)) for text in fault.roles().values()]
 
 
-def _group_workloads(faults: Sequence[FaultData], workloads: Sequence[FaultData]) -> Iterator[FaultData]:
+def _group_workloads(faults: Sequence[Fault], workloads: Sequence[FaultData]) -> Iterator[FaultData]:
     """Yield a workload for each consumer group that only a fault names, so that the group has a coordinator."""
     parsed = [Workload.model_validate(workload) for workload in workloads]
     existing = {group for workload in parsed for group in workload.consumer_groups}
     topic = next(part.topic for workload in parsed for part in (workload.consume, workload.produce) if part)
-    targets = [role for data in faults for role in _roles_of(_fault(data))]
+    targets = [role for fault in faults for role in _roles_of(fault)]
     groups = {role.group for role in targets if isinstance(role, roles.Coordinator)}
     for number, group in enumerate(sorted({group.removesuffix(f"-{_ARM}") for group in groups - existing}), 1):
         yield {"name": f"group-{number}", "consume": {"topic": topic, "group": group}}

@@ -56,8 +56,9 @@ class SloEntry(Part):
     gate: Gate = "verdict"
 
 
-def _text_to_tuple(value: object) -> object:
-    return (value,) if isinstance(value, str) else value
+Conditions = Annotated[
+    tuple[ConditionText, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)
+]
 
 
 class Plan(Part):
@@ -71,7 +72,7 @@ class Plan(Part):
     timing: Timing = Timing()
     blocks: Annotated[StrictInt, Field(ge=1, le=BLOCKS_MAX)] = 1
     faults: tuple[AnyElement, ...] = ()
-    abort: Annotated[tuple[ConditionText, ...], BeforeValidator(_text_to_tuple)] = ()
+    abort: Conditions = ()
     slo: tuple[str | SloEntry, ...] = ()
 
     @property

@@ -95,57 +95,40 @@ def _unit_error(unit_type: str, value: object, remedy: str) -> PydanticCustomErr
     )
 
 
+_DURATION_SCHEMA = {"type": "string", "pattern": r"^\d+(\.\d+)?\s*(ms|s|m|h)$"}
+_RATE_SCHEMA = {"type": "string", "pattern": r"^\d+(\.\d+)?\s*/\s*s$"}
+_BYTE_RATE_SCHEMA = {"type": "string", "pattern": r"^\d+(\.\d+)?\s*([kM]i?)?B\s*/\s*s$"}
+_SIZE_SCHEMA = {
+    "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": r"^\d+(\.\d+)?\s*[kMKi]*B?$"}]
+}
 Duration = Annotated[
     int,
     BeforeValidator(parse_duration_ms),
     PlainSerializer(format_duration, return_type=str),
-    WithJsonSchema(
-        {
-            "type": "string",
-            "pattern": r"^\d+(\.\d+)?\s*(ms|s|m|h)$",
-            "x-word": "DURATION",
-            "description": DURATION_EXAMPLES,
-        }
-    ),
+    WithJsonSchema({**_DURATION_SCHEMA, "x-word": "DURATION", "description": DURATION_EXAMPLES}),
 ]
 Rate = Annotated[
     float,
     BeforeValidator(parse_rate_per_s),
     PlainSerializer(format_rate, return_type=str),
-    WithJsonSchema(
-        {"type": "string", "pattern": r"^\d+(\.\d+)?\s*/\s*s$", "x-word": "RATE", "description": RATE_EXAMPLES}
-    ),
+    WithJsonSchema({**_RATE_SCHEMA, "x-word": "RATE", "description": RATE_EXAMPLES}),
 ]
 ByteRate = Annotated[
     int,
     BeforeValidator(parse_bytes_per_s),
     PlainSerializer(format_bytes_per_s, return_type=str),
-    WithJsonSchema(
-        {
-            "type": "string",
-            "pattern": r"^\d+(\.\d+)?\s*([kM]i?)?B\s*/\s*s$",
-            "x-word": "BANDWIDTH",
-            "description": BANDWIDTH_EXAMPLES,
-        }
-    ),
+    WithJsonSchema({**_BYTE_RATE_SCHEMA, "x-word": "BANDWIDTH", "description": BANDWIDTH_EXAMPLES}),
 ]
 Size = Annotated[
     int,
     BeforeValidator(parse_size_bytes),
-    WithJsonSchema(
-        {
-            "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": r"^\d+(\.\d+)?\s*[kMKi]*B?$"}],
-            "x-word": "SIZE",
-            "description": SIZE_EXAMPLES,
-        }
-    ),
+    WithJsonSchema({**_SIZE_SCHEMA, "x-word": "SIZE", "description": SIZE_EXAMPLES}),
 ]
 
 
 RANGE = "range"
 RANGES_MAX = 4  # per fault: 16 corners
 RANGE_HELP = "`range` takes two values of one type, low to high: [20ms, 200ms], [1, 5], [10/s, 50/s] or [1kB, 1MB]"
-_DECIMALS = 3
 Place = tuple[str | int, ...]
 """Path to a value inside a fault's data: ``("move", "from")``."""
 
@@ -197,7 +180,7 @@ class Range:
         """Return the value at ``share`` in [0, 1) of the range, in ms, bytes or per second."""
         if self.value_type.whole:
             return int(self.low) + int(share * (self.high - self.low + 1))
-        return round(self.low + share * (self.high - self.low), _DECIMALS)
+        return round(self.low + share * (self.high - self.low), 3)
 
     def plan_value(self, share: float) -> Any:
         """Return the same value in the notation of a plan."""
@@ -262,12 +245,8 @@ def _parse_moment(value: object) -> int | Range:
     except ValueError as error:
         raise PydanticCustomError("refused", "{sentence}", {"sentence": str(error)}) from error
     if moment.value_type is not DURATION:
-        raise PydanticCustomError("refused", "{sentence}", {"sentence": "give two durations: [1s, 5s]"})
+        raise PydanticCustomError("refused", "give two durations: [1s, 5s]")
     return moment
-
-
-def _format_moment(moment: int | Range) -> Any:
-    return {RANGE: list(moment.ends)} if isinstance(moment, Range) else format_duration(moment)
 
 
 RANGE_SCHEMA = {
@@ -280,7 +259,7 @@ RANGE_SCHEMA = {
 Moment = Annotated[
     int | Range,
     PlainValidator(_parse_moment),
-    PlainSerializer(_format_moment),
-    WithJsonSchema({"anyOf": [{"type": "string", "pattern": r"^\d+(\.\d+)?\s*(ms|s|m|h)$"}, RANGE_SCHEMA]}),
+    PlainSerializer(lambda value: {RANGE: [*value.ends]} if isinstance(value, Range) else format_duration(value)),
+    WithJsonSchema({"anyOf": [_DURATION_SCHEMA, RANGE_SCHEMA]}),
 ]
 """A duration in ms, or a range of durations."""

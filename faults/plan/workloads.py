@@ -28,25 +28,24 @@ from aftershock.faults.plan.units import Duration, Rate, Size
 _MIB = 1_048_576
 
 
-def _scalar(value: object) -> object:
+def _setting(value: object) -> object:
     if isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     raise refused("a client setting must be text, a number, true or false")
 
 
-def _deadline_in_bounds(ms: int) -> int:
+def _deadline(ms: int) -> int:
     if not 100 <= ms <= 300_000:  # noqa: PLR2004 -- the message explains the numbers
-        raise refused(
-            "a deadline must be between 100ms and 5m: the run waits for the last record's deadline before it ends"
-        )
+        why = "the run waits for the last record's deadline before it ends"
+        raise refused(f"a deadline must be between 100ms and 5m: {why}")
     return ms
 
 
-Deadline = Annotated[Duration, AfterValidator(_deadline_in_bounds)]
+Deadline = Annotated[Duration, AfterValidator(_deadline)]
 GroupName = TopicName
 WorkloadName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,39}$")]
 ArmName = WorkloadName
-Setting = Annotated[StrictBool | StrictInt | float | str, BeforeValidator(_scalar)]
+Setting = Annotated[StrictBool | StrictInt | float | str, BeforeValidator(_setting)]
 Acks = Annotated[Literal["all", "1", "0"], BeforeValidator(text_of)]
 
 

@@ -171,10 +171,6 @@ def brokers_of(world: World) -> frozenset[BrokerId]:
     return frozenset(link.broker for link in world.links() if link.channel == "client")
 
 
-def _number_to_text(value: object) -> object:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
 def _normalise(text: str) -> str:
     try:
         parse(text)
@@ -185,7 +181,7 @@ def _normalise(text: str) -> str:
 
 RoleText = Annotated[
     str,
-    BeforeValidator(_number_to_text),
+    BeforeValidator(lambda value: str(value) if type(value) is int else value),
     AfterValidator(_normalise),
     WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string"}], "x-word": "ROLE", "description": GRAMMAR}),
 ]
