@@ -1,14 +1,8 @@
-"""Injection of one fault by hand into a kept cluster: journalled, witnessed and healed as in a run.
+"""Injection of a fault by hand into a kept cluster: journalled, witnessed and healed as in a run.
 
-::
-
-    words ─▶ fault, checked ─▶ its id claimed ─▶ watchdog ─▶ executor ─▶ result
-
-Ctrl-C, SIGTERM and a closed terminal heal at once; if this process is killed, the watchdog heals.
-
-Several processes may inject into one cluster. Fault ids are claimed, and the targets of a fault are compared with the
-faults in force, by one process at a time, under the lock file ``inject.lock``. The event ``injected_by_hand`` claims
-the id and holds the requested fault. After the comparison the fault's first journal line is written.
+Ctrl-C, SIGTERM and a closed terminal heal at once; if this process is killed, the watchdog heals. Several processes may
+inject into a cluster: under the lock file ``inject.lock``, the event ``injected_by_hand`` claims a fault id, and a
+fault's first journal line follows the comparison of its targets with the faults in force.
 """
 
 import asyncio
@@ -16,7 +10,7 @@ import json
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -61,7 +55,7 @@ Log = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Request:
-    """The command line ``KIND key=value … --for duration``; random choices are drawn from ``seed``."""
+    """The command line ``KIND key=value … --for duration --seed seed``."""
 
     kind: str
     pairs: Sequence[str]
@@ -71,19 +65,19 @@ class Request:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of an injection: one line of text, and the exit code."""
+    """Result of an injection: a line of text, and the exit code."""
 
     text: str
     exit_code: int
 
 
 def inject(client: docker.DockerClient, run_id: str | None, request: Request, progress: Progress) -> Outcome:
-    """Inject one fault into the kept cluster, and heal it when its time is over or a signal stops it.
+    """Inject a fault into the kept cluster, and heal the fault at the end of its time or after a signal.
 
     Raises:
         ClusterError: there is no such cluster, or parts of it are missing.
         PlanError: the request is invalid.
-        FaultError: the fault could not be injected, or could not be healed; the message says which.
+        FaultError: the fault could not be injected or healed.
     """
     kept_cluster = resolve(client, run_id)
     with connect(client, kept_cluster) as cluster:
@@ -96,17 +90,14 @@ def inject(client: docker.DockerClient, run_id: str | None, request: Request, pr
 
 
 def dry_run(client: docker.DockerClient, run_id: str | None, request: Request, log: Log) -> str:
-    """Describe the targets, undo and witness that the fault would have now; nothing is injected.
-
-    Raises what `inject` raises before it begins.
-    """
+    """Describe targets, undo and witness of the fault without an injection. Raises as `inject` does."""
     kept_cluster = resolve(client, run_id)
     with connect(client, kept_cluster) as cluster:
         home, clock = RunDir.open(kept_cluster.home), clock_of(kept_cluster.home)
         fault, _ = _parse(cluster, request, log)
         fault = fault.model_copy(update={"id": free_id(home.path, fault.kind)})
         with closing(SharedJournal(home, clock, log)) as journal:
-            return asyncio.run(_preview(fault, request.seed, ClusterWorld(cluster), journal, clock))
+            return asyncio.run(preview(fault, request.seed, ClusterWorld(cluster), journal, clock))
 
 
 def _parse(cluster: Cluster, request: Request, log: Log) -> tuple[Fault, list[Topic]]:
@@ -124,7 +115,7 @@ def topics_of(partitions: Sequence[PartitionState]) -> list[Topic]:
     """Return the topics of these partitions, without Kafka's internal ones."""
     counts = Counter(state.topic for state in partitions)
     replicas = {state.topic: len(state.replicas) for state in partitions}
-    # not validated: a topic of a cluster may be larger than a plan may ask for
+    # without validation: a topic of a cluster may exceed the limits of a plan
     return [
         Topic.model_construct(name=name, partitions=count, replication=replicas[name])
         for name, count in counts.items()
@@ -135,7 +126,10 @@ def topics_of(partitions: Sequence[PartitionState]) -> list[Topic]:
 def carry_out(
     fault: Fault, seed: int, world: World, journal: "SharedJournal", clock: Clock, progress: Progress
 ) -> Outcome:
-    """Inject the fault into any cluster, show its progress, and heal it. Raises FaultError as `inject` does."""
+    """Inject the fault into any cluster, show the progress, and heal the fault. Raises FaultError as `inject` does.
+
+    A signal cancels the work, which heals the fault; further signals do not interrupt the heal.
+    """
     began_us = clock.now_us()
 
     def status() -> Status:
@@ -143,13 +137,28 @@ def carry_out(
         remaining = [] if left is None else [f"{left:.0f} s left"]
         return Status(journal_state(journal.lines), (clock.now_us() - began_us) / 1e6, remaining, ())
 
-    async def run_with_progress() -> bool:
+    async def run_until_signal() -> bool:
+        timeline, loop = single_fault_timeline(fault, seed), asyncio.get_running_loop()
         async with progress.following(status):
-            timeline = single_fault_timeline(fault, seed)
-            return await _run_until_signal(execute(timeline, world, journal, clock, progress.log), progress.log)
+            work = asyncio.ensure_future(execute(timeline, world, journal, clock, progress.log))
+
+            def stop() -> None:
+                progress.log("healing at once; a few seconds more")
+                work.cancel()
+
+            for number in _SIGNALS:
+                loop.add_signal_handler(number, stop)
+            try:
+                await work
+            except asyncio.CancelledError:
+                return True
+            finally:
+                for number in _SIGNALS:
+                    loop.remove_signal_handler(number)
+            return False
 
     try:
-        stopped = asyncio.run(run_with_progress())
+        stopped = asyncio.run(run_until_signal())
     except FaultError as error:
         if journal.open_faults():
             error.add_note(f"heal it with: {heal_command(journal.cluster)}")
@@ -163,36 +172,12 @@ def single_fault_timeline(fault: Fault, seed: int) -> Timeline:
     return Timeline("inject", "", "the command line", seed, {}, (), (), timing, steps, length_ms=0, slo=())
 
 
-async def _run_until_signal(work: Coroutine[Any, Any, None], log: Log) -> bool:
-    """Await the work and return False. A signal cancels the work, which heals the fault; then return True.
-
-    Further signals do not interrupt the heal.
-    """
-    task = asyncio.ensure_future(work)
-    loop = asyncio.get_running_loop()
-
-    def stop() -> None:
-        log("healing at once; a few seconds more")
-        task.cancel()
-
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, stop)
-    try:
-        await task
-    except asyncio.CancelledError:
-        return True
-    finally:
-        for number in _SIGNALS:
-            loop.remove_signal_handler(number)
-    return False
-
-
-async def _preview(fault: Fault, seed: int, world: World, journal: "SharedJournal", clock: Clock) -> str:
+async def preview(fault: Fault, seed: int, world: World, journal: "SharedJournal", clock: Clock) -> str:
     """Describe the fault if it were injected now. Raises FaultError if it has no target."""
     step = step_of(fault, seed)
     context = InjectionContext(world, clock, step.id)
     injection = await retry_refused(lambda: fault.resolve_targets(context, step.draws), clock, READ_DEADLINE_MS)
-    standing = await retry_refused(lambda: _standing(world), clock, READ_DEADLINE_MS)
+    state = await retry_refused(lambda: _cluster_state(world), clock, READ_DEADLINE_MS)
     targets = injection.targets.as_json()
     conflict = journal.conflict(fault.kind, injection.targets)
     rows = {
@@ -201,7 +186,7 @@ async def _preview(fault: Fault, seed: int, world: World, journal: "SharedJourna
         "undo": f"{injection.undo.verb} {json.dumps(dict(injection.undo.args))}",
         "witness": fault.proof,
         "heal": fault.remedy,
-        "survival": "; ".join(survival(fault.impact(), injection.targets, standing)),
+        "survival": "; ".join(survival(fault.impact(), injection.targets, state)),
         **({"refused": conflict} if conflict else {}),
     }
     return "\n".join(
@@ -209,11 +194,8 @@ async def _preview(fault: Fault, seed: int, world: World, journal: "SharedJourna
     )
 
 
-async def _standing(world: World) -> ClusterState:
-    """Read the cluster's state.
-
-    A topic's ``min.insync.replicas`` is read from Kafka, which knows topic, broker and default settings.
-    """
+async def _cluster_state(world: World) -> ClusterState:
+    """Read the cluster's state; Kafka resolves ``min.insync.replicas`` from topic, broker and default settings."""
     states = await world.partitions()
     in_sync_min = {}
     for topic in sorted({state.topic for state in states}):
@@ -223,22 +205,21 @@ async def _standing(world: World) -> ClusterState:
 
 
 def outcome(fault: str, lines: Sequence[Line], *, stopped: bool, other_faults: str = "") -> Outcome:
-    """Return the result of a fault that is over, from its journal lines.
+    """Return the result of an ended fault, from its journal lines.
 
     Args:
-        fault: its id.
-        lines: its lines of the journal.
-        stopped: a signal ended it before its time.
-        other_faults: the other faults in force, as a clause, because they may have left no target.
+        fault: the fault's id.
+        lines: the fault's lines of the journal.
+        stopped: a signal ended the fault before its time.
+        other_faults: the other faults in force, as a clause: they may be the reason for a failure.
 
-    Raises:
-        FaultError: it could not be injected, or did not stay in force; the text says why.
+    Raises FaultError if the fault could not be injected, or did not stay in force.
     """
     failed = next((line for line in lines if line["state"] == "failed"), None)
     if failed:
         raise FaultError("; ".join(filter(None, (f"{fault} failed: {failed['why']}", other_faults))))
     if not lines:
-        return Outcome(f"{fault}: stopped before anything was touched", INTERRUPTED)
+        return Outcome(f"{fault}: stopped before anything was changed", INTERRUPTED)
     witnesses = [line["witness"] for line in lines if "witness" in line]
     failing = next((witness for witness in witnesses if not witness["ok"]), None)
     if failing:
@@ -248,7 +229,7 @@ def outcome(fault: str, lines: Sequence[Line], *, stopped: bool, other_faults: s
         result, code = "witnessed", WITNESSED
     else:
         result, code = "not witnessed yet", NOT_WITNESSED
-    # a lasting fault ends with its heal; an action without an inverse with its last line
+    # a lasting fault ends with its heal, an action without an undo with its last line
     heal_us = next((line["t_us"] for line in lines if line["state"] == "healing"), None)
     end_us = lines[-1]["t_us"] if heal_us is None else heal_us
     lasted_s = float(end_us - lines[0]["t_us"]) / 1e6
@@ -259,12 +240,12 @@ def outcome(fault: str, lines: Sequence[Line], *, stopped: bool, other_faults: s
 
 
 def journal_state(lines: Sequence[Line]) -> str:
-    """Return the last state in the journal, with the fault's id; without a line ``resolving targets``."""
+    """Return the fault's id and last state; ``resolving targets`` before the first line."""
     return f"{lines[-1]['fault']} {lines[-1]['state']}" if lines else "resolving targets"
 
 
 def remaining_s(lines: Sequence[Line], duration_ms: int | None, now_us: int) -> float | None:
-    """Return how long the fault stays in force, in s; None if it is not in force, or has no duration."""
+    """Return the remaining time of the fault in s; None if the fault is not in force, or has no duration."""
     times: dict[str, int] = {line["state"]: line["t_us"] for line in lines}
     if duration_ms is None or "injected" not in times or "healing" in times:
         return None
@@ -272,14 +253,13 @@ def remaining_s(lines: Sequence[Line], duration_ms: int | None, now_us: int) -> 
 
 
 def claim(home: RunDir, fault: Fault, topics: Sequence[Mapping[str, Any]], now_us: int) -> Fault:
-    """Return the fault with an id that is unique on this cluster, after writing the event that claims it.
+    """Return the fault with an id that is unique on this cluster, and write the event that claims the id.
 
-    Raises:
-        FaultError: another process held the lock for too long.
+    Raises FaultError if another process held the lock for too long.
     """
     with _locked(home.path):
         fault = fault.model_copy(update={"id": free_id(home.path, fault.kind)})
-        # the fault as a plan has it, but for its time
+        # the fault as in a plan, without its time
         words = fault.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         words.pop("at", None)
         home.event(now_us, EVENT, fault=words, topics=list(topics))
@@ -312,7 +292,7 @@ def _locked(home: Path) -> Iterator[None]:
 class SharedJournal(Journal):
     """Journal of a cluster into which several processes may inject.
 
-    The first line of a fault is refused if the fault conflicts with another one in force.
+    The first line of a fault is refused if the fault conflicts with a fault in force.
     """
 
     def __init__(self, home: RunDir, clock: RunClock, log: Log) -> None:
@@ -321,11 +301,9 @@ class SharedJournal(Journal):
         super().__init__(home.path / "journal.jsonl", clock)
 
     def record(self, entry: Entry) -> None:
-        """Append a line as `Journal.record` does, and log the first witness that sees the fault.
+        """Append a line as `Journal.record` does, and log the first witness that confirms the fault.
 
-        Raises:
-            FaultError: a fault in force has the same target. Nothing was written to the journal, so the caller must not
-            inject.
+        Raises FaultError, without a change to the journal, if a fault in force has the same target.
         """
         if entry.state != "intended":
             if entry.witness and entry.witness.ok and not any("witness" in line for line in self.lines):
@@ -339,7 +317,6 @@ class SharedJournal(Journal):
 
     @property
     def cluster(self) -> str:
-        """The run id of the cluster."""
         return self._home.run_id
 
     def in_force(self) -> str:
@@ -348,7 +325,7 @@ class SharedJournal(Journal):
         return f"in force now: {'; '.join(fault.describe() for fault in live)}" if live else ""
 
     def conflict(self, kind: str, targets: Targets) -> str | None:
-        """Explain why a fault on these targets may not begin now, and what to do; None if it may."""
+        """Explain the conflict of these targets with a fault in force, with advice; None without a conflict."""
         for fault in live_faults(self._home.path, self._clock.now_us()):
             if resource := conflict_in_force(kind, targets.as_json(), fault.kind, fault.targets):
                 advice = f"wait for its end, or heal it with: {heal_command(self.cluster)}"

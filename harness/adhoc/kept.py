@@ -1,10 +1,7 @@
 """Kept clusters: launched for ad-hoc work, shown with the faults in force on them, turned into a plan, taken down.
 
-A kept cluster has a run directory, so that faults injected into it have a journal, a clock and, afterwards, a plan. It
-is launched completely or not at all.
-
-`status` shows the nodes, the faults that the journal says are in force, which process holds each and how long it lasts,
-and changes to the links that no journal accounts for, such as a toxic added with another tool.
+A kept cluster has a run directory, so that faults injected into it have a journal, a clock and, later, a plan. After a
+failed launch, everything is removed.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -42,15 +39,14 @@ _IN_SYNC_S = 30.0
 
 
 def kept_clusters(client: docker.DockerClient) -> list[LabelledCluster]:
-    """Return all kept clusters by run id, including clusters of which only some containers are left."""
+    """Return all kept clusters by run id, including clusters with missing containers."""
     return [cluster for cluster in ownership.list_clusters(client) if cluster.keep]
 
 
 def resolve(client: docker.DockerClient, run_id: str | None) -> LabelledCluster:
     """Return the kept cluster called ``run_id``, or without a run id the only kept cluster.
 
-    Raises:
-        ClusterError: no kept cluster exists, or several exist and none was chosen.
+    Raises ClusterError if no such cluster exists, or if several are kept and ``run_id`` is None.
     """
     standing = ownership.list_clusters(client)
     if run_id is None:
@@ -69,7 +65,7 @@ def resolve(client: docker.DockerClient, run_id: str | None) -> LabelledCluster:
         )
     if not named.keep:
         raise ClusterError(
-            f"the cluster {run_id} is not a kept one: {describe_owner(named)}; leave it to its owner, "
+            f"the cluster {run_id} is not kept: {describe_owner(named)}; wait until its owner removes the cluster, "
             "or see `aftershock heal`"
         )
     return named
@@ -85,10 +81,7 @@ def describe_owner(cluster: LabelledCluster) -> str:
 
 @contextmanager
 def connect(client: docker.DockerClient, cluster: LabelledCluster) -> Iterator[Cluster]:
-    """Connect to the cluster.
-
-    Raises ClusterError, with the command that removes the cluster, if parts of it are missing.
-    """
+    """Connect to the cluster. Raises ClusterError, with the command that removes it, if parts are missing."""
     if cluster.owned and not (cluster.home / DESCRIPTOR_FILE).exists():
         raise ClusterError(
             f"the cluster {cluster.run_id} is still being launched: {describe_owner(cluster)}; wait until it is ready"
@@ -138,12 +131,12 @@ class LiveFault:
 
     @property
     def pid(self) -> int:
-        """The process that injected it."""
+        """The process that injected the fault."""
         return int(self.owner.partition(":")[0] or 0)
 
     @property
     def orphaned(self) -> bool:
-        """True if that process is dead, so that it can't heal the fault."""
+        """True if that process is dead and can't heal the fault."""
         return not ownership.is_alive(self.owner)
 
     def describe(self) -> str:
@@ -175,14 +168,9 @@ def describe_targets(targets: Mapping[str, Any]) -> str:
 
 
 def live_faults(home: Path, now_us: int) -> list[LiveFault]:
-    """Return the faults in force in the order they began.
+    """Return the faults in force in the order in which they began; ``now_us`` is the time on the run's clock.
 
-    Args:
-        home: the run directory.
-        now_us: the time, on the clock of that run.
-
-    Raises:
-        EvidenceError: the journal can't be read.
+    Raises EvidenceError if the journal can't be read.
     """
     lines = read_journal(home / "journal.jsonl")
     planned = read_json(home / "timeline.json")["steps"] if (home / "timeline.json").exists() else []
@@ -192,10 +180,8 @@ def live_faults(home: Path, now_us: int) -> list[LiveFault]:
     began_us = {line["fault"]: line["t_us"] for line in lines if line["state"] == "intended"}
     faults = []
     for line in open_faults(lines):
-        fault = line["fault"]
-        left_ms = None
-        if (duration_ms := durations_ms.get(fault)) is not None:
-            left_ms = max(0, duration_ms - (now_us - began_us[fault]) // 1000)
+        fault, duration_ms = line["fault"], durations_ms.get(line["fault"])
+        left_ms = None if duration_ms is None else max(0, duration_ms - (now_us - began_us[fault]) // 1000)
         faults.append(LiveFault(fault, line["kind"], line["targets"], left_ms, line.get("owner", "")))
     return faults
 
@@ -218,28 +204,28 @@ def foreign_changes(
 class Status:
     """State of a kept cluster.
 
-    ``whereabouts`` holds addresses and brokers as in ``run.json``; ``not_ours`` describes changes to links that no
-    journal accounts for.
+    ``addresses`` holds addresses and brokers as in ``run.json``; ``not_ours`` describes changes to links by other
+    tools, which the journal does not contain.
     """
 
     run_id: str
-    whereabouts: dict[str, Any]
+    addresses: dict[str, Any]
     faults: Sequence[LiveFault]
     not_ours: Sequence[str]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document of ``cluster status --json`` (`design.md` 5.1), with ``not_ours`` added."""
+        """Return the document of ``cluster status --json``."""
         faults = [fault.to_json(self.run_id) for fault in self.faults]
-        return {"run_id": self.run_id, **self.whereabouts, "faults": faults, "not_ours": list(self.not_ours)}
+        return {"run_id": self.run_id, **self.addresses, "faults": faults, "not_ours": list(self.not_ours)}
 
 
 def status(client: docker.DockerClient, cluster: LabelledCluster) -> Status:
     """Read the state of one cluster.
 
     Raises:
-        ClusterError: it vanished, or parts of it are missing.
-        FaultError: its Toxiproxy does not answer.
-        EvidenceError: its run.json or its journal can't be read.
+        ClusterError: the cluster, or a part of it, is missing.
+        FaultError: Toxiproxy does not answer.
+        EvidenceError: run.json or the journal can't be read.
     """
     with connect(client, cluster) as connected:
         lines = open_faults(read_journal(cluster.home / "journal.jsonl"))
@@ -250,79 +236,53 @@ def status(client: docker.DockerClient, cluster: LabelledCluster) -> Status:
 
 
 def show(client: docker.DockerClient, clusters: Sequence[LabelledCluster], console: Console) -> bool:
-    """Print each cluster; return False if the state of one of them can't be read."""
+    """Print each cluster; return False if the state of a cluster can't be read."""
     all_readable = True
+
+    def print_line(line: str) -> None:
+        console.print(Text(line), soft_wrap=True)
+
     for cluster in clusters:
         try:
-            _print(status(client, cluster), console)
+            state = status(client, cluster)
         except AftershockError as error:
-            console.print(Text(f"{cluster.run_id}: {error}"), soft_wrap=True)
+            print_line(f"{cluster.run_id}: {error}")
             all_readable = False
-        if cluster.owned:
-            console.print(Text(f"  {describe_owner(cluster)}, and is driven by it"), soft_wrap=True)
         else:
-            console.print(Text(f"  {removal_advice(cluster)}"), soft_wrap=True)
+            console.print(Text(cluster.run_id, style="bold"))
+            for rack, bootstrap in state.addresses["bootstrap"].items():
+                print_line(f"  bootstrap {rack:<6} {bootstrap}")
+            print_line(f"  toxiproxy        {state.addresses['toxiproxy']}")
+            table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2))
+            for column in ("", "node", "rack", "kafka", "state", "container"):
+                table.add_column(column, no_wrap=True)
+            for broker in state.addresses["brokers"]:
+                word = Text(broker["state"], style="" if broker["state"] == "running" else "red")
+                table.add_row("", f"k{broker['id']}", broker["rack"], broker["kafka"], word, Text(broker["container"]))
+            console.print(table)
+            for line in (*(fault.describe() for fault in state.faults), *state.not_ours):
+                print_line(f"  {line}")
+            advice = f"heal it with: {heal_command(cluster.run_id)}" if state.faults else "no faults in force"
+            print_line(f"  {advice}")
+        print_line(f"  {f'in use: {describe_owner(cluster)}' if cluster.owned else removal_advice(cluster)}")
     return all_readable
-
-
-def _print(cluster: Status, console: Console) -> None:
-    console.print(Text(cluster.run_id, style="bold"))
-    for rack, bootstrap in cluster.whereabouts["bootstrap"].items():
-        console.print(Text(f"  bootstrap {rack:<6} {bootstrap}"), soft_wrap=True)
-    console.print(Text(f"  toxiproxy        {cluster.whereabouts['toxiproxy']}"), soft_wrap=True)
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2))
-    for column in ("", "node", "rack", "kafka", "state", "container"):
-        table.add_column(column, no_wrap=True)
-    for broker in cluster.whereabouts["brokers"]:
-        state = Text(broker["state"], style="" if broker["state"] == "running" else "red")
-        table.add_row("", f"k{broker['id']}", broker["rack"], broker["kafka"], state, Text(broker["container"]))
-    console.print(table)
-    for fault in cluster.faults:
-        console.print(Text(f"  {fault.describe()}"), soft_wrap=True)
-    for sentence in cluster.not_ours:
-        console.print(Text(f"  {sentence}"), soft_wrap=True)
-    if cluster.faults:
-        console.print(Text(f"  heal it with: {heal_command(cluster.run_id)}"), soft_wrap=True)
-    else:
-        console.print(Text("  no faults in force"))
-
-
-@dataclass(frozen=True)
-class KeptCluster:
-    """Addresses of a kept cluster: ``bootstrap.servers`` by rack (``admin`` for the harness), and its Toxiproxy."""
-
-    run_id: str
-    bootstrap: dict[str, str]
-    toxiproxy: str
-
-    def text(self) -> str:
-        """Return the addresses and the next commands, without a newline at the end."""
-        lines = [f"cluster {self.run_id} is up"]
-        lines += [f"  bootstrap {rack:<6} {servers}" for rack, servers in self.bootstrap.items()]
-        lines += [
-            f"  toxiproxy        {self.toxiproxy}",
-            "  see it:          aftershock cluster status",
-            "  break it:        aftershock inject pause broker=1 --for 10s",
-            "  the kinds:       aftershock plan faults",
-            f"  make it a plan:  aftershock plan from {self.run_id}",
-            f"  take it down:    aftershock cluster down --run {self.run_id}",
-        ]
-        return "\n".join(lines)
 
 
 def up(
     client: docker.DockerClient,
-    document: command_line.ClusterSpec,
+    document: command_line.ClusterDocument,
     kafka: str | None,
     out: Path,
     command: str,
     log: Log,
-) -> KeptCluster:
-    """Launch a cluster that stays, with its topics. If the launch fails or is interrupted, everything is removed.
+) -> tuple[str, str]:
+    """Launch a kept cluster with its topics; return its run id, and a text with its addresses and the next commands.
+
+    After a failure or an interrupt, everything is removed.
 
     Raises:
-        EngineError: no engine answers, or no image is available.
-        ClusterError: the cluster did not come up, or Kafka refused a topic.
+        EngineError: the engine does not answer, or an image is not available.
+        ClusterError: the cluster did not start, or Kafka refused a topic.
         LeaseError: the host's lease is not available.
     """
     sweep(client, log)
@@ -333,44 +293,45 @@ def up(
     with host_lease("integrity", "aftershock cluster up", log):
         home = RunDir.create(out, "cluster", 0, command)
         (home.path / "plan.yaml").write_text(document.on(spec.kafka).to_yaml(), encoding="utf-8")
-        with (
-            _removed_on_error(client, home, log),
-            closing(launch(spec, home.run_id, home.path, images, log, keep=True)) as cluster,
-        ):
-            for topic in document.topics:
-                cluster.admin.create_topic(topic.name, topic.partitions, topic.replication, topic.config)
-            if document.topics:
-                cluster.await_in_sync(_IN_SYNC_S, [topic.name for topic in document.topics])
-            whereabouts, origin_ns = cluster.describe(), RunClock.starting_now().origin_ns
-            home.update(origin_ns=origin_ns, status="kept", **provenance(home, cluster, images), **whereabouts)
-            return KeptCluster(home.run_id, whereabouts["bootstrap"], whereabouts["toxiproxy"])
-
-
-@contextmanager
-def _removed_on_error(client: docker.DockerClient, home: RunDir, log: Log) -> Iterator[None]:
-    try:
-        yield
-    except BaseException as error:
-        with defer_interrupts(log):
-            collect_logs(client, home.run_id, home.path / "logs")
-            ownership.remove_run(client, home.run_id)
-            stopped = isinstance(error, KeyboardInterrupt)
-            home.update(status="interrupted" if stopped else "failed", why="interrupted" if stopped else str(error))
-            log(f"the cluster is removed; its logs are in {home.path / 'logs'}")
-        raise
+        try:
+            with closing(launch(spec, home.run_id, home.path, images, log, keep=True)) as cluster:
+                for topic in document.topics:
+                    cluster.admin.create_topic(topic.name, topic.partitions, topic.replication, topic.config)
+                if document.topics:
+                    cluster.await_in_sync(_IN_SYNC_S, [topic.name for topic in document.topics])
+                addresses, origin_ns = cluster.describe(), RunClock.starting_now().origin_ns
+                home.update(origin_ns=origin_ns, status="kept", **provenance(home, cluster, images), **addresses)
+        except BaseException as error:
+            with defer_interrupts(log):
+                collect_logs(client, home.run_id, home.path / "logs")
+                ownership.remove_run(client, home.run_id)
+                stopped = isinstance(error, KeyboardInterrupt)
+                home.update(status="interrupted" if stopped else "failed", why="interrupted" if stopped else str(error))
+                log(f"the cluster is removed; its logs are in {home.path / 'logs'}")
+            raise
+    lines = [
+        f"cluster {home.run_id} is up",
+        *(f"  bootstrap {rack:<6} {servers}" for rack, servers in addresses["bootstrap"].items()),
+        f"  toxiproxy        {addresses['toxiproxy']}",
+        "  see it:          aftershock cluster status",
+        "  break it:        aftershock inject pause broker=1 --for 10s",
+        "  the kinds:       aftershock plan faults",
+        f"  make it a plan:  aftershock plan from {home.run_id}",
+        f"  take it down:    aftershock cluster down --run {home.run_id}",
+    ]
+    return home.run_id, "\n".join(lines)
 
 
 def down(client: docker.DockerClient, run_id: str | None) -> str:
     """Remove a kept cluster and return its run id. Its run directory stays.
 
-    Raises:
-        ClusterError: there is no such cluster, there are several to choose from, or a process uses it.
+    Raises ClusterError as `resolve` does, or if a process uses the cluster.
     """
     cluster = resolve(client, run_id)
     if cluster.owned:
         raise ClusterError(f"the cluster {cluster.run_id} is in use: {describe_owner(cluster)}; end that process first")
     if cluster.home.is_dir():
-        with suppress(EvidenceError):  # a journal that can't be read must not keep a cluster for ever
+        with suppress(EvidenceError):  # an unreadable journal must not prevent the removal
             for fault in live_faults(cluster.home, clock_of(cluster.home).now_us()):
                 if not fault.orphaned:
                     raise ClusterError(
@@ -389,7 +350,7 @@ def plan_of(home: Path) -> WrittenPlan:
     """Return the faults injected by hand into the run or kept cluster of this run directory, as a plan.
 
     Raises:
-        EvidenceError: there are none, or the evidence can't be read.
+        EvidenceError: no fault was injected by hand, or the evidence can't be read.
         PlanError: the plan of the run can't be read.
     """
     run = RunDir.open(home)

@@ -32,20 +32,20 @@ def up(
     out: OutOption = Path("runs"),
 ) -> int:
     """Launch a cluster that stays until `cluster down` removes it."""
-    from aftershock.faults.plan.command_line import ClusterSpec, read_cluster_spec
+    from aftershock.faults.plan.command_line import ClusterDocument, read_cluster_spec
     from aftershock.faults.plans import find
     from aftershock.harness.adhoc import kept
     from aftershock.harness.cluster import engine
     from aftershock.harness.run.progress import Progress
 
     log = Progress().log
-    cluster_spec = ClusterSpec() if spec is None else read_cluster_spec(find(spec))
+    cluster_spec = ClusterDocument() if spec is None else read_cluster_spec(find(spec))
     if cluster_spec.ignored:
         log(f"only `cluster` and `topics` of {spec} are used; ignored: {', '.join(cluster_spec.ignored)}")
     command = shlex.join(["aftershock", *sys.argv[1:]])
-    cluster = kept.up(engine.connect(), cluster_spec, kafka, out, command, log)
-    print(cluster.text(), flush=True)
-    print(f"run: {out / cluster.run_id}", file=sys.stderr)
+    run_id, text = kept.up(engine.connect(), cluster_spec, kafka, out, command, log)
+    print(text, flush=True)
+    print(f"run: {out / run_id}", file=sys.stderr)
     return 0
 
 

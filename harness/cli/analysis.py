@@ -80,17 +80,18 @@ def explain(
     path = find_run(run_dir, out)
     if record is None:
         story = output.story(path)
+        document = story.to_json()
         text = output.story_markdown(story) if style == "md" else output.story_text(story)
-        print(json.dumps(story.to_json(), indent=1) if as_json else text, end="\n" if as_json else "")
-        return 0
-    match = _RECORD.fullmatch(record)
-    if match is None:
-        raise AftershockError(
-            f"{record!r} is not a record; write PRODUCER:SEQ, for example 0:1580, as reports and checks do"
-        )
-    history = record_history(path, int(match[1]), int(match[2]))
-    text = output.record_markdown(history) if style == "md" else output.record_text(history)
-    print(json.dumps(history.to_json(), indent=1) if as_json else text, end="\n" if as_json else "")
+    else:
+        match = _RECORD.fullmatch(record)
+        if match is None:
+            raise AftershockError(
+                f"{record!r} is not a record; write PRODUCER:SEQ, for example 0:1580, as reports and checks do"
+            )
+        history = record_history(path, int(match[1]), int(match[2]))
+        document = history.to_json()
+        text = output.record_markdown(history) if style == "md" else output.record_text(history)
+    print(json.dumps(document, indent=1) if as_json else text, end="\n" if as_json else "")
     return 0
 
 

@@ -1,18 +1,8 @@
 """Commands that run many plans: ``explore``, ``minimise`` and ``kip``.
 
-Exit codes:
-
-========== ==================================== ====================== ===================================
-command    0                                    1                      2
-========== ==================================== ====================== ===================================
-explore    nothing failed                       a run failed           no run passed or failed
-minimise   a smaller failing plan was written                          a flake; the budget ended before a
-                                                                       smaller plan failed; or the reduced
-                                                                       plan does not fail reliably
-kip        confirmed                            contradicted           not seen, or inconclusive
-========== ==================================== ====================== ===================================
-
-Exit code 3 is an error; ``minimise`` also returns it for a run that did not fail.
+Exit codes of ``explore``: 0 no failure, 1 a run failed, 2 no run passed or failed; of ``minimise``: 0 a smaller failing
+plan was written, 2 the failure is intermittent, or the budget ended first; of ``kip``: 0 confirmed, 1 contradicted, 2
+not seen or inconclusive. 3 is an error, also if the run that ``minimise`` gets did not fail.
 """
 
 import json
@@ -31,8 +21,7 @@ from aftershock.harness.cli.options import AllowExecOption, JsonOption, OutOptio
 
 def explore(
     frame: Annotated[
-        str,
-        typer.Argument(metavar="PLAN", help="Plan with cluster, topics, clients and SLOs; the faults are drawn."),
+        str, typer.Argument(metavar="PLAN", help="Plan with cluster, topics, clients and SLOs; the faults are drawn.")
     ] = "explore",
     budget: Annotated[
         str, typer.Option(metavar="TIME", help="Time budget, for example 20m; no run starts that may end later.")
@@ -70,16 +59,16 @@ def explore(
     for message in (*coverage.broken, *known_failures.skipped):
         progress.log(message)
     require_budget_for_first_run(request, coverage, time_left)
-    with output.stage(out, spark, progress, console) as stage:
-        search = Search(request, time_left, stage, progress.log)
+    with output.stage(out, spark, progress, console) as run_plan:
+        search = Search(request, time_left, run_plan, progress.log)
         coverage = search.go(coverage, known_failures)
-    annotate_github([run.home for run in search.ran if run.home and run.status is Status.FAIL])
+    annotate_github([run.home for run in search.runs if run.home and run.status is Status.FAIL])
     if as_json:
-        print(json.dumps(output.document(request, coverage, search.ran), indent=1))
+        print(json.dumps(output.document(request, coverage, search.runs), indent=1))
     else:
-        print(output.text(request, coverage, search.ran))
+        print(output.text(request, coverage, search.runs))
     print(f"coverage: {out / ledger.NAME}", file=sys.stderr)
-    return output.exit_code(search.ran)
+    return output.exit_code(search.runs)
 
 
 def minimise(

@@ -1,13 +1,8 @@
 """Corpus of failing plans: files that ``aftershock run`` accepts. Every night the corpus runs before other plans.
 
-::
-
-    # corpus: {"schema_version": 1, "seed": 7, "night": "2026-11-22", "failed": ["integrity/lost"], "evidence": "…"}
-    name: explore-7-3
-    …
-
-The first line, a YAML comment, has the plan's origin. A file that can't be read, has another schema version or holds no
-valid plan is reported and skipped.
+The first line is a YAML comment with the plan's origin: ``# corpus: {"schema_version": 1, "seed": 7, "night":
+"2026-11-22", "failed": ["integrity/lost"], "evidence": "…"}``. A file that can't be read, has another schema version or
+holds no valid plan is reported and skipped.
 """
 
 import json

@@ -54,8 +54,7 @@ class Origin:
 class Chaos:
     """Value of the ``chaos`` fixture. ``on_finish`` is called with the id of each run whose evidence is complete.
 
-    Raises:
-        PlanError: the ``chaos`` mark has invalid arguments.
+    Raises PlanError: the ``chaos`` mark has invalid arguments.
     """
 
     def __init__(self, suite: Suite, test: Origin, on_finish: Callable[[str], None]) -> None:
@@ -89,13 +88,7 @@ class Chaos:
             rehearse: run the full load without injecting faults.
             allow_exec: allow the plan to start your own programs (``client: exec``).
 
-        Raises:
-            PlanError: the plan can't be run, or the test is async; nothing was started.
-            EngineError: the engine does not answer, or an image is not available.
-            ClusterError: a cluster did not come up.
-            FaultError: a fault could not be healed.
-            WorkloadError: a client process died.
-            LeaseError: a lease is not available.
+        Raises PlanError, before anything starts, for an invalid plan or an async test; otherwise as ``run.perform``.
         """
         __tracebackhide__ = True
         with suppress(RuntimeError):  # a run has its own event loop and would block the caller's
@@ -144,13 +137,12 @@ class ChaosRun:
     def expect(self, slo: str, gate: Gate = "verdict") -> None:
         """Add an SLO to the plan's own SLOs. ``gate="report"``: report it without effect on the verdict.
 
-        Raises:
-            PlanError: the SLO is invalid, refers to names that the plan lacks, or can't get enough samples.
+        Raises PlanError: the SLO is invalid, refers to names that the plan lacks, or can't get enough samples.
         """
         __tracebackhide__ = True
         frame = sys._getframe(1)  # noqa: SLF001 - what inspect would do, without reading the source of the whole stack
-        file = Path(frame.f_code.co_filename)
-        display_path = file.relative_to(self._rootdir) if file.is_relative_to(self._rootdir) else Path(file.name)
+        caller = Path(frame.f_code.co_filename)
+        display_path = caller.relative_to(self._rootdir) if caller.is_relative_to(self._rootdir) else Path(caller.name)
         at = f"{display_path.as_posix()}:{frame.f_lineno}"
         draft = draft_of(self._plan.model_copy(update={"slo": (slo,)}))
         problems = format_problems(slo_problems(draft), _OneLocation(at))

@@ -1,9 +1,7 @@
 """Run on a warm cluster of a pool, for chaos tests, ``explore`` and ``minimise``.
 
-::
-
-    host lease ─▶ cluster lease ─▶ run directory ─▶ load and faults ─▶ release host ─▶ broker logs ─▶ release cluster
-
+Order: lease the host, lease a cluster, create the run directory, drive load and faults, release the host, collect the
+broker logs, release the cluster.
 The host lease comes first: a launch would disturb other measurements, and a process that waits for the host while it
 holds a cluster could deadlock. The host lease ends with the load: the restoration of the cluster needs no quiet host.
 """
@@ -53,12 +51,7 @@ def pool_of(suite: Suite) -> Pool:
 def drive(leased_job: LeasedJob, pool: Pool | None = None) -> RunDir:
     """Drive a job on a cluster of ``pool`` (default: the session's); the evidence is complete on return.
 
-    Raises:
-        EngineError: the engine does not answer, or an image can't be pulled or built.
-        ClusterError: a cluster did not come up.
-        FaultError: a fault could not be healed.
-        WorkloadError: a client process died.
-        LeaseError: a lease is not available.
+    Raises the errors of ``aftershock.harness.run.run.perform`` except PlanError.
     """
     progress = Progress(leased_job.console)
     if not (leased_job.suite.folder / "pool").exists():

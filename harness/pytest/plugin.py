@@ -1,12 +1,10 @@
 """pytest plugin: the ``chaos`` fixture and mark, command line options, and verdicts after the last test.
 
-::
-
-    worker, or the only process     chaos.run ─▶ evidence; the test's reports carry the ids of its runs
-    controller, or the only process reports held back ─▶ runs judged together ─▶ reports released with their outcomes
+The process of a test drives its runs, and the test's reports carry the run ids. The controller holds these reports
+back, judges the runs together, and releases the reports with their outcomes.
 
 Every pytest run with Aftershock installed imports this module, so it imports code that drives and judges only when a
-test requests it. A suite without chaos tests runs unchanged. See `docs/PYTEST.md`.
+test requests it. See `docs/PYTEST.md`.
 """
 
 import os
@@ -19,10 +17,10 @@ import pytest
 
 from aftershock.errors import EvidenceError
 from aftershock.harness.pytest.reports import (
+    RUNS,
     DeferredReports,
     HeldTest,
     Outcome,
-    ReportRuns,
     ReportStatus,
     apply_outcome,
     report_status,
@@ -96,7 +94,7 @@ def pytest_runtest_makereport(
     report = yield
     runs = item.stash.get(_RUNS, [])
     if runs:
-        ReportRuns(tuple(runs), passed=call.excinfo is None).put(report)
+        setattr(report, RUNS, (runs, call.excinfo is None))  # lists and booleans reach the controller of xdist
     return report
 
 

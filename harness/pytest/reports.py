@@ -1,13 +1,10 @@
 """Reports of chaos tests, held back until their runs are judged, so that a test is reported once, with its outcome.
 
-* Held back are the report of a passed call whose test has runs, and the following teardown report. pytest continues
-  with a blank report instead: no letter, no count, no entry in JUnit's file or the cache of failures.
-* A held report is released through pytest's own hook, so terminal, counts, exit status, ``--lf`` and JUnit agree.
-  FAIL makes it a failure of the call; INCONCLUSIVE and ERROR make it an error, of a phase ``verdict``.
-* A test marked ``xfail`` expects the FAIL and is reported as xfailed. A missing verdict is an error even for such a
-  test.
-
-The module depends only on how pytest 9.1 (runner, terminal, cacheprovider, junitxml) reads a report.
+The report of a passed call whose test has runs, and the following teardown report, are held back; pytest continues with
+a blank report (no letter, no count). A held report is released through pytest's own hook, so terminal, counts, exit
+status, ``--lf`` and JUnit agree. FAIL is a failure of the call, or xfailed for a test marked ``xfail``; INCONCLUSIVE
+and ERROR are errors of a phase ``verdict``. The module depends on how pytest 9.1 (runner, terminal, cacheprovider,
+junitxml) reads a report.
 """
 
 import copy
@@ -16,29 +13,13 @@ from typing import Any, Literal
 
 import pytest
 
+RUNS = "aftershock"
+"""Attribute of a report with the ids of the test's runs, and True if the test's code passed."""
 HELD = "held"
 VERDICT = "verdict"
 _STRICT = "[XPASS(strict)] "
 Status = Literal["PASS", "FAIL", "INCONCLUSIVE", "ERROR"]
 ReportStatus = tuple[str, str, str | tuple[str, dict[str, bool]]]
-
-
-@dataclass(frozen=True)
-class ReportRuns:
-    """Data attached to a report, also from xdist workers: ids of the test's runs, and whether its code passed."""
-
-    runs: tuple[str, ...]
-    passed: bool
-
-    def put(self, report: pytest.TestReport) -> None:
-        """Attach the data to a report, in a form that survives serialisation."""
-        report.aftershock = {"runs": list(self.runs), "passed": self.passed}  # type: ignore[attr-defined]
-
-    @classmethod
-    def of(cls, report: pytest.TestReport) -> "ReportRuns | None":
-        """Return a report's data; None for a test without runs."""
-        data = getattr(report, "aftershock", None)
-        return cls(tuple(data["runs"]), bool(data["passed"])) if data else None
 
 
 @dataclass(frozen=True)
@@ -70,9 +51,9 @@ class DeferredReports:
         """Return True if the report is held back; ``report`` itself is then blank."""
         # a test may run in several workers at once (--dist=each)
         key = report.nodeid, getattr(report, "node", None)
-        driven = ReportRuns.of(report)
-        if report.when == "call" and driven and driven.passed:
-            held = self._awaiting_teardown[key] = HeldTest(report.nodeid, driven.runs)
+        runs, passed = getattr(report, RUNS, ((), False))
+        if report.when == "call" and passed:
+            held = self._awaiting_teardown[key] = HeldTest(report.nodeid, tuple(runs))
             self.held.append(held)
         elif report.when == "teardown" and key in self._awaiting_teardown:
             held = self._awaiting_teardown.pop(key)

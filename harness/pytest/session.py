@@ -1,9 +1,7 @@
 """Session of a test suite: its folder, and the ledger of runs with the test that started each.
 
-::
-
-    <out>/session-20261121-132000-5f3a/   runs.jsonl  session.json  index.html  spark.log  pool/
-    <out>/<run id>/                       each run's evidence, in the place where `aftershock run` would put it
+Below ``--aftershock-out``, the folder ``session-<time>-<id>`` holds ``runs.jsonl`` (the ledger), ``session.json``,
+``index.html``, ``spark.log`` and ``pool/``. The runs are beside it, as for `aftershock run`.
 
 The first run creates the folder. A run enters the ledger when it *begins*, so the runs of a crashed worker are known.
 Every pytest run with Aftershock installed imports this module, so it imports nothing heavy.

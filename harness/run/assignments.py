@@ -27,8 +27,7 @@ _PROGRAM = "/opt/aftershock/client"
 def java_command(image: str, labels: Mapping[str, str]) -> tuple[str, ...]:
     """Return the command that starts a container of ``image`` with the labels of its run (``ownership.labels_of``).
 
-    Raises:
-        EngineError: the docker command is not on the PATH.
+    Raises EngineError if the docker command is not on the PATH.
     """
     if shutil.which("docker") is None:
         raise EngineError("`client: java` needs the docker command, which is not on the PATH; install it")

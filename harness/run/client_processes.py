@@ -1,14 +1,10 @@
 """Client processes of a run: their spools, and the faults on clients (kill, pause, disconnect).
 
 A client is a worker with the child processes in its session, and the container of a Java client. Only the runner can
-start a worker again, because the runner holds the worker's pipes: `kill` and `release` leave notes for the runner
-(``fleet.py``).
-
-The spool is a folder in memory, ``aftershock-<run>.<owner>``, for the clients' rows. It survives a killed runner, and
-its link ``home`` leads to the run directory, so that its rows can still become evidence.
-
-Processes are read from proc(5). Because the kernel may reuse a process id, signals go through a pidfd, and the process
-is checked again after the pidfd was opened.
+start a worker again, because the runner holds the worker's pipes: `kill` and `release` leave notes for it
+(``fleet.py``). A spool is a folder in memory, ``aftershock-<run>.<owner>``, for the clients' rows; it survives a killed
+runner, and its link ``home`` leads to the run directory. Because the kernel may reuse a process id, signals go through
+a pidfd, and the process is checked again after the pidfd was opened.
 """
 
 import ctypes
@@ -120,8 +116,7 @@ def _read_process(folder: Path) -> Process | None:
 def connections(pid: int) -> dict[str, SocketHandle]:
     """Return the established TCP connections of a process; the key holds both addresses and the inode.
 
-    Raises:
-        PermissionError: the process belongs to another user.
+    Raises PermissionError if the process belongs to another user.
     """
     handles: dict[str, SocketHandle] = {}
     for descriptor in (PROC / str(pid) / "fd").iterdir():
@@ -146,8 +141,7 @@ def shut_down_connection(pid: int, handle: SocketHandle) -> None:
 
     A closed connection is skipped, and so is another file with the same descriptor.
 
-    Raises:
-        OSError: the kernel refuses.
+    Raises OSError if the kernel refuses.
     """
     process = os.pidfd_open(pid)
     try:

@@ -50,12 +50,12 @@ class Request:
     changes: tuple[str, ...]
     seed: int
     out: Path
-    kafka: str | None
-    keep: bool
-    rehearse: bool
-    allow_exec: bool
-    spark: str | None
     command: str
+    kafka: str | None = None
+    keep: bool = False
+    rehearse: bool = False
+    allow_exec: bool = False
+    spark: str | None = None
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,6 @@ def perform(request: Request, progress: Progress) -> tuple[Path, Verdict]:
         FaultError: a fault could not be healed.
         WorkloadError: a client process died.
         LeaseError: the host's lease is not available.
-        KeyboardInterrupt: raised after the clean-up.
     """
     log = progress.log
     job = prepare(

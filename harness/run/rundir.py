@@ -58,8 +58,7 @@ class RunDir:
     def create(cls, parent: Path, plan: str, seed: int, command: str) -> "RunDir":
         """Create a folder under ``parent``, named after the time and the plan.
 
-        Raises:
-            EvidenceError: the folder can't be written.
+        Raises EvidenceError if the folder can't be written.
         """
         now = datetime.now(UTC)
         name = re.sub(r"[^a-z0-9]+", "-", plan.lower()).strip("-")[:32] or "plan"

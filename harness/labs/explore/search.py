@@ -1,19 +1,18 @@
 """Plan exploration within a budget: first the corpus, then random plans aimed at the least covered cells.
 
-* **Budget.** A run starts only if it would end in time even with its longest warm-up.
+* **Budget.** A run starts only if it would end in time even with its longest warm-up. The corpus gets half
+  of the budget.
 * **Coverage.** A judged run appends a line for each cell to ``coverage.jsonl`` (``faults/search/coverage.py``). A cell
-  is exercised if the fault's witness passed, traffic was exposed to the fault, and records of a client of the workload
-  were due in its window. Unexercised cells get a line with the reason, so that the search does not repeat them for
-  ever.
-* **Search.** Results are on disk before the next plan is drawn, so an interrupted search continues. A failing plan is
-  added to the corpus at once. The corpus gets at most half of the budget, but always its newest plan.
+  is exercised if the fault's witness passed, traffic was exposed to the fault, and records of the workload were due in
+  its window. Unexercised cells get a line with the reason, so that the search does not repeat them for ever.
+* **Search.** Results, and failing plans in the corpus, are on disk before the next plan is drawn.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from aftershock.errors import AftershockError, ClusterError, EvidenceError, FaultError, PlanError, WorkloadError
 from aftershock.faults.plan.model import Plan
@@ -207,13 +206,6 @@ ERRORS_MAX = 3
 Log = Callable[[str], None]
 
 
-class PlanRunner(Protocol):
-    """Runs and judges a plan; implemented by ``PlanStage``."""
-
-    def run(self, job: Job) -> tuple[Path, Verdict]:
-        """Return the run directory and the verdict."""
-
-
 @dataclass(frozen=True)
 class ExploredRun:
     """A run of the search. ``plan``: its file in the corpus, if any; ``why``: the reason for a missing verdict."""
@@ -240,13 +232,16 @@ class SearchRequest:
 
 @dataclass
 class Search:
-    """A search that writes to ``request.out`` within a time budget. ``ran``: the runs so far."""
+    """A search that writes to ``request.out`` within a time budget. ``runs``: the runs so far.
+
+    ``run_plan`` runs and judges a plan; it returns the run directory and the verdict.
+    """
 
     request: SearchRequest
     budget: Budget
-    stage: PlanRunner
+    run_plan: Callable[[Job], tuple[Path, Verdict]]
     log: Log
-    ran: list[ExploredRun] = field(default_factory=list)
+    runs: list[ExploredRun] = field(default_factory=list)
 
     def go(self, coverage: Ledger, known_failures: Corpus) -> Ledger:
         """Search until the budget is used up or three runs in a row have no verdict; return the final ledger."""
@@ -257,13 +252,13 @@ class Search:
             except PlanError as error:
                 self.log(f"{entry.path}: skipped: {error.problems[0]}")
                 continue
-            if self.budget.left_s - self.budget.needs_s(job.timeline) < (half_s if self.ran else 0):
+            if self.budget.left_s - self.budget.needs_s(job.timeline) < (half_s if self.runs else 0):
                 self.log(f"the corpus has used its half of the budget; {entry.path.name} and older plans do not run")
                 break
             self.log(f"corpus: {entry.path.name}, which failed {', '.join(entry.origin.failed)}")
             coverage = self._run(entry.text, job, None, coverage, entry)
         # runs without a verdict in a row: the likely cause is the host
-        while len(self.ran) < ERRORS_MAX or any(ran.status is not Status.ERROR for ran in self.ran[-ERRORS_MAX:]):
+        while len(self.runs) < ERRORS_MAX or any(run.status is not Status.ERROR for run in self.runs[-ERRORS_MAX:]):
             drawn = next_plan(self.request, coverage)
             job = self._job(drawn.text, self.request.seed)
             left, needed = format_duration(self.budget.left_s), format_duration(self.budget.needs_s(job.timeline))
@@ -282,7 +277,7 @@ class Search:
     def _run(self, text: str, job: Job, number: int | None, coverage: Ledger, entry: Entry | None = None) -> Ledger:
         began_s, loaded_s = self.budget.clock(), None
         try:
-            home, verdict = self.stage.run(job)
+            home, verdict = self.run_plan(job)
             phases = read_json(home / "phases.json")
             loaded_s = max(row["end_us"] for row in phases) / 1e6
             lines = lines_of(read_judged_run(home), job.checked.plan, job.timeline, phases, number)
@@ -291,16 +286,16 @@ class Search:
             if failed:
                 origin = Origin(job.timeline.seed, self.request.today.isoformat(), failed, str(home))
                 path = corpus.keep(self.request.out / corpus.NAME, text, origin)
-            ran = ExploredRun(job.timeline.name, job.timeline.seed, verdict.status, failed, home, path)
+            run = ExploredRun(job.timeline.name, job.timeline.seed, verdict.status, failed, home, path)
         except (PlanError, ClusterError, FaultError, WorkloadError, EvidenceError) as error:
             why = str(error).splitlines()[0]
             run_id = f"none-{job.timeline.seed}-{number}"
             lines = lines_without_verdict(job.checked.plan, job.timeline, number, run_id, self.request.today, why)
-            ran = ExploredRun(job.timeline.name, job.timeline.seed, Status.ERROR, why=why)
+            run = ExploredRun(job.timeline.name, job.timeline.seed, Status.ERROR, why=why)
         append(self.request.out / NAME, lines)
         self.budget.record(self.budget.clock() - began_s, loaded_s)
-        self.ran.append(ran)
-        self.log(f"{ran.name}: {ran.status}{': ' if ran.failed or ran.why else ''}{', '.join(ran.failed) or ran.why}")
+        self.runs.append(run)
+        self.log(f"{run.name}: {run.status}{': ' if run.failed or run.why else ''}{', '.join(run.failed) or run.why}")
         return replace(coverage, lines=(*coverage.lines, *lines))
 
 

@@ -6,7 +6,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -31,36 +31,35 @@ from aftershock.results.judge import Judge
 from aftershock.results.report.page import write_report
 
 
-class PlanStage:
-    """Runs and judges jobs on one cluster, which is restored between them."""
+@contextmanager
+def stage(
+    out: Path, spark: str | None, progress: Progress, console: Console
+) -> Iterator[Callable[[Job], tuple[Path, Verdict]]]:
+    """Yield a function that runs and judges a job, and returns the run directory and the verdict.
 
-    def __init__(self, suite: Suite, pool: Pool, judge: Judge, console: Console) -> None:
-        self._suite, self._pool, self._judge, self._console = suite, pool, judge, console
+    The cluster, which is restored between jobs, and the Spark session are removed at the end of the block. The function
+    raises the errors of ``leased_run.drive`` and ``Judge``.
+    """
+    sweep(engine.connect(), progress.log)
+    session = f"explore-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
+    suite = Suite(out / session, os.getpid(), keep_failed=False)
+    pool = Pool(suite.folder / "pool", owner(suite.owner_pid), 1)
+    command = shlex.join(["aftershock", *sys.argv[1:]])
 
-    def run(self, job: Job) -> tuple[Path, Verdict]:
-        """Return the run directory and the verdict. Raises the errors of ``leased_run.drive`` and ``Judge``."""
+    def run_plan(job: Job) -> tuple[Path, Verdict]:
         slos = [objective.slo for objective in job.checked.plan.objectives if objective.gate == "verdict"]
         kind = lease_kind(slos) if slos else "integrity"  # a shared host is enough for record counts
-        name, seed = job.timeline.name, job.timeline.seed
-        command = shlex.join(["aftershock", *sys.argv[1:]])
-        begin = partial(RunDir.create, self._suite.out, name, seed, command)
-        home = drive(LeasedJob(job, kind, self._suite, f"explore {name}", begin, self._console), self._pool).path
-        verdict = self._judge(home)
+        name = job.timeline.name
+        begin = partial(RunDir.create, suite.out, name, job.timeline.seed, command)
+        home = drive(LeasedJob(job, kind, suite, f"explore {name}", begin, console), pool).path
+        verdict = judge(home)
         if verdict.status is Status.FAIL:
             write_report(home)
         return home, verdict
 
-
-@contextmanager
-def stage(out: Path, spark: str | None, progress: Progress, console: Console) -> Iterator[PlanStage]:
-    """Yield a stage; its cluster and Spark session are removed at the end of the block."""
-    sweep(engine.connect(), progress.log)
-    name = f"explore-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
-    suite = Suite(out / name, os.getpid(), keep_failed=False)
-    pool = Pool(suite.folder / "pool", owner(suite.owner_pid), 1)
     try:
         with Judge(out / "explore-spark.log", spark, progress.log) as judge:
-            yield PlanStage(suite, pool, judge, console)
+            yield run_plan
     finally:
         with defer_interrupts(progress.log):
             pool.close(progress.log)

@@ -47,7 +47,7 @@ class TrialResult:
 def read_result(trial: Trial, home: Path) -> TrialResult:
     """Read and judge the trial's runs in ``home``. Raises EvidenceError if a run's documents are damaged."""
     record = runner.read(home, trial.kip)
-    runs = {part: finished for part in trial.parts if (finished := record.done(part, None, home))}
+    runs = {part: finished for part in trial.parts if (finished := record.finished(part, None, home))}
     parts = {part.name: Part(part.name, read_judged_run(home / finished.run)) for part, finished in runs.items()}
     left_out = {
         part.name: record.left_out.get(part.name)

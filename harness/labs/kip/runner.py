@@ -1,13 +1,10 @@
 """Execution of trials within a budget: selection of parts, the record of finished parts, and missing runs.
 
-* **Budget.** A shortened part runs at least six blocks, because a statistical test of fewer can't decide. Deciding
-  parts come first: the first part of every KIP, then the second of every KIP, and so on. Deciding parts get their full
-  length before reported parts get time. The same budget always gives the same selection.
-* **Record.** ``trial.json`` is written atomically after each part's verdict, so an interrupted trial continues. A run
-  counts while the part's plan, changes, seed and version are the same (``digest``) and its folder exists; remove the
-  folder to run the part again.
-* **Running.** A part with a failed cluster, fault or client is left out with the reason, and the trial continues; a
-  missing engine or an invalid plan ends the trial.
+* **Budget.** A shortened part has at least six blocks, because a statistical test of fewer can't decide. Deciding parts
+  come first, KIP by KIP in turn. The same budget always gives the same selection.
+* **Record.** ``trial.json`` is written after each part's verdict, so an interrupted trial continues. A run counts while
+  the part's plan, changes, seed and version (``digest``) are the same; remove its folder to run the part again.
+* **Running.** A part with a failed cluster, fault or client is left out, and the trial continues.
 """
 
 import hashlib
@@ -112,7 +109,7 @@ SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True)
-class Done:
+class FinishedPart:
     """A finished part. ``run``: the name of its folder, beside ``trial.json``."""
 
     digest: str
@@ -125,23 +122,23 @@ class Record:
     """Record of a trial. ``left_out``: reasons for parts that the last call did not run; ``seed``: its seed."""
 
     kip: int
-    parts: Mapping[str, Done] = field(default_factory=dict)
+    parts: Mapping[str, FinishedPart] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     seed: int = SEED
 
-    def done(self, part: Planned, blocks: int | None, home: Path) -> Done | None:
+    def finished(self, part: Planned, blocks: int | None, home: Path) -> FinishedPart | None:
         """Return the part's run if it is current and has at least ``blocks`` blocks."""
-        finished = self.parts.get(part.name)
-        if finished is None or self.stale(part) or not (home / finished.run / "verdict.json").is_file():
+        part_run = self.parts.get(part.name)
+        if part_run is None or self.stale(part) or not (home / part_run.run / "verdict.json").is_file():
             return None
-        return finished if (finished.blocks or 0) >= (blocks or 0) else None
+        return part_run if (part_run.blocks or 0) >= (blocks or 0) else None
 
     def stale(self, part: Planned) -> bool:
         """True if the part's run has another plan or another seed."""
         return part.name in self.parts and self.parts[part.name].digest != digest(part, self.seed)
 
     def with_run(self, part: Planned, blocks: int | None, run: str) -> "Record":
-        return replace(self, parts={**self.parts, part.name: Done(digest(part, self.seed), blocks, run)})
+        return replace(self, parts={**self.parts, part.name: FinishedPart(digest(part, self.seed), blocks, run)})
 
 
 def digest(part: Planned, seed: int) -> str:
@@ -158,7 +155,7 @@ def read(home: Path, kip: int) -> Record:
         return Record(kip)
     try:
         document = read_object(path)
-        parts = {name: Done(**done) for name, done in document["parts"].items()}
+        parts = {name: FinishedPart(**values) for name, values in document["parts"].items()}
         return Record(document["kip"], parts, dict(document["left_out"]), document.get("seed", SEED))
     except (KeyError, TypeError, EvidenceError) as error:
         raise EvidenceError(f"{path}: damaged ({error}); remove the file, and the parts run again") from error
@@ -191,23 +188,13 @@ def run_missing(
     for number, part in enumerate(parts, 1):
         blocks = allotted.blocks[part]
         label = f"KIP-{trial.kip}, part {number} of {len(parts)}: {part.name}"
-        if record.done(part, blocks, home):
+        if record.finished(part, blocks, home):
             log(f"{label}: finished earlier")
             continue
         duration = f"about {(part.around_s + part.block_s * (blocks or 0)) / 60:.0f} min"
         log(f"{label}: {duration if blocks is None else f'{blocks} of {part.blocks} blocks, {duration}'}")
-        request = Request(
-            plan=find(part.plan),
-            changes=part.settings(blocks),
-            seed=seed,
-            out=home,
-            kafka=part.kafka,
-            keep=False,
-            rehearse=False,
-            allow_exec=False,
-            spark=None,
-            command=shlex.join(["aftershock", *sys.argv[1:]]),
-        )
+        command = shlex.join(["aftershock", *sys.argv[1:]])
+        request = Request(find(part.plan), part.settings(blocks), seed, home, command, part.kafka)
         try:
             record = record.with_run(part, blocks, perform(request).name)
         except (ClusterError, FaultError, WorkloadError) as error:

@@ -8,28 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from aftershock.errors import AftershockError
+from aftershock.results.trials import kip227, kip392, kip794, kip951, kip1224
 from aftershock.results.trials.claim import Claim, Parts
-from aftershock.results.trials.kip227 import (
-    BYTES,
-    CONTROL,
-    CPU_FULL,
-    CPU_SESSION,
-    EVICTED,
-    FOLLOWERS_FULL,
-    FOLLOWERS_SESSION,
-    SESSIONS,
-)
-from aftershock.results.trials.kip227 import CLAIMS as KIP_227_CLAIMS
-from aftershock.results.trials.kip227 import plots as kip_227_plots
-from aftershock.results.trials.kip392 import CLAIMS as KIP_392_CLAIMS
-from aftershock.results.trials.kip392 import plots as kip_392_plots
-from aftershock.results.trials.kip794 import CLAIMS as KIP_794_CLAIMS
-from aftershock.results.trials.kip794 import plots as kip_794_plots
-from aftershock.results.trials.kip951 import BESIDE
-from aftershock.results.trials.kip951 import CLAIMS as KIP_951_CLAIMS
-from aftershock.results.trials.kip951 import plots as kip_951_plots
-from aftershock.results.trials.kip1224 import BUSY, FAILOVER, FULL, IDLE, OLD, OPEN, SHARE, USER, plots
-from aftershock.results.trials.kip1224 import CLAIMS as KIP_1224_CLAIMS
 from aftershock.results.trials.kip1224_commits import ADAPTIVE, FIXED, LINGER, NONE, SHARE_LINGER
 from aftershock.results.trials.statement import Plot
 
@@ -96,29 +76,37 @@ def _brokers(lingers: Iterable[str], setting: str = LINGER) -> str:
 KIP_1224 = Trial(
     kip=1224,
     title="adaptive append linger",
-    claims=KIP_1224_CLAIMS,
+    claims=kip1224.CLAIMS,
     parts=(
         *(
             Planned(name, "kips/1224-idle", None, 0.0, _IDLE_S, (_brokers(lingers),))
-            for name, lingers in zip(IDLE, _SQUARE, strict=True)
+            for name, lingers in zip(kip1224.IDLE, _SQUARE, strict=True)
         ),
         *(
             Planned(name, "kips/1224-busy", None, 0.0, _BUSY_S, (_brokers(lingers),))
-            for name, lingers in zip(BUSY, _SQUARE, strict=True)
+            for name, lingers in zip(kip1224.BUSY, _SQUARE, strict=True)
         ),
-        Planned(FAILOVER, "kips/1224-failover", KILLS, 13.0, 90.0),
-        Planned(FULL, "kips/1224-full", None, 0.0, _FULL_S),
-        Planned(USER, "kips/1224-idle", None, 0.0, _IDLE_S, ("cluster.config.offsets.topic.replication.factor=3",)),
+        Planned(kip1224.FAILOVER, "kips/1224-failover", KILLS, 13.0, 90.0),
+        Planned(kip1224.FULL, "kips/1224-full", None, 0.0, _FULL_S),
         Planned(
-            OLD, "kips/1224-idle", None, 0.0, _IDLE_S, (f"cluster.brokers={{3: {{{LINGER}: {NONE}}}}}",), OLD_KAFKA
+            kip1224.USER, "kips/1224-idle", None, 0.0, _IDLE_S, ("cluster.config.offsets.topic.replication.factor=3",)
+        ),
+        Planned(
+            kip1224.OLD,
+            "kips/1224-idle",
+            None,
+            0.0,
+            _IDLE_S,
+            (f"cluster.brokers={{3: {{{LINGER}: {NONE}}}}}",),
+            OLD_KAFKA,
         ),
         *(
             Planned(name, "kips/1224-share", None, 0.0, _IDLE_S, (_brokers(lingers, SHARE_LINGER),))
-            for name, lingers in zip(SHARE, _SQUARE, strict=True)
+            for name, lingers in zip(kip1224.SHARE, _SQUARE, strict=True)
         ),
-        Planned(OPEN, "kips/1224-busy", None, 0.0, _BUSY_S, (_OPEN,)),
+        Planned(kip1224.OPEN, "kips/1224-busy", None, 0.0, _BUSY_S, (_OPEN,)),
     ),
-    plots=plots,
+    plots=kip1224.plots,
 )
 
 
@@ -128,25 +116,27 @@ _NO_SLOTS = "cluster.config.max.incremental.fetch.session.cache.slots=0"
 KIP_227 = Trial(
     kip=227,
     title="incremental fetch requests",
-    claims=KIP_227_CLAIMS,
+    claims=kip227.CLAIMS,
     parts=(
-        Planned(BYTES, "kips/227-bytes", None, 0.0, 100.0),
-        Planned(CONTROL, "kips/227-control", None, 0.0, 90.0),
-        Planned(SESSIONS, "kips/227-sessions", LOSSES, 22.0, 45.0),
-        Planned(EVICTED, "kips/227-evicted", LOSSES, 13.0, 90.0),
-        Planned(CPU_SESSION, "kips/227-cpu", None, 0.0, 110.0),
-        Planned(CPU_FULL, "kips/227-cpu", None, 0.0, 110.0, ("workloads.p1000.arms.reader.fetch_session=false",)),
-        Planned(FOLLOWERS_SESSION, "kips/227-followers", None, 0.0, 110.0),
-        Planned(FOLLOWERS_FULL, "kips/227-followers", None, 0.0, 110.0, (_NO_SLOTS,)),
+        Planned(kip227.BYTES, "kips/227-bytes", None, 0.0, 100.0),
+        Planned(kip227.CONTROL, "kips/227-control", None, 0.0, 90.0),
+        Planned(kip227.SESSIONS, "kips/227-sessions", LOSSES, 22.0, 45.0),
+        Planned(kip227.EVICTED, "kips/227-evicted", LOSSES, 13.0, 90.0),
+        Planned(kip227.CPU_SESSION, "kips/227-cpu", None, 0.0, 110.0),
+        Planned(
+            kip227.CPU_FULL, "kips/227-cpu", None, 0.0, 110.0, ("workloads.p1000.arms.reader.fetch_session=false",)
+        ),
+        Planned(kip227.FOLLOWERS_SESSION, "kips/227-followers", None, 0.0, 110.0),
+        Planned(kip227.FOLLOWERS_FULL, "kips/227-followers", None, 0.0, 110.0, (_NO_SLOTS,)),
     ),
-    plots=kip_227_plots,
+    plots=kip227.plots,
 )
 
 
 KIP_392 = Trial(
     kip=392,
     title="reads from the closest replica",
-    claims=KIP_392_CLAIMS,
+    claims=kip392.CLAIMS,
     parts=(
         Planned("near", "kips/392-near", None, 0.0, 165.0),
         Planned("lease", "kips/392-lease", None, 0.0, 240.0),
@@ -167,16 +157,16 @@ KIP_392 = Trial(
         ),
         Planned("trickle", "kips/392-near", None, 0.0, 200.0, ("workloads.writes.produce.rate=1/s",)),
     ),
-    plots=kip_392_plots,
+    plots=kip392.plots,
 )
 
 
 KIP_794 = Trial(
     kip=794,
     title="the built-in partitioner",
-    claims=KIP_794_CLAIMS,
+    claims=kip794.CLAIMS,
     parts=(Planned("slow", "kips/794-slow", None, 0.0, 450.0), Planned("rack", "kips/794-rack", None, 0.0, 165.0)),
-    plots=kip_794_plots,
+    plots=kip794.plots,
 )
 
 
@@ -189,7 +179,7 @@ _JAVA = tuple(f"workloads.moves.arms.{arm}.client=java" for arm in ("whole", "st
 KIP_951 = Trial(
     kip=951,
     title="leader discovery",
-    claims=(*KIP_951_CLAIMS, *BESIDE),
+    claims=(*kip951.CLAIMS, *kip951.BESIDE),
     parts=(
         Planned("delay-300", "kips/951-move", MOVES, 6.0, AROUND_S),
         Planned("delay-0", "kips/951-undelayed", UNDELAYED, 6.0, AROUND_S),
@@ -206,7 +196,7 @@ KIP_951 = Trial(
         Planned("restart", "kips/951-restart", 8, 15.0, AROUND_S),
         Planned("restart-many", "kips/951-restart", 8, 15.0, AROUND_S, ("topics.0.partitions=120",)),
     ),
-    plots=kip_951_plots,
+    plots=kip951.plots,
 )
 
 

@@ -33,14 +33,9 @@ from aftershock.results.judge import Judge
 
 
 class WarmClusters:
-    """A `Performer` with its own pool and Spark session, which end with the block.
+    """A `Performer` with its own pool (in ``folder``) and Spark session, which end with the block.
 
-    Args:
-        source: the run to minimise.
-        folder: holds its pool, runs and logs.
-        spark: a Spark master; default: Spark runs in this process.
-        command: recorded in the runs as their origin.
-        allow_exec: allow the plan to start the user's own programs.
+    ``command`` is recorded in the runs as their origin.
     """
 
     def __init__(self, source: Source, folder: Path, spark: str | None, command: str, *, allow_exec: bool) -> None:
@@ -164,7 +159,7 @@ def text(result: Minimised, folder: Path) -> str:
         f"{result.source.run_id}: {_ENDINGS[result.ending]}",
         f"fails: {', '.join(result.source.checks)}",
         f"failed again: {result.before}" + (f"; reduced plan: {result.after}" if result.is_smaller else ""),
-        f"runs: {result.ran}, {result.took_s / 60:.1f} minutes",
+        f"runs: {len(result.tried)}, {result.took_s / 60:.1f} minutes",
     ]
     if result.is_smaller:
         none = "; the plan fails without faults, so the faults are not the cause" if after == 0 else ""
@@ -184,7 +179,7 @@ def to_json(result: Minimised, folder: Path) -> dict[str, Any]:
         "seed": result.source.seed,
         "faults": {"before": before, "after": after},
         "came_back": {"before": _repeats_json(result.before), "after": _repeats_json(result.after)},
-        "runs": result.ran,
+        "runs": len(result.tried),
         "took_s": result.took_s,
         "plan": str(folder / "plan.yaml") if result.is_smaller else None,
         "last_failing_run": str(folder / "runs" / result.last_failing) if result.last_failing else None,

@@ -3,9 +3,8 @@
 * `source_of` reads the failed run; `same_failure` requires that the same checks FAIL.
 * `Cache` stores each candidate's outcomes, so that a search continues after a kill. Repetitions take the next stored
   outcome. Broken runs are not reused: the next search runs their candidates again.
-* `Oracle` answers from the cache or by a run. A run starts only if it ends within the budget and leaves time to repeat
-  the best plan twice. A candidate of an intermittent failure is tried again; an undecided candidate has a second run.
-* `Minimisation` detects a flake first, then reduces the plan, then repeats the reduced plan.
+* `Minimisation` detects a flake first, then reduces the plan, then repeats the reduced plan. A run starts only if it
+  ends within the budget and leaves time to repeat the best plan twice. An undecided candidate has a second run.
 """
 
 import json
@@ -14,14 +13,13 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar, get_args
+from typing import Any, Literal, Protocol, get_args
 
 from aftershock.errors import AftershockError, EvidenceError
 from aftershock.faults.plan.document import Location, load
 from aftershock.faults.search.candidates import (
     Candidate,
     Document,
-    Search,
     compile_document,
     digest,
     fault_units,
@@ -161,7 +159,6 @@ class Cache:
             file.write(b"\n" * torn + json.dumps(asdict(outcome)).encode() + b"\n")
 
 
-T = TypeVar("T")
 AS_IT_IS = "as it is"
 _OVERHEAD_S = 25.0  # time of a run beyond its load, before the first measurement
 _REPEATS = 2  # runs of the best plan at the end
@@ -190,86 +187,6 @@ class Performer(Protocol):
 
     def __call__(self, document: Document) -> CandidateRun:
         """Run the plan. Raises AftershockError if no plan can be run at all."""
-
-
-@dataclass
-class Oracle:
-    """Tests whether candidates fail the same way.
-
-    ``best``: the last candidate that failed the same way; ``outcomes``: all outcomes, in the order of the requests.
-    """
-
-    source: Source
-    cache: Cache
-    perform: Performer
-    now_s: Callable[[], float]
-    ends_s: float
-    log: Callable[[str], None]
-    improved: Callable[["Oracle"], None]
-    tries: int = 1
-    best: Candidate | None = None
-    outcomes: list[Outcome] = field(default_factory=list)
-    _overhead_s: list[float] = field(default_factory=list)
-
-    def answer(self, search: Search[T]) -> T:
-        """Run the search to its end and return its result. Raises OutOfBudget if the budget is used up first."""
-        reply: bool | None = None
-        while True:
-            try:
-                candidate = next(search) if reply is None else search.send(reply)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
-            words: list[Word] = []
-            while "fails" not in words:
-                if words.count("passes") + words.count("broke") >= self.tries or words.count("undecided") > 1:
-                    break
-                words.append(self._outcome_of_run(candidate, _REPEATS).word)
-            reply = "fails" in words
-            if reply:
-                self.best = candidate
-                self.improved(self)
-
-    def repeat(self, document: Document) -> tuple[Repeats, float]:
-        """Repeat the plan; return the counts and, if the budget ended the repetitions, the next run's duration."""
-        counts, undecided_count = Repeats(), 0
-        while counts.word is None and undecided_count < _UNDECIDED_MAX:
-            try:
-                outcome = self._outcome_of_run(Candidate(AS_IT_IS, document), 0)
-            except OutOfBudget as over:
-                return counts, over.needed_s
-            if outcome.word in ("fails", "passes"):
-                counts = counts.after(failed=outcome.word == "fails")
-            else:
-                undecided_count += 1
-        return counts, 0.0
-
-    def _outcome_of_run(self, candidate: Candidate, repeats: int) -> Outcome:
-        """Return a cached outcome, or run the candidate if ``repeats`` runs of the best plan would still fit."""
-        key = digest(candidate.document, self.source.seed, self.source.rehearse, self.source.checks)
-        cached = outcome = self.cache.take(key)
-        if outcome is None:
-            load_s = planned_s(candidate.document, self.source.seed)
-            best_load_s = planned_s((self.best or candidate).document, self.source.seed)
-            needed_s, began_s = self._duration_s(load_s), self.now_s()
-            if began_s + needed_s + repeats * self._duration_s(best_load_s) > self.ends_s:
-                raise OutOfBudget(needed_s)
-            ran = self.perform(candidate.document)
-            took_s = round(self.now_s() - began_s, 1)
-            self._overhead_s.append(took_s - load_s)
-            outcome = Outcome(key, candidate.change, ran.word, ran.why, ran.run, took_s)
-            self.cache.add(outcome)
-        self.outcomes.append(outcome)
-        left_min = max(0.0, self.ends_s - self.now_s()) / 60
-        took = "known" if cached else f"{outcome.took_s:.0f} s"
-        self.log(f"{left_min:4.1f} min left  {outcome.word:<9} {took:>5}  {candidate.change}")
-        return outcome
-
-    def _duration_s(self, load_s: float) -> float:
-        """Estimate a run's duration: its plan plus the largest overhead so far.
-
-        The first run doesn't count, because it launched the cluster and started Spark.
-        """
-        return load_s + max(self._overhead_s[1:] or self._overhead_s or [_OVERHEAD_S])
 
 
 def planned_s(document: Document, seed: int) -> float:
@@ -313,13 +230,8 @@ class Minimised:
         return any(outcome.word == "fails" and outcome.change != AS_IT_IS for outcome in self.tried)
 
     @property
-    def ran(self) -> int:
-        """Number of runs, including those of earlier searches."""
-        return len(self.tried)
-
-    @property
     def took_s(self) -> float:
-        """Total duration of the runs."""
+        """Total duration of the runs, including those of earlier searches."""
         return sum(outcome.took_s for outcome in self.tried)
 
     @property
@@ -335,7 +247,11 @@ class Minimised:
 
 @dataclass
 class Minimisation:
-    """Procedure of a minimisation. ``improved`` is called after each reduction, so that a kill loses nothing."""
+    """Procedure of a minimisation.
+
+    ``improved`` is called after each reduction, so that a kill loses nothing. ``best``: the last candidate that failed
+    the same way; ``outcomes``: all outcomes, in the order of the requests.
+    """
 
     source: Source
     cache: Cache
@@ -344,44 +260,98 @@ class Minimisation:
     log: Callable[[str], None]
     improved: Callable[[Minimised], None]
     before: Repeats = _NONE
+    best: Candidate | None = None
+    outcomes: list[Outcome] = field(default_factory=list)
+    ends_s: float = 0.0
+    overheads_s: list[float] = field(default_factory=list)
 
     def play(self, budget_s: float) -> Minimised:
         """Minimise the run's plan.
 
         Raises AftershockError for a budget that is too small for one run, and any error of the ``Performer``.
         """
+        self.ends_s = self.now_s() + budget_s
         start = focus_slos(self.source.document, self.source.checks)
-        ends_s = self.now_s() + budget_s
-        oracle = Oracle(
-            self.source,
-            self.cache,
-            self.perform,
-            self.now_s,
-            ends_s,
-            self.log,
-            lambda oracle: self.improved(self._result("smaller", oracle)),
-        )
         self.log(f"does {self.source.run_id} fail again? {', '.join(self.source.checks)}")
-        self.before, needed_s = oracle.repeat(start)
-        if needed_s and not oracle.outcomes:
+        self.before, needed_s = self._repeat(start)
+        if needed_s and not self.outcomes:
             raise AftershockError(
                 f"a budget of {budget_s:.0f} s is too small: one run of this plan takes {needed_s:.0f} s"
             )
         if self.before.word != "steady":
-            return self._result(self.before.word or ("unchanged" if needed_s else "undecided"), oracle)
-        self.log(f"it does: {self.before}")
-        oracle.tries = self.before.tries
-        ending: Ending = "minimal"
-        try:
-            oracle.answer(minimise(start, self.source.seed))
-        except OutOfBudget:
-            ending = "smaller" if oracle.best else "unchanged"
-        if oracle.best is None:
-            return self._result(ending, oracle, self.before)
-        self.log("does the reduced plan fail again?")
-        after, _ = oracle.repeat(oracle.best.document)
-        return self._result("unsteady" if after.word == "flake" else ending, oracle, after)
+            return self._result(self.before.word or ("unchanged" if needed_s else "undecided"))
 
-    def _result(self, ending: Ending, oracle: Oracle, after: Repeats = _NONE) -> Minimised:
-        document = oracle.best.document if oracle.best else self.source.document
-        return Minimised(self.source, ending, self.before, after, document, tuple(oracle.outcomes))
+        self.log(f"it does: {self.before}")
+        ending: Ending = "minimal"
+        search = minimise(start, self.source.seed)
+        try:
+            candidate = next(search)
+            while True:
+                candidate = search.send(self._fails_again(candidate))
+        except StopIteration:
+            pass  # all reductions were tried
+        except OutOfBudget:
+            ending = "smaller" if self.best else "unchanged"
+        if self.best is None:
+            return self._result(ending, self.before)
+
+        self.log("does the reduced plan fail again?")
+        after, _ = self._repeat(self.best.document)
+        return self._result("unsteady" if after.word == "flake" else ending, after)
+
+    def _repeat(self, document: Document) -> tuple[Repeats, float]:
+        """Repeat the plan; return the counts and, if the budget ended the repetitions, the next run's duration."""
+        counts, undecided_count = Repeats(), 0
+        while counts.word is None and undecided_count < _UNDECIDED_MAX:
+            try:
+                outcome = self._outcome_of_run(Candidate(AS_IT_IS, document), 0)
+            except OutOfBudget as over:
+                return counts, over.needed_s
+            if outcome.word in ("fails", "passes"):
+                counts = counts.after(failed=outcome.word == "fails")
+            else:
+                undecided_count += 1
+        return counts, 0.0
+
+    def _fails_again(self, candidate: Candidate) -> bool:
+        """Return True if the candidate fails; repeat a candidate that passes if the failure is intermittent."""
+        words: list[Word] = []
+        while words.count("passes") + words.count("broke") < self.before.tries and words.count("undecided") <= 1:
+            words.append(self._outcome_of_run(candidate, _REPEATS).word)
+            if words[-1] == "fails":
+                self.best = candidate
+                self.improved(self._result("smaller"))
+                return True
+        return False
+
+    def _outcome_of_run(self, candidate: Candidate, repeats: int) -> Outcome:
+        """Return a cached outcome, or run the candidate if ``repeats`` runs of the best plan would still fit."""
+        key = digest(candidate.document, self.source.seed, self.source.rehearse, self.source.checks)
+        cached = outcome = self.cache.take(key)
+        if outcome is None:
+            load_s = planned_s(candidate.document, self.source.seed)
+            best_load_s = planned_s((self.best or candidate).document, self.source.seed)
+            needed_s, began_s = self._duration_s(load_s), self.now_s()
+            if began_s + needed_s + repeats * self._duration_s(best_load_s) > self.ends_s:
+                raise OutOfBudget(needed_s)
+            run = self.perform(candidate.document)
+            took_s = round(self.now_s() - began_s, 1)
+            self.overheads_s.append(took_s - load_s)
+            outcome = Outcome(key, candidate.change, run.word, run.why, run.run, took_s)
+            self.cache.add(outcome)
+        self.outcomes.append(outcome)
+        left_min = max(0.0, self.ends_s - self.now_s()) / 60
+        took = "known" if cached else f"{outcome.took_s:.0f} s"
+        self.log(f"{left_min:4.1f} min left  {outcome.word:<9} {took:>5}  {candidate.change}")
+        return outcome
+
+    def _duration_s(self, load_s: float) -> float:
+        """Estimate a run's duration: its plan plus the largest overhead so far.
+
+        The first run doesn't count, because it launched the cluster and started Spark.
+        """
+        return load_s + max(self.overheads_s[1:] or self.overheads_s or [_OVERHEAD_S])
+
+    def _result(self, ending: Ending, after: Repeats = _NONE) -> Minimised:
+        document = self.best.document if self.best else self.source.document
+        return Minimised(self.source, ending, self.before, after, document, tuple(self.outcomes))

@@ -5,7 +5,6 @@
   the night. Ctrl-C ends the current step and the night.
 * **Comparison.** A trend needs weeks, and any two nights differ; so tonight counts as worse only if it is worse than
   each of the last three nights, block by block.
-* **Regression patch**, for ``git apply``: the failed plans with their timelines, and a test for each.
 """
 
 import json
@@ -17,7 +16,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import date
 from itertools import islice
 from pathlib import Path
@@ -126,34 +125,30 @@ NAME = "nightly.json"
 
 
 @dataclass(frozen=True)
-class Record:
-    """Progress of a night. ``done``: exit codes of the finished steps."""
+class Night:
+    """Folder, day and seed of a night."""
 
-    night: date
+    out: Path
+    today: date
     seed: int
-    done: Mapping[str, int] = field(default_factory=dict)
-
-    def with_step(self, step: str, code: int) -> "Record":
-        return replace(self, done={**self.done, step: code})
 
 
-def read(out: Path, night: date, seed: int) -> Record:
-    """Read tonight's record; empty if the file is missing or unreadable."""
-    new = Record(night, seed)
+def read_finished(night: Night) -> dict[str, int]:
+    """Read the exit codes of tonight's finished steps; empty without a readable record of tonight."""
     try:
-        document = json.loads((out / NAME).read_bytes())
+        document = json.loads((night.out / NAME).read_bytes())
         identity = document["schema_version"], document["night"], document["seed"]
-        if identity != (SCHEMA_VERSION, night.isoformat(), seed):
-            return new
-        return replace(new, done={str(step): int(code) for step, code in document["done"].items()})
+        if identity != (SCHEMA_VERSION, night.today.isoformat(), night.seed):
+            return {}
+        return {str(step): int(code) for step, code in document["done"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return new
+        return {}
 
 
-def write(out: Path, record: Record) -> None:
-    """Write the record atomically."""
-    document = {"night": record.night.isoformat(), "seed": record.seed, "done": dict(record.done)}
-    write_whole(out / NAME, json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=1) + "\n")
+def write_finished(night: Night, codes: Mapping[str, int]) -> None:
+    """Write the record of tonight's finished steps atomically."""
+    document = {"night": night.today.isoformat(), "seed": night.seed, "done": dict(codes)}
+    write_whole(night.out / NAME, json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=1) + "\n")
 
 
 REGRESSION_PATCH = "regression.patch"
@@ -218,15 +213,6 @@ WORSE = "worse"
 RunCommand = Callable[[Sequence[str]], int]
 
 
-@dataclass(frozen=True)
-class Night:
-    """Folder, day and seed of a night."""
-
-    out: Path
-    today: date
-    seed: int
-
-
 def run_command(words: Sequence[str]) -> int:
     """Run a command with this Python, on our output streams; return its exit code.
 
@@ -255,20 +241,20 @@ def run_night(night: Night, allotted: Allotted, execute: RunCommand, log: Callab
     """Run the remaining steps of tonight and the closing reports; return the night's exit code."""
     out = str(night.out)
     night.out.mkdir(parents=True, exist_ok=True)
-    done = read(night.out, night.today, night.seed)
-    left_s = allotted.takes_s - sum(s for step, s in allotted.seconds.items() if step.name in done.done)
+    finished = read_finished(night)
+    left_s = allotted.takes_s - sum(s for step, s in allotted.seconds.items() if step.name in finished)
     for step, why in allotted.left_out.items():
         log(f"{step.name}: left out: {why} is too small")
     for step, seconds in allotted.seconds.items():
-        if step.name in done.done:
-            log(f"{step.name}: finished earlier, exit {done.done[step.name]}")
+        if step.name in finished:
+            log(f"{step.name}: finished earlier, exit {finished[step.name]}")
             continue
         log(f"{step.name}: about {format_duration(seconds)} of {format_duration(left_s)} to go")
-        done = done.with_step(step.name, execute(step.words(out, night.seed, seconds)))
-        write(night.out, done)
+        finished[step.name] = execute(step.words(out, night.seed, seconds))
+        write_finished(night, finished)
         left_s -= seconds
 
-    codes = [*done.done.values()]
+    codes = [*finished.values()]
     today = [run for run in runs_in(night.out) if run.started_at.date() == night.today]
     if today:  # an interrupted run makes `report` fail, which is no error of tonight
         execute([*AFTERSHOCK, "report", *(str(run.path) for run in today), "--out", out])
@@ -281,7 +267,7 @@ def run_night(night: Night, allotted: Allotted, execute: RunCommand, log: Callab
     codes += [execute([*prune, str(home)]) for home in (night.out, *sorted(night.out.glob("kips/*")))]
     compared = {run.plan: _compare_with_nights(run, night, execute) for run in trend_runs if run.plan in CONTROLS}
     codes += [1 for word in compared.values() if word == WORSE]
-    write_summary(_summary(night, allotted, done.done, compared), night.out, os.environ)
+    write_summary(_summary(night, allotted, finished, compared), night.out, os.environ)
     write_regression_patch(night, log)
     return worst(codes)
 
@@ -314,14 +300,14 @@ def _blocks(run: Run) -> int:
     return len(read_json(run.path / "timeline.json")["blocks_ms"])
 
 
-def _summary(night: Night, allotted: Allotted, done: Mapping[str, int], compared: Mapping[str, str]) -> str:
+def _summary(night: Night, allotted: Allotted, finished: Mapping[str, int], compared: Mapping[str, str]) -> str:
     """Return Markdown: each step with its command, tonight compared with other nights, and the matrix."""
     rows = [["step", "exit", "again"], ["---"] * 3]
     for step, seconds in allotted.seconds.items():
         words = step.words(str(night.out), night.seed, seconds)
         is_ours = tuple(words[: len(AFTERSHOCK)]) == AFTERSHOCK
         command = shlex.join(["aftershock", *words[len(AFTERSHOCK) :]] if is_ours else ["python", *words])
-        rows.append([step.name, str(done.get(step.name, "-")), f"`{command}`"])
+        rows.append([step.name, str(finished.get(step.name, "-")), f"`{command}`"])
     steps = "".join(f"| {' | '.join(row)} |\n" for row in rows)
     cells = frame_of(load_plan(find("explore"))).cells
     lines = search.read(night.out / search.NAME).lines

@@ -59,7 +59,7 @@ def test_stopped() -> None:
         outcome("pause-1", [*STORY, *HEALED], stopped=True).exit_code,
         outcome("pause-1", [*STORY, *HEALED], stopped=True).text,
     )
-    assert (130, "pause-1: stopped before anything was touched") == (
+    assert (130, "pause-1: stopped before anything was changed") == (
         outcome("pause-1", [], stopped=True).exit_code,
         outcome("pause-1", [], stopped=True).text,
     )

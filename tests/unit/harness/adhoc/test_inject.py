@@ -16,7 +16,7 @@ from aftershock.errors import FaultError
 from aftershock.faults.kinds.registry import KINDS
 from aftershock.faults.runtime.record import Entry, Targets, Undo
 from aftershock.faults.targets.values import BrokerId, PartitionState
-from aftershock.harness.adhoc.inject import Outcome, SharedJournal, _preview, carry_out, topics_of
+from aftershock.harness.adhoc.inject import Outcome, SharedJournal, carry_out, preview, topics_of
 from aftershock.harness.run.progress import Progress
 from aftershock.harness.run.rundir import RunDir
 from aftershock.harness.safety.journal import open_faults, read_journal
@@ -198,7 +198,7 @@ def test_a_dry_run_says_whether_quorum_and_isr_would_survive(
 ) -> None:
     """One node of three may go; controllers cut off from each other form no quorum. Nothing is touched."""
     fault = KINDS[words["kind"]].model_validate({**words, "at": "0s", "id": "one"})
-    told = asyncio.run(_preview(fault, 7, terminal.world, terminal.journal, terminal.clock))
+    told = asyncio.run(preview(fault, 7, terminal.world, terminal.journal, terminal.clock))
 
     assert said in told
     assert [] == terminal.journal.lines

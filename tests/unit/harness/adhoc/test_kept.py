@@ -58,10 +58,10 @@ def test_one_that_is_not_kept(tmp_path: Path) -> None:
         cluster("pool-3f-0-1a", tmp_path, keep=False, owner=ownership.owner()), cluster("left", tmp_path, keep=False)
     )
     with pytest.raises(
-        ClusterError, match=r"pool-3f-0-1a is not a kept one: it belongs to process \d+, which is running"
+        ClusterError, match=r"pool-3f-0-1a is not kept: it belongs to process \d+, which is running"
     ):
         resolve(client, "pool-3f-0-1a")
-    with pytest.raises(ClusterError, match=r"left is not a kept one: it belongs to process 1, which is dead"):
+    with pytest.raises(ClusterError, match=r"left is not kept: it belongs to process 1, which is dead"):
         resolve(client, "left")
 
 

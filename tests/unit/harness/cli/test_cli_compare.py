@@ -36,7 +36,7 @@ def runs(tmp_path: Path) -> Path:
     [
         (("r1",), 0, "improved: orders/kip951 against orders/baseline"),
         (("r1", "r2"), 1, "regressed: orders/kip951 in r2 against r1"),
-        (("r1", "r2", "--control", "baseline"), 1, "every block is divided by baseline's"),
+        (("r1", "r2", "--control", "baseline"), 1, "every block is divided by the value of baseline"),
         (("r1", "--metric", "produce.latency p99 in recovery"), 2, "was not measured by block"),
         (("r2", "--margin", "10%"), 0, "equivalent: orders/kip951 against orders/baseline"),
         (("r1", "--format", "md"), 0, "### improved: orders/kip951 against orders/baseline"),

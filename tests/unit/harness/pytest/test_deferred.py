@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from aftershock.harness.pytest.reports import DeferredReports, Outcome, ReportRuns, apply_outcome, report_status
+from aftershock.harness.pytest.reports import RUNS, DeferredReports, Outcome, apply_outcome, report_status
 
 pytest_plugins = ["pytester"]
 
 HOLDING = """
 import pytest
-from aftershock.harness.pytest.reports import DeferredReports, ReportRuns, Outcome, apply_outcome, report_status
+from aftershock.harness.pytest.reports import RUNS, DeferredReports, Outcome, apply_outcome, report_status
 
 deferred, over = DeferredReports(), []
 
@@ -24,7 +24,7 @@ def outcome(nodeid):
 def pytest_runtest_makereport(item, call):
     report = yield
     if "chaos" in item.name:
-        ReportRuns(("run-1",), passed=call.excinfo is None).put(report)
+        setattr(report, RUNS, (["run-1"], call.excinfo is None))
     return report
 
 @pytest.hookimpl(tryfirst=True)
@@ -180,7 +180,7 @@ def test_stepwise_stops_at_the_verdict_next_time(sessions: Sessions) -> None:
 
 def report(when: str = "call", nodeid: str = "test_a.py::test_a") -> pytest.TestReport:
     made = pytest.TestReport(nodeid, ("test_a.py", 3, "test_a"), {}, "passed", None, when, duration=2.0)  # type: ignore[arg-type]
-    ReportRuns(("run-1",), passed=True).put(made)
+    setattr(made, RUNS, (["run-1"], True))
     return made
 
 

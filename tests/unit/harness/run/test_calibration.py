@@ -7,7 +7,7 @@ import pytest
 
 from aftershock.errors import PlanError
 from aftershock.faults.timeline.timeline import Objective
-from aftershock.harness.run.collect import Noise, calibrate, unmeasurable_slos
+from aftershock.harness.run.drive import Noise, calibrate, unmeasurable_slos
 from aftershock.harness.run.rundir import RunDir
 from aftershock.tests.unit.faults.fake_world import FakeWorld, JumpingClock
 

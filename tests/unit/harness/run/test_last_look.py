@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from aftershock.errors import AdminError
-from aftershock.harness.run import collect
+from aftershock.harness.run import drive
 
 COMMITS = {"name": "commits", "commit": {"groups": 1}, "arms": {"plain": {"settings": {}}}}
 LAUNCHED = {"racks": {"a": 1}}
@@ -38,14 +38,14 @@ async def test_whose_commits_are_read(
     """Only offsets of a launched cluster whose plan commits are read; an error is logged, and the run goes on."""
     said: list[str] = []
     brokers, timeline = Unreadable(), cast("Any", SimpleNamespace(cluster=cluster, workloads=[workload]))
-    await collect.read_commits(cast("Any", brokers), timeline, tmp_path, said.append)
+    await drive.read_commits(cast("Any", brokers), timeline, tmp_path, said.append)
     assert (asked, asked) == (brokers.asked > 0, bool(said))
 
 
 async def test_sessions_left(tmp_path: Path) -> None:
     """None if no client reported a session; null, not 0, if the brokers don't answer."""
     (tmp_path / "events.jsonl").write_text("")
-    assert await collect.open_fetch_sessions(cast("Any", Unreadable()), tmp_path) is None
+    assert await drive.open_fetch_sessions(cast("Any", Unreadable()), tmp_path) is None
     granted = {"event": "session_established", "node_id": 1, "session_id": 7}
     (tmp_path / "events.jsonl").write_text(json.dumps(granted) + "\n")
-    assert {"told": 1, "left": None} == await collect.open_fetch_sessions(cast("Any", Unreadable()), tmp_path)
+    assert {"told": 1, "left": None} == await drive.open_fetch_sessions(cast("Any", Unreadable()), tmp_path)

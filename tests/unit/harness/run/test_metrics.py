@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from aftershock.errors import FaultError
-from aftershock.harness.run.collect import Reading, Sampler, cpu_times
+from aftershock.harness.run.drive import Reading, Sampler, cpu_times
 from aftershock.harness.run.rundir import RunClock
 
 

@@ -96,7 +96,7 @@ def _check(name: str, kind: str, status: Status = Status.PASS) -> Check:
 
 def search(stage: Stage, total_s: float, said: list[str], seed: int = 7) -> Search:
     asked = SearchRequest(frame(), seed, stage.out, TODAY, allow_exec=False)
-    return Search(asked, Budget(total_s, lambda: stage.now_s), stage, said.append)
+    return Search(asked, Budget(total_s, lambda: stage.now_s), stage.run, said.append)
 
 
 def read(out: Path) -> Ledger:
@@ -108,15 +108,15 @@ def test_it_runs_until_nothing_fits(tmp_path: Path) -> None:
     stage, said = Stage(tmp_path), []
     one = search(stage, 1_000, said)
     found = one.go(Ledger(), Corpus())
-    assert 5 <= len(one.ran) <= 10
+    assert 5 <= len(one.runs) <= 10
     assert stage.now_s <= 1_000
     assert said[-1].endswith(": the search ends")
     assert any("room for about" in line for line in said)
     assert found == read(tmp_path)
-    assert len(one.ran) == found.drawn(7)
+    assert len(one.runs) == found.drawn(7)
     goals = {
         draw_plan(frame(), tally_cells([line for line in found.lines if (line.number or 0) < n], TODAY), 7, n).goal
-        for n in range(len(one.ran))
+        for n in range(len(one.runs))
     }
     assert goals <= {line.cell for line in found.lines if line.exercised}
 
@@ -137,17 +137,17 @@ def test_what_fails_goes_to_the_corpus_and_runs_first(tmp_path: Path) -> None:
     one = search(stage, 700, said)
     found = one.go(Ledger(), Corpus())
     (kept,) = corpus.read(tmp_path / corpus.NAME).entries
-    failed = next(ran for ran in one.ran if ran.status is Status.FAIL)
+    failed = next(ran for ran in one.runs if ran.status is Status.FAIL)
     assert (kept.path, ("integrity/lost",), str(failed.home)) == (failed.plan, kept.origin.failed, kept.origin.evidence)
-    assert 1 == exit_code(one.ran)
-    assert f"again: aftershock run {kept.path} --seed 7" in text(one.request, found, one.ran)
+    assert 1 == exit_code(one.runs)
+    assert f"again: aftershock run {kept.path} --seed 7" in text(one.request, found, one.runs)
 
     later = search(Stage(tmp_path), 700, said, seed=9)
     after = later.go(read(tmp_path), corpus.read(tmp_path / corpus.NAME))
-    assert ("explore-7-1", Status.PASS, kept.path) == (later.ran[0].name, later.ran[0].status, later.ran[0].plan)
-    assert 0 == exit_code(later.ran)
-    assert f"{kept.path} passed this time" in text(later.request, after, later.ran)
-    assert len(later.ran) - 1 == after.drawn(9)
+    assert ("explore-7-1", Status.PASS, kept.path) == (later.runs[0].name, later.runs[0].status, later.runs[0].plan)
+    assert 0 == exit_code(later.runs)
+    assert f"{kept.path} passed this time" in text(later.request, after, later.runs)
+    assert len(later.runs) - 1 == after.drawn(9)
 
 
 def test_the_corpus_has_half_of_the_budget(tmp_path: Path) -> None:
@@ -158,10 +158,10 @@ def test_the_corpus_has_half_of_the_budget(tmp_path: Path) -> None:
     stage, said = Stage(tmp_path), []
     one = search(stage, 1_000, said)
     one.go(Ledger(), corpus.read(tmp_path / corpus.NAME))
-    first = [ran.name for ran in one.ran if ran.name.startswith("explore-3-")]
+    first = [ran.name for ran in one.runs if ran.name.startswith("explore-3-")]
     assert first == [f"explore-3-{number}" for number in range(7, 7 - len(first), -1)]
     assert 1 <= len(first) < 8
-    assert any(ran.name.startswith("explore-7-") for ran in one.ran)
+    assert any(ran.name.startswith("explore-7-") for ran in one.runs)
     assert any("has used its half of the budget" in line for line in said)
 
 
@@ -172,18 +172,19 @@ def test_the_newest_of_the_corpus_runs_in_a_short_search(tmp_path: Path) -> None
         corpus.keep(tmp_path / corpus.NAME, drawn.text, Origin(3, f"2026-11-0{number + 1}", ("x",), "run"))
     one = search(Stage(tmp_path), 260, [])
     one.go(Ledger(), corpus.read(tmp_path / corpus.NAME))
-    assert "explore-3-1" == one.ran[0].name
-    assert "explore-3-0" not in {ran.name for ran in one.ran}
+    assert "explore-3-1" == one.runs[0].name
+    assert "explore-3-0" not in {ran.name for ran in one.runs}
 
 
 def test_a_cell_that_nobody_met_was_not_exercised(tmp_path: Path) -> None:
     """It is written down with the reason, and the search turns to others."""
     everything = tuple({cell.fault for cell in frame().cells})
-    one = search(Stage(tmp_path, unmet=everything), 700, [])
+    stage = Stage(tmp_path, unmet=everything)
+    one = search(stage, 700, [])
     found = one.go(Ledger(), Corpus())
     assert {(False, "seen")} == {(line.exercised, line.why) for line in found.lines}
-    assert len(one.ran) == len({job.checked.text for job in one.stage.jobs})  # type: ignore[attr-defined]
-    assert len(frame().cells) == len(document(one.request, found, one.ran)["never"])
+    assert len(one.runs) == len({job.checked.text for job in stage.jobs})
+    assert len(frame().cells) == len(document(one.request, found, one.runs)["never"])
 
 
 def test_errors_are_tried_and_three_in_a_row_end_it(tmp_path: Path) -> None:
@@ -194,9 +195,9 @@ def test_errors_are_tried_and_three_in_a_row_end_it(tmp_path: Path) -> None:
 
     one = search(Stage(tmp_path, breaks), 5_000, [])
     found = one.go(Ledger(), Corpus())
-    assert [Status.ERROR] * ERRORS_MAX == [ran.status for ran in one.ran]
+    assert [Status.ERROR] * ERRORS_MAX == [ran.status for ran in one.runs]
     assert {("ERROR", False, "node 2 did not come up")} == {(x.verdict, x.exercised, x.why) for x in found.lines}
-    assert 3 == exit_code(one.ran)
+    assert 3 == exit_code(one.runs)
 
 
 def test_a_corpus_plan_that_starts_programs_is_skipped(tmp_path: Path) -> None:
@@ -210,7 +211,7 @@ def test_a_corpus_plan_that_starts_programs_is_skipped(tmp_path: Path) -> None:
     one.go(Ledger(), corpus.read(tmp_path / corpus.NAME))
     assert said[0].startswith(f"{path}: skipped: ")
     assert "--allow-exec" in said[0]
-    assert one.ran
+    assert one.runs
 
 
 def test_a_budget_too_small_is_a_sentence(tmp_path: Path) -> None:
@@ -238,4 +239,4 @@ def test_exit_codes(tmp_path: Path, statuses: list[str], code: int) -> None:
     """A failure wins; a search that was given up is an error; nothing decided is inconclusive."""
     one = search(Stage(tmp_path), 400, [])
     one.go(Ledger(), Corpus())
-    assert code == exit_code([replace(one.ran[0], status=Status(status)) for status in statuses])
+    assert code == exit_code([replace(one.runs[0], status=Status(status)) for status in statuses])

@@ -40,7 +40,7 @@ def test_a_flake_is_told_and_left(outcomes: list[Word], runs: int, tmp_path: Pat
 def test_repetitions_that_say_nothing_are_given_up(tmp_path: Path) -> None:
     """A host that is starved each time, or a cluster that never comes up: three runs, and the advice to mend it."""
     found, _, _ = search(tmp_path, Pretend(lambda _: "undecided"))
-    assert ("undecided", 2, 3) == (found.ending, found.exit_code, found.ran)
+    assert ("undecided", 2, 3) == (found.ending, found.exit_code, len(found.tried))
 
 
 def test_what_is_left_may_be_unsteady(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def test_a_small_plan_with_its_evidence(tmp_path: Path) -> None:
     for told in ("from run-0, with 1 of 12 faults", CHECK, "2 of 2", found.last_failing):
         assert told in checked.plan.why
     rows = (tmp_path / "tried.md").read_text().splitlines()
-    assert found.ran == len([row for row in rows if row.startswith("|")]) - 2
+    assert len(found.tried) == len([row for row in rows if row.startswith("|")]) - 2
     told = json.loads((tmp_path / "result.json").read_text())
     assert to_json(found, tmp_path) == told
     assert ("minimal", {"before": 12, "after": 1}, str(tmp_path / "plan.yaml")) == (

@@ -55,11 +55,11 @@ def test_an_interrupted_night_goes_on(tmp_path: Path) -> None:
     """What was done is not done again, and its exit code still counts; another seed begins anew."""
     with pytest.raises(KeyboardInterrupt):
         run_night(night(tmp_path), ALL, Commands({"explore": 1, "kip": 130}), print)
-    assert {"explore": 1, "leader-rotation": 0, "demo": 0} == record.read(tmp_path, TODAY, 7).done
+    assert {"explore": 1, "leader-rotation": 0, "demo": 0} == record.read_finished(night(tmp_path))
     rest = Commands({})
     assert 1 == run_night(night(tmp_path), ALL, rest, print)
     assert ["kip", "run"] == rest.seen[:2]
-    assert {} == record.read(tmp_path, TODAY, 8).done
+    assert {} == record.read_finished(Night(tmp_path, TODAY, 8))
 
 
 NIGHT = """
@@ -94,7 +94,7 @@ def test_an_interrupted_step_tidies_up() -> None:
 def test_a_broken_record_begins_anew(tmp_path: Path) -> None:
     """Nothing of tonight is known then, so all is done."""
     (tmp_path / record.NAME).write_text("[]")
-    assert {} == record.read(tmp_path, TODAY, 7).done
+    assert {} == record.read_finished(night(tmp_path))
 
 
 def test_the_summary_is_a_matrix(tmp_path: Path) -> None:
