@@ -149,15 +149,12 @@ class ConfluentConsumer(ConfluentClient, ReceivingClient):
             self._receiving.committed([(commit.partition, commit.offset) for commit in valid])
 
     def step(self, wait_us: int) -> None:
-        message = self._poll(wait_us / US_PER_S)
-        if message is None:
-            self._receiving.idle()
-        for _ in range(BATCH):
+        for number in range(BATCH):
+            message = self._poll(0 if number else wait_us / US_PER_S)
             if message is None:
+                if not number:
+                    self._receiving.idle()
                 return
-            self._take(message)
-            message = self._poll(0)
-        if message is not None:
             self._take(message)
 
     def _poll(self, wait_s: float) -> Message | None:

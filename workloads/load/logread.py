@@ -39,7 +39,7 @@ LOG_SCHEMA = pa.schema(
 is not what was sent."""
 
 ROW_GROUP = 131_072
-_ASK_S = 2.0
+_REQUEST_S = 2.0
 _BATCH = 1000
 
 EndOffsets = dict[str, dict[int, int]]
@@ -116,7 +116,7 @@ def _ends(consumer: Consumer, topics: Sequence[Topic], until_s: float) -> EndOff
     for topic in topics:
         partitions = topic.partitions
         with suppress(KafkaException):  # if no broker answers, reading the ends reports it
-            metadata = consumer.list_topics(topic.name, timeout=_ASK_S).topics[topic.name]
+            metadata = consumer.list_topics(topic.name, timeout=_REQUEST_S).topics[topic.name]
             partitions = max(partitions, len(metadata.partitions))
         ends[topic.name] = {number: _end(consumer, topic.name, number, until_s) for number in range(partitions)}
     return ends
@@ -126,7 +126,7 @@ def _end(consumer: Consumer, topic: str, number: int, until_s: float) -> int:
     while True:
         reason = "no answer"
         try:
-            watermarks = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=_ASK_S)
+            watermarks = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=_REQUEST_S)
             if watermarks is not None:
                 return watermarks[1]
         except KafkaException as error:

@@ -109,67 +109,55 @@ def spool_home(name: str, run_dir: Path) -> Path:
     return run_dir / "spool"
 
 
-class _Segments:
+class _Spool:
     """Files of ROWS rows each, mapped into memory and never moved, including the files of an earlier process.
 
-    Files are grown ahead of need, when the client has time, with their space reserved: a full disk is an error when
-    growing, never a SIGBUS when packing.
+    ``next`` is the first row that is not valid. ``FileExistsError`` if this worker has a spool already, although it was
+    not restarted. Files are grown ahead of need, when the client has time, with their space reserved: a full disk is an
+    error when growing, never a SIGBUS when packing.
     """
 
-    def __init__(self, directory: Path, row_bytes: int) -> None:
-        self._directory, self._row_bytes, self._bytes = directory, row_bytes, ROWS * row_bytes
-        self.maps: list[mmap.mmap] = []
-        for path in sorted(directory.glob("*.rows")):
+    def __init__(self, home: Path, assignment: Assignment, row_bytes: int, flag_at: int) -> None:
+        self._directory, self._bytes = home / assignment.worker, ROWS * row_bytes
+        self._directory.mkdir(parents=True, exist_ok=assignment.life > 0)
+        draft = self._directory / ".assignment.json"
+        draft.write_text(assignment.model_dump_json())
+        draft.replace(self._directory / "assignment.json")
+        self._maps: list[mmap.mmap] = []
+        for path in sorted(self._directory.glob("*.rows")):
             self._map(path, 0)
-        if not self.maps:
-            self.grow()
+        if not self._maps:
+            self._grow()
 
-    def grow(self) -> None:
-        """Add a segment; ``OSError`` if there is no space for it."""
-        self._map(self._directory / f"{len(self.maps):05}.rows", os.O_CREAT | os.O_EXCL)
+        def is_free(row: int) -> bool:
+            return self._maps[row >> _SHIFT][(row & _MASK) * row_bytes + flag_at] == 0
 
-    def count(self, flag_at: int) -> int:
-        """Return the number of valid rows; they are in order, so a binary search finds the first invalid row."""
+        # rows are in order, so a binary search finds the first invalid row
+        self.next = bisect_left(range(len(self._maps) * ROWS), True, key=is_free) if assignment.life else 0
 
-        def free(row: int) -> bool:
-            return self.maps[row >> _SHIFT][(row & _MASK) * self._row_bytes + flag_at] == 0
-
-        return bisect_left(range(len(self.maps) * ROWS), True, key=free)
+    def _grow(self) -> None:
+        """Add a file; ``OSError`` if there is no space for it."""
+        self._map(self._directory / f"{len(self._maps):05}.rows", os.O_CREAT | os.O_EXCL)
 
     def _map(self, path: Path, flags: int) -> None:
         descriptor = os.open(path, flags | os.O_RDWR, 0o644)
         try:
             os.posix_fallocate(descriptor, 0, self._bytes)
-            self.maps.append(mmap.mmap(descriptor, self._bytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE))
+            self._maps.append(mmap.mmap(descriptor, self._bytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE))
         finally:
             os.close(descriptor)
 
-    def ahead(self, row: int) -> None:
-        """Grow if less than half a segment is left after ``row``. Call it when the client has nothing to do."""
-        if len(self.maps) * ROWS - row < ROWS // 2:
-            self.grow()
+    def idle(self) -> None:
+        """Grow if less than half a file is left. Call this when the client has nothing to do."""
+        if len(self._maps) * ROWS - self.next < ROWS // 2:
+            self._grow()
 
 
-def _open(home: Path, assignment: Assignment) -> Path:
-    directory = home / assignment.worker
-    directory.mkdir(parents=True, exist_ok=assignment.life > 0)
-    draft = directory / ".assignment.json"
-    draft.write_text(assignment.model_dump_json())
-    draft.replace(directory / "assignment.json")
-    return directory
-
-
-class ProduceSpool:
-    """A row per seq: begun when the record (or commit) is sent, ended by its delivery report.
-
-    ``next`` is the first seq that was never begun. ``FileExistsError`` if this worker has a spool already, although it
-    was not restarted.
-    """
+class ProduceSpool(_Spool):
+    """A row per seq: begun when the record (or commit) is sent, ended by its delivery report."""
 
     def __init__(self, home: Path, assignment: ProduceAssignment | CommitAssignment) -> None:
-        self._segments = _Segments(_open(home, assignment), PRODUCE_ROW)
-        self._maps = self._segments.maps
-        self.next = self._segments.count(_BEGUN_AT) if assignment.life else 0
+        super().__init__(home, assignment, PRODUCE_ROW, _BEGUN_AT)
 
     def begin(self, seq: int, *, intended_us: int, deadline_us: int, sent_us: int, size_bytes: int) -> None:
         """Begin the row of ``seq``. Start with ``next``, without gaps.
@@ -178,7 +166,7 @@ class ProduceSpool:
         phantom.
         """
         if seq >> _SHIFT == len(self._maps):
-            self._segments.grow()
+            self._grow()
         self.next = seq + 1
         _begun_into(
             self._maps[seq >> _SHIFT], (seq & _MASK) * PRODUCE_ROW, intended_us, deadline_us, sent_us, size_bytes, 1
@@ -212,25 +200,19 @@ class ProduceSpool:
             1,
         )
 
-    def idle(self) -> None:
-        self._segments.ahead(self.next)
 
-
-class ConsumeSpool:
+class ConsumeSpool(_Spool):
     """A row per record delivered to the application, in the order of delivery."""
 
     def __init__(self, home: Path, assignment: ConsumeAssignment) -> None:
-        directory = _open(home, assignment)
-        self._members = directory / "members"
-        self._segments = _Segments(directory, CONSUME_ROW)
-        self._maps = self._segments.maps
-        self._next = self._segments.count(_WRITTEN_AT) if assignment.life else 0
+        super().__init__(home, assignment, CONSUME_ROW, _WRITTEN_AT)
+        self._members = self._directory / "members"
         self._member = len(self._members.read_text().splitlines()) if self._members.exists() else 0
 
     def positions(self) -> dict[int, int]:
         """Return partition → offset after the last record delivered from it, including earlier processes."""
         reached: dict[int, int] = {}
-        for row in range(self._next):
+        for row in range(self.next):
             fields = _CONSUMED.unpack_from(self._maps[row >> _SHIFT], (row & _MASK) * CONSUME_ROW)
             offset, partition = fields[3], fields[6]
             reached[partition] = max(offset + 1, reached.get(partition, 0))
@@ -251,9 +233,9 @@ class ConsumeSpool:
         broker_id: int = UNKNOWN,
         corrupt: bool = False,
     ) -> None:
-        row = self._next
+        row = self.next
         if row >> _SHIFT == len(self._maps):
-            self._segments.grow()
+            self._grow()
         _consumed_into(
             self._maps[row >> _SHIFT],
             (row & _MASK) * CONSUME_ROW,
@@ -271,13 +253,10 @@ class ConsumeSpool:
             corrupt,
             1,
         )
-        self._next = row + 1
+        self.next = row + 1
 
     def member(self, member_id: str) -> None:
         """Attribute the following rows to this member of the group."""
         with self._members.open("a") as members:
             members.write(member_id + "\n")
         self._member += 1
-
-    def idle(self) -> None:
-        self._segments.ahead(self._next)

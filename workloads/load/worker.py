@@ -44,7 +44,7 @@ from aftershock.workloads.load.schedule import US_PER_MS
 ORPHANED = 4
 """Exit status of a worker whose runner is gone."""
 
-_LOOK_EVERY_S = 0.5
+_PARENT_CHECK_S = 0.5
 _CHUNK = 65_536
 
 
@@ -74,7 +74,7 @@ class Inbox:
     def _read(self) -> None:
         rest = b""
         while True:
-            while not select.select([self._descriptor], [], [], _LOOK_EVERY_S)[0]:
+            while not select.select([self._descriptor], [], [], _PARENT_CHECK_S)[0]:
                 if os.getppid() != self._parent:
                     os._exit(ORPHANED)
             *lines, rest = (rest + (os.read(self._descriptor, _CHUNK) or os._exit(ORPHANED))).split(b"\n")

@@ -19,7 +19,7 @@ _FEW = 8
 _SOON_MS = 2_000
 
 
-def commits_are_acked_and_kept(bench: Bench) -> None:
+def acks_and_keeps_commits(bench: Bench) -> None:
     """Commits of many groups are acked once each, and the cluster holds the last commit of each group."""
     topic = bench.topic()
     with bench.session() as session:
@@ -35,7 +35,7 @@ def commits_are_acked_and_kept(bench: Bench) -> None:
             raise Violation(f"the last commit of group {number} should be {last}, by partition, and is {committed}")
 
 
-def nothing_is_acked_while_kafka_is_away(bench: Bench) -> None:
+def acks_nothing_during_an_outage(bench: Bench) -> None:
     """While every broker is down nothing is acked; after their return every commit is reported."""
     topic = bench.topic()
     with bench.session() as session:
@@ -47,7 +47,7 @@ def nothing_is_acked_while_kafka_is_away(bench: Bench) -> None:
         await_reports(session, range(_FEW), "report all commits once Kafka is back")
 
 
-def deadlines_are_kept(bench: Bench) -> None:
+def keeps_deadlines(bench: Bench) -> None:
     """If Kafka is down for longer than the deadline, every commit fails soon after its deadline."""
     topic = bench.topic()
     with bench.session() as session:
@@ -58,19 +58,14 @@ def deadlines_are_kept(bench: Bench) -> None:
             require_none_acked(session, "while every broker was down")
 
 
-def it_ends_with_its_worker(bench: Bench) -> None:
+def exits_with_the_worker(bench: Bench) -> None:
     """The client exits at once when its standard input ends without a close order."""
     with bench.session() as session:
         session.start(bench.committing(bench.topic()))
         require_exit_at_end_of_input(session)
 
 
-CHECKS = (
-    commits_are_acked_and_kept,
-    nothing_is_acked_while_kafka_is_away,
-    deadlines_are_kept,
-    it_ends_with_its_worker,
-)
+CHECKS = (acks_and_keeps_commits, acks_nothing_during_an_outage, keeps_deadlines, exits_with_the_worker)
 
 
 def _group(topic: str, number: int) -> str:

@@ -19,7 +19,7 @@ _FIRST = 7
 _ALL = range(PARTITIONS)
 
 
-def it_reads_from_where_it_is_told(bench: Bench) -> None:
+def reads_from_start_positions(bench: Bench) -> None:
     """The client reports the log from its start positions on, once and in order, and later records too."""
     topic, old, new = bench.topic(), _records(0, _EACH), _records(_EACH, _EACH)
     bench.fill(topic, old)
@@ -31,7 +31,7 @@ def it_reads_from_where_it_is_told(bench: Bench) -> None:
         session.close()
 
 
-def a_record_without_our_mark_is_reported_too(bench: Bench) -> None:
+def reports_foreign_records(bench: Bench) -> None:
     """Foreign records, without key, value or headers, are reported with a null mark and their size."""
     topic = bench.topic()
     strange = [
@@ -45,7 +45,7 @@ def a_record_without_our_mark_is_reported_too(bench: Bench) -> None:
         _read(session, {0: strange}, 0)
 
 
-def it_goes_on_after_an_outage(bench: Bench) -> None:
+def continues_after_an_outage(bench: Bench) -> None:
     """After an outage of every broker the client misses nothing and repeats nothing."""
     topic, old, new = bench.topic(), _records(0, _EACH), _records(_EACH, _EACH)
     bench.fill(topic, old)
@@ -58,7 +58,7 @@ def it_goes_on_after_an_outage(bench: Bench) -> None:
         _read(session, {number: [*old[number], *new[number]] for number in _ALL}, 0)
 
 
-def a_group_goes_on_where_it_had_got_to(bench: Bench) -> None:
+def continues_from_committed_offsets(bench: Bench) -> None:
     """A group member is assigned every partition, reads from the committed offsets, and commits on close."""
     topic, log = bench.topic(), _records(0, _EACH)
     group = f"group-of-{topic}"
@@ -75,7 +75,7 @@ def a_group_goes_on_where_it_had_got_to(bench: Bench) -> None:
         )
 
 
-def it_ends_with_its_worker(bench: Bench) -> None:
+def exits_with_the_worker(bench: Bench) -> None:
     """The client exits at once when its standard input ends without a close order."""
     with bench.session() as session:
         session.start(bench.consuming(bench.topic()), dict.fromkeys(_ALL, 0))
@@ -83,11 +83,11 @@ def it_ends_with_its_worker(bench: Bench) -> None:
 
 
 CHECKS = (
-    it_reads_from_where_it_is_told,
-    a_record_without_our_mark_is_reported_too,
-    it_goes_on_after_an_outage,
-    a_group_goes_on_where_it_had_got_to,
-    it_ends_with_its_worker,
+    reads_from_start_positions,
+    reports_foreign_records,
+    continues_after_an_outage,
+    continues_from_committed_offsets,
+    exits_with_the_worker,
 )
 
 

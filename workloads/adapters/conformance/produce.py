@@ -25,7 +25,7 @@ _TOO_LARGE = 3 * 2**20
 _SOON_MS = 2_000
 
 
-def a_burst_is_acked_once_and_where_it_is(bench: Bench) -> None:
+def acks_a_burst_once_at_its_offsets(bench: Bench) -> None:
     """Every record of a burst is acked once, and the log holds it at the acked offset, byte for byte."""
     topic, records = bench.topic(), [_varied(number) for number in range(_BURST)]
     with bench.session() as session:
@@ -39,7 +39,7 @@ def a_burst_is_acked_once_and_where_it_is(bench: Bench) -> None:
         raise Violation(f"the client was ordered to send {_BURST} records and the log has {len(log)}")
 
 
-def a_record_too_large_fails_alone(bench: Bench) -> None:
+def reports_a_record_that_is_too_large(bench: Bench) -> None:
     """A record of 3 MiB is reported, with either result, and the records around it are acked."""
     records = [marked_record(0), marked_record(1, _TOO_LARGE), marked_record(2)]
     with bench.session() as session:
@@ -51,7 +51,7 @@ def a_record_too_large_fails_alone(bench: Bench) -> None:
             raise Violation(f"a record of 100 bytes beside one of 3 MiB failed with {report.error}")
 
 
-def nothing_is_acked_while_kafka_is_away(bench: Bench) -> None:
+def acks_nothing_during_an_outage(bench: Bench) -> None:
     """While every broker is down nothing is acked; afterwards all is reported, and the log holds what was acked."""
     topic, records = bench.topic(), [marked_record(number) for number in range(_FEW)]
     with bench.session() as session:
@@ -64,7 +64,7 @@ def nothing_is_acked_while_kafka_is_away(bench: Bench) -> None:
     _compare([report for report in reports.values() if isinstance(report, Acked)], records, bench.log(topic))
 
 
-def deadlines_are_kept(bench: Bench) -> None:
+def keeps_deadlines(bench: Bench) -> None:
     """If Kafka is down for longer than the deadline, every record fails soon after its deadline.
 
     One record is sent before the outage, because Kafka's own producer keeps no deadline until it has its producer id.
@@ -80,7 +80,7 @@ def deadlines_are_kept(bench: Bench) -> None:
             require_none_acked(session, "while every broker was down", first=1)
 
 
-def close_reports_what_is_open(bench: Bench) -> None:
+def reports_open_records_on_close(bench: Bench) -> None:
     """Ordered to close right after a burst, the client reports every record before it says bye."""
     with bench.session() as session:
         session.start(bench.producing(bench.topic()))
@@ -90,7 +90,7 @@ def close_reports_what_is_open(bench: Bench) -> None:
         await_reports(session, range(_FEW), "report every record before bye", patience_s=0)
 
 
-def it_ends_with_its_worker(bench: Bench) -> None:
+def exits_with_the_worker(bench: Bench) -> None:
     """The client exits at once when its standard input ends without a close order."""
     with bench.session() as session:
         session.start(bench.producing(bench.topic()))
@@ -98,12 +98,12 @@ def it_ends_with_its_worker(bench: Bench) -> None:
 
 
 CHECKS = (
-    a_burst_is_acked_once_and_where_it_is,
-    a_record_too_large_fails_alone,
-    nothing_is_acked_while_kafka_is_away,
-    deadlines_are_kept,
-    close_reports_what_is_open,
-    it_ends_with_its_worker,
+    acks_a_burst_once_at_its_offsets,
+    reports_a_record_that_is_too_large,
+    acks_nothing_during_an_outage,
+    keeps_deadlines,
+    reports_open_records_on_close,
+    exits_with_the_worker,
 )
 
 

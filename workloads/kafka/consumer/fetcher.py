@@ -22,12 +22,7 @@ from aftershock.workloads.kafka.client.requests import ApiVersionRange, endpoint
 from aftershock.workloads.kafka.client.tasks import EventListener
 from aftershock.workloads.kafka.consumer.fetch_buffer import CompletedFetch
 from aftershock.workloads.kafka.consumer.shared import ConsumerContext, ConsumerSettings
-from aftershock.workloads.kafka.rules.fetch_session import (
-    FetchPartition,
-    FetchRequestPlan,
-    FetchSession,
-    SessionEvent,
-)
+from aftershock.workloads.kafka.rules.fetch_session import FetchPartition, FetchRequestPlan, FetchSession, SessionEvent
 from aftershock.workloads.kafka.rules.metadata import Metadata
 from aftershock.workloads.kafka.rules.read_replica import AfterError, ReadReplicas
 from aftershock.workloads.kafka.rules.subscription_state import SubscriptionState

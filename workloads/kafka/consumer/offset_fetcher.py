@@ -14,12 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from aftershock.errors import BrokerError, ClientError, ProtocolError
 from aftershock.workloads.kafka.client.requests import ApiVersionRange, group_by_topic
 from aftershock.workloads.kafka.consumer.shared import ConsumerContext
-from aftershock.workloads.kafka.rules.subscription_state import (
-    EndOffset,
-    FetchPosition,
-    ResetPolicy,
-    is_retried,
-)
+from aftershock.workloads.kafka.rules.subscription_state import EndOffset, FetchPosition, ResetPolicy, is_retried
 from aftershock.workloads.kafka.rules.values import UNKNOWN, Leader, TopicPartition
 from aftershock.workloads.kafka.wire import codes
 from aftershock.workloads.kafka.wire.channel import Channel
