@@ -31,9 +31,9 @@ from aftershock.results.checks.integrity import integrity_checks
 from aftershock.results.checks.obligations.checks import obligation_checks
 from aftershock.results.checks.slo.checks import slo_checks, wanted
 from aftershock.results.checks.witness import fault_checks
-from aftershock.results.evidence.analysis import document
 from aftershock.results.evidence.evidence import Evidence, read
 from aftershock.results.evidence.files import write_whole
+from aftershock.results.evidence.stored import analysis_document
 from aftershock.results.measure.facts import Facts
 from aftershock.results.measure.layers import write_gold, write_silver
 from aftershock.results.measure.measure import measure
@@ -163,7 +163,7 @@ def judge_in(spark: SparkSession, runs: Sequence[Evidence], *, exhaustive: bool 
     for evidence in runs:
         facts, home = facts_by_run[str(evidence.run["run_id"])], evidence.home
         verdict = evaluate(evidence, facts)
-        write_whole(home / "analysis.json", json.dumps(document(facts)) + "\n")
+        write_whole(home / "analysis.json", json.dumps(analysis_document(facts)) + "\n")
         write_gold(home, verdict.checks)
         write_whole(home / "verdict.json", verdict.text())
         verdict_formats.write(home, verdict)

@@ -27,6 +27,9 @@ from aftershock.errors import EvidenceError
 from aftershock.results.evidence import files
 from aftershock.results.slo import Slo, SloSyntaxError, parse
 
+SCHEMA_VERSION = 1
+"""Newest version of ``run.json``, ``timeline.json`` and ``manifest.json`` that can be read."""
+
 REQUIRED = {
     "outcomes": (
         *("workload", "arm", "client", "op", "producer_id", "seq"),
@@ -82,7 +85,6 @@ class Source(ABC):
         return files.as_object(self.where(name), self.json(name))
 
     def has(self, name: str) -> bool:
-        """Return True if the document exists."""
         return self.content(name) is not None
 
     def lines(self, name: str) -> list[dict[str, Any]]:
@@ -101,11 +103,9 @@ class Folder(Source):
         self._home = home
 
     def where(self, name: str) -> str:
-        """Return the path of a file."""
         return str(self._home / name)
 
     def content(self, name: str) -> bytes | None:
-        """Return the bytes of a file, or None if it does not exist."""
         try:
             return (self._home / name).read_bytes()
         except FileNotFoundError:
@@ -116,11 +116,9 @@ class Folder(Source):
             ) from error
 
     def parquet_names(self) -> list[str]:
-        """Return the names of the Parquet files in the folders of the run directory."""
         return sorted(path.relative_to(self._home).as_posix() for path in self._home.glob("[!._]*/[!._]*.parquet"))
 
     def part(self, name: str, columns: Mapping[str, str], required: Collection[str]) -> Part:
-        """Return the path of a Parquet file after a check of its footer."""
         files.check_parquet(self._home / name, columns, required)
         return self._home / name
 
@@ -262,6 +260,9 @@ def read_from(source: Source, home: Path, columns: Mapping[str, Mapping[str, str
     """Read the evidence in ``source`` as ``read`` does; ``home`` is the folder for the results."""
     run, timeline = source.object("run.json"), source.object("timeline.json")
     manifested = source.has("manifest.json")
+    manifest = source.object("manifest.json") if manifested else {}
+    for name, document in (("run.json", run), ("timeline.json", timeline), ("manifest.json", manifest)):
+        files.require_schema_version(source.where(name), document, SCHEMA_VERSION)
     with _document_errors(source.where("timeline.json")):
         clients = tuple(_client(workload, arm) for workload in timeline["workloads"] for arm in workload["arms"])
         objectives = tuple(_objective(slo) for slo in timeline["slo"])
@@ -269,21 +270,47 @@ def read_from(source: Source, home: Path, columns: Mapping[str, Mapping[str, str
     with _document_errors(source.where("run.json")):
         producers = {p["producer_id"]: f"{p['workload']}/{p['arm']}" for p in run.get("producers", [])}
         _ = run["run_id"], run["status"], _racks(run)
-    phases, expectations = _phases(source), tuple(_expectations(source))
+    phases = []
+    if source.has("phases.json"):  # a run that ended early has none
+        rows, where = source.json("phases.json"), source.where("phases.json")
+        with _document_errors(where):
+            for row in rows:
+                name, fault, start_us, end_us = (row[field] for field in ("name", "fault", "start_us", "end_us"))
+                times_us = int(start_us), int(end_us)
+                phases.append(Phase(name, fault, *times_us, int(row.get("block", 0)), row.get("entry")))
+        for phase in phases:
+            if phase.end_us < phase.start_us:
+                why = f"{phase.fault or phase.name} ends before it begins: the clock went back; run the plan again"
+                raise EvidenceError(f"{where}: {why}")
+        phases.sort(key=lambda phase: (phase.start_us, phase.end_us))
+    expectations = _expectations(source)
     journal = source.lines("journal.jsonl")
     with _document_errors(source.where("journal.jsonl")):
         _ = [(line["t_us"], line["fault"], line["state"]) for line in journal]
+    # An unfinished run has no manifest; all its existing files count.
+    present = source.parquet_names()
+    names = list(map(str, manifest.get("files", []))) if manifested else present
+    for name in names:
+        if name not in present and (name.endswith(".parquet") or not source.has(name)):
+            raise files.missing_from_manifest(source.where(name))
     return Evidence(
         home=home,
         run=run,
         timeline=timeline,
         clients=clients,
         producers=producers,
-        phases=phases,
+        phases=tuple(phases),
         objectives=(*objectives, *expectations),
         journal=tuple(journal),
         events=tuple(source.lines("events.jsonl")),
-        parquet=_parquet(source, columns, manifested=manifested),
+        parquet={
+            table: tuple(
+                source.part(name, types, REQUIRED[table])
+                for name in sorted(names)
+                if name.startswith(f"{table}/") and name.endswith(".parquet")
+            )
+            for table, types in columns.items()
+        },
         manifested=manifested,
     )
 
@@ -296,8 +323,8 @@ def require_distinct_ids(runs: Sequence[Evidence]) -> None:
         first = homes.setdefault(run_id, evidence.home)
         if first != evidence.home:
             raise EvidenceError(
-                f"{evidence.home / 'run.json'}: run_id {run_id!r} is that of {first / 'run.json'} too; "
-                "look at only one of them, or restore the file"
+                f"{evidence.home / 'run.json'}: {first / 'run.json'} has the same run_id {run_id!r}; "
+                "name only one of the two runs, or restore the file"
             )
 
 
@@ -313,25 +340,6 @@ def _document_errors(where: str) -> Iterator[None]:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         what = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
         raise EvidenceError(f"{where}: {what}; restore the file or run the plan again") from error
-
-
-def _parquet(
-    source: Source, columns: Mapping[str, Mapping[str, str]], *, manifested: bool
-) -> dict[str, tuple[Part, ...]]:
-    """Return the files named in the manifest. An unfinished run has no manifest; all its existing files count."""
-    present = source.parquet_names()
-    names = list(map(str, source.object("manifest.json").get("files", []))) if manifested else present
-    for name in names:
-        if name not in present and not source.has(name):
-            raise files.missing_from_manifest(source.where(name))
-    return {
-        table: tuple(
-            source.part(name, types, REQUIRED[table])
-            for name in sorted(names)
-            if name.startswith(f"{table}/") and name.endswith(".parquet")
-        )
-        for table, types in columns.items()
-    }
 
 
 def _client(workload: Mapping[str, Any], arm: str) -> Client:
@@ -352,12 +360,12 @@ def _client(workload: Mapping[str, Any], arm: str) -> Client:
     )
 
 
-def _expectations(source: Source) -> Iterator[Objective]:
-    """Yield the objectives that a test added.
+def _expectations(source: Source) -> list[Objective]:
+    """Return the objectives that a test added.
 
     A damaged line is an error, because otherwise its objective would silently not be judged.
     """
-    name = "expectations.jsonl"
+    name, objectives = "expectations.jsonl", []
     for number, line in source.whole_lines(name):
         where = f"{source.where(name)}:{number}"
         text, at, gate = line.get("text"), line.get("at"), line.get("gate", "verdict")
@@ -369,25 +377,9 @@ def _expectations(source: Source) -> Iterator[Objective]:
         except SloSyntaxError as error:
             why = f"{where}: not an SLO: {error}; correct the line, and the test that wrote it"
             raise EvidenceError(why) from error
-        yield _objective(line)
+        objectives.append(_objective(line))
+    return objectives
 
 
 def _objective(line: Mapping[str, Any]) -> Objective:
     return Objective(line["text"], line.get("at"), line.get("gate") != "report")
-
-
-def _phases(source: Source) -> tuple[Phase, ...]:
-    """Return the phases in order of time, empty if the run ended before they were cut."""
-    if not source.has("phases.json"):
-        return ()
-    rows, where = source.json("phases.json"), source.where("phases.json")
-    phases = []
-    with _document_errors(where):
-        for row in rows:
-            name, fault, start_us, end_us = (row[field] for field in ("name", "fault", "start_us", "end_us"))
-            phases.append(Phase(name, fault, int(start_us), int(end_us), int(row.get("block", 0)), row.get("entry")))
-    for phase in phases:
-        if phase.end_us < phase.start_us:
-            name = phase.fault or phase.name
-            raise EvidenceError(f"{where}: {name} ends before it begins: the clock went back; run the plan again")
-    return tuple(sorted(phases, key=lambda phase: (phase.start_us, phase.end_us)))

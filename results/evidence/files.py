@@ -5,13 +5,10 @@ Rules for a run directory:
 * A JSON file is complete, or reading it raises an EvidenceError.
 * A JSONL file may lack the end of its last line, because its writer was killed. Any other damaged line is an error, and
   so is a torn last line if its reader needs every line (``whole_lines``).
-* A Parquet file is checked by its footer before Spark reads it.
-* A file is written whole or not at all.
 * Errors have the same words, no matter where the bytes came from. ``where`` is the file's name in errors.
 
 A ledger (``read_ledger_lines``, ``append_ledger_lines``) is a JSONL file that only grows, for example in git, where
-merges join lines. Lines are appended in one write, and after a torn last line on a new line. A line that can't be read
-is reported and skipped.
+merges join lines. A line that can't be read is reported and skipped.
 """
 
 import json
@@ -76,6 +73,15 @@ def as_object(where: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise EvidenceError(f"{where}: not a JSON object; {_RESTORE}")
     return value
+
+
+def require_schema_version(where: str, document: Mapping[str, Any], newest: int) -> None:
+    """Raise EvidenceError if a newer version wrote the document. A document without ``schema_version`` is accepted."""
+    version = document.get("schema_version", newest)
+    if not isinstance(version, int) or version > newest:
+        raise EvidenceError(
+            f"{where}: schema version {version!r} is unknown, this Aftershock reads up to {newest}; upgrade Aftershock"
+        )
 
 
 def lines(where: str, content: bytes) -> list[dict[str, Any]]:

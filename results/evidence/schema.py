@@ -16,126 +16,66 @@ from pyspark.sql.types import (
     StructType,
 )
 
+_TYPES: dict[str, DataType] = {
+    "string": StringType(),
+    "int": IntegerType(),
+    "bigint": LongType(),
+    "double": DoubleType(),
+    "boolean": BooleanType(),
+    "array<string>": ArrayType(StringType()),
+    "array<array<bigint>>": ArrayType(ArrayType(LongType())),
+}
 
-def _table(columns: dict[str, DataType], required: tuple[str, ...] = ()) -> StructType:
-    return StructType([StructField(name, kind, name not in required) for name, kind in columns.items()])
 
+def _table(columns: str) -> StructType:
+    """Parse ``name type, name type``. Spark's own parser needs a running session."""
+    fields = [column.split() for column in columns.split(",")]
+    return StructType([StructField(name, _TYPES[kind]) for name, kind in fields])
 
-_TEXT, _INT, _LONG, _DOUBLE = StringType(), IntegerType(), LongType(), DoubleType()
 
 OUTCOMES = _table(
-    {
-        "workload": _TEXT,
-        "arm": _TEXT,
-        "client": _TEXT,
-        "op": _TEXT,
-        "producer_id": _INT,
-        "seq": _LONG,
-        "topic": _TEXT,
-        "topic_id": _TEXT,
-        "partition": _INT,
-        "offset": _LONG,
-        "group": _TEXT,
-        "member": _TEXT,
-        "leader_epoch": _INT,
-        "broker_id": _INT,
-        "broker_rack": _TEXT,
-        "client_rack": _TEXT,
-        "high_watermark": _LONG,
-        "intended_us": _LONG,
-        "deadline_us": _LONG,
-        "sent_us": _LONG,
-        "done_us": _LONG,
-        "attempts": _INT,
-        "bytes": _INT,
-        "status": _TEXT,
-        "error": _TEXT,
-    }
+    """
+    workload string, arm string, client string, op string, producer_id int, seq bigint,
+    topic string, topic_id string, partition int, offset bigint, group string, member string,
+    leader_epoch int, broker_id int, broker_rack string, client_rack string, high_watermark bigint,
+    intended_us bigint, deadline_us bigint, sent_us bigint, done_us bigint,
+    attempts int, bytes int, status string, error string
+    """
 )
-
-LOG = _table(
-    {
-        "topic": _TEXT,
-        "topic_id": _TEXT,
-        "partition": _INT,
-        "offset": _LONG,
-        "producer_id": _INT,
-        "seq": _LONG,
-        "error": _TEXT,
-    }
-)
-
-METRICS = _table({"t_us": _LONG, "broker_id": _INT, "name": _TEXT, "value": _DOUBLE})
+LOG = _table("topic string, topic_id string, partition int, offset bigint, producer_id int, seq bigint, error string")
+METRICS = _table("t_us bigint, broker_id int, name string, value double")
 
 # The content of each replica after the last heal, a row per range of offsets.
 REPLICAS = _table(
-    {
-        "topic": _TEXT,
-        "topic_id": _TEXT,
-        "partition": _INT,
-        "broker_id": _INT,
-        "start_offset": _LONG,
-        "end_offset": _LONG,
-        "records": _LONG,
-        "fingerprint": _LONG,
-        "error": _TEXT,
-    }
+    """
+    topic string, topic_id string, partition int, broker_id int, start_offset bigint, end_offset bigint,
+    records bigint, fingerprint bigint, error string
+    """
 )
 
 # Entries that group coordinators wrote about the groups' progress; share coordinators write no ``committed``.
 OFFSETS = _table(
-    {
-        "broker_id": _INT,
-        "partition": _INT,
-        "offset": _LONG,
-        "batch": _LONG,
-        "leader_epoch": _INT,
-        "transactional": BooleanType(),
-        "group": _TEXT,
-        "topic": _TEXT,
-        "topic_partition": _INT,
-        "committed": _LONG,
-    }
+    """
+    broker_id int, partition int, offset bigint, batch bigint, leader_epoch int, transactional boolean,
+    group string, topic string, topic_partition int, committed bigint
+    """
 )
 
 TABLES = {"outcomes": OUTCOMES, "log": LOG, "metrics": METRICS, "replicas": REPLICAS, "offsets": OFFSETS}
 
 # Silver: the count of each latency by everything that a check may select; null latency is censored.
 LATENCY_HIST = _table(
-    {
-        "client": _TEXT,
-        "metric": _TEXT,
-        "segment": _INT,
-        "start_us": _LONG,
-        "end_us": _LONG,
-        "windows": ArrayType(_TEXT),
-        "client_rack": _TEXT,
-        "broker_rack": _TEXT,
-        "latency_us": _LONG,
-        "n": _LONG,
-        "bytes": _LONG,
-    }
+    """
+    client string, metric string, segment int, start_us bigint, end_us bigint, windows array<string>,
+    client_rack string, broker_rack string, latency_us bigint, n bigint, bytes bigint
+    """
 )
 
 # Gold: the checks of the verdict.
 CHECKS = _table(
-    {
-        "id": _TEXT,
-        "kind": _TEXT,
-        "subject": _TEXT,
-        "arm": _TEXT,
-        "phase": _TEXT,
-        "status": _TEXT,
-        "observed": _DOUBLE,
-        "threshold": _DOUBLE,
-        "unit": _TEXT,
-        "n": _LONG,
-        "minimum": _LONG,
-        "censored": _LONG,
-        "at": _TEXT,
-        "why": _TEXT,
-        "next": _TEXT,
-        "samples": ArrayType(ArrayType(_LONG)),
-        "gate": BooleanType(),
-    }
+    """
+    id string, kind string, subject string, arm string, phase string, status string,
+    observed double, threshold double, unit string, n bigint, minimum bigint, censored bigint,
+    at string, why string, next string, samples array<array<bigint>>, gate boolean
+    """
 )

@@ -1,34 +1,121 @@
 """Documents of a judged run: its verdict, its measurements, and why parts of them are no evidence.
 
 Reports, stories and comparisons are drawn from these documents alone, without Spark and without the run's rows.
+
+``analysis.json`` has the measurements as rows of plain data. A measurement is a flat dataclass; its fields and the
+parts of its key in a mapping are the columns of its row. Rows are sorted, so that the same facts give the same bytes. A
+missing key means that the version that judged the run did not measure it; an empty list means that nothing was
+observed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from aftershock.errors import EvidenceError
+from aftershock.results.checks.check import SCHEMA_VERSION as VERDICT_SCHEMA_VERSION
 from aftershock.results.checks.check import Status, Verdict, from_json
-from aftershock.results.evidence.files import read_json, read_object
+from aftershock.results.evidence.evidence import SCHEMA_VERSION
+from aftershock.results.evidence.files import read_json, read_object, require_schema_version
+from aftershock.results.measure.facts import Distribution, Facts
 
+ANALYSIS_SCHEMA_VERSION = 2
 CONTROLS = ("baseline", "control")
-_SIDES = ("produce", "consume", "commit")
+
+Row = dict[str, Any]
+
+
+def analysis_document(facts: Facts) -> Row:
+    """Return the content of ``analysis.json``."""
+    series = ("metric", "client", "window")
+    return {
+        "schema_version": ANALYSIS_SCHEMA_VERSION,
+        "distributions": [
+            _key_fields(series, key) | _distribution(value) for key, value in _sorted(facts.distributions)
+        ],
+        "gaps": [_key_fields(series, key) | vars(value) for key, value in _sorted(facts.longest)],
+        "recoveries": [_key_fields(("fault", "client"), key) | vars(value) for key, value in _sorted(facts.recoveries)],
+        "bin_us": facts.bin_us,
+        "bins": _rows(facts.bins),
+        "crossed": {fault: vars(value) for fault, value in _sorted(facts.crossed)},
+        "host": vars(facts.host),
+        "spectra": [_key_fields(series, key) | {"points": points} for key, points in _sorted(facts.spectra)],
+        "racks": _rows(facts.racks),
+        "slowest": [
+            _key_fields(("op", "client"), key) | {"records": _rows(records)} for key, records in _sorted(facts.slowest)
+        ],
+        "stalls": _rows(facts.stalls),
+        "failures": [
+            _key_fields(("side", "client"), key) | vars(failure)
+            for key, spans in _sorted(facts.failures)
+            for failure in spans
+        ],
+        "findings": _rows(finding for _, finding in _sorted(facts.findings)),
+        "unavailable": [
+            _key_fields(("side", "client", "window"), key) | {"partitions": _rows(outages)}
+            for key, outages in _sorted(facts.unavailable)
+        ],
+        "lag": [
+            {"client": client, "seconds": [[second.at_us, second.records, second.oldest_us] for second in seconds]}
+            for client, seconds in _sorted(facts.lag)
+        ],
+        "perf": [{"client": client} | vars(value) for client, value in _sorted(facts.perf)],
+        "cuts": [
+            vars(cut)
+            | {
+                "client": client,
+                "slices": [
+                    {"subject": part.subject, "start_us": part.start_us, **_distribution(part.seen)}
+                    for part in facts.slices(cut, client)
+                ],
+            }
+            for cut, client in facts.cuts
+        ],
+        "calms": [vars(calm) | {"client": client} | vars(value) for (calm, client), value in facts.calms.items()],
+    }
+
+
+def _distribution(distribution: Distribution) -> Row:
+    bands = [
+        {"q": q, "confidence": confidence, "low_us": low_us, "high_us": high_us}
+        for (q, confidence), (low_us, high_us) in _sorted(distribution.bands)
+    ]
+    quantiles = {repr(q): value for q, value in distribution.at.items()}
+    return vars(distribution) | {"at": quantiles, "bands": bands}
+
+
+def _key_fields(names: Sequence[str], key: Sequence[str]) -> Row:
+    return dict(zip(names, key, strict=True))
+
+
+def _rows(values: Iterable[Any]) -> list[Row]:
+    return [vars(value) for value in values]
+
+
+def _sorted(mapping: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
+    return sorted(mapping.items(), key=lambda item: item[0])
 
 
 def verdict_of(home: Path) -> Verdict:
     """Return the stored verdict. Raises EvidenceError if the run was not judged."""
     path = _judged_file(home, "verdict.json")
+    document = read_json(path)
+    if isinstance(document, dict):
+        require_schema_version(str(path), document, VERDICT_SCHEMA_VERSION)
     try:
-        return from_json(read_json(path))
+        return from_json(document)
     except (KeyError, TypeError, ValueError) as error:
         again = f"judge the run again: aftershock verdict {home}"
-        raise EvidenceError(f"{path}: not as it was written ({error!r}); {again}") from error
+        raise EvidenceError(f"{path}: not a verdict of Aftershock ({error!r}); {again}") from error
 
 
 def analysis_of(home: Path) -> Mapping[str, Any]:
     """Return the stored measurements. Raises EvidenceError if the run was not judged."""
-    return read_object(_judged_file(home, "analysis.json"))
+    path = _judged_file(home, "analysis.json")
+    document = read_object(path)
+    require_schema_version(str(path), document, ANALYSIS_SCHEMA_VERSION)
+    return document
 
 
 def older_version_note(home: Path, measurement: str) -> str:
@@ -54,7 +141,6 @@ class JudgedRun:
 
     @property
     def run_id(self) -> str:
-        """The run's id."""
         return str(self.run["run_id"])
 
     def arms(self, workload: Mapping[str, Any]) -> list[str]:
@@ -62,8 +148,7 @@ class JudgedRun:
         return sorted(workload["arms"], key=lambda arm: (arm not in CONTROLS, arm))
 
     def sides(self, workload: Mapping[str, Any]) -> list[str]:
-        """Return the sides of a workload: ``produce``, ``consume``, ``commit``."""
-        return [side for side in _SIDES if workload.get(side)]
+        return [side for side in ("produce", "consume", "commit") if workload.get(side)]
 
     def doubt(self) -> str | None:
         """Return why nothing of the run is evidence: it did not finish, or its harness can't be trusted. Else None."""
@@ -96,11 +181,15 @@ def read_judged_run(home: Path) -> JudgedRun:
     """Read the run in ``home``. Raises EvidenceError if it was not judged or a document is damaged."""
     verdict, analysis = verdict_of(home), analysis_of(home)
     run, timeline = read_object(home / "run.json"), read_object(home / "timeline.json")
+    for name, document in (("run.json", run), ("timeline.json", timeline)):
+        require_schema_version(str(home / name), document, SCHEMA_VERSION)
     try:
         _ = run["run_id"], [step["id"] for step in timeline["steps"]], analysis["recoveries"], timeline["cluster"]
         _ = [(workload["name"], dict(workload["arms"])) for workload in timeline["workloads"]]
         _ = [row["n"] for table in ("distributions", "gaps") for row in analysis[table]]
     except (KeyError, TypeError, ValueError) as error:
         again = f"judge the run again: aftershock verdict {home}"
-        raise EvidenceError(f"{home}: its documents are not as they were written ({error!r}); {again}") from error
+        raise EvidenceError(
+            f"{home}: its documents lack a field or have a field of the wrong type ({error!r}); {again}"
+        ) from error
     return JudgedRun(home, run, timeline, analysis, verdict)

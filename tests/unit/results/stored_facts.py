@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from aftershock.results.evidence.analysis import document
+from aftershock.results.evidence.stored import analysis_document
 from aftershock.results.measure.facts import (
     Distribution,
     Facts,
@@ -35,7 +35,7 @@ Row = Mapping[str, Any]
 def text_of(facts: Facts) -> str:
     """The JSON text, with a line per row."""
     parts = []
-    for name, value in document(facts).items():
+    for name, value in analysis_document(facts).items():
         if name not in UNREAD:
             rows = ",\n".join(map(json.dumps, value)) if isinstance(value, list) else json.dumps(value)
             parts.append(f'"{name}": ' + (f"[\n{rows}\n]" if isinstance(value, list) else rows))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aftershock.results.checks.check import Check, Status
-from aftershock.results.evidence.analysis import document
 from aftershock.results.evidence.evidence import Evidence, Objective, read
+from aftershock.results.evidence.stored import analysis_document
 from aftershock.results.judge import evaluate
 from aftershock.results.measure.facts import Facts, LongestGap
 from aftershock.results.report.plots import metrics
@@ -188,7 +188,7 @@ def test_commits_meet_a_fault_on_the_topic_that_keeps_them(evidence_: Evidence, 
 def test_the_report_draws_them(evidence_: Evidence, facts_: Facts) -> None:
     """A plot of commit latency, a panel for each arm that commits."""
     labels = {client.key: f"arm={client.arm}" for client in evidence_.clients}
-    told = json.loads(json.dumps(document(facts_)))
+    told = json.loads(json.dumps(analysis_document(facts_)))
     drawn = {one.title: one.over_time.svg for one in metrics(evidence_, (), told, labels)}
     assert ["Produce latency", "End-to-end latency", "Commit latency"] == list(drawn)
     assert "arm=ours, committer in rack a" in drawn["Commit latency"]

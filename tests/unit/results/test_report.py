@@ -310,5 +310,5 @@ def test_a_run_not_judged_yet_is_told_so(made: Made, tmp_path: Path) -> None:
         write_report(home)
     (home / "verdict.json").write_text('{"checks": [{}]}')
     (home / "analysis.json").write_text("{}")
-    with pytest.raises(EvidenceError, match="not as it was written"):
+    with pytest.raises(EvidenceError, match="not a verdict of Aftershock"):
         write_report(home)

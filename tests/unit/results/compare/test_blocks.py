@@ -11,8 +11,8 @@ from aftershock.results.checks.check import Status
 from aftershock.results.compare import blocks
 from aftershock.results.compare.blocks import Block, Measure, block_cuts
 from aftershock.results.compare.comparison import Question, confident, rows
-from aftershock.results.evidence.analysis import document
 from aftershock.results.evidence.evidence import Evidence, read
+from aftershock.results.evidence.stored import analysis_document
 from aftershock.results.measure.facts import Facts, MeasurementRequest
 from aftershock.results.measure.measure import measure
 from aftershock.results.spark.tables import columns
@@ -101,7 +101,7 @@ def test_arms_are_told_apart(measured: Facts) -> None:
 
 def test_what_is_stored_is_what_was_measured(measured: Facts, blocked: Evidence) -> None:
     """`analysis.json` leads to the same blocks as the measurements themselves, recoveries too."""
-    stored = json.loads(json.dumps(document(measured)))
+    stored = json.loads(json.dumps(analysis_document(measured)))
     for measure_ in (P90, Measure("produce.gap")):
         assert blocks.of_slices(measured.slices(measure_.cut, CLIENTS[0]), measure_.q) == blocks.stored(
             stored, blocked.steps, measure_, CLIENTS[0]

@@ -3,7 +3,7 @@
 import json
 from dataclasses import fields
 
-from aftershock.results.evidence.analysis import document
+from aftershock.results.evidence.stored import analysis_document
 from aftershock.results.measure.facts import (
     Cut,
     Distribution,
@@ -40,7 +40,7 @@ def test_every_measurement_is_a_row_that_says_whose_it_is() -> None:
         cuts={(cut, "w/a"): (Slice("rack=a", 5, seen),)},
         calms={(RecoveryCriterion("kill-1", q=0.99), "w/a"): Recovered(9, None, 8)},
     )
-    told = json.loads(json.dumps(document(facts), allow_nan=False))
+    told = json.loads(json.dumps(analysis_document(facts), allow_nan=False))
     assert {one.name for one in fields(Facts)} - UNSAID <= told.keys()
     assert {"0.99": 50, "1.0": None} == told["distributions"][0]["at"]
     assert [{"q": 0.99, "confidence": 0.95, "low_us": 45, "high_us": None}] == told["distributions"][0]["bands"]

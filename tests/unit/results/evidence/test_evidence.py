@@ -1,5 +1,6 @@
 """Broken evidence gets a sentence that names the file; partial evidence is read."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,10 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from aftershock.errors import EvidenceError
-from aftershock.results.checks.check import Check
+from aftershock.results.checks.check import Check, Verdict
 from aftershock.results.evidence.evidence import REQUIRED, Objective, Phase, read
 from aftershock.results.evidence.phases import RUN, merged, windows_of
 from aftershock.results.evidence.schema import CHECKS, TABLES
+from aftershock.results.evidence.stored import read_judged_run
 from aftershock.results.spark.tables import columns
 from aftershock.tests.unit.results.evidence_factory import Made
 
@@ -82,6 +84,45 @@ def test_a_broken_file_is_named(home: Path, name: str, spoil: Callable[[Path], N
     assert str(home / name) in str(error.value)
     assert says in str(error.value)
     assert "run the plan again" in str(error.value) or "not one of" in str(error.value) or "damaged" in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["run.json", "timeline.json", "manifest.json"])
+@pytest.mark.parametrize("version", [2, "2"])
+def test_a_run_of_a_newer_schema_version_is_refused(home: Path, name: str, version: object) -> None:
+    """The error names the file, both versions, and the way out."""
+    document = json.loads((home / name).read_text()) | {"schema_version": version}
+    (home / name).write_text(json.dumps(document))
+    with pytest.raises(EvidenceError) as error:
+        read(home, columns())
+    says = f"schema version {version!r} is unknown, this Aftershock reads up to 1; upgrade Aftershock"
+    assert f"{home / name}: {says}" == str(error.value)
+
+
+@pytest.mark.parametrize(("name", "newest"), [("verdict.json", 1), ("analysis.json", 2), ("run.json", 1)])
+def test_newer_documents_of_a_judged_run_are_refused(home: Path, name: str, newest: int) -> None:
+    """A report, a story and a comparison read the stored documents only."""
+    run = json.loads((home / "run.json").read_text())
+    (home / "verdict.json").write_text(Verdict(run["run_id"], "demo", 7, (), ()).text())
+    tables: dict[str, list[object]] = {"distributions": [], "gaps": [], "recoveries": []}
+    (home / "analysis.json").write_text(json.dumps({"schema_version": 2, **tables}))
+    document = json.loads((home / name).read_text())
+    (home / name).write_text(json.dumps(document | {"schema_version": newest + 1}))
+    with pytest.raises(EvidenceError, match=f"{name}: schema version {newest + 1} is unknown.*; upgrade Aftershock"):
+        read_judged_run(home)
+    del document["schema_version"]
+    (home / name).write_text(json.dumps(document))
+    assert read_judged_run(home).run_id == run["run_id"]
+
+
+def test_the_manifest_names_no_file_outside_the_run(home: Path, tmp_path: Path) -> None:
+    """A path that leaves the run directory is refused, even if the file exists."""
+    stray = tmp_path / "stray.parquet"
+    stray.write_bytes((home / "outcomes/produce-0.parquet").read_bytes())
+    manifest = json.loads((home / "manifest.json").read_text())
+    manifest["files"].append("outcomes/../../stray.parquet")
+    (home / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(EvidenceError, match=r"stray\.parquet: named in the manifest, but missing"):
+        read(home, columns())
 
 
 def test_a_torn_last_line_is_left_out(home: Path) -> None:
