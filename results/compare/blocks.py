@@ -53,7 +53,6 @@ class Measure:
 
     @property
     def cut(self) -> Cut:
-        """Cut (metric and window) to measure."""
         return Cut(self.metric, self.window, each="block")
 
     @property
@@ -110,7 +109,6 @@ def block_cuts(evidence: Evidence) -> tuple[Cut, ...]:
 
 
 def sides_of(client: Client) -> tuple[str, ...]:
-    """Return the client's sides: ``produce``, ``consume``, ``commit``."""
     topics = {"produce": client.produces_to, "consume": client.consumes_from, "commit": client.commits_to}
     return tuple(side for side, topic in topics.items() if topic is not None)
 

@@ -1,31 +1,16 @@
 """Statistics of comparisons: improved, regressed, equivalent or inconclusive, judged by blocks. Pure.
 
-The input is one number per block (a quantile, a gap, a time to recover). Lower is better; None is slower than any
-value.
+The input is one number per block (a quantile, a gap, a time to recover); lower is better. The unit is the block, never
+the record: the records of one stall are one event, and tests that count records raise false alarms in a third of all
+comparisons of a client with itself. All calculations use log-ratios of ours / theirs.
 
-**Tests**
-
-* The unit is the block, never the record: the records of one stall are one event, and tests that count records raise
-  false alarms in a third of all comparisons of a client with itself.
-* All calculations use log-ratios, so that double and half are equally far from 1. A ratio is ours / theirs.
-* Paired blocks: Student's t-test, and in addition the exact sign-flip test, which assumes only symmetry: all ``2^B``
-  flips up to 12 blocks, above that 100 000 flips drawn with the caller's seed.
-* A pair with None or with a value without a logarithm has no ratio, but may have a sign. Then no ratio is estimated,
-  and only the signs are tested; a pair without a sign counts as evidence against both directions.
-* Two groups without pairs: Welch's t on logarithms.
-* "Equivalent" is shown by two one-sided tests (TOST) within a margin. The absence of a significant difference does not
-  show equivalence.
-
-**Verdicts**
-
-* A pair is one block in which both clients suffered the same fault at the same time. With fewer than six pairs no sign
-  test can reach p = 0.05 (with five signs the smallest p is 1 in 16), so the result is inconclusive. It is also
-  inconclusive if a block has too few records.
-* Every additional metric adds a chance of a false alarm. Holm's correction covers all metrics of a pair of arms,
-  including those that could not be tested.
-* A ratio that is shown to be within the margin is equivalent, even if a difference is certain.
-* A block without a value (no success, no calm period) is slower than any: it is counted, no ratio is estimated, and
-  only the signs are tested.
+* Paired blocks (both clients suffered the same fault at the same time): Student's t-test, and the exact sign-flip test,
+  which assumes only symmetry. Two groups without pairs: Welch's t.
+* A block without a value (no success, no calm period) is None, slower than any value. Then no ratio is estimated, and
+  only the signs are tested; a pair without a sign counts as evidence against both directions.
+* "Equivalent" is shown by two one-sided tests (TOST) within a margin, even if a difference is certain.
+* With five pairs the smallest p of a sign test is 1 in 16, so fewer than six pairs are inconclusive.
+* Holm's correction covers all metrics of a pair of arms, including metrics that could not be tested.
 
 Only ``scipy.special`` is used: ``scipy.stats`` takes a second to import, in every judgement.
 """
@@ -60,12 +45,10 @@ class Interval:
 
 @dataclass(frozen=True)
 class Tested:
-    """Result of the tests.
+    """P-values of the tests for a difference (``p``, ``p_flip``) and for equivalence.
 
-    ``p``: p-value of the test for a difference; ``p_equivalent``: p-value of the test for equivalence (TOST).
-
-    ``flips``: number of sign assignments behind ``p_flip``, None if no signs were flipped. ``interval`` is None if no
-    ratio can be estimated; then ``p`` comes from the sign test. ``direction``: -1 if ours is lower.
+    ``flips``: number of sign assignments behind ``p_flip``. ``interval`` is None if no ratio can be estimated; then
+    ``p`` comes from the sign test. ``direction``: -1 if ours is lower.
     """
 
     p: float
@@ -112,7 +95,10 @@ def welch(ours: Values, theirs: Values, margin: float, *, confidence: float = 0.
 
 
 def sign_flip(differences: Sequence[float], seed: int) -> tuple[float, int]:
-    """Return the two-sided p-value of the mean under random signs, and the number of sign assignments."""
+    """Return the two-sided p-value of the mean under random signs, and the number of sign assignments.
+
+    Up to 12 blocks all ``2^B`` assignments are tried, above that 100 000 assignments drawn with ``seed``.
+    """
     values = np.asarray(differences)
     bound = abs(values.sum()) - _ROUNDING * np.abs(values).sum()
     if len(values) <= EXACT_BLOCKS_MAX:

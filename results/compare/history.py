@@ -46,7 +46,7 @@ _TEXTS = ("run_id", "plan", "workload", "arm", "metric", "window", "unit")
 
 @dataclass(frozen=True)
 class Line:
-    """One metric of one run."""
+    """Line of the ledger: one metric of one run."""
 
     night: date
     run_id: str
@@ -64,7 +64,6 @@ class Line:
     git: str | None
 
     def to_json(self) -> str:
-        """Return the line without its newline."""
         return json.dumps({"schema_version": SCHEMA_VERSION, **asdict(self), "night": self.night.isoformat()})
 
 
@@ -167,7 +166,7 @@ _GLOBS = ("metric", "plan", "arm")
 
 @dataclass(frozen=True)
 class Issue:
-    """One known issue; the days are inclusive."""
+    """Known issue; both days are inclusive."""
 
     metric: str
     reason: str
@@ -177,7 +176,6 @@ class Issue:
     arm: str = "*"
 
     def covers(self, plan: str, arm: str, metric: str, changed: date) -> bool:
-        """Return True if the issue covers a change of that night."""
         pairs = ((plan, self.plan), (arm, self.arm), (metric, self.metric))
         return self.begin <= changed <= self.until and all(fnmatchcase(name, glob) for name, glob in pairs)
 

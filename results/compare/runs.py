@@ -8,9 +8,6 @@ arm's.
 
 **Comparable runs.** Two runs must have the same plan: name, load, topics, timing, cluster and faults. Kafka's version,
 an arm's settings, our revision and the host may differ; the differences are noted.
-
-**Output** as text for a terminal, Markdown and JSON. Lines of a terminal have at most 80 columns; a ratio is shown with
-its interval, and a missing value as a dash.
 """
 
 import hashlib
@@ -206,7 +203,7 @@ def exit_code(comparisons: Sequence[Comparison]) -> int:
 
 
 def text(comparisons: Sequence[Comparison]) -> str:
-    """Format for a terminal, without a final newline."""
+    """Format for a terminal with at most 80 columns, without a final newline."""
     blocks = []
     for comparison in comparisons:
         title = f"{comparison.verdict}: {comparison.ours} against {comparison.theirs}"
@@ -229,7 +226,6 @@ def text(comparisons: Sequence[Comparison]) -> str:
 
 
 def markdown(comparisons: Sequence[Comparison]) -> str:
-    """Format as Markdown, a heading and a table per comparison."""
     blocks = []
     for comparison in comparisons:
         title = f"### {comparison.verdict}: {cell(comparison.ours)} against {cell(comparison.theirs)}\n\n"
@@ -241,7 +237,6 @@ def markdown(comparisons: Sequence[Comparison]) -> str:
 
 
 def document(comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    """Return the JSON document that ``--json`` prints."""
     pairs = [asdict(comparison) | {"verdict": comparison.verdict} for comparison in comparisons]
     return {"schema_version": SCHEMA_VERSION, "comparisons": pairs}
 

@@ -1,15 +1,11 @@
-"""Trends of nightly series: change points, not thresholds; and their output.
+"""Trends of nightly series: change points, not thresholds.
 
-**Detection.** PELT with an rbf kernel (``ruptures``) on logarithms of an arm's ratio to its control, so that effects on
+PELT with an rbf kernel (``ruptures``) on logarithms of an arm's ratio to its control, so that effects on
 both arms cancel; without a control, on logarithms of the value itself. Penalty 6 and segments of at least 3 nights
 raised no alarm in simulations without a shift. A change under 10 % is ignored. Before 24 nights that penalty never
 finds a change, so the result is inconclusive. The last 120 nights are examined, and a change counts while it is among
 the last 45 (a change of x1.2 may take 27 nights to be detected). A censored night has no value. Censored nights are
 counted, and a series with a censored night among its last three is inconclusive.
-
-**Output** as text for a terminal, as JSON, and the ledger as CSV for Apache Otava: a row per night, a column per
-series, ``time`` first, ``run`` and ``commit`` as attributes. Otava needs a number in every cell, so a night without a
-value gets the previous one (the first nights get the next one), as Otava itself does with missing points.
 """
 
 import csv
@@ -61,7 +57,6 @@ class Change:
 
     @property
     def ratio(self) -> float:
-        """Ratio of the value after the change to the value before."""
         return self.after / self.before
 
 
@@ -215,7 +210,6 @@ def _name(trend: Trend) -> str:
 
 
 def document(series_trends: Sequence[Trend], broken: Sequence[str]) -> dict[str, Any]:
-    """Return the JSON document that ``--json`` prints."""
     rows = []
     for trend in series_trends:
         row = asdict(trend)
@@ -226,7 +220,11 @@ def document(series_trends: Sequence[Trend], broken: Sequence[str]) -> dict[str,
 
 
 def otava(lines: Sequence[Line]) -> tuple[str, int]:
-    """Return the CSV and the number of filled cells."""
+    """Return the ledger as CSV for Apache Otava, and the number of filled cells.
+
+    A row is a night, a column a series. Otava needs a number in every cell, so a night without a value gets the
+    previous value (the first nights get the next value), as Otava itself does with missing points.
+    """
     nights = sorted({line.night for line in lines})
     columns: dict[str, list[float]] = {}
     filled = 0

@@ -33,7 +33,6 @@ class Remote(Source):
         self._parts: dict[str, str] | None = None
 
     def where(self, name: str) -> str:
-        """Return the URI of a file."""
         return f"{self._uri}/{name}"
 
     def content(self, name: str) -> bytes | None:

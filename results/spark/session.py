@@ -7,21 +7,13 @@
        spark://host:port  yarn  k8s://…    the same JVM as the driver, executors elsewhere
        sc://host:port                      Spark Connect: no JVM of ours at all
 
-No rows pass through this process, and no jar of ours is needed anywhere. Spark spills to a hidden folder beside its
-log; if the process is killed, the folder stays there, and the cleanup of the run directory removes it.
+Spark spills to a hidden folder beside its log; if the process is killed, the folder stays there, and the cleanup of the
+run directory removes it. A JVM's output goes to the log, never to the terminal. Spark's own clients retry for minutes,
+so an address is probed first.
 
-**Our JVM.** Its output goes to the log, never to the terminal, and so does what PySpark logs of exceptions. The
-caller's Ctrl-C handler is restored. PySpark forgets a JVM that has ended, so that another session can follow in the
-process.
-
-**Class-data archive.** Half of a small judgement is the JVM's reading of ten thousand classes; AppCDS maps them from a
-file instead. The archive is for one Java, one PySpark and one folder of jars, and named for them. It lies in the user's
-cache (XDG_CACHE_HOME) and may be removed at any time; `aftershock images --ensure` creates it. Without the archive, or
-with a damaged archive, everything works and starts slower.
-
-**Spark Connect.** Its client is imported only here and only for an ``sc://`` address. Only session settings that the
-server accepts are made. While the block lasts, PySpark's functions build for Connect, afterwards for a JVM again.
-Spark's own clients retry for minutes, so an address is probed first.
+Half of a small judgement is the JVM's reading of ten thousand classes. A class-data archive (AppCDS) maps the classes
+from a file instead. The archive is for one Java, one PySpark and one folder of jars, and may be removed at any time;
+`aftershock images --ensure` creates it. Without the archive, or with a damaged archive, Spark starts slower.
 """
 
 import fcntl

@@ -1,24 +1,12 @@
 """``aftershock sql``: one query of Spark SQL on runs, on evidence elsewhere, or on a history.
 
-**Queries only.** Evidence is never changed. Spark executes a command as soon as it parses the text, so commands must be
-detected before that: by the first word of the statement. A statement that starts with WITH may be an INSERT, so its
-EXPLAIN plan decides.
+Evidence is never changed. Spark executes a command as soon as it parses the text, so commands must be detected before
+that: by the first word of the statement. A statement that starts with WITH may be an INSERT, so its EXPLAIN plan
+decides. The tables of runs are temporary views: their evidence, the results of judging, and the documents. Every view
+begins with ``run``, the run's id; a table that a run lacks has no rows.
 
-**Views.** The tables of runs are temporary views: their evidence, the results of judging, and the documents. Every view
-begins with ``run``, the run's id, for one run or a hundred; a table that a run lacks has no rows. Nothing is copied.
-
-**Output** as a table for people, JSON or CSV for programs. Rows are fetched one by one, never all at once. A table
-needs the width of its cells, so it shows the first thousand rows only.
-
-**History.** The results of many runs in folders that one query reads::
-
-    gold/checks/run_date=2026-11-21/plan=demo/run_id=20261121-101500-demo-831f/part.parquet
-    silver/latency_hist/run_date=…                                             part-0.parquet, …
-
-The folders' names are columns, so a query of last month opens no other files. A run that is archived again replaces its
-files. Files appear under their names only when complete. Archiving needs no Spark.
-
-The Spark session begins and ends with the query. Its log is kept only after an error, which names it.
+A history has the results of many runs in folders whose names are columns, so a query of last month opens no other
+files: ``gold/checks/run_date=2026-11-21/plan=demo/run_id=20261121-101500-demo-831f/part-0.parquet``.
 """
 
 import csv
@@ -79,7 +67,7 @@ def first_word(text: str) -> str:
 
 
 def refused(error: Exception) -> AftershockError:
-    """Return Spark's error about a query as a sentence. The session must be open."""
+    """Return Spark's error about a query. The session must be open."""
     return AftershockError(f"Spark refuses the query: {reason(error)}")
 
 

@@ -3,17 +3,13 @@
 Published: since 4.0 a coordinator waits 5 ms for more commits to write, so a lone commit takes those 5 ms; with the
 adaptive linger it takes less than 1 ms, and no more than before under load.
 
-**Idle.** Three runs form a Latin square: each broker has each linger once, so the mean over the runs at the same slice
-of time is free of differences between brokers. n counts slices.
-
-**Busy.** A closed loop over many groups, at the coordinators of one linger after the other, in the same Latin square. n
-counts rounds; the figure of a round is the mean over the runs. A coordinator's flush is a batch: with two commits per
-flush or fewer nothing was batched, the linger has no effect, and the claims are inconclusive. The KIP claims *no
-worse*, so a better result does not contradict it: each claim has only one bound.
+Three runs form a Latin square: each broker has each linger once, so the mean over the runs at the same slice or round
+is free of differences between brokers. **Idle:** n counts slices. **Busy:** a closed loop over many groups, at the
+coordinators of one linger after the other; n counts rounds. Without batching (two commits per flush or fewer) the
+linger has no effect, and the claims are inconclusive. The KIP claims *no worse*, so each claim has only one bound.
 
 **Full batches.** A batch is full when the metadata of one more commit would not fit. The coordinator gives up a write
-that is never flushed after ``offsets.commit.timeout.ms``, 5 s: a commit answered within half of that was flushed, and a
-later one can't be distinguished from one that was left behind. Without full batches the claim is inconclusive.
+that is never flushed after ``offsets.commit.timeout.ms``, 5 s: a commit answered within half of that was flushed.
 
 **Killed coordinators.** The run's integrity checks of commits compare the commits that a killed coordinator
 acknowledged with those its successor knows. n counts kills that were witnessed and exposed.

@@ -1,17 +1,14 @@
 """Claims of KIP-227 (incremental fetch requests): a fetch costs what changed, not all partitions in its session.
 
 The KIP publishes no figures. A partition that is named in full costs about 70 bytes of a request and its response
-(Fetch 15 and later: 33 and 37). The unit is a slice of time: in each, a line through four sizes gives the cost of one
-more partition.
+(Fetch 15 and later: 33 and 37). In each slice of time, a line through four sizes gives the cost of one more partition.
 
-**Cost of a fetch:** its request and its response without the records, which cost the same with or without a session, as
-the reference consumers count them. Counters are sampled each second and only grow; a slice's value is the growth from
-the last sample before its start to the last sample before its end. Full and incremental fetches are counted separately,
-so the full fetch that opens a session is in no incremental figure.
+**Cost of a fetch:** its request and its response without the records, as the reference consumers count them. Counters
+are sampled each second and only grow; a slice's value is the growth from the last sample before its start to the last
+sample before its end.
 
-**Cost at the brokers:** CPU and network use of each broker's container in the steady phase, as the kernel counts it. It
-includes all clients, so only one arm runs at a time. Followers have no setting that switches sessions off; a session
-cache without slots does it.
+**Cost at the brokers:** CPU and network use of each broker's container in the steady phase, as the kernel counts it,
+with all clients, so only one arm runs at a time. A session cache without slots switches followers' sessions off.
 
 **Lost sessions:** a session that its broker no longer knows is *lost*. It is *regained* when the next event of this
 client and this broker is the response to a full fetch, with a session or without (the cache may be full). That response

@@ -1,18 +1,12 @@
 """Claims of KIP-392 (reads from the closest replica), also while that replica lags or is dead, or the leader is dead.
 
-All leaders are in rack a, all consumers in rack b.
+All leaders are in rack a, all consumers in rack b. The bytes that cross racks are counted by each client on its
+connections to each broker, in slices of 10 s from when each partition had its three replicas; the first slice, in which
+the leaders name the replicas, is left out.
 
-**While all is well:** the bytes that cross racks, as each client counts them on its connections to each broker,
-Metadata included. The unit is a slice of 10 s from when each partition had its three replicas; the first slice, in
-which the leaders name the replicas, is left out. The KIP promises only less traffic between racks: how stale a follower
-is, is reported.
-
-**When the closest replica fails:** how long a lagging replica was kept counts from the start of its lag to each
-partition's first record from another broker. A gap is the longest time without a delivery while a broker was dead.
-Consumers that read from the leader have a gap too, which no choice of replica can avoid, so the gaps are compared with
-theirs.
-
-Promises of the KIP's text that Kafka did not ship are in the table as well.
+A gap is the longest time without a delivery while a broker was dead. Consumers that read from the leader have a gap
+too, which no choice of replica can avoid, so the gaps are compared with theirs. Promises of the KIP's text that Kafka
+did not ship are in the table as well.
 """
 
 from collections.abc import Sequence

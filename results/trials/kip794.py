@@ -6,16 +6,12 @@ sticky partitioner, 46.8 of 65 MB went to the slow broker; with uniform, adaptiv
 of 66 MB. With 2 MB/s uniform saturates (1.85 MB/s, p99 2408 ms) and adaptive does not (167 ms; 14.9 MB of 65.7 to the
 slow broker).
 
-**One slow broker:** series 1 offers a rate that the cluster can bear if no queue runs away, series 2 one that it can't.
-Shares are means over slices of 10 s, differences are paired by slice. A p99 is of all records of the fault, and its
-interval comes from resampling whole slices. A record that found no room in the buffer within ``max.block.ms`` failed
-before it had a partition: that distinguishes an exhausted buffer from a slow broker.
+Series 1 offers a rate that the cluster can bear if no queue runs away, series 2 a rate that it can't. A record that
+found no room in the buffer within ``max.block.ms`` failed before it had a partition.
 
-**Controls:** equal brokers, records with keys, and (KIP-1123) the rack. Shares of equal brokers count as even if they
-differ by at most 10 points: a draw decides about nine records, so measuring a share of a third to within 1.5 points
-would take some 2,700 draws, eight minutes at this rate. The key of a record follows from its number alone, so arms are
-compared record by record. While a rack's broker is dead or returning, the location of its leaders is undefined: only
-one statement covers that time.
+Shares of equal brokers count as even if they differ by at most 10 points: a draw decides about nine records, so
+measuring a third to within 1.5 points would take some 2,700 draws, eight minutes at this rate. A record's key follows
+from its number alone, so arms are compared record by record.
 """
 
 from collections.abc import Callable, Sequence
@@ -252,10 +248,7 @@ def near(part: Part) -> Judged:
     steady = next(row for row in rows if row["name"] == "steady")
     # The window of the election is ``timing.fault`` long; the load ends with the last window.
     (elected,) = part.phases("home")
-    led = [
-        Slice(steady["start_us"], steady["end_us"]),
-        Slice(elected["end_us"], max(row["end_us"] for row in rows)),
-    ]
+    led = [Slice(steady["start_us"], steady["end_us"]), Slice(elected["end_us"], max(row["end_us"] for row in rows))]
     records = [of(part, "near").within(span) for span in led]
     outside = sum(int((of_span.partition[of_span.ok] != home).sum()) for of_span in records)
     total = sum(int(of_span.ok.sum()) for of_span in records)
@@ -344,12 +337,7 @@ def _on_slow(judge: Callable[..., Judged], *arguments: object) -> Judge:
 
 CLAIMS = (
     _slow(
-        "sticky-runs-away",
-        "sticky: most bytes go to the slow broker",
-        "above 50 %",
-        _on_slow(runaway),
-        SERIES1,
-        "72 %",
+        "sticky-runs-away", "sticky: most bytes go to the slow broker", "above 50 %", _on_slow(runaway), SERIES1, "72 %"
     ),
     _slow("sticky-rises", "sticky: the slow broker's queue only grows", "slope above 0", _on_slow(rising), SERIES1),
     _slow("sticky-after-heal", "sticky: still skewed after the heal", "above 50 %", _on_slow(after_heal), SERIES1),
@@ -410,11 +398,7 @@ CLAIMS = (
     ),
     _slow("batches", "uniform batches better than sticky at linger 0", "below 1", _on_slow(batches), EQUAL),
     _rack(
-        "rack-near",
-        "KIP-1123: while the rack leads, no record leaves it",
-        "none outside",
-        on_part(RACK, near),
-        "home",
+        "rack-near", "KIP-1123: while the rack leads, no record leaves it", "none outside", on_part(RACK, near), "home"
     ),
     _rack(
         "rack-away",

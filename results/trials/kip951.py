@@ -1,30 +1,22 @@
 """Claims of KIP-951 (leader discovery): new leaders in produce and fetch responses save the wait for metadata.
 
-**Statistic.** The worst latency among the records of one move's window, one number per move and arm, paired by move. At
-a low rate the first metadata refresh repairs all partitions, so a quantile of all records would show only the records
-in between. The window opens when the move is requested, at least 0.1 s before leaders change, so that it includes the
-records in flight, and closes a second after they have changed. The classic p99.9 of all records under the moves is
-reported as well, if there are the 10 000 records that it needs.
+**Statistic.** The worst latency among the records of one move's window, one number per move and arm, paired by move: at
+a low rate the first metadata refresh repairs all partitions, so a quantile of all records would hide the records that
+waited. The window opens when the move is requested and closes a second after leaders have changed. Restarts are
+measured with the records that were due from SIGTERM to exit, and have no bound: the KIP's tables of restarts are from
+70 minutes on fifteen machines, with 108 and 9000 partitions.
 
 **Arms.** ``both`` is the KIP (leader hints, and an immediate retry), ``neither`` the client before it, ``retry`` the
 alternative that the KIP rejected, ``hints`` the other half. Published, the KIP's micro-benchmark: p99.9 of produce 1675
 ms without and 215 ms with it; 1781, 1934 and 5352 ms for an immediate retry without hints.
 
 **Late metadata.** In parts with late Metadata responses, all arms use a separate connection for Metadata. On the shared
-connection that Kafka's clients use, responses arrive in order, so a late one, which each client requests in the
-background, delays the records behind it as well: measured that way (``shared-300``), the KIP's arm is as slow as the
-response is late.
+connection that Kafka's clients use, a late response delays the records behind it, so the KIP's arm is as slow as the
+response is late (part ``shared``; also clients of other projects). A new leader shows records to consumers only when
+its followers have the records, which may take 300 ms: one part with consumers delays the response by 1 s.
 
-**Control.** Hints are compared with no hints under the same retry rule, rather than the whole KIP with a client that
-lacks it: Kafka retries immediately after *any* news of a leader, also from Metadata (``docs/KIPS.md``), so that half
-may help after a kill.
-
-**Also reported** (``BESIDE``), without effect on the verdict: consumers, other clients, other ways to move leaders,
-each with the same statistic under Metadata that is 300 ms late. Clients of other projects have no separate connection
-for Metadata, so a late response may delay records with or without hints. A new leader shows records to consumers only
-when its followers have them, which may take as long as a response that is 300 ms late: therefore one part delays the
-response by 1 s. Restarts are measured with the records that were due from SIGTERM to exit, and have no bound: the KIP's
-tables of them are from 70 minutes on fifteen machines, with 108 and 9000 partitions.
+**Control.** Hints are compared with no hints under the same retry rule: Kafka retries immediately after *any* news of a
+leader, also from Metadata (``docs/KIPS.md``), so that half of the KIP may help after a kill.
 """
 
 from collections.abc import Callable, Mapping

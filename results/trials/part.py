@@ -125,11 +125,9 @@ class Part:
 
     @property
     def home(self) -> Path:
-        """The run directory."""
         return self.run.home
 
     def doubt(self) -> str | None:
-        """Return the reason why the whole run can't be used as evidence, or None."""
         return self.run.doubt()
 
     def blocks(self, client: str, measure: str) -> dict[int, Block]:
