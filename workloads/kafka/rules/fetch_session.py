@@ -157,20 +157,20 @@ class FetchSession:
             self._partitions = dict(wanted)
             self._index_topics()
             return FetchRequestPlan(self._session_id, self._epoch, dict(wanted), topic_ids=self._all_have_ids)
-        known = self._partitions
-        differ = {tp: old for tp, old in known.items() if wanted.get(tp) != old}
+        session = self._partitions
+        differ = {tp: old for tp, old in session.items() if wanted.get(tp) != old}
         changed = {tp: wanted[tp] for tp in differ if tp in wanted}
         forgotten = tuple((tp, old.topic_id) for tp, old in differ.items() if tp not in wanted)
         # A topic was recreated under its name if both ids are known and differ.
         other_ids = {tp: differ[tp].topic_id for tp, new in changed.items() if differ[tp].topic_id != new.topic_id}
         replaced = tuple((tp, old_id) for tp, old_id in other_ids.items() if old_id and changed[tp].topic_id)
-        grown = len(wanted) > len(known) - len(forgotten)
-        added = {tp: new for tp, new in wanted.items() if tp not in known} if grown else {}
+        grown = len(wanted) > len(session) - len(forgotten)
+        added = {tp: new for tp, new in wanted.items() if tp not in session} if grown else {}
         # Rule 4: updating a dict keeps a changed partition in its place.
         for tp, _ in forgotten:
-            del known[tp]
-        known.update(changed)
-        known.update(added)
+            del session[tp]
+        session.update(changed)
+        session.update(added)
         if added or forgotten or other_ids:
             self._index_topics()
         by_id = self._all_have_ids and all(topic_id for _, topic_id in forgotten)

@@ -140,9 +140,9 @@ class Metadata:
     def leader(self, tp: TopicPartition) -> Leader:
         """Return the leader; ``node_id`` is UNKNOWN if there is none, it isn't cached, or a newer epoch was seen."""
         cached = self._partitions.get(tp)
-        seen = self._epochs.get(tp, UNKNOWN)
-        if cached is None or cached.leader.epoch != seen or cached.leader.node_id not in self.nodes:
-            return Leader(UNKNOWN, seen)
+        last_epoch = self._epochs.get(tp, UNKNOWN)
+        if cached is None or cached.leader.epoch != last_epoch or cached.leader.node_id not in self.nodes:
+            return Leader(UNKNOWN, last_epoch)
         return cached.leader
 
     def last_seen_epoch(self, tp: TopicPartition) -> int | None:
@@ -260,13 +260,13 @@ class Metadata:
 
     def _latest(self, tp: TopicPartition, new: PartitionMetadata, *, renewed: bool) -> PartitionMetadata | None:
         """Return the newer of the cached and the received partition; None if the latter is stale and none is cached."""
-        seen, epoch = self._epochs.get(tp), new.leader.epoch
-        restarts = renewed and seen is not None and epoch != UNKNOWN
-        if seen is not None and UNKNOWN < epoch < seen and not restarts:
+        last_epoch, epoch = self._epochs.get(tp), new.leader.epoch
+        restarts = renewed and last_epoch is not None and epoch != UNKNOWN
+        if last_epoch is not None and UNKNOWN < epoch < last_epoch and not restarts:
             self.counts["metadata_stale_refused"] += 1
             return self._partitions.get(tp)
         self.counts["metadata_topic_id_changes"] += restarts
-        if epoch != seen or restarts:
+        if epoch != last_epoch or restarts:
             self._refresh.advanced()
         if epoch == UNKNOWN:
             self._epochs.pop(tp, None)

@@ -45,7 +45,7 @@ _SOFTWARE = {"client_software_name": "aftershock", "client_software_version": "1
 _CLOSE_TIMEOUT_MS = 1_000.0  # limit for writing buffered requests in `close`
 _BUFFER_BYTES_MAX = 1 << 16  # `ask` and `send_only` flush when their buffer reaches this size
 
-Done = Callable[[Any], None]
+Callback = Callable[[Any], None]
 """Callback that receives the response, or an exception instead. It must not raise."""
 
 
@@ -59,7 +59,7 @@ class Reply(NamedTuple):
 class _Pending(NamedTuple):
     correlation_id: int
     response_type: type[ResponsePayload]
-    done: Done
+    callback: Callback
     deadline_s: float
 
 
@@ -142,15 +142,15 @@ class Channel(asyncio.Protocol):
         self.flush()
         return reply
 
-    def ask(self, kind: type[RequestPayload], body: Sequence[bytes], done: Done, *, timeout_ms: float) -> None:
-        """Queue an encoded request for the next ``flush``; ``done`` is called exactly once, later.
+    def ask(self, kind: type[RequestPayload], body: Sequence[bytes], callback: Callback, *, timeout_ms: float) -> None:
+        """Queue an encoded request for the next ``flush``; ``callback`` is called exactly once, later.
 
         Raises:
-            ConnectionError: the channel is closed; ``done`` isn't called.
+            ConnectionError: the channel is closed; ``callback`` isn't called.
         """
         self.send_only(kind, body)
         deadline_s = self._loop.time() + timeout_ms / 1000
-        self._pending.append(_Pending(self._correlation_id, response_type(kind), done, deadline_s))
+        self._pending.append(_Pending(self._correlation_id, response_type(kind), callback, deadline_s))
         if self._timer is None or deadline_s < self._timer.when():
             self._set_timer(deadline_s)
 
@@ -201,7 +201,7 @@ class Channel(asyncio.Protocol):
                 response = decode_response(pending.response_type, message, pending.correlation_id)
                 self._pending.popleft()
                 self._response_bytes = PREFIX.size + len(message)
-                pending.done(response)
+                pending.callback(response)
         except ProtocolError as error:
             self._fail(ProtocolError, f"{self.address}: {error}")
             self._transport.abort()
@@ -236,7 +236,7 @@ class Channel(asyncio.Protocol):
             return
         reason = f"no {first.response_type.__name__} from {self.address} in time"
         self._pending.remove(first)
-        first.done(TimeoutError(reason))
+        first.callback(TimeoutError(reason))
         self._fail(ConnectionAbortedError, f"the connection was aborted: {reason}")
         self._transport.abort()
 
@@ -247,7 +247,7 @@ class Channel(asyncio.Protocol):
         if self._timer:
             self._timer.cancel()
         while self._pending:
-            self._pending.popleft().done(kind(reason))
+            self._pending.popleft().callback(kind(reason))
         self.on_answers()
 
 

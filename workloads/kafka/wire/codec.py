@@ -123,9 +123,9 @@ class Versions:
                 f"the broker doesn't offer {api.name}; this client needs one of versions {_span(api)}"
             )
         lowest, highest = self.offered[api]
-        known = known_versions(api)
-        version = min(highest, known[-1], known[-1] if cap is None else cap)
-        if version < max(lowest, known[0]):
+        versions = known_versions(api)
+        version = min(highest, versions[-1], versions[-1] if cap is None else cap)
+        if version < max(lowest, versions[0]):
             limit = "" if cap is None else f" and may use at most {cap}"
             raise UnsupportedError(
                 f"{api.name}: the broker offers versions {lowest} to {highest}, this client knows {_span(api)}{limit}"
@@ -134,8 +134,8 @@ class Versions:
 
 
 def _span(api: Api) -> str:
-    known = known_versions(api)
-    return f"{known[0]} to {known[-1]}"
+    versions = known_versions(api)
+    return f"{versions[0]} to {versions[-1]}"
 
 
 Response = TypeVar("Response", bound=ResponsePayload)

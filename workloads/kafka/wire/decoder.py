@@ -117,7 +117,7 @@ def _add_variable_field(function: Function, field: Field) -> None:
 def _tags_reader(fields: Sequence[Field]) -> Reader:
     """Return the reader of all tagged fields' values, in the order of ``fields``."""
     defaults = [field.default for field in fields]
-    known = {field.tag: (index, _reader(field)) for index, field in enumerate(fields)}
+    readers = {field.tag: (index, _reader(field)) for index, field in enumerate(fields)}
 
     def read_tags(data: Data, position: int, remaining: list[int]) -> tuple[list[Any], int]:
         count, position = read_uvarint(data, position)
@@ -127,8 +127,8 @@ def _tags_reader(fields: Sequence[Field]) -> Reader:
             tag, position = read_uvarint(data, position)
             size, position = read_uvarint(data, position)
             end = _end(data, position, size)
-            if tag in known:
-                index, read_value = known[tag]
+            if tag in readers:
+                index, read_value = readers[tag]
                 values[index], value_end = read_value(data, position, remaining)
                 if value_end != end:
                     raise ValueError(f"tagged field {tag} has {value_end - position} bytes instead of {size}")
