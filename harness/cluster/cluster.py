@@ -175,14 +175,14 @@ class Cluster:
             for node in self.nodes.values() if missing else ():
                 if node.state() == "exited":
                     name, lines = node.node.name, last_log_lines(node.container)
-                    raise ClusterError(f"{name} (rack {node.node.rack}) died; its last lines:\n{lines}")
+                    raise ClusterError(f"{name} (rack {node.node.rack}) exited; the last lines of its log:\n{lines}")
             return missing
 
         if missing := still_lacking(checked_state, deadline_s):
             failed_node = next((node for node in self.nodes.values() if node.node.name in missing), None)
             lines = ""
             if failed_node:
-                lines = f"\nlast lines of {failed_node.node.name}:\n{last_log_lines(failed_node.container)}"
+                lines = f"\nlast log lines of {failed_node.node.name}:\n{last_log_lines(failed_node.container)}"
             raise ClusterError(f"the cluster is not {state} after {deadline_s:.0f} s: {missing}{lines}")
 
 
@@ -193,7 +193,9 @@ class ProxyLayer:
         self._topology = spec.topology
         self._ports = host_ports(container)
         if TOXIPROXY_API_PORT not in self._ports:
-            raise ClusterError(f"{container.name} does not run, and the cluster needs it; take the cluster down")
+            raise ClusterError(
+                f"{container.name} does not run; take the cluster down, because it can't work without Toxiproxy"
+            )
         self.wire_proxy: WireProxy | None = None
         own = addresses(container)
         self.address_in = {rack: own[f"{prefix}-{rack}"] for rack in spec.topology.racks}

@@ -76,8 +76,8 @@ def connect() -> docker.DockerClient:
                 f"the Docker engine at {host} denies access: join the docker group and log in again, or run as root"
             ) from error
         raise EngineError(
-            f"no Docker engine answers at {host} ({error}): start one, as ci/bootstrap does on Debian and Ubuntu, "
-            "or set DOCKER_HOST"
+            f"no Docker engine answers at {host} ({error}): start an engine, as ci/bootstrap does on Debian and "
+            "Ubuntu, or set DOCKER_HOST"
         ) from error
     return client
 
@@ -89,7 +89,7 @@ def kafka_image(client: docker.DockerClient, version: str, log: Log) -> Image:
     built, and EngineError if the engine refused a request.
     """
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
-        raise ImageError(f"{version!r} is not a Kafka version; use a released one, such as {DEFAULT_KAFKA}")
+        raise ImageError(f"{version!r} is not a Kafka version; use a released version, such as {DEFAULT_KAFKA}")
     return _ensure(client, f"{OFFICIAL_KAFKA}:{version}", build.kafka(version), log)
 
 

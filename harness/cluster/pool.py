@@ -269,5 +269,5 @@ def irreversible_effect(run: Path) -> str:
         if injected and kind is not None and kind.permanent_effect is not None:
             topics = line["targets"]["topics"]
             if not topics or any(topic.startswith("__") for topic in topics):
-                return f"{line['fault']} leaves {kind.permanent_effect}"
+                return f"{line['fault']}: {kind.permanent_effect}"
     return ""

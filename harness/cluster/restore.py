@@ -39,7 +39,7 @@ def restore(cluster: Cluster, log: Log, deadline_s: float = 60.0) -> None:
             return str(error)
 
     if problem := still_lacking(first_finding, deadline_s):
-        raise ClusterError(f"the cluster {cluster.run_id} is not as new after {deadline_s:.0f} s: {problem}")
+        raise ClusterError(f"the cluster {cluster.run_id} is not restored after {deadline_s:.0f} s: {problem}")
 
 
 def _versions(cluster: Cluster) -> str:

@@ -211,7 +211,7 @@ def _read_replica(
                 row["fingerprint"] ^= int.from_bytes(blake2b(content, digest_size=8).digest(), "big", signed=True)
                 at = header.base_offset + header.last_offset_delta + 1
             if at < end and time.monotonic() > until_s:
-                raise ClusterError(f"k{broker} was read to offset {at} of {end} in time")
+                raise ClusterError(f"k{broker} was read only to offset {at} of {end} before the deadline")
     except AftershockError as error:
         stretches[-1] = _stretch(start, end) | {"records": None, "fingerprint": None, "error": str(error)}
     return list(stretches.values())
@@ -286,7 +286,9 @@ def read_committed(admin: Admin, topics: Iterable[str], folder: Path, deadline_s
                     rows += [identity | commit for commit in _commits(batch, shared=topic == SHARE_STATE)]
                     at = batch.last_offset + 1
                 if at < end and time.monotonic() > until_s:
-                    raise ClusterError(f"{topic}/{state.partition} was read to offset {at} of {end} in time")
+                    raise ClusterError(
+                        f"{topic}/{state.partition} was read only to offset {at} of {end} before the deadline"
+                    )
     columns = {name: [row[name] for row in rows] for name in COMMITTED_SCHEMA.names}
     write_whole(folder / "part-0.parquet", COMMITTED_SCHEMA, iter([columns] if rows else []))
 

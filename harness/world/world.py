@@ -82,7 +82,7 @@ class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
         if of == "broker":
             self._require_attached_broker(name)
         if of == "client" and name not in self._attached.descriptor.clients:
-            raise FaultError(f"the client {name} does not belong to the run, so its quotas are left alone")
+            raise FaultError(f"the client {name} does not belong to the run, so faults must not change its quotas")
         await super().alter_config(of, name, changes)
 
     async def create_topic(
@@ -113,16 +113,18 @@ class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
     def _require_named(self, partitions: Iterable[TopicPartition]) -> None:
         for topic, _ in partitions:
             if topic not in self._attached.descriptor.topics:
-                raise FaultError(f"the topic {topic} is not in the plan, so it is left alone")
+                raise FaultError(f"the topic {topic} is not in the plan, so faults must not change it")
 
     def _require_created(self, partitions: Iterable[TopicPartition]) -> None:
         for topic, _ in partitions:
             if topic not in self._attached.descriptor.created:
-                raise FaultError(f"the topic {topic} existed before the run, so its records are left alone")
+                raise FaultError(f"the topic {topic} existed before the run, so faults must not delete its records")
 
     def _require_attached_broker(self, broker: str) -> None:
         if not broker.isdecimal() or int(broker) not in self._attached.descriptor.attach.brokers:
-            raise FaultError(f"broker {broker or 'defaults'} is not named under `attach.brokers`, so it is left alone")
+            raise FaultError(
+                f"broker {broker or 'defaults'} is not named under `attach.brokers`, so faults must not change it"
+            )
 
 
 class ClusterWorld(NodesWorld, UpgradesWorld, MachineWorld, LinksWorld, KafkaWorld, ClientsWorld, RulesWorld):

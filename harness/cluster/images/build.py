@@ -101,7 +101,9 @@ def base() -> Recipe:
 
     def download(build: "Build") -> None:
         if os.geteuid() != 0:
-            raise StepError("debootstrap needs root; run this once as root, or load the image from another host")
+            raise StepError(
+                "debootstrap needs root; run this command once as root, or load the image from another host"
+            )
         build.require_command("debootstrap", "debootstrap", "debian-archive-keyring")
         tree = build.scratch / "rootfs"
         # debootstrap mounts /proc and more inside the tree: in its own namespaces, these mounts disappear with it,
@@ -152,7 +154,7 @@ def toxiproxy() -> Recipe:
         if go_version("go", "env", "GOVERSION") < _GO_MIN:
             required = ".".join(map(str, _GO_MIN))
             raise StepError(
-                f"Go {required} or later is required, and the system's packages lack it; put one on the PATH"
+                f"Go {required} or later is required, and the system's packages lack it; put a newer Go on the PATH"
             )
         go = _cache_folder() / "go"
         # without -X the server reports version "git"; without @version Go resolves 2.5.0 as the latest

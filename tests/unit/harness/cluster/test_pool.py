@@ -368,4 +368,4 @@ def test_what_no_restore_undoes_ends_in_another_cluster(
             leased.run(run)
             clusters.append(leased.cluster.run_id)
     assert again == (clusters[0] == clusters[1])
-    assert again == (not any("leaves logs without the records" in line for line in said))
+    assert again == (not any("deleted records are missing" in line for line in said))

@@ -249,7 +249,7 @@ def test_brokers_that_do_not_answer_yet_are_waited_for(cluster: Any) -> None:
 def test_what_does_not_come_back_in_time_is_named(cluster: Any, admin: Admin, missing: str) -> None:
     """Not proven to be as new: the error says what is still missing."""
     cluster.admin = admin
-    with pytest.raises(ClusterError, match=f"pool-1 is not as new after 0 s: {missing}"):
+    with pytest.raises(ClusterError, match=f"pool-1 is not restored after 0 s: {missing}"):
         restored(cluster, deadline_s=0.2)
 
 

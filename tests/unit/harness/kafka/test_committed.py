@@ -95,5 +95,5 @@ def test_share_groups(tmp_path: Path) -> None:
 
 def test_a_log_that_ends_too_early_is_an_error(tmp_path: Path) -> None:
     """Half of what was written would look like commits that were lost."""
-    with pytest.raises(ClusterError, match="read to offset 1 of 5"):
+    with pytest.raises(ClusterError, match="read only to offset 1 of 5"):
         read(FakeAdmin({0: [batch(0, [(key("a"), value(1))])]}, {0: 5}), tmp_path)

@@ -104,7 +104,7 @@ def test_what_cannot_be_read_says_so(tmp_path: Path) -> None:
     """A broker that doesn't answer, and one whose watermark never comes to the end; the other's row stands."""
     rows = read(FakeAdmin({1: log(), 2: log(3)}), tmp_path / "r")
     errors = {row["broker_id"]: row["error"] for row in rows if row["error"]}
-    assert "k2 was read to offset 15 of 20 in time" == errors[2]
+    assert "k2 was read only to offset 15 of 20 before the deadline" == errors[2]
     assert "refused" in errors[3]
     assert [None] == [row["error"] for row in rows if row["broker_id"] == 1]
 

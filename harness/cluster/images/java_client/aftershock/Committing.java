@@ -13,7 +13,7 @@ import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.TimeoutException;
 
-/** Offsets of groups without members, committed as they are ordered: one group's in order, different groups' at once. */
+/** Commits offsets of groups without members: in order within a group, concurrently across groups. */
 final class Committing {
     private final Admin admin;
     private final String topic;
@@ -28,7 +28,7 @@ final class Committing {
         this.pipe = pipe;
     }
 
-    /** Until `close`, and until every commit is reported. */
+    /** Run until `close`, and until every commit is reported. */
     static void run(JsonNode told, Pipe pipe) throws IOException, InterruptedException, ExecutionException {
         try (Admin admin = Admin.create(Settings.ofAdmin(told))) {
             Committing committing = new Committing(admin, told, pipe);
@@ -44,7 +44,7 @@ final class Committing {
         }
     }
 
-    /** Admin sends two commits of a group in any order when it retries; so the second waits for the first. */
+    /** Start a commit when the previous commit of the group is over: Admin may reorder two commits when it retries. */
     private void order(JsonNode order) {
         long untilNs = System.nanoTime() + deadlineMs * 1_000_000;
         latest.compute(order.get("group").asText(), (group, before) ->

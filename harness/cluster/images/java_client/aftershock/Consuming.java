@@ -14,7 +14,7 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
-/** Records, reported as `poll` hands them over. */
+/** Consumes records, and reports them as `poll` returns them. */
 final class Consuming implements ConsumerRebalanceListener {
     private static final Duration POLL = Duration.ofMillis(100);
     private final KafkaConsumer<byte[], byte[]> consumer;
@@ -25,7 +25,7 @@ final class Consuming implements ConsumerRebalanceListener {
         this.pipe = pipe;
     }
 
-    /** Until `close`; closing the consumer commits and leaves the group. */
+    /** Run until `close`; closing the consumer commits and leaves the group. */
     static void run(JsonNode told, Pipe pipe) {
         ByteArrayDeserializer plain = new ByteArrayDeserializer();
         try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(Settings.ofConsumer(told), plain, plain)) {
@@ -44,7 +44,7 @@ final class Consuming implements ConsumerRebalanceListener {
         try {
             while (pipe.next() != null) {}
         } catch (IOException | InterruptedException error) {
-            throw new IllegalStateException(error); // what can't be read ends the loop, as close does
+            throw new IllegalStateException(error); // unreadable input ends the loop, as `close` does
         }
     }
 

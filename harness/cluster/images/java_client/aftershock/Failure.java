@@ -4,7 +4,7 @@ import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
 import org.apache.kafka.common.protocol.Errors;
 
-/** An exception of Kafka's client under the name that its error code goes by. */
+/** An exception of Kafka's client, by the name of its error code. */
 final class Failure {
     private Failure() {}
 

@@ -8,7 +8,7 @@ import org.apache.kafka.common.replica.PartitionView;
 import org.apache.kafka.common.replica.ReplicaSelector;
 import org.apache.kafka.common.replica.ReplicaView;
 
-/** A broker's replica selector (KIP-392) that no rack decides for: it names the follower with the highest node id. */
+/** A broker's replica selector (KIP-392) that ignores racks and selects the follower with the highest node id. */
 public final class HighestFollower implements ReplicaSelector {
     @Override
     public Optional<ReplicaView> select(TopicPartition partition, ClientMetadata client, PartitionView view) {

@@ -2,13 +2,13 @@ package aftershock;
 
 import com.fasterxml.jackson.databind.JsonNode;
 
-/** Kafka's own producer, consumers or admin client behind the protocol of docs/EXEC.md: one op, told by the first line. */
+/** Kafka's own producer, consumers or admin client behind the protocol of docs/EXEC.md; the first line names the op. */
 public final class Main {
     private Main() {}
 
     public static void main(String[] arguments) {
         Pipe pipe = new Pipe(System.in, System.out);
-        System.setOut(System.err); // standard output is the pipe's alone
+        System.setOut(System.err); // standard output is reserved for reports
         try {
             run(pipe.next(), pipe);
             pipe.say("bye");
@@ -18,7 +18,7 @@ public final class Main {
         }
     }
 
-    /** What any thread can't go on with ends the process. */
+    /** End the process at an uncaught exception of any thread. */
     static void die(Throwable error, Pipe pipe) {
         error.printStackTrace();
         pipe.say("died", "why", error.toString());

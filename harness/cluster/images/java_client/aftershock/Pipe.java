@@ -15,10 +15,10 @@ import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /**
- * Orders come in, reports go out: one JSON object a line. Any thread may report.
+ * Orders on standard input, reports on standard output: one JSON object per line. Any thread may report.
  *
- * <p>A thread of its own reads, always, whatever the client waits for: the end of input ends the process at once, since
- * the worker is gone, and an order for which there is no room fails at once.
+ * <p>A separate thread reads all the time: the end of input means that the worker ended, and ends the process at once;
+ * an order fails at once if the queue is full.
  */
 final class Pipe {
     private static final int WAITING_MAX = 4 << 20; // characters
@@ -36,7 +36,7 @@ final class Pipe {
         reader.start();
     }
 
-    /** The next order, null for `close`. */
+    /** Return the next order, null for `close`. */
     JsonNode next() throws IOException, InterruptedException {
         String line = waiting.take();
         size.addAndGet(-line.length());
@@ -71,7 +71,7 @@ final class Pipe {
         return order.get("do").asText().equals("close");
     }
 
-    /** Report `say`, with names and values in turn. */
+    /** Write report `say`, with alternating names and values. */
     void say(String say, Object... details) {
         Map<String, Object> report = new LinkedHashMap<>();
         report.put("say", say);

@@ -10,7 +10,7 @@ import org.apache.kafka.common.PartitionInfo;
 import org.apache.kafka.common.errors.TimeoutException;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
-/** Records, sent as they are ordered; a callback reports each. */
+/** Sends records in the order of the orders; a callback reports each result. */
 final class Producing {
     private static final long LOOK_AGAIN_MS = 50;
     private final KafkaProducer<byte[], byte[]> producer;
@@ -24,7 +24,7 @@ final class Producing {
         this.pipe = pipe;
     }
 
-    /** Until `close`; closing the producer waits for what is open. */
+    /** Run until `close`; closing the producer waits for pending records. */
     static void run(JsonNode told, Pipe pipe) throws IOException, InterruptedException {
         ByteArraySerializer plain = new ByteArraySerializer();
         try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(Settings.ofProducer(told), plain, plain)) {
@@ -68,7 +68,7 @@ final class Producing {
         }
     }
 
-    /** KafkaProducer reports on its own thread what it had taken in, and on ours, inside `send`, what it had not. */
+    /** KafkaProducer calls back on its own thread for accepted records, and inside `send` for refused records. */
     private void failed(long seq, Exception error) {
         if (Thread.currentThread() == sending) {
             pipe.say("failed", "seq", seq, "error", Failure.nameOf(error), "in_doubt", false);

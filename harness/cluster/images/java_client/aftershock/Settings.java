@@ -8,9 +8,9 @@ import org.apache.kafka.clients.admin.AdminClientConfig;
 import org.apache.kafka.clients.consumer.ConsumerConfig;
 import org.apache.kafka.clients.producer.ProducerConfig;
 
-/** What the worker told, in Kafka's own properties. An arm's settings are for all its ops; each takes what is its own. */
+/** The worker's settings as Kafka's properties. An arm's settings are for all its ops; each op selects its own. */
 final class Settings {
-    static final String SHARE = "share"; // the one setting that is ours
+    static final String SHARE = "share"; // the only setting that is not Kafka's
     private static final int REQUEST_TIMEOUT_MS = 30_000; // Kafka's default
     private static final int REQUEST_TIMEOUT_MIN_MS = 2_000; // a fetch without records takes half a second
 
@@ -26,7 +26,7 @@ final class Settings {
         config.put("delivery.timeout.ms", deadlineMs);
         // KafkaProducer refuses a delivery timeout shorter than linger and one request together
         config.put("request.timeout.ms", (int) Math.max(1, Math.min(REQUEST_TIMEOUT_MS, deadlineMs - lingerMs)));
-        config.put("max.block.ms", deadlineMs); // a record that waits for room has its deadline all the same
+        config.put("max.block.ms", deadlineMs); // a record that waits for buffer space has the same deadline
         return with(told, config, ProducerConfig.configNames());
     }
 
@@ -47,10 +47,10 @@ final class Settings {
     static Map<String, Object> ofShareConsumer(JsonNode told, String group, int number) {
         Map<String, Object> config = common(told);
         int deadlineMs = told.get("deadline_ms").asInt();
-        config.put("client.id", told.get("client_id").asText() + "-" + number); // one set of metrics each
+        config.put("client.id", told.get("client_id").asText() + "-" + number); // each client has its own metrics
         config.put("group.id", group);
         config.put("share.acknowledgement.mode", "explicit");
-        config.put("share.acquire.mode", "record_limit"); // nothing acquired that isn't handed over
+        config.put("share.acquire.mode", "record_limit"); // the client acquires only records that `poll` returns
         config.put("max.poll.records", 10);
         config.put("default.api.timeout.ms", deadlineMs);
         config.put("request.timeout.ms", Math.max(REQUEST_TIMEOUT_MIN_MS, Math.min(REQUEST_TIMEOUT_MS, deadlineMs)));

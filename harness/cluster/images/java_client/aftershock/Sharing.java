@@ -29,16 +29,16 @@ import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
- * One share group (KIP-932), whose next record is acknowledged as it is ordered: `share: true` of an arm that commits.
+ * Share groups (KIP-932): each order acknowledges the next record of a group. For `share: true` of an arm that commits.
  *
- * <p>1. A group is one KafkaShareConsumer on a thread of its own. It holds a few acquired records ready, so that an
- * order waits for its ShareAcknowledge alone; it fetches again when the last of them is acknowledged.
+ * <p>1. A group is one KafkaShareConsumer on its own thread. It keeps a few acquired records ready, so that an order
+ * waits only for its ShareAcknowledge; it fetches again when the last of these records is acknowledged.
  *
- * <p>2. An order for which no record was there until its deadline fails with `_NO_OFFSET`, and nothing was sent for it.
+ * <p>2. An order without a record until its deadline fails with `_NO_OFFSET`, and no request was sent for it.
  *
- * <p>3. Records that no order wants for long are released, before the end of their lock would fail an acknowledgement.
+ * <p>3. Records without an order are released before their lock ends, because later acknowledgements would fail.
  *
- * <p>4. Kafka's client reports only to whoever calls it: it is called every millisecond while anything is open.
+ * <p>4. Kafka's client calls back only from its own methods: poll it every millisecond while an order is pending.
  */
 final class Sharing extends Thread {
     private static final int GROUPS_MAX = 32; // two threads, three connections and about a MiB of heap each
@@ -67,7 +67,7 @@ final class Sharing extends Thread {
         setUncaughtExceptionHandler((thread, error) -> Main.die(error, pipe));
     }
 
-    /** Until `close`, and until every group has left. */
+    /** Run until `close`, and until every member has left its group. */
     static void run(JsonNode told, Pipe pipe) throws IOException, InterruptedException, ExecutionException {
         Map<String, Sharing> groups = join(told, pipe);
         long deadlineNs = TimeUnit.MILLISECONDS.toNanos(told.get("deadline_ms").asLong());
@@ -83,7 +83,7 @@ final class Sharing extends Thread {
         }
     }
 
-    /** Every group with its one member, once each has been assigned every partition, which takes some seconds. */
+    /** Return all groups, after each member was assigned every partition, which takes some seconds. */
     private static Map<String, Sharing> join(JsonNode told, Pipe pipe) throws InterruptedException, ExecutionException {
         JsonNode names = told.get("groups");
         if (names.size() > GROUPS_MAX) {
@@ -164,7 +164,7 @@ final class Sharing extends Thread {
             held.forEach(record -> consumer.acknowledge(record, AcknowledgeType.RELEASE));
             held.clear();
         }
-        consumer.commitAsync(); // which also reports what has been answered
+        consumer.commitAsync(); // also calls back for acknowledgements that were answered
     }
 
     private long patienceMs() {

@@ -9,7 +9,7 @@ import java.util.function.Supplier;
 import org.apache.kafka.common.Metric;
 import org.apache.kafka.common.MetricName;
 
-/** Says once a second how many bytes went to and came from each broker, by the client's own metrics. */
+/** Reports each second the bytes sent to and received from each broker, by the client's own metrics. */
 final class Traffic {
     private static final int NODES_MAX = 1 << 20;
 
@@ -24,7 +24,7 @@ final class Traffic {
         clock.scheduleAtFixedRate(() -> pipe.say("traffic", "brokers", totals(metrics.get())), 1, 1, TimeUnit.SECONDS);
     }
 
-    /** Broker to bytes (sent, received), over all connections. */
+    /** Return bytes (sent, received) by broker, over all connections. */
     private static Map<String, long[]> totals(Map<MetricName, ? extends Metric> metrics) {
         Map<String, long[]> totals = new HashMap<>();
         metrics.forEach((name, metric) -> {
@@ -41,7 +41,7 @@ final class Traffic {
         return name.equals("outgoing-byte-total") ? 0 : name.equals("incoming-byte-total") ? 1 : -1;
     }
 
-    /** `node-3` is broker 3, `node--1` an address not yet known to be one, `node-2147483644` 3 as a coordinator. */
+    /** `node-3` is broker 3; `node--1` a bootstrap address; `node-2147483644` broker 3 as a coordinator. */
     private static int broker(String node) {
         if (!node.startsWith("node-")) {
             return -1;

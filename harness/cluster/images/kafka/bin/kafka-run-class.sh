@@ -1,9 +1,9 @@
 #!/bin/sh
 # Runs a main class of Kafka: kafka-run-class.sh CLASS [ARGUMENT ...]
-# The class path is the same string in training and at run time: a class archive is only valid for the one it saw.
-# As in the official image, CLASSPATH comes before it: boots are slower then, as the archive goes unused.
+# The class path is the same string in training and at run time: a class archive is only valid for that string.
+# As in the official image, CLASSPATH comes before the libraries: boots are slower then, without the archive.
 set -eu
-# the variables hold several flags each, so they are left to be split into words
+# each variable holds several flags, so the shell must split them into words
 # shellcheck disable=SC2086
 exec "${JAVA_HOME:+$JAVA_HOME/bin/}java" \
   ${KAFKA_HEAP_OPTS:--Xmx256M} \
