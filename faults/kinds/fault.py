@@ -29,9 +29,9 @@ Report = Callable[[Witness], None]
 Impact = Literal["nodes", "one node", "links", "moments", "leaders", "unknown"]
 """What a fault makes unavailable while it lasts; the obligations of clients are derived from it.
 
-``nodes``: these brokers serve nobody, and the heal ends with them in every ISR; ``one node``: the same of one of them
-at a time; ``links``: nothing ever crosses them; ``moments``: what crosses them is late by a second at most;
-``leaders``: its topics get other leaders among the same replicas; ``unknown``: clients have no obligation wherever the
+``nodes``: the brokers serve no client, and the heal ends when they are in every ISR; ``one node``: one broker at a time
+serves no client; ``links``: no data crosses the links; ``moments``: data crosses the links, late by a second at most;
+``leaders``: the topics get other leaders among the same replicas; ``unknown``: clients have no obligation wherever the
 fault acts.
 """
 FAMILIES = ("link", "rack and group", "process", "Kafka", "disk", "client", "protocol", "other")
@@ -51,13 +51,13 @@ class Band:
 
 
 class ExclusiveResource(NamedTuple):
-    """A resource that two faults can't use at once: ``what`` (such as ``process``) of each target in ``among``.
+    """A resource that two faults can't use at once: ``name`` (such as ``process``) of each target in ``among``.
 
     If ``by_plan``, a plan with two overlapping faults on the resource is refused. Otherwise only a manual injection is
     refused, while a fault in force uses the resource.
     """
 
-    what: str
+    name: str
     among: TargetKind
     by_plan: bool = True
 
@@ -109,7 +109,7 @@ class Injection(ABC):
         """
 
     async def confirm_healed(self) -> None:  # noqa: B027 -- optional: the executor reads every undo back (verify_undo)
-        """Wait until the undo shows in the cluster, for example until links answer. Raises FaultError if it doesn't."""
+        """Wait for effects beyond the undo itself, such as answering links. Raises FaultError after a deadline."""
 
     @property
     def undo_after(self) -> Undo:
@@ -142,17 +142,17 @@ class Fault(BaseModel, ABC):
     family: ClassVar[Family] = "other"
     band: ClassVar[Band]
     proof: ClassVar[str]
-    """Observation of its witness, for the catalogue."""
+    """Observations of the witnesses, in full sentences, for the catalogue."""
     remedy: ClassVar[str]
-    """Effect of its heal, for the catalogue."""
+    """Effect of the heal, in full sentences, for the catalogue."""
     permanent_effect: ClassVar[str | None] = None
-    """Effect that no heal reverts, for a kind without an inverse; such a cluster is not leased to another test."""
+    """Effect that no heal reverts, in full sentences; a cluster with such an effect is not leased to another test."""
     exposure_target: ClassVar[TargetKind]
     """Kind of target that client traffic must reach for the fault to count as exposed."""
     drops_traffic: ClassVar[bool] = False
-    """True if it ends all traffic to its targets: traffic right before it counts as exposure then."""
+    """True if the fault ends all traffic to its targets: traffic right before the fault then counts as exposure."""
     closes_connections: ClassVar[bool] = False
-    """True if connections to its targets are closed as it begins; otherwise pending requests run into timeouts."""
+    """True if the fault closes connections to its targets at once; otherwise pending requests run into timeouts."""
     exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = ()
     for_rule: ClassVar[Literal["needed", "optional", "refused"]]
     allowance_ms: ClassVar[int]
@@ -177,39 +177,40 @@ class Fault(BaseModel, ABC):
         return "unknown"
 
     def effective_exposure_target(self) -> TargetKind:
-        """Return ``exposure_target``, or another one if it depends on the parameters."""
+        """Return ``exposure_target``, or another kind of target if the parameters require it."""
         return self.exposure_target
 
     def draw(self, source: random.Random) -> dict[str, Any]:
-        """Return every random choice of this fault, drawn from its own stream.
-
-        By default it draws the ``any`` roles.
-        """
+        """Return every random choice of this fault, by default of the ``any`` roles; ``source`` is the fault's own."""
         random_roles = sorted(path for path, role in self.roles().items() if needs_draw(parse(role)))
         return {"any." + ".".join(path): source.random() for path in random_roles}
 
     def roles(self) -> dict[FieldPath, str]:
-        """Return the roles that the fault names, by field path: ``{("broker",): "leader of orders/0"}``."""
-        return {}
+        """Return the roles that the fault names, by field path; by default the field ``broker``, if there is one."""
+        return self._named("broker")
 
     def links(self) -> dict[FieldPath, str]:
-        """Return the link selectors that the fault names, by field path."""
-        return {}
+        """Return the link selectors that the fault names, by field path; by default ``link``."""
+        return self._named("link")
 
     def racks(self) -> dict[FieldPath, str]:
-        """Return the racks that the fault names, by field path."""
-        return {}
+        """Return the racks that the fault names, by field path; by default ``rack``."""
+        return self._named("rack")
 
     def topics(self) -> dict[FieldPath, str]:
-        """Return the topics that the fault names, by field path."""
-        return {}
+        """Return the topics that the fault names, by field path; by default ``topic``."""
+        return self._named("topic")
+
+    def _named(self, field: str) -> dict[FieldPath, str]:
+        value = getattr(self, field, None)
+        return {(field,): value} if value is not None else {}
 
     def clients(self) -> dict[FieldPath, str]:
         """Return the client selectors that the fault names, by field path."""
         return {}
 
     def nodes(self, plan: PlanContext) -> frozenset[int]:  # noqa: ARG002 -- a rack's nodes follow from the plan
-        """Return the nodes it certainly targets. Roles are resolved at run time, so only node ids count."""
+        """Return the nodes that the fault certainly targets: only node ids, as roles are resolved at run time."""
         return frozenset(int(role) for role in self.roles().values() if role.isdecimal())
 
     def kafka_versions(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Union
+from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from pydantic import Field
 
@@ -39,61 +39,57 @@ class ExternalKinds:
 
 
 def load_external_kinds(entries: Iterable[EntryPoint], built_in: Iterable[str]) -> ExternalKinds:
-    """Load the kinds of these entry points; those that can't be used are in ``refused``."""
+    """Load the kinds of these entry points; kinds that can't be used are in ``refused``."""
     kinds: dict[str, type[Fault]] = {}
     packages: dict[str, str] = {}
     refused: dict[str, str] = {}
     provider = dict.fromkeys(built_in, "Aftershock itself")
-    for entry in sorted(entries, key=lambda entry: (entry.name, _package(entry))):
+
+    def package_of(entry: EntryPoint) -> str:
+        return f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unknown package"
+
+    for entry in sorted(entries, key=lambda entry: (entry.name, package_of(entry))):
+        package = package_of(entry)
+        sentence = f"the package {package} has a kind `{entry.name}` that can't be used: {{}}; fix or uninstall it"
         if entry.name in provider:
             reason = f"`{entry.name}` is a kind of {provider[entry.name]}: it needs another name"
-            refused.setdefault(f"{entry.name} of {_package(entry)}", _refusal(entry, reason))
+            refused.setdefault(f"{entry.name} of {package}", sentence.format(reason))
             continue
-        provider[entry.name] = f"the package {_package(entry)}"
-        kind = _load(entry)
-        if isinstance(kind, str):
-            refused[entry.name] = _refusal(entry, kind)
+        provider[entry.name] = f"the package {package}"
+        defect: str | None
+        try:
+            kind = entry.load()
+        except Exception as error:  # noqa: BLE001 -- an error in another package's module must not stop other plans
+            defect = f"{entry.value} can't be loaded ({type(error).__name__}: {error})"
         else:
-            kinds[entry.name], packages[entry.name] = kind, _package(entry)
+            defect = _defect(entry, kind)
+        if defect:
+            refused[entry.name] = sentence.format(defect)
+        else:
+            kinds[entry.name], packages[entry.name] = kind, package
     return ExternalKinds(kinds, packages, refused)
 
 
-def _load(entry: EntryPoint) -> type[Fault] | str:
-    """Return the class, or the reason why it can't be used."""
-    try:
-        kind = entry.load()
-    except Exception as error:  # noqa: BLE001 -- an error in another package's module must not stop other plans
-        return f"{entry.value} can't be loaded ({type(error).__name__}: {error})"
+def _defect(entry: EntryPoint, kind: Any) -> str | None:
+    """Return why the object of an entry point is no valid kind; None if the kind is valid."""
     if not (isinstance(kind, type) and issubclass(kind, Fault)):
         return f"{entry.value} is no subclass of aftershock.faults.kinds.fault.Fault"
     try:
-        return _defect(entry, kind) or kind
+        if kind.model_fields["kind"].default != entry.name:
+            return f'{entry.value} must have the field `kind: Literal["{entry.name}"] = "{entry.name}"`, like its entry'
+        if missing := [name for name in _REQUIRED if not hasattr(kind, name)]:
+            return f"{entry.value} lacks the class variables {', '.join(missing)}"
+        if inspect.isabstract(kind):
+            return f"{entry.value} lacks the methods {', '.join(sorted(kind.__abstractmethods__))}"
+        if kind.family not in FAMILIES or kind.for_rule not in _FOR_RULES or not isinstance(kind.band, Band):
+            families, rules = ", ".join(FAMILIES), ", ".join(_FOR_RULES)
+            return f"{entry.value} needs a family of {families}, a for_rule of {rules}, a Band"
+        if not kind.__doc__:
+            return f"{entry.value} needs a docstring: its first line is the summary in the catalogue"
+        kind.model_json_schema(by_alias=True)
     except Exception as error:  # noqa: BLE001 -- building the schema runs code of the other package, as above
         return f"{entry.value} can't be described ({type(error).__name__}: {error})"
-
-
-def _defect(entry: EntryPoint, kind: type[Fault]) -> str | None:
-    if kind.model_fields["kind"].default != entry.name:
-        return f'{entry.value} must have the field `kind: Literal["{entry.name}"] = "{entry.name}"`, like its entry'
-    missing = [name for name in _REQUIRED if not hasattr(kind, name)]
-    if missing:
-        return f"{entry.value} lacks the class variables {', '.join(missing)}"
-    if inspect.isabstract(kind):
-        return f"{entry.value} lacks the methods {', '.join(sorted(kind.__abstractmethods__))}"
-    if kind.family not in FAMILIES or kind.for_rule not in _FOR_RULES or not isinstance(kind.band, Band):
-        return f"{entry.value} needs a family of {', '.join(FAMILIES)}, a for_rule of {', '.join(_FOR_RULES)}, a Band"
-    if not kind.__doc__:
-        return f"{entry.value} needs a docstring: its first line is the summary in the catalogue"
-    kind.model_json_schema(by_alias=True)
     return None
-
-
-def _package(entry: EntryPoint) -> str:
-    return f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unknown package"
-
-
-def _refusal(entry: EntryPoint, reason: str) -> str:
-    return f"the package {_package(entry)} has a kind `{entry.name}` that can't be used: {reason}; fix or uninstall it"
 
 
 def kind_of(fault: type[Fault]) -> str | None:

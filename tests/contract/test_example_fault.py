@@ -86,7 +86,7 @@ def test_it_is_listed(installed: Installed) -> None:
     """`plan faults` has it in its family with its parameters and its package, and names the one that is broken."""
     listed = installed.aftershock("plan", "faults").stdout
     (entry,) = [block for block in listed.split("\n\n") if block.startswith("doze: ")]
-    assert "doze: Freeze a node for a moment, over and over." == entry.splitlines()[0]
+    assert "doze: Pause a node for a moment, repeatedly." == entry.splitlines()[0]
     assert ["broker", "nap", "every", "for", "proof", "heal", "met", "from"] == [
         line.split()[0] for line in entry.splitlines()[1:]
     ]

@@ -10,14 +10,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from aftershock.errors import FaultError
-from aftershock.faults.kinds.fault import (
-    READ_BACK_US,
-    ExclusiveResource,
-    Fault,
-    Injection,
-    InjectionContext,
-    Report,
-)
+from aftershock.faults.kinds.fault import READ_BACK_US, ExclusiveResource, Fault, Injection, InjectionContext, Report
 from aftershock.faults.runtime.record import Targets, Undo, Verb, Witness
 from aftershock.faults.runtime.waiting import run_to_completion, wait_until
 from aftershock.faults.targets.clients import ClientText, Op, Selector, parse, select_clients

@@ -11,16 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StrictInt, model_validator
 
 from aftershock.errors import FaultError
-from aftershock.faults.kinds.fault import (
-    Band,
-    Draws,
-    Fault,
-    FieldPath,
-    Injection,
-    InjectionContext,
-    Report,
-    invalid,
-)
+from aftershock.faults.kinds.fault import Band, Draws, Fault, FieldPath, Injection, InjectionContext, Report, invalid
 from aftershock.faults.runtime.record import NOTHING, Targets, Witness
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion
 from aftershock.faults.targets.roles import RoleText, resolve
@@ -85,9 +76,6 @@ class CloseSession(Fault):
             sentence = "a close_session needs either `client: ARM`, or `session: ID` and its `broker: ROLE`"
             raise invalid(sentence)
         return self
-
-    def roles(self) -> dict[FieldPath, str]:
-        return {("broker",): self.broker} if self.broker is not None else {}
 
     def clients(self) -> dict[FieldPath, str]:
         return {("client",): self.client} if self.client is not None else {}

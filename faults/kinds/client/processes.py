@@ -25,14 +25,7 @@ from typing import Literal
 
 from aftershock.errors import FaultError
 from aftershock.faults.kinds.client.base import ClientFault, DownInjection, client_targets
-from aftershock.faults.kinds.fault import (
-    Band,
-    Draws,
-    Injection,
-    InjectionContext,
-    PlanContext,
-    Report,
-)
+from aftershock.faults.kinds.fault import Band, Draws, Injection, InjectionContext, PlanContext, Report
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.plan.units import format_duration
 from aftershock.faults.runtime.record import NOTHING, Witness

@@ -31,12 +31,7 @@ from aftershock.faults.kinds.fault import (
     PlanContext,
     Report,
 )
-from aftershock.faults.kinds.process.base import (
-    NodeFault,
-    node_duties,
-    require_running,
-    wait_until_in_service,
-)
+from aftershock.faults.kinds.process.base import NodeFault, led_partitions, node_duties, wait_until_in_service
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.runtime.record import Targets, Undo, Witness
 from aftershock.faults.runtime.waiting import run_to_completion
@@ -108,7 +103,7 @@ class LogDirFault(NodeFault):
         victim = await resolve(self.broker, context.world, draws, "broker")
         if victim not in brokers_of(context.world):
             raise FaultError(f"node {victim} is a controller and holds no topics; name a broker")
-        await require_running(victim, context.world)
+        led = await led_partitions(victim, context.world)
         dirs = await context.world.log_dirs(victim)
         if self.disk > len(dirs):
             raise FaultError(f"node {victim} has no log directory {self.disk}; it has {len(dirs)}")
@@ -118,7 +113,6 @@ class LogDirFault(NodeFault):
                 f"{log_dir.path} of node {victim} is offline already; let the other fault on the broker heal first"
             )
         self.require_usable(log_dir)
-        led = [state for state in await context.world.partitions() if state.leader == victim]
         roles = {"asked": self.broker, **await node_duties(victim, led, context.world), "log_dirs": len(dirs)}
         return self.dir_injection(context, victim, log_dir, roles)
 

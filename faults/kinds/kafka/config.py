@@ -22,7 +22,6 @@ from aftershock.faults.kinds.fault import (
     Draws,
     ExclusiveResource,
     Fault,
-    FieldPath,
     Injection,
     InjectionContext,
     PlanContext,
@@ -179,12 +178,6 @@ class Config(Fault):
     def effective_exposure_target(self) -> TargetKind:
         """Return the type of the resource."""
         return "brokers" if self.broker else "topics" if self.topic else "clients"
-
-    def roles(self) -> dict[FieldPath, str]:
-        return {("broker",): self.broker} if self.broker else {}
-
-    def topics(self) -> dict[FieldPath, str]:
-        return {("topic",): self.topic} if self.topic else {}
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
         settings = plan.cluster.config if plan.cluster else {}

@@ -16,7 +16,6 @@ from aftershock.faults.kinds.fault import (
     Draws,
     ExclusiveResource,
     Fault,
-    FieldPath,
     Impact,
     Injection,
     InjectionContext,
@@ -57,11 +56,7 @@ class Elect(Fault):
     election: Election = "preferred"
 
     def impact(self) -> Impact:
-        """Return ``leaders`` for preferred leaders, which are in sync."""
         return "leaders" if self.election == "preferred" else "unknown"
-
-    def topics(self) -> dict[FieldPath, str]:
-        return {("topic",): self.topic}
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
         before = tuple(await context.world.partitions([self.topic]))

@@ -31,7 +31,6 @@ from aftershock.faults.kinds.fault import (
     Draws,
     ExclusiveResource,
     Fault,
-    FieldPath,
     Impact,
     Injection,
     InjectionContext,
@@ -39,12 +38,7 @@ from aftershock.faults.kinds.fault import (
     Report,
     invalid,
 )
-from aftershock.faults.kinds.kafka.config import (
-    Change,
-    apply_changes,
-    plan_change,
-    settings_witness,
-)
+from aftershock.faults.kinds.kafka.config import Change, apply_changes, plan_change, settings_witness
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.plan.units import ByteRate, Duration
 from aftershock.faults.runtime.record import Targets, Undo, Witness, all_of
@@ -404,9 +398,6 @@ class Reassign(Fault):
             return {}
         way, move = self._between
         return {(way, "from"): move.from_, (way, "to"): move.to}
-
-    def topics(self) -> dict[FieldPath, str]:
-        return {("topic",): self.topic} if self.topic is not None else {}
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
         if self._between and self._between[1].from_ == self._between[1].to and "any" not in self._between[1].to:

@@ -26,7 +26,6 @@ from aftershock.faults.kinds.fault import (
     Draws,
     ExclusiveResource,
     Fault,
-    FieldPath,
     Injection,
     InjectionContext,
     PlanContext,
@@ -89,9 +88,6 @@ class AddPartitions(Fault):
     kind: Literal["add_partitions"] = "add_partitions"
     topic: str
     to: Annotated[StrictInt, Field(ge=2, le=10_000, description="total number of partitions afterwards")]
-
-    def topics(self) -> dict[FieldPath, str]:
-        return {("topic",): self.topic}
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
         partitions = {topic.name: topic.partitions for topic in plan.topics.values()}.get(self.topic)
@@ -174,9 +170,6 @@ class DeleteRecords(Fault):
             raise invalid(sentence)
         return self
 
-    def topics(self) -> dict[FieldPath, str]:
-        return {("topic",): self.topic}
-
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
         ends = await context.world.log_ends(self.topic)
         share = 1.0 if self.share is None else self.share
@@ -255,9 +248,6 @@ class RecreateTopic(Fault):
 
     kind: Literal["recreate_topic"] = "recreate_topic"
     topic: str
-
-    def topics(self) -> dict[FieldPath, str]:
-        return {("topic",): self.topic}
 
     def problems(self, _plan: PlanContext) -> Iterator[Problem]:
         if self.topic.startswith("__"):

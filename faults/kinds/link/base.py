@@ -38,9 +38,6 @@ class LinkFault(Fault):
     def roles(self) -> dict[FieldPath, str]:
         return role_at_end(self.link)
 
-    def links(self) -> dict[FieldPath, str]:
-        return {("link",): self.link}
-
     async def target_roles(self, streams: Sequence[LinkStream], world: World) -> dict[str, Any]:
         """Return ``link_roles``, and ``"broker"`` if the link names one."""
         broker = {"broker": streams[0].link.broker} if self.roles() else {}

@@ -198,7 +198,7 @@ class Cut(Fault):
     remedy = "The toxics are removed, which closes every affected connection. Every link answers new connections."
     exposure_target = "links"
     drops_traffic = True
-    exclusive_resources = (ExclusiveResource("way", "links", by_plan=False),)
+    exclusive_resources = (ExclusiveResource("traffic", "links", by_plan=False),)
     for_rule = "needed"
     allowance_ms = 2_000  # toxics go on and off in 30 ms; connections are made anew within 0.6 s
 
@@ -237,12 +237,6 @@ class Cut(Fault):
 
     def roles(self) -> dict[FieldPath, str]:
         return role_at_end(self.link) if self.link else {}
-
-    def links(self) -> dict[FieldPath, str]:
-        return {("link",): self.link} if self.link else {}
-
-    def racks(self) -> dict[FieldPath, str]:
-        return {("rack",): self.rack} if self.rack else {}
 
     def draw(self, source: random.Random) -> dict[str, Any]:
         """Draw ``order``, which selects a permutation of the racks for a shape; and ``any`` roles."""

@@ -31,7 +31,6 @@ from aftershock.faults.kinds.fault import (
     Band,
     Draws,
     Fault,
-    FieldPath,
     Impact,
     Injection,
     InjectionContext,
@@ -39,14 +38,7 @@ from aftershock.faults.kinds.fault import (
     Report,
     invalid,
 )
-from aftershock.faults.kinds.link.base import (
-    SHARE,
-    LinkFault,
-    ToxicInjection,
-    foreign_latency_ms,
-    link_roles,
-    toxic_on,
-)
+from aftershock.faults.kinds.link.base import SHARE, LinkFault, ToxicInjection, foreign_latency_ms, link_roles, toxic_on
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.plan.units import Duration, format_duration
 from aftershock.faults.runtime.record import Witness
@@ -155,9 +147,6 @@ class SlowRack(DelayFault):
     kind: Literal["slow_rack"] = "slow_rack"
     rack: str
     ways: Annotated[Ways, Field(description="the delayed traffic: into the rack, out of it, or both")] = "both"
-
-    def racks(self) -> dict[FieldPath, str]:
-        return {("rack",): self.rack}
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
         yield from super().problems(plan)

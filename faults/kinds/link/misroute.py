@@ -32,7 +32,7 @@ from aftershock.faults.targets.links import resolve as links_of
 from aftershock.faults.targets.roles import RoleText, resolve
 from aftershock.faults.targets.values import BrokerId, Link
 
-BACK_DEADLINE_MS = 10_000
+RESTORED_DEADLINE_MS = 10_000
 PROBE_SLACK_MS = 300
 
 
@@ -57,7 +57,6 @@ class MisrouteInjection(LinkInjection):
         self.undo = Undo("redirect_proxies", {"upstreams": before})
 
     async def inject(self) -> None:
-        """Redirect every proxy."""
         for proxy in self.targets.links:
             await run_to_completion(self.context.world.redirect(proxy, self.upstreams[proxy]))
 
@@ -68,7 +67,7 @@ class MisrouteInjection(LinkInjection):
         nodes = {link: await self._node_behind(link) for link in links}
         answered = {link: node for link, node in nodes.items() if node is not None}
         correct = sum(node == self.expected[link] for link, node in answered.items())
-        what = "links behind which the other broker answers, identified by itself"
+        what = "links behind which the other broker answers with its node id"
         if not answered:
             what = "no broker answers behind these links; the proxies read back are the witness"
         return Witness(what, len(answered), correct, "links", len(answered), ok=correct == len(answered))
@@ -77,19 +76,21 @@ class MisrouteInjection(LinkInjection):
         """Count the proxies that Toxiproxy has with the swapped upstream."""
         current = await self.context.world.upstreams()
         wrong = [proxy for proxy, upstream in self.upstreams.items() if current.get(proxy) != upstream]
-        what = "proxies swapped, read back from Toxiproxy" + (f"; {wrong[0]} is not" if wrong else "")
-        asked = len(self.upstreams)
-        return Witness(what, asked, asked - len(wrong), "proxies", asked, not wrong)
+        what = "proxies with the swapped upstream, read back from Toxiproxy"
+        what += f"; {wrong[0]} has another upstream" if wrong else ""
+        count = len(self.upstreams)
+        return Witness(what, count, count - len(wrong), "proxies", count, not wrong)
 
     async def confirm_healed(self) -> None:
         """Wait until the right broker answers behind each link with a running broker."""
-        await wait_until(self._remaining, self.context.clock, BACK_DEADLINE_MS)
 
-    async def _remaining(self) -> str | None:
-        for link in await links_to_running_brokers(list(self.expected), self.context):
-            if (node := await self._node_behind(link)) not in (None, link.broker):
-                return f"broker {node} answers behind {link.proxy}"
-        return None
+        async def swapped() -> str | None:
+            for link in await links_to_running_brokers(self.expected, self.context):
+                if (node := await self._node_behind(link)) not in (None, link.broker):
+                    return f"broker {node} answers behind {link.proxy}"
+            return None
+
+        await wait_until(swapped, self.context.clock, RESTORED_DEADLINE_MS)
 
     async def _node_behind(self, link: Link) -> BrokerId | None:
         try:
@@ -118,13 +119,11 @@ class Misroute(LinkFault):
     def _client_link_to_one_broker(self) -> Self:
         selector = parse(self.link)
         if not isinstance(selector, ToBroker) or selector.channel != "client" or not selector.role or selector.both:
-            sentence = "a misroute swaps a client's link to one broker: use `client(a) -> broker(1)`"
-            raise invalid(sentence)
+            raise invalid("a misroute swaps a client's link to one broker: use `client(a) -> broker(1)`")
         return self
 
     def impact(self) -> Impact:
-        """Return ``unknown``: the other broker leads other partitions, and its metadata may be outdated."""
-        return "unknown"
+        return "unknown"  # the other broker leads other partitions, and its metadata may be outdated
 
     def roles(self) -> dict[FieldPath, str]:
         return super().roles() | {("with",): self.with_}
@@ -134,9 +133,8 @@ class Misroute(LinkFault):
         return super().links() | {("with",): f"{source}-> broker({self.with_})"}
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- only its own two ends matter
-        """Yield a link swapped with itself."""
         if super().roles().get(("link",)) == self.with_ and "any" not in self.with_:
-            yield Problem(("with",), "that is the broker at the end of `link` itself: use another broker")
+            yield Problem(("with",), "`with` is the broker at the end of `link` itself: use another broker")
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         streams = await links_of(self.link, context.world, draws)

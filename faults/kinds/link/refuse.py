@@ -88,7 +88,7 @@ class Refuse(LinkFault):
     remedy = "The proxies are enabled, and every link answers again."
     drops_traffic = True
     closes_connections = True
-    exclusive_resources = (ExclusiveResource("door", "links"), ExclusiveResource("way", "links", by_plan=False))
+    exclusive_resources = (ExclusiveResource("proxy", "links"), ExclusiveResource("traffic", "links", by_plan=False))
     allowance_ms = 1_000
 
     kind: Literal["refuse"] = "refuse"
@@ -156,7 +156,7 @@ class Flap(LinkFault):
     )
     remedy = "The proxies are enabled, and every link answers again."
     closes_connections = True
-    exclusive_resources = (ExclusiveResource("door", "links"), ExclusiveResource("way", "links", by_plan=False))
+    exclusive_resources = (ExclusiveResource("proxy", "links"), ExclusiveResource("traffic", "links", by_plan=False))
     allowance_ms = 1_000
 
     kind: Literal["flap"] = "flap"

@@ -83,7 +83,7 @@ class Stall(LinkFault):
     proof = "No request is answered over old or new connections. Toxiproxy lists the toxics (read each second)."
     remedy = "The toxics are removed. Connections stay open, and the delayed data arrives over them."
     drops_traffic = True
-    exclusive_resources = (ExclusiveResource("rate", "links"), ExclusiveResource("way", "links", by_plan=False))
+    exclusive_resources = (ExclusiveResource("rate", "links"), ExclusiveResource("traffic", "links", by_plan=False))
     allowance_ms = 2_000
 
     kind: Literal["stall"] = "stall"

@@ -146,7 +146,7 @@ class Swizzle(Fault):
     )
     exposure_target = "links"
     drops_traffic = True
-    exclusive_resources = (ExclusiveResource("way", "links", by_plan=False),)
+    exclusive_resources = (ExclusiveResource("traffic", "links", by_plan=False),)
     for_rule = "needed"
     allowance_ms = 3_000  # as for a cut
 

@@ -179,7 +179,7 @@ class Blackhole(ToxicFault):
     )
     remedy = "The toxics are removed, which closes every connection that is still open. Clients must reconnect."
     drops_traffic = True
-    exclusive_resources = (ExclusiveResource("way", "links", by_plan=False),)
+    exclusive_resources = (ExclusiveResource("traffic", "links", by_plan=False),)
     allowance_ms = 3_000
     toxic = "timeout"
     injection = ClosedConnectionInjection
@@ -210,7 +210,7 @@ class Reset(ToxicFault):
     remedy = "The toxics are removed. Clients can connect again."
     drops_traffic = True
     closes_connections = True
-    exclusive_resources = (ExclusiveResource("way", "links", by_plan=False),)
+    exclusive_resources = (ExclusiveResource("traffic", "links", by_plan=False),)
     toxic = "reset_peer"
     injection = ClosedConnectionInjection
 

@@ -100,13 +100,9 @@ class NodeFault(Fault):
 
     broker: RoleText
 
-    def roles(self) -> dict[FieldPath, str]:
-        return {("broker",): self.broker}
-
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         victim = await resolve(self.broker, context.world, draws, "broker")
-        await require_running(victim, context.world)
-        led = tuple(state for state in await context.world.partitions() if state.leader == victim)
+        led = await led_partitions(victim, context.world)
         roles = {"asked": self.broker, **await node_duties(victim, led, context.world)}
         return self.create_injection(context, victim, roles, led)
 
@@ -124,6 +120,12 @@ async def require_running(node: BrokerId, world: World) -> None:
             f"node {node} is {state} already, so this fault would have no effect; let the other fault on the node heal "
             "first"
         )
+
+
+async def led_partitions(node: BrokerId, world: World) -> tuple[PartitionState, ...]:
+    """Return the partitions that the node leads; raise FaultError if the node doesn't run."""
+    await require_running(node, world)
+    return tuple(state for state in await world.partitions() if state.leader == node)
 
 
 async def node_duties(node: BrokerId, led: Iterable[PartitionState], world: World) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from aftershock.faults.kinds.fault import (
     Draws,
     ExclusiveResource,
     Fault,
-    FieldPath,
     Impact,
     Injection,
     InjectionContext,
@@ -102,9 +101,6 @@ class FenceBroker(Fault):
 
     def impact(self) -> Impact:
         return "unknown"  # until it is fenced, it leads and can't shrink an ISR; then it serves no client
-
-    def roles(self) -> dict[FieldPath, str]:
-        return {("broker",): self.broker} if self.broker is not None else {}
 
     def surprises(self, plan: PlanContext) -> Iterator[Problem]:
         timeout_ms = SESSION_TIMEOUT_MS[plan.cluster.profile] if plan.cluster else 0

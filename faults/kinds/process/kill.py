@@ -24,7 +24,6 @@ from aftershock.faults.kinds.fault import (
     Draws,
     ExclusiveResource,
     Fault,
-    FieldPath,
     Impact,
     Injection,
     InjectionContext,
@@ -181,9 +180,6 @@ class LoseRack(Fault):
 
     kind: Literal["lose_rack"] = "lose_rack"
     rack: Annotated[str, Field(description="the rack whose nodes are killed")]
-
-    def racks(self) -> dict[FieldPath, str]:
-        return {("rack",): self.rack}
 
     def impact(self) -> Impact:
         return "nodes"

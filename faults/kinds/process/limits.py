@@ -24,12 +24,7 @@ from aftershock.faults.kinds.fault import (
     InjectionContext,
     Report,
 )
-from aftershock.faults.kinds.process.base import (
-    NodeFault,
-    node_duties,
-    require_running,
-    wait_until_in_service,
-)
+from aftershock.faults.kinds.process.base import NodeFault, led_partitions, node_duties, wait_until_in_service
 from aftershock.faults.plan.units import Size
 from aftershock.faults.runtime.record import Targets, Undo, Witness, all_of
 from aftershock.faults.runtime.waiting import run_to_completion
@@ -95,8 +90,7 @@ class LimitFault(NodeFault):
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         victim = await resolve(self.broker, context.world, draws, "broker")
-        await require_running(victim, context.world)
-        led = [state for state in await context.world.partitions() if state.leader == victim]
+        led = await led_partitions(victim, context.world)
         before = await context.world.limits(victim)
         lowered = self.lower(before)
         limits = {key: value for key, value in vars(lowered).items() if value is not None}
@@ -110,12 +104,10 @@ class CpuQuotaInjection(LimitInjection):
     throttled: tuple[int, int] | None = None
 
     async def sample(self) -> None:
-        """Read the number of throttled periods."""
         count = (await self.context.world.throttled(self.victim)).throttled
         self.throttled = (self.throttled[0] if self.throttled else count, count)
 
     def limit_reached(self) -> Witness:
-        """Return the number of throttled periods since the quota was set."""
         first, last = self.throttled or (0, 0)
         what = f"periods in which the kernel throttled node {self.victim}"
         return Witness(what, 1, last - first, "periods", n=1, ok=last > first)
@@ -139,8 +131,7 @@ class CpuQuota(LimitFault):
         return Limits(self.cpus, before.memory_bytes)
 
 
-USED_UP = 0.95
-_MIB = 1_048_576
+USED_UP = 0.95  # share of the limit that counts as reached
 
 
 class MemoryLimitInjection(LimitInjection):
@@ -183,7 +174,7 @@ class MemoryLimit(LimitFault):
     limit_injection = MemoryLimitInjection
 
     kind: Literal["memory_limit"] = "memory_limit"
-    memory: Annotated[Size, Field(ge=16 * _MIB)]
+    memory: Annotated[Size, Field(ge=16 * 1_048_576)]
 
     def lower(self, before: Limits) -> Limits:
         return Limits(before.cpus, self.memory)

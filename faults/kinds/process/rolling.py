@@ -154,7 +154,6 @@ class RollingFault(Fault):
         return frozenset(plan.cluster.broker_racks if plan.cluster else ())
 
     def surprises(self, plan: PlanContext) -> Iterator[Problem]:
-        """Warn of topics that can't be produced to while one of their replicas is down."""
         for topic in plan.topics.values():
             default = plan.cluster.config.get(MIN_ISR, "1") if plan.cluster else "1"
             min_isr = topic.config.get(MIN_ISR, default)

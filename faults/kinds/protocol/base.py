@@ -224,16 +224,13 @@ class TamperFault(Fault):
         """Time that one probe waits for its answer."""
         return self.probing_ms + ROOM_MS
 
-    @abstractmethod
-    def rule_action(self, draws: Draws) -> dict[str, Any]:
+    def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- most kinds draw nothing of their own
         """Return the rule's action as in ``wire_proxy/rules.py``: ``do`` and its own fields."""
+        return {"do": self.kind}
 
     @abstractmethod
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:
         """Interpret a probe; ``probed``: number of probes that the proxy has counted as altered."""
-
-    def topics(self) -> dict[FieldPath, str]:
-        return {("topic",): self.topic} if self.topic else {}
 
     def clients(self) -> dict[FieldPath, str]:
         return {("client",): f"{self.client} {self.op}" if self.op else self.client} if self.client else {}

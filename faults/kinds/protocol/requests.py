@@ -51,13 +51,15 @@ class DelayingFault(TamperFault):
     api: Api
     delay: Annotated[Duration, Field(ge=1, le=600_000)]
 
+    def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
+        return {"do": self.kind, "delay_ms": self.delay}
+
     @property
     def probing_ms(self) -> int:
-        """Its delay."""
         return self.delay + SLACK_MS
 
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- the client sees it
-        """Expect a slower probe; one without an answer is as slow as the time it has waited."""
+        """Expect a slower probe; a probe without an answer is as slow as the time it has waited."""
         rise_ms = now.ms - before.ms
         ok = now.outcome != "closed" and rise_ms >= SHARE * self.delay
         return ProbeResult("the round trip of a probe that matches the rule rose", self.delay, rise_ms, "ms", ok)
@@ -78,6 +80,9 @@ class LosingFault(TamperFault):
         Field(description="whether the connection is closed after the loss or stays open in silence"),
     ] = "closed"
 
+    def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
+        return {"do": self.kind, "connection": self.connection}
+
     @property
     def probing_ms(self) -> int:
         """Time until silence counts as no answer, or until a close."""
@@ -85,7 +90,7 @@ class LosingFault(TamperFault):
 
     @property
     def limit_ms(self) -> int:
-        """Return the same limit if the fault is silent, because a late answer would disprove the silence."""
+        """A probe of a silent connection has no further time, because a late answer would disprove the silence."""
         return self.probing_ms + (ROOM_MS if self.connection == "closed" else 0)
 
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- the client sees it
@@ -103,9 +108,6 @@ class DelayRequest(DelayingFault):
 
     kind: Literal["delay_request"] = "delay_request"
 
-    def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
-        return {"do": "delay_request", "delay_ms": self.delay}
-
 
 class DelayResponse(DelayingFault):
     """Delay responses of an API on their way to the client."""
@@ -118,8 +120,8 @@ class DelayResponse(DelayingFault):
         Field(description="send the responses of a connection one at a time, each a `delay` after the previous one"),
     ] = False
 
-    def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
-        return {"do": "delay_response", "delay_ms": self.delay, "serial": self.serial}
+    def rule_action(self, draws: Draws) -> dict[str, Any]:
+        return super().rule_action(draws) | {"serial": self.serial}
 
 
 class DropRequest(LosingFault):
@@ -129,9 +131,6 @@ class DropRequest(LosingFault):
 
     kind: Literal["drop_request"] = "drop_request"
 
-    def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
-        return {"do": "drop_request", "connection": self.connection}
-
 
 class DropResponse(LosingFault):
     """Lose responses of an API after the broker has served the requests."""
@@ -139,9 +138,6 @@ class DropResponse(LosingFault):
     band = Band("#756bb1", "drop response")
 
     kind: Literal["drop_response"] = "drop_response"
-
-    def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
-        return {"do": "drop_response", "connection": self.connection}
 
 
 class DuplicateRequest(TamperFault):
@@ -154,9 +150,6 @@ class DuplicateRequest(TamperFault):
     kind: Literal["duplicate_request"] = "duplicate_request"
     api: Api
 
-    def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
-        return {"do": "duplicate_request"}
-
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- no answer shows it
         """Rely on the proxy's counter, as the client of a probe can't see it."""
         return ProbeResult("probes that the proxy has counted as duplicated", 1, probed, "probes", probed > 0)
@@ -166,7 +159,7 @@ class CloseMidFrame(TamperFault):
     """Close a connection in the middle of a request or response of an API."""
 
     band = Band("#bcbddc", "mid frame")
-    proof = "The connection of a probe that matches the rule is closed. The proxy counts altered requests second."
+    proof = "The connection of a probe that matches the rule is closed. The proxy counts altered requests."
     remedy = "The rule is removed, and a probe is answered."
 
     kind: Literal["close_mid_frame"] = "close_mid_frame"
@@ -176,9 +169,11 @@ class CloseMidFrame(TamperFault):
     ] = "response"
 
     def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
-        return {"do": "close_mid_frame", "message": self.message}
+        return {"do": self.kind, "message": self.message}
 
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- the client sees it
         """Expect the connection's end without a whole answer."""
         closed = now.outcome == "closed"
-        return ProbeResult("probes that match the rule, hung up on", 1, float(closed), "probes", closed)
+        return ProbeResult(
+            "probes that match the rule, with a connection that is closed", 1, float(closed), "probes", closed
+        )

@@ -34,7 +34,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, WithJsonSchema
 
-from aftershock.faults.kinds.fault import Band, Draws, FieldPath, InjectionContext, PlanContext, invalid
+from aftershock.faults.kinds.fault import Band, Draws, InjectionContext, PlanContext, invalid
 from aftershock.faults.kinds.protocol.base import Api, ProbeResult, TamperFault
 from aftershock.faults.plan.document import Problem, did_you_mean
 from aftershock.faults.targets.roles import RoleText, resolve
@@ -150,9 +150,6 @@ class FalsifyHints(HintFault):
     kind: Literal["falsify_hints"] = "falsify_hints"
     broker: RoleText | None = None
 
-    def roles(self) -> dict[FieldPath, str]:
-        return {("broker",): self.broker} if self.broker else {}
-
     def draw(self, source: random.Random) -> dict[str, Any]:
         """Draw ``session_id``, which no broker is likely to have granted."""
         draws = super().draw(source)
@@ -166,7 +163,6 @@ class FalsifyHints(HintFault):
         return {"broker": await resolve(self.broker, context.world, draws, "broker")} if self.broker else {}
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
-        """Yield a missing broker, and a broker where only a session is falsified."""
         yield from super().problems(plan)
         others = [hint for hint in self.hints if hint != "session_id"]
         if others and self.broker is None:

@@ -1,20 +1,19 @@
-"""``doze``: a node is paused for a moment, over and over, and never for so long that it is fenced.
+"""``doze``: a node is paused for a moment, repeatedly, and never for so long that the controller fences it.
 
-It uses public classes only: the base classes of a node's fault, the world's ``pause`` and ``resume``, and the undo
-``resume``, so that any process can heal it, even one without this package.
+The kind uses public classes only: the base classes of a node's fault, the world's ``pause`` and ``resume``, and the
+undo ``resume``, so that any process can heal the fault, even a process without this package.
 """
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from aftershock.faults.kinds.fault import Band, Draws, ExclusiveResource, Family, Injection, InjectionContext, Report
+from aftershock.faults.kinds.fault import Band, Draws, ExclusiveResource, Injection, InjectionContext, Report
 from aftershock.faults.kinds.process.base import NodeFault, NodeInjection
 from aftershock.faults.plan.units import Duration
-from aftershock.faults.runtime.record import Verb
 from aftershock.faults.runtime.waiting import run_to_completion
 from aftershock.faults.targets.roles import resolve
-from aftershock.faults.targets.values import BrokerId, BrokerState
+from aftershock.faults.targets.values import BrokerId
 
 SEEN_DEADLINE_MS = 2_000
 
@@ -22,8 +21,8 @@ SEEN_DEADLINE_MS = 2_000
 class DozeInjection(NodeInjection):
     """One node, paused for ``nap_ms`` every ``every_ms``. A rehearsal doesn't inject, so it pauses nothing."""
 
-    down: ClassVar[BrokerState] = "paused"
-    verb: ClassVar[Verb] = "resume"
+    down = "paused"
+    verb = "resume"
 
     def __init__(
         self, context: InjectionContext, victim: BrokerId, roles: dict[str, Any], nap_ms: int, every_ms: int
@@ -54,21 +53,21 @@ class DozeInjection(NodeInjection):
 
 
 class Doze(NodeFault):
-    """Freeze a node for a moment, over and over."""
+    """Pause a node for a moment, repeatedly."""
 
-    family: ClassVar[Family] = "process"
-    band: ClassVar[Band] = Band("#9edae5", "doze")
-    proof: ClassVar[str] = "the container's state, read back in each nap"
-    remedy: ClassVar[str] = "the node goes on, and is back in the ISR of all it holds"
-    drops_traffic: ClassVar[bool] = False
-    exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("process", "brokers"),)
-    for_rule: ClassVar[Literal["needed", "optional", "refused"]] = "needed"
-    allowance_ms: ClassVar[int] = 8_000
-    injection: ClassVar[type[NodeInjection]] = DozeInjection
+    family = "process"
+    band = Band("#9edae5", "doze")
+    proof = "The engine reports the container as paused during each nap."
+    remedy = "The node is resumed, and is in the ISR of all its partitions again."
+    drops_traffic = False
+    exclusive_resources = (ExclusiveResource("process", "brokers"),)
+    for_rule = "needed"
+    allowance_ms = 8_000
+    injection = DozeInjection
 
     kind: Literal["doze"] = "doze"
-    nap: Annotated[Duration, Field(ge=100, le=2_000, description="how long it sleeps each time")] = 500
-    every: Annotated[Duration, Field(ge=200, description="from one nap to the next")] = 1_000
+    nap: Annotated[Duration, Field(ge=100, le=2_000, description="duration of each pause")] = 500
+    every: Annotated[Duration, Field(ge=200, description="time from the start of a pause to the next start")] = 1_000
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         """Resolve the node; FaultError if there is none."""
