@@ -8,7 +8,7 @@ against the running cluster and its topics, so that the same mistake gives the s
 Consumer groups and other facts about workloads are unknown here; they are read from the cluster at injection.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,14 +28,14 @@ _PARTS = ("cluster", "topics")
 
 
 @dataclass(frozen=True)
-class ClusterSpec:
+class ClusterDocument:
     """A cluster and its topics. ``ignored``: the other keys of the document, in order."""
 
     cluster: Cluster = field(default_factory=Cluster)
     topics: tuple[Topic, ...] = ()
     ignored: tuple[str, ...] = ()
 
-    def on(self, kafka: str) -> "ClusterSpec":
+    def on(self, kafka: str) -> "ClusterDocument":
         """Return a copy of the spec for another version of Kafka."""
         return replace(self, cluster=self.cluster.model_copy(update={"kafka": kafka}))
 
@@ -45,18 +45,16 @@ class ClusterSpec:
         return dump_yaml({"cluster": self.cluster.model_dump(mode="json", exclude_none=True), "topics": topics})
 
 
-def read_cluster_spec(source: Path | str) -> ClusterSpec:
+def read_cluster_spec(source: Path | str) -> ClusterDocument:
     """Read a file (Path) or a text (str). Raises PlanError with all of its problems."""
     document = load(source)
     draft, problems = read_draft(document.data)
     may_lack_topics = document.data.get("topics") in (None, [])
     relevant = []
     for problem in problems:
-        key = problem.loc[0] if problem.loc else None
-        is_top_level = len(problem.loc) == 1
-        if key == "topics" and is_top_level and may_lack_topics:
-            continue
-        if key in _PARTS or (key not in Plan.model_fields and is_top_level):
+        is_unknown_key = len(problem.loc) == 1 and problem.loc[0] not in Plan.model_fields
+        is_allowed = problem.loc == ("topics",) and may_lack_topics
+        if is_unknown_key or (problem.loc[:1] in (("cluster",), ("topics",)) and not is_allowed):
             relevant.append(problem)
     relevant += [problem for problem in reference_problems(draft) if problem.loc[0] in _PARTS]
     if draft.attach:
@@ -65,7 +63,7 @@ def read_cluster_spec(source: Path | str) -> ClusterSpec:
     if relevant or draft.cluster is None:
         raise PlanError(format_problems(relevant, document))
     ignored = tuple(key for key in document.data if key not in _PARTS)
-    return ClusterSpec(draft.cluster, tuple(draft.topics.values()), ignored)
+    return ClusterDocument(draft.cluster, tuple(draft.topics.values()), ignored)
 
 
 _NOT_A_PARAMETER = {
@@ -105,7 +103,33 @@ def parse_inject(
 
     Raises PlanError with all of its problems.
     """
-    parameters = _parse_parameters(kind, pairs)
+    parameters: dict[str, Any] = {}
+    mistakes: list[str] = []
+    for pair in pairs:  # ["move.from=1", "move.to=2"] becomes {"move": {"from": 1, "to": 2}}; values are YAML
+        key, equals, text = pair.partition("=")
+        if not equals or not key:
+            mistakes.append(f"inject {kind} {pair}: write KEY=VALUE, like broker=1 or delay=50ms")
+            continue
+        if refusal := _NOT_A_PARAMETER.get(key):
+            mistakes.append(f"inject {kind} {pair}: {refusal}")
+            continue
+        try:
+            value = load(f"value: {text}", f"inject {kind} {key}").data["value"]
+        except PlanError as error:
+            mistakes += error.problems
+            continue
+        *path, last = key.split(".")
+        current: Any = parameters
+        for step in path:
+            current = current.setdefault(step, {}) if isinstance(current, dict) else current
+        if not isinstance(current, dict) or last in current:
+            mistakes.append(f"inject {kind} {key}: the parameter is given twice; give it once")
+        else:
+            current[last] = value
+    if any(ranges_in(parameters)):
+        mistakes.append(f"inject {kind}: ranges are only allowed in plans: give one value")
+    if mistakes:
+        raise PlanError(mistakes)
     for_ = {} if duration is None else {"for": duration}
     fault = {"kind": kind, "id": fault_id, "at": "0s", **for_, **parameters}
     draft, problems = read_draft({"faults": [fault]})
@@ -118,35 +142,3 @@ def parse_inject(
     (located,) = draft.faults.readable
     warnings = format_problems([*grey_failures(draft), *fault_warnings(draft)], source_map)
     return InjectCommand(located.fault, tuple(warnings))
-
-
-def _parse_parameters(kind: str, pairs: Sequence[str]) -> Mapping[str, Any]:
-    """Convert ``["move.from=1", "move.to=2"]`` to ``{"move": {"from": 1, "to": 2}}``; values are YAML."""
-    parameters: dict[str, Any] = {}
-    problems: list[str] = []
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if not equals or not key:
-            problems.append(f"inject {kind} {pair}: write KEY=VALUE, like broker=1 or delay=50ms")
-            continue
-        if refusal := _NOT_A_PARAMETER.get(key):
-            problems.append(f"inject {kind} {pair}: {refusal}")
-            continue
-        try:
-            value = load(f"value: {text}", f"inject {kind} {key}").data["value"]
-        except PlanError as error:
-            problems += error.problems
-            continue
-        *path, last = key.split(".")
-        current: Any = parameters
-        for step in path:
-            current = current.setdefault(step, {}) if isinstance(current, dict) else current
-        if not isinstance(current, dict) or last in current:
-            problems.append(f"inject {kind} {key}: given twice; give it once")
-        else:
-            current[last] = value
-    if any(ranges_in(parameters)):
-        problems.append(f"inject {kind}: ranges are only allowed in plans: give one value")
-    if problems:
-        raise PlanError(problems)
-    return parameters

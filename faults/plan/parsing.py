@@ -10,7 +10,7 @@ reported as undeclared. pydantic's errors are translated into sentences with a l
 """
 
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -51,11 +51,9 @@ _TEMPLATES: dict[str, str] = {
 
 def validation_errors(error: ValidationError, model: type[BaseModel], data: object, prefix: Location) -> list[Problem]:
     """Translate pydantic's errors about the part at ``prefix``; only the first error of each location is kept."""
-    problems: dict[Location, Problem] = {}
-    for detail in error.errors(include_url=False):
-        problem = _translate(detail, model, data)
-        problems.setdefault(problem.loc, problem)
-    return [Problem(prefix + problem.loc, problem.sentence, problem.on_key) for problem in problems.values()]
+    translated = [_translate(detail, model, data) for detail in error.errors(include_url=False)]
+    problems = {problem.loc: problem for problem in reversed(translated)}  # the first of each location
+    return [Problem(prefix + problem.loc, problem.sentence, problem.on_key) for problem in reversed(problems.values())]
 
 
 def _translate(detail: Mapping[str, Any], model: type[BaseModel], data: Any) -> Problem:
@@ -171,7 +169,6 @@ class PartReader:
 
 
 _PLACEHOLDER = Wait(wait="0s")  # replaces nested elements, which are read by themselves
-_USELESS_WAIT = "`wait` only has an effect in `then` (a delay) or as an alternative of `choose`: remove it here"
 
 
 @dataclass(frozen=True)
@@ -233,13 +230,15 @@ class _FaultReader:
         element: AnyElement | None = None
         is_top_level = len(loc) == 2  # noqa: PLR2004 -- ("faults", index)
         if model is Wait and useless_wait:
-            self.reader.add_problem(loc, _USELESS_WAIT)
+            sentence = "`wait` only has an effect in `then` (a delay) or as an alternative of `choose`: remove it here"
+            self.reader.add_problem(loc, sentence)
         if model is None or model in (Fault, Ranged):
             element = self._read_fault(item, loc)
         else:
-            if self.reader.read(_without_children(item), model, loc) is None:
+            shell, children = _split(item)
+            if self.reader.read(shell, model, loc) is None:
                 self.nameless = True
-            for place, child in _children(item):
+            for place, child in children.items():
                 self.read_element(child, (*loc, *place), useless_wait=model not in (Then, Choose))
             if is_top_level:
                 with suppress(ValidationError):  # already reported at the location of its cause
@@ -290,32 +289,26 @@ class _FaultReader:
         return None if at_corners.problems else Ranged.model_validate(item)
 
 
-def _children(item: dict[str, Any]) -> Iterator[tuple[Location, Any]]:
-    """Yield the nested elements of a composed element, if its data has the right form."""
+def _split(item: dict[str, Any]) -> tuple[dict[str, Any], dict[Location, Any]]:
+    """Return a composed element with placeholders inside, and its nested elements by location.
+
+    Validation of the first reports only problems with the element's own keys.
+    """
+    shell, nested = dict(item), dict[Location, Any]()
     for key in ("together", "then"):
-        entries = item.get(key)
-        yield from (((key, index), child) for index, child in enumerate(entries if isinstance(entries, list) else ()))
-    choices = item.get("choose")
-    for index, choice in enumerate(choices if isinstance(choices, list) else ()):
-        if isinstance(choice, dict) and "fault" in choice:
-            yield ("choose", index, "fault"), choice["fault"]
+        if isinstance(entries := item.get(key), list):
+            nested |= {(key, index): child for index, child in enumerate(entries)}
+            shell[key] = [_PLACEHOLDER] * len(entries)
+    if isinstance(choices := item.get("choose"), list):
+        shell["choose"] = list(choices)
+        for index, choice in enumerate(choices):
+            if isinstance(choice, dict) and "fault" in choice:
+                nested["choose", index, "fault"] = choice["fault"]
+                shell["choose"][index] = {**choice, "fault": _PLACEHOLDER}
     if "fault" in item:
-        yield ("fault",), item["fault"]
-
-
-def _without_children(item: dict[str, Any]) -> dict[str, Any]:
-    """Return the element with placeholders inside, so that validation only reports its own keys."""
-
-    def emptied(part: Any) -> Any:
-        return {**part, "fault": _PLACEHOLDER} if isinstance(part, dict) and "fault" in part else part
-
-    shell = dict(emptied(item))
-    for key in ("together", "then"):
-        if isinstance(item.get(key), list):
-            shell[key] = [_PLACEHOLDER] * len(item[key])
-    if isinstance(item.get("choose"), list):
-        shell["choose"] = [emptied(choice) for choice in item["choose"]]
-    return shell
+        nested["fault",] = item["fault"]
+        shell["fault"] = _PLACEHOLDER
+    return shell, nested
 
 
 @dataclass(frozen=True)
@@ -374,6 +367,19 @@ def read_draft(data: Mapping[str, Any]) -> tuple[Draft, list[Problem]]:
     blocks = data.get("blocks", 1)
     if type(blocks) is not int or not 1 <= blocks <= BLOCKS_MAX:
         blocks = 1  # reported with the plan's own keys
+    slo: dict[int, Slo | SloSyntaxError] = {}
+    for index, entry in enumerate(reader.entries("slo")):
+        line = entry
+        if isinstance(entry, dict):
+            slo_entry = reader.read(entry, SloEntry, ("slo", index))
+            line = slo_entry and slo_entry.slo
+        elif not isinstance(entry, str):
+            reader.add_problem(("slo", index), "an SLO is a line of text: put it in quotes")
+        if isinstance(line, str):
+            try:
+                slo[index] = parse_slo(line)
+            except SloSyntaxError as error:
+                slo[index] = error
     invalid_topics = [item for index, item in enumerate(reader.entries("topics")) if index not in topics]
     invalid_workloads = [item for index, item in enumerate(reader.entries("workloads")) if index not in workloads]
     arms = [item.get("arms") for item in invalid_workloads if isinstance(item, dict)]
@@ -383,28 +389,10 @@ def read_draft(data: Mapping[str, Any]) -> tuple[Draft, list[Problem]]:
         workloads,
         timing,
         read_faults(reader, blocks, timing),
-        dict(_read_slos(reader)),
+        slo,
         frozenset(str(item["name"]) for item in invalid_topics if isinstance(item, dict) and "name" in item),
         frozenset(str(name) for names in arms if isinstance(names, dict) for name in names),
         bool(invalid_workloads),
         attach=attach,
     )
     return draft, reader.problems
-
-
-def _read_slos(reader: PartReader) -> Iterator[tuple[int, Slo | SloSyntaxError]]:
-    for index, entry in enumerate(reader.entries("slo")):
-        loc: Location = ("slo", index)
-        if isinstance(entry, str):
-            text = entry
-        elif not isinstance(entry, dict):
-            reader.add_problem(loc, "an SLO is a line of text: put it in quotes")
-            continue
-        elif slo_entry := reader.read(entry, SloEntry, loc):
-            text = slo_entry.slo
-        else:
-            continue
-        try:
-            yield index, parse_slo(text)
-        except SloSyntaxError as error:
-            yield index, error

@@ -6,7 +6,7 @@ import pytest
 
 from aftershock.errors import PlanError
 from aftershock.faults.plan.cluster import Cluster
-from aftershock.faults.plan.command_line import ClusterSpec, read_cluster_spec
+from aftershock.faults.plan.command_line import ClusterDocument, read_cluster_spec
 from aftershock.faults.plans import find
 
 
@@ -21,7 +21,7 @@ def test_two_parts() -> None:
 @pytest.mark.parametrize("text", ["cluster: {}", "topics: []", "cluster: {profile: fast}\ntopics:"])
 def test_both_are_optional(text: str) -> None:
     """Absent parts have their defaults."""
-    assert ClusterSpec() == read_cluster_spec(text)
+    assert ClusterDocument() == read_cluster_spec(text)
 
 
 def test_a_whole_plan_serves() -> None:
