@@ -121,7 +121,7 @@ def heal_command(run_id: str) -> str:
 
 @dataclass(frozen=True)
 class LiveFault:
-    """A fault in force. ``left_ms`` is None for a fault without a duration, and 0 if its time is over."""
+    """A fault in force. ``left_ms`` is None for a fault without a duration, and 0 after the end of its duration."""
 
     id: str
     kind: str

@@ -1,4 +1,4 @@
-"""The ``chaos`` fixture: drives runs for a test, and records the SLOs that the test expects of them.
+"""The ``chaos`` fixture: drives runs for a test, and records the SLOs that the test expects of the runs.
 
 A run is driven when the test requests it, and judged at the end of the session together with all other runs. Errors in
 a plan, an SLO or a mark are raised at once, as PlanError.

@@ -219,7 +219,7 @@ class ClientProcesses:
         self._run_id, self._given_spool = run_id, spool
 
     def members(self) -> list[ClientProcess]:
-        """Return all clients, by name: ``exited`` without processes, ``paused`` if all of them are stopped.
+        """Return all clients, by name: ``exited`` without processes, ``paused`` if all processes are stopped.
 
         The list is empty if no run is in progress.
         """

@@ -58,7 +58,7 @@ class Run:
 
 
 def find_run(name: str, out: Path) -> Path:
-    """Return a run's directory by its path, or by its id under ``out``. Raises AftershockError if there is none."""
+    """Return a run's directory by its path, or by its id under ``out``. Raises AftershockError for an unknown run."""
     for path in (Path(name), out / name):
         if (path / "run.json").is_file():
             return path
