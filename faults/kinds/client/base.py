@@ -108,7 +108,7 @@ class ClientFault(Fault):
         return {("client",): self.client_text}
 
     async def resolve_clients(self, context: InjectionContext) -> list[ClientProcess]:
-        """Return the target clients. Raises FaultError if there is none, or if a client is down already."""
+        """Return the target clients. Raises FaultError if no client matches or a client is down already."""
         clients = select_clients(self.selector, await context.world.clients())
         down = next((client for client in clients if client.state != "running"), None)
         if down is not None:

@@ -75,10 +75,10 @@ async def apply_changes(changes: Sequence[Change], context: InjectionContext) ->
 
 async def settings_witness(changes: Sequence[Change], context: InjectionContext) -> Witness:
     """Witness of the settings in force, as each resource itself reports them."""
-    asked = sum(len(change.values) for change in changes)
+    count = sum(len(change.values) for change in changes)
     different = await retry_refused(lambda: _not_in_force(changes, context.world), context.clock, READ_DEADLINE_MS)
     what = "settings in force, read back" + (f"; {different[0]} has another value" if different else "")
-    return Witness(what, asked, asked - len(different), "settings", asked, not different)
+    return Witness(what, count, count - len(different), "settings", count, not different)
 
 
 async def _not_in_force(changes: Sequence[Change], world: World) -> list[str]:

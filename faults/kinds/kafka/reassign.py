@@ -75,7 +75,7 @@ def move_replicas(states: Iterable[PartitionState], source: BrokerId, target: Br
 
 
 def swap_brokers(states: Iterable[PartitionState], source: BrokerId, target: BrokerId) -> Assignment:
-    """Exchange two brokers, also in partitions that only one of them holds."""
+    """Exchange two brokers, also in partitions that only one of the two brokers holds."""
     return {partition_of(s): substitute(s.replicas, {source: target, target: source}) for s in states}
 
 

@@ -1,6 +1,6 @@
 """``add_partitions``, ``delete_records`` and ``recreate_topic``: permanent changes of a topic.
 
-``add_partitions``: Kafka has no way to remove partitions again. Clients learn of them with their next metadata, after
+``add_partitions``: Kafka can't remove partitions. Clients learn of the new partitions with their next metadata, after
 five minutes by default; from then on keys map to other partitions.
 
 ``delete_records`` raises the log start of a topic's partitions (KIP-107), like retention, but at a chosen time.

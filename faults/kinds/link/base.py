@@ -5,7 +5,7 @@ right before the end of the fault, and reads the state of Toxiproxy back each se
 Toxiproxy toxic on each stream of each link.
 
 Only a link that answered a probe before the fault is probed during the fault; the silence of any other link proves
-nothing. If no link can be probed, the state of Toxiproxy is the only witness, and the witness says so.
+nothing. If no link can be probed, the state of Toxiproxy is the only witness, and its text says so.
 """
 
 from abc import abstractmethod

@@ -2,7 +2,7 @@
 
 The fault is Toxiproxy's ``timeout`` toxic with a timeout of 0. Established connections stay open without traffic
 (half-open, as after a silent network failure), and so do connections made during the fault; clients notice only by
-their own timeouts. The heal closes all of them, so clients must reconnect after it (measured: 0.6 s). A one-way cut
+their own timeouts. The heal closes these connections, so clients must reconnect (0.6 s, measured). A one-way cut
 A -> B affects the upstream of A's links into B and the downstream of B's links into A. A rack that is cut off both
 ways::
 
@@ -20,8 +20,9 @@ Jepsen calls it a grudge. Rules:
 
 * A grudge affects only nodes; clients keep all their links. ``rack`` cuts a whole rack off with its clients.
 * Data from a node s to a node t goes upstream over the link of s's rack into t, and downstream over the link of t's
-  rack into s. All nodes of a rack (on the replication listener: its brokers) send over the same link, so either all of
-  them are cut off from a node, or none of them. Nodes of one rack have no link between them and can't be separated.
+  rack into s. All nodes of a rack (on the replication listener: its brokers) send over the same link, so the fault
+  cuts either all of these nodes off from a node, or none. Nodes of one rack have no link between them and can't be
+  separated.
 * A ring is Jepsen's "majorities ring": every rack hears a majority of the racks, and is in the middle of that majority;
   no two racks hear the same majority. If a majority is even (two of three racks) the middle is off by one, so each pair
   is cut one way; as Kafka sends requests and responses over one connection, no pair can work together then.
@@ -186,7 +187,7 @@ class CutInjection(ToxicInjection):
 
 
 class Cut(Fault):
-    """Discard all data on some links, at a rack, or between groups of nodes; connections stay open but silent.
+    """Discard all data on some links, at a rack, or between groups of nodes; connections stay half-open (open, silent).
 
     Established connections stay open without traffic, as after a silent network failure. New connections are accepted
     and stay silent.

@@ -78,7 +78,7 @@ class RefuseInjection(LinkInjection):
 
 
 class Refuse(LinkFault):
-    """Close the connections over some links and refuse new ones."""
+    """Close the connections over some links at once and refuse new connections."""
 
     band = Band("#e377c2", "refuse")
     proof = (
@@ -147,7 +147,7 @@ class FlapInjection(RefuseInjection):
 
 
 class Flap(LinkFault):
-    """Close the connections over some links and refuse new ones, again and again with pauses."""
+    """Close the connections over some links and refuse new connections, repeatedly, with pauses."""
 
     band = Band("#f7b6d2", "flap")
     proof = (

@@ -165,7 +165,7 @@ class LoseRackInjection(Injection):
 
 
 class LoseRack(Fault):
-    """Kill every node of a rack with SIGKILL, and start all of them at the end."""
+    """Kill every node of a rack with SIGKILL, and start the nodes at the end."""
 
     family = "rack and group"
     band = Band("#a50f15", "lose rack")
