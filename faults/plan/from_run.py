@@ -64,18 +64,12 @@ def plan_from_run(
     marks: Marks | None,
     seed: int = 0,
 ) -> WrittenPlan:
-    """Return the plan.
+    """Return the plan for the manual injections of a run.
 
-    Args:
-        run_id: the run that the new plan refers to.
-        run_plan: the run's ``plan.yaml``: a whole plan, or a cluster and its topics.
-        events: the run's events.
-        journal: the lines of its journal.
-        marks: start and end of its load, if it had load.
-        seed: the run's seed, which determines the draws of its plan's own faults.
+    ``run_plan``: the run's ``plan.yaml``, a whole plan or a cluster and its topics. ``marks``: start and end of the
+    load, if the run had load. ``seed`` determines the draws of the plan's own faults.
 
-    Raises:
-        EvidenceError: the run has no manual injection that was in force.
+    Raises EvidenceError if no manual injection of the run was in force.
     """
     manual = [event for event in events if event.get("event") == EVENT]
     lines = list(journal)

@@ -43,14 +43,8 @@ class Targets:
     roles: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Return ``{"brokers": [1], "links": [...], "topics": [...], "clients": [...], "roles": {...}}``."""
-        return {
-            "brokers": list(self.brokers),
-            "links": list(self.links),
-            "topics": list(self.topics),
-            "clients": list(self.clients),
-            "roles": dict(self.roles),
-        }
+        lists = {name: list(getattr(self, name)) for name in ("brokers", "links", "topics", "clients")}
+        return lists | {"roles": dict(self.roles)}
 
 
 @dataclass(frozen=True)
@@ -61,7 +55,6 @@ class Undo:
     args: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Return ``{"verb": ..., "args": {...}}``."""
         return {"verb": self.verb, "args": dict(self.args)}
 
 
@@ -85,7 +78,6 @@ class Witness:
     ok: bool
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields."""
         return asdict(self)
 
 

@@ -44,8 +44,7 @@ class Killable(Protocol):
 class Pausable(Protocol):
     """Pause and resume of nodes; their sockets stay open."""
 
-    async def pause(self, broker: BrokerId) -> None:
-        """Freeze every process of the node's container."""
+    async def pause(self, broker: BrokerId) -> None: ...
 
     async def resume(self, broker: BrokerId) -> None:
         """Resume it; no error if it isn't paused."""
@@ -110,8 +109,7 @@ class Administered(Protocol):
     async def reassign(self, assignment: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> None:
         """Request these replica lists; return when the controller accepts, before the move is done."""
 
-    async def reassigning(self) -> frozenset[TopicPartition]:
-        """Return the partitions with a reassignment in progress."""
+    async def reassigning(self) -> frozenset[TopicPartition]: ...
 
     async def cancel_reassign(self, partitions: Iterable[TopicPartition]) -> None:
         """Cancel reassignments in progress; a partition without one is no error."""
@@ -122,11 +120,9 @@ class Administered(Protocol):
     async def elect_unclean(self, partitions: Iterable[TopicPartition]) -> None:
         """Elect any live replica of each partition, in sync or not; no error if the partition has a leader."""
 
-    async def controller(self) -> BrokerId:
-        """Return the active controller's node id."""
+    async def controller(self) -> BrokerId: ...
 
-    async def quorum(self) -> Quorum:
-        """Return the active controller and its epoch."""
+    async def quorum(self) -> Quorum: ...
 
     async def quorum_lag(self) -> Mapping[BrokerId, int]:
         """Return each voter's lag behind the active controller, in records of the metadata log."""
@@ -189,8 +185,7 @@ class Redirected(Protocol):
 class Limited(Protocol):
     """CPU and memory limits of nodes."""
 
-    async def limits(self, broker: BrokerId) -> Limits:
-        """Read the limits in force from the engine."""
+    async def limits(self, broker: BrokerId) -> Limits: ...
 
     async def limit(self, broker: BrokerId, limits: Limits) -> None:
         """Set the limits of a running node; no error if they are in force."""
@@ -205,8 +200,7 @@ class Limited(Protocol):
 class Upgradable(Protocol):
     """Replacement of nodes by another Kafka version on the same disk."""
 
-    async def version(self, broker: BrokerId) -> str:
-        """Return the Kafka version of the node's image."""
+    async def version(self, broker: BrokerId) -> str: ...
 
     async def reported_version(self, broker: BrokerId) -> str:
         """Return the Kafka version that the node's process logged at its last start; "" if not yet."""
@@ -265,8 +259,7 @@ class ClientControl(Protocol):
     async def start_client(self, worker: str) -> None:
         """Start a killed worker at the current point of its schedule; no error if it runs."""
 
-    async def pause_client(self, worker: str) -> None:
-        """Pause a worker and its child processes."""
+    async def pause_client(self, worker: str) -> None: ...
 
     async def resume_client(self, worker: str) -> None:
         """Resume it; no error if it isn't paused."""

@@ -37,17 +37,15 @@ class HasArms(Protocol):
     """Attributes of a workload that are used here, besides ``produce``, ``consume`` and ``commit``."""
 
     @property
-    def name(self) -> str:
-        """The workload's name."""
+    def name(self) -> str: ...
 
     @property
-    def arms(self) -> Iterable[str]:
-        """The names of its arms."""
+    def arms(self) -> Iterable[str]: ...
 
 
 @dataclass(frozen=True)
 class Selector:
-    """The workers of an arm; If ``workload`` or ``op`` is None, it selects all workloads or operations."""
+    """The workers of an arm; a ``workload`` or ``op`` of None selects all workloads or all operations."""
 
     workload: str | None
     arm: str
@@ -124,7 +122,5 @@ def session_timeouts(selector: Selector, plan: PlanContext) -> Iterator[tuple[st
             if arm.client == "reference" or str(arm.settings.get("group.protocol", "classic")).lower() == "consumer":
                 cluster_config = plan.cluster.config if plan.cluster else {}
                 setting = cluster_config.get("group.consumer.session.timeout.ms")
-            yield (
-                f"{workload.name}/{name}",
-                int(str(setting)) if str(setting).isdecimal() else SESSION_TIMEOUT_DEFAULT_MS,
-            )
+            timeout_ms = int(str(setting)) if str(setting).isdecimal() else SESSION_TIMEOUT_DEFAULT_MS
+            yield f"{workload.name}/{name}", timeout_ms

@@ -40,16 +40,10 @@ def compile_plan(
 ) -> Timeline:
     """Compile a *checked* plan.
 
-    Args:
-        plan: the plan.
-        seed: seed of every random choice.
-        source: name of the plan file.
-        slo_positions: the position of each SLO in the plan file.
-        source_map: positions for error messages; without it, those of a plan built in Python.
-        draft: the plan's parsed parts, if they are available already.
+    ``source``: name of the plan file; ``slo_positions``: the position of each SLO in it; ``source_map``: positions for
+    error messages, by default those of a plan built in Python; ``draft``: the plan's parsed parts, if available.
 
-    Raises:
-        PlanError: the draws of this seed make the plan invalid.
+    Raises PlanError if the draws of this seed make the plan invalid.
     """
     draft = draft or draft_of(plan)
     expansion = expand(draft.faults.elements, draft.faults.ids, seed, plan.blocks, plan.timing)

@@ -16,7 +16,7 @@ if they are rounds or blocks of one fault of the plan. The lane of phases shows 
 import math
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from aftershock.faults.kinds.registry import KINDS
 from aftershock.faults.timeline.timeline import Step, Timeline
@@ -46,7 +46,22 @@ def lanes(timeline: Timeline) -> str:
             bars = bars[:start].ljust(start) + bar[start:]
         picture.append(_lane(_row_name(row), bars))
     note = _lane("", "seconds from the end of steady; = in force, - room to heal")
-    descriptions = [line for row in rows for line in _description(row)]
+    descriptions = []
+    for row in rows:
+        alike: dict[str, list[Step]] = {}  # the steps of the lane with equal parameters
+        for step in row:
+            alike.setdefault(f"{step.for_ms} {step.parameters}", []).append(step)
+        for steps in alike.values():
+            step = steps[0]
+            duration = "" if step.for_ms is None else f" for {step.for_ms / 1000:g} s"
+            parameters = ", ".join(f"{key}: {value}" for key, value in step.parameters.items())
+            times = ", ".join(f"{step.at_ms / 1000:g}" for step in steps)
+            head = f"{_row_name(steps)}: {step.kind} at {times} s{duration}"
+            if len(line := f"  {head}; {parameters}") <= WIDTH:
+                descriptions.append(line)
+            else:
+                descriptions += textwrap.wrap(head, WIDTH, initial_indent="  ", subsequent_indent="      ")
+                descriptions += textwrap.wrap(parameters, WIDTH, initial_indent="    ", subsequent_indent="        ")
     return "\n".join([heading[:WIDTH], "", *(line.rstrip() for line in picture), note, "", *descriptions]).rstrip()
 
 
@@ -124,22 +139,3 @@ def _row_name(row: Sequence[Step]) -> str:
     numbers = [int(step.id.rpartition("-")[2]) for step in row]
     is_consecutive = numbers == list(range(numbers[0], numbers[-1] + 1))
     return f"{row[0].id}..{numbers[-1]}" if is_consecutive else f"{row[0].id},{','.join(map(str, numbers[1:]))}"
-
-
-def _description(row: Sequence[Step]) -> Iterator[str]:
-    """Yield a line for the steps of a lane with equal parameters, or two lines if it is too long."""
-    alike: dict[str, list[Step]] = {}
-    for step in row:
-        alike.setdefault(f"{step.for_ms} {step.parameters}", []).append(step)
-    for steps in alike.values():
-        step = steps[0]
-        duration = "" if step.for_ms is None else f" for {step.for_ms / 1000:g} s"
-        parameters = ", ".join(f"{key}: {value}" for key, value in step.parameters.items())
-        times = ", ".join(f"{step.at_ms / 1000:g}" for step in steps)
-        head = f"{_row_name(steps)}: {step.kind} at {times} s{duration}"
-        line = f"  {head}; {parameters}"
-        if len(line) <= WIDTH:
-            yield line
-        else:
-            yield from textwrap.wrap(head, WIDTH, initial_indent="  ", subsequent_indent="      ")
-            yield from textwrap.wrap(parameters, WIDTH, initial_indent="    ", subsequent_indent="        ")

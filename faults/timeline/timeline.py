@@ -137,7 +137,6 @@ class Marks:
     load_end_us: int
 
     def as_json(self) -> dict[str, int]:
-        """Return the fields as a dictionary."""
         return asdict(self)
 
 
@@ -153,7 +152,6 @@ class Phase:
     entry: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields as a dictionary."""
         return asdict(self)
 
 
