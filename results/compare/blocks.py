@@ -20,7 +20,7 @@ from fractions import Fraction
 from typing import Any, TypeAlias
 
 from aftershock.errors import AftershockError
-from aftershock.results.evidence.evidence import Client, Evidence
+from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.evidence.phases import RUN
 from aftershock.results.measure.facts import MAX, Cut, RecoveryCriterion, Slice
 
@@ -101,16 +101,11 @@ def block_cuts(evidence: Evidence) -> tuple[Cut, ...]:
     """Return the cuts measured in every run with blocks, so that its arms can be compared later without Spark."""
     if not any(phase.block for phase in evidence.phases):
         return ()
-    sides = dict.fromkeys(side for client in evidence.clients for side in sides_of(client))
+    sides = dict.fromkeys(side for client in evidence.clients for side in client.topics)
     entries = dict.fromkeys(phase.entry for phase in evidence.phases if phase.entry)
     windows = ["fault", "recovery", *([f"fault/{entry}" for entry in entries] if len(entries) > 1 else [])]
     latencies = [Cut(f"{side}.latency", window, each="block") for side in sides for window in windows]
     return (*latencies, *(Cut(f"{side}.gap", RUN, each="block") for side in sides))
-
-
-def sides_of(client: Client) -> tuple[str, ...]:
-    topics = {"produce": client.produces_to, "consume": client.consumes_from, "commit": client.commits_to}
-    return tuple(side for side, topic in topics.items() if topic is not None)
 
 
 def of_slices(slices: Sequence[Slice], q: float | None) -> dict[int, Block]:

@@ -15,6 +15,7 @@ comparisons of a client with itself. All calculations use log-ratios of ours / t
 Only ``scipy.special`` is used: ``scipy.stats`` takes a second to import, in every judgement.
 """
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -108,6 +109,11 @@ def sign_flip(differences: Sequence[float], seed: int) -> tuple[float, int]:
     drawn = np.random.default_rng(seed).integers(0, 2, (FLIPS, len(values)), dtype=np.int8)
     as_far = int((np.abs((1.0 - 2.0 * drawn) @ values) >= bound).sum())
     return (as_far + 1) / (FLIPS + 1), FLIPS  # the observed assignment is one of them
+
+
+def seed_of(text: str) -> int:
+    """Return a seed for random signs and samples, the same for the same text."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
 
 
 def sign_test(signs: Sequence[int]) -> float:

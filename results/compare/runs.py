@@ -10,7 +10,6 @@ arm's.
 an arm's settings, our revision and the host may differ; the differences are noted.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
@@ -21,7 +20,7 @@ from typing import Any
 from aftershock.errors import AftershockError, EvidenceError
 from aftershock.results.compare.blocks import Block, Blocks, Measure, standing
 from aftershock.results.compare.blocks import stored as blocks_of
-from aftershock.results.compare.comparison import MARGIN, Question, Row, Word, rows, worst
+from aftershock.results.compare.comparison import MARGIN, Question, Row, Word, rows, seed_of, worst
 from aftershock.results.evidence.stored import JudgedRun, read_judged_run
 from aftershock.results.text import cell, printable, table
 
@@ -114,7 +113,7 @@ def arms_of(home: Path, options: Options | None = None) -> tuple[Comparison, ...
             clients = [f"{workload['name']}/{arm}" for arm in (our_arm, their_arm)]
             ours, theirs = ([_trial_blocks(run, measure, client, trials) for measure in measures] for client in clients)
             questions = [Question(*parts) for parts in zip(measures, ours, theirs, strict=True)]
-            answers = rows(questions, options.margin, _seed(run.run_id))
+            answers = rows(questions, options.margin, seed_of(run.run_id))
             comparisons.append(Comparison(clients[0], clients[1], _doubted(answers, run), left_out))
     return tuple(comparisons)
 
@@ -143,7 +142,7 @@ def _across(base: JudgedRun, changed: JudgedRun, workload: Mapping[str, Any], ar
     for measure in measures:
         here, there = (_by_control(run, measure, client, control, trials[run.run_id][0]) for run in (changed, base))
         questions.append(Question(measure, here, there, alike=here.keys() == there.keys()))
-    answers = rows(questions, options.margin, _seed(base.run_id + changed.run_id))
+    answers = rows(questions, options.margin, seed_of(base.run_id + changed.run_id))
     if control:
         answers = tuple(replace(row, ours_ms=None, theirs_ms=None) for row in answers)
         caution = (
@@ -183,10 +182,6 @@ def _doubted(answers: Sequence[Row], *runs: JudgedRun) -> tuple[Row, ...]:
     return tuple(
         replace(row, verdict="inconclusive", why=doubt, next="fix the cause, and run again") for row in answers
     )
-
-
-def _seed(text: str) -> int:
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
 
 
 SCHEMA_VERSION = 1

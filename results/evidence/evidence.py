@@ -25,7 +25,7 @@ from typing import Any
 
 from aftershock.errors import EvidenceError
 from aftershock.results.evidence import files
-from aftershock.results.slo import Slo, SloSyntaxError, parse
+from aftershock.results.slo import Side, Slo, SloSyntaxError, parse
 
 SCHEMA_VERSION = 1
 """Newest version of ``run.json``, ``timeline.json`` and ``manifest.json`` that can be read."""
@@ -150,6 +150,16 @@ class Client:
         """``workload/arm``, the client's name in measurements and events."""
         return f"{self.workload}/{self.arm}"
 
+    @property
+    def topics(self) -> dict[Side, str]:
+        """The topic of each side that the client has."""
+        topics: dict[Side, str | None] = {
+            "produce": self.produces_to,
+            "consume": self.consumes_from,
+            "commit": self.commits_to,
+        }
+        return {side: topic for side, topic in topics.items() if topic is not None}
+
 
 @dataclass(frozen=True)
 class Phase:
@@ -244,11 +254,6 @@ class Evidence:
         """Return the settings of the client's arm as written in the plan."""
         workload = next(row for row in self.timeline["workloads"] if row["name"] == client.workload)
         return (workload["arms"][client.arm] or {}).get("settings") or {}
-
-    def assigned_us(self, arm: str, workload: str) -> tuple[int, ...]:
-        """Return the sorted times at which partitions were assigned to the consumers of an arm."""
-        assigned = (line for line in self.events if line.get("event") == "assigned" and line.get("arm") == arm)
-        return tuple(sorted(line["t_us"] for line in assigned if line.get("workload", workload) == workload))
 
 
 def read(home: Path, columns: Mapping[str, Mapping[str, str]]) -> Evidence:

@@ -11,10 +11,9 @@ from typing import Any
 
 from aftershock.results.checks.check import subject_of
 from aftershock.results.checks.obligations.stalls import Lane
-from aftershock.results.evidence.evidence import Client, Evidence
+from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.explain.events import Force, Moment, event, parameters_text, place, target, witness_text
 from aftershock.results.explain.slow import events_of
-from aftershock.results.slo import Side
 
 Event = Mapping[str, Any]
 
@@ -46,7 +45,6 @@ AFTERMATH = (
 
 FELT_AFTER_US = 10_000_000
 """Events within this time after a fault belong to its chapter, unless the next fault has begun."""
-SIDES: tuple[Side, ...] = ("produce", "consume", "commit")
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,8 @@ def chapter(
     # What each side of each client met.
     felt_until_us = min(end_us + FELT_AFTER_US, max(until_us, end_us))
     gaps_us = {(row["metric"], row["client"], row["window"]): row["longest_us"] for row in analysis["gaps"]}
-    for client, side, topic in sides(evidence):
+    sides = [(client, side, topic) for client in evidence.clients for side, topic in client.topics.items()]
+    for client, side, topic in sides:
         who = f"{names[client.key]} {side}"
         events = [line for line in events_of(evidence, client.key, side) if start_us <= line["t_us"] < felt_until_us]
         moments += notable(events, who)
@@ -117,7 +116,11 @@ def _journalled(force: Force) -> list[Moment]:
     moments = []
     if force.injected_us is not None:
         took_s = (force.injected_us - force.lines[0]["t_us"]) / 1e6
-        text = "rehearsal: nothing was injected" if force.rehearsed else f"injected; the action took {took_s:.3f} s"
+        text = (
+            "rehearsal: nothing was injected"
+            if force.rehearsed
+            else f"the fault is injected; the action took {took_s:.3f} s"
+        )
         moments.append(Moment(force.injected_us, text))
     counts = Counter(witness_text(line["witness"]) for line in force.lines if line.get("witness"))
     shown: set[str] = set()
@@ -131,7 +134,8 @@ def _journalled(force: Force) -> list[Moment]:
             shown.add(text)
         if line["state"] in ("failed", "healed"):
             why = f": {line['why']}" if line.get("why") and not force.rehearsed else ""
-            moments.append(Moment(line["t_us"], f"{line['state']}{why}"))
+            state = "the fault is healed" if line["state"] == "healed" else "the fault failed"
+            moments.append(Moment(line["t_us"], f"{state}{why}"))
     return moments
 
 
@@ -178,15 +182,6 @@ def silences(stalls: Sequence[Mapping[str, Any]], topic: str, window_us: tuple[i
         more = f"; {others} other partitions stalled for a second or longer" if others else ""
         text = f"first success of {topic}/{longest['partition']} again, after {length_us(longest) / 1e6:.3f} s"
         yield Moment(longest["end_us"], f"{text}, the longest stall of a partition{more}", who)
-
-
-def sides(evidence: Evidence) -> Iterator[tuple[Client, Side, str]]:
-    """Yield each side of each client, with its topic."""
-    for client in evidence.clients:
-        topics = (client.produces_to, client.consumes_from, client.commits_to)
-        for side, topic in zip(SIDES, topics, strict=True):
-            if topic:
-                yield client, side, topic
 
 
 def labels(evidence: Evidence) -> dict[str, str]:

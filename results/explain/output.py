@@ -1,15 +1,13 @@
 """Story of a run and history of a record, as data, plain text and Markdown.
 
-The story: how the run began, a chapter for each fault in order of time, obligations, the slowest records. Plain text
-has no line wider than 80 columns and no colours, so that it can be piped:
+The story has the run's opening, a chapter for each fault in order of time, obligations, the slowest records. Plain text
+has no line wider than 80 columns and no colours, so that the text can be piped:
 
 ::
 
     kill-1: kill, by the plan, on broker 1 in rack a                  26.0 to 34.0 s
-      26.040 s   +0.040  injected; the action took 0.040 s
-      29.003 s   +3.003  arm=a produce: first success again, after 2.931 s without any
-
-Markdown, for a pull request or an issue, has a table per fault and a table of the slowest records.
+      26.040 s   +0.040  the fault is injected; the action took 0.040 s
+      29.003 s   +3.003  arm=a produce: first success again, after 2.931 s without a success
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,7 +41,6 @@ class Story:
     missing: str | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the story as plain data."""
         return asdict(self)
 
 
@@ -169,7 +166,6 @@ def _filled(text: str, indent: int = 0) -> str:
 
 
 def story_markdown(story: Story) -> str:
-    """Return the story as Markdown."""
     lines = [f"**{cell(story.sentence)}**\n\n", *_moment_table(story.opening, 0)]
     for part in story.chapters:
         lines += [
@@ -189,7 +185,6 @@ def story_markdown(story: Story) -> str:
 
 
 def record_markdown(history: RecordHistory) -> str:
-    """Return a record's history as Markdown."""
     if history.missing:
         return f"{cell(history.missing)}\n"
     since_us = history.moments[0].at_us if history.moments else 0

@@ -31,7 +31,6 @@ class RecordHistory:
     missing: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the history as plain data."""
         return asdict(self)
 
 

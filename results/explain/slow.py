@@ -139,7 +139,7 @@ def own(record: Attempted, events: Sequence[Event]) -> list[Event]:
 
 
 def behind(record: Attempted, events: Sequence[Event]) -> int:
-    """Return how often other batches of its partition were retried while it waited."""
+    """Return how often other batches of the partition were retried while the record waited."""
     own_events = own(record, events)
     return sum(
         event["event"] in RETRIES and _of_partition(event, record) and event not in own_events
@@ -161,7 +161,7 @@ SLOWEST_MAX = 10
 
 @dataclass(frozen=True)
 class Tale:
-    """Slow record: ``parts`` add up to its latency, ``notes`` name the faults that overlapped it or its link."""
+    """Slow record: ``parts`` add up to its latency, ``notes`` name faults that overlapped the record or its link."""
 
     record: Attempted
     parts: tuple[Part, ...]
@@ -203,7 +203,7 @@ def tale(evidence: Evidence, forces: Sequence[Force], record: Attempted, sent: A
     events = events_of(evidence, record.client, record.op)
     parts = delivery(record, sent) if record.op == "consume" else budget(record, events)
     ahead = behind(record, events)
-    waited = f"other batches of its partition were retried {ahead} times while it waited" if ahead else None
+    waited = f"other batches of the partition were retried {ahead} times while the record waited" if ahead else None
     notes = (overlapped(record, forces), on_path(record, evidence, forces), waited)
     return Tale(record, parts, tuple(note for note in notes if note))
 
@@ -219,17 +219,17 @@ def events_of(evidence: Evidence, client: str, op: str) -> list[Mapping[str, Any
 
 
 def overlapped(record: Attempted, forces: Sequence[Force]) -> str:
-    """Return ``kill-1 overlapped it``, or ``no fault overlapped it`` with the fault that ended last."""
+    """Return ``kill-1 overlapped the record``, or ``no fault overlapped the record`` with the fault that ended last."""
     end_us = record.done_us or _after_all(forces)
     overlapping = [force.fault for force in forces if force.overlaps(record.intended_us, end_us)]
     if overlapping:
-        return f"{listed(overlapping)} overlapped it"
+        return f"{listed(overlapping)} overlapped the record"
     windows = [(force.window_us[1], force.fault) for force in forces if force.window_us]
     before = [(ended_us, fault) for ended_us, fault in windows if ended_us <= record.intended_us]
     if not before:
-        return "no fault overlapped it"
+        return "no fault overlapped the record"
     ended_us, fault = max(before)
-    return f"no fault overlapped it; {fault} had ended {(record.intended_us - ended_us) / 1e6:.1f} s before"
+    return f"no fault overlapped the record; {fault} had ended {(record.intended_us - ended_us) / 1e6:.1f} s before"
 
 
 def on_path(record: Attempted, evidence: Evidence, forces: Sequence[Force]) -> str | None:
@@ -250,8 +250,8 @@ def on_path(record: Attempted, evidence: Evidence, forces: Sequence[Force]) -> s
         lasted_us = force.in_force_us(record.intended_us, record.done_us or _after_all(forces))
         if crossed and lasted_us:
             what = " ".join(filter(None, (force.kind, parameters_text(steps.get(force.fault, {})))))
-            texts.append(f"{what} on {listed(crossed)} for {lasted_us / 1e6:.3g} s of its latency")
-    return f"on its path: {'; '.join(texts)}" if texts else None
+            texts.append(f"{what} on {listed(crossed)} for {lasted_us / 1e6:.3g} s of the record's latency")
+    return f"on the record's path: {'; '.join(texts)}" if texts else None
 
 
 def _after_all(forces: Sequence[Force]) -> int:

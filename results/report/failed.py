@@ -22,7 +22,6 @@ EVENTS_MAX = 12
 
 
 def pasted(check: Check, evidence: Evidence, analysis: Mapping[str, Any]) -> str:
-    """Return the whole text."""
     text = f"**{check.status}: {cell(check.id)}** ({cell(check.subject)}): {cell(check.why)}\n\n"
     text += "".join(f"- {name}: {cell(value)}\n" for name, value in details(check))
     text += f"- run: {cell(str(evidence.run['run_id']))}\n"

@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from aftershock.results import text
-from aftershock.results.checks.check import Check, Status, subject_of
+from aftershock.results.checks.check import Check, Status
 from aftershock.results.checks.obligations.spans import Span
 from aftershock.results.checks.obligations.stalls import lanes
 from aftershock.results.compare.runs import arms_of
@@ -23,6 +23,7 @@ from aftershock.results.evidence.evidence import read
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.evidence.phases import RUN
 from aftershock.results.evidence.stored import analysis_of, older_version_note, verdict_of
+from aftershock.results.explain.chapter import labels as labels_of
 from aftershock.results.explain.output import build_story
 from aftershock.results.report import plots, reading, tables
 from aftershock.results.report.failed import pasted
@@ -61,7 +62,7 @@ _NEWER = {
 def write_report(run_dir: Path) -> Path:
     """Write the report of a judged run and return its path. Raises EvidenceError if the run was not judged."""
     evidence, verdict, analysis = read(run_dir, {}), verdict_of(run_dir), analysis_of(run_dir)
-    labels = {client.key: subject_of(client, evidence.clients) for client in evidence.clients}
+    labels = labels_of(evidence)
     lacking = [measurement for name, measurement in _NEWER.items() if name not in analysis]
 
     groups: dict[str, list[Check]] = {"objectives": []}  # SLOs first, then a group per kind, in the verdict's order

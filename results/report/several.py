@@ -56,12 +56,10 @@ class Row:
 
     @property
     def differs(self) -> bool:
-        """True if the statuses of the check differ between runs."""
         return len({check.status for check in self.checks if check}) > 1
 
     @property
     def lacking(self) -> bool:
-        """True if a run lacks the check."""
         return None in self.checks
 
 

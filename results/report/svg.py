@@ -37,7 +37,6 @@ class Band:
 
 
 def colours(evidence: Evidence) -> Mapping[str, str]:
-    """Return each fault's colour by its id."""
     return {step["id"]: PALETTE[index % len(PALETTE)] for index, step in enumerate(evidence.steps)}
 
 
@@ -155,7 +154,6 @@ def plain(axis: Axes, title: str, pad: float = 4) -> None:
 
 
 def short(text: str, chars_max: int) -> str:
-    """Return ``text``, or its beginning and an ellipsis."""
     return text if len(text) <= chars_max else f"{text[: chars_max - 1]}…"
 
 

@@ -8,7 +8,6 @@ Student's, over slices. Neighbouring slices are correlated where a queue grows, 
 of this run, and the interval of a quantile comes from resampling whole slices (a block bootstrap), never records.
 """
 
-import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from scipy.special import stdtrit
 
 from aftershock.results.compare.blocks import Block, parse
 from aftershock.results.compare.blocks import stored as blocks_of
-from aftershock.results.compare.comparison import MARGIN, paired
+from aftershock.results.compare.comparison import MARGIN, paired, seed_of
 from aftershock.results.evidence.files import read_json, read_lines
 from aftershock.results.evidence.stored import JudgedRun
 from aftershock.results.trials.statement import Estimate, ratio_of
@@ -98,7 +97,7 @@ def bootstrap(
     value = figure([np.concatenate(group) for group in groups]) if count else None
     if value is None or count < 2:  # noqa: PLR2004
         return Estimate(value, None, None, count, unit, confidence)
-    random = np.random.default_rng(int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8]))
+    random = np.random.default_rng(seed_of(seed))
     figures = []
     for _ in range(RESAMPLES):
         places = random.integers(0, count, count)
@@ -209,8 +208,7 @@ def ratio_of_blocks(ours: Mapping[int, Block], theirs: Mapping[int, Block], conf
     if len(pairs) < 2:  # noqa: PLR2004
         return Estimate(None, None, None, len(pairs), "times", confidence)
     left, right = ([side[number].value_us for number in pairs] for side in (ours, theirs))
-    number = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8])
-    return ratio_of(paired(left, right, MARGIN, confidence=confidence, seed=number), len(pairs), confidence)
+    return ratio_of(paired(left, right, MARGIN, confidence=confidence, seed=seed_of(seed)), len(pairs), confidence)
 
 
 def steady_slices(part: Part) -> tuple[Slice, ...]:

@@ -72,7 +72,7 @@ def test_the_story_ends_with_promises_and_slow_records(made: Made, tmp_path: Pat
     assert 10 == len(told.slowest)
     took = [tale.record.latency_us or 0 for tale in told.slowest]
     assert took == sorted(took, reverse=True)
-    assert {"kill-1 overlapped it"} == {tale.notes[0] for tale in told.slowest}
+    assert {"kill-1 overlapped the record"} == {tale.notes[0] for tale in told.slowest}
     assert all(sum(part.us for part in tale.parts) == tale.record.latency_us for tale in told.slowest)
 
 
@@ -86,9 +86,9 @@ def test_a_slow_record_outside_every_fault_says_so(made: Made, tmp_path: Path) -
     )
     told = story(home).slowest
     assert told
-    assert ("no fault overlapped it; reassign-1 had ended 6.0 s before",) == told[0].notes
-    assert "latency-1 overlapped it" == told[1].notes[0]
-    assert "on its path: latency on client(a) -> k2 for 0.5 s of its latency" == told[1].notes[1]
+    assert ("no fault overlapped the record; reassign-1 had ended 6.0 s before",) == told[0].notes
+    assert "latency-1 overlapped the record" == told[1].notes[0]
+    assert "on the record's path: latency on client(a) -> k2 for 0.5 s of the record's latency" == told[1].notes[1]
 
 
 def test_a_run_judged_by_an_older_version_says_what_is_missing(made: Made, tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_rehearsal_is_told_as_one(made: Made, tmp_path: Path) -> None:
     calm.run["rehearse"] = True
     told = story(judged(calm, tmp_path / "run"))
     assert any("rehearsal: nothing was injected" in moment.text for moment in told.chapters[0].moments)
-    assert not any("on its path" in note for tale in told.slowest or () for note in tale.notes)
+    assert not any("on the record's path" in note for tale in told.slowest or () for note in tale.notes)
 
 
 def test_a_fault_by_hand_and_one_that_never_began_are_told(made: Made, tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_one_record_is_followed_through_every_attempt(made: Made, tmp_path: Path
     flat = " ".join(text.split())
     assert sorted(flat.index(step) for step in steps) == [flat.index(step) for step in steps]
     assert f"in the log at the end of the run: orders/0 offset {record['offset']}" in flat
-    assert "kill-1 overlapped it" in text
+    assert "kill-1 overlapped the record" in text
     assert "### Record" in record_markdown(found)
 
 

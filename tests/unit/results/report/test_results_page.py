@@ -106,7 +106,7 @@ def test_every_section_is_there_with_a_line_that_reads_it(page: str) -> None:
         "Both definitions of latency agree here",
         "records sent, 60.0",
         "kill-1: kill, by the plan, on broker 1",
-        "kill-1 overlapped it",
+        "kill-1 overlapped the record",
         "A stall is a time of a second or longer",
         "in the client or broker",
     ):
