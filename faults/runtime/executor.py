@@ -92,7 +92,7 @@ class _StepRun:
                 except Exception as error:  # noqa: BLE001 -- reported at the end, after every other heal was tried
                     self.unhealed = _sentence(error)
         except asyncio.CancelledError:
-            self._finish("undone at an interrupt; not seen to have taken hold")
+            self._finish("undone at an interrupt; the undo was not verified")
             raise
         self._finish(None if self.undo != NOTHING else self.no_undo_reason)
 
@@ -127,7 +127,8 @@ class _StepRun:
         self._record("witnessed", witness=witness)
         if not witness.ok:
             self.log(
-                f"{self.step.id}: not seen: {witness.what} {witness.observed:g} of {witness.asked:g} {witness.unit}"
+                f"{self.step.id}: the witness does not see the fault: {witness.what} is {witness.observed:g} of "
+                f"{witness.asked:g} {witness.unit}"
             )
 
     def _record_failure(self, error: Exception) -> None:
